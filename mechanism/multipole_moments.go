@@ -62,9 +62,9 @@ func setTerms[T tensor.Float](t *kernel.Table[T], l *momentLayout, dst, r, v []T
 // a key that is added and taken away again leaves no rounding error behind.
 type cellSums[T tensor.Float] struct {
 	momentLayout
-	counts     []int32 // keys of each cell
-	references []T     // [cells][D], nil with order 0
-	hi, lo     []T     // [cells][width]
+	counts     []uint64 // keys of each cell
+	references []T      // [cells][D], nil with order 0
+	hi, lo     []T      // [cells][width]
 }
 
 func (s *cellSums[T]) cell(x []T, c int) []T { return x[c*s.width:][:s.width] }
@@ -78,7 +78,7 @@ func (s *cellSums[T]) add(t *kernel.Table[T], c int, k, v []T, sign T, room []T)
 	s.setDistance(t, r, c, k)
 	setTerms(t, &s.momentLayout, terms, r, v, sign)
 	t.AddCarry(s.cell(s.hi, c), s.cell(s.lo, c), terms)
-	s.counts[c] += int32(sign)
+	s.counts[c] += uint64(int64(sign))
 }
 
 // setDistance sets r [D] of a key k in cell c.

@@ -148,7 +148,7 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 		p.cells[j] = *number - 1
 	}
 	l := newMomentLayout(x.order, d, dv)
-	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[int32](ar, p.count),
+	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[uint64](ar, p.count),
 		hi: arena.TakeZeros[T](ar, p.count*l.width), lo: arena.TakeZeros[T](ar, p.count*l.width)}
 	p.tile = newFarTile(l, p.count, func(n int) []T { return arena.TakeZeros[T](ar, n) })
 	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)

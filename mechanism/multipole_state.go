@@ -67,7 +67,7 @@ func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T],
 func (x *multipoleAttention[T]) StateBytes(s attention.Shape) float64 {
 	l, cells := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1]
 	tokens := 2 * float64(x.keep())
-	return float64(s.Hkv*cells)*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l, 4)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
+	return float64(s.Hkv*cells)*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
 }
 
 // tokenBytes returns the memory of the sinks and of n more tokens.
@@ -75,13 +75,13 @@ func (x *multipoleAttention[T]) tokenBytes(l *momentLayout, n float64) float64 {
 	return (float64(x.sinks) + n) * (1 + float64(l.d+l.dv)*elementBytes[T]())
 }
 
-// sumBytes returns the memory of the sums of all cells, with counts of countBytes bytes.
-func (x *multipoleAttention[T]) sumBytes(l *momentLayout, countBytes float64) float64 {
+// sumBytes returns the memory of the sums of all cells.
+func (x *multipoleAttention[T]) sumBytes(l *momentLayout) float64 {
 	numbers, flags := 2*float64(l.width), 0.0
 	if x.order > 0 {
 		numbers, flags = numbers+float64(l.d), 1
 	}
-	return float64(x.codebook.Shape[1]) * (numbers*elementBytes[T]() + countBytes + flags)
+	return float64(x.codebook.Shape[1]) * (numbers*elementBytes[T]() + 8 + flags)
 }
 
 func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
@@ -95,7 +95,7 @@ func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
 		h := &st.heads[i]
 		*h = multipoleHead[T]{
 			valid: make([]bool, rows), k: make([]T, rows*s.D), v: make([]T, rows*s.Dv), cells: make([]int32, 2*x.keep()),
-			sums:  cellSums[T]{momentLayout: l, counts: make([]int32, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width)},
+			sums:  cellSums[T]{momentLayout: l, counts: make([]uint64, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width)},
 			tile:  newFarTile(l, cells, func(n int) []T { return make([]T, n) }),
 			empty: make([]int32, 0, cells),
 			end:   -1,
@@ -125,10 +125,9 @@ func (s *multipoleState[T]) Refuse(c *attention.Call[T]) error {
 
 // Run absorbs the tokens of c and answers their queries, one after another.
 func (s *multipoleState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
-	n := max(queries, keys)
-	one := s.shape
-	one.N, one.M, one.Causal = 1, 1, true
-	work := float64(s.shape.B*s.shape.H*n) * s.x.Cost(one).FLOPs
+	l, cells := newMomentLayout(s.x.order, s.shape.D, s.shape.Dv), float64(s.x.codebook.Shape[1])
+	query := cells*float64(l.d+l.features*l.dv) + float64(s.x.keep()+s.x.sinks)*float64(l.d+l.dv)
+	work := 2 * float64(len(s.heads)) * (float64(keys)*cells*float64(l.d) + float64(queries*(s.shape.H/s.shape.Hkv))*query)
 	par.RunEach(len(s.heads), work, func(i int) { s.runHead(i, out, c, queries, keys) })
 	s.tokens += keys
 }
@@ -176,7 +175,7 @@ type workingHead[T tensor.Float] struct {
 	nearest nearestCells[T]
 	room    []T
 	hi, lo  []T // sums of a cell
-	count   []int32
+	count   []uint64
 	delta   []float64
 }
 
@@ -185,7 +184,7 @@ func (s *multipoleState[T]) working(ar *arena.Arena, i int) workingHead[T] {
 	h := &s.heads[i]
 	l := &h.sums.momentLayout
 	return workingHead[T]{multipoleHead: h, x: s.x, ar: ar, t: kernel.Active[T](), nearest: s.nearest[i%s.shape.Hkv].withRoom(ar),
-		room: arena.Take[T](ar, l.d+l.width), hi: arena.Take[T](ar, l.width), lo: arena.Take[T](ar, l.width), count: arena.Take[int32](ar, 1), delta: arena.Take[float64](ar, l.d)}
+		room: arena.Take[T](ar, l.d+l.width), hi: arena.Take[T](ar, l.width), lo: arena.Take[T](ar, l.width), count: arena.Take[uint64](ar, 1), delta: arena.Take[float64](ar, l.d)}
 }
 
 // key returns the key and value in a row of tokens.
@@ -569,7 +568,7 @@ func (x *multipoleAttention[T]) RestoreState(data []byte) (attention.State[T], e
 		return nil, err
 	}
 	l := newMomentLayout(x.order, sh.D, sh.Dv)
-	if err := r.Need(float64(sh.B) * float64(sh.Hkv) * (x.tokenBytes(&l, float64(x.keep())) + x.sumBytes(&l, 8))); err != nil {
+	if err := r.Need(float64(sh.B) * float64(sh.Hkv) * (x.tokenBytes(&l, float64(x.keep())) + x.sumBytes(&l))); err != nil {
 		return nil, err
 	}
 	s := x.newState(sh)
@@ -605,10 +604,10 @@ func (h *workingHead[T]) restore(r *snapshot.Reader, tokens int) {
 	})
 	for c := range sums.counts {
 		n := r.Int()
-		if n < 0 || n > int64(tokens) || n > math.MaxInt32 {
+		if n < 0 || n > int64(tokens) {
 			r.Fail("cell %d has %d keys, of %d tokens", c, n, tokens)
 		}
-		sums.counts[c] = int32(n)
+		sums.counts[c] = uint64(n)
 		h.exist += int(n)
 	}
 	if h.exist > max(h.folded()-h.x.sinks, 0) {
