@@ -292,3 +292,29 @@ func TestMultipoleRefusesCodebooksThatDoNotFit(t *testing.T) {
 		}
 	}
 }
+
+// Sums of a cell lose nothing when all but one of its keys become near: values a billion times
+// larger were in them before. A moment of degree l is rounded about (s |q| |r|)^l/l! times.
+func TestMultipoleSumsForgetNearKeys(t *testing.T) {
+	const n, block = 64, 8
+	c := &attention.Call[float32]{Q: tensor.NewHeads[float32](1, 1, n, 1), K: tensor.NewHeads[float32](1, 1, n, 1), V: tensor.NewHeads[float32](1, 1, n, 2)}
+	for j := range n {
+		c.Q.Data[j] = 10
+		c.K.Data[j] = -100 // in the cell of -100, with values of 0
+		if j/block == 2 {
+			c.K.Data[j], c.V.Data[2*j], c.V.Data[2*j+1] = -10, 1e6, -1.1e6 // near to its own block
+		}
+	}
+	c.K.Data[60], c.V.Data[2*60], c.V.Data[2*60+1] = 10, 1e-3, 3e-3
+	for order := range 3 {
+		m := multipoleOf[float32](t, Options{Order: order, Width: 1, Set: map[string]string{"cells": "2", "block": "8", "window": "0", "sinks": "0", "ends": "0"}}, []float64{0, -100})
+		got := forward(t, m, c).o.Head(0, 0)
+		for i := 2 * block; i < 3*block; i++ {
+			x := 10.0 * 20
+			limit := 4 * 0x1p-24 * 3e-3 * []float64{1, 1 + x, 1 + x + x*x/2}[order]
+			if e := check.ErrorRatio(got.Row(i), []float64{1e-3, 3e-3}, limit); e > 1 {
+				t.Errorf("order %d, query %d: %v, off by %.3g limits", order, i, got.Row(i), e)
+			}
+		}
+	}
+}
