@@ -37,7 +37,6 @@ func multipoleSubjects() (list []subject) {
 			places:  "which keys are near goes by their places",
 			aligned: true,
 			average: true,
-			learns:  x.keyHeads == 0,
 			rounds:  x.order > 0,
 		}
 		for name, n := range map[string]int{"cells": x.cells, "block": x.block, "window": x.window, "sinks": x.sinks, "ends": x.ends} {
