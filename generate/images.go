@@ -183,12 +183,12 @@ func (d *ImageOptions) validate(m *model.Model[float32]) error {
 // resolveDefaults chooses the mode and the batch if they are not given.
 func (d *ImageOptions) resolveDefaults(m *model.Model[float32]) error {
 	c := m.Config()
-	mixer, err := c.Mixer()
+	isFixed, err := c.HasFixedState()
 	if err != nil {
 		return err
 	}
 	natural := ModeCache
-	if mixer.Traits().Streaming {
+	if isFixed {
 		natural = ModeState
 	}
 	switch d.Mode {

@@ -31,7 +31,9 @@ const (
 type builder[T tensor.Float] struct {
 	c   Config
 	key *rng.Key
-	set param.Set[T]
+	// undrawn leaves weights at 0: the key draws only what mechanisms draw.
+	undrawn bool
+	set     param.Set[T]
 	// seeds are of the layers whose mechanism draws as it computes. Files contain them,
 	// and a model without a key begins with the seeds of its file.
 	seeds map[string]uint64
@@ -49,7 +51,7 @@ type builder[T tensor.Float] struct {
 // addWeight adds a weight and draws its elements with first.
 func (b *builder[T]) addWeight(name string, decay bool, first nn.Initializer, shape ...int) *param.Param[T] {
 	p := b.addParam(name, decay, shape...)
-	if b.key == nil || b.countsOnly {
+	if b.key == nil || b.undrawn || b.countsOnly {
 		return p
 	}
 	key := b.key.Fold(uint64(len(b.set.All()) - 1))
@@ -133,15 +135,15 @@ func (b *builder[T]) newDecay(name string) *nn.Decay[T] {
 	return nil
 }
 
-// newMixer makes the mixer of a block. causal selects causal self-attention, and window its
-// span; 0: all keys.
-func (b *builder[T]) newMixer(name string, causal bool, window int) nn.Mixer[T] {
+// newMixer makes the mixer of a block. causal selects causal self-attention. layer is the number
+// of the layer whose mechanism it has, or noLayer.
+func (b *builder[T]) newMixer(name string, causal bool, layer int) nn.Mixer[T] {
 	if b.c.Kind == Convolutional {
 		return b.newBareAttention(name)
 	}
 	row, owns := nn.LookupMixer(b.c.Mechanism)
 	if !owns {
-		return b.newAttention(name, causal, window)
+		return b.newAttention(name, causal, layer)
 	}
 	m, err := nn.NewMixer(row, b.c.Width, b.c.mechanismOptions(), b.weightMaker(name))
 	if err != nil {
@@ -167,7 +169,7 @@ func (b *builder[T]) newMixerBlock(name string, i int, causal bool) block[T] {
 		x.norm = b.newNorm(name+"attn_norm", b.c.Width)
 	}
 	x.conv = b.newConv(name + "attn_conv")
-	x.mixer = b.newMixer(name+"attn", causal, b.c.layerWindow(i))
+	x.mixer = b.newMixer(name+"attn", causal, i)
 	x.branch = x.mixer
 	return x
 }
@@ -192,9 +194,9 @@ func (b *builder[T]) newInnerBlock(name string) block[T] {
 	return x
 }
 
-// newAttention makes a layer of attention. causal selects causal self-attention, and window
-// its span; 0: all keys.
-func (b *builder[T]) newAttention(name string, causal bool, window int) *nn.Attention[T] {
+// newAttention makes a layer of attention. causal selects causal self-attention. layer is the
+// number of the layer whose mechanism it has, or noLayer.
+func (b *builder[T]) newAttention(name string, causal bool, layer int) *nn.Attention[T] {
 	w, d, bias := b.c.Width, b.c.headWidth(), b.c.biases()
 	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
 	a.Q = b.newLinear(name+".q_proj", 1, a.H*d, w, bias.QKV)
@@ -213,7 +215,7 @@ func (b *builder[T]) newAttention(name string, causal bool, window int) *nn.Atte
 	if b.c.RelativeBuckets > 0 {
 		b.shareRelative(name, a)
 	} else {
-		b.setMechanism(name, a, window)
+		b.setMechanism(name, a, layer)
 	}
 	if causal && b.err == nil { // it generates from a state
 		b.err = a.Mechanism.Plan(attention.Shape{B: 1, H: a.H, Hkv: a.Hkv, N: 1, M: 1, D: d, Dv: d, Causal: true}).WidthError
@@ -221,11 +223,12 @@ func (b *builder[T]) newAttention(name string, causal bool, window int) *nn.Atte
 	return a
 }
 
-// setMechanism sets the mechanism of a layer with a window; 0: Config.Mechanism.
-func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], window int) {
-	kind, o := b.c.layerMechanism(window)
-	o.Seed = b.seeds[name]
-	if b.key != nil {
+// setMechanism sets the mechanism of attention to that of a layer, or for noLayer to
+// Config.Mechanism.
+func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], number int) {
+	kind, o := b.c.layerMechanism(number)
+	seed, isKnown := b.seeds[name]
+	if o.Seed = seed; b.key != nil && !isKnown {
 		o.Seed = b.key.Fold(uint64(len(b.set.All()))).Uint64(0) // of the next weight
 	}
 	m, err := mechanism.New[T](kind, o)
@@ -246,7 +249,7 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], window int) {
 			b.seeds[name] = seed
 		}
 	}
-	b.layers = append(b.layers, layer[T]{name, a, m})
+	b.layers = append(b.layers, layer[T]{name, number, a, m})
 	b.set.AddPrefixed(name+".", m.Params())
 	b.constants.AddPrefixed(name+".", m.Constants())
 }
@@ -264,7 +267,7 @@ func (b *builder[T]) shareRelative(name string, a *nn.Attention[T]) {
 	}
 	a.Mechanism = b.relative
 	if !b.countsOnly {
-		b.layers = append(b.layers, layer[T]{name, a, b.relative})
+		b.layers = append(b.layers, layer[T]{name, noLayer, a, b.relative})
 	}
 }
 
@@ -316,7 +319,7 @@ func (b *builder[T]) newStack(prefix string, layers, vocab int, causal, cross bo
 		name := fmt.Sprintf("%slayers.%d.", prefix, i)
 		s.blocks = append(s.blocks, b.newMixerBlock(name, i, causal))
 		if cross {
-			s.blocks = append(s.blocks, block[T]{norm: b.newNorm(name+"cross_norm", c.Width), branch: nn.CrossAttention[T]{Layer: b.newAttention(name+"cross", false, 0)}, residual: true})
+			s.blocks = append(s.blocks, block[T]{norm: b.newNorm(name+"cross_norm", c.Width), branch: nn.CrossAttention[T]{Layer: b.newAttention(name+"cross", false, noLayer)}, residual: true})
 		}
 		s.blocks = append(s.blocks, b.newInnerBlock(name))
 	}

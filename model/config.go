@@ -117,6 +117,11 @@ type Config struct {
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
 
+	// LayerMechanisms [Layers] has the mechanism of each layer's self-attention, in place of
+	// Mechanism and of LayerWindows. An element without a name leaves the layer as it is; nil:
+	// all layers are as they are. Exchanged sets it.
+	LayerMechanisms []LayerMechanism `json:"layer_mechanisms,omitempty"`
+
 	// Dropout is the rate at which Forward drops elements of embeddings and of branch
 	// outputs. Losses, Logits and sessions drop nothing.
 	Dropout float64 `json:"dropout,omitempty"`
@@ -178,7 +183,10 @@ func ParseConfig(data []byte) (Config, error) {
 
 // Clone returns c with maps, slices and pointers of its own.
 func (c Config) Clone() Config {
-	c.Set, c.LayerWindows = maps.Clone(c.Set), slices.Clone(c.LayerWindows)
+	c.Set, c.LayerWindows, c.LayerMechanisms = maps.Clone(c.Set), slices.Clone(c.LayerWindows), slices.Clone(c.LayerMechanisms)
+	for i := range c.LayerMechanisms {
+		c.LayerMechanisms[i].Set = maps.Clone(c.LayerMechanisms[i].Set)
+	}
 	if c.RopeScaling != nil {
 		scaling := *c.RopeScaling
 		c.RopeScaling = &scaling
@@ -299,14 +307,17 @@ func (c validation) check() error {
 	if err := c.checkOwner(); err != nil {
 		return err
 	}
-	m, size, err := c.bareMixer(c.IsCausal(), 0)
+	m, size, err := c.bareMixer(c.IsCausal(), noLayer)
 	if err != nil {
 		return err
 	}
 	if err := c.checkSize(size); err != nil {
 		return err
 	}
-	return c.checkTraits(m.Traits())
+	if err := c.checkTraits(m.Traits()); err != nil {
+		return err
+	}
+	return c.checkLayerMechanisms()
 }
 
 // isRopeBase reports whether theta is 0, the default, or a base whose frequencies are at most

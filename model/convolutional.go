@@ -120,7 +120,7 @@ func (b *builder[T]) newBareAttention(name string) *nn.Attention[T] {
 	a.Q = b.uniformLinear(name+".q_proj", w, w, false)
 	a.K = b.uniformLinear(name+".k_proj", a.Hkv*d, w, false)
 	a.V = b.uniformLinear(name+".v_proj", a.Hkv*d, w, false)
-	b.setMechanism(name, a, 0)
+	b.setMechanism(name, a, noLayer)
 	return a
 }
 

@@ -4,7 +4,7 @@ import "github.com/farfield-ml/farfield/nn"
 
 // Params returns the number of weights of a model of a valid configuration.
 func (c Config) Params() int {
-	_, size, err := c.bareMixer(true, 0)
+	_, size, err := c.bareMixer(true, noLayer)
 	if err != nil {
 		return 0
 	}
@@ -15,18 +15,18 @@ func (c Config) Params() int {
 // and costs can be asked. The mixer is self-attention or its replacement, and nil in a
 // net without attention. Mixer returns an error if the mechanism refuses its options.
 func (c Config) Mixer() (nn.Mixer[float32], error) {
-	m, _, err := c.bareMixer(c.IsCausal(), 0)
+	m, _, err := c.bareMixer(c.IsCausal(), noLayer)
 	return m, err
 }
 
-// bareMixer returns the mixer of a block with a window, 0: with Mechanism, and its number of
+// bareMixer returns the mixer of a layer, or for noLayer one with Mechanism, and its number of
 // weights. The weights have no elements.
-func (c Config) bareMixer(causal bool, window int) (m nn.Mixer[float32], size float64, err error) {
+func (c Config) bareMixer(causal bool, layer int) (m nn.Mixer[float32], size float64, err error) {
 	if c.Heads == 0 {
 		return nil, 0, nil
 	}
 	b := &builder[float32]{c: c, countsOnly: true}
-	m = b.newMixer("", causal, window)
+	m = b.newMixer("", causal, layer)
 	return m, b.size, b.err
 }
 
@@ -49,19 +49,14 @@ func (c cost) storedSize() float64 {
 		return c.weightSize(0)
 	}
 	b := &builder[float32]{c: c.Config, countsOnly: true}
-	b.newMixer("", c.IsCausal(), 0)
-	return c.weightSize(b.size) + (float64(c.Layers)-c.windowLayers())*b.constantSize
-}
-
-// windowLayers returns the number of layers with a window.
-func (c cost) windowLayers() float64 {
-	n := 0
-	for _, w := range c.LayerWindows {
-		if w > 0 {
-			n++
-		}
+	b.newMixer("", c.IsCausal(), noLayer)
+	constants := float64(c.Layers) * b.constantSize
+	for _, g := range c.layerGroups() {
+		own := &builder[float32]{c: c.Config, countsOnly: true}
+		own.newMixer("", c.IsCausal(), g.first)
+		constants += float64(g.count) * (own.constantSize - b.constantSize)
 	}
-	return float64(n)
+	return c.weightSize(b.size) + constants
 }
 
 // weightSize returns Params for a mixer of Mechanism with the given number of weights.
@@ -108,8 +103,8 @@ func (c cost) weightSize(mixer float64) float64 {
 	}
 	ends += float64(c.TokenTypes)*w + float64(c.RelativeBuckets*c.Heads)
 	stack := ends + layers*(block+mixer+inner)
-	if windows := c.windowLayers(); windows > 0 {
-		stack += windows * (c.countWeights(func(b *builder[float32]) { b.newMixer("", c.IsCausal(), 1) }) - mixer)
+	for _, g := range c.layerGroups() {
+		stack += float64(g.count) * (c.countWeights(func(b *builder[float32]) { b.newMixer("", c.IsCausal(), g.first) }) - mixer)
 	}
 	n := stack + head + float64(c.frontPositions())*w
 	if c.Inputs > 0 {
@@ -143,18 +138,16 @@ func (c cost) countWeights(build func(*builder[float32])) float64 {
 func (c cost) bodyFLOPs() float64 {
 	w, inputs, layers := float64(c.Width), float64(c.Inputs), float64(c.Layers)
 	if c.Kind == Convolutional {
-		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false, 0)
+		return 2*float64(c.Conv)*w*(inputs+(layers-2)*w) + c.mixerFLOPs(false, noLayer)
 	}
 	inner := c.innerFLOPs() + 2*float64(2*c.Conv)*w // and the convolutions of both blocks
-	token := layers * (c.mixerFLOPs(c.IsCausal(), 0) + inner)
-	for _, w := range c.LayerWindows {
-		if w > 0 {
-			token += c.mixerFLOPs(c.IsCausal(), w) - c.mixerFLOPs(c.IsCausal(), 0)
-		}
+	token := layers * (c.mixerFLOPs(c.IsCausal(), noLayer) + inner)
+	for _, g := range c.layerGroups() {
+		token += float64(g.count) * (c.mixerFLOPs(c.IsCausal(), g.first) - c.mixerFLOPs(c.IsCausal(), noLayer))
 	}
 	if c.Kind == EncoderDecoder {
-		token += float64(c.sourceLayers()) * (c.mixerFLOPs(false, 0) + inner)
-		token += layers * c.mixerFLOPs(false, 0) // cross-attention
+		token += float64(c.sourceLayers()) * (c.mixerFLOPs(false, noLayer) + inner)
+		token += layers * c.mixerFLOPs(false, noLayer) // cross-attention
 	}
 	context := float64(c.Context)
 	return 2*inputs*w + token*(context+float64(c.frontPositions()))/context
@@ -183,10 +176,10 @@ func (c cost) headFLOPs() float64 {
 	return row / float64(c.Context*max(c.Parts, 1))
 }
 
-// mixerFLOPs returns the operations of the mixer of a layer with a window, 0: with
+// mixerFLOPs returns the operations of the mixer of a layer, or for noLayer of one with
 // Mechanism, in a forward pass, per token.
-func (c cost) mixerFLOPs(causal bool, window int) float64 {
-	m, _, err := c.bareMixer(causal, window)
+func (c cost) mixerFLOPs(causal bool, layer int) float64 {
+	m, _, err := c.bareMixer(causal, layer)
 	if err != nil || m == nil {
 		return 0
 	}

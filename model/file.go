@@ -164,7 +164,7 @@ func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error)
 			seeds[name] = seed
 		}
 	}
-	m, err := buildModel[T](c, nil, seeds)
+	m, err := buildModel(c, &builder[T]{seeds: seeds})
 	if err != nil {
 		return nil, err
 	}

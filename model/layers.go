@@ -13,9 +13,11 @@ import (
 
 // layer is a layer of attention with the prefix of its weights' names.
 type layer[T tensor.Float] struct {
-	name  string
-	attn  *nn.Attention[T]
-	built attention.Mechanism[T] // of the configuration
+	name string
+	// number is the layer of the stack whose mechanism it has, or noLayer.
+	number int
+	attn   *nn.Attention[T]
+	built  attention.Mechanism[T] // of the configuration
 }
 
 // mechanism returns the mechanism of the layer without those that only watch it.
@@ -140,18 +142,21 @@ func (m *Model[T]) Redraw(key rng.Key, updates int) error {
 	if len(m.layers) == 0 || updates == 0 {
 		return nil
 	}
-	o := m.config.mechanismOptions()
-	every, err := mechanism.RedrawInterval(m.config.Mechanism, o)
-	if err != nil || every == 0 || updates%every != 0 {
-		return err
-	}
 	key = key.Fold(uint64(updates))
 	for i, l := range m.layers {
-		if m.config.layerWindow(i) > 0 || l.mechanism() != l.built {
+		if l.built.Constants().Size() == 0 || l.mechanism() != l.built {
+			continue
+		}
+		name, o := m.config.layerMechanism(l.number)
+		every, err := mechanism.RedrawInterval(name, o)
+		if err != nil {
+			return err
+		}
+		if every == 0 || updates%every != 0 {
 			continue
 		}
 		o.Seed = key.Uint64(uint64(i))
-		drawn, err := mechanism.New[T](m.config.Mechanism, o)
+		drawn, err := mechanism.New[T](name, o)
 		if err != nil {
 			return err
 		}

@@ -54,22 +54,31 @@ type passes[T tensor.Float] struct {
 //
 // New returns an error if c is invalid.
 func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
-	return buildModel[T](c, &key, map[string]uint64{})
+	return buildModel(c, &builder[T]{key: &key, seeds: map[string]uint64{}})
 }
 
-// NewUndrawn returns New without its draws: matrices are 0. It serves callers that set
-// every weight. It returns an error if c is invalid.
-func NewUndrawn[T tensor.Float](c Config) (*Model[T], error) { return buildModel[T](c, nil, nil) }
+// NewUndrawn returns New without its draws of weights: matrices are 0. It serves callers that
+// set every weight. What mechanisms draw is drawn, always the same. It returns an error if c is
+// invalid.
+func NewUndrawn[T tensor.Float](c Config) (*Model[T], error) {
+	return newUndrawn[T](c, map[string]uint64{})
+}
 
-// buildModel returns a model of c. seeds receives the seeds of layers, or without a key
-// holds them.
-func buildModel[T tensor.Float](c Config, key *rng.Key, seeds map[string]uint64) (*Model[T], error) {
+// newUndrawn is NewUndrawn, in which layers that have a seed in seeds keep it.
+func newUndrawn[T tensor.Float](c Config, seeds map[string]uint64) (*Model[T], error) {
+	key := rng.New(0)
+	return buildModel(c, &builder[T]{key: &key, undrawn: true, seeds: seeds})
+}
+
+// buildModel returns a model of c by a new builder. The seeds of the builder receive those of
+// layers, or without a key hold them.
+func buildModel[T tensor.Float](c Config, b *builder[T]) (*Model[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	c = c.Clone()
-	b := &builder[T]{c: c, key: key, seeds: seeds}
-	m := &Model[T]{config: c, params: &b.set, constants: &b.constants, seeds: seeds}
+	b.c = c
+	m := &Model[T]{config: c, params: &b.set, constants: &b.constants, seeds: b.seeds}
 	if c.Kind == EncoderDecoder {
 		m.encoder = b.newStack("encoder.", c.sourceLayers(), c.sourceVocab(), false, false)
 	}

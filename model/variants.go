@@ -117,7 +117,7 @@ func (c Config) layerWindow(i int) int {
 func (c validation) checkVariants() error {
 	switch {
 	case c.Kind == Convolutional && c.hasVariants():
-		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, relative_buckets, qk_norm, attention_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
+		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, layer_mechanisms, relative_buckets, qk_norm, attention_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
 	case c.NormEps != 0 && !(c.NormEps >= minNormEps && c.NormEps <= 1):
 		return fmt.Errorf("norm_eps: %g, needs to be 0, or from %g to 1", c.NormEps, minNormEps)
 	case c.NormOffset && c.Norm != RMSNorm:
@@ -158,7 +158,7 @@ func (c validation) checkVariants() error {
 
 // hasVariants reports whether a field is set that convolutional nets do not take.
 func (c Config) hasVariants() bool {
-	return c.HeadWidth != 0 || c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0 || c.LayerWindows != nil ||
+	return c.HeadWidth != 0 || c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0 || c.LayerWindows != nil || c.hasLayerMechanisms() ||
 		c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.NormEps != 0 || c.NormOffset || c.NoFirstNorm || c.NoFinalNorm || c.ParallelBlocks != "" ||
 		c.EntryScale != 0 || c.TokenTypes != 0 || c.EntryNorm || c.PositionTable != 0 || c.PositionOffset != 0 || c.Biases != nil || c.HeadNorm
 }
@@ -227,8 +227,8 @@ func orDefault(x, byDefault float64) float64 {
 
 // checkAttentionVariants returns an error for an invalid field of attention.
 func (c validation) checkAttentionVariants() error {
-	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
-		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, relative_buckets, qk_norm, attention_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
+	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.hasLayerMechanisms() || c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
+		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, layer_mechanisms, relative_buckets, qk_norm, attention_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
 	}
 	if n := len(c.LayerWindows); n != 0 && n != c.Layers {
 		return fmt.Errorf("layer_windows: has %d elements, layers is %d", n, c.Layers)
@@ -237,6 +237,9 @@ func (c validation) checkAttentionVariants() error {
 		if w < 0 || w > maxSize {
 			return fmt.Errorf("layer_windows: layer %d has %d, needs to be from 0 to %d", i, w, maxSize)
 		}
+	}
+	if err := c.checkLayerNames(); err != nil {
+		return err
 	}
 	switch {
 	case c.LayerWindows != nil && (c.Kind == EncoderDecoder || c.hasDecay() || c.AttentionDropout > 0):
@@ -253,10 +256,21 @@ func (c validation) checkAttentionVariants() error {
 	return nil
 }
 
-// layerMechanism returns the mechanism of layers with a window and its options; 0:
-// Mechanism.
-func (c Config) layerMechanism(window int) (name string, o mechanism.Options) {
+// noLayer is the number of a layer that is not self-attention of the stack: it has Mechanism.
+const noLayer = -1
+
+// layerMechanism returns the mechanism of layer i and its options.
+func (c Config) layerMechanism(i int) (name string, o mechanism.Options) {
 	o = c.mechanismOptions()
+	if i == noLayer {
+		return c.Mechanism, o
+	}
+	if i < len(c.LayerMechanisms) && c.LayerMechanisms[i].Mechanism != "" {
+		x := c.LayerMechanisms[i]
+		o.Order, o.Set = x.Order, x.Set
+		return x.Mechanism, o
+	}
+	window := c.layerWindow(i)
 	if window == 0 {
 		return c.Mechanism, o
 	}

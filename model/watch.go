@@ -28,7 +28,7 @@ func (m *Model[T]) ShareWatched(look func(name string, of attention.Mechanism[T]
 		of := own.Mechanism
 		own.Mechanism = &watched[T]{of, func(call *attention.Call[T]) error { return look(l.name, of, call) }}
 		own.Undivided = true
-		c.layers[i], watchers[l.attn] = layer[T]{l.name, &own, l.built}, &own
+		c.layers[i], watchers[l.attn] = layer[T]{l.name, l.number, &own, l.built}, &own
 	}
 	for _, s := range []*stack[T]{c.main, c.encoder} {
 		if s == nil {

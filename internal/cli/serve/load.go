@@ -167,16 +167,9 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 	if c.Positions == model.Learned {
 		card.Context = c.LearnedPositions()
 	}
-	mixer, err := c.Mixer()
+	isFixed, err := c.HasFixedState()
 	if err != nil {
 		return card, err
-	}
-	isFixed := mixer.Traits().Streaming
-	if len(c.LayerWindows) > 0 && !isFixed {
-		isFixed = true
-		for _, w := range c.LayerWindows {
-			isFixed = isFixed && w > 0
-		}
 	}
 	if isFixed {
 		card.State = "fixed"

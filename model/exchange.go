@@ -1,0 +1,341 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
+)
+
+// LayerMechanism is the mechanism of one layer. The zero value leaves the layer as it is.
+type LayerMechanism struct {
+	Mechanism string            `json:"mechanism,omitempty"` // a row of package mechanism
+	Order     int               `json:"order,omitempty"`     // 0: the mechanism's default
+	Set       map[string]string `json:"set,omitempty"`
+}
+
+// Exchange puts another mechanism into layers of a trained model, which keeps its weights.
+type Exchange struct {
+	Mechanism string // a row of package mechanism
+	Order     int    // 0: the mechanism's default
+	Set       map[string]string
+	// Layers are the numbers of layers that get the mechanism. nil: all layers that see all
+	// keys, which are those without a window of LayerWindows, or with AllLayers every layer.
+	Layers    []int
+	AllLayers bool
+}
+
+// Exchanged returns a copy of c in which layers have the mechanism of x. The scale of the scores
+// of softmax goes along with a layer: unless x sets one, it becomes the setting scale of the
+// mechanism. A layer that has the function already is left as it is.
+//
+// Exchanged returns an error if a layer cannot have the mechanism, if the mechanism has no setting
+// for a scale that is not 1/√D, and if it has numbers that mean nothing before training
+// (mechanism.Row.Untrained) and the layer had another mechanism.
+func (c Config) Exchanged(x Exchange) (Config, error) {
+	c = c.Clone()
+	row, err := x.row(c)
+	if err != nil {
+		return c, err
+	}
+	layers, err := x.layers(c)
+	if err != nil {
+		return c, err
+	}
+	for _, i := range layers {
+		name, o := c.layerMechanism(i)
+		to := LayerMechanism{x.Mechanism, x.Order, maps.Clone(x.Set)}
+		if name == "softmax" || name == "local" {
+			if err := to.takeScale(row, o); err != nil {
+				return c, fmt.Errorf("exchange: layer %d: %w", i, err)
+			}
+		}
+		if to.Mechanism == name && to.Order == o.Order && maps.Equal(to.Set, o.Set) {
+			continue
+		}
+		if row.Untrained != "" && name != row.Name {
+			return c, fmt.Errorf("exchange: layer %d: mechanism %s has learned numbers (%s) that mean nothing before training, and the model does not have them; train a model with %s, or name another mechanism", i, row.Name, row.Untrained, row.Name)
+		}
+		if c.LayerMechanisms == nil {
+			c.LayerMechanisms = make([]LayerMechanism, c.Layers)
+		}
+		c.LayerMechanisms[i] = to
+	}
+	if err := c.Validate(); err != nil {
+		return c, fmt.Errorf("exchange: %w", err)
+	}
+	return c, nil
+}
+
+// row returns the row of the mechanism. It returns an error if there is none, or models like c
+// have no mechanisms by layers.
+func (x Exchange) row(c Config) (mechanism.Row, error) {
+	if x.Mechanism == "" {
+		return mechanism.Row{}, errors.New("exchange: mechanism: is missing")
+	}
+	if _, owns := nn.LookupMixer(x.Mechanism); owns {
+		return mechanism.Row{}, fmt.Errorf("exchange: mechanism: %s owns its projections, and takes the place of no attention", x.Mechanism)
+	}
+	if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Heads == 0 {
+		return mechanism.Row{}, fmt.Errorf("exchange: mechanism: %s, but the model has no attention whose function it could be: its mixer is %q", x.Mechanism, c.Mechanism)
+	}
+	row, err := mechanism.Lookup(x.Mechanism)
+	if err != nil {
+		return row, fmt.Errorf("exchange: %w", err)
+	}
+	if err := c.takesLayerMechanisms(); err != nil {
+		return row, fmt.Errorf("exchange: mechanism: %s, but %w", x.Mechanism, err)
+	}
+	return row, nil
+}
+
+// layers returns the numbers of the layers of a model of configuration c, in ascending order.
+func (x Exchange) layers(c Config) ([]int, error) {
+	if x.Layers != nil {
+		list := slices.Clone(x.Layers)
+		slices.Sort(list)
+		list = slices.Compact(list)
+		for _, i := range list {
+			if i < 0 || i >= c.Layers {
+				return nil, fmt.Errorf("exchange: layers: %d is given, the model has layers 0 to %d", i, c.Layers-1)
+			}
+		}
+		return list, nil
+	}
+	var list []int
+	for i := range c.Layers {
+		if x.AllLayers || c.layerWindow(i) == 0 {
+			list = append(list, i)
+		}
+	}
+	if list == nil {
+		return nil, errors.New("exchange: layers: every layer of the model has a window already; name the layers")
+	}
+	return list, nil
+}
+
+// takeScale sets the scale of the scores to that of a layer of softmax with the options o, unless
+// it is set.
+func (x *LayerMechanism) takeScale(row mechanism.Row, o mechanism.Options) error {
+	const byDefault = "1/sqrt(D)"
+	from, given := o.Set["scale"]
+	if !given {
+		from = byDefault
+	}
+	if _, set := x.Set["scale"]; set {
+		return nil
+	}
+	at := slices.IndexFunc(row.Settings, func(s mechanism.Setting) bool { return s.Name == "scale" })
+	if at >= 0 {
+		if from != row.Settings[at].Default {
+			if x.Set == nil {
+				x.Set = map[string]string{}
+			}
+			x.Set["scale"] = from
+		}
+		return nil
+	}
+	scale, err := strconv.ParseFloat(from, 64)
+	if from == byDefault || err == nil && isInverseRoot(scale, o.Width) {
+		return nil
+	}
+	return fmt.Errorf("its scores have the scale %s, and mechanism %s has no setting scale", from, row.Name)
+}
+
+// isInverseRoot reports whether a scale is 1/√d.
+func isInverseRoot(scale float64, d int) bool {
+	e := scale*scale*float64(d) - 1
+	return e < 1e-6 && e > -1e-6
+}
+
+// Exchanged returns a model of the configuration that Config.Exchanged returns, with copies of the
+// weights of m. What the mechanism draws is drawn, always the same. The learned numbers of a
+// mechanism that stays with other settings stay with it. Save writes the model, and Load reads it
+// back the same.
+//
+// Exchanged returns an error where Config.Exchanged and CheckMechanisms do, and if the learned
+// numbers of a mechanism that stays have other shapes with the new settings.
+func (m *Model[T]) Exchanged(x Exchange) (*Model[T], error) {
+	if err := m.CheckMechanisms(); err != nil {
+		return nil, err
+	}
+	c, err := m.config.Exchanged(x)
+	if err != nil {
+		return nil, err
+	}
+	seeds, changed := map[string]uint64{}, map[string]bool{} // by names of layers
+	for i := range m.layers {
+		l := &m.layers[i]
+		from, a := m.config.layerMechanism(l.number)
+		to, b := c.layerMechanism(l.number)
+		changed[l.name] = from != to || a.Order != b.Order || !maps.Equal(a.Set, b.Set)
+		if seed, has := m.seeds[l.name]; has && !changed[l.name] {
+			seeds[l.name] = seed
+		}
+	}
+	y, err := newUndrawn[T](c, seeds)
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]bool{} // names of numbers that stay those of the new mechanism
+	for i := range y.layers {
+		l := &y.layers[i]
+		if !changed[l.name] {
+			continue
+		}
+		from, _ := m.config.layerMechanism(l.number)
+		to, _ := c.layerMechanism(l.number)
+		for _, p := range l.built.Params().All() {
+			own[l.name+"."+p.Name] = from != to
+		}
+		for _, p := range l.built.Constants().All() {
+			own[l.name+"."+p.Name] = true
+		}
+	}
+	for _, p := range y.storedParams() {
+		if own[p.Name] {
+			continue
+		}
+		from, err := m.params.Get(p.Name)
+		if err != nil {
+			if from, err = m.constants.Get(p.Name); err != nil {
+				continue // a number of a mechanism that only the new settings have
+			}
+		}
+		if !slices.Equal(from.Shape, p.Shape) {
+			return nil, fmt.Errorf("exchange: %s: shape is %v, the new settings need %v", p.Name, from.Shape, p.Shape)
+		}
+		copy(p.Data, from.Data)
+	}
+	return y, nil
+}
+
+// hasLayerMechanisms reports whether a layer has a mechanism of LayerMechanisms.
+func (c Config) hasLayerMechanisms() bool {
+	return slices.ContainsFunc(c.LayerMechanisms, func(x LayerMechanism) bool { return x.Mechanism != "" || x.Order != 0 || len(x.Set) > 0 })
+}
+
+// checkLayerNames returns an error if layers cannot have the mechanisms of LayerMechanisms by
+// their names.
+func (c validation) checkLayerNames() error {
+	if n := len(c.LayerMechanisms); n != 0 && n != c.Layers {
+		return fmt.Errorf("layer_mechanisms: has %d elements, layers is %d", n, c.Layers)
+	}
+	if !c.hasLayerMechanisms() {
+		return nil
+	}
+	if err := c.takesLayerMechanisms(); err != nil {
+		return fmt.Errorf("layer_mechanisms: are given, but %w", err)
+	}
+	for i, x := range c.LayerMechanisms {
+		if x.Mechanism == "" {
+			if x.Order != 0 || len(x.Set) > 0 {
+				return fmt.Errorf("layer_mechanisms: layer %d has order %d and settings %v, but no mechanism", i, x.Order, x.Set)
+			}
+			continue
+		}
+		if _, owns := nn.LookupMixer(x.Mechanism); owns {
+			return fmt.Errorf("layer_mechanisms: layer %d: %s owns its projections; set mechanism to an attention function such as softmax", i, x.Mechanism)
+		}
+		if _, err := mechanism.Lookup(x.Mechanism); err != nil {
+			return fmt.Errorf("layer_mechanisms: layer %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// takesLayerMechanisms returns an error if models of the configuration have one mechanism for all
+// layers.
+func (c Config) takesLayerMechanisms() error {
+	switch {
+	case c.Kind == EncoderDecoder || c.Kind == Convolutional:
+		return fmt.Errorf("kind is %s; only kinds %s and %s have mechanisms by layers", c.Kind, Decoder, Encoder)
+	case c.RelativeBuckets != 0:
+		return fmt.Errorf("relative_buckets is %d, and only softmax has a bias by distance", c.RelativeBuckets)
+	}
+	return nil
+}
+
+// checkLayerMechanisms returns an error if a mechanism of LayerMechanisms refuses its options or
+// does not support a field.
+func (c validation) checkLayerMechanisms() error {
+	if !c.hasLayerMechanisms() {
+		return nil
+	}
+	for _, g := range c.layerGroups() {
+		m, _, err := c.bareMixer(c.IsCausal(), g.first)
+		if err == nil {
+			own := c
+			own.Mechanism, _ = c.layerMechanism(g.first)
+			err = own.checkTraits(m.Traits())
+		}
+		if err != nil {
+			return fmt.Errorf("layer_mechanisms: layer %d: %w", g.first, err)
+		}
+	}
+	return nil
+}
+
+// layerGroup is the layers of one mechanism that is not Config.Mechanism.
+type layerGroup struct{ first, count int }
+
+// layerGroups returns the groups of layers whose mechanism is not Config.Mechanism with its
+// settings, in the order of their first layers.
+func (c Config) layerGroups() []layerGroup {
+	var list []layerGroup
+	known := map[string]int{}
+	for i := range max(len(c.LayerWindows), len(c.LayerMechanisms)) {
+		if c.layerWindow(i) == 0 && (i >= len(c.LayerMechanisms) || c.LayerMechanisms[i].Mechanism == "") {
+			continue
+		}
+		name, o := c.layerMechanism(i)
+		key := fmt.Sprint(name, o.Order, o.Set) // fmt sorts maps
+		at, has := known[key]
+		if !has {
+			at, known[key] = len(list), len(list)
+			list = append(list, layerGroup{first: i})
+		}
+		list[at].count++
+	}
+	return list
+}
+
+// HasFixedState reports whether no layer has a state that grows with the tokens of a session. It
+// returns an error if a mechanism refuses its options.
+func (c Config) HasFixedState() (bool, error) {
+	groups, own := c.layerGroups(), 0
+	for _, g := range groups {
+		own += g.count
+	}
+	if own < c.Layers {
+		groups = append(groups, layerGroup{first: noLayer})
+	}
+	for _, g := range groups {
+		m, _, err := c.bareMixer(c.IsCausal(), g.first)
+		if err != nil {
+			return false, err
+		}
+		if m != nil && !m.Traits().Streaming {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Mechanisms returns the mechanism of each layer's self-attention, with its settings; nil: the
+// layers have mixers that are no attention, or none.
+func (c Config) Mechanisms() []LayerMechanism {
+	if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Heads == 0 || c.Kind == Convolutional {
+		return nil
+	}
+	list := make([]LayerMechanism, c.Layers)
+	for i := range list {
+		name, o := c.layerMechanism(i)
+		list[i] = LayerMechanism{name, o.Order, maps.Clone(o.Set)}
+	}
+	return list
+}
