@@ -29,6 +29,11 @@ type Options struct {
 	// Positions says what happens to sequences that are longer than a table of learned
 	// positions: "" refuses them, Interpolate stretches the table by 2, 4, 8, …
 	Positions string
+	// Exchange puts another attention function into layers, by model.Config.Exchanged; nil: the
+	// layers have those of the folder. The model keeps its tokenizer, pooling and head. Save
+	// refuses it; Save of Model writes it in the layout of package model. A function that is no
+	// row of package mechanism takes its place by WrapMechanisms of Model.
+	Exchange *model.Exchange
 }
 
 // Model is a model of a folder. Its methods may be called at the same time while no
@@ -58,7 +63,8 @@ type poolers map[string]*param.Param[float32]
 // agree with it.
 func Open(dir string) (*Model, error) { return OpenWith(dir, Options{}) }
 
-// OpenWith opens a folder. It returns an error where Open does, and for unknown options.
+// OpenWith opens a folder. It returns an error where Open does, for unknown options, and where
+// model.Config.Exchanged does.
 func OpenWith(dir string, o Options) (*Model, error) {
 	if o.Positions != "" && o.Positions != Interpolate {
 		return nil, fmt.Errorf("positions: %q is not %q", o.Positions, Interpolate)
@@ -119,6 +125,11 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	})
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if o.Exchange != nil {
+		if p.config, err = p.config.Exchanged(*o.Exchange); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
 	}
 	if o.Positions == Interpolate {
 		m.stretched.plan(p)

@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -30,11 +31,15 @@ var companions = append([]string{
 //
 // Save returns an error if dir has weights, tokenizer files or files beside them that the
 // opened folder lacks, a file cannot be written, or the opened folder cannot be read or has
-// tensors of other shapes than before. It returns the error of model.Model.CheckMechanisms.
+// tensors of other shapes than before. It returns the error of model.Model.CheckMechanisms, and an
+// error if a layer has another function than the folder's (Options.Exchange).
 func (m *Model) Save(dir string) error {
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
 	if err := m.body.CheckMechanisms(); err != nil {
+		return err
+	}
+	if err := checkExchange(m.body.Config()); err != nil {
 		return err
 	}
 	s, err := openSource(m.dir)
@@ -82,6 +87,16 @@ func (m *Model) Save(dir string) error {
 		return err
 	}
 	return atomicfile.WriteBytes(filepath.Join(dir, configFile), config)
+}
+
+// checkExchange returns an error if a layer has an exchanged function, which no family has.
+func checkExchange(c model.Config) error {
+	for i, x := range c.LayerMechanisms {
+		if x.Mechanism != "" {
+			return fmt.Errorf("layers.%d.attn: has mechanism %s in place of the layer's own function, which no family of published transformers has; write the model by Save of package model", i, x.Mechanism)
+		}
+	}
+	return nil
 }
 
 // checkTarget returns an error if a folder has a file of a model that is not written: the folder

@@ -28,6 +28,9 @@ func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) erro
 	if err := m.CheckMechanisms(); err != nil {
 		return err
 	}
+	if err := checkExchange(m.Config()); err != nil {
+		return err
+	}
 	text, p, err := express(m.Config())
 	if err != nil {
 		return err
