@@ -72,9 +72,14 @@ type Prediction struct {
 // OpenPredictor reads the model of a run, as LoadModel does, with its names of classes
 // and columns and scales of numbers, or a published folder. It returns an error if the run
 // is damaged, its task does not predict, or the published model has no head of classes.
-func OpenPredictor(path string) (*Predictor, error) {
+func OpenPredictor(path string) (*Predictor, error) { return OpenPredictorWith(path, nil) }
+
+// OpenPredictorWith is OpenPredictor of a model with another attention function in its layers; nil:
+// with its own. It returns an error where OpenPredictor does and if the model cannot have the
+// function.
+func OpenPredictorWith(path string, x *model.Exchange) (*Predictor, error) {
 	if pretrained.IsFolder(path) {
-		return openPublishedPredictor(path)
+		return openPublishedPredictor(path, x)
 	}
 	if err := CheckForeign(path); err != nil {
 		return nil, err
@@ -90,6 +95,11 @@ func OpenPredictor(path string) (*Predictor, error) {
 	m, _, err := LoadModel(path)
 	if err != nil {
 		return nil, err
+	}
+	if x != nil {
+		if m, err = m.Exchanged(*x); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
 	}
 	c := m.Config()
 	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Tokens: config.startTokens()}

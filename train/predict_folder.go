@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/task"
 )
@@ -20,10 +21,10 @@ type publishedPredictor struct {
 	classes []string
 }
 
-// openPublishedPredictor opens a folder. It returns an error if its model has no head of
+// openPublishedPredictor opens a folder with another attention function; nil: with its own. It returns an error if its model has no head of
 // classes, or a model of texts has no tokenizer.
-func openPublishedPredictor(path string) (*Predictor, error) {
-	m, err := pretrained.Open(path)
+func openPublishedPredictor(path string, x *model.Exchange) (*Predictor, error) {
+	m, err := pretrained.OpenWith(path, pretrained.Options{Exchange: x})
 	if err != nil {
 		return nil, err
 	}

@@ -103,7 +103,8 @@ func TestMapsOfModels(t *testing.T) {
 	}
 	refuses(t, "needs --text, --text-file or --sample", "maps", "--model", run)
 	refuses(t, "--layers: \"7\" is none of the", "maps", "--model", run, "--text", "a", "--layers", "7")
-	refuses(t, "has its own mechanism and input", "maps", "--model", run, "--text", "a", "--mechanism", "softmax")
+	refuses(t, "a layer of --model has one", "maps", "--model", run, "--text", "a", "--mechanism", "softmax,fastmax")
+	refuses(t, "has its own input and mask", "maps", "--model", run, "--text", "a", "--causal")
 
 	mamba := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), mamba, "--mechanism", "mamba-2")...)

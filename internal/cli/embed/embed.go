@@ -24,12 +24,13 @@ import (
 
 // Command is the verb embed: a vector for each text.
 type Command struct {
-	Files     []string       `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
-	Model     string         `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
-	MaxTokens int            `name:"max-tokens" placeholder:"N" help:"Read at most N tokens of a text (65536, or the context)."`
-	Prompt    *string        `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before texts; \"\": none (its default)."`
-	JSONL     *bool          `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
-	Filter    records.Filter `embed:""`
+	Files     []string `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
+	Model     string   `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
+	MaxTokens int      `name:"max-tokens" placeholder:"N" help:"Read at most N tokens of a text (65536, or the context)."`
+	Prompt    *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before texts; \"\": none (its default)."`
+	JSONL     *bool    `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
+	flags.Exchange
+	Filter records.Filter `embed:""`
 }
 
 // Help are examples.
@@ -43,6 +44,7 @@ func (c *Command) Help() string {
 		"An empty text has the vector null." + flags.JoinExamples(
 		"farfield embed --model all-MiniLM-L6-v2 --out vectors.npy lines.txt",
 		"farfield embed --model DIR --prompt document --out vectors.npy lines.txt",
+		"farfield embed --model all-MiniLM-L6-v2 --mechanism local --set span=64 --out vectors.npy lines.txt",
 		"farfield embed --model run/001 <lines.txt",
 		"farfield embed --model run/001 --out vectors.npy lines.txt",
 		"farfield embed --model run/001 --out vectors.jsonl records.jsonl",
@@ -62,7 +64,11 @@ func (c *Command) Run(e *env.Env) error {
 	if err := c.Filter.Check(true); err != nil {
 		return err
 	}
-	enc, err := encoder.Open(c.Model, c.MaxTokens)
+	exchange, err := c.Request()
+	if err != nil {
+		return err
+	}
+	enc, err := encoder.Open(c.Model, c.MaxTokens, exchange)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -94,6 +100,7 @@ func (c *Command) Run(e *env.Env) error {
 	if c.Prompt != nil {
 		filter.Bind("--prompt", *c.Prompt)
 	}
+	c.Exchange.Bind(filter.Bind)
 	if err := c.each(e, &filter, in, x); err != nil {
 		return err
 	}

@@ -69,11 +69,11 @@ func PrintLengths(w io.Writer, e Encoder, l Lengths) {
 // DefaultTokens bounds the tokens of a text where the model does not.
 const DefaultTokens = 1 << 16
 
-// Open opens the model at path, which reads at most maxTokens tokens of a text; 0: all
+// Open opens the model at path with another attention function (x; nil: its own), which reads at most maxTokens tokens of a text; 0: all
 // that the model takes, up to DefaultTokens. It returns an error if there is no such
 // model or it takes fewer tokens.
-func Open(path string, maxTokens int) (Encoder, error) {
-	t, err := runs.OpenText(path)
+func Open(path string, maxTokens int, x *model.Exchange) (Encoder, error) {
+	t, err := runs.OpenExchanged(path, x)
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ type Command struct {
 	Split string `complete:"valid,test" placeholder:"NAME" help:"Split of the task: valid or test (test if it exists)."`
 	Limit int    `placeholder:"N" default:"0" help:"Take N samples or windows, spread evenly; 0: all."`
 	JSON  bool   `name:"json" help:"Print the result as JSON."`
+	flags.Exchange
 }
 
 // Help are examples.
@@ -76,14 +77,21 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	exchange, err := c.Request()
+	if err != nil {
+		return err
+	}
 	if pretrained.IsFolder(path) {
-		return c.published(e, path)
+		return c.published(e, path, exchange)
 	}
 	if c.Task != "" || len(c.TaskSet) > 0 || c.Pairs {
 		return env.InputErrorf("--task, --task-set, --pairs: are for published models, a run has its task")
 	}
 	m, vocab, err := train.LoadModel(path)
 	if err != nil {
+		return env.MarkInput(err)
+	}
+	if m, err = runs.ExchangeModel(path, m, exchange); err != nil {
 		return env.MarkInput(err)
 	}
 	r := Report{Model: c.Model}

@@ -23,7 +23,7 @@ const (
 
 // published scores the model of a folder: classes on labelled texts or pictures, or a decoder
 // on a text.
-func (c *Command) published(e *env.Env, path string) error {
+func (c *Command) published(e *env.Env, path string, exchange *model.Exchange) error {
 	switch {
 	case c.Task != "" && c.Task != fileTask && c.Task != pictureTask:
 		return env.InputErrorf("--task: %s, a published model has %s or %s", c.Task, fileTask, pictureTask)
@@ -32,7 +32,7 @@ func (c *Command) published(e *env.Env, path string) error {
 	case c.Data == "":
 		return env.InputErrorf("--data: is not given, and %s has no data of its own", c.Model)
 	}
-	p, err := pretrained.Open(path)
+	p, err := pretrained.OpenWith(path, pretrained.Options{Exchange: exchange})
 	if err != nil {
 		return env.MarkInput(err)
 	}

@@ -59,8 +59,15 @@ func (c *Command) draw(e *env.Env) error {
 	if err := env.CheckOutput(c.Out, append(runs.ModelFiles(c.Model), c.Complete)...); err != nil {
 		return env.InputErrorf("--out: %w", err)
 	}
+	exchange, err := c.Request()
+	if err != nil {
+		return err
+	}
 	m, _, err := train.LoadModel(c.Model)
 	if err != nil {
+		return env.MarkInput(err)
+	}
+	if m, err = runs.ExchangeModel(c.Model, m, exchange); err != nil {
 		return env.MarkInput(err)
 	}
 	d := generate.ImageOptions{Count: c.Images, Batch: c.Batch, Mode: generate.DecodeMode(c.Way), Seed: 1}

@@ -18,7 +18,11 @@ import (
 
 // load reads the model. It returns an error if it does not predict tokens.
 func (c *Command) load() (*runs.TextModel, error) {
-	m, err := runs.OpenText(c.Model)
+	exchange, err := c.Request()
+	if err != nil {
+		return nil, err
+	}
+	m, err := runs.OpenExchanged(c.Model, exchange)
 	if err != nil {
 		return nil, err
 	}

@@ -330,12 +330,8 @@ func describeModel(f *display.Finding, m *model.Model[float32]) error {
 	if err := describeConfig(f, m); err != nil {
 		return err
 	}
-	mixer, err := c.Mixer()
-	if err != nil {
-		return err
-	}
 	if c.HasSessions() {
-		if err := describeDecoding(f, m, mixer.Traits()); err != nil {
+		if err := describeDecoding(f, m); err != nil {
 			return err
 		}
 	}
@@ -386,17 +382,26 @@ func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config)
 	if near := countWindows(c); near > 0 {
 		some = fmt.Sprintf("; %d of %d layers have a window (layer_windows)", near, c.Layers)
 	}
+	for i, x := range c.LayerMechanisms {
+		if x.Mechanism != "" {
+			some += fmt.Sprintf("; layer %d has %s", i, x.Mechanism)
+		}
+	}
 	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d%s, %s form at this context%s%s", c.Heads, a.D, keys, p.Form, linear, some)
 }
 
 // describeDecoding describes the states of a decoder.
-func describeDecoding(f *display.Finding, m *model.Model[float32], x attention.Traits) error {
+func describeDecoding(f *display.Finding, m *model.Model[float32]) error {
 	session, err := m.NewSession(1)
 	if err != nil {
 		return err
 	}
+	isFixed, err := m.Config().HasFixedState()
+	if err != nil {
+		return err
+	}
 	grows := "whatever the length"
-	if !x.Streaming {
+	if !isFixed {
 		grows = "before the first token, and growing"
 	}
 	f.AddText("decoding", session.Bytes(), "%s of state, %s", display.FormatBytes(float64(session.Bytes())), grows)

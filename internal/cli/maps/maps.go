@@ -16,13 +16,14 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Command is the verb maps: rows of the attention matrix, drawn.
 type Command struct {
-	Mechanism []string `complete:"mechanisms" placeholder:"NAME" help:"Attention functions, side by side; --help lists settings."`
+	Mechanism []string `complete:"mechanisms" placeholder:"NAME" help:"Attention functions, side by side; with --model one, in place of the model's own. --help lists settings."`
 	flags.Settings
 	Causal bool `help:"With arrays: query i sees keys j ≤ i + (M-N)."`
 	Row    int  `placeholder:"B" default:"0" help:"With arrays: batch row (${default})."`
@@ -31,7 +32,7 @@ type Command struct {
 	Text     string   `xor:"text" placeholder:"TEXT" help:"With --model: text that the model reads."`
 	TextFile string   `xor:"text" placeholder:"FILE" help:"With --model: file with the text; - is standard input."`
 	Sample   *int     `xor:"text" placeholder:"K" help:"With --model: test sample K, from 0."`
-	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: attention layers, from 0 (${default})."`
+	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: attention layers, from 0 (${default}); with --mechanism also those that get it."`
 	flags.DataFolder
 
 	Heads    string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
@@ -114,8 +115,10 @@ func (c *Command) Run(e *env.Env) error {
 // check reports flags that do not go together, and files that cannot be written.
 func (c *Command) check() error {
 	switch {
-	case len(c.Model) > 0 && (c.In != "" || len(c.Mechanism) > 0 || c.Order != nil || len(c.Set) > 0 || c.Causal || c.Row != 0):
-		return env.InputErrorf("--model: has its own mechanism and input; arrays, --mechanism and what belongs to it go without")
+	case len(c.Model) > 0 && (c.In != "" || c.Causal || c.Row != 0):
+		return env.InputErrorf("--model: has its own input and mask; arrays, --causal and --row go without")
+	case len(c.Model) > 0 && len(c.Mechanism) > 1:
+		return env.InputErrorf("--mechanism: %s, but a layer of --model has one", strings.Join(c.Mechanism, ","))
 	case len(c.Model) > 0 && c.Text == "" && c.TextFile == "" && c.Sample == nil:
 		return env.InputErrorf("--model: needs --text, --text-file or --sample")
 	case len(c.Model) == 0 && (c.Text != "" || c.TextFile != "" || c.Sample != nil || c.Layers != "all"):
@@ -141,6 +144,18 @@ func (c *Command) check() error {
 		}
 	}
 	return nil
+}
+
+// exchange returns what --mechanism puts into the layers of models; nil: nothing.
+func (c *Command) exchange() (*model.Exchange, error) {
+	x := flags.Exchange{Settings: c.Settings}
+	if len(c.Mechanism) > 0 {
+		x.Mechanism = c.Mechanism[0]
+		if c.Layers != "all" { // the layers that see all keys
+			x.Layers = c.Layers
+		}
+	}
+	return x.Request()
 }
 
 // chosen returns the numbers of a list below n; all of them for the word all.

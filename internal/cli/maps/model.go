@@ -30,15 +30,19 @@ func (c *Command) models(e *env.Env, list []Map) (_ []Map, err error) {
 			return nil, err
 		}
 	}
+	exchange, err := c.exchange()
+	if err != nil {
+		return nil, err
+	}
 	for _, dir := range c.Model {
 		path, err := runs.ResolveModel(dir)
 		if err != nil {
 			return nil, err
 		}
 		if pretrained.IsFolder(path) {
-			list, err = c.published(e, list, dir, path, text)
+			list, err = c.published(e, list, dir, path, text, exchange)
 		} else {
-			list, err = c.trained(e, list, dir, text)
+			list, err = c.trained(e, list, dir, text, exchange)
 		}
 		if err != nil {
 			return nil, err
@@ -48,11 +52,11 @@ func (c *Command) models(e *env.Env, list []Map) (_ []Map, err error) {
 }
 
 // published appends the maps of a published model.
-func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byte) ([]Map, error) {
+func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byte, exchange *model.Exchange) ([]Map, error) {
 	if c.Sample != nil {
 		return nil, fmt.Errorf("--sample: %s has no task; --text shows it a text", dir)
 	}
-	m, err := runs.OpenText(path)
+	m, err := runs.OpenExchanged(path, exchange)
 	if err != nil {
 		return nil, err
 	}
@@ -72,9 +76,12 @@ func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byt
 }
 
 // trained appends the maps of the model of a run.
-func (c *Command) trained(e *env.Env, list []Map, dir string, text []byte) ([]Map, error) {
+func (c *Command) trained(e *env.Env, list []Map, dir string, text []byte, exchange *model.Exchange) ([]Map, error) {
 	m, vocab, err := train.LoadModel(dir)
 	if err != nil {
+		return nil, err
+	}
+	if m, err = runs.ExchangeModel(dir, m, exchange); err != nil {
 		return nil, err
 	}
 	var in *reading

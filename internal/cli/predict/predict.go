@@ -25,11 +25,12 @@ import (
 
 // Command is the verb predict: it prints a model's predictions for new inputs.
 type Command struct {
-	Files  []string       `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: one a line, or one a file; - is standard input."`
-	Model  string         `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
-	Pairs  bool           `help:"Read two texts a line, or records with text and pair."`
-	JSON   bool           `name:"json" help:"Print a JSON object for each input."`
-	JSONL  bool           `name:"jsonl" help:"Read JSON lines; print each with the prediction added."`
+	Files []string `arg:"" optional:"" name:"file" placeholder:"FILE" help:"Inputs: one a line, or one a file; - is standard input."`
+	Model string   `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
+	Pairs bool     `help:"Read two texts a line, or records with text and pair."`
+	JSON  bool     `name:"json" help:"Print a JSON object for each input."`
+	JSONL bool     `name:"jsonl" help:"Read JSON lines; print each with the prediction added."`
+	flags.Exchange
 	Filter records.Filter `embed:""`
 }
 
@@ -66,7 +67,11 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	p, err := train.OpenPredictor(path)
+	exchange, err := c.Request()
+	if err != nil {
+		return err
+	}
+	p, err := train.OpenPredictorWith(path, exchange)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -105,6 +110,7 @@ func (c *Command) records(e *env.Env, w *answers) error {
 		return err
 	}
 	c.Filter.Bind("--pairs", fmt.Sprint(c.Pairs))
+	c.Exchange.Bind(c.Filter.Bind)
 	if c.Pairs {
 		return c.Filter.FilterPairs(e, in, func(text, pair string) ([]records.Field, error) {
 			r, err := p.PredictPair(e.Context, text, pair)

@@ -99,12 +99,12 @@ func (t *TextModel) MapLayer(ctx context.Context, ids []int32, layer int) (*Laye
 
 // window returns the span of a layer's near field in tokens.
 func (t *TextModel) window(layer int) int {
-	c := t.Config()
-	if layer < len(c.LayerWindows) && c.LayerWindows[layer] > 0 {
-		return c.LayerWindows[layer]
-	}
-	if w, err := strconv.Atoi(c.Set["window"]); err == nil && w > 0 {
-		return w
+	if list := t.Config().Mechanisms(); layer < len(list) {
+		for _, key := range []string{"span", "window"} {
+			if w, err := strconv.Atoi(list[layer].Set[key]); err == nil && w > 0 {
+				return w
+			}
+		}
 	}
 	return nearWindow
 }

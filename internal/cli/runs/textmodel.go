@@ -30,22 +30,44 @@ type TextModel struct {
 
 // OpenText opens the model at path: a run, a checkpoint, a published folder, or the name
 // of a fetched model. It returns an error if there is no such model or it reads no texts.
-func OpenText(path string) (*TextModel, error) {
+func OpenText(path string) (*TextModel, error) { return OpenExchanged(path, nil) }
+
+// OpenExchanged opens the model at path as OpenText does, with another attention function in its
+// layers; nil: with its own. It returns an error where OpenText does and if the model cannot have
+// the function.
+func OpenExchanged(path string, x *model.Exchange) (*TextModel, error) {
 	path, err := ResolveModel(path)
 	if err != nil {
 		return nil, err
 	}
 	t := &TextModel{path: path}
 	if !pretrained.IsFolder(path) {
-		t.weights, t.vocab, err = train.LoadTextModel(path)
+		if t.weights, t.vocab, err = train.LoadTextModel(path); err != nil {
+			return nil, err
+		}
 		t.output = t.vocab
-		return t, err
+		if t.weights, err = ExchangeModel(path, t.weights, x); err != nil {
+			return nil, err
+		}
+		return t, nil
 	}
-	folder, err := pretrained.Open(path)
+	folder, err := pretrained.OpenWith(path, pretrained.Options{Exchange: x})
 	if err != nil {
 		return nil, err
 	}
 	return NewFolderText(path, folder)
+}
+
+// ExchangeModel returns the model m of path with another attention function in its layers; nil: m.
+func ExchangeModel(path string, m *model.Model[float32], x *model.Exchange) (*model.Model[float32], error) {
+	if x == nil {
+		return m, nil
+	}
+	m, err := m.Exchanged(*x)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return m, nil
 }
 
 // NewFolderText returns the model of texts of the published folder at path. It returns an error

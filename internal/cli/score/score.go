@@ -35,14 +35,15 @@ type Command struct {
 	File  string `arg:"" optional:"" placeholder:"FILE" help:"Text to score; - or nothing is standard input."`
 	Model string `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
 
-	Lines     bool           `help:"Print every line with its bits."`
-	Rank      string         `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
-	Threshold *float64       `name:"above" placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
-	Top       int            `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
-	Beyond    bool           `name:"beyond-context" help:"Read a text longer than the trained context in one state, not in windows."`
-	JSONL     bool           `name:"jsonl" help:"Score JSON lines; add bits, bytes and bits_per_byte."`
-	JSON      bool           `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
-	Filter    records.Filter `embed:""`
+	Lines     bool     `help:"Print every line with its bits."`
+	Rank      string   `enum:"byte,total" default:"byte" help:"Rank lines by bits a byte or by total bits (${default})."`
+	Threshold *float64 `name:"above" placeholder:"X" help:"Print only lines above X, in the unit of --rank."`
+	Top       int      `placeholder:"K" default:"10" help:"Print the K most surprising lines at the end (${default})."`
+	Beyond    bool     `name:"beyond-context" help:"Read a text longer than the trained context in one state, not in windows."`
+	JSONL     bool     `name:"jsonl" help:"Score JSON lines; add bits, bytes and bits_per_byte."`
+	JSON      bool     `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
+	flags.Exchange
+	Filter records.Filter `embed:""`
 }
 
 // Help are examples.
@@ -76,7 +77,11 @@ func (c *Command) Run(e *env.Env) error {
 	if err := c.Filter.Check(c.JSONL); err != nil {
 		return err
 	}
-	text, err := runs.OpenText(c.Model)
+	exchange, err := c.Request()
+	if err != nil {
+		return err
+	}
+	text, err := runs.OpenExchanged(c.Model, exchange)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -127,6 +132,7 @@ func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Voca
 	if err := c.Filter.BindModel("score", c.Model, runs.HashModel); err != nil {
 		return err
 	}
+	c.Exchange.Bind(c.Filter.Bind)
 	s, err := c.newScorer(m, vocab)
 	if err != nil {
 		return env.MarkInput(err)

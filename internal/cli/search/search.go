@@ -34,6 +34,7 @@ type Command struct {
 	Field   string   `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
 	JSONL   *bool    `name:"jsonl" negatable:"" help:"--texts are JSON lines, or texts (by the first line)."`
 	JSON    bool     `name:"json" help:"Print a JSON object for each query."`
+	flags.Exchange
 }
 
 // Help are examples.
@@ -88,6 +89,9 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	if c.Prompt != nil && c.Model == "" {
 		return env.InputErrorf("--prompt: needs --model, whose folder has the prompts")
+	}
+	if c.Mechanism != "" && c.Model == "" {
+		return env.InputErrorf("--mechanism: needs --model, which has the layers")
 	}
 	if len(c.Query) > 0 && c.Model == "" {
 		return env.InputErrorf("--model: is not given: texts need the model that made the vectors")
@@ -164,7 +168,11 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	if len(words) == 0 {
 		return nil, nil, fmt.Errorf("--queries: %s holds no text", c.Queries)
 	}
-	enc, err := encoder.Open(c.Model, 0)
+	exchange, err := c.Request()
+	if err != nil {
+		return nil, nil, err
+	}
+	enc, err := encoder.Open(c.Model, 0, exchange)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -41,6 +41,10 @@ func (m *opened) close(ctx context.Context) error {
 // open opens the model and adds its parts to o. It returns an error if the model does
 // nothing that is served.
 func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
+	exchange, err := c.Request()
+	if err != nil {
+		return nil, err
+	}
 	path, err := runs.ResolveModel(c.Model)
 	if err != nil {
 		return nil, err
@@ -51,16 +55,19 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	}
 	o.Name, o.Page = filepath.Base(whole), web.Page{}
 	if !pretrained.IsFolder(path) {
-		if p, err := train.OpenPredictor(path); err == nil && p.Kind() == task.Class && p.NeedsLines() {
+		if p, err := train.OpenPredictorWith(path, exchange); err == nil && p.Kind() == task.Class && p.NeedsLines() {
 			o.Classifier = newClassifier(p)
 		}
 	}
 	m := &opened{}
-	text, err := runs.OpenText(path)
+	text, err := runs.OpenExchanged(path, exchange)
 	if err != nil && o.Classifier != nil && c.Store == "" {
 		// A classifier has the tokens of its task in place of a vocabulary.
 		known, _, err := train.LoadModel(path)
 		if err != nil {
+			return nil, err
+		}
+		if known, err = runs.ExchangeModel(path, known, exchange); err != nil {
 			return nil, err
 		}
 		o.ModelBytes = 4 * int64(known.Config().Params())
