@@ -31,7 +31,7 @@ type Exchange struct {
 
 // Exchanged returns a copy of c in which layers have the mechanism of x. The scale of the scores
 // of softmax goes along with a layer: unless x sets one, it becomes the setting scale of the
-// mechanism. A layer that has the function already is left as it is.
+// mechanism. A layer that gets its own function is as it was before any exchange.
 //
 // Exchanged returns an error if a layer cannot have the mechanism, if the mechanism has no setting
 // for a scale that is not 1/√D, and if it has numbers that mean nothing before training
@@ -46,8 +46,10 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 	if err != nil {
 		return c, err
 	}
+	plain := c // the layers before any exchange
+	plain.LayerMechanisms = nil
 	for _, i := range layers {
-		name, o := c.layerMechanism(i)
+		name, o := plain.layerMechanism(i)
 		to := LayerMechanism{x.Mechanism, x.Order, maps.Clone(x.Set)}
 		if name == "softmax" || name == "local" {
 			if err := to.takeScale(row, o); err != nil {
@@ -55,15 +57,21 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 			}
 		}
 		if to.Mechanism == name && to.Order == o.Order && maps.Equal(to.Set, o.Set) {
+			if c.LayerMechanisms != nil {
+				c.LayerMechanisms[i] = LayerMechanism{}
+			}
 			continue
 		}
-		if row.Untrained != "" && name != row.Name {
+		if now, _ := c.layerMechanism(i); row.Untrained != "" && now != row.Name {
 			return c, fmt.Errorf("exchange: layer %d: mechanism %s has learned numbers (%s) that mean nothing before training, and the model does not have them; train a model with %s, or name another mechanism", i, row.Name, row.Untrained, row.Name)
 		}
 		if c.LayerMechanisms == nil {
 			c.LayerMechanisms = make([]LayerMechanism, c.Layers)
 		}
 		c.LayerMechanisms[i] = to
+	}
+	if !c.hasLayerMechanisms() {
+		c.LayerMechanisms = nil
 	}
 	if err := c.Validate(); err != nil {
 		return c, fmt.Errorf("exchange: %w", err)

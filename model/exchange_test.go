@@ -67,6 +67,10 @@ func TestExchangedSoftmaxIsTheSameFunction(t *testing.T) {
 		if slices.Equal(logits(t, y, b), want) {
 			t.Errorf("%s: a window of 2 keys changes nothing", name)
 		}
+		y = exchange(t, exchange(t, y, Exchange{Mechanism: "fastmax", Layers: []int{0}}), Exchange{Mechanism: "softmax", Layers: []int{0}})
+		if got := y.Config(); !slices.Equal(logits(t, y, b), want) || !reflect.DeepEqual(got, m.Config()) {
+			t.Errorf("%s: softmax put back gives other bits, or the configuration %+v", name, got)
+		}
 	}
 }
 

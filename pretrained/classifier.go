@@ -220,10 +220,14 @@ func CopyDescription(to, from string, classes []string) error {
 // A model whose head is linear on pooled vectors, as a frozen one has, is no classifier of its family. It becomes
 // a folder of sentence-transformers with a Dense module, whose vectors are the logits.
 //
-// WriteLike returns an error that names the differing field if the model is another, if dir
+// WriteLike returns an error that names the differing field if the model is another, if a layer
+// has a function that no family has (model.Config.LayerMechanisms), if dir
 // has weights, tokenizer files or files beside them that description lacks, and if a file
 // cannot be read or written.
 func WriteLike(dir, description string, m *model.Model[float32]) error {
+	if err := checkExchange(m.Config()); err != nil {
+		return err
+	}
 	path := filepath.Join(description, configFile)
 	text, err := infile.ReadBounded(path, maxConfig)
 	if err != nil {

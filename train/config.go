@@ -514,7 +514,7 @@ func (c *Config) SetMechanism(name string) {
 	if name == m.Mechanism {
 		return
 	}
-	m.Mechanism, m.Order, m.Set, m.AttentionNorm = name, 0, nil, false
+	m.Mechanism, m.Order, m.Set, m.AttentionNorm, m.LayerMechanisms = name, 0, nil, false, nil
 	if c.FarEvery != 0 {
 		m.LayerWindows, c.FarEvery = nil, 0
 	}
