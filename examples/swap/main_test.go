@@ -1,9 +1,10 @@
 package main
 
 func Example() {
-	main()
+	swap("../../pretrained/testdata/tiny")
 	// Output:
-	// softmax is softmax: true
-	// fastmax is another function: true
-	// no token sees those after it: true
+	// softmax map[]: cosine 1.000
+	// local map[span:512]: cosine 1.000
+	// local map[span:2]: cosine 0.987
+	// fastmax map[]: cosine 1.000
 }
