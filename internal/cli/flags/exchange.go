@@ -27,7 +27,7 @@ func (x *Exchange) Request() (*model.Exchange, error) {
 	if _, err := LookupFunction(x.Mechanism); err != nil {
 		return nil, env.InputErrorf("--mechanism: %w", err)
 	}
-	o, err := x.Options(0, 0, 0)
+	o, err := x.Options(x.Mechanism, 0, 0, 0)
 	if err != nil {
 		return nil, err
 	}
