@@ -33,7 +33,7 @@ type Options struct {
 // field and both values.
 //
 // Some mechanisms mean nothing before their parameters are learned: linformer, luna, eva,
-// primal and transformer-xl (mechanism.Row.Untrained). Attend refuses them unless
+// primal, transformer-xl and multipole, whose codebook comes from keys (mechanism.Row.Untrained). Attend refuses them unless
 // Options.Params has the values of all, or the setting seed asks for random ones. Random
 // features, as performer has them, approximate a function and are drawn by the setting seed,
 // which is 0 by default.
@@ -118,7 +118,11 @@ func setParams(name string, m attention.Mechanism[float32], o Options) error {
 	if _, given := o.Set["seed"]; given && hasSeed {
 		return nil
 	}
-	for _, p := range m.Params().All() {
+	learned := m.Params().All()
+	if p, err := m.Constants().Get(row.Untrained); err == nil {
+		learned = append(slices.Clip(learned), p)
+	}
+	for _, p := range learned {
 		if _, given := o.Params[p.Name]; given {
 			continue
 		}

@@ -132,13 +132,13 @@ func TestAttendDrawsNoLearnedNumbersUnasked(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Params = map[string][]float32{}
-		for _, p := range m.Params().All() {
+		for _, p := range slices.Concat(m.Params().All(), m.Constants().All()) {
 			o.Params[p.Name] = p.Data
 		}
 		if _, err := farfield.Attend(name, x, x, x, o); err != nil {
 			t.Errorf("%s with its parameters: %v", name, err)
 		}
-		first := m.Params().All()[0].Name
+		first := slices.Concat(m.Params().All(), m.Constants().All())[0].Name
 		o.Params[first] = o.Params[first][1:]
 		if _, err := farfield.Attend(name, x, x, x, o); err == nil || !strings.Contains(err.Error(), "Params: "+first+" has ") {
 			t.Errorf("%s with a short parameter: error is %v", name, err)
@@ -155,8 +155,8 @@ func TestAttendDrawsNoLearnedNumbersUnasked(t *testing.T) {
 			t.Errorf("%s with a seed: %v", name, err)
 		}
 	}
-	if refused != 5 {
-		t.Errorf("%d mechanisms are refused, needs 5", refused)
+	if refused != 6 {
+		t.Errorf("%d mechanisms are refused, needs 6", refused)
 	}
 }
 

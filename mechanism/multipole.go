@@ -34,6 +34,7 @@ var multipole = Row{
 	Constants: []Param{
 		{"codebook", "(Hkv,cells,D)", "centres; a key belongs to the cell of the nearest; (1,cells,D) for all heads"},
 	},
+	Untrained: "codebook",
 	fit: func(o *Options, shapes map[string][]int) {
 		if s := shapes["codebook"]; len(s) == 3 {
 			o.KeyHeads = s[0]

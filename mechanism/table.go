@@ -58,7 +58,7 @@ type Row struct {
 	Settings  []Setting
 	Params    []Param
 	Constants []Param // random numbers, by their names in Mechanism.Constants
-	// Untrained names the parameters whose first values mean nothing before training: New
+	// Untrained names the parameters or constants whose first values mean nothing before training: New
 	// draws them, or sets them to numbers of no model. "": the first values define a function
 	// that is useful by itself.
 	Untrained string

@@ -75,7 +75,7 @@ func specOf(t *testing.T, c *Config) task.Spec {
 		return src.Spec()
 	}
 	row, lookup := task.Lookup(c.Task)
-	if lookup != nil || len(row.DataSets) == 0 && !row.HasOwnClasses() {
+	if lookup != nil || len(row.DataSets) == 0 && !row.ReadsOwnData() {
 		t.Fatal(err)
 	}
 	s := task.Spec{Name: c.Task, Kind: task.Class, Metric: task.Accuracy, Vocab: 256, Length: 1000, Parts: 1, Classes: 2, Count: [3]int{9, 9, 9}}

@@ -298,8 +298,8 @@ func (e *evaluation) closeSample(right, count *int64) {
 // addSquares adds the squared errors of a batch, and per row their mean, which is the
 // training loss.
 func (e *evaluation) addSquares(b *packedBatch) {
-	size := len(b.Numbers) / (b.B / e.spec.Parts) // of a sample
-	var all float64                               // of a sample
+	size := len(b.Numbers) / (b.B / e.spec.Sequences()) // of a sample
+	var all float64                                     // of a sample
 	var count int64
 	end := func() {
 		e.errorSquares += all * all

@@ -66,11 +66,11 @@ func setField(v reflect.Value, at, k int) (name string, done bool) {
 }
 
 // tryRun makes a run and its first updates. It returns a panic as an error.
-func tryRun(c Config, src task.Source) (err error, panicked any) {
+func tryRun(c Config, src task.Source) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	r, err := New(c, src, "")
 	if err != nil {
-		return err, nil
+		return nil, err
 	}
 	defer r.Close()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -86,7 +86,7 @@ func tryRun(c Config, src task.Source) (err error, panicked any) {
 	if errors.Is(err, context.Canceled) {
 		err = nil
 	}
-	return err, nil
+	return nil, err
 }
 
 // New checks the numbers of a specification and of a configuration: a run is refused, or
@@ -95,7 +95,7 @@ func TestOddNumbersAreRefusedOrLearned(t *testing.T) {
 	refused, learned := 0, 0
 	try := func(name string, c Config, src task.Source) {
 		t.Helper()
-		err, panicked := tryRun(c, src)
+		panicked, err := tryRun(c, src)
 		switch {
 		case panicked != nil:
 			t.Errorf("%s: panics: %v", name, panicked)
@@ -110,7 +110,7 @@ func TestOddNumbersAreRefusedOrLearned(t *testing.T) {
 	for kind, src := range kinds() {
 		base := littleTask(src, "softmax")
 		base.Steps, base.EvalEvery, base.SaveEvery = 2, 1, 0
-		if err, panicked := tryRun(base, src); err != nil || panicked != nil {
+		if panicked, err := tryRun(base, src); err != nil || panicked != nil {
 			t.Fatalf("%s: %v, %v", kind, err, panicked)
 		}
 		for at := 0; ; at++ {
@@ -160,7 +160,7 @@ func TestSourcesAreHeldToTheirSpecification(t *testing.T) {
 	c := littleTask(whole, "softmax")
 	alone := whole.spec
 	alone.Parts = 0
-	if err, panicked := tryRun(c, &claimed{whole, alone}); err != nil || panicked != nil {
+	if panicked, err := tryRun(c, &claimed{whole, alone}); err != nil || panicked != nil {
 		t.Errorf("parts of 0: %v, %v", err, panicked)
 	}
 	for name, x := range map[string]struct {
@@ -183,7 +183,7 @@ func TestSourcesAreHeldToTheirSpecification(t *testing.T) {
 		c.Standardise = false
 		spec := src.spec
 		x.change(&spec)
-		if err, panicked := tryRun(c, &claimed{src, spec}); panicked != nil || err == nil || !strings.Contains(err.Error(), x.want) {
+		if panicked, err := tryRun(c, &claimed{src, spec}); panicked != nil || err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: error is %v (%v), needs %q", name, err, panicked, x.want)
 		}
 	}
