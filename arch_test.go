@@ -44,10 +44,10 @@ var layers = []string{
 	"internal/tensorboard",
 	"comm",
 	"comm/mpi",
-	"array",
+	"internal/array",
 	"safetensors",
-	"dataset",
-	"fetch",
+	"internal/dataset",
+	"internal/fetch",
 	"param",
 	"attention/internal/costmodel",
 	"attention/internal/features",
@@ -65,20 +65,20 @@ var layers = []string{
 	"mechanism",
 	"stream",
 	"nn",
-	"optim",
+	"internal/optim",
 	"tokenizer",
-	"token",
-	"task",
+	"internal/token",
+	"internal/task",
 	"model",
 	"pretrained",
 	"train",
-	"generate",
-	"score",
+	"internal/generate",
+	"internal/score",
 	"internal/sessions",
 	"internal/chat",
 	"internal/serve",
 	"internal/bench",
-	"report",
+	"internal/report",
 	"internal/record",
 	"client",
 	"internal/serve/web",
@@ -124,7 +124,7 @@ var layers = []string{
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "report", "cmd/farfield"}
+var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "internal/report", "cmd/farfield"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "attention/internal/calltest"}

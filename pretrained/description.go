@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 )
 
 // Description describes a folder beside the configuration of its model.

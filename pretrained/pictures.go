@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/internal/dataset"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 

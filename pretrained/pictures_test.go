@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/array"
-	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
 // pictureFolders are the folders with pictures and what Pillow and transformers make of them.

@@ -3,7 +3,7 @@ package pretrained
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/dataset"
+	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
 // resampling is a way to change the size of a picture, by the numbers of Pillow.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/safetensors"
 )

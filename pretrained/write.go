@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 

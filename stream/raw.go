@@ -7,7 +7,7 @@ import (
 	"io"
 	"os"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

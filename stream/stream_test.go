@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"

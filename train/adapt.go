@@ -3,8 +3,8 @@ package train
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // levelMixtureSize is the default number of logistics in the mixture of a level

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // packedBatch is a batch of samples, padded to one length.

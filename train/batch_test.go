@@ -5,8 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // A batch is as long as its longest sequence; the others are padded, and nothing is

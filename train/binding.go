@@ -19,8 +19,8 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 )
 
 // runFile is the copy of the run's configuration in a checkpoint. Copies of classesFile,

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
 )
 
 var write = flag.Bool("write", false, "write the run of testdata")

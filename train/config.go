@@ -14,12 +14,12 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/optim"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
 )
 
 const configVersion = 2

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // ErrDataChanged is returned for data that is not the data of the run.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // writeFile writes text to a file of the folder dir.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"log"
 
-	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/train"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // claimed has the samples of a source, and a specification that need not fit them.

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/logistic"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/pretrained"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // MostFrozenTexts is the largest training set for which SuitsFreeze recommends a frozen model.

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/safetensors"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // frozenTexts returns the configuration and the source of labelled texts of three classes for a

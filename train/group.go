@@ -3,8 +3,8 @@ package train
 import (
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // groupBatches is the number of batches whose samples are sorted by length together.

@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/pretrained"
-	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/comm/sequence"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // Job says which processes make a run: this process alone, or the ranks of a job. All

@@ -13,8 +13,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // ranksTrain has n ranks train, from the latest checkpoint of the run in dir if there is

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // RunFolder returns the folder of the run to which path belongs. path is the folder of a

@@ -7,9 +7,9 @@ import (
 	"math"
 	"sync"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // Predictor applies the model of a run or of a published folder to new inputs. Its methods

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // ownSeries are files of two columns of sizes that differ a thousandfold, in a folder for

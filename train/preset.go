@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // Preset is a named Config.

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/suite"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // TestRefusedCombinationsNameAWayOut goes through the choices of kind, mechanism, mixer,

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // SaveModel writes a model, and its vocabulary unless nil, as a checkpoint that LoadModel

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // A model that was saved is read again to the same weights, with its vocabulary if it

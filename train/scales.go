@@ -11,7 +11,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // maxScaleBytes bounds the file of scales.

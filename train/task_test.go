@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // made has random samples of any kind, which differ in length.

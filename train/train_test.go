@@ -13,10 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // little is a run of a fraction of a second.

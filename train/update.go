@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/optim"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // batchError is an error of an update before its first pass, on all ranks. The update

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // weights returns a copy of all numbers of the model.

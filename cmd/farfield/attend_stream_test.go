@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/cli/attend"
 	"github.com/farfield-ml/farfield/internal/cli/env"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/compare"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

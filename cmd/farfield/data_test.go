@@ -13,7 +13,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/data"
 	"github.com/farfield-ml/farfield/internal/cli/env"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 func TestDataList(t *testing.T) {

@@ -16,13 +16,13 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/man"
 	"github.com/farfield-ml/farfield/internal/cli/version"
 	"github.com/farfield-ml/farfield/internal/cpu"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // commandLine is the parser of all verbs.

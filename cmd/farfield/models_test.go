@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/fetch"
+	"github.com/farfield-ml/farfield/internal/fetch"
 )
 
 func TestModelsListNamesEveryModel(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/flags"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

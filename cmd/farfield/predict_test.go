@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // labelled trains a model of records for a moment, and returns its folder and the file

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
 	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/model"

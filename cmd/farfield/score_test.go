@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/score"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
 

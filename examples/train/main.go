@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"log"
 
+	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
 )
 

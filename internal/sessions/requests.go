@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/generate"
 )
 
 // Create returns a new session of the tokens ids, which may be empty. The state of the

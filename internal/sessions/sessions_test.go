@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/model"
 )
 

@@ -3,7 +3,7 @@ package golden
 import (
 	"fmt"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 )
 
 // brief holds task settings below the full budget: expressions of 40 to 200 tokens, which

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/train"
 )
 

@@ -6,7 +6,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/train"
 )
 

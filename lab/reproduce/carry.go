@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/tensor"
 )

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"image/png"
 
-	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/train"
 )
 

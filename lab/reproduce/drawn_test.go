@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/generate"
 )
 
 // writeDigits writes a training and a test set in the format of MNIST to a folder.

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

@@ -3,7 +3,7 @@ package reproduce
 import (
 	"fmt"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/train"
 )
 

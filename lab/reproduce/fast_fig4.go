@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
-	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
 )

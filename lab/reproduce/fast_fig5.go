@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/train"
 )
 

@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/train"
 )
 

@@ -2,7 +2,7 @@ package reproduce
 
 import (
 	"fmt"
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"

@@ -6,8 +6,8 @@ import (
 	"math"
 	"strconv"
 
-	"github.com/farfield-ml/farfield/report"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
 )

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
 )
 
 // smallData is a folder of data sets of a few samples each, in their formats.

@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

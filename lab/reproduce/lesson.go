@@ -7,9 +7,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
-	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

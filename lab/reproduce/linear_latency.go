@@ -6,10 +6,10 @@ import (
 	"math"
 	"time"
 
-	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/rng"
 )
 

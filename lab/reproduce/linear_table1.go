@@ -1,6 +1,6 @@
 package reproduce
 
-import "github.com/farfield-ml/farfield/generate"
+import "github.com/farfield-ml/farfield/internal/generate"
 
 var linearTable1 = Row{
 	Name:   "linear-table1",

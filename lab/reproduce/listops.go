@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 )
 
 var listops = Row{

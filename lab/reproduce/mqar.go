@@ -3,9 +3,9 @@ package reproduce
 import (
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
-	"github.com/farfield-ml/farfield/task"
 )
 
 var mqar = Row{

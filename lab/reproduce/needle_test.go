@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // A training of two updates is asked at all lengths, and its table says so.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 )
 
 // Outcome is what came of a reproduction: published numbers beside measured

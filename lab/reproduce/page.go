@@ -12,7 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 )
 
 // Files of a reproduction's folder, beside its figures.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 )
 
 // paired is the difference of two methods over the seeds that both have.

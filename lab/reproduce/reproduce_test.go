@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"github.com/farfield-ml/farfield/report"
+	"github.com/farfield-ml/farfield/internal/report"
 	"os"
 	"path/filepath"
 	"slices"

@@ -6,9 +6,9 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/report"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
 )

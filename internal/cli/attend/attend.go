@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"

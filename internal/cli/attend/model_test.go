@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 

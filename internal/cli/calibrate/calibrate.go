@@ -13,19 +13,19 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/train"
 )
 

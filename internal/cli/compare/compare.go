@@ -19,8 +19,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
-	"github.com/farfield-ml/farfield/report"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

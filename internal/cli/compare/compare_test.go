@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/runs"
-	"github.com/farfield-ml/farfield/report"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

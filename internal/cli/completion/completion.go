@@ -8,12 +8,12 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/farfield-ml/farfield/fetch"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/fetch"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/farfield-ml/farfield/fetch"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/fetch"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // Command is the verb data: it lists, fetches, generates and verifies data sets.

@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/farfield-ml/farfield/fetch"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/fetch"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 type dataGenerateCmd struct {

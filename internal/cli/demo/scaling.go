@@ -14,8 +14,8 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/report"
 )
 
 // longest is the most seconds that a call may be expected to take where time

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // FormatPercent formats the share x as a percentage with one decimal.

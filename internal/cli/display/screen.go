@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/token"
 )
 
 // Screen is standard output if it is a terminal. Characters that control a terminal are

@@ -11,9 +11,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // Encoder makes vectors of texts. It is safe for concurrent use.

@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 )
 
 // Without samples to score, the error names the flag that is given, or --all where it helps.

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/token"
 )
 
 func TestScreenPassesNoControlOn(t *testing.T) {

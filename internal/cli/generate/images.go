@@ -9,16 +9,16 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/farfield-ml/farfield/dataset"
-	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/dataset"
+	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/stream"
-	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

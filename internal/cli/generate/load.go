@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farfield-ml/farfield/array"
-	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/model"
 )
 

@@ -8,14 +8,14 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/farfield-ml/farfield/generate"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/internal/machine"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // promptPiece is the bytes of a prompt that are in memory at a time.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 

@@ -2,10 +2,10 @@
 package models
 
 import (
-	"github.com/farfield-ml/farfield/fetch"
 	"github.com/farfield-ml/farfield/internal/cli/data"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/fetch"
 )
 
 // Command is the verb models: it lists and fetches trained models.

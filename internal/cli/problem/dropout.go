@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/farfield-ml/farfield/array"
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/rng"
 )
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farfield-ml/farfield/array"
+	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
-	"github.com/farfield-ml/farfield/task"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

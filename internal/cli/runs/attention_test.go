@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/token"
 )
 
 // publishedModel is a BERT of random weights in the Hugging Face layout.

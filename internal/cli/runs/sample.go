@@ -3,9 +3,9 @@ package runs
 import (
 	"context"
 
-	"github.com/farfield-ml/farfield/generate"
+	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // DefaultTemperature is a little below 1, which makes short texts more coherent.

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/task"
-	"github.com/farfield-ml/farfield/token"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/train"
 )
 

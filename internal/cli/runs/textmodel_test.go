@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/token"
 	"github.com/farfield-ml/farfield/tokenizer"
 	"github.com/farfield-ml/farfield/train"
 )

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/score"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/score"
-	"github.com/farfield-ml/farfield/token"
 )
 
 // Parts of a line have one number.

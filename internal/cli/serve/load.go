@@ -17,9 +17,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/serve"
 	"github.com/farfield-ml/farfield/internal/serve/web"
 	"github.com/farfield-ml/farfield/internal/sessions"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
-	"github.com/farfield-ml/farfield/task"
 	"github.com/farfield-ml/farfield/train"
 )
 

@@ -7,8 +7,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/farfield-ml/farfield/dataset"
 	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/dataset"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
+	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/lab/reproduce"
-	"github.com/farfield-ml/farfield/task"
 )
 
 // reproduceCmd is the verb reproduce: published tables and figures, made again.
