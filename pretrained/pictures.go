@@ -28,7 +28,7 @@ type pictureReader struct {
 
 	resize        bool
 	height, width int
-	sampling      resampling
+	sampling      dataset.Resampling
 	crop          bool
 	cropHeight    int
 	cropWidth     int
@@ -76,13 +76,13 @@ func parseProcessor(text []byte) (*pictureReader, error) {
 	r := &pictureReader{}
 	kind := f.text("feature_extractor_type", "")
 	kind = f.text("image_processor_type", kind)
-	side, way, crop := 224, bilinearSampling, false
+	side, way, crop := 224, dataset.BilinearSampling, false
 	switch strings.TrimSuffix(strings.TrimSuffix(kind, "Fast"), "Pil") {
 	case "", "ViTImageProcessor", "ViTFeatureExtractor":
 		f.needs("do_center_crop", "false")
 		f.has("crop_size") // without do_center_crop it has no effect
 	case "DeiTImageProcessor", "DeiTFeatureExtractor":
-		side, way, crop = 256, bicubicSampling, true
+		side, way, crop = 256, dataset.BicubicSampling, true
 	default:
 		f.fail("image_processor_type", "is %q, ViTImageProcessor or DeiTImageProcessor is supported", infile.Shorten(kind))
 	}
@@ -90,8 +90,8 @@ func parseProcessor(text []byte) (*pictureReader, error) {
 	r.height, r.width = f.size("size", side)
 	n := int(way)
 	f.decode("resample", "an integer", &n)
-	if r.sampling = resampling(n); n < int(nearestSampling) || n > int(hammingSampling) {
-		f.fail("resample", "is %d, needs to be from %d to %d", n, nearestSampling, hammingSampling)
+	if r.sampling = dataset.Resampling(n); n < int(dataset.NearestSampling) || n > int(dataset.HammingSampling) {
+		f.fail("resample", "is %d, needs to be from %d to %d", n, dataset.NearestSampling, dataset.HammingSampling)
 	}
 	if r.crop = crop && f.flag("do_center_crop", true); crop {
 		r.cropHeight, r.cropWidth = f.size("crop_size", 224)
@@ -203,7 +203,7 @@ func (m *Model) Pixels(p *dataset.Picture) ([]float32, error) {
 		return nil, fmt.Errorf("picture: is %d wide and %d high with %d bytes, 3 are needed for each pixel", p.Width, p.Height, len(p.Pixels))
 	}
 	if r.resize && (p.Height != r.height || p.Width != r.width) {
-		p = r.sampling.resize(p, r.height, r.width)
+		p = r.sampling.Resize(p, r.height, r.width)
 	}
 	top, left := (p.Height-size)/2, (p.Width-size)/2
 	if p.Height < size || p.Width < size || !r.crop && (p.Height != size || p.Width != size) {

@@ -46,7 +46,7 @@ func TestResizedPicturesHaveThePixelsOfPillow(t *testing.T) {
 				t.Fatal(path, err)
 			}
 			want := readPhoto(t, path)
-			got := resampling(way).resize(readPhoto(t, filepath.Join(dir, fmt.Sprintf("%03d.png", source))), height, width)
+			got := dataset.Resampling(way).Resize(readPhoto(t, filepath.Join(dir, fmt.Sprintf("%03d.png", source))), height, width)
 			if want.Height != height || want.Width != width || got.Height != height || got.Width != width {
 				t.Fatalf("%s: %d×%d, want %d×%d", path, got.Width, got.Height, want.Width, want.Height)
 			}

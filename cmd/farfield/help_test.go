@@ -19,7 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
-	"github.com/farfield-ml/farfield/internal/cli/man"
+	"github.com/farfield-ml/farfield/internal/cli/help"
 	"github.com/farfield-ml/farfield/internal/cli/version"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/task"
@@ -51,7 +51,7 @@ func TestOverviewFitsATerminal(t *testing.T) {
 			t.Errorf("%s is not there", verb.Name)
 		}
 	}
-	for _, command := range man.FirstCommands {
+	for _, command := range help.FirstCommands {
 		parses(t, command)
 		if !strings.Contains(out, command) {
 			t.Errorf("%q is not there", command)
@@ -232,25 +232,6 @@ func TestFlagIsCalledTheSameByEveryVerb(t *testing.T) {
 	parses(t, "farfield plan -n 65536 -d 64")
 	parses(t, "farfield plan --n 65536 --d 64")
 	parses(t, "farfield bench attention --n 256 --d 16")
-}
-
-func TestManualPageHasEveryVerbAndFlag(t *testing.T) {
-	page := works(t, "man")
-	for line := range strings.Lines(page) {
-		if request, _, _ := strings.Cut(line, " "); strings.HasPrefix(line, ".") && !regexp.MustCompile(`^\.(TH|SH|SS|PP|TP|B|I|br|RS|RE|nf|fi)\s*$`).MatchString(request) {
-			t.Errorf("troff takes a text for a request: %s", line)
-		}
-	}
-	for _, leaf := range commandLine(t).Model.Leaves(true) {
-		if !strings.Contains(page, "\n.SS "+man.EscapeTroff(strings.TrimPrefix(leaf.FullPath(), "farfield "))) {
-			t.Errorf("%s is not there", leaf.FullPath())
-		}
-		for _, f := range leaf.Flags {
-			if !strings.Contains(page, man.EscapeTroff("--"+f.Name)) {
-				t.Errorf("--%s of %s is not there", f.Name, leaf.FullPath())
-			}
-		}
-	}
 }
 
 func TestMistypedVerbGetsASuggestion(t *testing.T) {

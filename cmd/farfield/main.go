@@ -24,8 +24,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/export"
 	"github.com/farfield-ml/farfield/internal/cli/forward"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
+	"github.com/farfield-ml/farfield/internal/cli/help"
 	"github.com/farfield-ml/farfield/internal/cli/inspect"
-	"github.com/farfield-ml/farfield/internal/cli/man"
 	"github.com/farfield-ml/farfield/internal/cli/maps"
 	"github.com/farfield-ml/farfield/internal/cli/models"
 	"github.com/farfield-ml/farfield/internal/cli/plan"
@@ -72,7 +72,6 @@ type verbTable struct {
 	Tokenize   tokenize.Command           `cmd:"" group:"Around" help:"Print the token ids of each text."`
 	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`
-	Man        man.Command                `cmd:"" group:"Around" help:"Print the manual page, in troff."`
 	Tell       version.Command            `cmd:"" name:"version" group:"Around" help:"Print what --version prints."`
 }
 
@@ -82,8 +81,8 @@ func farfield() *program.Program {
 		Name:        "farfield",
 		Description: "Attention whose cost grows linearly with the context, on the CPU.",
 		Verbs:       new(verbTable),
-		Help:        man.PrintHelp,
-		Variables:   man.Variables(),
+		Help:        help.PrintHelp,
+		Variables:   help.Variables(),
 	}
 }
 

@@ -31,15 +31,10 @@ func TestPipesInPlaceOfFilesAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	npz, npy, tensors := pipe(t, filepath.Join(dir, "a.npz")), pipe(t, filepath.Join(dir, "q.npy")), pipe(t, filepath.Join(dir, "a.safetensors"))
 	jsonl := pipe(t, filepath.Join(dir, "a.jsonl"))
-	pieces := filepath.Join(dir, "results", "pieces")
-	if err := os.MkdirAll(pieces, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	pipe(t, filepath.Join(pieces, "a.json"))
 	out := filepath.Join(dir, "out.npz")
 	text := textFile(t)
 	for _, c := range [][]string{
-		{"inspect", npz}, {"inspect", npy}, {"inspect", tensors}, {"inspect", filepath.Dir(pieces)},
+		{"inspect", npz}, {"inspect", npy}, {"inspect", tensors},
 		{"attend", "--mechanism", "fastmax", npz, out},
 		{"attend", "--mechanism", "fastmax", tensors, out},
 		{"attend", "--mechanism", "fastmax", "--stream", tensors, filepath.Join(dir, "o.npy")},

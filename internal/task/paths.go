@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"sync"
+
+	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
 // Paths follow Linsley et al. 2018 (Learning long-range spatial dependencies with horizontal
@@ -168,63 +170,23 @@ func bresenhamLine(end pixel) (list []pixel) {
 	return append(list, end)
 }
 
-// shrinkLanczos scales a square drawing down to [side, side] by Lanczos' filter of three lobes,
-// first horizontally, then vertically. Both results are rounded to bytes.
+// shrinkLanczos scales a square drawing down to [side, side] by Lanczos' filter of three lobes.
 func shrinkLanczos(from [][]byte, side int) [][]byte {
-	scale := float64(len(from)) / float64(side)
-	weights := make([][]float64, side)
-	first := make([]int, side)
-	for i := range side {
-		center := (float64(i) + 0.5) * scale
-		first[i] = max(int(center-3*scale+0.5), 0)
-		end, sum := min(int(center+3*scale+0.5), len(from)), 0.
-		for j := first[i]; j < end; j++ {
-			w := lanczosWeight((float64(j) - center + 0.5) / scale)
-			weights[i] = append(weights[i], w)
-			sum += w
-		}
-		for j := range weights[i] {
-			weights[i][j] /= sum
+	p := &dataset.Picture{Height: len(from), Width: len(from), Pixels: make([]byte, 0, 3*len(from)*len(from))}
+	for _, row := range from {
+		for _, v := range row {
+			p.Pixels = append(p.Pixels, v, v, v)
 		}
 	}
-	across := make([][]byte, len(from))
-	for y, row := range from {
-		across[y] = make([]byte, side)
-		for x := range side {
-			sum := 0.
-			for j, w := range weights[x] {
-				sum += float64(w * float64(row[first[x]+j])) // no fused multiply-add: same bits on all machines
-			}
-			across[y][x] = toByte(sum)
-		}
-	}
+	p = dataset.LanczosSampling.Resize(p, side, side)
 	to := make([][]byte, side)
-	for y := range side {
+	for y := range to {
 		to[y] = make([]byte, side)
-		for x := range side {
-			sum := 0.
-			for j, w := range weights[y] {
-				sum += float64(w * float64(across[first[y]+j][x]))
-			}
-			to[y][x] = toByte(sum)
+		for x := range to[y] {
+			to[y][x] = p.Pixels[3*(y*side+x)]
 		}
 	}
 	return to
-}
-
-// toByte rounds x to a byte, with saturation.
-func toByte(x float64) byte { return byte(min(max(x, 0), 255) + 0.5) }
-
-// lanczosWeight returns sinc(x)·sinc(x/3) within three lobes, 0 outside.
-func lanczosWeight(x float64) float64 {
-	if x == 0 {
-		return 1
-	}
-	if x <= -3 || x >= 3 {
-		return 0
-	}
-	x *= math.Pi
-	return math.Sin(x) / x * math.Sin(x/3) / (x / 3)
 }
 
 // disc returns the stamp of a disc.
@@ -529,3 +491,6 @@ func (p *pathPicture) greyLevels() []byte {
 	}
 	return list
 }
+
+// toByte rounds x to a byte, with saturation.
+func toByte(x float64) byte { return byte(min(max(x, 0), 255) + 0.5) }

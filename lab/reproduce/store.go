@@ -15,17 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/internal/record"
 )
-
-// Build, Record and ThisBuild are the types and the function of package record.
-type (
-	Build  = record.Build
-	Record = record.Record
-)
-
-// ThisBuild returns what the compiler recorded of this program.
-func ThisBuild() Build { return record.ThisBuild() }
 
 // folder is where the results of a row lie.
 func (o *Options) folder(r *Row) string {
@@ -67,7 +57,7 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := record.ReadText(f)
+	data, err := readText(f)
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}

@@ -2,7 +2,6 @@
 package inspect
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,7 +26,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/internal/record"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -176,7 +174,6 @@ func inspectPath(path string) (*display.Finding, error) {
 		{records.OriginMagic, records.InspectOrigin},
 		{"\x93NUMPY", inspectNPY},
 		{"PK\x03\x04", inspectNPZ},
-		{"{", inspectRecord},
 	} {
 		if strings.HasPrefix(string(head), k.magic) {
 			f, err := k.inspect(file, info.Size())
@@ -189,7 +186,7 @@ func inspectPath(path string) (*display.Finding, error) {
 	if len(head) > 8 && head[8] == '{' || filepath.Ext(path) == ".safetensors" {
 		return inspectSafetensors(path)
 	}
-	return nil, fmt.Errorf("%s: begins with %.12q, which is nothing that farfield writes or reads as arrays: a run, checkpoint, model or result is expected, or .npz, .npy, .safetensors", path, head)
+	return nil, fmt.Errorf("%s: begins with %.12q, which is nothing that farfield writes or reads as arrays: a run, checkpoint or model is expected, or .npz, .npy, .safetensors", path, head)
 }
 
 // inspectFolder describes a folder by the files in it.
@@ -217,10 +214,8 @@ func inspectFolder(path string) (*display.Finding, error) {
 		return inspectRun(path)
 	case len(runs.SeedRuns(path)) > 0:
 		return inspectSeeds(path)
-	case is("pieces"):
-		return inspectResults(path)
 	}
-	return nil, fmt.Errorf("%s: is neither a run nor a checkpoint, a model, or the results of a reproduction: it has no config.json, checkpoint.json, %s or pieces%s", path, model.WeightsFile, train.HintInside(path))
+	return nil, fmt.Errorf("%s: is neither a run nor a checkpoint nor a model: it has no config.json, checkpoint.json or %s%s", path, model.WeightsFile, train.HintInside(path))
 }
 
 // inspectRun describes the progress of a run, and its model if there is a checkpoint.
@@ -553,60 +548,4 @@ func inspectNPY(file *os.File, size int64) (*display.Finding, error) {
 	table := &display.Table{Columns: []string{"array", "type", "shape"}}
 	table.AddRow(filepath.Base(file.Name()), a.DType.String(), a.Shape)
 	return describeArrays(nil, table), nil
-}
-
-// inspectRecord describes the result of a piece of a reproduction.
-func inspectRecord(file *os.File, _ int64) (*display.Finding, error) {
-	r, err := record.Read(file)
-	if err != nil {
-		return nil, err
-	}
-	f := &display.Finding{Kind: "result of a reproduction"}
-	f.Add("piece", r.Piece)
-	f.AddText("config", r.Config, "%s", compact(r.Config))
-	f.AddText("build", r.Build, "%v", r.Build)
-	f.Add("machine", r.Machine)
-	f.AddText("started", r.Started, "%s", r.Started.UTC().Format(time.RFC3339))
-	f.AddText("seconds", r.Seconds, "%.1f", r.Seconds)
-	f.AddText("result", r.Result, "%s", compact(r.Result))
-	return f, nil
-}
-
-// compact is the beginning of JSON on one line.
-func compact(text json.RawMessage) string {
-	const most = 400
-	line := strings.Join(strings.Fields(string(text)), " ")
-	if len(line) > most {
-		return line[:most] + "…"
-	}
-	return line
-}
-
-// inspectResults tells which pieces of a reproduction there are.
-func inspectResults(path string) (*display.Finding, error) {
-	list, err := fs.Glob(os.DirFS(path), "pieces/*.json")
-	if err != nil {
-		return nil, err
-	}
-	f := &display.Finding{Kind: "results of a reproduction"}
-	table := &display.Table{Columns: []string{"piece", "seconds", "build", "started"}}
-	for _, name := range list {
-		name = filepath.Join(path, filepath.FromSlash(name))
-		r, err := readRecord(name)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		table.AddRow(r.Piece, fmt.Sprintf("%.1f", r.Seconds), r.Build.String(), r.Started.UTC().Format(time.RFC3339))
-	}
-	f.Add("pieces", table)
-	return f, nil
-}
-
-func readRecord(path string) (*record.Record, error) {
-	file, err := infile.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	return record.Read(file)
 }

@@ -1,22 +1,18 @@
-package pretrained
+package dataset
 
-import (
-	"math"
+import "math"
 
-	"github.com/farfield-ml/farfield/internal/dataset"
-)
+// Resampling is a filter by which a picture changes its size. The numbers are those of Pillow.
+type Resampling int
 
-// resampling is a way to change the size of a picture, by the numbers of Pillow.
-type resampling int
-
-// The ways of Pillow.
+// The filters of Pillow.
 const (
-	nearestSampling resampling = iota
-	lanczosSampling
-	bilinearSampling
-	bicubicSampling
-	boxSampling
-	hammingSampling
+	NearestSampling Resampling = iota
+	LanczosSampling
+	BilinearSampling
+	BicubicSampling
+	BoxSampling
+	HammingSampling
 )
 
 // sampler is the kernel of a resampling, 0 beyond ±reach.
@@ -27,22 +23,22 @@ type sampler struct {
 
 // samplers are the kernels of all ways but the nearest pixel. Products and sums are rounded
 // one by one.
-var samplers = map[resampling]sampler{
-	boxSampling: {0.5, func(x float64) float64 {
+var samplers = map[Resampling]sampler{
+	BoxSampling: {0.5, func(x float64) float64 {
 		if x > -0.5 && x <= 0.5 {
 			return 1
 		}
 		return 0
 	}},
-	bilinearSampling: {1, func(x float64) float64 { return max(0, 1-math.Abs(x)) }},
-	hammingSampling: {1, func(x float64) float64 {
+	BilinearSampling: {1, func(x float64) float64 { return max(0, 1-math.Abs(x)) }},
+	HammingSampling: {1, func(x float64) float64 {
 		x = math.Abs(x)
 		if x >= 1 {
 			return 0
 		}
 		return sinc(x) * (0.54 + float64(0.46*math.Cos(math.Pi*x)))
 	}},
-	bicubicSampling: {2, func(x float64) float64 { // Keys 1981, a = −1/2
+	BicubicSampling: {2, func(x float64) float64 { // Keys 1981, a = −1/2
 		const a = -0.5
 		switch x = math.Abs(x); {
 		case x < 1:
@@ -52,7 +48,7 @@ var samplers = map[resampling]sampler{
 		}
 		return 0
 	}},
-	lanczosSampling: {3, func(x float64) float64 {
+	LanczosSampling: {3, func(x float64) float64 {
 		if x < -3 || x >= 3 {
 			return 0
 		}
@@ -107,11 +103,11 @@ func (s sampler) axisTaps(n, size int) []taps {
 	return list
 }
 
-// resize returns a picture of another size. It rounds to bytes after rows and after columns.
+// Resize returns p with another size. It rounds to bytes after rows and after columns.
 // Columns are resized first where they lose more than twice the pixels that rows lose, as Pillow 13
 // does by experiment.
-func (r resampling) resize(p *dataset.Picture, height, width int) *dataset.Picture {
-	if r == nearestSampling {
+func (r Resampling) Resize(p *Picture, height, width int) *Picture {
+	if r == NearestSampling {
 		return resizeNearest(p, height, width)
 	}
 	s := samplers[r]
@@ -128,8 +124,8 @@ func (r resampling) resize(p *dataset.Picture, height, width int) *dataset.Pictu
 }
 
 // resizeRows returns p with another width.
-func (s sampler) resizeRows(p *dataset.Picture, width int) *dataset.Picture {
-	q := &dataset.Picture{Height: p.Height, Width: width, Pixels: make([]byte, 0, 3*p.Height*width)}
+func (s sampler) resizeRows(p *Picture, width int) *Picture {
+	q := &Picture{Height: p.Height, Width: width, Pixels: make([]byte, 0, 3*p.Height*width)}
 	list := s.axisTaps(p.Width, width)
 	for y := range p.Height {
 		row := p.Pixels[3*y*p.Width:][:3*p.Width]
@@ -148,8 +144,8 @@ func (s sampler) resizeRows(p *dataset.Picture, width int) *dataset.Picture {
 }
 
 // resizeColumns returns p with another height.
-func (s sampler) resizeColumns(p *dataset.Picture, height int) *dataset.Picture {
-	q := &dataset.Picture{Height: height, Width: p.Width, Pixels: make([]byte, 0, 3*height*p.Width)}
+func (s sampler) resizeColumns(p *Picture, height int) *Picture {
+	q := &Picture{Height: height, Width: p.Width, Pixels: make([]byte, 0, 3*height*p.Width)}
 	sums := make([]int, 3*p.Width)
 	for _, t := range s.axisTaps(p.Height, height) {
 		for i := range sums {
@@ -171,9 +167,9 @@ func (s sampler) resizeColumns(p *dataset.Picture, height int) *dataset.Picture 
 func clipLevel(x int) byte { return byte(min(max(x>>weightBits, 0), 255)) }
 
 // resizeNearest returns the pixels under the centres of the new pixels.
-func resizeNearest(p *dataset.Picture, height, width int) *dataset.Picture {
+func resizeNearest(p *Picture, height, width int) *Picture {
 	rows, columns := nearestPixels(p.Height, height), nearestPixels(p.Width, width)
-	q := &dataset.Picture{Height: height, Width: width, Pixels: make([]byte, 0, 3*height*width)}
+	q := &Picture{Height: height, Width: width, Pixels: make([]byte, 0, 3*height*width)}
 	for _, y := range rows {
 		for _, x := range columns {
 			q.Pixels = append(q.Pixels, p.Pixels[3*(y*p.Width+x):][:3]...)

@@ -1,4 +1,5 @@
-package man
+// Package help prints the overview of verbs, and the help of each.
+package help
 
 import (
 	"fmt"

@@ -1,9 +1,7 @@
-// Package record reads the files in which reproductions keep the results of their pieces.
-package record
+package reproduce
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"runtime/debug"
@@ -63,28 +61,12 @@ type Record struct {
 // recordLimit bounds the bytes of a record's file.
 const recordLimit = 64 << 20
 
-// ReadText reads the text of a record. It returns an error if the text is longer than a
+// readText reads the text of a record. It returns an error if the text is longer than a
 // record can be.
-func ReadText(r io.Reader) ([]byte, error) {
+func readText(r io.Reader) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, recordLimit+1))
 	if err == nil && len(data) > recordLimit {
 		err = fmt.Errorf("is longer than the %d bytes of a result", recordLimit)
 	}
 	return data, err
-}
-
-// Read reads the record of a piece. It returns an error if r holds something else.
-func Read(r io.Reader) (*Record, error) {
-	data, err := ReadText(r)
-	if err != nil {
-		return nil, err
-	}
-	x := new(Record)
-	if err := json.Unmarshal(data, x); err != nil {
-		return nil, err
-	}
-	if x.Piece == "" || len(x.Result) == 0 {
-		return nil, errors.New("is no result of a reproduction: it has no piece or no result")
-	}
-	return x, nil
 }
