@@ -1,117 +1,11 @@
 package mechanism
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-var longnet = Row{
-	Name:   "longnet",
-	Family: Sparse,
-	Doc:    "softmax within segments of several lengths, of the longer ones every second token and fewer",
-	Source: "Ding et al. 2023, LongNet, arXiv 2307.02486, section 3; form=code: torchscale's DilatedAttention",
-	Traits: "positive weights; cost N·Σ w/r² for segments of w tokens, of which every r-th; the state is a cache that grows",
-	Settings: []Setting{
-		{"segments", "2048,4096,8192,16384,32768", "w: tokens of a segment, of each branch"},
-		{"ratios", "1,2,4,6,12", "r: a head keeps every r-th token of a segment, of each branch"},
-		{"form", "paper", "paper: head h begins with token h mod r, and gradients are exact; code: with token ⌊h/⌈H/r⌉⌋, and what mixes the branches is constant in gradients"},
-		softmaxScaleSetting,
-	},
-	f32: headwiseBuilder(newLongNet[float32]),
-	f64: headwiseBuilder(newLongNet[float64]),
-}
-
-func newLongNet[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	scale, err := r.softmaxScale()
-	if err != nil {
-		return nil, err
-	}
-	segments, err := r.Integers("segments", 1, maxSettingTokens)
-	if err != nil {
-		return nil, err
-	}
-	ratios, err := r.Integers("ratios", 1, maxSettingTokens)
-	if err != nil {
-		return nil, err
-	}
-	if len(segments) != len(ratios) {
-		return nil, fmt.Errorf("%s: setting ratios=%s: has %d numbers, segments has %d", r.row.Name, r.Text("ratios"), len(ratios), len(segments))
-	}
-	form, err := r.Choice("form", "paper", "code")
-	if err != nil {
-		return nil, err
-	}
-	heads := 0
-	if form == "code" {
-		heads = max(r.o.Heads, 1)
-	}
-	var all dilations
-	for b := range segments {
-		all = append(all, dilation{segments[b], ratios[b], heads})
-	}
-	p := sparseSoftmax[T]{
-		name: r.row.Name, rule: all, softmax: &headwise.PatternSoftmax[T]{Scale: scale},
-		setting: fmt.Sprintf("longnet segments=%d ratios=%d form=%s scale=%s", segments, ratios, form, formatScale(scale)),
-	}
-	if form == "code" {
-		return &branchMixture[T]{p, all}, nil
-	}
-	return &p, nil
-}
-
-// dilations is the rule of several branches. LongNet weighs the output of a branch by
-// the exponential of its log-sum-exp over the sum of these. That is one softmax over
-// the pairs of all branches, in which a pair counts once for each branch that contains
-// it.
-type dilations []dilation
-
-func (d dilations) addPairs(p *headwise.Pattern, s headGeometry) {
-	for i := range d {
-		d[i].addPairs(p, s)
-	}
-}
-
-// dilation is the rule of one branch: every ratio-th token of a segment sees the
-// others.
-type dilation struct {
-	segment, ratio int
-	heads          int // number of heads with form=code; 0: form=paper
-}
-
-// firstToken returns the first token of a segment that a head keeps.
-func (d *dilation) firstToken(head int) int {
-	if d.heads > 0 {
-		return head / ((d.heads + d.ratio - 1) / d.ratio) % d.ratio
-	}
-	return head % d.ratio
-}
-
-func (d *dilation) addPairs(p *headwise.Pattern, s headGeometry) {
-	first := d.firstToken(s.head)
-	for begin := s.offset / d.segment * d.segment; begin < min(s.offset+s.n, s.m); begin += d.segment {
-		end := begin + d.segment
-		keys := headwise.EveryNth(d.ratio, begin+first, min(end, s.m))
-		// at is the first kept query at or after offset.
-		at := begin + first
-		if at < s.offset {
-			at += (s.offset - at + d.ratio - 1) / d.ratio * d.ratio
-		}
-		queries := headwise.EveryNth(d.ratio, at-s.offset, min(end-s.offset, s.n))
-		if queries.N == 0 || keys.N == 0 {
-			continue
-		}
-		lo, hi := p.AddPart(queries, keys)
-		for a := range lo {
-			lo[a], hi[a] = 0, int32(keys.N)
-			if s.causal {
-				hi[a] = int32((at-begin-first)/d.ratio + a + 1)
-			}
-		}
-	}
-}
 
 // branchMixture computes each branch separately and mixes the outputs with weights that
 // are constant in gradients (form=code).

@@ -1,0 +1,536 @@
+package mechanism
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// This file has the rows whose queries see keys by their positions alone: a row reads its
+// settings into a visibilityRule, and one softmax computes them all.
+
+var local = Row{
+	Name:   "local",
+	Family: Sparse,
+	Doc:    "softmax over a window of keys around the query",
+	Source: "form=window: fast-transformers' LocalAttention; form=block: lucidrains/local-attention",
+	Traits: "positive weights; cost in proportion to the window; a state of fixed size",
+	Linear: true,
+	Settings: []Setting{
+		{"window", "128", "w: a query sees keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉, of which a causal one has the left half; with form=block the tokens of a block"},
+		{"span", "0", "w, instead of window: a query at place p = i+M-N sees the near field of a mechanism with window=w: keys |p-j| < w, of which a causal one has j ≤ p"},
+		{"form", "window", "window, or block: a query sees whole blocks around its own"},
+		{"back", "1", "form=block: blocks seen before its own"},
+		{"forward", "1", "form=block: blocks seen after its own; a causal query sees none"},
+		{"exact", "false", "form=block: true: no further than back or forward times the window"},
+		softmaxScaleSetting,
+	},
+	f32: headwiseBuilder(newSparse[float32](readLocal)),
+	f64: headwiseBuilder(newSparse[float64](readLocal)),
+}
+
+var longformer = Row{
+	Name:   "longformer",
+	Family: Sparse,
+	Doc:    "softmax over a window, and global tokens that see all and are seen by all",
+	Source: "Beltagy et al. 2020, Longformer, arXiv 2004.05150, section 3.1",
+	Traits: "positive weights; cost in proportion to the window and the global tokens; the state is a cache that grows",
+	Linear: true,
+	Settings: []Setting{
+		{"window", "512", "w: a query sees keys |j-i| ≤ ⌊w/2⌋, of which a causal one has the left half"},
+		{"global", "0", "places of the global tokens, with commas between them, or none"},
+		softmaxScaleSetting,
+	},
+	f32: headwiseBuilder(newSparse[float32](readLongformer)),
+	f64: headwiseBuilder(newSparse[float64](readLongformer)),
+}
+
+var longnet = Row{
+	Name:   "longnet",
+	Family: Sparse,
+	Doc:    "softmax within segments of several lengths, of the longer ones every second token and fewer",
+	Source: "Ding et al. 2023, LongNet, arXiv 2307.02486, section 3; form=code: torchscale's DilatedAttention",
+	Traits: "positive weights; cost N·Σ w/r² for segments of w tokens, of which every r-th; the state is a cache that grows",
+	Settings: []Setting{
+		{"segments", "2048,4096,8192,16384,32768", "w: tokens of a segment, of each branch"},
+		{"ratios", "1,2,4,6,12", "r: a head keeps every r-th token of a segment, of each branch"},
+		{"form", "paper", "paper: head h begins with token h mod r, and gradients are exact; code: with token ⌊h/⌈H/r⌉⌋, and what mixes the branches is constant in gradients"},
+		softmaxScaleSetting,
+	},
+	f32: headwiseBuilder(newSparse[float32](readLongNet)),
+	f64: headwiseBuilder(newSparse[float64](readLongNet)),
+}
+
+var sparseStrided = Row{
+	Name:   "sparse-strided",
+	Family: Sparse,
+	Doc:    "softmax over the last tokens, and every stride-th token before them",
+	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
+	Traits: "positive weights; cost N·(stride + N/stride), of N^1.5 with stride √N; the state is a cache that grows",
+	Settings: []Setting{
+		{"stride", "128", "s: a query sees |i-j| < s, and i-j that are multiples of s"},
+		softmaxScaleSetting,
+	},
+	f32: headwiseBuilder(newSparse[float32](readStrided)),
+	f64: headwiseBuilder(newSparse[float64](readStrided)),
+}
+
+var sparseFixed = Row{
+	Name:   "sparse-fixed",
+	Family: Sparse,
+	Doc:    "softmax over the query's block, and the last tokens of every block before",
+	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
+	Traits: "positive weights; cost N·(stride + c·N/stride); the state is a cache that grows",
+	Settings: []Setting{
+		{"stride", "128", "s: tokens of a block"},
+		{"c", "8", "tokens at the end of a block that queries of other blocks see"},
+		softmaxScaleSetting,
+	},
+	f32: headwiseBuilder(newSparse[float32](readFixed)),
+	f64: headwiseBuilder(newSparse[float64](readFixed)),
+}
+
+// sparsity is what a row reads from its settings: which pairs of queries and keys see each other.
+type sparsity struct {
+	setting string // in its printed form, without the scale
+	rule    visibilityRule
+	// window and period are those of sparseSoftmax.
+	window, period int
+	isWindow       bool // the rule is one window of keys around each query
+}
+
+// newSparse returns the constructor of a row that reads its rule by read.
+func newSparse[T tensor.Float](read func(*reader) (sparsity, error)) func(*reader) (headwise.Function[T], error) {
+	return func(r *reader) (headwise.Function[T], error) {
+		scale, err := r.softmaxScale()
+		if err != nil {
+			return nil, err
+		}
+		s, err := read(r)
+		if err != nil {
+			return nil, err
+		}
+		p := &sparseSoftmax[T]{
+			name: r.row.Name, setting: fmt.Sprintf("%s %s scale=%s", r.row.Name, s.setting, formatScale(scale)),
+			rule: s.rule, window: s.window, period: s.period,
+			softmax: &headwise.PatternSoftmax[T]{Scale: scale, IsWindow: s.isWindow},
+		}
+		if d, ok := s.rule.(dilations); ok && d[0].heads > 0 {
+			return &branchMixture[T]{*p, d}, nil
+		}
+		return p, nil
+	}
+}
+
+func readLocal(r *reader) (s sparsity, err error) {
+	w, err := r.Integer("window", 1, maxSettingTokens)
+	if err != nil {
+		return s, err
+	}
+	form, err := r.Choice("form", "window", "block")
+	if err != nil {
+		return s, err
+	}
+	back, err := r.Integer("back", 0, maxSettingTokens/w)
+	if err != nil {
+		return s, err
+	}
+	forward, err := r.Integer("forward", 0, maxSettingTokens/w)
+	if err != nil {
+		return s, err
+	}
+	exact, err := r.Bool("exact")
+	if err != nil {
+		return s, err
+	}
+	span, err := r.Integer("span", 0, maxSettingTokens)
+	if err != nil {
+		return s, err
+	}
+	switch _, given := r.o.Set["window"]; {
+	case span > 0 && (given || form == "block"):
+		return s, fmt.Errorf("%s: settings window=%d form=%s and span=%d: needs either a window or a span", r.row.Name, w, form, span)
+	case span > 0:
+		return sparsity{fmt.Sprintf("span=%d", span), nearField(span), span, 1, true}, nil
+	case form == "window":
+		return sparsity{fmt.Sprintf("window=%d", w), &slidingWindow{w / 2, (w+1)/2 - 1}, w/2 + 1, 1, true}, nil
+	}
+	s = sparsity{
+		setting: fmt.Sprintf("form=block window=%d back=%d forward=%d exact=%t", w, back, forward, exact),
+		rule:    &blockWindow{w, back, forward, exact}, window: (back + 1) * w, period: w,
+	}
+	if exact {
+		s.window, s.period = back*w+1, 1
+	}
+	return s, nil
+}
+
+func readLongformer(r *reader) (s sparsity, err error) {
+	w, err := r.Integer("window", 1, maxSettingTokens)
+	if err != nil {
+		return s, err
+	}
+	sees := &globalWindow{radius: w / 2}
+	if r.Text("global") != "none" {
+		list, err := r.Integers("global", 0, maxSettingTokens)
+		if err != nil {
+			return s, err
+		}
+		slices.Sort(list)
+		for _, g := range slices.Compact(list) {
+			sees.globals = append(sees.globals, int32(g))
+		}
+	}
+	return sparsity{setting: fmt.Sprintf("window=%d global=%d", w, sees.globals), rule: sees}, nil
+}
+
+func readLongNet(r *reader) (s sparsity, err error) {
+	segments, err := r.Integers("segments", 1, maxSettingTokens)
+	if err != nil {
+		return s, err
+	}
+	ratios, err := r.Integers("ratios", 1, maxSettingTokens)
+	if err != nil {
+		return s, err
+	}
+	if len(segments) != len(ratios) {
+		return s, fmt.Errorf("%s: setting ratios=%s: has %d numbers, segments has %d", r.row.Name, r.Text("ratios"), len(ratios), len(segments))
+	}
+	form, err := r.Choice("form", "paper", "code")
+	if err != nil {
+		return s, err
+	}
+	heads := 0
+	if form == "code" {
+		heads = max(r.o.Heads, 1)
+	}
+	var all dilations
+	for b := range segments {
+		all = append(all, dilation{segments[b], ratios[b], heads})
+	}
+	return sparsity{setting: fmt.Sprintf("segments=%d ratios=%d form=%s", segments, ratios, form), rule: all}, nil
+}
+
+func readStrided(r *reader) (s sparsity, err error) {
+	stride, err := r.Integer("stride", 1, maxSettingTokens)
+	return sparsity{setting: fmt.Sprintf("stride=%d", stride), rule: &stridedTokens{stride}}, err
+}
+
+func readFixed(r *reader) (s sparsity, err error) {
+	stride, err := r.Integer("stride", 1, maxSettingTokens)
+	if err != nil {
+		return s, err
+	}
+	c, err := r.Integer("c", 0, maxSettingTokens)
+	if err != nil {
+		return s, err
+	}
+	if c > stride {
+		return s, r.Refuse("c", fmt.Sprintf("no more than stride=%d", stride))
+	}
+	return sparsity{setting: fmt.Sprintf("stride=%d c=%d", stride, c), rule: &blockEnds{stride, c}}, nil
+}
+
+// sparseSoftmax is softmax over the keys that a rule makes visible to a query by its
+// position.
+type sparseSoftmax[T tensor.Float] struct {
+	name, setting string
+	rule          visibilityRule
+	softmax       *headwise.PatternSoftmax[T]
+	// window is the largest number of keys up to its own that a causal query sees,
+	// and period the shift of positions that changes no result; 0: no bound.
+	window, period int
+}
+
+// visibilityRule adds the pairs of queries and keys of a head that see each other.
+type visibilityRule interface {
+	addPairs(p *headwise.Pattern, s headGeometry)
+}
+
+// headGeometry describes n queries and m keys of a head. The first query has the
+// position of key offset, and in a near field the place of key shift.
+type headGeometry struct {
+	n, m, offset, shift, head int
+	causal                    bool
+}
+
+func (p *sparseSoftmax[T]) Traits() attention.Traits {
+	_, dilated := p.rule.(dilations)
+	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0, PlacedQueries: true, PlacedHeads: dilated}
+}
+
+func (p *sparseSoftmax[T]) Setting() string                      { return p.setting }
+func (p *sparseSoftmax[T]) Params() *param.Set[T]                { return nil }
+func (p *sparseSoftmax[T]) Constants() *param.Set[T]             { return nil }
+func (p *sparseSoftmax[T]) Check(*attention.Call[T]) error       { return nil }
+func (p *sparseSoftmax[T]) Reach() (keys, period int)            { return p.window, p.period }
+func (p *sparseSoftmax[T]) Cost(s attention.Shape) headwise.Cost { return pairsCost[T](p.rule, s) }
+
+// TakesStridedRows reports whether values and outputs may lie apart: windows copy what they need.
+func (p *sparseSoftmax[T]) TakesStridedRows() bool { return p.softmax.IsWindow }
+
+// pairsCost returns the cost of the pairs of one head.
+func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.Cost {
+	x := headGeometry{n: s.N, m: s.M, shift: s.M - s.N, causal: s.Causal}
+	if s.Causal {
+		x.offset = max(s.M-s.N, 0)
+		x.n, x.shift = min(s.N, s.M), x.offset
+	}
+	p := headwise.NewPattern()
+	defer p.Release()
+	sees.addPairs(p, x)
+	const tile = 64 * 128
+	return headwise.Cost{
+		FLOPs: 2 * float64(p.CountPairs()) * float64(s.D+s.Dv+3),
+		Bytes: elementBytes[T]()*float64(3*s.N+tile+2*128*(s.D+s.Dv)) + 8*float64(p.CountBounds()),
+	}
+}
+
+// visiblePairs returns the pairs of a head that see each other. The caller releases
+// them.
+func visiblePairs[T tensor.Float](sees visibilityRule, h *headwise.Head[T]) *headwise.Pattern {
+	p := headwise.NewPattern()
+	sees.addPairs(p, headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Offset, shift: h.Shift, head: h.Head, causal: h.Causal})
+	return p
+}
+
+func (p *sparseSoftmax[T]) Forward(h *headwise.Head[T]) {
+	pairs := visiblePairs(p.rule, h)
+	defer pairs.Release()
+	p.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), pairs)
+}
+
+func (p *sparseSoftmax[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+	pairs := visiblePairs(p.rule, h)
+	defer pairs.Release()
+	g.Clear()
+	p.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
+}
+
+// softmaxScaleSetting is the setting of rows with softmax weights.
+var softmaxScaleSetting = Setting{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"}
+
+// softmaxScale returns the factor of scores, 0 for 1/√D.
+func (r *reader) softmaxScale() (float64, error) {
+	return r.Positive(softmaxScaleSetting.Name, "1/sqrt(D)")
+}
+
+// maxSettingTokens is the largest number of tokens that settings accept.
+const maxSettingTokens = 1 << 30
+
+// slidingWindow is the rule of a window: a query sees at most tokensBefore tokens
+// before it and tokensAfter tokens after it.
+type slidingWindow struct{ tokensBefore, tokensAfter int }
+
+func (b *slidingWindow) addPairs(p *headwise.Pattern, s headGeometry) {
+	right := b.tokensAfter
+	if s.causal {
+		right = 0
+	}
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
+	for i := range lo {
+		at := s.offset + i
+		lo[i], hi[i] = int32(at-b.tokensBefore), int32(min(at+right+1, s.m))
+	}
+}
+
+// nearField is the rule of a span of w tokens: the keys that a mechanism with a window
+// of w tokens weighs exactly.
+type nearField int
+
+func (w nearField) addPairs(p *headwise.Pattern, s headGeometry) {
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
+	for i := range lo {
+		at := s.shift + i
+		end := at + int(w)
+		if s.causal {
+			end = at + 1
+		}
+		lo[i], hi[i] = int32(max(at-int(w)+1, 0)), int32(max(min(end, s.m), 0))
+	}
+}
+
+// blockWindow is the rule of blocks: a query sees whole blocks of w tokens around its
+// own.
+type blockWindow struct {
+	w, blocksBefore, blocksAfter int
+	exactDistance                bool
+}
+
+func (b *blockWindow) addPairs(p *headwise.Pattern, s headGeometry) {
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
+	for i := range lo {
+		at := s.offset + i
+		own := at / b.w * b.w
+		from, end := own-b.blocksBefore*b.w, own+(b.blocksAfter+1)*b.w
+		if b.exactDistance {
+			from, end = max(from, at-b.blocksBefore*b.w), min(end, at+b.blocksAfter*b.w+1)
+		}
+		if s.causal {
+			end = at + 1
+		}
+		lo[i], hi[i] = int32(from), int32(min(end, s.m))
+	}
+}
+
+// globalWindow is the rule of Longformer: a query sees the tokens within radius and the
+// global tokens; a global token sees all tokens.
+type globalWindow struct {
+	radius  int
+	globals []int32 // in order
+}
+
+// countGlobalsBefore returns the number of global tokens before position at.
+func (x *globalWindow) countGlobalsBefore(at int) int {
+	n, _ := slices.BinarySearch(x.globals, int32(min(at, maxSettingTokens+1)))
+	return n
+}
+
+func (x *globalWindow) addPairs(p *headwise.Pattern, s headGeometry) {
+	g0, g1 := x.countGlobalsBefore(s.offset), x.countGlobalsBefore(s.offset+s.n) // global tokens among the queries
+	after := func(at int) int {
+		if s.causal {
+			return at + 1
+		}
+		return s.m
+	}
+	lo, hi := p.AddPart(headwise.Range(0, s.n), headwise.Range(0, s.m))
+	for i := range lo {
+		at := s.offset + i
+		lo[i], hi[i] = int32(max(at-x.radius, 0)), int32(min(at+x.radius+1, after(at), s.m))
+	}
+	for _, g := range x.globals[g0:g1] {
+		lo[int(g)-s.offset], hi[int(g)-s.offset] = 0, 0
+	}
+	if asked := x.countGlobalsBefore(s.m); asked > 0 {
+		// Global tokens before the window, and after it.
+		keys := headwise.RowSet{N: asked, List: x.globals}
+		left, end := p.AddPart(headwise.Range(0, s.n), keys)
+		for i := range left {
+			left[i], end[i] = 0, int32(x.countGlobalsBefore(s.offset+i-x.radius))
+		}
+		for _, g := range x.globals[g0:g1] {
+			end[int(g)-s.offset] = 0
+		}
+		if !s.causal {
+			left, end := p.AddPart(headwise.Range(0, s.n), keys)
+			for i := range left {
+				left[i], end[i] = int32(x.countGlobalsBefore(s.offset+i+x.radius+1)), int32(asked)
+			}
+			for _, g := range x.globals[g0:g1] {
+				end[int(g)-s.offset] = 0
+			}
+		}
+	}
+	if g0 < g1 {
+		lo, hi := p.AddPart(headwise.RowSet{First: -s.offset, N: g1 - g0, List: x.globals[g0:]}, headwise.Range(0, s.m))
+		for i := range lo {
+			lo[i], hi[i] = 0, int32(min(after(int(x.globals[g0+i])), s.m))
+		}
+	}
+}
+
+// dilations is the rule of several branches. LongNet weighs the output of a branch by
+// the exponential of its log-sum-exp over the sum of these. That is one softmax over
+// the pairs of all branches, in which a pair counts once for each branch that contains
+// it.
+type dilations []dilation
+
+func (d dilations) addPairs(p *headwise.Pattern, s headGeometry) {
+	for i := range d {
+		d[i].addPairs(p, s)
+	}
+}
+
+// dilation is the rule of one branch: every ratio-th token of a segment sees the
+// others.
+type dilation struct {
+	segment, ratio int
+	heads          int // number of heads with form=code; 0: form=paper
+}
+
+// firstToken returns the first token of a segment that a head keeps.
+func (d *dilation) firstToken(head int) int {
+	if d.heads > 0 {
+		return head / ((d.heads + d.ratio - 1) / d.ratio) % d.ratio
+	}
+	return head % d.ratio
+}
+
+func (d *dilation) addPairs(p *headwise.Pattern, s headGeometry) {
+	first := d.firstToken(s.head)
+	for begin := s.offset / d.segment * d.segment; begin < min(s.offset+s.n, s.m); begin += d.segment {
+		end := begin + d.segment
+		keys := headwise.EveryNth(d.ratio, begin+first, min(end, s.m))
+		// at is the first kept query at or after offset.
+		at := begin + first
+		if at < s.offset {
+			at += (s.offset - at + d.ratio - 1) / d.ratio * d.ratio
+		}
+		queries := headwise.EveryNth(d.ratio, at-s.offset, min(end-s.offset, s.n))
+		if queries.N == 0 || keys.N == 0 {
+			continue
+		}
+		lo, hi := p.AddPart(queries, keys)
+		for a := range lo {
+			lo[a], hi[a] = 0, int32(keys.N)
+			if s.causal {
+				hi[a] = int32((at-begin-first)/d.ratio + a + 1)
+			}
+		}
+	}
+}
+
+// stridedTokens is the rule of strides: a query sees tokens less than s away, and
+// tokens at distances that are multiples of s.
+type stridedTokens struct{ s int }
+
+func (x *stridedTokens) addPairs(p *headwise.Pattern, s headGeometry) {
+	near := slidingWindow{x.s - 1, x.s - 1}
+	near.addPairs(p, s)
+	// Queries meet keys at positions that are equal modulo s.
+	for i := range min(x.s, s.n) {
+		at := s.offset + i
+		queries, keys := headwise.EveryNth(x.s, i, s.n), headwise.EveryNth(x.s, at%x.s, s.m)
+		lo, hi := p.AddPart(queries, keys)
+		for a := range lo {
+			lo[a], hi[a] = 0, int32(min(at/x.s+a, keys.N))
+		}
+		if s.causal {
+			continue
+		}
+		lo, hi = p.AddPart(queries, keys)
+		for a := range lo {
+			lo[a], hi[a] = int32(min(at/x.s+a+1, keys.N)), int32(keys.N)
+		}
+	}
+}
+
+// blockEnds is the rule of fixed blocks: a query sees its own block of s tokens, and
+// the last c tokens of other blocks.
+type blockEnds struct{ s, c int }
+
+func (x *blockEnds) addPairs(p *headwise.Pattern, s headGeometry) {
+	own := blockWindow{w: x.s}
+	own.addPairs(p, s)
+	keys := headwise.RowSet{First: x.s - x.c, Run: x.c, Step: x.s}
+	keys.N = s.m/x.s*x.c + max(s.m%x.s-(x.s-x.c), 0)
+	if keys.N == 0 {
+		return
+	}
+	lo, hi := p.AddPart(headwise.Range(0, s.n), keys)
+	for i := range lo {
+		lo[i], hi[i] = 0, int32(min((s.offset+i)/x.s*x.c, keys.N))
+	}
+	if s.causal {
+		return
+	}
+	lo, hi = p.AddPart(headwise.Range(0, s.n), keys)
+	for i := range lo {
+		lo[i], hi[i] = int32(min(((s.offset+i)/x.s+1)*x.c, keys.N)), int32(keys.N)
+	}
+}
