@@ -37,8 +37,8 @@ var performer = Row{
 	Constants: []Param{
 		{"projection", "(M, D)", "rows w of the projection, the same for all heads"},
 	},
-	f32: newPerformer[float32],
-	f64: newPerformer[float64],
+	f32: builder[float32](newPerformer[float32]),
+	f64: builder[float64](newPerformer[float64]),
 }
 
 // newPerformer builds favorFeatures, or favorHead for form=code with positive features.

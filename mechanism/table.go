@@ -76,8 +76,7 @@ type Row struct {
 	// nothing to set.
 	fit func(o *Options, shapes map[string][]int)
 
-	f32 builder[float32]
-	f64 builder[float64]
+	f32, f64 maker // builders
 }
 
 // HasOrder reports whether the row has a degree.
@@ -97,6 +96,12 @@ const MaxGrowth = 2.1
 
 // builder makes a mechanism from the settings of its row.
 type builder[T tensor.Float] func(*reader) (attention.Mechanism[T], error)
+
+func (builder[T]) isMaker() {}
+
+// maker is a builder of any element type. A field of type builder would make every package that
+// uses a Row compile the types of package attention.
+type maker interface{ isMaker() }
 
 // specBuilder returns the builder of a mechanism that the engine of package attention
 // computes from a Spec.
