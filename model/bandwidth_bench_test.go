@@ -27,7 +27,7 @@ func nearFar() Config {
 // A head of a layer with a far field reads its sums, the keys and values of its window, and on average of half an
 // open chunk. Its token's rows are written to both. The end of a chunk reads the chunk, and reads
 // and writes the sums. A head with the near field alone reads its keys and values.
-func stepBytes(m *Model[float32]) (weights, state float64) {
+func stepBytes(m *modelOf[float32]) (weights, state float64) {
 	c := m.config
 	const window = 64
 	a := m.main.blocks[0].mixer.(*nn.Attention[float32])
@@ -71,13 +71,13 @@ func BenchmarkStepBandwidth(b *testing.B) {
 	for _, count := range []int{1, 8, 64} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			g := group(b, m)
-			steps := make([]SessionStep[float32], count)
+			steps := make([]stepOf[float32], count)
 			for i := range steps {
 				s, err := g.NewSession(1)
 				if err != nil {
 					b.Fatal(err)
 				}
-				steps[i] = SessionStep[float32]{Session: s, Tokens: tokensOf(m.config, uint64(i), 500+i)}
+				steps[i] = stepOf[float32]{Session: s, Tokens: tokensOf(m.config, uint64(i), 500+i)}
 			}
 			g.StepTogether(steps)
 			bytes := weights + float64(count)*state

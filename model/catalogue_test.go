@@ -29,7 +29,7 @@ func catalogue(t *testing.T) map[string]Config {
 		if row, _ := nn.LookupMixer(name); row.ISTA {
 			c.Hidden = 0
 		}
-		m, err := c.Mixer()
+		m, _, err := bareMixer(c, c.IsCausal(), noLayer)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func catalogue(t *testing.T) map[string]Config {
 func TestEveryMechanismTrains(t *testing.T) {
 	for name, c := range catalogue(t) {
 		t.Run(name, func(t *testing.T) {
-			m, err := New[float32](c, rng.New(1))
+			m, err := newModel[float32](c, rng.New(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestEveryMechanismIsSaved(t *testing.T) {
 			if err := m.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			again, err := Load[float32](dir)
+			again, err := loadModel[float32](dir)
 			if err != nil {
 				t.Fatal(err)
 			}

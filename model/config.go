@@ -307,7 +307,7 @@ func (c validation) check() error {
 	if err := c.checkOwner(); err != nil {
 		return err
 	}
-	m, size, err := c.bareMixer(c.IsCausal(), noLayer)
+	m, size, err := bareMixer(c.Config, c.IsCausal(), noLayer)
 	if err != nil {
 		return err
 	}

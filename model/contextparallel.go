@@ -8,9 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// CanDivide returns an error if the model cannot divide sequences among ranks. Models
-// can that train in segments (CanSegment) and whose attention states are sums.
-func (m *Model[T]) CanDivide() error {
+// CanDivide is Model.CanDivide.
+func (m *modelOf[T]) CanDivide() error {
 	if err := m.CanSegment(max(m.config.Conv, 1)); err != nil {
 		return fmt.Errorf("ranks: %w", err)
 	}
@@ -27,21 +26,8 @@ func (m *Model[T]) CanDivide() error {
 	return nil
 }
 
-// TrainDivided is Forward and Backward of b with sequences divided among ranks. Each
-// rank has an equal number of tokens; the last rank has the remainder. Every rank gets
-// all of b and has the same weights.
-//
-// All ranks go through the layers at the same time. Attention exchanges totals of
-// states forward and their gradients backward (package comm/sequence). Convolutions
-// exchange the rows at the ends. The memory of a rank grows with its own tokens.
-//
-// TrainDivided returns the loss of the rank's tokens and adds the gradient of that loss
-// to the gradients of the weights. The sums over ranks are the loss and the gradient of
-// b.
-//
-// It returns an error if CanDivide does, b does not fit the model, a rank would have no
-// tokens, or the exchange fails, and attention.ErrNonFinite if the loss is not finite.
-func (m *Model[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
+// TrainDivided is Model.TrainDivided.
+func (m *modelOf[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
 	if b == nil {
 		return 0, errNoBatch
 	}

@@ -30,7 +30,7 @@ func TestDividedIsTheWhole(t *testing.T) {
 			if (b.N+size-1)/size < c.Conv {
 				continue
 			}
-			models := make([]*Model[float64], size)
+			models := make([]*modelOf[float64], size)
 			for r := range models {
 				models[r] = made[float64](t, c)
 			}
@@ -85,7 +85,7 @@ func TestDividedRefuses(t *testing.T) {
 	c := decoders()["conv"]
 	m := made[float64](t, c)
 	b := batch(c, 3, 2, 5, false)
-	models := []*Model[float64]{m, made[float64](t, c), made[float64](t, c), made[float64](t, c)}
+	models := []*modelOf[float64]{m, made[float64](t, c), made[float64](t, c), made[float64](t, c)}
 	err := comm.RunLocal(4, func(ranks *comm.Comm) error {
 		_, err := models[ranks.Rank()].TrainDivided(ranks, b, 1)
 		return err
@@ -97,7 +97,7 @@ func TestDividedRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	c.Mechanism, c.Set, c.Order = "softmax", nil, 0
-	m, err = New[float64](c, rng.New(1))
+	m, err = newModel[float64](c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}

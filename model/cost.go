@@ -1,27 +1,38 @@
 package model
 
-import "github.com/farfield-ml/farfield/nn"
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/nn"
+)
 
 // Params returns the number of weights of a model of a valid configuration.
 func (c Config) Params() int {
-	_, size, err := c.bareMixer(true, noLayer)
+	_, size, err := bareMixer(c, true, noLayer)
 	if err != nil {
 		return 0
 	}
 	return int(cost{c}.weightSize(size))
 }
 
-// Mixer returns the mixer of a block, with weights that have no elements. Its traits
-// and costs can be asked. The mixer is self-attention or its replacement, and nil in a
-// net without attention. Mixer returns an error if the mechanism refuses its options.
-func (c Config) Mixer() (nn.Mixer[float32], error) {
-	m, _, err := c.bareMixer(c.IsCausal(), noLayer)
-	return m, err
+// NewMechanism returns the attention function of the layers that have none of their own, for
+// questions about its traits and plans, and the shape of its calls at Context: its learned numbers
+// have no elements. It returns nil if the mixer owns its projections or there is none, and an error
+// if the mechanism refuses its options.
+//
+//go:noinline
+func NewMechanism(c Config) (attention.Mechanism[float32], attention.Shape, error) {
+	m, _, err := bareMixer(c, c.IsCausal(), noLayer)
+	a, is := m.(*nn.Attention[float32])
+	if err != nil || !is {
+		return nil, attention.Shape{}, err
+	}
+	s := attention.Shape{B: 1, H: c.Heads, Hkv: a.Hkv, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.IsCausal()}
+	return a.Mechanism, s, nil
 }
 
 // bareMixer returns the mixer of a layer, or for noLayer one with Mechanism, and its number of
 // weights. The weights have no elements.
-func (c Config) bareMixer(causal bool, layer int) (m nn.Mixer[float32], size float64, err error) {
+func bareMixer(c Config, causal bool, layer int) (m nn.Mixer[float32], size float64, err error) {
 	if c.Heads == 0 {
 		return nil, 0, nil
 	}
@@ -179,7 +190,7 @@ func (c cost) headFLOPs() float64 {
 // mixerFLOPs returns the operations of the mixer of a layer, or for noLayer of one with
 // Mechanism, in a forward pass, per token.
 func (c cost) mixerFLOPs(causal bool, layer int) float64 {
-	m, _, err := c.bareMixer(causal, layer)
+	m, _, err := bareMixer(c.Config, causal, layer)
 	if err != nil || m == nil {
 		return 0
 	}

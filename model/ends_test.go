@@ -23,7 +23,7 @@ func TestShapesNets(t *testing.T) {
 		if mechanism == "softmax" {
 			c.Set = map[string]string{"scale": "1"}
 		}
-		m, err := New[float32](c, rng.New(1))
+		m, err := newModel[float32](c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}

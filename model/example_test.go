@@ -13,7 +13,7 @@ import (
 // A decoder learns to count to five, over and over, and then does it token by
 // token.
 func Example() {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 5, Layers: 1, Heads: 2, Width: 16, Context: 15,
 		Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
 	}, rng.New(1))
@@ -59,7 +59,7 @@ func Example() {
 
 // An encoder-decoder learns to reverse three tokens. Token 5 begins the output.
 func Example_encoderDecoder() {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.EncoderDecoder, Vocab: 6, SourceVocab: 5, Layers: 1, Heads: 2, Width: 32, Context: 3,
 		Positions: model.Learned, Mechanism: "softmax", Tied: true,
 	}, rng.New(1))

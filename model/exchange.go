@@ -160,14 +160,8 @@ func isInverseRoot(scale float64, d int) bool {
 	return e < 1e-6 && e > -1e-6
 }
 
-// Exchanged returns a model of the configuration that Config.Exchanged returns, with copies of the
-// weights of m. What the mechanism draws is drawn, always the same. The learned numbers of a
-// mechanism that stays with other settings stay with it. Save writes the model, and Load reads it
-// back the same.
-//
-// Exchanged returns an error where Config.Exchanged and CheckMechanisms do, and if the learned
-// numbers of a mechanism that stays have other shapes with the new settings.
-func (m *Model[T]) Exchanged(x Exchange) (*Model[T], error) {
+// Exchanged is Model.Exchanged.
+func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 	if err := m.CheckMechanisms(); err != nil {
 		return nil, err
 	}
@@ -275,7 +269,7 @@ func (c validation) checkLayerMechanisms() error {
 		return nil
 	}
 	for _, g := range c.layerGroups() {
-		m, _, err := c.bareMixer(c.IsCausal(), g.first)
+		m, _, err := bareMixer(c.Config, c.IsCausal(), g.first)
 		if err == nil {
 			own := c
 			own.Mechanism, _ = c.layerMechanism(g.first)
@@ -323,7 +317,7 @@ func (c Config) HasFixedState() (bool, error) {
 		groups = append(groups, layerGroup{first: noLayer})
 	}
 	for _, g := range groups {
-		m, _, err := c.bareMixer(c.IsCausal(), g.first)
+		m, _, err := bareMixer(c, c.IsCausal(), g.first)
 		if err != nil {
 			return false, err
 		}

@@ -21,7 +21,7 @@ func exchangeable() map[string]Config {
 }
 
 // exchange returns m with x.
-func exchange[T float32 | float64](t *testing.T, m *Model[T], x Exchange) *Model[T] {
+func exchange[T float32 | float64](t *testing.T, m *modelOf[T], x Exchange) *modelOf[T] {
 	t.Helper()
 	y, err := m.Exchanged(x)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestExchangedModelsAreSaved(t *testing.T) {
 			if err := y.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			z, err := Load[float32](dir)
+			z, err := loadModel[float32](dir)
 			if err != nil {
 				t.Fatalf("%s, %+v: %v", name, x, err)
 			}

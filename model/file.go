@@ -38,11 +38,8 @@ type configFile struct {
 	Config
 }
 
-// Save writes the configuration and the weights to a folder, and creates the folder if
-// it does not exist. Each file is replaced as a whole. Both together are replaced as a
-// whole only in an empty folder. Save returns an error if a file cannot be written, and
-// before anything is written the error of CheckMechanisms.
-func (m *Model[T]) Save(dir string) error {
+// Save is Model.Save.
+func (m *modelOf[T]) Save(dir string) error {
 	if err := m.CheckMechanisms(); err != nil {
 		return err
 	}
@@ -75,7 +72,7 @@ func (m *Model[T]) Save(dir string) error {
 }
 
 // storedParams returns the weights, followed by the constants.
-func (m *Model[T]) storedParams() []*param.Param[T] {
+func (m *modelOf[T]) storedParams() []*param.Param[T] {
 	return slices.Concat(m.params.All(), m.constants.All())
 }
 
@@ -86,10 +83,8 @@ func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
 	return array.New(p.Name, any(p.Data).([]float64), p.Shape...)
 }
 
-// Load reads the model that Save wrote to a folder, and converts weights of the other
-// element type. It returns an error for another version, and for weights that are
-// missing, unknown, misshapen or not finite.
-func Load[T tensor.Float](dir string) (*Model[T], error) {
+// loadModel is Load for elements of type T.
+func loadModel[T tensor.Float](dir string) (*modelOf[T], error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := infile.ReadFile(path)
 	if err != nil {
@@ -134,7 +129,7 @@ func parseConfigFile(text []byte) (Config, error) {
 }
 
 // readModel returns the model of configuration c with the weights of f.
-func readModel[T tensor.Float](f *safetensors.File, c Config) (*Model[T], error) {
+func readModel[T tensor.Float](f *safetensors.File, c Config) (*modelOf[T], error) {
 	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
 		return nil, fmt.Errorf("version: is %q, %d is read", v, formatVersion)
 	}
@@ -214,9 +209,8 @@ func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
 	return nil
 }
 
-// WeightSum returns the SHA-256 of the names and bits of the weights, in hexadecimal
-// digits.
-func (m *Model[T]) WeightSum() string {
+// WeightSum is Model.WeightSum.
+func (m *modelOf[T]) WeightSum() string {
 	h := sha256.New()
 	for _, p := range m.params.All() {
 		h.Write(append([]byte(p.Name), 0))

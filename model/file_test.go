@@ -24,7 +24,7 @@ func TestSaveAndLoad(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Load[float32](dir)
+		got, err := loadModel[float32](dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,14 +33,14 @@ func TestSaveAndLoad(t *testing.T) {
 			t.Errorf("%s: a loaded model gives other bits", name)
 		}
 		// To double precision and back nothing is lost.
-		wide, err := Load[float64](dir)
+		wide, err := loadModel[float64](dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := wide.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		if got, err = Load[float32](dir); err != nil {
+		if got, err = loadModel[float32](dir); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
@@ -60,7 +60,7 @@ func TestLoadedModelDrawsTheSame(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Load[float32](dir)
+		got, err := loadModel[float32](dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,14 +74,14 @@ func TestLoadedModelDrawsTheSame(t *testing.T) {
 // a loaded one draws the same.
 func TestRedrawnModelIsSaved(t *testing.T) {
 	c := with(tiny(Decoder, "performer"), func(c *Config) { c.Layers, c.Set = 2, map[string]string{"redraw": "5"} })
-	drawn := func(m *Model[float32]) (all []float32) {
+	drawn := func(m *modelOf[float32]) (all []float32) {
 		for _, p := range m.Constants().All() {
 			all = append(all, p.Data...)
 		}
 		return all
 	}
 	m, key := made[float32](t, c), rng.New(9)
-	redraw := func(m *Model[float32], updates int) []float32 {
+	redraw := func(m *modelOf[float32], updates int) []float32 {
 		if err := m.Redraw(key, updates); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestRedrawnModelIsSaved(t *testing.T) {
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := Load[float32](dir)
+	loaded, err := loadModel[float32](dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestLoadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.change(t, dir)
-		_, err := Load[float32](dir)
+		_, err := loadModel[float32](dir)
 		if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error is %v, want one line with %q", err, x.want)
 		}
@@ -355,7 +355,7 @@ func FuzzConfig(f *testing.F) {
 func FuzzModel(f *testing.F) {
 	for _, name := range []string{"fastmax", "performer", "mamba-2"} {
 		dir := f.TempDir()
-		m, err := New[float32](tiny(Decoder, name), rng.New(1))
+		m, err := newModel[float32](tiny(Decoder, name), rng.New(1))
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	c := tiny(Decoder, "linear")
 	c.Positions = Rotary
-	m, err := New[float32](c, rng.New(1))
+	m, err := newModel[float32](c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestModelSaysWhichDecaysAreNotFinite(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := []SessionStep[float32]{{Session: s, Tokens: tokens}}
+		steps := []stepOf[float32]{{Session: s, Tokens: tokens}}
 		if g.StepTogether(steps); !errors.Is(steps[0].Err, attention.ErrNonFinite) {
 			t.Errorf("%s: a step of a group: %v", name, steps[0].Err)
 		}

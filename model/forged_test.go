@@ -72,7 +72,7 @@ func TestForgedHeadersAreRefusedOrWork(t *testing.T) {
 }
 
 // checkForged checks that a snapshot is refused, or that its session takes a token.
-func checkForged(t *testing.T, m *Model[float32], b *Batch, what string, data []byte) {
+func checkForged(t *testing.T, m *modelOf[float32], b *Batch, what string, data []byte) {
 	t.Helper()
 	s, err := m.RestoreSession(data)
 	if err != nil {

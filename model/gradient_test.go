@@ -181,7 +181,7 @@ func batch(c Config, seed uint64, b, n int, padded bool) *Batch {
 
 // wake moves weights away from their first values, where much of the gradient
 // is too small to be judged.
-func wake[T tensor.Float](m *Model[T]) {
+func wake[T tensor.Float](m *modelOf[T]) {
 	for i, p := range m.Params().All() {
 		key := rng.New(99).Fold(uint64(i))
 		for j := range p.Data {
@@ -190,9 +190,9 @@ func wake[T tensor.Float](m *Model[T]) {
 	}
 }
 
-func made[T tensor.Float](t testing.TB, c Config) *Model[T] {
+func made[T tensor.Float](t testing.TB, c Config) *modelOf[T] {
 	t.Helper()
-	m, err := New[T](c, rng.New(3))
+	m, err := newModel[T](c, rng.New(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func made[T tensor.Float](t testing.TB, c Config) *Model[T] {
 	return m
 }
 
-func loss[T tensor.Float](t testing.TB, m *Model[T], b *Batch) float64 {
+func loss[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch) float64 {
 	t.Helper()
 	l, err := m.Forward(b)
 	if err != nil {
@@ -209,7 +209,7 @@ func loss[T tensor.Float](t testing.TB, m *Model[T], b *Batch) float64 {
 	return l
 }
 
-func backward[T tensor.Float](t testing.TB, m *Model[T]) {
+func backward[T tensor.Float](t testing.TB, m *modelOf[T]) {
 	t.Helper()
 	if err := m.Backward(1); err != nil {
 		t.Fatal(err)
@@ -220,7 +220,7 @@ func backward[T tensor.Float](t testing.TB, m *Model[T]) {
 // difference of fourth order. A loss of about 3 is rounded by 2⁻⁵², so the
 // slope is known to about 1e-15/step; its truncation, of order step⁴, is far
 // below.
-func slope(t testing.TB, m *Model[float64], b *Batch, p *param.Param[float64], direction []float64) float64 {
+func slope(t testing.TB, m *modelOf[float64], b *Batch, p *param.Param[float64], direction []float64) float64 {
 	const step = 1e-5
 	start := slices.Clone(p.Data)
 	at := func(x float64) float64 {
@@ -249,7 +249,7 @@ func dot(x, y []float64) (s float64) {
 
 // againstSlopes holds every weight's gradient against slopes along random
 // directions, in which every element has a part.
-func againstSlopes(t *testing.T, m *Model[float64], b *Batch) {
+func againstSlopes(t *testing.T, m *modelOf[float64], b *Batch) {
 	t.Helper()
 	l := loss(t, m, b)
 	if m.config.Loss == Logistics {

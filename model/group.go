@@ -8,14 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// SessionGroup steps sessions of one model together: their rows share the products with
-// the weights. It packs the weights once for all sessions that it makes. Its memory is
-// kept for the largest step.
-//
-// The model's weights must not change while the group is in use. NewSession and
-// RestoreSession may run at any time. Other methods must not run at the same time, and not
-// beside methods of the sessions that a call names.
-type SessionGroup[T tensor.Float] struct {
+// groupOf is SessionGroup with elements of type T.
+type groupOf[T tensor.Float] struct {
 	sessionMaker[T]
 
 	trace  trace[T]
@@ -35,9 +29,9 @@ type groupEntry struct {
 	row    int // of the head's input; -1: none
 }
 
-// SessionStep is new tokens of a session, and the result of StepTogether.
-type SessionStep[T tensor.Float] struct {
-	Session *Session[T]
+// stepOf is SessionStep with elements of type T.
+type stepOf[T tensor.Float] struct {
+	Session *sessionOf[T]
 	Tokens  []int32 // [batch·N]: N tokens of each of the session's sequences
 
 	// SkipLogits leaves Logits nil: more tokens of a prompt follow.
@@ -47,9 +41,8 @@ type SessionStep[T tensor.Float] struct {
 	Err    error // of Session.Step
 }
 
-// NewSessionGroup returns a group without sessions. It returns an error if the
-// configuration has no sessions.
-func (m *Model[T]) NewSessionGroup() (*SessionGroup[T], error) {
+// NewSessionGroup is Model.NewSessionGroup.
+func (m *modelOf[T]) NewSessionGroup() (*groupOf[T], error) {
 	kind := Decoder
 	if m.config.Kind == EncoderDecoder {
 		kind = EncoderDecoder
@@ -57,32 +50,23 @@ func (m *Model[T]) NewSessionGroup() (*SessionGroup[T], error) {
 	if err := m.config.checkSessions(kind); err != nil {
 		return nil, err
 	}
-	g := &SessionGroup[T]{sessionMaker: sessionMaker[T]{m, newPackedModel(m, nn.GEMVRows+1)}} // of any number of rows
+	g := &groupOf[T]{sessionMaker: sessionMaker[T]{m, newPackedModel(m, nn.GEMVRows+1)}} // of any number of rows
 	g.trace.blocks = m.main.newBlockTraces(false)
 	return g, nil
 }
 
-// NewSession returns Model.NewSession with the packed weights of the group. It returns an
-// error where Model.NewSession does.
-func (g *SessionGroup[T]) NewSession(batch int) (*Session[T], error) {
+// NewSession is SessionGroup.NewSession.
+func (g *groupOf[T]) NewSession(batch int) (*sessionOf[T], error) {
 	return g.start(batch)
 }
 
-// RestoreSession returns Model.RestoreSession with the packed weights of the group. It
-// returns an error where Model.RestoreSession does.
-func (g *SessionGroup[T]) RestoreSession(data []byte) (*Session[T], error) {
+// RestoreSession is SessionGroup.RestoreSession.
+func (g *groupOf[T]) RestoreSession(data []byte) (*sessionOf[T], error) {
 	return g.restore(data)
 }
 
-// StepTogether sets Logits and Err of each step. It has the bits of Session.Step of each
-// session alone. The logits are valid until the next call.
-//
-// Steps may have different numbers of tokens, and their sessions different positions. The
-// error of a step leaves the others as they are. Err is the error of Session.Step, or says
-// that the session is nil, of another model, or in an earlier step of the call. Sessions
-// whose tokens are refused keep their state; after other errors a session has failed, as
-// after Session.Step, and must be Reset.
-func (g *SessionGroup[T]) StepTogether(steps []SessionStep[T]) {
+// StepTogether is SessionGroup.StepTogether.
+func (g *groupOf[T]) StepTogether(steps []stepOf[T]) {
 	g.round++
 	g.queue = g.queue[:0]
 	rows := 0
@@ -112,7 +96,7 @@ func (g *SessionGroup[T]) StepTogether(steps []SessionStep[T]) {
 }
 
 // checkStep returns an error if s cannot take part in the call, and counts its session in.
-func (g *SessionGroup[T]) checkStep(s *SessionStep[T]) error {
+func (g *groupOf[T]) checkStep(s *stepOf[T]) error {
 	x := s.Session
 	switch {
 	case x == nil:
@@ -134,7 +118,7 @@ func (g *SessionGroup[T]) checkStep(s *SessionStep[T]) error {
 
 // fillPiece puts the next tokens of steps into the piece, in order. It returns false if
 // none are left.
-func (g *SessionGroup[T]) fillPiece(steps []SessionStep[T]) bool {
+func (g *groupOf[T]) fillPiece(steps []stepOf[T]) bool {
 	g.piece.clear()
 	g.parts = g.parts[:0]
 	for i := range g.queue {
@@ -158,7 +142,7 @@ func (g *SessionGroup[T]) fillPiece(steps []SessionStep[T]) bool {
 
 // finishPart counts the tokens of a part of the piece, whose outputs are y. It copies its
 // last rows to last if the step is done.
-func (g *SessionGroup[T]) finishPart(e *groupEntry, steps []SessionStep[T], part *nn.StepPart[T], y, last tensor.Mat[T]) {
+func (g *groupOf[T]) finishPart(e *groupEntry, steps []stepOf[T], part *nn.StepPart[T], y, last tensor.Mat[T]) {
 	s := &steps[e.step]
 	if s.Err = s.Session.fail(part.Err); s.Err != nil {
 		return
@@ -171,7 +155,7 @@ func (g *SessionGroup[T]) finishPart(e *groupEntry, steps []SessionStep[T], part
 }
 
 // setLogits sets the logits of steps from the input [sequences,width] of the head.
-func (g *SessionGroup[T]) setLogits(steps []SessionStep[T], last tensor.Mat[T]) {
+func (g *groupOf[T]) setLogits(steps []stepOf[T], last tensor.Mat[T]) {
 	if last.Rows == 0 {
 		return
 	}

@@ -16,9 +16,9 @@ func smolLM() Config {
 }
 
 // filled returns a model whose weights are small and repeat, for measurements.
-func filled(b *testing.B, c Config) *Model[float32] {
+func filled(b *testing.B, c Config) *modelOf[float32] {
 	b.Helper()
-	m, err := NewUndrawn[float32](c)
+	m, err := newUndrawn[float32](c, map[string]uint64{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -49,14 +49,14 @@ func BenchmarkStepTogether(b *testing.B) {
 	g := group(b, m)
 	for _, count := range []int{1, 2, 4, 8, 16, 32, 64} {
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
-			alone, steps := make([]*Session[float32], count), make([]SessionStep[float32], count)
+			alone, steps := make([]*sessionOf[float32], count), make([]stepOf[float32], count)
 			for i := range steps {
 				s, err := g.RestoreSession(snapshot)
 				if err != nil {
 					b.Fatal(err)
 				}
 				alone[i] = one.Clone()
-				steps[i] = SessionStep[float32]{Session: s, Tokens: []int32{int32(i)}}
+				steps[i] = stepOf[float32]{Session: s, Tokens: []int32{int32(i)}}
 			}
 			var ratios, times, singles []float64
 			for b.Loop() {

@@ -15,7 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-func group[T tensor.Float](t testing.TB, m *Model[T]) *SessionGroup[T] {
+func group[T tensor.Float](t testing.TB, m *modelOf[T]) *groupOf[T] {
 	t.Helper()
 	g, err := m.NewSessionGroup()
 	if err != nil {
@@ -44,7 +44,7 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 		c.Context = 40
 		m := made[T](t, c)
 		g := group(t, m)
-		alone, together := make([]*Session[T], len(batches)), make([]*Session[T], len(batches))
+		alone, together := make([]*sessionOf[T], len(batches)), make([]*sessionOf[T], len(batches))
 		for i, b := range batches {
 			alone[i] = session(t, m, b)
 			var err error
@@ -53,7 +53,7 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 			}
 		}
 		for call, sizes := range schedule {
-			var steps []SessionStep[T]
+			var steps []stepOf[T]
 			var want [][]T
 			for i, n := range sizes {
 				if n == 0 {
@@ -65,7 +65,7 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 					t.Fatal(err)
 				}
 				want = append(want, slices.Clone(logits))
-				steps = append(steps, SessionStep[T]{Session: together[i], Tokens: ids, SkipLogits: call == 1 && i == 1})
+				steps = append(steps, stepOf[T]{Session: together[i], Tokens: ids, SkipLogits: call == 1 && i == 1})
 			}
 			g.StepTogether(steps)
 			for i, s := range steps {
@@ -114,7 +114,7 @@ func TestLongPromptsOfAGroup(t *testing.T) {
 	c.Positions = Rotary
 	m := made[float32](t, c)
 	g := group(t, m)
-	var steps []SessionStep[float32]
+	var steps []stepOf[float32]
 	var want [][]float32
 	for i, n := range []int{stepRows + 700, 1, stepRows, 300, 1} {
 		ids := tokensOf(c, uint64(i), n)
@@ -127,7 +127,7 @@ func TestLongPromptsOfAGroup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps = append(steps, SessionStep[float32]{Session: s, Tokens: ids})
+		steps = append(steps, stepOf[float32]{Session: s, Tokens: ids})
 	}
 	g.StepTogether(steps)
 	for i, s := range steps {
@@ -149,7 +149,7 @@ func TestErrorsOfAGroupStayApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made := func() *Session[float32] {
+	made := func() *sessionOf[float32] {
 		s, err := g.NewSession(1)
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +157,7 @@ func TestErrorsOfAGroupStayApart(t *testing.T) {
 		return s
 	}
 	good, last := made(), made()
-	steps := []SessionStep[float32]{
+	steps := []stepOf[float32]{
 		{Session: good, Tokens: ids},
 		{Tokens: ids},
 		{Session: made(), Tokens: []int32{1, 10, 2}},
@@ -194,7 +194,7 @@ func TestErrorsOfAGroupStayApart(t *testing.T) {
 	if _, err := made().model.NewSessionGroup(); err != nil {
 		t.Error(err)
 	}
-	_, err = (&Model[float32]{config: Config{Kind: Encoder}}).NewSessionGroup()
+	_, err = (&modelOf[float32]{config: Config{Kind: Encoder}}).NewSessionGroup()
 	if err == nil || !strings.Contains(err.Error(), "kind is encoder") {
 		t.Errorf("a group of an encoder: %v", err)
 	}
@@ -211,13 +211,13 @@ func TestStepsOfAGroupDoNotAllocate(t *testing.T) {
 	for name, c := range map[string]Config{"linear": plain, "fastmax": tiny(Decoder, "fastmax"), "llama": cases()["llama"]} {
 		c.Context = 512
 		g := group(t, made[float32](t, c))
-		steps := make([]SessionStep[float32], 5)
+		steps := make([]stepOf[float32], 5)
 		for i := range steps {
 			s, err := g.NewSession(1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			steps[i] = SessionStep[float32]{Session: s, Tokens: []int32{int32(i)}}
+			steps[i] = stepOf[float32]{Session: s, Tokens: []int32{int32(i)}}
 		}
 		step := func() {
 			g.StepTogether(steps)
@@ -258,7 +258,7 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 	want := slices.Clone(logits)
 
 	const n = 20
-	ready, errs := make(chan *Session[float32], n), make(chan error, 1)
+	ready, errs := make(chan *sessionOf[float32], n), make(chan error, 1)
 	go func() {
 		defer close(ready)
 		for range n {
@@ -276,7 +276,7 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 	made := 0
 	for s := range ready {
 		made++
-		steps := []SessionStep[float32]{{Session: s, Tokens: next}}
+		steps := []stepOf[float32]{{Session: s, Tokens: next}}
 		g.StepTogether(steps)
 		if steps[0].Err != nil || !slices.Equal(steps[0].Logits, want) {
 			t.Fatalf("session %d: error %v, or other logits than alone", made, steps[0].Err)
@@ -291,13 +291,13 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 func TestGroupLetsGoOfSessions(t *testing.T) {
 	m := made[float32](t, with(tiny(Decoder, "fastmax"), func(c *Config) { c.Positions = Rotary })) // its first layer reads rows by token
 	g := group(t, m)
-	var kept weak.Pointer[Session[float32]]
+	var kept weak.Pointer[sessionOf[float32]]
 	func() {
 		s, err := g.NewSession(1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := []SessionStep[float32]{{Session: s, Tokens: []int32{1}}}
+		steps := []stepOf[float32]{{Session: s, Tokens: []int32{1}}}
 		if g.StepTogether(steps); steps[0].Err != nil {
 			t.Fatal(steps[0].Err)
 		}

@@ -41,7 +41,14 @@ func (l *layer[T]) mechanism() attention.Mechanism[T] {
 // has already is a panic, as in param.Set.Add. Optimisers and other users of Params must be
 // made afterwards. Files do not describe such a model, so Save refuses it, and models that
 // Share returned have the new mechanisms as well. Redraw leaves new mechanisms as they are.
-func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[T]) attention.Mechanism[T]) (restore func()) {
+//
+//go:noinline
+func WrapMechanisms(m *Model, wrap func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32]) (restore func()) {
+	return inner(m).WrapMechanisms(wrap)
+}
+
+// WrapMechanisms is the function WrapMechanisms.
+func (m *modelOf[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[T]) attention.Mechanism[T]) (restore func()) {
 	var before []attention.Mechanism[T]
 	var undivided []bool
 	for _, l := range m.layers {
@@ -57,9 +64,8 @@ func (m *Model[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[
 	}
 }
 
-// CheckMechanisms returns an error that names the first layer whose mechanism is not the one
-// of the configuration, because WrapMechanisms set it: no file describes such a model.
-func (m *Model[T]) CheckMechanisms() error {
+// CheckMechanisms is Model.CheckMechanisms.
+func (m *modelOf[T]) CheckMechanisms() error {
 	for i := range m.layers {
 		l := &m.layers[i]
 		if of := l.mechanism(); of != l.built {
@@ -71,7 +77,7 @@ func (m *Model[T]) CheckMechanisms() error {
 }
 
 // collectParams sets the weights to those of the model and of the mechanisms of its layers.
-func (m *Model[T]) collectParams() {
+func (m *modelOf[T]) collectParams() {
 	unused, used := map[*T]bool{}, map[*T]bool{} // by first element: sets share elements under other names
 	for i := range m.layers {
 		l := &m.layers[i]
@@ -113,9 +119,18 @@ func (m *Model[T]) collectParams() {
 	*m.params = set
 }
 
+// Look gets a call of attention before the mechanism of a layer computes it. name is the layer's,
+// such as layers.0.attn. An error ends the pass.
+type Look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error
+
 // Watch calls look with each call of a layer's mechanism before the mechanism computes
-// it. An error of look ends the pass. restore ends the watching.
-func (m *Model[T]) Watch(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) (restore func()) {
+// it. restore ends the watching.
+//
+//go:noinline
+func Watch(m *Model, look Look) (restore func()) { return inner(m).Watch(look) }
+
+// Watch is the function Watch.
+func (m *modelOf[T]) Watch(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) (restore func()) {
 	return m.WrapMechanisms(func(name string, of attention.Mechanism[T]) attention.Mechanism[T] {
 		return &watched[T]{of, func(call *attention.Call[T]) error { return look(name, of, call) }}
 	})
@@ -134,11 +149,8 @@ func (w *watched[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *at
 	return w.Mechanism.Forward(out, c, keep)
 }
 
-// Redraw draws the constants of the mechanisms anew if their setting redraw divides
-// updates. The numbers depend only on key and updates, so a run that continues from a
-// checkpoint draws the same. Redraw returns an error if a mechanism refuses its
-// options.
-func (m *Model[T]) Redraw(key rng.Key, updates int) error {
+// Redraw is Model.Redraw.
+func (m *modelOf[T]) Redraw(key rng.Key, updates int) error {
 	if len(m.layers) == 0 || updates == 0 {
 		return nil
 	}

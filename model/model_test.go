@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-func logits[T tensor.Float](t testing.TB, m *Model[T], b *Batch) []T {
+func logits[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch) []T {
 	t.Helper()
 	c := m.Config()
 	x := make([]T, c.Rows(b.B, b.N)*c.outputSize())
@@ -28,7 +28,7 @@ func logits[T tensor.Float](t testing.TB, m *Model[T], b *Batch) []T {
 }
 
 // grads returns the gradients of all weights.
-func grads[T tensor.Float](t testing.TB, m *Model[T], b *Batch) [][]T {
+func grads[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch) [][]T {
 	t.Helper()
 	m.Params().ZeroGrad()
 	loss(t, m, b)
@@ -50,7 +50,7 @@ func widen[T tensor.Float](x []T) []float64 {
 
 // copyWeights gives a model the weights of one in double precision, rounded,
 // and rounds those as well.
-func copyWeights(to *Model[float32], from *Model[float64]) {
+func copyWeights(to *modelOf[float32], from *modelOf[float64]) {
 	for i, p := range from.Params().All() {
 		q := to.Params().All()[i]
 		for j := range p.Data {
@@ -63,7 +63,7 @@ func copyWeights(to *Model[float32], from *Model[float64]) {
 func TestSinglePrecisionFollowsDouble(t *testing.T) {
 	for name, c := range cases() {
 		m64 := made[float64](t, c)
-		m32, err := New[float32](c, rng.New(1))
+		m32, err := newModel[float32](c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -339,7 +339,7 @@ func TestLearnsABatchByHeart(t *testing.T) {
 	for _, c := range []Config{
 		tiny(Decoder, "softmax"), tiny(Decoder, "fastmax"), tiny(Encoder, "taylorshift"), tiny(EncoderDecoder, "linear"),
 	} {
-		m, err := New[float32](c, rng.New(3))
+		m, err := newModel[float32](c, rng.New(3))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,10 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Model is a transformer with its weights and the memory of its passes. The memory is
-// kept for the largest batch. Methods must not run at the same time. Sessions of one
-// model may, while its weights do not change.
-type Model[T tensor.Float] struct {
+// modelOf is Model with elements of type T. The tests of gradients use float64.
+type modelOf[T tensor.Float] struct {
 	config Config
 	params *param.Set[T]
 	// constants are drawn by mechanisms and not learned. Files contain them.
@@ -47,38 +45,26 @@ type passes[T tensor.Float] struct {
 	body, read    tensor.Mat[T] // [b·n,width], and the input of the head
 }
 
-// New returns a model with initial weights drawn by key. Weights are N(0, 0.02²).
-// Projections that add to the residual stream are divided by √(2·layers). Biases are 0
-// and gains 1. Convolutions are 1 for the token itself plus N(0, 0.3²). Gate biases of
-// a learned decay are nn.RetentionGate.
-//
-// New returns an error if c is invalid.
-func New[T tensor.Float](c Config, key rng.Key) (*Model[T], error) {
+// newModel is New for elements of type T.
+func newModel[T tensor.Float](c Config, key rng.Key) (*modelOf[T], error) {
 	return buildModel(c, &builder[T]{key: &key, seeds: map[string]uint64{}})
 }
 
-// NewUndrawn returns New without its draws of weights: matrices are 0. It serves callers that
-// set every weight. What mechanisms draw is drawn, always the same. It returns an error if c is
-// invalid.
-func NewUndrawn[T tensor.Float](c Config) (*Model[T], error) {
-	return newUndrawn[T](c, map[string]uint64{})
-}
-
 // newUndrawn is NewUndrawn, in which layers that have a seed in seeds keep it.
-func newUndrawn[T tensor.Float](c Config, seeds map[string]uint64) (*Model[T], error) {
+func newUndrawn[T tensor.Float](c Config, seeds map[string]uint64) (*modelOf[T], error) {
 	key := rng.New(0)
 	return buildModel(c, &builder[T]{key: &key, undrawn: true, seeds: seeds})
 }
 
 // buildModel returns a model of c by a new builder. The seeds of the builder receive those of
 // layers, or without a key hold them.
-func buildModel[T tensor.Float](c Config, b *builder[T]) (*Model[T], error) {
+func buildModel[T tensor.Float](c Config, b *builder[T]) (*modelOf[T], error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
 	c = c.Clone()
 	b.c = c
-	m := &Model[T]{config: c, params: &b.set, constants: &b.constants, seeds: b.seeds}
+	m := &modelOf[T]{config: c, params: &b.set, constants: &b.constants, seeds: b.seeds}
 	if c.Kind == EncoderDecoder {
 		m.encoder = b.newStack("encoder.", c.sourceLayers(), c.sourceVocab(), false, false)
 	}
@@ -116,11 +102,9 @@ func buildModel[T tensor.Float](c Config, b *builder[T]) (*Model[T], error) {
 	return m, b.err
 }
 
-// Share returns a model with the weights and gradients of m and its own memory for
-// passes. Both may compute at the same time while no weight changes. A Backward of one
-// excludes any other use of both.
-func (m *Model[T]) Share() *Model[T] {
-	c := &Model[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, net: m.net, pool: m.pool}
+// Share is Model.Share.
+func (m *modelOf[T]) Share() *modelOf[T] {
+	c := &modelOf[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, net: m.net, pool: m.pool}
 	c.head.Linear = m.head.Linear
 	for _, s := range [...]struct{ to, from **stack[T] }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
 		if *s.from != nil {
@@ -132,20 +116,17 @@ func (m *Model[T]) Share() *Model[T] {
 	return c
 }
 
-// Config returns a copy of the configuration.
-func (m *Model[T]) Config() Config { return m.config.Clone() }
+// Config is Model.Config.
+func (m *modelOf[T]) Config() Config { return m.config.Clone() }
 
-// Params returns the weights, with the learned parameters of the mechanisms that the layers
-// have (WrapMechanisms).
-func (m *Model[T]) Params() *param.Set[T] { return m.params }
+// Params is Model.Params.
+func (m *modelOf[T]) Params() *param.Set[T] { return m.params }
 
-// Constants returns the numbers that mechanisms draw and do not learn, such as random
-// features.
-func (m *Model[T]) Constants() *param.Set[T] { return m.constants }
+// Constants is Model.Constants.
+func (m *modelOf[T]) Constants() *param.Set[T] { return m.constants }
 
-// Aux returns the auxiliary loss of the last Forward, in the mean of its sequences. It
-// is 0 for most mechanisms. Backward includes its gradient.
-func (m *Model[T]) Aux() float64 {
+// Aux is Model.Aux.
+func (m *modelOf[T]) Aux() float64 {
 	aux := m.train.main.auxLoss() + m.train.encoder.auxLoss()
 	if m.net != nil && m.train.in.b > 0 {
 		aux += m.train.net.attn.Aux() / float64(m.train.in.b)
@@ -153,11 +134,8 @@ func (m *Model[T]) Aux() float64 {
 	return aux
 }
 
-// Forward returns the mean loss of the counted outputs, in nats or squared differences,
-// and saves intermediate results for Backward. b must not change before Backward.
-// Forward returns an error if b does not fit the model, no target is counted, or a
-// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite.
-func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
+// Forward is Model.Forward.
+func (m *modelOf[T]) Forward(b *Batch) (loss float64, err error) {
 	m.canBackward, m.canBackwardOutputs = false, false
 	if err := m.train.run(m, b); err != nil {
 		return 0, err
@@ -181,10 +159,8 @@ func (m *Model[T]) Forward(b *Batch) (loss float64, err error) {
 	return loss / float64(m.targets.counted), nil
 }
 
-// Backward adds scale times the gradient of the last Forward's loss to the gradients of
-// the weights. It returns an error if no Forward precedes it, or if a mechanism has no
-// gradient.
-func (m *Model[T]) Backward(scale T) error {
+// Backward is Model.Backward.
+func (m *modelOf[T]) Backward(scale T) error {
 	if !m.canBackward {
 		return errors.New("backward: no forward pass precedes it")
 	}
@@ -195,24 +171,16 @@ func (m *Model[T]) Backward(scale T) error {
 	return tr.backward(m, m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
 
-// Outputs returns the rows [B·N,width] before pooling and head, and saves intermediate
-// results for BackwardOutputs. It serves losses other than the model's. With PoolCLS
-// each sequence begins with the class row. A convolutional net returns windows of rows.
-// The result is valid until the next pass; b must not change before BackwardOutputs.
-//
-// Outputs returns an error if b does not fit the model or a mechanism refuses its call.
-func (m *Model[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
+// Outputs is Model.Outputs.
+func (m *modelOf[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
 	m.canBackward = false
 	err := m.train.run(m, b)
 	m.canBackwardOutputs = err == nil
 	return m.train.body, err
 }
 
-// BackwardOutputs adds to the gradients of the weights, from the gradient dy of the
-// rows that Outputs returned, of their shape. It adds scale times the gradient of the
-// auxiliary loss. It returns an error if no Outputs precedes it or dy has another
-// shape.
-func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
+// BackwardOutputs is Model.BackwardOutputs.
+func (m *modelOf[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 	y := m.train.body
 	if !m.canBackwardOutputs {
 		return errors.New("backward: no outputs precede it")
@@ -228,12 +196,8 @@ func (m *Model[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 	return m.train.backward(m, kept, scale)
 }
 
-// Losses sets dst [Config.Rows(B, N)] to the loss of each output, 0 where the target is
-// not counted. A Backward that is due stays possible.
-//
-// Losses returns an error if dst or b do not fit the model, and attention.ErrNonFinite
-// if a loss is not finite.
-func (m *Model[T]) Losses(b *Batch, dst []float64) error {
+// Losses is Model.Losses.
+func (m *modelOf[T]) Losses(b *Batch, dst []float64) error {
 	if b == nil {
 		return errNoBatch
 	}
@@ -251,17 +215,13 @@ func (m *Model[T]) Losses(b *Batch, dst []float64) error {
 	return checkFinite("losses", dst, 1)
 }
 
-// Logits sets dst [Config.Rows(B, N), outputs] to the outputs of the head. outputs is
-// Config.Outputs or, if it is 0, Vocab. A Backward that is due stays possible.
-//
-// Logits returns an error if dst or b do not fit the model, and attention.ErrNonFinite
-// if an output is not finite.
-func (m *Model[T]) Logits(b *Batch, dst []T) error {
+// Logits is Model.Logits.
+func (m *modelOf[T]) Logits(b *Batch, dst []T) error {
 	return m.setLogits(b, dst, func() error { return m.eval.run(m, b) })
 }
 
 // setLogits is Logits with the given pass before the head.
-func (m *Model[T]) setLogits(b *Batch, dst []T, run func() error) error {
+func (m *modelOf[T]) setLogits(b *Batch, dst []T, run func() error) error {
 	if b == nil {
 		return errNoBatch
 	}
@@ -277,14 +237,8 @@ func (m *Model[T]) setLogits(b *Batch, dst []T, run func() error) error {
 	return checkFinite("logits", dst, outputs)
 }
 
-// Vectors appends one vector for each sequence or pair of b to dst, and returns dst
-// [rows·width] and the width. A vector is the pooled input of the head. Without pooling
-// it is the mean of the outputs at valid positions. A Backward that is due stays
-// possible.
-//
-// Vectors returns an error if b does not fit the model, and attention.ErrNonFinite if a
-// number is not finite.
-func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
+// Vectors is Model.Vectors.
+func (m *modelOf[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 	if err := m.eval.run(m, b); err != nil {
 		return dst, 0, err
 	}
@@ -301,7 +255,7 @@ func (m *Model[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
 }
 
 // run runs a pass of a model before pooling and head.
-func (p *passes[T]) run(m *Model[T], b *Batch) (err error) {
+func (p *passes[T]) run(m *modelOf[T], b *Batch) (err error) {
 	if err := b.check(&m.config); err != nil {
 		return err
 	}
@@ -328,7 +282,7 @@ func (p *passes[T]) readOutputs(by *pool[T]) tensor.Mat[T] {
 }
 
 // backward is Backward of a model before pooling and head. It overwrites dy.
-func (p *passes[T]) backward(m *Model[T], dy tensor.Mat[T], scale T) error {
+func (p *passes[T]) backward(m *modelOf[T], dy tensor.Mat[T], scale T) error {
 	sc := &m.scratch
 	sc.branch.Aux = scale / T(p.in.b)
 	if m.net != nil {

@@ -35,7 +35,7 @@ func (t *packedModel[T]) stepWays(rows int) stepWays[T] {
 }
 
 // newPackedModel packs the layers of a model for steps of the given number of rows.
-func newPackedModel[T tensor.Float](m *Model[T], rows int) *packedModel[T] {
+func newPackedModel[T tensor.Float](m *modelOf[T], rows int) *packedModel[T] {
 	t := &packedModel[T]{head: m.head.Freeze(rows), any: rows > nn.GEMVRows, hasFixedStates: true}
 	for i := range m.main.blocks {
 		b := &m.main.blocks[i]

@@ -240,7 +240,7 @@ func TestForwardPassIsWhatThePageSays(t *testing.T) {
 	} {
 		c := base
 		change(&c)
-		m, err := New[float64](c, rng.New(5))
+		m, err := newModel[float64](c, rng.New(5))
 		if err != nil {
 			t.Fatal(name, err)
 		}

@@ -18,7 +18,33 @@ import (
 // before it run along with their states, in constant memory if the states are constant
 // in size. Tokens come once and in order. A run that continues sends the earlier tokens
 // through the lower layers once more.
-type Projections[T tensor.Float] struct {
+type Projections interface {
+	stream.Source[float32] // IsSequential and IsComputed are true
+	stream.Skipper
+
+	// Mechanism returns the mechanism of the layer with its learned parameters.
+	Mechanism() attention.Mechanism[float32]
+}
+
+// NewProjections returns the source of the attention layer with number layer, from 0. read
+// gives tokens as io.Reader gives bytes: n tokens, or -1 for an unknown number. The
+// Mechanism of the source computes the layer's causal attention.
+//
+// NewProjections returns an error if the model is not a decoder of tokens with attention,
+// layer is out of range, n exceeds learned positions, or a lower layer has no state of
+// constant size.
+//
+//go:noinline
+func NewProjections(m *Model, layer int, n int64, read func(dst []int32) (int, error)) (Projections, error) {
+	p, err := inner(m).Projections(layer, n, read)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// projectionsOf is Projections with elements of type T.
+type projectionsOf[T tensor.Float] struct {
 	lowerLayers stack[T] // and the layer, which only projects
 	layer       *nn.Attention[T]
 	lower       decoding[T] // tokens that were read, in the lower layers
@@ -49,14 +75,8 @@ func (p projector[T]) Step(_, x tensor.Mat[T], _ nn.State[T], s nn.Scope[T], tr 
 	return nil
 }
 
-// Projections returns the source of the attention layer with number layer, from 0. read
-// gives tokens as io.Reader gives bytes: n tokens, or -1 for an unknown number. The
-// Mechanism of the source computes the layer's causal attention.
-//
-// Projections returns an error if the model is not a decoder of tokens with attention,
-// layer is out of range, n exceeds learned positions, or a lower layer has no state of
-// constant size.
-func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, error)) (*Projections[T], error) {
+// Projections is NewProjections.
+func (m *modelOf[T]) Projections(layer int, n int64, read func(dst []int32) (int, error)) (*projectionsOf[T], error) {
 	c := &m.config
 	switch {
 	case !c.HasSessions():
@@ -68,7 +88,7 @@ func (m *Model[T]) Projections(layer int, n int64, read func(dst []int32) (int, 
 	case c.Positions == Learned && n > int64(c.LearnedPositions()):
 		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.LearnedPositions())
 	}
-	p := &Projections[T]{lowerLayers: *m.main, lower: decoding[T]{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
+	p := &projectionsOf[T]{lowerLayers: *m.main, lower: decoding[T]{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	if c.Positions == Learned {
 		p.maxPositions = int64(c.LearnedPositions())
 	}
@@ -113,7 +133,7 @@ func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
 }
 
 // weightChecksum returns a checksum that identifies the model.
-func (m *Model[T]) weightChecksum() string {
+func (m *modelOf[T]) weightChecksum() string {
 	sum := crc32.New(castagnoli)
 	for _, p := range m.storedParams() {
 		binary.Write(sum, binary.LittleEndian, p.Data) // neither fails for numbers
@@ -122,25 +142,25 @@ func (m *Model[T]) weightChecksum() string {
 }
 
 // Mechanism returns the mechanism of the layer with its learned parameters.
-func (p *Projections[T]) Mechanism() attention.Mechanism[T] { return p.layer.Mechanism }
+func (p *projectionsOf[T]) Mechanism() attention.Mechanism[T] { return p.layer.Mechanism }
 
 // Shape returns the shape of the stream.
-func (p *Projections[T]) Shape() stream.Shape { return p.shape }
+func (p *projectionsOf[T]) Shape() stream.Shape { return p.shape }
 
 // HasDecay reports whether the layer has a log-decay.
-func (p *Projections[T]) HasDecay() bool { return p.layer.Decay != nil }
+func (p *projectionsOf[T]) HasDecay() bool { return p.layer.Decay != nil }
 
 // IsSequential returns true: tokens are read in order.
-func (p *Projections[T]) IsSequential() bool { return true }
+func (p *projectionsOf[T]) IsSequential() bool { return true }
 
 // IsComputed returns true: FillWindow runs layers on the cores.
-func (p *Projections[T]) IsComputed() bool { return true }
+func (p *projectionsOf[T]) IsComputed() bool { return true }
 
 // Identity returns the layer and a checksum of the weights.
-func (p *Projections[T]) Identity() []stream.Field { return p.ids }
+func (p *projectionsOf[T]) Identity() []stream.Field { return p.ids }
 
 // NewWindow returns a window of n tokens for the arrays that want names.
-func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
+func (p *projectionsOf[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 	w := stream.NewWindow[T](p.shape, n, want, p.HasDecay())
 	if f := &p.lowerLayers.frequencies[p.rotation]; f.Pairs != nil {
 		w.Call.Rope = new(attention.Rope[T])
@@ -152,7 +172,7 @@ func (p *Projections[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 // FillWindow overwrites w with the next n tokens, fewer at the end of the text, and
 // returns their number. It returns an error if read fails, a token is outside the
 // vocabulary, or learned positions run out.
-func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int, error) {
+func (p *projectionsOf[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int, error) {
 	start := p.lower.tokens
 	w.SetTokens(n)
 	p.window, p.filled = w, 0
@@ -172,7 +192,7 @@ func (p *Projections[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int
 
 // Skip sends tokens through the lower layers up to token n. It returns an error if
 // their checksum is not sum, or if FillWindow would.
-func (p *Projections[T]) Skip(n int64, sum uint32) error {
+func (p *projectionsOf[T]) Skip(n int64, sum uint32) error {
 	if err := p.runTokens(n - p.lower.tokens); err != nil {
 		return err
 	}
@@ -183,7 +203,7 @@ func (p *Projections[T]) Skip(n int64, sum uint32) error {
 }
 
 // runTokens sends n tokens through the layers, fewer at the end of the text.
-func (p *Projections[T]) runTokens(n int64) error {
+func (p *projectionsOf[T]) runTokens(n int64) error {
 	for n > 0 {
 		size, err := p.readTokens(int(min(n, stepPiece)))
 		if err != nil || size == 0 {
@@ -202,7 +222,7 @@ func (p *Projections[T]) runTokens(n int64) error {
 }
 
 // readTokens reads n tokens, fewer at the end of the text.
-func (p *Projections[T]) readTokens(n int) (int, error) {
+func (p *projectionsOf[T]) readTokens(n int) (int, error) {
 	if cap(p.piece) < n {
 		p.piece = make([]int32, stepPiece)
 	}
@@ -234,7 +254,7 @@ func (p *Projections[T]) readTokens(n int) (int, error) {
 }
 
 // keepCall copies the projections of a piece to the window.
-func (p *Projections[T]) keepCall(c *attention.Call[T]) {
+func (p *projectionsOf[T]) keepCall(c *attention.Call[T]) {
 	if p.window == nil {
 		return
 	}

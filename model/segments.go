@@ -86,7 +86,7 @@ func (p *segmentContext[T]) setStateGrads(sc *nn.Scratch[T], i int) {
 
 // segments divides the sequences of a batch into parts of size positions for a decoder.
 type segments[T tensor.Float] struct {
-	m      *Model[T]
+	m      *modelOf[T]
 	b      *Batch
 	size   int
 	tokens []int32
@@ -94,10 +94,8 @@ type segments[T tensor.Float] struct {
 	ropes  ropes[T]
 }
 
-// CanSegment returns an error if the model cannot process sequences in parts of size
-// positions. Decoders can that have no units before the head, and whose mixers are
-// attention with a state of fixed size that has gradients.
-func (m *Model[T]) CanSegment(size int) error {
+// CanSegment is Model.CanSegment.
+func (m *modelOf[T]) CanSegment(size int) error {
 	c := &m.config
 	switch {
 	case c.Kind != Decoder:
@@ -127,17 +125,8 @@ func (m *Model[T]) CanSegment(size int) error {
 	return nil
 }
 
-// TrainSegments is Forward and Backward of b in segments of size positions. The
-// gradient is the gradient of the whole sequences. A first pass saves the states at the
-// ends of segments. A second pass goes from the last segment to the first: it computes
-// each segment once more and passes the gradients of its initial states on. Memory
-// grows with size, and with each segment by its states.
-//
-// done may be nil. It gets the finished positions and all positions of both passes.
-//
-// TrainSegments returns an error if CanSegment does, b does not fit the model, no
-// target is counted, or done returns one.
-func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
+// TrainSegments is Model.TrainSegments.
+func (m *modelOf[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
 	s, t, err := newTrainSegments(m, b, size)
 	if err != nil {
 		return 0, err
@@ -178,13 +167,8 @@ func (m *Model[T]) TrainSegments(b *Batch, size int, scale T, done func(done, al
 	return loss / float64(t.counted), checkFinite("loss", []float64{loss}, 1)
 }
 
-// SegmentLosses sets dst [B·N] to the Losses of b, in segments of size positions.
-// Memory grows with size alone. done may be nil. It gets the finished positions and all
-// positions.
-//
-// SegmentLosses returns an error if CanSegment does, b or dst do not fit the model, a
-// loss is not finite, or done returns one.
-func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
+// SegmentLosses is Model.SegmentLosses.
+func (m *modelOf[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
 	s, err := newSegments(m, b, size)
 	if err != nil {
 		return err
@@ -220,7 +204,7 @@ func (m *Model[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(do
 }
 
 // newSegments divides a batch. It returns an error if the model or the batch cannot be divided.
-func newSegments[T tensor.Float](m *Model[T], b *Batch, size int) (*segments[T], error) {
+func newSegments[T tensor.Float](m *modelOf[T], b *Batch, size int) (*segments[T], error) {
 	if err := m.CanSegment(size); err != nil {
 		return nil, err
 	}
@@ -238,7 +222,7 @@ func newSegments[T tensor.Float](m *Model[T], b *Batch, size int) (*segments[T],
 
 // newTrainSegments returns the segments and the targets of b for a gradient. It returns
 // an error if newSegments does or no target is counted.
-func newTrainSegments[T tensor.Float](m *Model[T], b *Batch, size int) (*segments[T], *targets, error) {
+func newTrainSegments[T tensor.Float](m *modelOf[T], b *Batch, size int) (*segments[T], *targets, error) {
 	s, err := newSegments(m, b, size)
 	if err != nil {
 		return nil, nil, err

@@ -16,7 +16,7 @@ import (
 func segmented() map[string]Config {
 	all := decoders()
 	for name, c := range all {
-		m, err := New[float64](c, rng.New(1))
+		m, err := newModel[float64](c, rng.New(1))
 		if err != nil || m.CanSegment(max(c.Conv, 1)) != nil {
 			delete(all, name)
 		}
@@ -25,7 +25,7 @@ func segmented() map[string]Config {
 }
 
 // segmentGrads is grads in segments, and the loss.
-func segmentGrads[T tensor.Float](t testing.TB, m *Model[T], b *Batch, size int) (float64, [][]T) {
+func segmentGrads[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch, size int) (float64, [][]T) {
 	t.Helper()
 	m.Params().ZeroGrad()
 	loss, err := m.TrainSegments(b, size, 1, nil)
@@ -114,7 +114,7 @@ func TestLongSegmentsErrAsTheWhole(t *testing.T) {
 	c := Config{Kind: Decoder, Vocab: 17, Layers: 2, Heads: 2, Width: 16, Context: n, Positions: Rotary, Mechanism: "fastmax",
 		Set: map[string]string{"scale": "1/sqrt(D)"}, Conv: 3, Tied: true}
 	m64 := made[float64](t, c)
-	m32, err := New[float32](c, rng.New(1))
+	m32, err := newModel[float32](c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestSegmentsAreRefused(t *testing.T) {
 		"head_hidden is 12, segments have no units":        with(tiny(Decoder, "fastmax"), func(c *Config) { c.HeadHidden = 12 }),
 		"pool is mean": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Pool, c.Outputs, c.Tied = PoolMean, 3, false }),
 	} {
-		m, err := New[float64](c, rng.New(1))
+		m, err := newModel[float64](c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}

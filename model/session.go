@@ -10,24 +10,17 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Session is a decoder in the middle of sequences. It holds the states of all mixers.
-// Streaming mixers need constant memory and constant time per token. Logits do not
-// depend on how tokens are divided into calls.
-//
-// A session packs the weights in the order in which a step reads them. It caches the
-// first layer's projections of each token where their table is small
-// (nn.FirstLayerCache). The model's weights must not change while the session is in
-// use. Methods must not run at the same time.
-type Session[T tensor.Float] struct {
+// sessionOf is Session with elements of type T.
+type sessionOf[T tensor.Float] struct {
 	decoding[T]
-	model  *Model[T]
+	model  *modelOf[T]
 	frozen *packedModel[T] // shared with clones
 
 	trace  trace[T]
 	piece  packedStep[T]
 	logits []T
 
-	group *SessionGroup[T] // of the last StepTogether, and its round
+	group *groupOf[T] // of the last StepTogether, and its round
 	round uint64
 
 	failure error // of a step, until Reset; nil: none
@@ -46,27 +39,26 @@ const (
 
 // pieceSize returns the number of tokens of each sequence that go through the layers at
 // a time.
-func (s *Session[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
+func (s *sessionOf[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
 // HasSessions reports whether models of the configuration have sessions.
 func (c Config) HasSessions() bool {
 	return c.checkSessions(Decoder) == nil
 }
 
-// NewSession returns a session of batch empty sequences. It returns an error if the
-// configuration has no sessions, batch is out of range, or a mixer has no state.
-func (m *Model[T]) NewSession(batch int) (*Session[T], error) {
+// NewSession is Model.NewSession.
+func (m *modelOf[T]) NewSession(batch int) (*sessionOf[T], error) {
 	return sessionMaker[T]{model: m}.start(batch)
 }
 
 // sessionMaker makes sessions of a model.
 type sessionMaker[T tensor.Float] struct {
-	model  *Model[T]
+	model  *modelOf[T]
 	frozen *packedModel[T] // nil: packed for each session
 }
 
 // start returns a session of batch empty sequences.
-func (f sessionMaker[T]) start(batch int) (*Session[T], error) {
+func (f sessionMaker[T]) start(batch int) (*sessionOf[T], error) {
 	if err := f.model.config.checkSessions(Decoder); err != nil {
 		return nil, err
 	}
@@ -79,7 +71,7 @@ func (f sessionMaker[T]) start(batch int) (*Session[T], error) {
 
 // addStates adds an empty state for each mixer. source returns the state of
 // cross-attention; nil: the model has none.
-func (s *Session[T]) addStates(source func(nn.CrossAttention[T]) nn.State[T]) error {
+func (s *sessionOf[T]) addStates(source func(nn.CrossAttention[T]) nn.State[T]) error {
 	for i := range s.model.main.blocks {
 		b := &s.model.main.blocks[i]
 		if cross, is := b.branch.(nn.CrossAttention[T]); is {
@@ -110,7 +102,7 @@ func (c Config) checkSessions(kind string) error {
 }
 
 // create returns a session without states. It returns an error if batch is out of range.
-func (f sessionMaker[T]) create(batch int) (*Session[T], error) {
+func (f sessionMaker[T]) create(batch int) (*sessionOf[T], error) {
 	m, frozen := f.model, f.frozen
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
@@ -118,7 +110,7 @@ func (f sessionMaker[T]) create(batch int) (*Session[T], error) {
 	if frozen == nil {
 		frozen = newPackedModel(m, batch)
 	}
-	s := &Session[T]{decoding: decoding[T]{batch: batch}, model: m, frozen: frozen}
+	s := &sessionOf[T]{decoding: decoding[T]{batch: batch}, model: m, frozen: frozen}
 	s.trace.blocks = m.main.newBlockTraces(false)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
@@ -128,14 +120,8 @@ func (f sessionMaker[T]) create(batch int) (*Session[T], error) {
 	return s, nil
 }
 
-// Step adds n tokens to each sequence, tokens [batch·n], and returns the logits
-// [batch,outputs] after the last token. The logits are valid until the next call.
-//
-// Step returns an error if tokens do not fit the model, learned positions run out, a
-// mixer fails, or logits are not finite (attention.ErrNonFinite). After the last two
-// errors the states of the layers may differ in their tokens. The session then refuses
-// further tokens and AppendBinary, with ErrSessionFailed, until Reset.
-func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
+// Step is Session.Step.
+func (s *sessionOf[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	m := s.model
 	var y tensor.Mat[T]
 	if err := s.eachPiece(tokens, n, func(_, _ int, rows tensor.Mat[T]) { y = rows }); err != nil {
@@ -148,12 +134,8 @@ func (s *Session[T]) Step(tokens []int32, n int) (logits []T, err error) {
 	return s.logits, s.fail(checkFinite("logits", s.logits, m.config.outputSize()))
 }
 
-// Losses adds n tokens to each sequence, tokens [batch·n]. It sets dst [batch·n] to the
-// loss of each target [batch·n] in nats, 0 for target -1.
-//
-// Losses returns an error where Step does, and if dst or targets do not fit or the
-// model's loss is not cross-entropy.
-func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error {
+// Losses is Session.Losses.
+func (s *sessionOf[T]) Losses(dst []float64, tokens, targets []int32, n int) error {
 	m := s.model
 	if len(dst) != s.batch*n {
 		return fmt.Errorf("losses: destination has %d elements, batch·n is %d·%d", len(dst), s.batch, n)
@@ -186,7 +168,7 @@ func (s *Session[T]) Losses(dst []float64, tokens, targets []int32, n int) error
 var ErrSessionFailed = errors.New("a step of the session failed")
 
 // fail notes the error of a step, unless it is nil, and returns it.
-func (s *Session[T]) fail(err error) error {
+func (s *sessionOf[T]) fail(err error) error {
 	if err != nil {
 		s.failure = err
 	}
@@ -194,7 +176,7 @@ func (s *Session[T]) fail(err error) error {
 }
 
 // checkFailure returns an error if a step has failed.
-func (s *Session[T]) checkFailure() error {
+func (s *sessionOf[T]) checkFailure() error {
 	if s.failure == nil {
 		return nil
 	}
@@ -203,7 +185,7 @@ func (s *Session[T]) checkFailure() error {
 
 // eachPiece adds n tokens to each sequence. It calls each with the head's input for
 // size tokens, from token i on.
-func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
+func (s *sessionOf[T]) eachPiece(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
 	m := s.model
 	if err := s.checkTokens(tokens, n); err != nil {
 		return err
@@ -224,7 +206,7 @@ func (s *Session[T]) eachPiece(tokens []int32, n int, each func(i, size int, y t
 }
 
 // checkTokens returns an error if the session cannot take n tokens of each sequence.
-func (s *Session[T]) checkTokens(tokens []int32, n int) error {
+func (s *sessionOf[T]) checkTokens(tokens []int32, n int) error {
 	m := s.model
 	if err := s.checkFailure(); err != nil {
 		return err
@@ -241,18 +223,17 @@ func (s *Session[T]) checkTokens(tokens []int32, n int) error {
 	return nil
 }
 
-// Batch returns the number of sequences.
-func (s *Session[T]) Batch() int { return s.batch }
+// Batch is Session.Batch.
+func (s *sessionOf[T]) Batch() int { return s.batch }
 
-// Tokens returns the number of tokens of each sequence.
-func (s *Session[T]) Tokens() int64 { return s.tokens }
+// Tokens is Session.Tokens.
+func (s *sessionOf[T]) Tokens() int64 { return s.tokens }
 
-// Bytes returns the memory of the session: states of mixers and convolutions in all layers, and
-// cached positions.
-func (s *Session[T]) Bytes() int64 { return s.stateBytes() + s.places.Bytes() }
+// Bytes is Session.Bytes.
+func (s *sessionOf[T]) Bytes() int64 { return s.stateBytes() + s.places.Bytes() }
 
 // stateBytes returns the memory of the states of mixers and convolutions.
-func (s *Session[T]) stateBytes() int64 {
+func (s *sessionOf[T]) stateBytes() int64 {
 	var n int64
 	for _, state := range s.states {
 		n += state.Bytes()
@@ -264,10 +245,9 @@ func (s *Session[T]) stateBytes() int64 {
 	return n
 }
 
-// HeapBytes returns the memory that the session takes: Bytes, the tasks of its states, and its
-// own fields. Packed weights, and the memory of Step, are left out.
-func (s *Session[T]) HeapBytes() int64 {
-	n := s.Bytes() + int64(unsafe.Sizeof(*s))
+// HeapBytes is Session.HeapBytes.
+func (s *sessionOf[T]) HeapBytes() int64 {
+	n := s.Bytes() + int64(unsafe.Sizeof(*s)+unsafe.Sizeof(Session{}))
 	for _, state := range s.states {
 		if x, counts := state.(interface{ HeapBytes() int64 }); counts {
 			n += x.HeapBytes() - state.Bytes()
@@ -279,10 +259,9 @@ func (s *Session[T]) HeapBytes() int64 {
 	return n
 }
 
-// Clone returns an independent session that continues from the same tokens, or has failed
-// as well.
-func (s *Session[T]) Clone() *Session[T] {
-	c := &Session[T]{decoding: decoding[T]{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen, failure: s.failure}
+// Clone is Session.Clone.
+func (s *sessionOf[T]) Clone() *sessionOf[T] {
+	c := &sessionOf[T]{decoding: decoding[T]{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen, failure: s.failure}
 	c.trace.blocks = s.model.main.newBlockTraces(false)
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())
@@ -293,8 +272,8 @@ func (s *Session[T]) Clone() *Session[T] {
 	return c
 }
 
-// Reset removes all tokens, and the error of a failed step.
-func (s *Session[T]) Reset() {
+// Reset is Session.Reset.
+func (s *sessionOf[T]) Reset() {
 	s.tokens, s.failure = 0, nil
 	for _, state := range s.states {
 		state.Reset()

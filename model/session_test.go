@@ -14,7 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-func session[T tensor.Float](t testing.TB, m *Model[T], batch int) *Session[T] {
+func session[T tensor.Float](t testing.TB, m *modelOf[T], batch int) *sessionOf[T] {
 	t.Helper()
 	s, err := m.NewSession(batch)
 	if err != nil {
@@ -24,7 +24,7 @@ func session[T tensor.Float](t testing.TB, m *Model[T], batch int) *Session[T] {
 }
 
 // step feeds tokens n0 ≤ n < n1 of each sequence of b.
-func step[T tensor.Float](t testing.TB, s *Session[T], b *Batch, n0, n1 int) []T {
+func step[T tensor.Float](t testing.TB, s *sessionOf[T], b *Batch, n0, n1 int) []T {
 	t.Helper()
 	var tokens []int32
 	for row := range b.B {
@@ -182,7 +182,7 @@ func TestSnapshotsContinue(t *testing.T) {
 		}
 		clone := s.Clone()
 		want := step(t, s, b, 19, b.N)
-		for _, c := range []*Session[float32]{restored, clone} {
+		for _, c := range []*sessionOf[float32]{restored, clone} {
 			if !slices.Equal(want, step(t, c, b, 19, b.N)) {
 				t.Errorf("%s: a restored or cloned session gives other bits", name)
 			}

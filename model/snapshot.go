@@ -38,10 +38,8 @@ func (f sessionMaker[T]) digest() ([sha256.Size]byte, error) {
 	return sha256.Sum256(append(text, elementType[T]()...)), err
 }
 
-// AppendBinary appends a snapshot of the session, without the weights, for
-// RestoreSession. It returns ErrSessionFailed after a step that failed, and an error if a
-// state has no snapshot.
-func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
+// AppendBinary is Session.AppendBinary.
+func (s *sessionOf[T]) AppendBinary(b []byte) ([]byte, error) {
 	if err := s.checkFailure(); err != nil {
 		return b, err
 	}
@@ -78,9 +76,8 @@ func (s *Session[T]) AppendBinary(b []byte) ([]byte, error) {
 // snapshotSize is the size of a snapshot, and the bytes of its states.
 type snapshotSize struct{ states, snapshot int64 }
 
-// SnapshotBytes returns the number of bytes that AppendBinary appends, or about this number
-// where states grow with the tokens or no snapshot was made before.
-func (s *Session[T]) SnapshotBytes() int64 {
+// SnapshotBytes is Session.SnapshotBytes.
+func (s *sessionOf[T]) SnapshotBytes() int64 {
 	n := s.stateBytes()
 	if x := s.frozen.snapshot.Load(); x != nil && x.states == n {
 		return x.snapshot
@@ -88,15 +85,13 @@ func (s *Session[T]) SnapshotBytes() int64 {
 	return n + int64((len(s.states)+1)*sessionHeader) // states have more than their snapshots
 }
 
-// RestoreSession returns the session of the snapshot data. It returns an error if data
-// is damaged or of another version, or if the model has another configuration or
-// element type.
-func (m *Model[T]) RestoreSession(data []byte) (*Session[T], error) {
+// RestoreSession is Model.RestoreSession.
+func (m *modelOf[T]) RestoreSession(data []byte) (*sessionOf[T], error) {
 	return sessionMaker[T]{model: m}.restore(data)
 }
 
 // restore returns the session of a snapshot.
-func (f sessionMaker[T]) restore(data []byte) (*Session[T], error) {
+func (f sessionMaker[T]) restore(data []byte) (*sessionOf[T], error) {
 	if len(data) < sessionHeader+4 || !bytes.HasPrefix(data, []byte(sessionMagic)) {
 		return nil, errors.New("session: not a snapshot of a session")
 	}
@@ -149,7 +144,7 @@ func (f sessionMaker[T]) convBytes() (n uint64) {
 }
 
 // restoreStates reads the states of all layers from data.
-func (s *Session[T]) restoreStates(data []byte) error {
+func (s *sessionOf[T]) restoreStates(data []byte) error {
 	for i := range s.model.main.blocks {
 		x := s.model.main.blocks[i].mixer
 		if x == nil {

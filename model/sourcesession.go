@@ -6,26 +6,18 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// NewSourceSession returns a session of batch empty targets of an encoder-decoder, for the
-// sources [batch·M]. lens [batch] are the tokens of each source; nil: M. The encoder reads
-// the sources once. The session keeps their keys and values, which Reset and Clone leave as
-// they are. It has no snapshot.
-//
-// NewSourceSession returns an error if the model is no encoder-decoder, batch is out of
-// range, the sources do not fit the model, a mixer has no state, or cross-attention
-// depends on the places of its queries.
-func (m *Model[T]) NewSourceSession(source []int32, lens []int64, batch int) (*Session[T], error) {
+// NewSourceSession is Model.NewSourceSession.
+func (m *modelOf[T]) NewSourceSession(source []int32, lens []int64, batch int) (*sessionOf[T], error) {
 	return sessionMaker[T]{model: m}.startSource(source, lens, batch)
 }
 
-// NewSourceSession returns Model.NewSourceSession with the packed weights of the group. It
-// returns an error where Model.NewSourceSession does.
-func (g *SessionGroup[T]) NewSourceSession(source []int32, lens []int64, batch int) (*Session[T], error) {
+// NewSourceSession is SessionGroup.NewSourceSession.
+func (g *groupOf[T]) NewSourceSession(source []int32, lens []int64, batch int) (*sessionOf[T], error) {
 	return g.startSource(source, lens, batch)
 }
 
 // startSource returns a session of batch empty targets.
-func (f sessionMaker[T]) startSource(source []int32, lens []int64, batch int) (*Session[T], error) {
+func (f sessionMaker[T]) startSource(source []int32, lens []int64, batch int) (*sessionOf[T], error) {
 	m := f.model
 	if err := m.config.checkSessions(EncoderDecoder); err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func testSourceSession[T tensor.Float](t *testing.T, limit float64) {
 				if r := check.ErrorRatio(got, want, limit*check.MaxAbs(want)); !(r <= 1) {
 					t.Errorf("%s, pieces of %v: logits of token %d err by %.3g of the largest, %.3g is allowed", name, cut, n-1, r*limit, limit)
 				}
-				steps := []SessionStep[T]{{Session: other, Tokens: []int32{1}}, {Session: together, Tokens: tokens}}
+				steps := []stepOf[T]{{Session: other, Tokens: []int32{1}}, {Session: together, Tokens: tokens}}
 				if g.StepTogether(steps); steps[0].Err != nil || steps[1].Err != nil || !slices.Equal(steps[1].Logits, got) {
 					t.Errorf("%s: a session of a group differs: %v, %v", name, steps[0].Err, steps[1].Err)
 				}

@@ -12,14 +12,10 @@ import (
 // rows are valid until Visit returns and must not change. source says that the stack is the
 // encoder of an encoder-decoder, with rows [B·SourceN,width] and SourceLayers layers. An
 // error ends the pass.
-type Visit[T tensor.Float] func(source bool, layer int, rows tensor.Mat[T]) error
+type Visit func(source bool, layer int, rows tensor.Mat[float32]) error
 
-// VisitLayers runs a pass of b and calls visit with the rows between layers. With PoolCLS
-// each sequence begins with the class row. A Backward that is due stays possible.
-//
-// VisitLayers returns an error if the model is a convolutional net, b does not fit the
-// model, a mechanism refuses its call, or visit returns one.
-func (m *Model[T]) VisitLayers(b *Batch, visit Visit[T]) error {
+// VisitLayers is Model.VisitLayers.
+func (m *modelOf[T]) VisitLayers(b *Batch, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
 	if m.net != nil {
 		return fmt.Errorf("visit: kind is %s, needs %s, %s or %s", m.config.Kind, Decoder, Encoder, EncoderDecoder)
 	}
@@ -30,18 +26,13 @@ func (m *Model[T]) VisitLayers(b *Batch, visit Visit[T]) error {
 	return p.run(m, b)
 }
 
-// VisitLogits is VisitLayers and Logits in one pass: it calls visit, and sets dst
-// [Config.Rows(B, N), outputs] to the outputs of the head. It returns an error where one of
-// them does.
-func (m *Model[T]) VisitLogits(b *Batch, dst []T, visit Visit[T]) error {
+// VisitLogits is Model.VisitLogits.
+func (m *modelOf[T]) VisitLogits(b *Batch, dst []T, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
 	return m.setLogits(b, dst, func() error { return m.VisitLayers(b, visit) })
 }
 
-// BackwardLogits adds to the gradients of the weights, from the gradient dlogits
-// [Config.Rows(B, N), outputs] of the logits for the batch of the last Outputs. It adds
-// scale times the gradient of the auxiliary loss. It returns an error if no Outputs
-// precedes it or dlogits has another size.
-func (m *Model[T]) BackwardLogits(dlogits []T, scale T) error {
+// BackwardLogits is Model.BackwardLogits.
+func (m *modelOf[T]) BackwardLogits(dlogits []T, scale T) error {
 	if !m.canBackwardOutputs {
 		return errors.New("backward: no outputs precede it")
 	}

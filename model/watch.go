@@ -5,9 +5,8 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// AttentionNames returns the names of the layers of attention, such as layers.0.attn, in
-// the order of a pass.
-func (m *Model[T]) AttentionNames() []string {
+// AttentionNames is Model.AttentionNames.
+func (m *modelOf[T]) AttentionNames() []string {
 	names := make([]string, len(m.layers))
 	for i, l := range m.layers {
 		names[i] = l.name
@@ -15,10 +14,17 @@ func (m *Model[T]) AttentionNames() []string {
 	return names
 }
 
-// ShareWatched is Share with a look at each call of attention before its mechanism
-// computes it, as in Watch. m itself is not watched, so that it may compute at the same
-// time. An error of look ends the pass. Attention in a convolutional net is not watched.
-func (m *Model[T]) ShareWatched(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) *Model[T] {
+// ShareWatched is Model.Share with a look at each call of attention, as in Watch. m itself is not
+// watched, so that it may compute at the same time. Attention in a convolutional net is not
+// watched.
+//
+//go:noinline
+func ShareWatched(m *Model, look Look) *Model {
+	return &Model{float32Model{inner(m).ShareWatched(look)}}
+}
+
+// ShareWatched is the function ShareWatched.
+func (m *modelOf[T]) ShareWatched(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) *modelOf[T] {
 	c := m.Share()
 	params := *m.params // WrapMechanisms of c leaves those of m
 	c.params, c.layers = &params, make([]layer[T], len(m.layers))

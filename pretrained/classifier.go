@@ -34,7 +34,7 @@ func OpenClassifier(dir string, classes []string) (*Classifier, error) {
 }
 
 // Model returns the model. Weights of Lacking are 0.
-func (c *Classifier) Model() *model.Model[float32] { return c.m.body }
+func (c *Classifier) Model() *model.Model { return c.m.body }
 
 // Lacking returns the names of the model's weights that the folder does not have.
 func (c *Classifier) Lacking() (names []string) {
@@ -224,7 +224,7 @@ func CopyDescription(to, from string, classes []string) error {
 // has a function that no family has (model.Config.LayerMechanisms), if dir
 // has weights, tokenizer files or files beside them that description lacks, and if a file
 // cannot be read or written.
-func WriteLike(dir, description string, m *model.Model[float32]) error {
+func WriteLike(dir, description string, m *model.Model) error {
 	if err := checkExchange(m.Config()); err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ func TestFoldersOpenAsClassifiersOfTheirFamily(t *testing.T) {
 			continue
 		}
 		// Shorter samples and other weights, as after training.
-		m, err := model.New[float32](trainedConfig(c.Model().Config()), rng.New(3))
+		m, err := model.New(trainedConfig(c.Model().Config()), rng.New(3))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func TestFoldersOpenAsClassifiersOfTheirFamily(t *testing.T) {
 		if name == "modernbert" {
 			other.NormEps = 1
 		}
-		if m, err = model.New[float32](other, rng.New(3)); err != nil {
+		if m, err = model.New(other, rng.New(3)); err != nil {
 			t.Fatal(err)
 		}
 		if err := WriteLike(filepath.Join(dir, "none"), description, m); err == nil || !strings.Contains(err.Error(), "no longer of its family") {
@@ -103,7 +103,7 @@ func trainedConfig(c model.Config) model.Config {
 }
 
 // checkSameLogits compares the logits of a folder and of a model.
-func checkSameLogits(t *testing.T, name, dir string, m *model.Model[float32]) {
+func checkSameLogits(t *testing.T, name, dir string, m *model.Model) {
 	t.Helper()
 	got, err := Open(dir)
 	if err != nil {

@@ -52,7 +52,7 @@ func TestExchangedFolders(t *testing.T) {
 		if err := window.Model().Save(to); err != nil {
 			t.Fatal(err)
 		}
-		if again, err := model.Load[float32](to); err != nil || again.WeightSum() != window.Model().WeightSum() {
+		if again, err := model.Load(to); err != nil || again.WeightSum() != window.Model().WeightSum() {
 			t.Errorf("%s: the model of package model is not read back the same: %v", name, err)
 		}
 	}

@@ -78,7 +78,7 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 
 // visitLayers sets the rows between layers and what follows from them, and logits if the
 // model has them.
-func (m *Model) visitLayers(share *model.Model[float32], b *model.Batch, in *Input, out *Output, logits []float32) error {
+func (m *Model) visitLayers(share *model.Model, b *model.Batch, in *Input, out *Output, logits []float32) error {
 	c := share.Config()
 	n, w := m.plan.rowCount(b), c.Width
 	rows := b.B * n
@@ -273,7 +273,7 @@ func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name 
 	m.passes.refill(b)
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
-	return m.body.ShareWatched(look).VisitLayers(b, func(bool, int, tensor.Mat[float32]) error { return nil })
+	return model.ShareWatched(m.body, look).VisitLayers(b, func(bool, int, tensor.Mat[float32]) error { return nil })
 }
 
 // clearMasked sets the rows [·,width] of masked tokens to 0.

@@ -21,12 +21,12 @@ const keptRows = 1 << 12
 // passPool lends models for passes that run at the same time.
 type passPool struct {
 	plan      *plan
-	body      *model.Model[float32] // with the weights
+	body      *model.Model // with the weights
 	stretched *stretchedTable
 
 	use    sync.RWMutex // gradients and changes of the packed weights exclude passes
 	shares sync.Mutex
-	free   []*model.Model[float32]
+	free   []*model.Model
 
 	shortPasses atomic.Int64
 	isFrozen    atomic.Bool // weights are packed
@@ -34,7 +34,7 @@ type passPool struct {
 }
 
 // begin returns a model with memory of its own for a pass of b. end follows.
-func (x *passPool) begin(b *model.Batch) *model.Model[float32] {
+func (x *passPool) begin(b *model.Batch) *model.Model {
 	if x.countRows(b) <= shortRows && x.shortPasses.Add(1) > 1 {
 		x.freeze()
 	}
@@ -44,7 +44,7 @@ func (x *passPool) begin(b *model.Batch) *model.Model[float32] {
 }
 
 // end takes back the model of begin.
-func (x *passPool) end(b *model.Batch, share *model.Model[float32]) {
+func (x *passPool) end(b *model.Batch, share *model.Model) {
 	if x.countRows(b) <= keptRows {
 		x.giveBack(share)
 	}
@@ -92,7 +92,7 @@ func (x *passPool) thaw() {
 }
 
 // lend returns a model with memory of its own.
-func (x *passPool) lend() *model.Model[float32] {
+func (x *passPool) lend() *model.Model {
 	x.shares.Lock()
 	defer x.shares.Unlock()
 	if n := len(x.free); n > 0 {
@@ -104,7 +104,7 @@ func (x *passPool) lend() *model.Model[float32] {
 }
 
 // giveBack takes back a model of lend.
-func (x *passPool) giveBack(share *model.Model[float32]) {
+func (x *passPool) giveBack(share *model.Model) {
 	x.shares.Lock()
 	defer x.shares.Unlock()
 	x.free = append(x.free, share)

@@ -145,7 +145,7 @@ func (t *stretchedTable) plan(p *plan) {
 
 // fill sets the stretched copies by linear interpolation. Numbers that are right are not
 // written, as others may read them.
-func (t *stretchedTable) fill(m *model.Model[float32]) {
+func (t *stretchedTable) fill(m *model.Model) {
 	if t.rows == 0 {
 		return
 	}

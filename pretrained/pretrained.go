@@ -44,7 +44,7 @@ type Model struct {
 	text    []byte // of config.json
 	stored  []stored
 	notes   []string
-	body    *model.Model[float32]
+	body    *model.Model
 	poolers poolers
 	texts   textReader
 	passes  passPool
@@ -134,7 +134,7 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	if o.Positions == Interpolate {
 		m.stretched.plan(p)
 	}
-	if m.body, err = model.NewUndrawn[float32](p.config); err != nil {
+	if m.body, err = model.NewUndrawn(p.config); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := m.readWeights(s); err != nil {
@@ -237,7 +237,7 @@ func (m *Model) Config() model.Config { return m.body.Config() }
 // Model returns the model. Changes of its weights change what Forward and Save do. A body
 // without a head has outputs that are not the family's. After a call short inputs no longer
 // use packed weights.
-func (m *Model) Model() *model.Model[float32] {
+func (m *Model) Model() *model.Model {
 	m.passes.thaw()
 	return m.body
 }

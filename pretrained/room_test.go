@@ -64,7 +64,7 @@ func (d doubled) Forward(out tensor.Heads[float32], c *attention.Call[float32], 
 
 func TestModelsWithOtherMechanismsAreNotWritten(t *testing.T) {
 	m := openTiny(t, "llama")
-	restore := m.Model().WrapMechanisms(func(_ string, of attention.Mechanism[float32]) attention.Mechanism[float32] { return doubled{of} })
+	restore := model.WrapMechanisms(m.Model(), func(_ string, of attention.Mechanism[float32]) attention.Mechanism[float32] { return doubled{of} })
 	for name, save := range map[string]func(dir string) error{
 		"Save":  m.Save,
 		"Write": func(dir string) error { return Write(dir, m.Model(), nil) },

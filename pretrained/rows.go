@@ -46,7 +46,7 @@ func (w *weight) locate(row int) (part, at, run int) {
 
 // params returns the parameters of the parts of a weight. It returns an error if they
 // have another size.
-func (w *weight) params(m *model.Model[float32]) ([]*param.Param[float32], error) {
+func (w *weight) params(m *model.Model) ([]*param.Param[float32], error) {
 	rows, cols := w.size()
 	list := make([]*param.Param[float32], len(w.parts))
 	for i, name := range w.parts {

@@ -32,7 +32,7 @@ var vectorPools = map[string]string{model.PoolMean: poolMean, model.PoolFirst: p
 
 // vectorBody returns the plan of the family without a head, and config.json for it, for a model whose head is
 // linear on pooled vectors, which no family's classifier has. It returns an error if the model is another.
-func vectorBody(text []byte, m *model.Model[float32]) ([]byte, *plan, error) {
+func vectorBody(text []byte, m *model.Model) ([]byte, *plan, error) {
 	c := m.Config()
 	if c.HeadHidden > 0 || c.Outputs == 0 || c.Parts == 2 || vectorPools[c.Pool] == "" {
 		return nil, nil, fmt.Errorf("its head is not linear on vectors of texts")
@@ -57,7 +57,7 @@ func vectorBody(text []byte, m *model.Model[float32]) ([]byte, *plan, error) {
 
 // writeVectorModules writes the modules after the body: the pooling, and the head as a linear layer. Texts have
 // at most as many tokens as the model was trained on.
-func writeVectorModules(dir string, m *model.Model[float32]) error {
+func writeVectorModules(dir string, m *model.Model) error {
 	type module struct {
 		Index int    `json:"idx"`
 		Name  string `json:"name"`

@@ -24,7 +24,7 @@ import (
 // Write returns an error that names the differing field if no family has such a model, if
 // dir has weights, tokenizer files or files beside them that Write does not replace, and if a
 // file cannot be written. It returns the error of model.Model.CheckMechanisms.
-func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) error {
+func Write(dir string, m *model.Model, words *tokenizer.Tokenizer) error {
 	if err := m.CheckMechanisms(); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func Write(dir string, m *model.Model[float32], words *tokenizer.Tokenizer) erro
 }
 
 // write writes the weights of a model to a folder.
-func (p *plan) write(dir string, m *model.Model[float32]) error {
+func (p *plan) write(dir string, m *model.Model) error {
 	var list []*weight
 	var heads []*array.Array
 	for i := range p.weights {
@@ -80,7 +80,7 @@ func (p *plan) write(dir string, m *model.Model[float32]) error {
 }
 
 // gather returns the elements of a tensor. A bias that the model lacks is 0.
-func (w *weight) gather(m *model.Model[float32]) ([]float32, error) {
+func (w *weight) gather(m *model.Model) ([]float32, error) {
 	rows, cols := w.size()
 	parts := make([][]float32, len(w.parts))
 	for i, name := range w.parts {

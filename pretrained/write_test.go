@@ -37,7 +37,7 @@ func TestWriteExpressesModelsOfOurs(t *testing.T) {
 		"llama":    {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "softmax", Norm: model.RMSNorm, Activation: model.SwiGLU},
 		"bert":     {Kind: model.Encoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Learned, Mechanism: "softmax", PostNorm: true, EntryNorm: true, NoFinalNorm: true, TokenTypes: 1, Outputs: 3, Pool: model.PoolFirst, HeadHidden: 8, HeadActivation: model.Tanh, Bias: true},
 	} {
-		m, err := model.New[float32](c, rng.New(1))
+		m, err := model.New(c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestWriteNamesTheFieldThatNoFamilyHas(t *testing.T) {
 		"conv is 4":      {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "softmax", Conv: 4},
 		`pool is "mean"`: {Kind: model.Encoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Learned, Mechanism: "softmax", PostNorm: true, EntryNorm: true, NoFinalNorm: true, TokenTypes: 1, Outputs: 3, Pool: model.PoolMean, HeadHidden: 8, HeadActivation: model.Tanh, Bias: true},
 	} {
-		m, err := model.New[float32](c, rng.New(1))
+		m, err := model.New(c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}

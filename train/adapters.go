@@ -47,7 +47,7 @@ const (
 
 // newAdapters returns adapters of m that add nothing yet: A is normal with deviation
 // 1/√in, B is 0. It returns an error if the rank is larger than the smallest matrix.
-func newAdapters(m *model.Model[float32], rank int, key rng.Key) (*adapters, error) {
+func newAdapters(m *model.Model, rank int, key rng.Key) (*adapters, error) {
 	a := &adapters{trained: &param.Set[float32]{}}
 	for i, p := range m.Params().All() {
 		switch {

@@ -81,7 +81,7 @@ func (t *Trainer) restoreBest() error {
 
 // readBest gives m the weights of the checkpoint path. It returns an error if the
 // checkpoint is of another update than step.
-func readBest(m *model.Model[float32], path string, step int) error {
+func readBest(m *model.Model, path string, step int) error {
 	made, err := readManifest(path)
 	if err != nil {
 		return err
@@ -89,7 +89,7 @@ func readBest(m *model.Model[float32], path string, step int) error {
 	if made.Step != step {
 		return fmt.Errorf("%s: is of update %d, the best was %d", path, made.Step, step)
 	}
-	chosen, err := model.Load[float32](path)
+	chosen, err := model.Load(path)
 	if err != nil {
 		return err
 	}

@@ -180,7 +180,7 @@ func TestTokensOfTextsAreBoundToCheckpoints(t *testing.T) {
 			}
 		}, ": is not the tokenizer in "},
 	} {
-		m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: k.vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
+		m, err := model.New(model.Config{Kind: model.Decoder, Vocab: k.vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
 			Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
 		if err != nil {
 			t.Fatal(err)

@@ -74,13 +74,13 @@ const (
 //
 // It returns an error if the model does not fit the task, the split has no samples or
 // only ignored targets, a sample does not fit the specification, or ctx ends.
-func Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
+func Evaluate(ctx context.Context, m *model.Model, src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	return Job{}.Evaluate(ctx, m, src, split, limit)
 }
 
 // Evaluate is the function Evaluate for the ranks of a job, which hold the same model. It
 // returns an error on every rank if one rank has one.
-func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Source, split task.Split, limit int) (Score, Detail, error) {
+func (j Job) Evaluate(ctx context.Context, m *model.Model, src task.Source, split task.Split, limit int) (Score, Detail, error) {
 	fail := func(err error) (Score, Detail, error) { return Score{}, Detail{}, err }
 	spec, c := src.Spec(), m.Config()
 	if err := spec.Check(); err != nil {
@@ -156,7 +156,7 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model[float32], src task.Sou
 // evaluation accumulates the scores of samples.
 type evaluation struct {
 	collector
-	model   *model.Model[float32]
+	model   *model.Model
 	text    *task.Text // nil: the task is not a text
 	rows    int        // samples of a batch
 	outputs int        // outputs of the model for a target
@@ -186,7 +186,7 @@ type evaluation struct {
 }
 
 // newEvaluation returns an evaluation of m on the task src without samples.
-func newEvaluation(m *model.Model[float32], src task.Source) *evaluation {
+func newEvaluation(m *model.Model, src task.Source) *evaluation {
 	spec := src.Spec()
 	e := &evaluation{collector: collector{spec: spec}, model: m, outputs: max(spec.Classes, spec.Outputs)}
 	e.text, _ = src.(*task.Text)

@@ -94,7 +94,7 @@ type HeadFit struct {
 func (t *Trainer) HeadFit() *HeadFit { return t.headFit }
 
 // headParams returns the weights of the head.
-func headParams(m *model.Model[float32]) (*param.Set[float32], error) {
+func headParams(m *model.Model) (*param.Set[float32], error) {
 	set := &param.Set[float32]{}
 	for _, name := range []string{"head.weight", "head.bias"} {
 		p, err := m.Params().Get(name)

@@ -37,7 +37,7 @@ const (
 
 // startModel is the model that a run starts from.
 type startModel struct {
-	model   *model.Model[float32]
+	model   *model.Model
 	lacking []string     // weights that a published model does not have
 	tokens  *task.Tokens // nil: the task's own
 	classes []string
@@ -317,7 +317,7 @@ func (c *Config) startContext() int {
 
 // keepStart copies the weights of the model that the run starts from. The head is new if
 // its outputs are others. It returns an error if another weight does not fit.
-func (c *Config) keepStart(m *model.Model[float32], classes []string) error {
+func (c *Config) keepStart(m *model.Model, classes []string) error {
 	s, err := openStart(c.Init, startClasses(c.Task, classes, c.Model.Outputs))
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
@@ -379,7 +379,7 @@ func (t *Trainer) describeStart() error {
 
 // copyStart copies p from the model from. With head set it copies a head of the same
 // shape, too. The units before the head are copied where they are the same.
-func copyStart(p *param.Param[float32], from *model.Model[float32], head bool) error {
+func copyStart(p *param.Param[float32], from *model.Model, head bool) error {
 	q, err := from.Params().Get(p.Name)
 	if err != nil {
 		if q, err = from.Constants().Get(p.Name); err != nil && strings.HasPrefix(p.Name, "head") {

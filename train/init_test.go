@@ -198,10 +198,10 @@ func TestAdaptersChangeMatricesAndHead(t *testing.T) {
 }
 
 // adaptedModel returns a small model with adapters, all of whose numbers are drawn.
-func adaptedModel(t *testing.T, rank int) (*model.Model[float32], *adapters) {
+func adaptedModel(t *testing.T, rank int) (*model.Model, *adapters) {
 	t.Helper()
 	c := model.Config{Kind: model.Encoder, Vocab: 11, Outputs: 3, Pool: model.PoolMean, Layers: 1, Heads: 2, Width: 8, Context: 6, Positions: model.Learned, Mechanism: "softmax", Bias: true}
-	m, err := model.New[float32](c, rng.New(1))
+	m, err := model.New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +324,7 @@ func TestTextsTuneAModelOfMoreRowsThanTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: rows, Layers: 1, Heads: 1, Width: 8, Context: 16,
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: rows, Layers: 1, Heads: 1, Width: 8, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
@@ -528,7 +528,7 @@ func TestRunsKeepTheTokensThatTheyLearnFrom(t *testing.T) {
 		p = append(p, 2<<3|5, 0, 0, 0x80, 0xc7-byte(i), 3<<3, kind) // scores rise
 		pieces = append(append(pieces, 1<<3|2, byte(len(p))), p...)
 	}
-	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: 8, Width: 8, Heads: 2, Layers: 1, Context: 16,
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 8, Width: 8, Heads: 2, Layers: 1, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax", Norm: model.RMSNorm, Activation: model.SwiGLU}, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
@@ -566,7 +566,7 @@ func TestModelOutsideOfARunIsReadAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 8, Context: 16,
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 8, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
 	if err != nil {
 		t.Fatal(err)

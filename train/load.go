@@ -60,7 +60,7 @@ const maxLoads = 100
 //
 // It returns an error if path is neither, if a file is damaged, or if the vocabulary does
 // not fit the model.
-func LoadModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
+func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +119,7 @@ func HintInside(path string) string {
 
 // loadCheckpoint is LoadModel for the folder of a checkpoint. Unless isNamed, a checkpoint
 // that knows of a better one is refused.
-func loadCheckpoint(path string, isNamed bool) (*model.Model[float32], *token.Vocabulary, error) {
+func loadCheckpoint(path string, isNamed bool) (*model.Model, *token.Vocabulary, error) {
 	info, err := readManifest(path)
 	if err != nil {
 		return nil, nil, err
@@ -133,7 +133,7 @@ func loadCheckpoint(path string, isNamed bool) (*model.Model[float32], *token.Vo
 			return nil, nil, err
 		}
 	}
-	m, err := model.Load[float32](path)
+	m, err := model.Load(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,7 +152,7 @@ func loadCheckpoint(path string, isNamed bool) (*model.Model[float32], *token.Vo
 
 // LoadTextModel is LoadModel for a model of a text. It returns an error if the model has
 // no vocabulary.
-func LoadTextModel(path string) (*model.Model[float32], *token.Vocabulary, error) {
+func LoadTextModel(path string) (*model.Model, *token.Vocabulary, error) {
 	m, v, err := LoadModel(path)
 	if err == nil && v == nil {
 		err = fmt.Errorf("%s: the model has no vocabulary: it did not learn a text", path)

@@ -89,14 +89,14 @@ func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
 		}
-		var m *model.Model[float32]
+		var m *model.Model
 		switch {
 		case k.Checkpoint == "":
 			m, err = c.newModel(src)
 		case j.isRankZero():
-			m, err = model.Load[float32](k.Checkpoint)
+			m, err = model.Load(k.Checkpoint)
 		default: // rank 0 sends the weights
-			m, err = model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+			m, err = model.New(c.Model, rng.New(c.Seed).Fold(streamWeights))
 		}
 		if err != nil {
 			return nil, err

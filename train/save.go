@@ -14,7 +14,7 @@ import (
 // reads. The folder dir must be empty or absent. The checkpoint has no optimiser state,
 // so no training continues from it. It returns an error if the folder is not empty or
 // cannot be written; the folder is then as before.
-func SaveModel(dir string, m *model.Model[float32], vocab *token.Vocabulary) error {
+func SaveModel(dir string, m *model.Model, vocab *token.Vocabulary) error {
 	return saveInto(dir, func() error {
 		if err := m.Save(dir); err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 // A model that was saved is read again to the same weights, with its vocabulary if it
 // has one, and a folder that holds something stays as it is.
 func TestSavedModelLoadsToTheSameWeights(t *testing.T) {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 8, Context: 8,
 		Positions: model.Rotary, Mechanism: "softmax",
 	}, rng.New(1))

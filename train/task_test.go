@@ -90,7 +90,7 @@ func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.New[float64](c.Model, rng.New(2))
+	m, err := model.NewOf[float64](c.Model, rng.New(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestEvaluateAgreesWithSamplesOneByOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := model.New[float32](c.Model, rng.New(3))
+		m, err := model.New(c.Model, rng.New(3))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ type Trainer struct {
 	columns  []string       // names of the channels; nil: none
 	scales   *task.Scales
 	headFit  *HeadFit // of a frozen model; nil: its head is not fitted yet
-	model    *model.Model[float32]
+	model    *model.Model
 	adapters *adapters // nil: all weights are trained
 	trained  *param.Set[float32]
 	optim    *optim.AdamW[float32]
@@ -140,8 +140,8 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 }
 
 // newModel returns the model before its first update.
-func (c *Config) newModel(src task.Source) (*model.Model[float32], error) {
-	m, err := model.New[float32](c.Model, rng.New(c.Seed).Fold(streamWeights))
+func (c *Config) newModel(src task.Source) (*model.Model, error) {
+	m, err := model.New(c.Model, rng.New(c.Seed).Fold(streamWeights))
 	if err != nil || c.Init == "" {
 		return m, err
 	}
@@ -224,7 +224,7 @@ func (t *Trainer) checkNoRun() error {
 
 // newTrainer returns a trainer before its first update. prepared is the task src as the
 // model reads it.
-func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *model.Model[float32]) (*Trainer, error) {
+func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *model.Model) (*Trainer, error) {
 	if c.Segment > 0 {
 		if err := m.CanSegment(c.Segment); err != nil {
 			return nil, err
@@ -311,7 +311,7 @@ func (t *Trainer) Config() Config { return t.config }
 
 // Model returns the model. Train changes it, and at the end leaves the weights that were
 // scored.
-func (t *Trainer) Model() *model.Model[float32] { return t.model }
+func (t *Trainer) Model() *model.Model { return t.model }
 
 // Source returns the task as the model reads it.
 func (t *Trainer) Source() task.Source { return t.source }

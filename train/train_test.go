@@ -301,7 +301,7 @@ func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Vocab = vocab.Size()
-	m, err := model.New[float32](c, rng.New(1))
+	m, err := model.New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 // drawer returns the folder of a model of images of 4×4 that has first weights.
 func drawer(t *testing.T, mechanism string) string {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 257, Outputs: 6, Loss: model.Logistics, Layers: 1, Heads: 2, Width: 8, Context: 16,
 		Positions: model.Learned, Mechanism: mechanism, Bias: true,
 	}, rng.New(1))

@@ -143,7 +143,7 @@ func TestInterruptedGenerationPrintsJSON(t *testing.T) {
 
 // A head of this width remembers half a megabyte of a token.
 func TestShortPromptNeedsNoMemoryOfALongOne(t *testing.T) {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 4, HeadWidth: 1 << 16, Context: 64,
 		Positions: model.Rotary, Mechanism: "softmax", Tied: true,
 	}, rng.New(1))

@@ -25,7 +25,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-func smallModel(t *testing.T) (*model.Model[float32], string) {
+func smallModel(t *testing.T) (*model.Model, string) {
 	t.Helper()
 	return savedModel(t, model.Config{
 		Kind: model.Decoder, Vocab: 11, Layers: 2, Heads: 2, Width: 8, Context: 500,
@@ -34,9 +34,9 @@ func smallModel(t *testing.T) (*model.Model[float32], string) {
 }
 
 // savedModel returns a new model and the folder that it is saved to.
-func savedModel(t *testing.T, c model.Config) (*model.Model[float32], string) {
+func savedModel(t *testing.T, c model.Config) (*model.Model, string) {
 	t.Helper()
-	m, err := model.New[float32](c, rng.New(1))
+	m, err := model.New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestInspectGeneration(t *testing.T) {
 }
 
 func TestInspectGenerationOfAPublishedModel(t *testing.T) {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 20, Layers: 1, Heads: 2, Width: 8, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax", Norm: model.RMSNorm, Activation: model.SwiGLU,
 	}, rng.New(1))

@@ -743,7 +743,7 @@ func TestDecodersMayHaveMoreRowsThanTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: 264, Layers: 1, Heads: 2, Width: 8, Hidden: 16, Context: 32,
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 264, Layers: 1, Heads: 2, Width: 8, Hidden: 16, Context: 32,
 		Positions: model.Rotary, Norm: model.RMSNorm, Activation: model.SwiGLU, Mechanism: "softmax"}, rng.New(1))
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 // scorerOf saves a small model of that mechanism.
 func scorerOf(t *testing.T, mechanism string) string {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 64,
 		Positions: model.Rotary, Mechanism: mechanism, Tied: true,
 	}, rng.New(1))
@@ -166,7 +166,7 @@ func TestVerbsSayWhatIsBeyondTheTrainedContext(t *testing.T) {
 // learnedModel saves a small model with 64 learned positions.
 func learnedModel(t *testing.T) string {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 64, Positions: model.Learned, Mechanism: "fastmax", Tied: true,
 	}, rng.New(1))
 	if err != nil {
@@ -181,7 +181,7 @@ func learnedModel(t *testing.T) string {
 
 // A line of no bits is a line.
 func TestScorePrintsLinesOfNoBits(t *testing.T) {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 1, Layers: 1, Heads: 1, Width: 8, Context: 8, Positions: model.Rotary, Mechanism: "softmax", Tied: true,
 	}, rng.New(1))
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 )
 
 func main() {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: vocabulary, Layers: 2, Heads: 2, Width: 32, Context: 2*word - 1,
 		Positions: model.Learned, Mechanism: "fastmax", Tied: true,
 	}, rng.New(1))

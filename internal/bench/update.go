@@ -13,7 +13,7 @@ import (
 // Update is what an update of a model needs: random tokens and targets, and the
 // moments of an optimizer.
 type Update struct {
-	Model *model.Model[float32]
+	Model *model.Model
 	Batch model.Batch // of one of the passes
 	optim *optim.AdamW[float32]
 
@@ -25,7 +25,7 @@ type Update struct {
 // lane makes passes beside others, with a model and gradients of its own. The first
 // lane has the model of the update.
 type lane struct {
-	model *model.Model[float32]
+	model *model.Model
 	err   error
 }
 
@@ -41,7 +41,7 @@ func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 		u.lanes = make([]lane, t)
 	}
 	for i := range u.lanes {
-		m, err := model.New[float32](c, key.Fold(0))
+		m, err := model.New(c, key.Fold(0))
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (u *Update) SetBatch(b *model.Batch) {
 }
 
 // Models returns the models that make passes, all with the same weights.
-func (u *Update) Models() (list []*model.Model[float32]) {
+func (u *Update) Models() (list []*model.Model) {
 	for i := range u.lanes {
 		list = append(list, u.lanes[i].model)
 	}

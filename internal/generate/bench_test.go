@@ -11,7 +11,7 @@ import (
 // BenchmarkDraw draws the first levels of a batch of images with the size of the
 // published model of MNIST; images/s counts whole images, whose levels cost the same.
 func BenchmarkDraw(b *testing.B) {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 257, Outputs: 30, Loss: model.Logistics, Layers: 8, Heads: 8, Width: 256, Hidden: 1024, Context: 784,
 		Positions: model.Learned, Bias: true, Mechanism: "linear",
 	}, rng.New(1))

@@ -16,8 +16,8 @@ import (
 // longer text therefore has a window of the text's last tokens (SetWindow). A full window goes on
 // with its last half, so that a token is predicted from half a window at least.
 type Generator struct {
-	model       *model.Model[float32]
-	session     *model.Session[float32]
+	model       *model.Model
+	session     *model.Session
 	sampler     *Sampler
 	pending     []int32 // tokens not yet in the session
 	tokensDrawn uint64
@@ -35,7 +35,7 @@ var errNoModel = errors.New("model: it is nil")
 // New returns a generator of an empty text, with windows of the trained context unless the model
 // learned a table of positions, whose end is an error. It returns an error if m is nil, no decoder
 // or without an output for each token, or if the settings are invalid.
-func New(m *model.Model[float32], s Sampling) (*Generator, error) {
+func New(m *model.Model, s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
 	}
@@ -85,7 +85,7 @@ func (g *Generator) Window() int { return g.window }
 // NewTarget returns a generator of an empty target of the tokens source. It returns an error
 // if m is nil, no encoder-decoder or without an output for each token, the source does not
 // fit it, or the settings are invalid.
-func NewTarget(m *model.Model[float32], source []int32, s Sampling) (*Generator, error) {
+func NewTarget(m *model.Model, source []int32, s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
 	}
@@ -94,7 +94,7 @@ func NewTarget(m *model.Model[float32], source []int32, s Sampling) (*Generator,
 }
 
 // startGenerator returns a generator of a session, unless err is the session's error.
-func startGenerator(m *model.Model[float32], session *model.Session[float32], err error, s Sampling) (*Generator, error) {
+func startGenerator(m *model.Model, session *model.Session, err error, s Sampling) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}

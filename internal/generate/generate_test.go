@@ -22,9 +22,9 @@ import (
 
 var write = flag.Bool("write", false, "write the model and the text of testdata")
 
-func newModel(t testing.TB, mechanism string, seed uint64) *model.Model[float32] {
+func newModel(t testing.TB, mechanism string, seed uint64) *model.Model {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 23, Layers: 2, Heads: 3, KVHeads: 1, Width: 15, Context: 40,
 		Positions: model.Rotary, Mechanism: mechanism, Tied: true,
 	}, rng.New(seed))
@@ -34,7 +34,7 @@ func newModel(t testing.TB, mechanism string, seed uint64) *model.Model[float32]
 	return m
 }
 
-func newGenerator(t testing.TB, m *model.Model[float32], s Sampling, prompt ...int32) *Generator {
+func newGenerator(t testing.TB, m *model.Model, s Sampling, prompt ...int32) *Generator {
 	t.Helper()
 	g, err := New(m, s)
 	if err != nil {
@@ -176,7 +176,7 @@ func TestCommittedTextContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, err := model.Load[float32](folder)
+	m, err := model.Load(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,7 +283,7 @@ func TestGenerateEnds(t *testing.T) {
 func TestModelsWithOtherOutputsAreRefused(t *testing.T) {
 	c := newModel(t, "fastmax", 1).Config()
 	c.Outputs, c.Tied = 5, false
-	m, err := model.New[float32](c, rng.New(1))
+	m, err := model.New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +296,7 @@ func TestModelsWithOtherOutputsAreRefused(t *testing.T) {
 func TestTextEndsWithDecaysThatAreNotFinite(t *testing.T) {
 	c := newModel(t, "linear", 1).Config()
 	c.Decay = model.LearnedDecay
-	m, err := model.New[float32](c, rng.New(1))
+	m, err := model.New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ type DrawStats struct {
 // share the layers. Images do not depend on the batch or on the number of threads.
 //
 // It returns an error if the options do not fit the model, or if emit or ctx returns one.
-func DrawImages(ctx context.Context, m *model.Model[float32], d ImageOptions, emit func(i int, levels []byte) error) (DrawStats, error) {
+func DrawImages(ctx context.Context, m *model.Model, d ImageOptions, emit func(i int, levels []byte) error) (DrawStats, error) {
 	a, err := NewImageGenerator(m, d)
 	if err != nil {
 		return DrawStats{Mode: d.Mode}, err
@@ -98,7 +98,7 @@ func DrawImages(ctx context.Context, m *model.Model[float32], d ImageOptions, em
 // the next call of Draw, so the model must not change. Its methods must not run
 // concurrently.
 type ImageGenerator struct {
-	model   *model.Model[float32]
+	model   *model.Model
 	options ImageOptions
 	key     rng.Key
 	parts   []imagePart // parts of a full batch
@@ -112,7 +112,7 @@ type ImageGenerator struct {
 
 // NewImageGenerator returns a generator of images d with the model m. It returns an error
 // if d does not fit the model.
-func NewImageGenerator(m *model.Model[float32], d ImageOptions) (*ImageGenerator, error) {
+func NewImageGenerator(m *model.Model, d ImageOptions) (*ImageGenerator, error) {
 	if err := d.validate(m); err != nil {
 		return nil, err
 	}
@@ -153,7 +153,7 @@ func (a *ImageGenerator) Draw(ctx context.Context, emit func(i int, levels []byt
 }
 
 // validate returns an error for the first field that does not fit the model.
-func (d *ImageOptions) validate(m *model.Model[float32]) error {
+func (d *ImageOptions) validate(m *model.Model) error {
 	if m == nil {
 		return errNoModel
 	}
@@ -181,7 +181,7 @@ func (d *ImageOptions) validate(m *model.Model[float32]) error {
 }
 
 // resolveDefaults chooses the mode and the batch if they are not given.
-func (d *ImageOptions) resolveDefaults(m *model.Model[float32]) error {
+func (d *ImageOptions) resolveDefaults(m *model.Model) error {
 	c := m.Config()
 	isFixed, err := c.HasFixedState()
 	if err != nil {
@@ -297,7 +297,7 @@ func (a *ImageGenerator) reportProgress(n int) {
 type imagePart struct {
 	*ImageGenerator
 	firstImage, count int // images, counted in the batch
-	session           *model.Session[float32]
+	session           *model.Session
 	sampler           *Sampler // nil: mixtures
 	outputs           []float32
 	images            [][]byte

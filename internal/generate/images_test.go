@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-func levelModel(t *testing.T, mechanism string, change func(*model.Config)) *model.Model[float32] {
+func levelModel(t *testing.T, mechanism string, change func(*model.Config)) *model.Model {
 	t.Helper()
 	c := model.Config{
 		Kind: model.Decoder, Vocab: 257, Outputs: 6, Loss: model.Logistics, Layers: 2, Heads: 2, Width: 16, Context: 25,
@@ -26,7 +26,7 @@ func levelModel(t *testing.T, mechanism string, change func(*model.Config)) *mod
 	if change != nil {
 		change(&c)
 	}
-	m, err := model.New[float32](c, rng.New(5))
+	m, err := model.New(c, rng.New(5))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func levelModel(t *testing.T, mechanism string, change func(*model.Config)) *mod
 	return m
 }
 
-func drawImages(t *testing.T, m *model.Model[float32], d ImageOptions) [][]byte {
+func drawImages(t *testing.T, m *model.Model, d ImageOptions) [][]byte {
 	t.Helper()
 	var all [][]byte
 	took, err := DrawImages(context.Background(), m, d, func(i int, levels []byte) error {
@@ -313,7 +313,7 @@ func TestImagesAreChecked(t *testing.T) {
 	m := levelModel(t, "linear", nil)
 	good := ImageOptions{ImageShape: ImageShape{5, 5, 1}, Count: 1}
 	for _, x := range []struct {
-		m      *model.Model[float32]
+		m      *model.Model
 		change func(*ImageOptions)
 		want   string
 	}{

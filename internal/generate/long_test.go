@@ -52,7 +52,7 @@ func TestLongTextEqualsTheModelReadingItAtOnce(t *testing.T) {
 	}
 	// write continues a text to the given length and returns its tokens with
 	// the logits that each was drawn from.
-	write := func(s *model.Session[float32], last int32, each func(i int)) (written []int32, logits [][]float32) {
+	write := func(s *model.Session, last int32, each func(i int)) (written []int32, logits [][]float32) {
 		for i := int(s.Tokens()); i < tokens; i++ {
 			each(i)
 			row, err := s.Step([]int32{last}, 1)

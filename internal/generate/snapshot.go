@@ -80,7 +80,7 @@ func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 
 // LoadGenerator continues a text that Save wrote, to the same bits. It returns an error
 // if m is nil, or the file is damaged, of another version, or of a model with other weights.
-func LoadGenerator(path string, m *model.Model[float32]) (*Generator, error) {
+func LoadGenerator(path string, m *model.Model) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
 	}
@@ -96,7 +96,7 @@ func LoadGenerator(path string, m *model.Model[float32]) (*Generator, error) {
 }
 
 // restoreGenerator reads the snapshot of a text.
-func restoreGenerator(data []byte, m *model.Model[float32]) (*Generator, error) {
+func restoreGenerator(data []byte, m *model.Model) (*Generator, error) {
 	parts, err := framed.ReadParts(data, Magic, version, 2)
 	if err != nil {
 		return nil, err

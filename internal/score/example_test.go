@@ -11,7 +11,7 @@ import (
 )
 
 func Example() {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 64,
 		Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
 	}, rng.New(1))

@@ -34,12 +34,12 @@ func (l LineScore) Add(next LineScore) LineScore {
 // the one before, so that every token is predicted from a quarter of a window at least, and
 // follows the tokens that begin a text.
 type Scorer struct {
-	model   *model.Model[float32] // with its own memory for passes
+	model   *model.Model // with its own memory for passes
 	vocab   *token.Vocabulary
-	session *model.Session[float32] // of a text that fits a window, or of any text without windows
-	pending int32                   // token not yet in the session
-	begin   []int32                 // tokens with which the tokenizer begins a text
-	window  int                     // tokens of a window; 0: the session has the whole text
+	session *model.Session // of a text that fits a window, or of any text without windows
+	pending int32          // token not yet in the session
+	begin   []int32        // tokens with which the tokenizer begins a text
+	window  int            // tokens of a window; 0: the session has the whole text
 
 	tokens int64   // of the text, without those that begin it
 	inputs []int32 // begin and the tokens from the current window on
@@ -63,7 +63,7 @@ const batchTokens = 1 << 11
 
 // New returns the scorer of an empty text. It returns an error if m is no decoder of the
 // tokens of vocab, or if the trained context has no room behind the tokens that begin a text.
-func New(m *model.Model[float32], vocab *token.Vocabulary) (*Scorer, error) {
+func New(m *model.Model, vocab *token.Vocabulary) (*Scorer, error) {
 	if m == nil {
 		return nil, errors.New("model: it is nil")
 	}

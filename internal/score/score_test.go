@@ -21,9 +21,9 @@ var config = model.Config{
 }
 
 // made returns a model whose weights are awake.
-func made(t testing.TB, c model.Config, seed uint64) *model.Model[float32] {
+func made(t testing.TB, c model.Config, seed uint64) *model.Model {
 	t.Helper()
-	m, err := model.New[float32](c, rng.New(seed))
+	m, err := model.New(c, rng.New(seed))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func made(t testing.TB, c model.Config, seed uint64) *model.Model[float32] {
 	return m
 }
 
-func scorer(t testing.TB, m *model.Model[float32]) *Scorer {
+func scorer(t testing.TB, m *model.Model) *Scorer {
 	t.Helper()
 	s, err := New(m, token.NewByteVocabulary())
 	if err != nil {
@@ -136,7 +136,7 @@ func TestLongWindowsAreScoredAsShortOnes(t *testing.T) {
 }
 
 // checkWindows compares the score of a text with the losses of windows.
-func checkWindows(t *testing.T, m *model.Model[float32], window int) {
+func checkWindows(t *testing.T, m *model.Model, window int) {
 	t.Helper()
 	ids := []int32{'\n'}
 	for _, b := range []byte(text) {

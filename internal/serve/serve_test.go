@@ -52,7 +52,7 @@ func (byteTokens) Bytes(dst []byte, id int32) ([]byte, error) {
 // newManager returns the sessions of a small decoder.
 func newManager(t testing.TB, seed uint64) *sessions.Manager {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 258, Layers: 1, Heads: 2, Width: 16, Context: 64,
 		Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
 	}, rng.New(seed))

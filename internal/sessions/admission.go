@@ -157,7 +157,7 @@ func (x *memory) setIdle(s *session, is bool) {
 }
 
 // setState gives s a state, nil for none, and counts its memory.
-func (x *memory) setState(s *session, state *model.Session[float32]) {
+func (x *memory) setState(s *session, state *model.Session) {
 	x.bytes -= s.counted
 	s.state, s.counted = state, 0
 	if state != nil {
@@ -167,7 +167,7 @@ func (x *memory) setState(s *session, state *model.Session[float32]) {
 }
 
 // setState gives s a state, nil for none.
-func (m *Manager) setState(s *session, state *model.Session[float32]) {
+func (m *Manager) setState(s *session, state *model.Session) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.memory.setState(s, state)
@@ -224,7 +224,7 @@ func (m *Manager) trimMemory() {
 			s = m.memory.idleSessions.Back().Value.(*session)
 			m.memory.setIdle(s, false)
 		}
-		var state *model.Session[float32]
+		var state *model.Session
 		var known prefix // of state; a request may own s after m.mu
 		if s != nil {
 			state, known = s.state, s.prefix

@@ -34,11 +34,11 @@ type entry struct {
 	key    prefixKey
 	prefix prefix
 
-	state    *model.Session[float32] // nil: not in memory; nothing steps it
-	bytes    int64                   // of state
-	fileSize int64                   // on disk; 0: none
-	pins     int                     // sessions whose last snapshot it is
-	isSaving bool                    // the state stays in memory until it is on disk
+	state    *model.Session // nil: not in memory; nothing steps it
+	bytes    int64          // of state
+	fileSize int64          // on disk; 0: none
+	pins     int            // sessions whose last snapshot it is
+	isSaving bool           // the state stays in memory until it is on disk
 
 	inMemory, onDisk *list.Element
 }
@@ -126,7 +126,7 @@ func (c *cache) has(key prefixKey) bool {
 }
 
 // put holds state, which nothing may step any more, as the entry of p.
-func (c *cache) put(p prefix, state *model.Session[float32]) *entry {
+func (c *cache) put(p prefix, state *model.Session) *entry {
 	key := p.key()
 	c.mu.Lock()
 	defer c.mu.Unlock()

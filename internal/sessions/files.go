@@ -220,7 +220,7 @@ func newSaver(m *Manager) *saver {
 }
 
 // add queues the entry of p for the disk. It returns false if the queue is full.
-func (s *saver) add(p prefix, state *model.Session[float32], id string) bool {
+func (s *saver) add(p prefix, state *model.Session, id string) bool {
 	e := s.m.cache.put(p, state)
 	s.m.cache.setSaving(e, true)
 	return s.queue(e, id)

@@ -14,9 +14,9 @@ import (
 const vocab = 23
 
 // newModel returns a small decoder with random weights. window is a setting of fastmax.
-func newModel(t testing.TB, mechanism string, set map[string]string) *model.Model[float32] {
+func newModel(t testing.TB, mechanism string, set map[string]string) *model.Model {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: vocab, Layers: 2, Heads: 2, Width: 16, Context: 4096,
 		Positions: model.Rotary, Mechanism: mechanism, Set: set, Tied: true,
 	}, rng.New(7))
@@ -27,7 +27,7 @@ func newModel(t testing.TB, mechanism string, set map[string]string) *model.Mode
 }
 
 // newNearFar returns a model of a window and a tail, with a state of fixed size.
-func newNearFar(t testing.TB) *model.Model[float32] {
+func newNearFar(t testing.TB) *model.Model {
 	return newModel(t, "fastmax", map[string]string{"window": "32"})
 }
 
@@ -73,7 +73,7 @@ func tokens(n int, seed uint64) []int32 {
 }
 
 // coldState returns the snapshot of a state that reads ids in one call.
-func coldState(t testing.TB, m *model.Model[float32], ids []int32) []byte {
+func coldState(t testing.TB, m *model.Model, ids []int32) []byte {
 	t.Helper()
 	s, err := m.NewSession(1)
 	if err != nil {
@@ -88,7 +88,7 @@ func coldState(t testing.TB, m *model.Model[float32], ids []int32) []byte {
 }
 
 // snapshot returns the bytes of a state.
-func snapshot(t testing.TB, s *model.Session[float32]) []byte {
+func snapshot(t testing.TB, s *model.Session) []byte {
 	t.Helper()
 	b, err := s.AppendBinary(nil)
 	if err != nil {

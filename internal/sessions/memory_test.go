@@ -18,7 +18,7 @@ func TestStateBytesAreTheMemoryOfSessions(t *testing.T) {
 		t.Skip("the race detector changes the sizes of objects")
 	}
 	const sessions = 24
-	x := must[*model.Model[float32]](t)(model.New[float32](model.Config{
+	x := must[*model.Model](t)(model.New(model.Config{
 		Kind: model.Decoder, Vocab: vocab, Layers: 2, Heads: 8, Width: 128, Context: 4096, Conv: 4,
 		Positions: model.Rotary, Mechanism: "fastmax", Set: map[string]string{"window": "64"}, Tied: true,
 	}, rng.New(1)))
@@ -43,7 +43,7 @@ func TestStateBytesAreTheMemoryOfSessions(t *testing.T) {
 
 func TestOneLargeStateWaitsForTheDisk(t *testing.T) {
 	x := newNearFar(t)
-	state := func() *model.Session[float32] { return must[*model.Session[float32]](t)(x.NewSession(1)) }
+	state := func() *model.Session { return must[*model.Session](t)(x.NewSession(1)) }
 	m := open(t, Options{Model: x, Store: t.TempDir(), Memory: savingShare * state().HeapBytes()})
 	p := func(n int) prefix {
 		p := prefix{chain: m.coder.root}
@@ -63,7 +63,7 @@ func TestOneLargeStateWaitsForTheDisk(t *testing.T) {
 
 func TestMemoryBoundsPrefixesWhileAPromptIsRead(t *testing.T) {
 	x := newNearFar(t)
-	s := must[*model.Session[float32]](t)(x.NewSession(1))
+	s := must[*model.Session](t)(x.NewSession(1))
 	must[[]float32](t)(s.Step(tokens(200, 1), 200))
 	limit := 6 * s.HeapBytes()
 	m := open(t, Options{Model: x, Memory: limit})

@@ -28,7 +28,7 @@ func TestRestartContinuesLongSessions(t *testing.T) {
 	if suite.IsLong() {
 		n, layers, width = 100_000, 4, 128
 	}
-	small := must[*model.Model[float32]](t)(model.New[float32](model.Config{
+	small := must[*model.Model](t)(model.New(model.Config{
 		Kind: model.Decoder, Vocab: vocab, Layers: layers, Heads: width / 16, Width: width, Context: 4096,
 		Positions: model.Rotary, Mechanism: "fastmax", Set: map[string]string{"window": "64"}, Tied: true,
 	}, rng.New(1)))

@@ -15,7 +15,7 @@ import (
 // job is tokens of a session that wait for the model.
 type job struct {
 	ctx    context.Context
-	state  *model.Session[float32]
+	state  *model.Session
 	prefix prefix  // of the tokens that state has read
 	feed   []int32 // tokens to read; a job without drawing leaves the last one
 	next   [1]int32
@@ -54,7 +54,7 @@ type scheduler struct {
 	bytes atomic.Int64 // of states of jobs, beyond the bytes that are counted elsewhere
 
 	jobs  []*job // of a round
-	steps []model.SessionStep[float32]
+	steps []model.SessionStep
 }
 
 // newScheduler starts a scheduler.
@@ -200,7 +200,7 @@ func (j *job) isPrompt() bool { return len(j.feed) > 1 || j.draw == nil }
 // add puts n tokens of j into the round.
 func (q *scheduler) add(j *job, n int) {
 	q.jobs = append(q.jobs, j)
-	q.steps = append(q.steps, model.SessionStep[float32]{Session: j.state, Tokens: j.feed[:n], SkipLogits: n < len(j.feed)})
+	q.steps = append(q.steps, model.SessionStep{Session: j.state, Tokens: j.feed[:n], SkipLogits: n < len(j.feed)})
 }
 
 // round makes the step of a round and advances its jobs. States that jobs have put into the
@@ -283,7 +283,7 @@ func (q *scheduler) sumBytes() {
 }
 
 // advance takes the result of a step.
-func (j *job) advance(m *Manager, s *model.SessionStep[float32]) {
+func (j *job) advance(m *Manager, s *model.SessionStep) {
 	if s.Err != nil {
 		j.isBroken = true
 		j.finish("", s.Err)

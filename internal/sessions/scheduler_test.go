@@ -20,7 +20,7 @@ func TestLongPromptsDelayOthersByOneChunk(t *testing.T) {
 	small := newNearFar(t)
 	m := &Manager{o: Options{Model: small, MaxBatch: batch}}
 	q := &scheduler{m: m}
-	state := must[*model.Session[float32]](t)(small.NewSession(1))
+	state := must[*model.Session](t)(small.NewSession(1))
 	for i := range drawing + reading {
 		j := &job{ctx: ctx, state: state, feed: []int32{0}, draw: &Draw{}}
 		if i >= drawing {

@@ -26,10 +26,10 @@ type session struct {
 	idleElement *list.Element
 
 	// The request that holds the session owns these.
-	state   *model.Session[float32] // nil: not in memory
-	prefix  prefix                  // of the tokens that state has read
-	pending []int32                 // tokens that state has not read; an empty session alone has none
-	saved   int64                   // tokens of the last snapshot that was queued for the disk
+	state   *model.Session // nil: not in memory
+	prefix  prefix         // of the tokens that state has read
+	pending []int32        // tokens that state has not read; an empty session alone has none
+	saved   int64          // tokens of the last snapshot that was queued for the disk
 }
 
 // info describes the session. Manager.mu is held.
@@ -127,7 +127,7 @@ func (m *Manager) longestState(s *session) (*savedState, []int32, error) {
 
 // undo keeps what a request changes of a session.
 type undo struct {
-	state   *model.Session[float32] // nil: the state is read from the store
+	state   *model.Session // nil: the state is read from the store
 	prefix  prefix
 	pending []int32
 }

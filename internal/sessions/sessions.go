@@ -13,7 +13,7 @@ import (
 
 // Options holds the model and the limits of a Manager. A limit of 0 is the default.
 type Options struct {
-	Model     *model.Model[float32]
+	Model     *model.Model
 	Identity  string  // hash of weights, configuration, precision and tokenizer; snapshots of others are refused
 	EndTokens []int32 // tokens that end a text
 

@@ -17,12 +17,12 @@ var (
 )
 
 // mechanisms has a state of fixed size, and one that grows.
-func mechanisms(t testing.TB) map[string]*model.Model[float32] {
-	return map[string]*model.Model[float32]{"near-far": newNearFar(t), "softmax": newModel(t, "softmax", nil)}
+func mechanisms(t testing.TB) map[string]*model.Model {
+	return map[string]*model.Model{"near-far": newNearFar(t), "softmax": newModel(t, "softmax", nil)}
 }
 
 // continuation returns the tokens that package generate draws after ids.
-func continuation(t testing.TB, m *model.Model[float32], ids []int32, d Draw) []int32 {
+func continuation(t testing.TB, m *model.Model, ids []int32, d Draw) []int32 {
 	t.Helper()
 	g, err := generate.New(m, d.Sampling)
 	if err != nil {

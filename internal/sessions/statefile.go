@@ -31,7 +31,7 @@ type stateHeader struct {
 
 // savedState is the content of a saved state.
 type savedState struct {
-	state   *model.Session[float32]
+	state   *model.Session
 	prefix  prefix
 	pending []int32
 }
@@ -40,13 +40,13 @@ type savedState struct {
 type coder struct {
 	identity string
 	vocab    int
-	group    *model.SessionGroup[float32]
-	empty    *model.Session[float32]
+	group    *model.SessionGroup
+	empty    *model.Session
 	root     prefixKey // of the empty sequence
 }
 
 // newCoder returns the coder of a model. It returns an error if the model has no sessions.
-func newCoder(m *model.Model[float32], identity string) (c coder, err error) {
+func newCoder(m *model.Model, identity string) (c coder, err error) {
 	c = coder{identity: identity, vocab: m.Config().Vocab, root: rootKey(identity)}
 	if c.group, err = m.NewSessionGroup(); err != nil {
 		return c, err
@@ -69,7 +69,7 @@ func (c *coder) newState(owner string) *savedState {
 }
 
 // encode returns a saved state. p is nil where the prefix stays unknown.
-func (c *coder) encode(state *model.Session[float32], p *prefix, pending []int32) ([]byte, error) {
+func (c *coder) encode(state *model.Session, p *prefix, pending []int32) ([]byte, error) {
 	h := stateHeader{Identity: c.identity, Tokens: state.Tokens(), Pending: pending}
 	if p != nil {
 		h.Chain, h.Rest = hex.EncodeToString(p.chain[:]), p.rest

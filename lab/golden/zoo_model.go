@@ -90,7 +90,7 @@ func theirs(name string) string {
 
 // stackResults runs a model of the file's weights.
 func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) {
-	m, err := model.New[T](s.config, rng.New(0))
+	m, err := model.NewOf[T](s.config, rng.New(0))
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,11 @@ func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) 
 	}
 	got := map[string][]float64{}
 	if s.config.Kind == model.Decoder {
-		if got[stepped], err = stepOutputs(m, b); err != nil {
+		session, err := m.NewSession(b.B)
+		if err != nil {
+			return nil, err
+		}
+		if got[stepped], err = stepOutputs(session.Step, m.Config(), b); err != nil {
 			return nil, err
 		}
 	}
@@ -145,25 +149,21 @@ func copyOutputs[T tensor.Float](p *param.Param[T]) {
 	}
 }
 
-// stepOutputs returns what a session gives token by token.
-func stepOutputs[T tensor.Float](m *model.Model[T], b *model.Batch) ([]float64, error) {
-	session, err := m.NewSession(b.B)
-	if err != nil {
-		return nil, err
-	}
-	width := m.Config().Width
+// stepOutputs returns what the step of a session gives token by token.
+func stepOutputs[T tensor.Float](step func(tokens []int32, n int) ([]T, error), c model.Config, b *model.Batch) ([]float64, error) {
+	width := c.Width
 	all := make([]float64, b.B*b.N*width)
 	for n := range b.N {
 		var tokens []int32
 		for r := range b.B {
 			tokens = append(tokens, b.Tokens[r*b.N+n])
 		}
-		logits, err := session.Step(tokens, 1)
+		logits, err := step(tokens, 1)
 		if err != nil {
 			return nil, err
 		}
 		for r := range b.B {
-			for c, x := range logits[r*m.Config().Vocab:][:width] {
+			for c, x := range logits[r*c.Vocab:][:width] {
 				all[(r*b.N+n)*width+c] = float64(x)
 			}
 		}

@@ -53,7 +53,7 @@ func (lengths) Embed(_ context.Context, _ *string, texts []string) ([]serve.Vect
 // newHandler returns the server of a small decoder.
 func newHandler(t *testing.T) http.Handler {
 	t.Helper()
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 8, Context: 64, Positions: model.Rotary, Mechanism: "fastmax", Tied: true,
 	}, rng.New(1))
 	if err != nil {

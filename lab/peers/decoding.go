@@ -17,8 +17,8 @@ import (
 const smolVocabulary = 49152
 
 // newLlama returns a Llama of the shape of c with random weights.
-func (c *encoderCase) newLlama() (*model.Model[float32], error) {
-	return model.New[float32](model.Config{
+func (c *encoderCase) newLlama() (*model.Model, error) {
+	return model.New(model.Config{
 		Kind: model.Decoder, Vocab: smolVocabulary, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KV, Width: c.Width,
 		Hidden: c.Hidden, Context: 2048, Positions: model.Rotary, Mechanism: "softmax", Activation: "swiglu", Norm: "rms", Tied: true,
 	}, rng.New(1))

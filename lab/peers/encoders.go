@@ -92,7 +92,7 @@ func (c *encoderCase) open() (func() error, error) {
 		}
 		config.LayerWindows = append(config.LayerWindows, span)
 	}
-	m, err := model.New[float32](config, rng.New(1))
+	m, err := model.New(config, rng.New(1))
 	if err != nil {
 		return nil, err
 	}

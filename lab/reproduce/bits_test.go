@@ -22,6 +22,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -216,7 +217,7 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 	src := r.Source()
 	spec := src.Spec()
 	planned := false
-	restore := r.Model().Watch(func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	restore := model.Watch(r.Model(), func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
 		if !planned {
 			plans(h, of, call.Shape(), spec.Length)
 		}

@@ -235,7 +235,7 @@ func (c *normConfig) model() model.Config {
 
 func (c *normConfig) run() (x norms, err error) {
 	key := rng.New(c.Seed)
-	m, err := model.New[float32](c.model(), key.Fold(0))
+	m, err := model.New(c.model(), key.Fold(0))
 	if err != nil {
 		return x, err
 	}

@@ -17,9 +17,9 @@ type headPlace struct {
 
 // eachHead runs one sequence through a model and shows see the attention matrix
 // [N,M] of every head, which see may keep.
-func eachHead(m *model.Model[float32], b *model.Batch, see func(headPlace, tensor.Mat[float32])) error {
+func eachHead(m *model.Model, b *model.Batch, see func(headPlace, tensor.Mat[float32])) error {
 	layer, last := -1, ""
-	defer m.Watch(func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	defer model.Watch(m, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
 		if name != last {
 			layer, last = layer+1, name
 		}

@@ -127,7 +127,7 @@ func (c *latencyConfig) run(w *Work) ([]timing, error) {
 
 // drawing returns a call that draws the first pixels of a batch of images.
 func drawing(config model.Config, batch, pixels int) (func() error, error) {
-	m, err := model.New[float32](config, rng.New(1))
+	m, err := model.New(config, rng.New(1))
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func drawing(config model.Config, batch, pixels int) (func() error, error) {
 
 // recomputing returns a call that finds pixel n from all before it.
 func recomputing(config model.Config, n int) (func() error, error) {
-	m, err := model.New[float32](config, rng.New(1))
+	m, err := model.New(config, rng.New(1))
 	if err != nil {
 		return nil, err
 	}

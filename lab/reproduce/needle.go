@@ -87,7 +87,7 @@ func askNeedles(t *train.Trainer, budget Budget) (list []needleAnswers, _ error)
 
 // ask asks the questions of a window, each byte after the right bytes before it. All bytes of
 // a value are right exactly if the model would write the value.
-func (a *needleAnswers) ask(m *model.Model[float32], s *task.Sample) error {
+func (a *needleAnswers) ask(m *model.Model, s *task.Sample) error {
 	session, err := m.NewSession(1)
 	if err != nil {
 		return err

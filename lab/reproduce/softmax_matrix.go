@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -62,7 +63,7 @@ func scaleOf(h *headwise.Head[float32]) float32 { return float32(1 / math.Sqrt(f
 // writeMatrices has models compute their attention so.
 func writeMatrices(u *bench.Update) {
 	for _, m := range u.Models() {
-		m.WrapMechanisms(func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
+		model.WrapMechanisms(m, func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
 			return headwise.New[float32](softmaxMatrix{})
 		})
 	}

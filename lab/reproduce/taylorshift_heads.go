@@ -126,7 +126,7 @@ func (c *headsConfig) run(w *Work) ([]timing, error) {
 			if err != nil {
 				return nil, err
 			}
-			u.Model.WrapMechanisms(func(_ string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+			model.WrapMechanisms(u.Model, func(_ string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
 				return &formed{of, x.form}
 			})
 			logits := make([]float32, c.Images*config.Outputs)

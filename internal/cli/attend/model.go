@@ -34,7 +34,7 @@ func (c *Command) ofModel() error {
 }
 
 // openLayer returns the source of a layer for a text. The caller closes the closer.
-func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32], io.Closer, error) {
+func openLayer(e *env.Env, s *streamed, in string) (model.Projections, io.Closer, error) {
 	m, vocab, err := train.LoadTextModel(s.Model)
 	if err != nil {
 		return nil, nil, err
@@ -56,7 +56,7 @@ func openLayer(e *env.Env, s *streamed, in string) (*model.Projections[float32],
 	text.room, text.full = context, func() {
 		fmt.Fprintf(e.Notes(), "the text is longer than the %d tokens that the model was trained with: rows behind them may not be as it learned\n", context)
 	}
-	p, err := m.Projections(layer, n, text.read)
+	p, err := model.NewProjections(m, layer, n, text.read)
 	if err != nil {
 		from.Close()
 		return nil, nil, fmt.Errorf("%s: %w", s.Model, err)

@@ -194,7 +194,7 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 	if c.Order != nil {
 		config.Order = *c.Order
 	}
-	m, err := model.New[float32](config, rng.New(0))
+	m, err := model.New(config, rng.New(0))
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
@@ -202,7 +202,7 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 	if r.Dropped, err = copyWeights(m, old); err != nil {
 		return nil, env.MarkInput(err)
 	}
-	score := func(m *model.Model[float32], to **float64) error {
+	score := func(m *model.Model, to **float64) error {
 		s, _, err := train.Evaluate(e.Context, m, text.WithWindow(config.Context), task.Valid, 0)
 		*to = &s.Loss
 		return err
@@ -234,7 +234,7 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 
 // copyWeights gives m the weights of old, and returns the names of those that it
 // has no place for.
-func copyWeights(m, old *model.Model[float32]) (dropped []string, err error) {
+func copyWeights(m, old *model.Model) (dropped []string, err error) {
 	for _, p := range m.Params().All() {
 		from, err := old.Params().Get(p.Name)
 		if err != nil {
@@ -255,7 +255,7 @@ const defaultTokens = 8192
 
 // pass runs the model over windows of --tokens tokens. It calls look before each call
 // of a layer's mechanism.
-func (c *Command) pass(e *env.Env, m *model.Model[float32], tokens token.Sequence, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
+func (c *Command) pass(e *env.Env, m *model.Model, tokens token.Sequence, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
 	most := defaultTokens
 	if c.Tokens != nil {
 		most = *c.Tokens
@@ -268,7 +268,7 @@ func (c *Command) pass(e *env.Env, m *model.Model[float32], tokens token.Sequenc
 		b.Tokens = tokens.Append(b.Tokens, at, at+n)
 	}
 	b.Targets = b.Tokens // targets do not matter here
-	defer m.Watch(func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	defer model.Watch(m, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
 		if of.Traits().Name != CalibratedMechanism { // a layer with the near field alone
 			return nil
 		}

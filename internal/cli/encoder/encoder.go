@@ -91,7 +91,7 @@ func New(t *runs.TextModel, maxTokens int) (Encoder, error) {
 		return nil, err
 	}
 	m := t.Model()
-	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, window: m.Config().TrainedContext(), model: m, models: make(chan *model.Model[float32], par.Threads())}
+	r := &runEncoder{vocab: vocab, maxTokens: DefaultTokens, window: m.Config().TrainedContext(), model: m, models: make(chan *model.Model, par.Threads())}
 	if config := m.Config(); config.Positions == model.Learned {
 		if r.maxTokens = config.LearnedPositions(); maxTokens > r.maxTokens {
 			return nil, fmt.Errorf("--max-tokens: %d, the model learned %d positions", maxTokens, r.maxTokens)
@@ -117,8 +117,8 @@ type runEncoder struct {
 	vocab            *token.Vocabulary
 	width, maxTokens int
 	window           int // tokens of the trained context
-	model            *model.Model[float32]
-	models           chan *model.Model[float32] // that are free; they share their weights
+	model            *model.Model
+	models           chan *model.Model // that are free; they share their weights
 }
 
 func (r *runEncoder) Width() int     { return r.width }

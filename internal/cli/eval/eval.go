@@ -143,7 +143,7 @@ func (c *Command) otherBaselines(src task.Source) (list []task.Baseline, err err
 
 // evaluate sets the score of m on the split of src that the flags name. It returns an
 // error if they name none with samples, or the evaluation fails.
-func (c *Command) evaluate(e *env.Env, r *Report, m *model.Model[float32], src task.Source) (err error) {
+func (c *Command) evaluate(e *env.Env, r *Report, m *model.Model, src task.Source) (err error) {
 	spec := src.Spec()
 	split := spec.JudgedSplit()
 	switch {
@@ -209,7 +209,7 @@ func (c *Command) write(e *env.Env, r *Report) error {
 }
 
 // text returns the text to predict, and where it came from.
-func (c *Command) text(m *model.Model[float32], vocab *token.Vocabulary) (task.Source, string, error) {
+func (c *Command) text(m *model.Model, vocab *token.Vocabulary) (task.Source, string, error) {
 	text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab, c.All)
 	if err != nil {
 		return nil, "", adviseData(err)

@@ -320,7 +320,7 @@ func inspectModel(kind, path string) (*display.Finding, error) {
 	return f, describeModel(f, m)
 }
 
-func describeModel(f *display.Finding, m *model.Model[float32]) error {
+func describeModel(f *display.Finding, m *model.Model) error {
 	c := m.Config()
 	if err := describeConfig(f, m); err != nil {
 		return err
@@ -339,7 +339,7 @@ func describeModel(f *display.Finding, m *model.Model[float32]) error {
 }
 
 // describeConfig describes the configuration of a model, its size and its attention.
-func describeConfig(f *display.Finding, m *model.Model[float32]) error {
+func describeConfig(f *display.Finding, m *model.Model) error {
 	c := m.Config()
 	text, err := atomicfile.MarshalJSON(c)
 	if err != nil {
@@ -349,29 +349,28 @@ func describeConfig(f *display.Finding, m *model.Model[float32]) error {
 	f.AddText("parameters", m.Params().Size(), "%d in %d arrays", m.Params().Size(), len(m.Params().All()))
 	f.AddText("context", c.TrainedContext(), "trained with %d tokens", c.TrainedContext())
 	f.AddText("training", c.TrainFLOPs(1), "%s a token at context %d", display.FormatAmount(c.TrainFLOPs(1), "FLOP"), c.Context)
-	mixer, err := c.Mixer()
+	of, shape, err := model.NewMechanism(c)
 	if err != nil {
 		return err
 	}
-	if a, ok := mixer.(*nn.Attention[float32]); ok {
-		describeHeads(f, a, c)
-	} else if mixer != nil {
+	if of != nil {
+		describeHeads(f, of, shape, c)
+	} else if c.Heads > 0 {
 		f.AddText("mixer", c.Mechanism, "%s, which owns its projections", c.Mechanism)
 	}
 	return nil
 }
 
 // describeHeads tells how attention runs at the model's context.
-func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config) {
-	s := attention.Shape{B: 1, H: c.Heads, Hkv: a.Hkv, N: c.Context, M: c.Context, D: a.D, Dv: a.D, Causal: c.IsCausal()}
-	p := a.Mechanism.Plan(s)
+func describeHeads(f *display.Finding, of attention.Mechanism[float32], s attention.Shape, c model.Config) {
+	p := of.Plan(s)
 	linear := ""
-	if a.Mechanism.Traits().Linear {
-		linear = fmt.Sprintf("; linear from N = %d on", plan.SwitchLengths(a.Mechanism, s).Forward)
+	if of.Traits().Linear {
+		linear = fmt.Sprintf("; linear from N = %d on", plan.SwitchLengths(of, s).Forward)
 	}
 	keys := ""
-	if a.Hkv != c.Heads {
-		keys = ", " + display.Pluralise(a.Hkv, "key head")
+	if s.Hkv != c.Heads {
+		keys = ", " + display.Pluralise(s.Hkv, "key head")
 	}
 	some := ""
 	if near := countWindows(c); near > 0 {
@@ -382,11 +381,11 @@ func describeHeads(f *display.Finding, a *nn.Attention[float32], c model.Config)
 			some += fmt.Sprintf("; layer %d has %s", i, x.Mechanism)
 		}
 	}
-	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d%s, %s form at this context%s%s", c.Heads, a.D, keys, p.Form, linear, some)
+	f.AddText("attention", fmt.Sprint(p.Form), "%d heads of width %d%s, %s form at this context%s%s", c.Heads, s.D, keys, p.Form, linear, some)
 }
 
 // describeDecoding describes the states of a decoder.
-func describeDecoding(f *display.Finding, m *model.Model[float32]) error {
+func describeDecoding(f *display.Finding, m *model.Model) error {
 	session, err := m.NewSession(1)
 	if err != nil {
 		return err
@@ -425,7 +424,7 @@ func inspectGeneration(path, dir string) (*display.Finding, error) {
 }
 
 // loadModel reads the model at path: a run's, a checkpoint's or a published one.
-func loadModel(path string) (*model.Model[float32], error) {
+func loadModel(path string) (*model.Model, error) {
 	path, err := runs.ResolveModel(path)
 	if err != nil {
 		return nil, err

@@ -95,7 +95,7 @@ func (c *Command) trained(e *env.Env, list []Map, dir string, text []byte, excha
 	}
 	noteContext(e, dir, m.Config(), in.batch.N)
 	return c.look(list, dir, m.Config().Mechanism, m.AttentionNames(), in, func(look runs.AttentionLook) error {
-		defer m.Watch(look)()
+		defer model.Watch(m, look)()
 		_, _, err := m.Vectors(nil, in.batch)
 		return err
 	})

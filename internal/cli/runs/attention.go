@@ -31,7 +31,7 @@ func (t *TextModel) WatchAttention(ctx context.Context, ids []int32, look Attent
 	if t.folder != nil {
 		return t.folder.WatchAttention(ctx, ids, look)
 	}
-	_, _, err := t.weights.ShareWatched(look).Vectors(nil, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx})
+	_, _, err := model.ShareWatched(t.weights, look).Vectors(nil, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx})
 	return err
 }
 

@@ -19,10 +19,10 @@ import (
 
 // LoadModel reads the model of a run, of a checkpoint, or of a folder with a model
 // alone. It returns an error if path is none of these or a file is damaged.
-func LoadModel(path string) (*model.Model[float32], error) {
+func LoadModel(path string) (*model.Model, error) {
 	_, weights := os.Stat(filepath.Join(path, model.WeightsFile))
 	if _, sums := os.Stat(filepath.Join(path, "checkpoint.json")); weights == nil && errors.Is(sums, fs.ErrNotExist) {
-		return model.Load[float32](path)
+		return model.Load(path)
 	}
 	m, _, err := train.LoadModel(path)
 	return m, err

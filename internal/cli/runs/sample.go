@@ -16,7 +16,7 @@ const noText = "\ufffd"
 
 // SampleText returns a text of n tokens that continues start, or fewer if the model has
 // fewer positions. It returns an error if ctx ends or a step fails.
-func SampleText(ctx context.Context, m *model.Model[float32], vocab *token.Vocabulary, start []int32, n int, seed uint64) (string, error) {
+func SampleText(ctx context.Context, m *model.Model, vocab *token.Vocabulary, start []int32, n int, seed uint64) (string, error) {
 	g, err := generate.New(m, generate.Sampling{Temperature: DefaultTemperature, Seed: seed})
 	if err != nil {
 		return "", err

@@ -20,9 +20,9 @@ import (
 // published folder.
 type TextModel struct {
 	path     string
-	weights  *model.Model[float32] // nil: the folder's
-	folder   *pretrained.Model     // nil: a run
-	vocab    *token.Vocabulary     // nil: a folder without a tokenizer
+	weights  *model.Model      // nil: the folder's
+	folder   *pretrained.Model // nil: a run
+	vocab    *token.Vocabulary // nil: a folder without a tokenizer
 	vocabErr error
 	output   *token.Vocabulary // of targets
 	rules    pretrained.TextRules
@@ -59,7 +59,7 @@ func OpenExchanged(path string, x *model.Exchange) (*TextModel, error) {
 }
 
 // ExchangeModel returns the model m of path with another attention function in its layers; nil: m.
-func ExchangeModel(path string, m *model.Model[float32], x *model.Exchange) (*model.Model[float32], error) {
+func ExchangeModel(path string, m *model.Model, x *model.Exchange) (*model.Model, error) {
 	if x == nil {
 		return m, nil
 	}
@@ -92,7 +92,7 @@ func NewFolderText(path string, folder *pretrained.Model) (*TextModel, error) {
 
 // Model returns the model. A folder's short inputs no longer use packed weights after the
 // call.
-func (t *TextModel) Model() *model.Model[float32] {
+func (t *TextModel) Model() *model.Model {
 	if t.folder != nil {
 		return t.folder.Model()
 	}

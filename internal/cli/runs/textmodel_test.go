@@ -22,7 +22,7 @@ func saveTinyModel(t *testing.T, seed uint64, vocab *token.Vocabulary) *TextMode
 // saveModelOfRows is saveTinyModel with a number of rows.
 func saveModelOfRows(t *testing.T, seed uint64, vocab *token.Vocabulary, rows int) *TextModel {
 	t.Helper()
-	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: rows, Layers: 1, Heads: 1, Width: 8, Context: 16,
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: rows, Layers: 1, Heads: 1, Width: 8, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(seed))
 	if err != nil {
 		t.Fatal(err)

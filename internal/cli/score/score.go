@@ -111,7 +111,7 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // newScorer returns the scorer of an empty text.
-func (c *Command) newScorer(m *model.Model[float32], vocab *token.Vocabulary) (*score.Scorer, error) {
+func (c *Command) newScorer(m *model.Model, vocab *token.Vocabulary) (*score.Scorer, error) {
 	s, err := score.New(m, vocab)
 	if err != nil || !c.Beyond {
 		return s, err
@@ -123,7 +123,7 @@ func (c *Command) newScorer(m *model.Model[float32], vocab *token.Vocabulary) (*
 }
 
 // records scores JSON lines, each from an empty text.
-func (c *Command) records(e *env.Env, m *model.Model[float32], vocab *token.Vocabulary) error {
+func (c *Command) records(e *env.Env, m *model.Model, vocab *token.Vocabulary) error {
 	in, err := texts.OpenFiles(e, cmp.Or(c.File, "-"))
 	if err != nil {
 		return env.MarkInput(err)

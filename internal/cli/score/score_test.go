@@ -16,7 +16,7 @@ import (
 
 // Parts of a line have one number.
 func TestPartsAreOneLine(t *testing.T) {
-	m, err := model.New[float32](model.Config{
+	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 8, Context: 8, Positions: model.Rotary, Mechanism: "linear", Tied: true,
 	}, rng.New(1))
 	if err != nil {

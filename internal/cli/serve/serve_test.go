@@ -54,7 +54,7 @@ func TestCardHasTheContextOfSessions(t *testing.T) {
 
 func TestTablesReadByRowAreNotPacked(t *testing.T) {
 	c := model.Config{Kind: model.Decoder, Layers: 1, Heads: 1, Width: 8, Vocab: 9, Context: 16, Mechanism: "softmax", Positions: model.Learned}
-	m, err := model.New[float32](c, rng.New(1))
+	m, err := model.New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestTextsThatCannotBeEncodedAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := model.New[float32](model.Config{Kind: model.Decoder, Vocab: vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
 	if err == nil {
 		err = train.SaveModel(dir, m, vocab)
