@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
