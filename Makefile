@@ -14,8 +14,8 @@ generate: # the assembly of internal/kernel
 	go generate ./internal/kernel
 
 calibrate: # the tables by which forms are chosen, and their drawing; minutes, on an idle machine
-	go test ./attention -run Calibrate -calibrate -timeout 30m
-	FARFIELD_ISA=generic go test ./attention -run Calibrate -calibrate -timeout 60m
+	go test ./attention/factorised -run Calibrate -calibrate -timeout 30m
+	FARFIELD_ISA=generic go test ./attention/factorised -run Calibrate -calibrate -timeout 60m
 	go run ./cmd/farfield plan --plot docs/crossover.svg >/dev/null
 
 bench: # GEMM against the FMA peak of the same run

@@ -53,13 +53,13 @@ var layers = []string{
 	"attention/internal/features",
 	"attention/internal/rowscale",
 	"attention/internal/band",
-	"attention/internal/spec",
+	"attention",
+	"internal/states",
 	"attention/internal/headtask",
-	"attention/internal/contract",
 	"attention/internal/engine",
 	"attention/internal/hybrid",
 	"attention/internal/calltest",
-	"attention",
+	"attention/factorised",
 	"attention/headwise",
 	"comm/sequence",
 	"mechanism",
@@ -261,14 +261,14 @@ func TestNamesSaySomething(t *testing.T) {
 	}
 }
 
-// Each package that calls a generic function compiles it, with all that it calls. Attention passes
-// calls on to functions without type parameters, so no package above compiles the engines.
+// Each package that calls a generic function compiles it, with all that it calls. Package factorised
+// passes calls on to functions without type parameters, so no package above compiles the engines.
 func TestEnginesAreCompiledOnce(t *testing.T) {
 	const symbol = "engine.(*RecurrentState[go.shape.float32])"
 	for _, x := range []struct {
 		name string
 		has  bool
-	}{{"attention", true}, {"mechanism", false}, {"model", false}} {
+	}{{"attention/factorised", true}, {"attention", false}, {"mechanism", false}, {"model", false}} {
 		list, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", "./"+x.name).Output()
 		if err != nil {
 			t.Skipf("go list: %v", err)

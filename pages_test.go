@@ -5,7 +5,6 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -64,41 +63,11 @@ func functions(f *ast.File) map[string]bool {
 	return names
 }
 
-// aliases returns the folders of the packages of file's aliases, by name. Aliases have the
-// names of the types.
-func aliases(file *ast.File) map[string]string {
-	folders := map[string]string{}
-	for _, im := range file.Imports {
-		if p, inside := strings.CutPrefix(strings.Trim(im.Path.Value, `"`), module+"/"); inside {
-			folders[path.Base(p)] = p
-		}
-	}
-	of := map[string]string{}
-	for _, d := range file.Decls {
-		g, _ := d.(*ast.GenDecl)
-		for i := 0; g != nil && i < len(g.Specs); i++ {
-			spec, _ := g.Specs[i].(*ast.TypeSpec)
-			if spec == nil || !spec.Assign.IsValid() {
-				continue
-			}
-			target := spec.Type
-			if x, is := target.(*ast.IndexExpr); is {
-				target = x.X
-			}
-			if x, is := target.(*ast.SelectorExpr); is {
-				of[spec.Name.Name] = folders[x.X.(*ast.Ident).Name]
-			}
-		}
-	}
-	return of
-}
-
 // TestNamesOfPagesExist holds pages to the code: every `package.Name` in them is
 // declared.
 func TestNamesOfPagesExist(t *testing.T) {
 	declared := map[string]map[string]bool{}
-	var lookup func(dir string) map[string]bool
-	lookup = func(dir string) map[string]bool {
+	lookup := func(dir string) map[string]bool {
 		if names, ok := declared[dir]; ok {
 			return names
 		}
@@ -114,13 +83,6 @@ func TestNamesOfPagesExist(t *testing.T) {
 			}
 			for n := range functions(file) {
 				names[n] = true
-			}
-			for alias, of := range aliases(file) {
-				for n := range lookup(of) {
-					if strings.HasPrefix(n, alias+".") {
-						names[n] = true
-					}
-				}
 			}
 		}
 		declared[dir] = names

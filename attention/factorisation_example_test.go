@@ -5,6 +5,7 @@ import (
 	"log"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -12,7 +13,7 @@ import (
 // multiplications and 6 additions for three rows, u_i = a_i x with x = Σ_j b_j d_j 6 and 2.
 // The state holds x: here 4·7 + 5·8 + 6·9.
 func ExampleState() {
-	m, err := attention.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
+	m, err := factorised.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -35,7 +36,7 @@ func CalibrateTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.
 	if err != nil {
 		return err
 	}
-	q, k, err := attention.Prepared(m, c)
+	q, k, err := factorised.Prepared(m, c)
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,7 @@ func (f *hedgehogFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 
 // computeFeatures sets y [2D, Stride] to the features of a block.
 func (f *hedgehogFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
+	table := kernel.Active[T]()
 	w, bias, _ := f.blockParams(b)
 	u := projectTokens(b, w, f.d)
 	for r, add := range bias {
@@ -78,25 +79,26 @@ func (f *hedgehogFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []
 		for c := range row {
 			row[c] += add
 		}
-		b.Table.Scale(minus, -1, row)
-		b.Table.Exp(minus, minus, 0)
-		b.Table.Exp(plus, row, 0)
+		table.Scale(minus, -1, row)
+		table.Exp(minus, minus, 0)
+		table.Exp(plus, row, 0)
 	}
 }
 
 func (f *hedgehogFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
-	y := b.Take(f.Dim(f.d) * b.Stride)
+	y := b.Scratch.Take(f.Dim(f.d) * b.Stride)
 	f.computeFeatures(b, y)
 	w, _, at := f.blockParams(b)
 	dbias := b.DParams[at+1][b.Head*f.d:]
 	for r := range f.d {
 		plus, minus := b.Y[r*b.Stride:][:b.N], b.Y[(f.d+r)*b.Stride:][:b.N]
-		b.Table.Mul(plus, plus, y[r*b.Stride:])
-		b.Table.Mul(minus, minus, y[(f.d+r)*b.Stride:])
-		b.Table.Axpy(plus, -1, minus)
-		dbias[r] += b.Table.Sum(plus)
+		table.Mul(plus, plus, y[r*b.Stride:])
+		table.Mul(minus, minus, y[(f.d+r)*b.Stride:])
+		table.Axpy(plus, -1, minus)
+		dbias[r] += table.Sum(plus)
 	}
 	projectTokensGrad(b, w, f.d, b.Y)
 	projectedRowsGrad(b, b.DParams[at][b.Head*f.d*f.d:], f.d, b.Y)
@@ -105,15 +107,16 @@ func (f *hedgehogFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 // projectedRowsGrad adds to dw [rows, D] the gradient of the rows of projectTokens,
 // from the gradient du [rows, Stride] of its result.
 func projectedRowsGrad[T tensor.Float](b *attention.FeatureBlock[T], dw []T, rows int, du []T) {
+	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	ld := kernel.Pad(b.D)
-	x, sum := b.Take(b.N*ld), b.Take(rows*ld)
+	x, sum := b.Scratch.Take(b.N*ld), b.Scratch.Take(rows*ld)
 	clear(x)
-	b.Table.Transpose(x, ld, b.X, b.Stride, b.D, b.N)
-	b.Table.Block(rows, ld, b.N, du, b.Stride, 1, x, ld, sum, ld, false)
+	table.Transpose(x, ld, b.X, b.Stride, b.D, b.N)
+	table.Block(rows, ld, b.N, du, b.Stride, 1, x, ld, sum, ld, false)
 	for r := range rows {
 		row := dw[r*b.D:][:b.D]
-		b.Table.Add(row, row, sum[r*ld:])
+		table.Add(row, row, sum[r*ld:])
 	}
 	b.Scratch.Reset(mark)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
@@ -45,11 +46,11 @@ type probSparse[T tensor.Float] struct {
 	dividesByKeys bool // the measure divides by the number of keys
 	key           rng.Key
 	storedSamples *param.Set[T] // nil: drawn
-	softmax       attention.Softmax[T]
+	softmax       factorised.Softmax[T]
 }
 
 func newInformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := &probSparse[T]{softmax: attention.NewSoftmax[T](0)}
+	x := &probSparse[T]{softmax: factorised.NewSoftmax[T](0)}
 	var err error
 	if x.factor, err = r.Integer("factor", 1, 1024); err != nil {
 		return nil, err
@@ -217,7 +218,7 @@ func (x *probSparse[T]) Forward(h *headwise.Head[T]) {
 	chooseQueries(h, chosen, measure, u)
 	q := gatherChosen(h, h.Q, chosen, u)
 	out := h.TakeScratch(q.Rows, v.Cols)
-	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], attention.Rows[T]{Q: q, K: k, V: v})
+	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], factorised.Rows[T]{Q: q, K: k, V: v})
 
 	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
 	for j := range v.Rows {
@@ -244,8 +245,8 @@ func (x *probSparse[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	chosen, lse := h.Saved[:n], h.Saved[n:]
 	q, do, out := gatherChosen(h, h.Q, chosen, u), gatherChosen(h, g.DOut, chosen, u), gatherChosen(h, h.Out, chosen, u)
 	dq, dk, dv := h.TakeScratch(q.Rows, q.Cols), h.UnmaskedGradBuffer(g.DK, k.Rows), h.UnmaskedGradBuffer(g.DV, v.Rows)
-	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
-		attention.Rows[T]{Q: q, K: k, V: v})
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
+		factorised.Rows[T]{Q: q, K: k, V: v})
 
 	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
 	at := 0

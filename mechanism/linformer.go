@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
@@ -60,7 +61,7 @@ type linformerAttention[T tensor.Float] struct {
 	allColumns   bool
 	params       param.Set[T]
 	e, f         *param.Param[T] // may be the same
-	softmax      attention.Softmax[T]
+	softmax      factorised.Softmax[T]
 }
 
 func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
@@ -87,7 +88,7 @@ func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	l := &linformerAttention[T]{
 		setting: fmt.Sprintf("linformer length=%d rank=%d share=%s columns=%s", length, rank, share, columns),
 		length:  length, rank: rank, allColumns: columns == "all",
-		softmax: attention.NewSoftmax[T](0),
+		softmax: factorised.NewSoftmax[T](0),
 	}
 	shape := []int{l.length, rank}
 	if share == "none" {
@@ -173,10 +174,10 @@ func (l *linformerAttention[T]) reachedMixtures(h *headwise.Head[T]) []int32 {
 
 // mixedRows returns the operands of the softmax over mixtures, with projected keys
 // [rank, D] and values [rank, Dv], and the logarithms of its sums. Both lie in saved.
-func (l *linformerAttention[T]) mixedRows(h *headwise.Head[T], saved []T) (x attention.Rows[T], lse []T) {
+func (l *linformerAttention[T]) mixedRows(h *headwise.Head[T], saved []T) (x factorised.Rows[T], lse []T) {
 	d, dv := h.K.Cols, h.V.Cols
 	k, rest := saved[:l.rank*d], saved[l.rank*d:]
-	return attention.Rows[T]{
+	return factorised.Rows[T]{
 		Q: h.Q, Keys: l.reachedMixtures(h),
 		K: tensor.Mat[T]{Data: k, Rows: l.rank, Cols: d, Stride: d},
 		V: tensor.Mat[T]{Data: rest[:l.rank*dv], Rows: l.rank, Cols: dv, Stride: dv},
@@ -196,7 +197,7 @@ func (l *linformerAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[
 	dk, dv := h.TakeScratch(l.rank, h.K.Cols), h.TakeScratch(l.rank, h.V.Cols)
 	clear(dk.Data) // for mixtures that are not reached
 	clear(dv.Data)
-	l.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, x)
+	l.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, x)
 	h.Multiply(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
 	h.Multiply(g.DV, l.projectionRows(l.f.Data, h.Head, m), dv, false, false, false)
 	h.Multiply(l.projectionRows(g.Params[0], h.Head, m), h.K, dk, false, true, true)

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
@@ -77,7 +78,7 @@ func newLuna[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	}
 	set := new(param.Set[T])
 	set.Add(p)
-	return &lunaEncoder[T]{setting, set, attention.NewSoftmax[T](scale)}, nil
+	return &lunaEncoder[T]{setting, set, factorised.NewSoftmax[T](scale)}, nil
 }
 
 // lunaEncoder packs keys and values by softmax attention of learned queries, and
@@ -85,7 +86,7 @@ func newLuna[T tensor.Float](r *reader) (headwise.Function[T], error) {
 type lunaEncoder[T tensor.Float] struct {
 	setting string
 	params  *param.Set[T]
-	softmax attention.Softmax[T]
+	softmax factorised.Softmax[T]
 }
 
 func (x *lunaEncoder[T]) Traits() attention.Traits {
@@ -133,14 +134,14 @@ func (x *lunaEncoder[T]) newPass(h *headwise.Head[T], saved []T) lunaPass[T] {
 }
 
 // packRows returns the operands of the softmax that packs.
-func (p *lunaPass[T]) packRows(h *headwise.Head[T]) attention.Rows[T] {
-	return attention.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
+func (p *lunaPass[T]) packRows(h *headwise.Head[T]) factorised.Rows[T] {
+	return factorised.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
 }
 
 // unpackRows returns the operands of the softmax over packed tokens.
-func (p *lunaPass[T]) unpackRows(h *headwise.Head[T]) attention.Rows[T] {
+func (p *lunaPass[T]) unpackRows(h *headwise.Head[T]) factorised.Rows[T] {
 	d := h.K.Cols
-	return attention.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
+	return factorised.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
 }
 
 // sliceColumns returns the columns j0 ≤ j < j1 of x.
@@ -159,10 +160,10 @@ func (x *lunaEncoder[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p := x.newPass(h, h.Saved)
 	d, w := h.K.Cols, p.kv.Cols
 	dpacked, dkv, dp := h.TakeScratch(p.packed.Rows, w), h.TakeScratch(h.K.Rows, w), h.TakeScratch(p.p.Rows, d)
-	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{
 		DOut: g.DOut, DQ: g.DQ, DK: sliceColumns(dpacked, 0, d), DV: sliceColumns(dpacked, d, w),
 	}, h.Out, p.queryLSE, p.unpackRows(h))
-	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
 	for j := range dkv.Rows {
 		h.Table.Add(g.DK.Row(j), g.DK.Row(j), dkv.Row(j)[:d])
 		copy(g.DV.Row(j), dkv.Row(j)[d:])

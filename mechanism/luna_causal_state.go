@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -157,13 +158,13 @@ func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q
 	}
 }
 
-func (s *packState[T]) identity() attention.Identity {
-	return attention.Identity{Kind: packKind, Name: s.p.name, Setting: s.p.setting}
+func (s *packState[T]) identity() states.Identity {
+	return states.Identity{Kind: packKind, Name: s.p.name, Setting: s.p.setting}
 }
 
 // Merge adds the sums of next.
 func (s *packState[T]) Merge(next attention.State[T]) error {
-	n, err := attention.Mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (attention.Identity, *attention.Shape) { return n.identity(), &n.shape })
+	n, err := states.Mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (states.Identity, *attention.Shape) { return n.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -221,7 +222,7 @@ func (s *packState[T]) Bytes() int64 {
 // AppendBinary appends a snapshot: after the header the tokens of each batch row
 // that exist, then the sums of each head and what their roundings leave out.
 func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := attention.NewSnapshot[T](b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
+	w := states.NewSnapshot[T](b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
 	for _, n := range s.exist {
 		w.Int(n)
 	}
@@ -237,7 +238,7 @@ const packKind = "packed sums"
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or parameter.
 func (p *Pack[T]) RestoreState(data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := attention.ReadSnapshot[T](data, attention.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
+	sh, tokens, r, err := states.ReadSnapshot[T](data, states.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -336,8 +337,8 @@ func (h *workingHead[T]) setRow(c, end int) {
 	h.tile.set(h.t, c, &one, 0, h.delta)
 }
 
-func (x *multipoleAttention[T]) identity() attention.Identity {
-	return attention.Identity{Kind: multipoleKind, Name: multipole.Name, Setting: x.setting}
+func (x *multipoleAttention[T]) identity() states.Identity {
+	return states.Identity{Kind: multipoleKind, Name: multipole.Name, Setting: x.setting}
 }
 
 const multipoleKind = "tokens and sums of cells"
@@ -345,7 +346,7 @@ const multipoleKind = "tokens and sums of cells"
 // Merge appends the tokens of next. With order 0 results are those of one stream unless sums
 // lose digits beyond twice the precision; with others they differ by rounding.
 func (s *multipoleState[T]) Merge(next attention.State[T]) error {
-	n, err := attention.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState[T]) (attention.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
+	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState[T]) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -520,7 +521,7 @@ func (s *multipoleState[T]) Bytes() int64 { return int64(s.x.StateBytes(s.shape)
 // cells the numbers of their keys, with orders above 0 which have a reference and the
 // references, and the sums with what their roundings leave out.
 func (s *multipoleState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := attention.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, int64(s.tokens), false)
+	w := states.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, int64(s.tokens), false)
 	for i := range s.heads {
 		s.heads[i].eachTokens(s.x, func(row, n, missing int) {
 			h := &s.heads[i]
@@ -560,7 +561,7 @@ func (x *multipoleAttention[T]) parameterSum() snapshot.ParameterSum {
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or codebook.
 func (x *multipoleAttention[T]) RestoreState(data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := attention.ReadSnapshot[T](data, x.identity(), x.parameterSum())
+	sh, tokens, r, err := states.ReadSnapshot[T](data, x.identity(), x.parameterSum())
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -45,11 +46,11 @@ type nystromAttention[T tensor.Float] struct {
 	landmarks, iterations, convWidth int
 	maskedAsZero                     bool // masked keys are zeros, not absent
 	params                           *param.Set[T]
-	softmax                          attention.Softmax[T]
+	softmax                          factorised.Softmax[T]
 }
 
 func newNystrom[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := &nystromAttention[T]{softmax: attention.NewSoftmax[T](0)}
+	x := &nystromAttention[T]{softmax: factorised.NewSoftmax[T](0)}
 	var err error
 	if x.landmarks, err = r.Integer("landmarks", 1, 4096); err != nil {
 		return nil, err
@@ -182,20 +183,20 @@ func (x *nystromAttention[T]) Forward(h *headwise.Head[T]) {
 
 // landmarkRows returns the operands of B, the softmax of landmarks of queries over
 // keys.
-func (p *nystromPass[T]) landmarkRows() attention.Rows[T] {
-	return attention.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
+func (p *nystromPass[T]) landmarkRows() factorised.Rows[T] {
+	return factorised.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
 }
 
 // queryRows returns the operands of F, the softmax of queries over landmarks of keys.
-func (p *nystromPass[T]) queryRows() attention.Rows[T] {
-	return attention.Rows[T]{Q: p.q, K: p.kl, V: p.w}
+func (p *nystromPass[T]) queryRows() factorised.Rows[T] {
+	return factorised.Rows[T]{Q: p.q, K: p.kl, V: p.w}
 }
 
 func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	p := x.newPass(h, h.Saved)
 	l := p.a.Rows
 	dkl, dw := h.TakeScratch(l, p.k.Cols), h.TakeScratch(l, p.v.Cols)
-	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
 
 	dz, du := h.TakeScratch(l, l), h.TakeScratch(l, p.v.Cols)
 	h.Multiply(dz, dw, p.u, false, true, false)
@@ -206,7 +207,7 @@ func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 	if !x.maskedAsZero {
 		dk, dv = h.UnmaskedGradBuffer(dk, p.k.Rows), h.UnmaskedGradBuffer(dv, p.k.Rows)
 	}
-	x.softmax.Backward(h.Scratch, attention.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
 
 	da := h.TakeScratch(l, l)
 	clear(da.Data)

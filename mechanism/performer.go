@@ -6,7 +6,9 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -50,7 +52,7 @@ func newPerformer[T tensor.Float](r *reader) (attention.Mechanism[T], error) {
 	if f := s.Features.(*favorFeatures[T]); r.Text("form") == "code" && f.kernel != "relu" {
 		return headwise.New(&favorHead[T]{f}), nil
 	}
-	return attention.New(s)
+	return factorised.New(s)
 }
 
 func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
@@ -259,6 +261,7 @@ func (f *favorFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 
 // computeFeatures sets y [features, Stride] to the features of b.
 func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
+	table := kernel.Active[T]()
 	u := projectTokens(b, f.w.Data, f.rows)
 	root := T(f.rootScale)
 	if f.kernel == "relu" {
@@ -266,17 +269,17 @@ func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) 
 		if f.codeForm && !b.Keys {
 			over := f.inverseSums(b, y)
 			for r := range f.rows {
-				b.Table.Mul(y[r*b.Stride:][:b.N], y[r*b.Stride:], over)
+				table.Mul(y[r*b.Stride:][:b.N], y[r*b.Stride:], over)
 			}
 		}
 		return
 	}
-	off, shift := b.Take(b.N), f.exponentShifts(b)
+	off, shift := b.Scratch.Take(b.N), f.exponentShifts(b)
 	clear(off)
 	if b.Keys || f.hasEps {
 		for c := range b.D {
 			row := b.X[c*b.Stride:][:b.N]
-			b.Table.MulAdd(off, row, row)
+			table.MulAdd(off, row, row)
 		}
 		least := T(math.Log(float64(f.Dim(0))) / 2)
 		for c, square := range off {
@@ -287,10 +290,10 @@ func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) 
 	}
 	for r := range f.rows {
 		row := y[r*b.Stride:][:b.N]
-		b.Table.Scale(row, root, u[r*b.Stride:])
+		table.Scale(row, root, u[r*b.Stride:])
 		if f.kernel == "hyperbolic" {
 			minus := y[(f.rows+r)*b.Stride:][:b.N]
-			b.Table.Scale(minus, -1, row)
+			table.Scale(minus, -1, row)
 			f.expFeatures(b, minus, off, shift[r])
 		}
 		f.expFeatures(b, row, off, shift[r])
@@ -309,10 +312,11 @@ func (f *favorFeatures[T]) reluFeatures(b *attention.FeatureBlock[T], y, u []T) 
 
 // inverseSums returns 1 over the sum of the features y [rows, Stride] of each token.
 func (f *favorFeatures[T]) inverseSums(b *attention.FeatureBlock[T], y []T) []T {
-	sum := b.Take(b.N)
+	table := kernel.Active[T]()
+	sum := b.Scratch.Take(b.N)
 	clear(sum)
 	for r := range f.rows {
-		b.Table.Add(sum, sum, y[r*b.Stride:])
+		table.Add(sum, sum, y[r*b.Stride:])
 	}
 	for i, x := range sum {
 		sum[i] = 1 / x
@@ -323,7 +327,8 @@ func (f *favorFeatures[T]) inverseSums(b *attention.FeatureBlock[T], y []T) []T 
 // expFeatures sets row to exp(row - off), with shift subtracted for keys and added for
 // queries.
 func (f *favorFeatures[T]) expFeatures(b *attention.FeatureBlock[T], row, off []T, shift T) {
-	b.Table.Axpy(row, -1, off)
+	table := kernel.Active[T]()
+	table.Axpy(row, -1, off)
 	if shift != 0 && b.Keys {
 		most := T(maxExponent[T]())
 		for i, e := range row {
@@ -334,36 +339,38 @@ func (f *favorFeatures[T]) expFeatures(b *attention.FeatureBlock[T], row, off []
 			row[i] += shift
 		}
 	}
-	b.Table.Exp(row, row, 0)
+	table.Exp(row, row, 0)
 }
 
 // inverseSumsGrad turns b.Y, the gradient of features over their sum, into the gradient
 // of the features of products u [rows, Stride].
 func (f *favorFeatures[T]) inverseSumsGrad(b *attention.FeatureBlock[T], u []T) {
-	y := b.Take(f.rows * b.Stride)
+	table := kernel.Active[T]()
+	y := b.Scratch.Take(f.rows * b.Stride)
 	f.reluFeatures(b, y, u)
-	over, along := f.inverseSums(b, y), b.Take(b.N)
+	over, along := f.inverseSums(b, y), b.Scratch.Take(b.N)
 	clear(along)
 	for r := range f.rows {
-		b.Table.MulAdd(along, b.Y[r*b.Stride:][:b.N], y[r*b.Stride:])
+		table.MulAdd(along, b.Y[r*b.Stride:][:b.N], y[r*b.Stride:])
 	}
-	b.Table.Mul(along, along, over)
+	table.Mul(along, along, over)
 	for r := range f.rows {
 		row := b.Y[r*b.Stride:][:b.N]
-		b.Table.Axpy(row, -1, along)
-		b.Table.Mul(row, row, over)
+		table.Axpy(row, -1, along)
+		table.Mul(row, row, over)
 	}
 }
 
 // clearStoppedGrads clears the gradients of features y whose exponents are clamped to
 // maxExponent.
 func (f *favorFeatures[T]) clearStoppedGrads(b *attention.FeatureBlock[T], y []T) {
+	table := kernel.Active[T]()
 	if !b.Keys {
 		return
 	}
-	top := b.Take(1)
+	top := b.Scratch.Take(1)
 	top[0] = T(maxExponent[T]())
-	b.Table.Exp(top, top, 0)
+	table.Exp(top, top, 0)
 	for r, shift := range f.exponentShifts(b) {
 		if float64(shift) < maxExponent[T]()*spareShare {
 			continue
@@ -395,11 +402,12 @@ const spareShare = 3. / 8
 // exponentShifts returns for each w the excess of its exponents over maxExponent, at
 // most spareShare of it. Larger exponents, in float32 for |w|² above 220, are clamped.
 func (f *favorFeatures[T]) exponentShifts(b *attention.FeatureBlock[T]) []T {
-	shift, most := b.Take(f.rows), maxExponent[T]()
+	table := kernel.Active[T]()
+	shift, most := b.Scratch.Take(f.rows), maxExponent[T]()
 	clear(shift)
 	for r := range shift {
 		w := f.w.Data[r*f.d:][:f.d]
-		if beyond := float64(b.Table.Dot(w, w))/2 - most; beyond > 0 && !f.hasEps {
+		if beyond := float64(table.Dot(w, w))/2 - most; beyond > 0 && !f.hasEps {
 			shift[r] = T(min(beyond, most*spareShare))
 		}
 	}
@@ -422,6 +430,7 @@ func (f *favorFeatures[T]) maxExponents(off, u, shift []T, b *attention.FeatureB
 }
 
 func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	if f.kernel == "relu" {
@@ -440,29 +449,29 @@ func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 		projectTokensGrad(b, f.w.Data, f.rows, b.Y)
 		return
 	}
-	y := b.Take(f.Dim(0) * b.Stride)
+	y := b.Scratch.Take(f.Dim(0) * b.Stride)
 	f.computeFeatures(b, y)
 	f.clearStoppedGrads(b, y)
-	du, sum := b.Y, b.Take(b.N)
+	du, sum := b.Y, b.Scratch.Take(b.N)
 	clear(sum)
 	for r := range f.rows {
 		row := du[r*b.Stride:][:b.N]
-		b.Table.Mul(row, row, y[r*b.Stride:])
-		b.Table.Add(sum, sum, row)
+		table.Mul(row, row, y[r*b.Stride:])
+		table.Add(sum, sum, row)
 		if f.kernel == "hyperbolic" {
 			minus := du[(f.rows+r)*b.Stride:][:b.N]
-			b.Table.Mul(minus, minus, y[(f.rows+r)*b.Stride:])
-			b.Table.Add(sum, sum, minus)
-			b.Table.Axpy(row, -1, minus)
+			table.Mul(minus, minus, y[(f.rows+r)*b.Stride:])
+			table.Add(sum, sum, minus)
+			table.Axpy(row, -1, minus)
 		}
-		b.Table.Scale(row, T(f.rootScale), row)
+		table.Scale(row, T(f.rootScale), row)
 	}
 	projectTokensGrad(b, f.w.Data, f.rows, du)
 	if !b.Keys && !f.hasEps {
 		return // the factor of a query cancels, and so does its gradient
 	}
-	b.Table.Scale(sum, T(-f.rootScale*f.rootScale), sum)
+	table.Scale(sum, T(-f.rootScale*f.rootScale), sum)
 	for c := range b.D {
-		b.Table.MulAdd(b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:], sum)
+		table.MulAdd(b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:], sum)
 	}
 }

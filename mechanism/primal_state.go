@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -161,8 +162,8 @@ func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sum
 
 const scoresKind = "sums of queries and keys"
 
-func (x *Scores[T]) identity() attention.Identity {
-	return attention.Identity{Kind: scoresKind, Name: x.Name, Setting: x.ScoresSpec.Setting}
+func (x *Scores[T]) identity() states.Identity {
+	return states.Identity{Kind: scoresKind, Name: x.Name, Setting: x.ScoresSpec.Setting}
 }
 
 func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
@@ -175,7 +176,7 @@ func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
 // Merge adds the sums of next. Where s has keys, the queries of next before its first key
 // count.
 func (s *scoresState[T]) Merge(next attention.State[T]) error {
-	n, err := attention.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (attention.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
+	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -237,7 +238,7 @@ func (s *scoresState[T]) Bytes() int64 {
 // AppendBinary appends a snapshot: after the header the numbers of keys, of queries and of
 // queries before all keys of each batch row, then the sums of each, in this order.
 func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := attention.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
+	w := states.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
 	for b := range s.keys {
 		for _, counts := range s.counts() {
 			w.Int(counts[b])
@@ -254,7 +255,7 @@ func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or parameter.
 func (x *Scores[T]) RestoreState(data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := attention.ReadSnapshot[T](data, x.identity(), x.parameterSum())
+	sh, tokens, r, err := states.ReadSnapshot[T](data, x.identity(), x.parameterSum())
 	if err != nil {
 		return nil, err
 	}

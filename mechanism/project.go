@@ -8,12 +8,13 @@ import (
 
 // projectTokens returns w·X, [rows, b.Stride], for w [rows, D].
 func projectTokens[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int) []T {
-	u := b.Take(rows * b.Stride)
-	b.Table.Block(rows, kernel.Pad(b.N), b.D, w, b.D, 1, b.X, b.Stride, u, b.Stride, false)
+	table := kernel.Active[T]()
+	u := b.Scratch.Take(rows * b.Stride)
+	table.Block(rows, kernel.Pad(b.N), b.D, w, b.D, 1, b.X, b.Stride, u, b.Stride, false)
 	return u
 }
 
 // projectTokensGrad sets b.DX to wᵀ·du, for w [rows, D] and du [rows, b.Stride].
 func projectTokensGrad[T tensor.Float](b *attention.FeatureBlock[T], w []T, rows int, du []T) {
-	b.Table.Block(b.D, kernel.Pad(b.N), rows, w, 1, b.D, du, b.Stride, b.DX, b.Stride, false)
+	kernel.Active[T]().Block(b.D, kernel.Pad(b.N), rows, w, 1, b.D, du, b.Stride, b.DX, b.Stride, false)
 }

@@ -156,19 +156,20 @@ func (f *rfaProjection[T]) blockHead(b *attention.FeatureBlock[T]) int {
 // projectBlock returns u [rows, Stride], and x [D, Stride] before the multiplication by
 // σ.
 func (f *rfaProjection[T]) projectBlock(b *attention.FeatureBlock[T]) (u, x []T) {
+	table := kernel.Active[T]()
 	x = b.X
 	if f.normOffset >= 0 {
-		x = b.Take(b.D * b.Stride)
+		x = b.Scratch.Take(b.D * b.Stride)
 		over := f.inverseLengths(b)
 		for c := range b.D {
-			b.Table.Mul(x[c*b.Stride:][:b.N], b.X[c*b.Stride:], over)
+			table.Mul(x[c*b.Stride:][:b.N], b.X[c*b.Stride:], over)
 		}
 	}
 	h := f.blockHead(b)
 	scaled := *b
-	scaled.X = b.Take(b.D * b.Stride)
+	scaled.X = b.Scratch.Take(b.D * b.Stride)
 	for c, sigma := range f.sigma.Data[h*f.d:][:f.d] {
-		b.Table.Scale(scaled.X[c*b.Stride:][:b.N], sigma*T(1/f.tau), x[c*b.Stride:])
+		table.Scale(scaled.X[c*b.Stride:][:b.N], sigma*T(1/f.tau), x[c*b.Stride:])
 	}
 	return projectTokens(&scaled, f.headRows(h), f.rows), x
 }
@@ -178,11 +179,12 @@ func (f *rfaProjection[T]) headRows(h int) []T { return f.r.Data[h*f.rows*f.d:][
 
 // inverseLengths returns 1/(|x| + normOffset) of each token.
 func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
-	over := b.Take(b.N)
+	table := kernel.Active[T]()
+	over := b.Scratch.Take(b.N)
 	clear(over)
 	for c := range b.D {
 		row := b.X[c*b.Stride:][:b.N]
-		b.Table.MulAdd(over, row, row)
+		table.MulAdd(over, row, row)
 	}
 	for i, square := range over {
 		length := math.Sqrt(float64(square))
@@ -197,14 +199,15 @@ func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
 // projectBlockGrad sets b.DX and adds to the gradient of σ, from x of projectBlock and
 // the gradient du of u.
 func (f *rfaProjection[T]) projectBlockGrad(b *attention.FeatureBlock[T], x, du []T) {
+	table := kernel.Active[T]()
 	h := f.blockHead(b)
 	projectTokensGrad(b, f.headRows(h), f.rows, du)
 	dsigma := b.DParams[0][h*f.d:][:f.d]
 	over := T(1 / f.tau)
 	for c, sigma := range f.sigma.Data[h*f.d:][:f.d] {
 		row := b.DX[c*b.Stride:][:b.N]
-		dsigma[c] += over * b.Table.Dot(row, x[c*b.Stride:])
-		b.Table.Scale(row, sigma*over, row)
+		dsigma[c] += over * table.Dot(row, x[c*b.Stride:])
+		table.Scale(row, sigma*over, row)
 	}
 	if f.normOffset >= 0 {
 		f.inverseLengthsGrad(b)
@@ -214,11 +217,12 @@ func (f *rfaProjection[T]) projectBlockGrad(b *attention.FeatureBlock[T], x, du 
 // inverseLengthsGrad turns b.DX, the gradient y of x/(|x| + c), into the gradient of x:
 // (y - x̂·(x̂·y)·|x|/(|x| + c))/(|x| + c), with c = normOffset.
 func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
 	over := f.inverseLengths(b)
-	along := b.Take(b.N)
+	along := b.Scratch.Take(b.N)
 	clear(along)
 	for c := range b.D {
-		b.Table.MulAdd(along, b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:][:b.N])
+		table.MulAdd(along, b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:][:b.N])
 	}
 	for i, o := range over {
 		switch length := 1/float64(o) - f.normOffset; {
@@ -234,8 +238,8 @@ func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
 	}
 	for c := range b.D {
 		row := b.DX[c*b.Stride:][:b.N]
-		b.Table.MulAdd(row, b.X[c*b.Stride:][:b.N], along)
-		b.Table.Mul(row, row, over)
+		table.MulAdd(row, b.X[c*b.Stride:][:b.N], along)
+		table.Mul(row, row, over)
 	}
 }
 
@@ -249,28 +253,30 @@ func (f *sineFeatures[T]) Dim(int) int { return 2 * f.rows }
 func (f *sineFeatures[T]) Bound() float64 { return f.featureScale * f.featureScale * float64(f.rows) }
 
 func (f *sineFeatures[T]) Map(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	u, _ := f.projectBlock(b)
 	for r := range f.rows {
 		sin, cos := b.Y[r*b.Stride:][:b.N], b.Y[(f.rows+r)*b.Stride:][:b.N]
 		sincos(sin, cos, u[r*b.Stride:][:b.N])
-		b.Table.Scale(sin, T(f.featureScale), sin)
-		b.Table.Scale(cos, T(f.featureScale), cos)
+		table.Scale(sin, T(f.featureScale), sin)
+		table.Scale(cos, T(f.featureScale), cos)
 	}
 	b.Scratch.Reset(mark)
 }
 
 func (f *sineFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	u, x := f.projectBlock(b)
-	sin, cos := b.Take(b.N), b.Take(b.N)
+	sin, cos := b.Scratch.Take(b.N), b.Scratch.Take(b.N)
 	for r := range f.rows {
 		sincos(sin, cos, u[r*b.Stride:][:b.N])
 		du, dcos := b.Y[r*b.Stride:][:b.N], b.Y[(f.rows+r)*b.Stride:][:b.N]
-		b.Table.Mul(du, du, cos)
-		b.Table.Mul(dcos, dcos, sin)
-		b.Table.Axpy(du, -1, dcos)
-		b.Table.Scale(du, T(f.featureScale), du)
+		table.Mul(du, du, cos)
+		table.Mul(dcos, dcos, sin)
+		table.Axpy(du, -1, dcos)
+		table.Scale(du, T(f.featureScale), du)
 	}
 	f.projectBlockGrad(b, x, b.Y)
 	b.Scratch.Reset(mark)

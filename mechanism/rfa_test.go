@@ -115,7 +115,7 @@ func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
 		phi := func(row []float64) []float64 {
 			ar := arena.Acquire()
 			defer ar.Release()
-			b := attention.FeatureBlock[float64]{Table: kernel.Active[float64](), Scratch: ar, D: d, N: 1, Stride: kernel.Lanes}
+			b := attention.FeatureBlock[float64]{Scratch: arena.Of[float64]{Arena: ar}, D: d, N: 1, Stride: kernel.Lanes}
 			b.X, b.Y = make([]float64, d*b.Stride), make([]float64, s.Features.Dim(d)*b.Stride)
 			for c, v := range row {
 				b.X[c*b.Stride] = v

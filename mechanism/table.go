@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/settings"
@@ -111,7 +112,7 @@ func specBuilder[T tensor.Float](f func(*reader) (attention.Spec[T], error)) bui
 		if err != nil {
 			return nil, err
 		}
-		return attention.New(s)
+		return factorised.New(s)
 	}
 }
 

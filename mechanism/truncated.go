@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -264,7 +265,7 @@ func (f *monomialFactors[T]) queryCoefficient(keys bool) T {
 // newWalk rotates the tokens of a block and starts a walk.
 func (f *truncationFeatures[T]) newWalk(b *attention.FeatureBlock[T]) monomialWalk[T] {
 	rotation, list := f.headConstants(b)
-	return monomialWalk[T]{b: b, list: list, degree: f.degree, u: projectTokens(b, rotation, f.d), products: b.Take((f.degree + 1) * b.Stride)}
+	return monomialWalk[T]{b: b, list: list, degree: f.degree, u: projectTokens(b, rotation, f.d), products: b.Scratch.Take((f.degree + 1) * b.Stride)}
 }
 
 // rotatedComponent returns component i of the rotated tokens, counted from 1.
@@ -274,6 +275,7 @@ func (w *monomialWalk[T]) rotatedComponent(i int) []T { return w.u[(i-1)*w.b.Str
 // to, if to is not nil, the monomial has at least two factors and its coefficient is 1.
 // It calls leave, if not nil, for products that are no longer needed.
 func (w *monomialWalk[T]) advanceTo(r int, to []T, leave func(l int)) {
+	table := kernel.Active[T]()
 	row := w.list[r*w.degree:][:w.degree]
 	shared := w.countShared(row)
 	for l := w.count; leave != nil && l > shared; l-- {
@@ -287,7 +289,7 @@ func (w *monomialWalk[T]) advanceTo(r int, to []T, leave func(l int)) {
 			if last := w.count == len(row) || row[w.count] == 0; last && to != nil && w.queryCoefficient(w.b.Keys) == 1 {
 				y = to
 			}
-			w.b.Table.Mul(y, w.rows[w.count-1], x)
+			table.Mul(y, w.rows[w.count-1], x)
 			x = y
 		}
 		w.rows[w.count] = x
@@ -308,6 +310,7 @@ func factorialProduct(at []int) float64 {
 }
 
 func (f *truncationFeatures[T]) Map(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	if b.N == 1 {
@@ -324,7 +327,7 @@ func (f *truncationFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 				y[i] = 1
 			}
 		case weight != 1:
-			b.Table.Scale(y, weight, w.rows[w.count])
+			table.Scale(y, weight, w.rows[w.count])
 		case w.count == 1:
 			copy(y, w.rows[1])
 		}
@@ -361,10 +364,11 @@ func (f *truncationFeatures[T]) mapToken(b *attention.FeatureBlock[T]) {
 // When the walk leaves a product, its gradient is passed to its last factor and to the
 // product before.
 func (f *truncationFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	w := f.newWalk(b)
-	du, grads := b.Take(f.d*b.Stride), b.Take((f.degree+1)*b.Stride)
+	du, grads := b.Scratch.Take(f.d*b.Stride), b.Scratch.Take((f.degree+1)*b.Stride)
 	clear(du)
 	clear(grads)
 	of := func(l int) []T { // gradient of the first l factors' product
@@ -378,14 +382,14 @@ func (f *truncationFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 			return
 		}
 		g, i := of(l), w.factors[l-1]
-		b.Table.MulAdd(du[(i-1)*b.Stride:][:b.N], g, w.rows[l-1])
-		b.Table.MulAdd(of(l-1), g, w.rotatedComponent(i))
+		table.MulAdd(du[(i-1)*b.Stride:][:b.N], g, w.rows[l-1])
+		table.MulAdd(of(l-1), g, w.rotatedComponent(i))
 		clear(g)
 	}
 	for r := range f.keep {
 		w.advanceTo(r, nil, leave)
 		if w.count > 0 {
-			b.Table.Axpy(of(w.count), w.queryCoefficient(b.Keys), b.Y[r*b.Stride:][:b.N])
+			table.Axpy(of(w.count), w.queryCoefficient(b.Keys), b.Y[r*b.Stride:][:b.N])
 		}
 	}
 	for l := w.count; l > 1; l-- {

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -38,7 +39,7 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 	if err != nil {
 		return nil, err
 	}
-	q, k, err := attention.Prepared(m, c)
+	q, k, err := factorised.Prepared(m, c)
 	if err != nil {
 		return nil, err
 	}

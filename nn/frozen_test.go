@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -23,7 +24,7 @@ func testPackedPasses[T tensor.Float](t *testing.T) {
 	const width, hidden = 140, 300
 	s := &source{key: rng.New(43)}
 	linear := func(out, in int) Linear[T] { return Linear[T]{W: weight[T](s, out, in), B: weight[T](s, out)} }
-	softmax, err := attention.New(attention.Spec[T]{Name: "softmax", Exp: true})
+	softmax, err := factorised.New(attention.Spec[T]{Name: "softmax", Exp: true})
 	if err != nil {
 		t.Fatal(err)
 	}

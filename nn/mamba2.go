@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -110,7 +111,7 @@ func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 
 // newSSD is linear attention whose weights are the products themselves.
 func newSSD[T tensor.Float]() (attention.Mechanism[T], error) {
-	return attention.New(attention.Spec[T]{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
+	return factorised.New(attention.Spec[T]{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
 }
 
 func (m *Mamba2[T]) innerWidth() int   { return m.H * m.P }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
@@ -454,7 +455,7 @@ func TestGradientsOfAttention(t *testing.T) {
 	for variant := range 3 {
 		cross, decay := variant == 1, variant == 2
 		s := &source{key: rng.New(10)}
-		mechanism, err := attention.New(attention.Spec[float64]{Name: "test", Norm: attention.Standard, Coef: []float64{1, 1, 0.5}})
+		mechanism, err := factorised.New(attention.Spec[float64]{Name: "test", Norm: attention.Standard, Coef: []float64{1, 1, 0.5}})
 		if err != nil {
 			t.Fatal(err)
 		}

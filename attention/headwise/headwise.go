@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/contract"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -242,8 +241,12 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
 		keep.Heads = scratch.Resize(keep.Heads, p.units)
 		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual = 0, 0, 0, 0
-		parts := contract.SavedPartsOf(keep)
-		parts.Shape, parts.Sequences = callShape(c), append(parts.Sequences[:0], p.seqs...)
+		saved, ok := keep.Own.(*savedCall)
+		if !ok {
+			saved = new(savedCall)
+			keep.Own = saved
+		}
+		saved.shape, saved.sequences = callShape(c), append(saved.sequences[:0], p.seqs...)
 	}
 	p.runForward()
 	if keep != nil {
@@ -286,12 +289,18 @@ func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	if keep == nil || len(keep.Heads) != p.units {
 		return errOtherCall
 	}
-	if parts := contract.SavedPartsOf(keep); parts.Shape != callShape(c) || !slices.Equal(parts.Sequences, p.seqs) {
+	if saved, ok := keep.Own.(*savedCall); !ok || saved.shape != callShape(c) || !slices.Equal(saved.sequences, p.seqs) {
 		return errOtherCall
 	}
 	p.g, p.dout = *g, dout
 	p.runBackward()
 	return nil
+}
+
+// savedCall is the call that a Saved is of.
+type savedCall struct {
+	shape     attention.Shape
+	sequences []attention.Sequence
 }
 
 var errOtherCall = errors.New("saved: not what Forward left for this call")

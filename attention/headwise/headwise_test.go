@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -433,7 +434,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	// A bias is a channel more, and so is what it is multiplied by.
 	one := &oracle.Call{Causal: oc.Causal, KeyMask: oc.KeyMask,
 		Q: tensor.NewHeads[float64](1, 1, oc.Q.N, d+1), K: tensor.NewHeads[float64](1, 1, m, d+1), V: tensor.NewHeads[float64](1, 1, m, oc.V.D)}
-	x := &attention.Rows[T]{
+	x := &factorised.Rows[T]{
 		Q: calltest.Convert[T](oc.Q).Head(0, 0), K: calltest.Convert[T](oc.K).Head(0, 0), V: calltest.Convert[T](oc.V).Head(0, 0),
 		Causal: oc.Causal, Offset: m - oc.Q.N, Mask: oc.KeyMask,
 	}
@@ -487,7 +488,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	want, grads := book.Forward(one), book.Backward(one, first)
 	ar := arena.Acquire()
 	defer ar.Release()
-	s := attention.NewSoftmax[T](0)
+	s := factorised.NewSoftmax[T](0)
 	out, lse := tensor.NewMat[T](one.Q.N, oc.V.D), make([]T, one.Q.N)
 	s.Forward(ar, out, lse, *x)
 	l := check.SoftmaxLimits[T]()
@@ -495,7 +496,7 @@ func rowsProblem[T tensor.Float](t *testing.T, r *rand.Rand, oc *oracle.Call, do
 	if e := check.ErrorRatio(out.Data, want.O.Data, l.Output(cond, check.MaxAbs(oc.V.Data))); e > 1 {
 		t.Errorf("outputs are off by %.3g limits", e)
 	}
-	g := &attention.RowsGrad[T]{DOut: calltest.Convert[T](first).Head(0, 0),
+	g := &factorised.RowsGrad[T]{DOut: calltest.Convert[T](first).Head(0, 0),
 		DQ: tensor.NewMat[T](one.Q.N, d), DK: tensor.NewMat[T](m, d), DV: tensor.NewMat[T](m, oc.V.D)}
 	if biased {
 		g.DBias = make([]T, m)

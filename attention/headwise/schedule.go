@@ -192,7 +192,7 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	if h.NeedsBackward {
 		p.keep.Heads[i] = h.Saved
 	}
-	if attention.HasNonFiniteSum(h.Out) {
+	if scratch.HasNonFiniteSum(h.Out) {
 		p.overflow.Store(true)
 	}
 	scratch.CopyMat(out, h.Out)

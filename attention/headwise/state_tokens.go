@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -273,7 +274,7 @@ func (f *tokenOutputs[T]) setHead(u int) {
 
 // Merge appends the tokens of next to s. The bits are the same as for one stream.
 func (s *tokenState[T]) Merge(next attention.State[T]) error {
-	n, err := attention.Mergeable(s.w.identity(), &s.shape, next, func(n *tokenState[T]) (attention.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
+	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *tokenState[T]) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -351,7 +352,7 @@ func (s *tokenState[T]) Bytes() int64 {
 // flags of each batch row, then the keys and the values of each key head, then the
 // queries. Where there were fewer than keep tokens, zeros follow.
 func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := attention.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
+	w := states.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
 	n, at := s.keptTokens()
 	missing := max(s.keep-n, 0)
 	if s.shape.B == 0 {
@@ -378,7 +379,7 @@ func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
 
 // restoreTokenState returns the state that AppendBinary wrote.
 func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := attention.ReadSnapshot[T](data, w.identity(), w.parameterSum())
+	sh, tokens, r, err := states.ReadSnapshot[T](data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -420,12 +421,12 @@ func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.Sta
 }
 
 // identity returns the identity of the mechanism's states.
-func (w *driver[T]) identity() attention.Identity {
+func (w *driver[T]) identity() states.Identity {
 	kind := cacheKind
 	if w.keptTokens() > 0 {
 		kind = windowKind
 	}
-	return attention.Identity{Kind: kind, Name: w.name(), Setting: w.Setting()}
+	return states.Identity{Kind: kind, Name: w.name(), Setting: w.Setting()}
 }
 
 // parameterSum returns the checksum of the parameters and constants.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -122,7 +123,7 @@ func TestWeightedCausalIsLinearAttention(t *testing.T) {
 			x[i] = math.Exp(x[i])
 		}
 	}
-	e, err := attention.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Positive: true})
+	e, err := factorised.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Positive: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -16,7 +17,7 @@ import (
 // newCompound weighs a key by (1 + s/2)² = 1 + s + s²/4, s = cos(q, k), which is eˢ
 // with interest paid twice. As |s| ≤ 1, weights are at least 1/4.
 func newCompound[T tensor.Float]() (attention.Mechanism[T], error) {
-	return attention.New(attention.Spec[T]{
+	return factorised.New(attention.Spec[T]{
 		Name:     "compound",
 		Setting:  "compound",
 		Norm:     attention.Unit,
@@ -28,7 +29,7 @@ func newCompound[T tensor.Float]() (attention.Mechanism[T], error) {
 
 // newSoftplus returns a mechanism that weighs a key by φ(q)·φ(k), the score of mapped rows.
 func newSoftplus[T tensor.Float]() (attention.Mechanism[T], error) {
-	return attention.New(attention.Spec[T]{
+	return factorised.New(attention.Spec[T]{
 		Name:     "softplus",
 		Setting:  "softplus",
 		Scale:    1,

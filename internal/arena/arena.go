@@ -149,3 +149,9 @@ func TakeZeros[T Element](a *Arena, n int) []T {
 	clear(s)
 	return s
 }
+
+// Of is an Arena that gives numbers of one type.
+type Of[T Element] struct{ *Arena }
+
+// Take returns n numbers with undefined contents.
+func (a Of[T]) Take(n int) []T { return Take[T](a.Arena, n) }

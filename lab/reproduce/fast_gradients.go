@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -181,7 +182,7 @@ func (c *derivativeConfig) run() (x derivatives, err error) {
 	}
 	call := new(attention.Call[float64])
 	call.Q, call.K, call.V = c.tokens()
-	q, k, err := attention.Prepared(m, call)
+	q, k, err := factorised.Prepared(m, call)
 	if err != nil {
 		return x, err
 	}

@@ -2,10 +2,11 @@ package reproduce
 
 import (
 	"fmt"
-	"github.com/farfield-ml/farfield/internal/report"
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/factorised"
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -149,7 +150,7 @@ func (c *kernelConfig) run() (e kernelErrors, err error) {
 	}
 	weights := func(s attention.Spec[float64]) ([]float64, error) {
 		s.Name, s.Norm, s.Scale = "kernel", attention.Standard, c.Scale
-		m, err := attention.New(s)
+		m, err := factorised.New(s)
 		if err != nil {
 			return nil, err
 		}

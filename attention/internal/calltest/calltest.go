@@ -9,17 +9,16 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // NewCall returns the reference's call for the engine.
-func NewCall[T tensor.Float](c *oracle.Call) *contract.Call[T] {
-	x := &contract.Call[T]{
+func NewCall[T tensor.Float](c *oracle.Call) *attention.Call[T] {
+	x := &attention.Call[T]{
 		Q: Convert[T](c.Q), K: Convert[T](c.K), V: Convert[T](c.V),
 		Causal: c.Causal, KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep,
 		CuQ: c.CuQ, CuK: c.CuK,
@@ -28,7 +27,7 @@ func NewCall[T tensor.Float](c *oracle.Call) *contract.Call[T] {
 		x.LogG = Convert[T](c.LogG)
 	}
 	if c.Theta != 0 {
-		x.Rope = spec.NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
+		x.Rope = attention.NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
 	}
 	return x
 }
@@ -165,7 +164,7 @@ func Problems() map[string]*oracle.Call {
 }
 
 // Judge reports outputs, and denominators where keep has them, beyond the limits.
-func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *contract.Saved[T]) {
+func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *attention.Saved[T]) {
 	t.Helper()
 	maxV := check.MaxAbs(c.V.Data)
 	for b := range out.B {
@@ -210,7 +209,7 @@ func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c 
 }
 
 // JudgeGrads reports gradients, and dtau [H] of the temperature, beyond the limits.
-func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *contract.Grads[T], dtau []T) {
+func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *attention.Grads[T], dtau []T) {
 	t.Helper()
 	cond := check.MaxAbs(want.Cond)
 	floor := check.MaxAbs(do.Data) * check.MaxAbs(c.V.Data)
@@ -234,11 +233,11 @@ func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do
 }
 
 // Forward is Forward in one form, into an output that begins as NaN.
-func Forward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract.Call[T], form contract.Form) (tensor.Heads[T], *contract.Saved[T]) {
+func Forward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attention.Call[T], form attention.Form) (tensor.Heads[T], *attention.Saved[T]) {
 	t.Helper()
 	c.Form = form
 	out := Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	keep := new(contract.Saved[T])
+	keep := new(attention.Saved[T])
 	if err := e.Forward(out, c, keep); err != nil {
 		t.Fatal(err)
 	}
@@ -247,9 +246,9 @@ func Forward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract.
 
 // Backward is Backward into gradients that begin as NaN. It returns a copy of
 // the temperature's gradient, too.
-func Backward[T tensor.Float](t testing.TB, e contract.Mechanism[T], c *contract.Call[T], do, out tensor.Heads[T], keep *contract.Saved[T]) (*contract.Grads[T], []T) {
+func Backward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attention.Call[T], do, out tensor.Heads[T], keep *attention.Saved[T]) (*attention.Grads[T], []T) {
 	t.Helper()
-	g := &contract.Grads[T]{
+	g := &attention.Grads[T]{
 		DQ: Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
 		DK: Poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
 		DV: Poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),

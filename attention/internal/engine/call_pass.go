@@ -3,10 +3,9 @@ package engine
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -20,7 +19,7 @@ func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	u.O = HeadsOf(u.O, p.out, s, u.QueryHeads(kh))
 	if u.SavesDen = keep != nil; u.SavesDen {
 		u.Den = DenOf(u.Den, keep.Den, c, s, u.QueryHeads(kh))
-		if sums := contract.SavedPartsOf(keep).Sums; sums != nil {
+		if sums := bandSumsOf(keep); sums != nil {
 			u.Sums = SumsOf(u.Sums, sums, c, s, u.QueryHeads(kh))
 			u.SavesDen = !sums.Logless
 		}
@@ -34,7 +33,7 @@ func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	switch {
 	case p.seg != nil:
 		p.seg.Forward(u, s, kh)
-	case s.Form == contract.Linear:
+	case s.Form == attention.Linear:
 		u.Linear().LinearForward(p.e.MonomialsOf(u))
 	case p.e.Spec.WindowWidth > 0:
 		u.Band().BandForward()
@@ -52,7 +51,7 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	u.DK = g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	u.DVal = g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	u.Shares = u.Shares[:0]
-	if sums := contract.SavedPartsOf(keep).Sums; sums != nil && sums.Adds {
+	if sums := bandSumsOf(keep); sums != nil && sums.Adds {
 		u.Adds, u.Shares = true, DenOf(u.Shares, sums.Shares, c, s, heads)
 	}
 	u.Den = DenOf(u.Den, keep.Den, c, s, heads)
@@ -77,7 +76,7 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	switch {
 	case p.seg != nil:
 		p.seg.Backward(u, s, kh, g)
-	case s.Form == contract.Linear:
+	case s.Form == attention.Linear:
 		u.Linear().LinearBackward(p.e.MonomialsOf(u))
 	case p.e.Spec.WindowWidth > 0:
 		u.Band().BandBackward()
@@ -87,7 +86,7 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	if u.DAge != nil {
 		sum := u.Decay().AgeGrad(after, s.priorKeys > 0)
 		if g.DInit != nil {
-			contract.GradPartsOf(g.DInit).Heads[s.Index*c.K.H+kh].Age = sum
+			StateGradOf(g.DInit).Heads[s.Index*c.K.H+kh].Age = sum
 		}
 	}
 	// Keys beyond the row's key length take no part.
@@ -109,7 +108,7 @@ func HeadsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *SequenceTa
 }
 
 // DenOf appends to d the denominators den [B,H,N] of a sequence in a range of heads.
-func DenOf[T tensor.Float](d [][]T, den []T, c *contract.Call[T], s *SequenceTask, r headtask.HeadRange) [][]T {
+func DenOf[T tensor.Float](d [][]T, den []T, c *attention.Call[T], s *SequenceTask, r headtask.HeadRange) [][]T {
 	for h := range r.N {
 		d = append(d, den[(s.Batch*c.Q.H+r.Lo+h)*c.Q.N+s.Q0:][:s.N])
 	}
@@ -120,16 +119,16 @@ func DenOf[T tensor.Float](d [][]T, den []T, c *contract.Call[T], s *SequenceTas
 // its sequences.
 type callPass[T tensor.Float] struct {
 	e    *Engine[T]
-	c    *contract.Call[T]
+	c    *attention.Call[T]
 	seqs []SequenceTask
-	room []contract.Sequence // of the call
+	room []attention.Sequence // of the call
 	out  tensor.Heads[T]
-	keep *contract.Saved[T]
+	keep *attention.Saved[T]
 	seg  segment[T] // nil where no state comes before or after
 
 	back   bool
 	dout   tensor.Heads[T]
-	g      contract.Grads[T]
+	g      attention.Grads[T]
 	dscale []float64 // [sequences, H]
 
 	dparams []T // [sequences, Hkv] gradients of the features' parameters
@@ -140,7 +139,7 @@ type callPass[T tensor.Float] struct {
 }
 
 // newPass returns a pass forward. Release takes it back.
-func (e *Engine[T]) newPass(c *contract.Call[T], out tensor.Heads[T], keep *contract.Saved[T]) *callPass[T] {
+func (e *Engine[T]) newPass(c *attention.Call[T], out tensor.Heads[T], keep *attention.Saved[T]) *callPass[T] {
 	p, _ := e.passes.Get().(*callPass[T])
 	if p == nil {
 		p = new(callPass[T])
@@ -151,7 +150,7 @@ func (e *Engine[T]) newPass(c *contract.Call[T], out tensor.Heads[T], keep *cont
 
 // Sequences appends to list the sequences of c as the mechanism sees them. A key
 // that a lag leaves out is one beyond the key length of a shorter input.
-func (e *Engine[T]) Sequences(list []SequenceTask, room *[]contract.Sequence, c *contract.Call[T]) []SequenceTask {
+func (e *Engine[T]) Sequences(list []SequenceTask, room *[]attention.Sequence, c *attention.Call[T]) []SequenceTask {
 	list = AppendSequenceTasks(list, room, c)
 	for i := range list {
 		list[i].M = max(list[i].M-e.Spec.FarLag, 0)
@@ -249,8 +248,14 @@ func (p *callPass[T]) paramGradsOf(i int) (parts [][]T) {
 	return parts
 }
 
+// bandSumsOf returns the sums of a band that Forward is to leave in keep; nil: none are wanted.
+func bandSumsOf[T tensor.Float](keep *attention.Saved[T]) *headtask.BandSums[T] {
+	sums, _ := keep.Own.(*headtask.BandSums[T])
+	return sums
+}
+
 // SumsOf appends to list the sums of a sequence in a range of heads.
-func SumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c *contract.Call[T], q *SequenceTask, r headtask.HeadRange) []rowscale.Sums[T] {
+func SumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c *attention.Call[T], q *SequenceTask, r headtask.HeadRange) []rowscale.Sums[T] {
 	for h := range r.N {
 		at := (q.Batch*c.Q.H+r.Lo+h)*c.Q.N + q.Q0
 		list = append(list, s.Slice(at, at+q.N))
@@ -260,8 +265,8 @@ func SumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c 
 
 // SequenceTask is a sequence of a call, with what an engine knows of it.
 type SequenceTask struct {
-	contract.Sequence
-	Form contract.Form
+	attention.Sequence
+	Form attention.Form
 	Work float64 // arithmetic of all heads
 
 	priorKeys int64                // keys of the state before it, 0 if none of them exists
@@ -269,12 +274,12 @@ type SequenceTask struct {
 }
 
 // SequenceTasks returns the sequences of a call.
-func SequenceTasks[T tensor.Float](c *contract.Call[T]) []SequenceTask {
-	return AppendSequenceTasks(nil, new([]contract.Sequence), c)
+func SequenceTasks[T tensor.Float](c *attention.Call[T]) []SequenceTask {
+	return AppendSequenceTasks(nil, new([]attention.Sequence), c)
 }
 
 // AppendSequenceTasks appends the sequences of a call to list. room is memory that is kept.
-func AppendSequenceTasks[T tensor.Float](list []SequenceTask, room *[]contract.Sequence, c *contract.Call[T]) []SequenceTask {
+func AppendSequenceTasks[T tensor.Float](list []SequenceTask, room *[]attention.Sequence, c *attention.Call[T]) []SequenceTask {
 	*room = c.AppendSequences((*room)[:0])
 	for _, s := range *room {
 		list = append(list, SequenceTask{Sequence: s})
@@ -297,7 +302,7 @@ func (r *rowsOf[T]) exists(t int) bool { return r.mask == nil || r.mask[t] }
 
 // sides calls f, in parallel, for the queries of each head of each sequence and
 // then for the keys of each: i is their place in the sequence's statistics.
-func (e *Engine[T]) sides(c *contract.Call[T], seqs []SequenceTask, g *contract.Grads[T], f func(s *SequenceTask, i int, r rowsOf[T])) {
+func (e *Engine[T]) sides(c *attention.Call[T], seqs []SequenceTask, g *attention.Grads[T], f func(s *SequenceTask, i int, r rowsOf[T])) {
 	heads := c.Q.H + c.K.H
 	work := 8 * float64(c.Q.D*c.Q.B) * (float64(c.Q.N)*float64(c.Q.H) + float64(c.K.N)*float64(c.K.H))
 	par.RunEach(len(seqs)*heads, work, func(at int) {
@@ -322,19 +327,19 @@ func (e *Engine[T]) sides(c *contract.Call[T], seqs []SequenceTask, g *contract.
 }
 
 // measure takes the statistics of sequences, where the normalisation has any.
-func (e *Engine[T]) measure(c *contract.Call[T], seqs []SequenceTask) {
+func (e *Engine[T]) measure(c *attention.Call[T], seqs []SequenceTask) {
 	norm := e.Spec.Norm
-	if !spec.NeedsAllTokens(norm) {
+	if !norm.NeedsAllTokens() {
 		return
 	}
 	for i := range seqs {
 		seqs[i].stats = make([]headtask.NormStats, c.Q.H+c.K.H)
 	}
-	if norm == spec.TokenCentred || norm == spec.GlobalCentred {
+	if norm == attention.TokenCentred || norm == attention.GlobalCentred {
 		e.sides(c, seqs, nil, func(s *SequenceTask, i int, r rowsOf[T]) { s.stats[i].Mean = r.means(r.x) })
 	}
 	for i := range seqs {
-		if st := seqs[i].stats; norm == spec.GlobalCentred {
+		if st := seqs[i].stats; norm == attention.GlobalCentred {
 			shareMean(st[:c.Q.H])
 			shareMean(st[c.Q.H:])
 		}
@@ -404,16 +409,16 @@ func shareMean(heads []headtask.NormStats) {
 //
 // which is added to the token with that norm along x̃/M. The mean that is subtracted
 // from rows is subtracted from gradients too.
-func (e *Engine[T]) wideGrad(c *contract.Call[T], seqs []SequenceTask, g *contract.Grads[T]) {
+func (e *Engine[T]) wideGrad(c *attention.Call[T], seqs []SequenceTask, g *attention.Grads[T]) {
 	norm := e.Spec.Norm
-	if !spec.NeedsAllTokens(norm) {
+	if !norm.NeedsAllTokens() {
 		return
 	}
 	heads := c.Q.H + c.K.H
 	means := make([]headtask.NormStats, len(seqs)*heads) // of the gradients
 	e.sides(c, seqs, g, func(s *SequenceTask, i int, r rowsOf[T]) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
-		if _, power := spec.InvertLength(norm, st.Length); power > 0 {
+		if _, power := norm.InvertLength(st.Length); power > 0 {
 			var along float64
 			for t := range r.x.Rows {
 				if r.exists(t) {
@@ -436,15 +441,15 @@ func (e *Engine[T]) wideGrad(c *contract.Call[T], seqs []SequenceTask, g *contra
 			}
 		}
 		switch norm {
-		case spec.ChannelCentred:
+		case attention.ChannelCentred:
 			r.subtract(row, norm, &headtask.NormStats{})
-		case spec.TokenCentred:
+		case attention.TokenCentred:
 			r.subtract(row, norm, &headtask.NormStats{Mean: r.means(r.dx)})
-		case spec.GlobalCentred:
+		case attention.GlobalCentred:
 			means[s.Index*heads+i].Mean = r.means(r.dx)
 		}
 	})
-	if norm != spec.GlobalCentred {
+	if norm != attention.GlobalCentred {
 		return
 	}
 	for i := range seqs {
@@ -458,7 +463,7 @@ func (e *Engine[T]) wideGrad(c *contract.Call[T], seqs []SequenceTask, g *contra
 }
 
 // subtract centres the gradients of tokens that exist.
-func (r *rowsOf[T]) subtract(row []float64, norm spec.Norm, s *headtask.NormStats) {
+func (r *rowsOf[T]) subtract(row []float64, norm attention.Norm, s *headtask.NormStats) {
 	for t := range r.dx.Rows {
 		if !r.exists(t) {
 			continue
@@ -473,7 +478,7 @@ func (r *rowsOf[T]) subtract(row []float64, norm spec.Norm, s *headtask.NormStat
 
 // segment returns c as a segment, whose sequences are seqs; nil if it is none.
 // Keep says that Backward will be asked.
-func (e *Engine[T]) segment(c *contract.Call[T], seqs []SequenceTask, keep bool) (segment[T], error) {
+func (e *Engine[T]) segment(c *attention.Call[T], seqs []SequenceTask, keep bool) (segment[T], error) {
 	if !c.HasState() {
 		return nil, nil
 	}
@@ -498,7 +503,7 @@ func (e *Engine[T]) segment(c *contract.Call[T], seqs []SequenceTask, keep bool)
 // IsWellConditioned reports that no denominator of c can cancel: weights are never negative,
 // and above 0 wherever scores lie, with dropout too. They may be so small that none of a row
 // is left (over notices).
-func (e conditioning[T]) IsWellConditioned(c *contract.Call[T]) bool {
+func (e conditioning[T]) IsWellConditioned(c *attention.Call[T]) bool {
 	s := &e.Spec
 	if s.Unnormalized || s.Floor > 0 {
 		return true
@@ -517,7 +522,7 @@ func (e conditioning[T]) IsWellConditioned(c *contract.Call[T]) bool {
 
 // largestWeight returns the bound for weak of weights of c with scores within ±reach.
 // Negative: only a denominator of 0 is weak.
-func (e conditioning[T]) largestWeight(c *contract.Call[T], reach float64) float64 {
+func (e conditioning[T]) largestWeight(c *attention.Call[T], reach float64) float64 {
 	if s := &e.Spec; e.IsWellConditioned(c) || s.IsPositive(headtask.ScoreGain(c.Drop)) && (s.HasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
 	}
@@ -529,7 +534,7 @@ func (e conditioning[T]) largestWeight(c *contract.Call[T], reach float64) float
 
 // BoundScore bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
-func (e conditioning[T]) BoundScore(c *contract.Call[T], s *SequenceTask, longest []float64, h, i int) float64 {
+func (e conditioning[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longest []float64, h, i int) float64 {
 	if p, ok := e.Spec.Map.(headtask.Products[T]); ok {
 		return headtask.ScoreGain(c.Drop) * e.Spec.ProductReach(p.Coef, c.Q.D, h)
 	}
@@ -543,8 +548,8 @@ func (e conditioning[T]) BoundScore(c *contract.Call[T], s *SequenceTask, longes
 // LongestKeys returns the length of the longest key of each key head of a
 // sequence that exists, nil where the normalisation bounds them or a feature
 // map comes after it.
-func (e conditioning[T]) LongestKeys(c *contract.Call[T], s *SequenceTask, mask []bool) []float64 {
-	if e.Spec.Norm != spec.NoNorm || e.Spec.HasMap() || e.Spec.Positive {
+func (e conditioning[T]) LongestKeys(c *attention.Call[T], s *SequenceTask, mask []bool) []float64 {
+	if e.Spec.Norm != attention.NoNorm || e.Spec.HasMap() || e.Spec.Positive {
 		return nil
 	}
 	longest := make([]float64, c.K.H)
@@ -562,7 +567,7 @@ func (e conditioning[T]) LongestKeys(c *contract.Call[T], s *SequenceTask, mask 
 // countEffectiveKeys returns, for each key head of s and each query, the number of visible keys; with
 // decay the sum of their factors. before holds this of the initial state for each key
 // head.
-func (e conditioning[T]) countEffectiveKeys(c *contract.Call[T], s *SequenceTask, mask []bool, before []headtask.PriorKeys) [][]float64 {
+func (e conditioning[T]) countEffectiveKeys(c *attention.Call[T], s *SequenceTask, mask []bool, before []headtask.PriorKeys) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
 		a, x := headtask.HeapAges(s.M), before[h]
@@ -610,7 +615,7 @@ func (e conditioning[T]) countEffectiveKeys(c *contract.Call[T], s *SequenceTask
 
 // countWeakRows counts the queries that see no key and those whose denominator nearly
 // cancels, or has vanished.
-func (e conditioning[T]) countWeakRows(c *contract.Call[T], seqs []SequenceTask, seg segment[T], keep *contract.Saved[T], vanished bool) {
+func (e conditioning[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg segment[T], keep *attention.Saved[T], vanished bool) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool
@@ -702,7 +707,7 @@ func (e conditioning[T]) countWeakRows(c *contract.Call[T], seqs []SequenceTask,
 // gateFactor returns the gate factor of a key in a state, from the length of its features.
 // The features of an ungated key have the length of their bound.
 func gateFactor[T tensor.Float](s *headtask.Spec[T], length float64) float64 {
-	if b, ok := s.Features.(spec.BoundedProduct); ok && s.Gated {
+	if b, ok := s.Features.(attention.BoundedProduct); ok && s.Gated {
 		return length / math.Sqrt(b.Bound())
 	}
 	return 1

@@ -5,12 +5,11 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/band"
-	"github.com/farfield-ml/farfield/attention/internal/contract"
 	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
@@ -34,29 +33,29 @@ func (e formChoice[T]) Chunk(d, wish int) int {
 // that costs less by the table. It depends on the mechanism, the instruction
 // set and the sequence's own shape alone: threads, batch, padding or a wish for
 // gradients would change bits.
-func (e formChoice[T]) choose(c *contract.Call[T], s *SequenceTask, back bool) contract.Form {
-	if e.Spec.IsPairwise() || c.AttnKeep != nil || c.Form == contract.Direct {
-		return contract.Direct
+func (e formChoice[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) attention.Form {
+	if e.Spec.IsPairwise() || c.AttnKeep != nil || c.Form == attention.Direct {
+		return attention.Direct
 	}
-	if c.Form == contract.Linear {
-		return contract.Linear
+	if c.Form == attention.Linear {
+		return attention.Linear
 	}
 	direct, linear := e.CountCosts(c, s, back)
 	return e.ChooseCheaper(c, direct, linear)
 }
 
 // ChooseCheaper returns the form that costs less, if its moments may be kept.
-func (e formChoice[T]) ChooseCheaper(c *contract.Call[T], direct, linear float64) contract.Form {
+func (e formChoice[T]) ChooseCheaper(c *attention.Call[T], direct, linear float64) attention.Form {
 	if linear < direct && e.Checks().checkMoments(c.Q.D, c.V.D) == nil {
-		return contract.Linear
+		return attention.Linear
 	}
-	return contract.Direct
+	return attention.Direct
 }
 
 // CountFLOPs is the arithmetic of Forward for one sequence, all heads.
-func (e formChoice[T]) CountFLOPs(c *contract.Call[T], s *SequenceTask) float64 {
+func (e formChoice[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64 {
 	d, l := e.CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, e.Chunk(c.Q.D, c.Chunk))
-	if s.Form == contract.Direct {
+	if s.Form == attention.Direct {
 		return d * float64(c.Q.H)
 	}
 	// Heads that share a key head share its moments.
@@ -102,7 +101,7 @@ func (e formChoice[T]) countSumOperations(n, d, dv int) float64 {
 // engines ask for them: in the direct form its prepared keys, its values and a
 // block of queries with their outputs and weights; in the linear form the
 // moments, the open chunk, and a block of features.
-func (e formChoice[T]) CountScratch(form contract.Form, m, group, d, dv, chunk int) float64 {
+func (e formChoice[T]) CountScratch(form attention.Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.Spec.Width(d), kernel.Pad(dv)
 	if e.Spec.WindowWidth > 0 {
 		nk := min(e.Spec.WindowWidth+headtask.QueryBlock-1, m)
@@ -110,7 +109,7 @@ func (e formChoice[T]) CountScratch(form contract.Form, m, group, d, dv, chunk i
 		tile := rows * (kernel.Pad(min(e.Spec.WindowWidth+rows, m)) + kernel.Lanes + v)
 		return float64(w*scratch.Stride[T](nk) + nk*scratch.Stride[T](dv) + headtask.QueryBlock*(scratch.Stride[T](w)+5) + tile)
 	}
-	if form == contract.Direct {
+	if form == attention.Direct {
 		keys := math.Ceil(float64(m)/headtask.KeyBlock) * float64(w*scratch.Stride[T](min(m, headtask.KeyBlock)))
 		rows := group * (w*scratch.Stride[T](headtask.QueryBlock) + headtask.QueryBlock*(scratch.Stride[T](dv)+2))
 		return keys + float64(m)*float64(scratch.Stride[T](dv)) + float64(rows+min(headtask.QueryBlock, headtask.MaxRows(m))*scratch.Stride[T](min(m, headtask.KeyBlock)))
@@ -121,13 +120,13 @@ func (e formChoice[T]) CountScratch(form contract.Form, m, group, d, dv, chunk i
 }
 
 // Plan tells what Forward and Backward do for a shape.
-func (e *Engine[T]) Plan(s contract.Shape) contract.Plan {
-	c := &contract.Call[T]{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
+func (e *Engine[T]) Plan(s attention.Shape) attention.Plan {
+	c := &attention.Call[T]{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	lag := e.Spec.FarLag
-	seq := &SequenceTask{Sequence: contract.Sequence{N: s.N, M: max(s.M-lag, 0), Keys: s.M, Offset: s.M - s.N - lag}}
-	p := contract.Plan{F: e.Spec.CountFeatures(e.Spec.Width(s.D)), WidthError: e.Checks().checkMoments(s.D, s.Dv)}
+	seq := &SequenceTask{Sequence: attention.Sequence{N: s.N, M: max(s.M-lag, 0), Keys: s.M, Offset: s.M - s.N - lag}}
+	p := attention.Plan{F: e.Spec.CountFeatures(e.Spec.Width(s.D)), WidthError: e.Checks().checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
 	p.Back, p.BackCost, p.BackWhy = e.Forms().reason(c, seq, true)
 	p.Form, p.Cost, p.Reason = e.Forms().reason(c, seq, false)
@@ -137,14 +136,14 @@ func (e *Engine[T]) Plan(s contract.Shape) contract.Plan {
 	chunk := e.Forms().Chunk(s.D, s.Chunk)
 	switch {
 	case e.Spec.IsPairwise():
-	case s.Form == contract.Step:
+	case s.Form == attention.Step:
 		p.Chunk = e.window(s.D, s.Chunk)
-	case p.Form == contract.Linear:
+	case p.Form == attention.Linear:
 		p.Chunk = chunk
 	}
 	form := p.Form
-	if s.Form == contract.Step && !e.Spec.Exp {
-		form = contract.Step
+	if s.Form == attention.Step && !e.Spec.Exp {
+		form = attention.Step
 	}
 	p.Bound = e.Bound(s, form, p.Chunk, p.F)
 	p.State, p.Renews = e.StateBytes(s), e.canFuseSteps(&s)
@@ -154,7 +153,7 @@ func (e *Engine[T]) Plan(s contract.Shape) contract.Plan {
 }
 
 // reason is choose with the cost of a key head and the reason.
-func (e formChoice[T]) reason(c *contract.Call[T], s *SequenceTask, back bool) (form contract.Form, cost float64, why string) {
+func (e formChoice[T]) reason(c *attention.Call[T], s *SequenceTask, back bool) (form attention.Form, cost float64, why string) {
 	form = e.choose(c, s, back)
 	direct, linear := e.CountCosts(c, s, back)
 	cost, why = e.Explain(c, form, direct, linear)
@@ -163,9 +162,9 @@ func (e formChoice[T]) reason(c *contract.Call[T], s *SequenceTask, back bool) (
 
 // Explain returns the cost of a form that was chosen by the costs of both, and the
 // reason.
-func (e formChoice[T]) Explain(c *contract.Call[T], form contract.Form, direct, linear float64) (cost float64, why string) {
+func (e formChoice[T]) Explain(c *attention.Call[T], form attention.Form, direct, linear float64) (cost float64, why string) {
 	cost = direct
-	if form == contract.Linear {
+	if form == attention.Linear {
 		cost = linear
 	}
 	switch {
@@ -173,13 +172,13 @@ func (e formChoice[T]) Explain(c *contract.Call[T], form contract.Form, direct, 
 		why = "the exponential has no moments to sum"
 	case e.Spec.IsPairwise():
 		why = "a similarity has no moments to sum"
-	case c.Form == contract.Direct || c.Form == contract.Linear:
+	case c.Form == attention.Direct || c.Form == attention.Linear:
 		why = "it was asked for"
 	case e.Checks().checkMoments(c.Q.D, c.V.D) != nil:
 		why = "the linear form has more sums than are allowed"
 	case direct == 0 && linear == 0:
 		why = "there is nothing to compute"
-	case form == contract.Linear:
+	case form == attention.Linear:
 		why = fmt.Sprintf("the direct form takes %.3g times as long", direct/linear)
 	default:
 		why = fmt.Sprintf("the linear form takes %.3g times as long", linear/direct)
@@ -204,7 +203,7 @@ func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 
 // Tally counts the work of sequence s, forward or backward, without what lies behind its key
 // length.
-func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) costmodel.Tally {
+func (e formChoice[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) costmodel.Tally {
 	n := s.N
 	if c.Causal {
 		n = max(n-max(s.Keys-e.Spec.FarLag-s.M, 0), 0)
@@ -225,7 +224,7 @@ func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) co
 		// moments of queries in two products. Queries meet the moments of keys and
 		// enter their own.
 		key, query = v+1.5+dv+3.5, v+1.5+dv+3.5
-		if c.Causal || e.Forms().choose(c, s, false) != contract.Linear {
+		if c.Causal || e.Forms().choose(c, s, false) != attention.Linear {
 			key += v + 1.5
 		}
 	}
@@ -252,7 +251,7 @@ func (e formChoice[T]) Tally(c *contract.Call[T], s *SequenceTask, back bool) co
 
 // CountCosts returns the costs of a key head with its query heads in both forms;
 // see Plan.
-func (e formChoice[T]) CountCosts(c *contract.Call[T], s *SequenceTask, back bool) (direct, linear float64) {
+func (e formChoice[T]) CountCosts(c *attention.Call[T], s *SequenceTask, back bool) (direct, linear float64) {
 	x, v := e.Tally(c, s, back), e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, c.Causal, back)
 	return x.DirectCost(v), x.LinearCost(v)
 }
@@ -260,7 +259,7 @@ func (e formChoice[T]) CountCosts(c *contract.Call[T], s *SequenceTask, back boo
 // CountTwoSidedCosts is CountCosts for a far field on both sides of a window, which has the
 // keys of two causal sequences. The linear form brings keys and queries and their moments
 // together once.
-func (e formChoice[T]) CountTwoSidedCosts(c *contract.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
+func (e formChoice[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
 	v := e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, true, back)
 	for i := range sides {
 		sides[i].Keys = sides[i].M // all queries count
@@ -272,9 +271,9 @@ func (e formChoice[T]) CountTwoSidedCosts(c *contract.Call[T], sides [2]Sequence
 }
 
 // CountTwoSidedFLOPs is CountFLOPs for a far field as CountTwoSidedCosts has it.
-func (e formChoice[T]) CountTwoSidedFLOPs(c *contract.Call[T], sides [2]SequenceTask) float64 {
+func (e formChoice[T]) CountTwoSidedFLOPs(c *attention.Call[T], sides [2]SequenceTask) float64 {
 	flops := e.CountFLOPs(c, &sides[0]) + e.CountFLOPs(c, &sides[1])
-	if sides[0].Form == contract.Linear {
+	if sides[0].Form == attention.Linear {
 		fewer := min(sides[0].M, sides[1].M)
 		flops -= e.countSumOperations(fewer, c.Q.D, c.V.D)*float64(c.K.H) + e.countSumOperations(sides[0].N, c.Q.D, c.V.D)*float64(c.Q.H)
 	}
@@ -301,7 +300,7 @@ func Rounding[T tensor.Float]() float64 {
 }
 
 // Bound is Plan.Bound of a form, derived in docs/numerics.md.
-func (e *Engine[T]) Bound(s contract.Shape, form contract.Form, chunk, features int) float64 {
+func (e *Engine[T]) Bound(s attention.Shape, form attention.Form, chunk, features int) float64 {
 	u := Rounding[T]()
 	d, m := float64(e.Spec.Width(s.D)), float64(s.M)
 	if e.Spec.WindowWidth > 0 {
@@ -316,7 +315,7 @@ func (e *Engine[T]) Bound(s contract.Shape, form contract.Form, chunk, features 
 	}
 	p := float64(e.Spec.Degree())
 	sum := m
-	if form != contract.Direct {
+	if form != attention.Direct {
 		c := max(min(float64(chunk), m), 1)
 		sum = float64(features) + c + carried(math.Ceil(m/c), s.Carry, u)
 		if e.Spec.FeatureWidth(s.D, false) < e.Spec.Width(s.D) {
@@ -335,8 +334,8 @@ func (e *Engine[T]) Bound(s contract.Shape, form contract.Form, chunk, features 
 // carried returns the number of roundings of a sum to which the given number of chunks
 // are added. A compensated sum is rounded when it is read; its loss until then is at
 // most 2u² of the sizes of its terms a chunk.
-func carried(chunks float64, c contract.Carry, u float64) float64 {
-	if c == contract.Compensated {
+func carried(chunks float64, c attention.Carry, u float64) float64 {
+	if c == attention.Compensated {
 		return 1 + math.Ceil(2*u*chunks)
 	}
 	return chunks
@@ -348,10 +347,10 @@ func (e *Engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	w := float64(d)
 	err = AccumulatedRounding(3, u) // scale and temperature
 	switch e.Spec.Norm {
-	case spec.NoNorm:
-	case spec.Unit:
+	case attention.NoNorm:
+	case attention.Unit:
 		err += AccumulatedRounding(w/8+8, u)
-	case spec.Standard, spec.Bounded:
+	case attention.Standard, attention.Bounded:
 		centre := AccumulatedRounding(w+2*math.Sqrt(w)+8, u)
 		err += centre/(1-centre/2) + AccumulatedRounding(w/8+8, u)
 	default:
@@ -359,8 +358,8 @@ func (e *Engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	}
 	if e.Spec.HasMap() {
 		// What a map does to an error is its own affair.
-		r, ok := e.Spec.Map.(spec.BoundedRounding)
-		if !ok || e.Spec.Norm != spec.NoNorm || e.Spec.Scale != 1 || e.Spec.Tau != nil {
+		r, ok := e.Spec.Map.(attention.BoundedRounding)
+		if !ok || e.Spec.Norm != attention.NoNorm || e.Spec.Scale != 1 || e.Spec.Tau != nil {
 			return 0, false
 		}
 		err = AccumulatedRounding(r.Roundings(), u)
@@ -370,10 +369,10 @@ func (e *Engine[T]) rowError(d int, u float64) (err float64, known bool) {
 
 // canFuseSteps reports that states of shape s go that way, where their chunks have one
 // token.
-func (e *Engine[T]) canFuseSteps(s *contract.Shape) bool {
+func (e *Engine[T]) canFuseSteps(s *attention.Shape) bool {
 	spec := &e.Spec
 	return !spec.IsPairwise() && spec.IsDegree1() && spec.BuiltinDecay == nil &&
-		s.H == s.Hkv && s.Carry == contract.Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
+		s.H == s.Hkv && s.Carry == attention.Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
 }
 
 // window returns the tokens of a chunk of a state for width d. Most steps read
@@ -392,14 +391,14 @@ func (e *Engine[T]) window(d, wish int) int {
 }
 
 // StateBytes is what a state of shape s holds without tokens.
-func (e *Engine[T]) StateBytes(s contract.Shape) float64 {
+func (e *Engine[T]) StateBytes(s attention.Shape) float64 {
 	if e.Spec.IsPairwise() || s.D < 1 || s.Dv < 1 {
 		return 0
 	}
 	w := e.Spec.Width(s.D)
 	c, features, ld := e.window(s.D, s.Chunk), float64(e.Spec.CountFeatures(w)), float64(kernel.Pad(s.Dv))
 	sums := features*(ld+1) + float64(kernel.Lanes) - 1
-	if s.Carry == contract.Compensated {
+	if s.Carry == attention.Compensated {
 		sums *= 2
 	}
 	chunk := float64(w+1)*float64(scratch.Stride[T](c)) + float64(c)*ld

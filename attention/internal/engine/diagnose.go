@@ -4,7 +4,7 @@ import (
 	"errors"
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -21,14 +21,14 @@ type RowStretch struct {
 	Sequence     *SequenceTask
 	Longest      []float64 // see longestKeys
 	Head, I0, I1 int
-	Found        contract.Diagnosis // of queries counted from the sequence's first
+	Found        attention.Diagnosis // of queries counted from the sequence's first
 }
 
 var ErrSegmentedDiagnosis = errors.New("diagnosis: not defined with a state before or after the call")
 
 // Diagnose describes the weights of each query head. It returns an error if c does not fit, or
 // has a state.
-func (e *Engine[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) {
+func (e *Engine[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
 	if err := e.Checks().CheckCall(c); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (e *Engine[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) 
 		defer ar.Release()
 		c = e.withBuiltinDecay(ar, c)
 	}
-	seqs := e.Sequences(nil, new([]contract.Sequence), c)
+	seqs := e.Sequences(nil, new([]attention.Sequence), c)
 	e.measure(c, seqs)
 	var pieces []RowStretch
 	var work float64
@@ -59,7 +59,7 @@ func (e *Engine[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) 
 		work += direct * float64(c.Q.H)
 	}
 	par.RunEach(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
-	list := make([]contract.Diagnosis, c.Q.B*c.Q.H)
+	list := make([]attention.Diagnosis, c.Q.B*c.Q.H)
 	for i := range pieces {
 		p := &pieces[i]
 		list[p.Sequence.Batch*c.Q.H+p.Head].Merge(&p.Found, p.Sequence.Q0, e.Spec.Exp)
@@ -75,7 +75,7 @@ func (e *Engine[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) 
 
 // diagnose looks at the rows of a piece, whose means it leaves as sums. Blocks
 // of the matrix go by from left to right and are not kept.
-func (e *Engine[T]) diagnose(c *contract.Call[T], p *RowStretch) {
+func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	group := c.Q.H / c.K.H
@@ -89,10 +89,7 @@ func (e *Engine[T]) diagnose(c *contract.Call[T], p *RowStretch) {
 	bt, s := arena.Take[T](ar, u.PreparedWidth*ld), arena.Take[T](ar, headtask.PanelRows*ld)
 	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
 	keys := u.Rows().KeySide()
-	rows := make([]RowDiagnosis, n)
-	for i := range rows {
-		rows[i].top = math.Inf(-1)
-	}
+	rows := make([]attention.RowDiagnosis, n)
 	var coef []T
 	if !e.Spec.Exp {
 		coef = u.Direct().Coefficients()
@@ -122,7 +119,7 @@ func (e *Engine[T]) diagnose(c *contract.Call[T], p *RowStretch) {
 					switch {
 					case b.HasMask() && !b.IsVisible(r, k):
 					case e.Spec.Exp:
-						rows[i+r].exponential(float64(w))
+						rows[i+r].AddExponential(float64(w))
 					case left == nil:
 						rows[i+r].AddWeight(float64(w), 1)
 					default:
@@ -139,9 +136,9 @@ func (e *Engine[T]) diagnose(c *contract.Call[T], p *RowStretch) {
 			p.Found.UnseenCount++
 			continue
 		}
-		one := contract.Diagnosis{Rows: 1, Entropy: r.Entropy()}
+		one := attention.Diagnosis{Rows: 1, Entropy: r.Entropy()}
 		if e.Spec.Exp {
-			one.Condition, one.MinDen = 1, math.Log(r.Size)+r.top
+			one.Condition, one.MinDen = 1, r.LogSum()
 		} else {
 			eps := float64(u.Decay().RelativeEps(u.Decay().Pending(p.I0 + i)))
 			switch one.MinDen = eps; {
@@ -154,57 +151,11 @@ func (e *Engine[T]) diagnose(c *contract.Call[T], p *RowStretch) {
 			if one.MinDen != 0 {
 				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
-			if headtask.IsIllConditioned(T(one.MinDen), r.decayedKeys, e.Conditions().largestWeight(c, e.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
+			if headtask.IsIllConditioned(T(one.MinDen), r.DecayedKeys, e.Conditions().largestWeight(c, e.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
 				one.WeakCount = 1
 			}
 		}
 		one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
 		p.Found.Merge(&one, p.I0+i, e.Spec.Exp)
 	}
-}
-
-// RowDiagnosis accumulates statistics of a row's weights, one after another. Weights of the
-// exponential are divided by e^top, the largest so far.
-type RowDiagnosis struct {
-	SeenKeys    int64
-	decayedKeys float64 // of the keys seen, after their decay
-	Sum, Size   float64 // Σw, Σ|w|
-	log         float64 // Σ|w|·ln|w|
-	top         float64
-}
-
-// AddWeight counts the weight w of a key whose decay factor is left.
-func (r *RowDiagnosis) AddWeight(w, left float64) {
-	r.SeenKeys++
-	r.decayedKeys += left
-	r.Sum += w
-	if w = math.Abs(w); w > 0 {
-		r.Size += w
-		r.log += w * math.Log(w)
-	}
-}
-
-// exponential is weight for e^s.
-func (r *RowDiagnosis) exponential(s float64) {
-	r.SeenKeys++
-	if s > r.top {
-		// e^(x-top) becomes e^(x-s), and so do the factors of its logarithm.
-		if fade := math.Exp(r.top - s); r.Size > 0 {
-			r.log = fade * (r.log + (r.top-s)*r.Size)
-			r.Size *= fade
-		}
-		r.top = s
-	}
-	if w := math.Exp(s - r.top); w > 0 {
-		r.Size += w
-		r.log += w * (s - r.top)
-	}
-}
-
-// Entropy is -Σ p ln p with p = |w|/Σ|w|: ln Σ|w| - Σ|w|ln|w| / Σ|w|.
-func (r *RowDiagnosis) Entropy() float64 {
-	if r.Size == 0 {
-		return 0
-	}
-	return max(0, math.Log(r.Size)-r.log/r.Size)
 }

@@ -1,17 +1,15 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/costmodel"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -93,19 +91,19 @@ func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
 }
 
 // Traits says what the mechanism can do.
-func (e *Engine[T]) Traits() contract.Traits {
-	t := contract.Traits{
-		Dropout: true, Products: e.hasProducts(), Decay: !spec.NeedsAllTokens(e.Spec.Norm) && !e.Spec.OutputNorm && e.Spec.Floor == 0,
+func (e *Engine[T]) Traits() attention.Traits {
+	t := attention.Traits{
+		Dropout: true, Products: e.hasProducts(), Decay: !e.Spec.Norm.NeedsAllTokens() && !e.Spec.OutputNorm && e.Spec.Floor == 0,
 
-		Name: e.Spec.Name, Positive: e.Spec.Positive, Causal: !spec.NeedsAllTokens(e.Spec.Norm),
-		Streaming: !e.Spec.IsPairwise() && !spec.NeedsAllTokens(e.Spec.Norm), Linear: !e.Spec.IsPairwise(),
+		Name: e.Spec.Name, Positive: e.Spec.Positive, Causal: !e.Spec.Norm.NeedsAllTokens(),
+		Streaming: !e.Spec.IsPairwise() && !e.Spec.Norm.NeedsAllTokens(), Linear: !e.Spec.IsPairwise(),
 	}
 	if !t.Causal {
 		t.NoCausal = overTokens
 	}
 	t.CausalOnly = e.Spec.BuiltinDecay != nil
-	t.PlacedHeads = t.CausalOnly || e.Spec.Norm == spec.GlobalCentred
-	t.MixedQueries = spec.NeedsAllTokens(e.Spec.Norm)
+	t.PlacedHeads = t.CausalOnly || e.Spec.Norm == attention.GlobalCentred
+	t.MixedQueries = e.Spec.Norm.NeedsAllTokens()
 	return t
 }
 
@@ -125,7 +123,7 @@ func (e *Engine[T]) Constants() *param.Set[T] {
 
 // Forward sets out [B,H,N,Dv]. It returns an error if out or c do not fit, and without keep a
 // *NonFiniteError.
-func (e *Engine[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if err := e.Checks().CheckCall(c); err != nil {
 		return err
 	}
@@ -135,12 +133,12 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 	if err := c.CheckWritten("o", &out, keep); err != nil {
 		return err
 	}
-	if c.Form == contract.Step {
+	if c.Form == attention.Step {
 		if keep != nil {
-			return ErrStepKeeps
+			return attention.ErrStepKeeps
 		}
 		if !c.HasState() { // a segment has the bits of steps
-			return ForwardByStep(contract.Mechanism[T](e), out, c, false)
+			return attention.ForwardByStep(attention.Mechanism[T](e), out, c, false)
 		}
 	}
 	if e.Spec.BuiltinDecay != nil {
@@ -174,16 +172,12 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 	if keep != nil {
 		e.Conditions().countWeakRows(c, p.seqs, p.seg, keep, p.noticed.Vanish.Load())
 	}
-	return contract.ReportNonFinite(out, keep, p.noticed.Overflow.Load())
+	return attention.ReportNonFinite(out, keep, p.noticed.Overflow.Load())
 }
-
-// ErrStepKeeps says that Forward was asked for the form Step with a Saved: steps save
-// nothing for Backward.
-var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
 
 // Backward sets g from dout and out [B,H,N,Dv]. It returns an error if a shape does not fit, or
 // keep is not of Forward.
-func (e *Engine[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+func (e *Engine[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if err := e.Checks().CheckCall(c); err != nil {
 		return err
 	}
@@ -232,7 +226,7 @@ func (e *Engine[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 }
 
 // AddTau adds to the gradient of tau the parts dscale [sequences, H].
-func (e *Engine[T]) AddTau(dscale []float64, c *contract.Call[T]) {
+func (e *Engine[T]) AddTau(dscale []float64, c *attention.Call[T]) {
 	if tau := e.Spec.Tau; tau != nil {
 		one := e.Spec
 		one.Tau = nil
@@ -253,7 +247,7 @@ func (e *Engine[T]) MonomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
 
 // NewTask returns the task of key head kh of sequence s, ready for Forward but for
 // its outputs. Release takes it back.
-func (e *Engine[T]) NewTask(c *contract.Call[T], s *SequenceTask, kh int, ar *arena.Arena) *headtask.Task[T] {
+func (e *Engine[T]) NewTask(c *attention.Call[T], s *SequenceTask, kh int, ar *arena.Arena) *headtask.Task[T] {
 	u, _ := e.units.Get().(*headtask.Task[T])
 	if u == nil {
 		u = new(headtask.Task[T])
@@ -290,7 +284,7 @@ func (e *Engine[T]) NewTask(c *contract.Call[T], s *SequenceTask, kh int, ar *ar
 	}
 	if c.Drop.IsActive() {
 		u.Drop, u.KeyHeads = c.Drop, c.K.H
-		u.Coords = spec.DropCoords{Row: s.Index, Start: c.Drop.Start, B: s.Batch, Q0: s.Q0, K0: s.K0, N: c.Q.N, M: c.K.N}
+		u.Coords = attention.DropCoords{Row: s.Index, Start: c.Drop.Start, B: s.Batch, Q0: s.Q0, K0: s.K0, N: c.Q.N, M: c.K.N}
 	}
 	if c.HasDecay() {
 		u.LogG = c.LogG.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
@@ -300,21 +294,12 @@ func (e *Engine[T]) NewTask(c *contract.Call[T], s *SequenceTask, kh int, ar *ar
 
 // Release keeps u for another call, without what it points at.
 func (e *Engine[T]) Release(u *headtask.Task[T]) {
-	for _, m := range [][]tensor.Mat[T]{u.Q, u.O, u.DO, u.DQ} {
-		clear(m)
-	}
-	clear(u.Den)
-	clear(u.Sums)
-	clear(u.Shares)
-	*u = headtask.Task[T]{
-		Q: u.Q[:0], O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0], Shares: u.Shares[:0], Scale: u.Scale[:0], DO: u.DO[:0], DQ: u.DQ[:0],
-		Monomials: u.Monomials, Scan: headtask.Scan[T]{Valid: u.Scan.Valid},
-	}
+	u.Clear()
 	e.units.Put(u)
 }
 
 // NewState returns an empty state. It returns an error if no state of the mechanism has the shape.
-func (e *Engine[T]) NewState(s contract.Shape) (contract.State[T], error) {
+func (e *Engine[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	if err := e.Checks().refuseFuture("state"); err != nil {
 		return nil, err
 	}
@@ -327,13 +312,13 @@ func (e *Engine[T]) NewState(s contract.Shape) (contract.State[T], error) {
 	if err := e.Checks().checkBuiltinDecayHeads(s.Hkv); err != nil {
 		return nil, err
 	}
-	if s.Carry != contract.Rounded && s.Carry != contract.Compensated {
-		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, contract.Rounded, contract.Compensated)
+	if s.Carry != attention.Rounded && s.Carry != attention.Compensated {
+		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, attention.Rounded, attention.Compensated)
 	}
 	if err := e.Checks().checkMoments(s.D, s.Dv); err != nil {
 		return nil, err
 	}
-	s = contract.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
+	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
 	if err := s.CheckStateSize(e.StateBytes(s)); err != nil {
 		return nil, err
 	}
@@ -345,7 +330,7 @@ func (e *Engine[T]) NewState(s contract.Shape) (contract.State[T], error) {
 
 // Weights sets dst [i1-i0,M] to rows of the attention matrix. It returns an error if the rows do
 // not exist or dst has another shape.
-func (e *Engine[T]) Weights(dst tensor.Mat[T], c *contract.Call[T], b, h, i0, i1 int) error {
+func (e *Engine[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
 	if err := e.Checks().CheckCall(c); err != nil {
 		return err
 	}
@@ -362,7 +347,7 @@ func (e *Engine[T]) Weights(dst tensor.Mat[T], c *contract.Call[T], b, h, i0, i1
 		c = e.withBuiltinDecay(ar, c)
 	}
 	group := c.Q.H / c.K.H
-	seqs := e.Sequences(nil, new([]contract.Sequence), c)
+	seqs := e.Sequences(nil, new([]attention.Sequence), c)
 	e.measure(c, seqs)
 	for _, s := range seqs {
 		lo, hi := max(i0, s.Q0), min(i1, s.Q0+s.N)
@@ -392,7 +377,7 @@ func (e *Engine[T]) newMonomials(width int) *features.Monomials[T] {
 
 // withBuiltinDecay returns c with the mechanism's decay added to the call's decay, in scratch
 // memory.
-func (e *Engine[T]) withBuiltinDecay(ar *arena.Arena, c *contract.Call[T]) *contract.Call[T] {
+func (e *Engine[T]) withBuiltinDecay(ar *arena.Arena, c *attention.Call[T]) *attention.Call[T] {
 	x := *c
 	k := &c.K
 	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
@@ -418,8 +403,8 @@ func (e *Engine[T]) hasProducts() bool {
 // onProducts returns the engine and the call that compute c on rows of products;
 // nil where c does not need them. The linear form is what is taken unless
 // another is asked for.
-func (e *Engine[T]) onProducts(c *contract.Call[T]) (*Engine[T], *contract.Call[T]) {
-	if !c.Drop.IsActive() || c.Drop.Kind != spec.ProductDrop {
+func (e *Engine[T]) onProducts(c *attention.Call[T]) (*Engine[T], *attention.Call[T]) {
+	if !c.Drop.IsActive() || c.Drop.Kind != attention.ProductDrop {
 		return nil, nil
 	}
 	if _, mapped := e.Spec.Map.(headtask.Products[T]); mapped {
@@ -433,8 +418,8 @@ func (e *Engine[T]) onProducts(c *contract.Call[T]) (*Engine[T], *contract.Call[
 		p = e.products.Load()
 	}
 	x := *c
-	if x.Form == contract.Auto && x.AttnKeep == nil {
-		x.Form = contract.Linear
+	if x.Form == attention.Auto && x.AttnKeep == nil {
+		x.Form = attention.Linear
 	}
 	return p, &x
 }
@@ -443,11 +428,11 @@ func (e *Engine[T]) onProducts(c *contract.Call[T]) (*Engine[T], *contract.Call[
 type callCheck[T tensor.Float] struct{ *Engine[T] }
 
 // CheckCall is Call.check with what the mechanism itself cannot do.
-func (e callCheck[T]) CheckCall(c *contract.Call[T]) error {
+func (e callCheck[T]) CheckCall(c *attention.Call[T]) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	if c.Form == contract.Linear || c.Form == contract.Step {
+	if c.Form == attention.Linear || c.Form == attention.Step {
 		if c.AttnKeep != nil {
 			return fmt.Errorf("attn_keep: not defined in the %v form", c.Form)
 		}
@@ -455,7 +440,7 @@ func (e callCheck[T]) CheckCall(c *contract.Call[T]) error {
 			return err
 		}
 	}
-	if c.Form == contract.Linear && e.Spec.IsPairwise() {
+	if c.Form == attention.Linear && e.Spec.IsPairwise() {
 		return fmt.Errorf("form: %s has no linear form", e.Spec.Name)
 	}
 	if c.Causal {
@@ -508,7 +493,7 @@ const maxMoments = 1 << 30
 
 // checkBuiltinDecay reports a call whose keys a decay of the mechanism's own does
 // not fit.
-func (e callCheck[T]) checkBuiltinDecay(c *contract.Call[T]) error {
+func (e callCheck[T]) checkBuiltinDecay(c *attention.Call[T]) error {
 	switch f := e.Spec.BuiltinDecay; {
 	case f == nil:
 		return nil
@@ -528,15 +513,15 @@ func (e callCheck[T]) checkBuiltinDecayHeads(heads int) error {
 
 // checkProducts reports a call whose dropout of products the mechanism cannot
 // do.
-func (e callCheck[T]) checkProducts(c *contract.Call[T]) error {
-	if c.Drop == nil || c.Drop.Kind != spec.ProductDrop {
+func (e callCheck[T]) checkProducts(c *attention.Call[T]) error {
+	if c.Drop == nil || c.Drop.Kind != attention.ProductDrop {
 		return nil
 	}
 	_, mapped := e.Spec.Map.(headtask.Products[T])
 	switch {
 	case !mapped && !e.hasProducts():
 		return fmt.Errorf("dropout: %v needs a kernel of degree 2 without a feature map, which %s does not have", c.Drop.Kind, e.Spec.Name)
-	case c.Form == contract.Step:
+	case c.Form == attention.Step:
 		return fmt.Errorf("dropout: %v is not defined in the step form", c.Drop.Kind)
 	case c.HasState():
 		return fmt.Errorf("dropout: %v is not defined with a state before or after the call", c.Drop.Kind)
@@ -546,7 +531,7 @@ func (e callCheck[T]) checkProducts(c *contract.Call[T]) error {
 
 // refuseFading reports a decay where outputs are multiplied by a number of keys:
 // with a decay, a state holds what is left of its keys, not how many they were.
-func (e callCheck[T]) refuseFading(c *contract.Call[T]) error {
+func (e callCheck[T]) refuseFading(c *attention.Call[T]) error {
 	switch {
 	case !c.HasDecay():
 		return nil
@@ -561,7 +546,7 @@ func (e callCheck[T]) refuseFading(c *contract.Call[T]) error {
 // refuseFuture reports a normalisation over all tokens where later ones must
 // not count.
 func (e callCheck[T]) refuseFuture(what string) error {
-	if !spec.NeedsAllTokens(e.Spec.Norm) {
+	if !e.Spec.Norm.NeedsAllTokens() {
 		return nil
 	}
 	return fmt.Errorf("%s: %s with norm %v is not causal: %s", what, e.Spec.Name, e.Spec.Norm, overTokens)

@@ -1,64 +1,17 @@
 package engine
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/tensor"
+	"github.com/farfield-ml/farfield/internal/states"
 )
-
-// ErrNotMergeable says that a state cannot be followed by another of its kind.
-var ErrNotMergeable = errors.New("state: not mergeable")
-
-// fits reports what keeps a state of shape s, of mechanism from, out of the place
-// of one of shape want of mechanism id. Learned parameters are no part of it.
-// What names the state.
-func (id Identity) fits(what string, want *contract.Shape, from Identity, s *contract.Shape) error {
-	if from.Name != id.Name {
-		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.Name, id.Name)
-	}
-	if from.Setting != id.Setting {
-		return fmt.Errorf("%s: setting is %q, needs %q", what, from.Setting, id.Setting)
-	}
-	for _, x := range []struct {
-		field     string
-		got, want int
-	}{
-		{"B", s.B, want.B}, {"H", s.H, want.H}, {"Hkv", s.Hkv, want.Hkv}, {"D", s.D, want.D}, {"Dv", s.Dv, want.Dv}, {"chunk", s.Chunk, want.Chunk},
-	} {
-		if x.got != x.want {
-			return fmt.Errorf("%s: %s is %d, needs %d", what, x.field, x.got, x.want)
-		}
-	}
-	if s.Carry != want.Carry {
-		return fmt.Errorf("%s: carry is %v, needs %v", what, s.Carry, want.Carry)
-	}
-	return nil
-}
-
-// Mergeable returns next as a state of kind S that can follow a state of shape s and
-// identity id. parts returns the identity and the shape of a state. It returns an error
-// if kind, identity or shape differ.
-func Mergeable[S interface {
-	comparable
-	contract.State[T]
-}, T tensor.Float](id Identity, s *contract.Shape, next contract.State[T], parts func(S) (Identity, *contract.Shape)) (S, error) {
-	n, ok := next.(S)
-	var none S
-	if !ok || n == none {
-		return none, fmt.Errorf("merge: kind of state is %T, needs %T: %w", next, none, ErrNotMergeable)
-	}
-	from, shape := parts(n)
-	return n, id.fits("merge", s, from, shape)
-}
 
 // Merge closes the open chunk of s, so that chunks end elsewhere than if all
 // tokens had come in one stream. It returns the errors of Mergeable.
-func (s *RecurrentState[T]) Merge(next contract.State[T]) error {
-	n, err := Mergeable(s.Engine.Identity(), &s.Shape, next, func(n *RecurrentState[T]) (Identity, *contract.Shape) { return n.Engine.Identity(), &n.Shape })
+func (s *RecurrentState[T]) Merge(next attention.State[T]) error {
+	n, err := states.Mergeable(s.Engine.Identity(), &s.Shape, next, func(n *RecurrentState[T]) (states.Identity, *attention.Shape) { return n.Engine.Identity(), &n.Shape })
 	if err != nil || n.TokenCount == 0 {
 		return err
 	}
@@ -83,8 +36,8 @@ func (s *RecurrentState[T]) Merge(next contract.State[T]) error {
 
 // Merge appends the keys and values of next to s. Queries get the same bits as after
 // one stream of all tokens; with decay they agree within the bound.
-func (s *keyCache[T]) Merge(next contract.State[T]) error {
-	n, err := Mergeable(s.e.Identity(), &s.shape, next, func(n *keyCache[T]) (Identity, *contract.Shape) { return n.e.Identity(), &n.shape })
+func (s *keyCache[T]) Merge(next attention.State[T]) error {
+	n, err := states.Mergeable(s.e.Identity(), &s.shape, next, func(n *keyCache[T]) (states.Identity, *attention.Shape) { return n.e.Identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}

@@ -1,28 +1,14 @@
 package engine
 
 import (
-	"fmt"
-
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Prepared returns the rows of a call as the feature map of m gets them: normalised,
-// rotated and, for queries, scaled; q [B,H,N,D] and k [B,Hkv,M,D]. Masked keys are
-// zeros. Constants of a map are fitted to these rows. It returns an error if c does not
-// fit, and for mechanisms of whole heads and with a window.
-func Prepared[T tensor.Float](m contract.Mechanism[T], c *contract.Call[T]) (q, k tensor.Heads[T], err error) {
-	e, ok := m.(interface {
-		prepared(c *contract.Call[T]) (q, k tensor.Heads[T], err error)
-	})
-	if !ok {
-		return q, k, fmt.Errorf("%s: has no single form of prepared rows", m.Traits().Name)
-	}
-	return e.prepared(c)
-}
-
-func (e *Engine[T]) prepared(c *contract.Call[T]) (q, k tensor.Heads[T], err error) {
+// Prepared returns the rows of c as the feature map gets them. It returns an error if c does not
+// fit.
+func (e *Engine[T]) Prepared(c *attention.Call[T]) (q, k tensor.Heads[T], err error) {
 	if err := e.Checks().CheckCall(c); err != nil {
 		return q, k, err
 	}
@@ -31,7 +17,7 @@ func (e *Engine[T]) prepared(c *contract.Call[T]) (q, k tensor.Heads[T], err err
 		return q, k, nil
 	}
 	group := c.Q.H / c.K.H
-	seqs := e.Sequences(nil, new([]contract.Sequence), c)
+	seqs := e.Sequences(nil, new([]attention.Sequence), c)
 	e.measure(c, seqs)
 	for _, s := range seqs {
 		for kh := range c.K.H {

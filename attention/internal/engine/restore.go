@@ -3,20 +3,23 @@ package engine
 import (
 	"slices"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 )
 
 // kind names the states of the mechanism.
 func (e *Engine[T]) kind() string {
 	if e.Spec.IsPairwise() {
-		return CacheKind
+		return states.CacheKind
 	}
-	return SumsKind
+	return states.SumsKind
 }
 
 // Identity identifies the states of the mechanism.
-func (e *Engine[T]) Identity() Identity { return Identity{e.kind(), e.Spec.Name, e.Spec.Setting} }
+func (e *Engine[T]) Identity() states.Identity {
+	return states.Identity{Kind: e.kind(), Name: e.Spec.Name, Setting: e.Spec.Setting}
+}
 
 // ParameterSum is the checksum of parameters and constants.
 func (e *Engine[T]) ParameterSum() snapshot.ParameterSum {
@@ -29,18 +32,18 @@ func (e *Engine[T]) ParameterSum() snapshot.ParameterSum {
 
 // RestoreState reads what State.AppendBinary wrote. It returns an error if data is damaged or
 // of another mechanism.
-func (e *Engine[T]) RestoreState(data []byte) (contract.State[T], error) {
+func (e *Engine[T]) RestoreState(data []byte) (attention.State[T], error) {
 	if err := e.Checks().refuseFuture("snapshot"); err != nil {
 		return nil, err
 	}
-	s, tokens, r, err := ReadSnapshot[T](data, e.Identity(), e.ParameterSum())
+	s, tokens, r, err := states.ReadSnapshot[T](data, e.Identity(), e.ParameterSum())
 	if err != nil {
 		return nil, err
 	}
 	if err := e.Checks().CheckHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
-	var st contract.State[T]
+	var st attention.State[T]
 	if e.Spec.IsPairwise() {
 		st, err = restoreCache(e, s, tokens, r)
 	} else {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -17,17 +17,17 @@ import (
 // are masked.
 type keyCacheSegment[T tensor.Float] struct {
 	init, final *keyCache[T]
-	shape       *contract.Shape // of both
-	tokens      int             // of the state before
-	keys        int             // of the longest sequence
+	shape       *attention.Shape // of both
+	tokens      int              // of the state before
+	keys        int              // of the longest sequence
 	seqs        []SequenceTask
 	group       int      // key heads of a sequence
 	exist       [][]bool // of each sequence: which keys exist, of those before the call and then its own
 	fades       bool
 }
 
-func newCacheSegment[T tensor.Float](e *Engine[T], c *contract.Call[T], seqs []SequenceTask, keys int) (segment[T], error) {
-	init, final, err := StatesOf(e, c, seqs, func(s *keyCache[T]) (*Engine[T], *contract.Shape) { return s.e, &s.shape })
+func newCacheSegment[T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []SequenceTask, keys int) (segment[T], error) {
+	init, final, err := StatesOf(e, c, seqs, func(s *keyCache[T]) (*Engine[T], *attention.Shape) { return s.e, &s.shape })
 	if err != nil {
 		return nil, err
 	}
@@ -88,14 +88,14 @@ func (x *keyCacheSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
 	return e
 }
 
-func (x *keyCacheSegment[T]) Check(g *contract.Grads[T]) error {
+func (x *keyCacheSegment[T]) Check(g *attention.Grads[T]) error {
 	if g.DInit != nil {
-		contract.GradPartsOf(g.DInit).Resize(x.shape)
+		StateGradOf(g.DInit).Resize(x.shape)
 	}
 	if g.DFinal == nil {
 		return nil
 	}
-	return contract.GradPartsOf(g.DFinal).Check(x.shape, func(int) int { return x.tokens + x.keys })
+	return StateGradOf(g.DFinal).Check(x.shape, func(int) int { return x.tokens + x.keys })
 }
 
 func (x *keyCacheSegment[T]) end() {
@@ -160,7 +160,7 @@ func (x *keyCacheSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh in
 	to.Copy(0, rows, all.M, u.PreparedWidth)
 }
 
-func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *contract.Grads[T]) {
+func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *attention.Grads[T]) {
 	i, n := q.Index*x.group+kh, x.tokens
 	all := x.all(u, q, i)
 	if u.DAge != nil {
@@ -182,7 +182,7 @@ func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh i
 	u.CopyValues(values[n*ldo:], ldo, 0, u.M)
 	dkeys, dvalues := u.Direct().BackPairs(all, keys, values)
 	if g.DFinal != nil {
-		after := &contract.GradPartsOf(g.DFinal).Heads[i]
+		after := &StateGradOf(g.DFinal).Heads[i]
 		for j := range all.M {
 			row := dkeys[j*lda:][:u.PreparedWidth]
 			u.Table.Add(row, row, after.Keys[j*u.PreparedWidth:])
@@ -194,7 +194,7 @@ func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh i
 		}
 	}
 	if g.DInit != nil {
-		first := &contract.GradPartsOf(g.DInit).Heads[i]
+		first := &StateGradOf(g.DInit).Heads[i]
 		first.Open(n, u.PreparedWidth, u.Dv)
 		for j := range n {
 			copy(first.Keys[j*u.PreparedWidth:][:u.PreparedWidth], dkeys[j*lda:])

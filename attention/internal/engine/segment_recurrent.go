@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/tensor"
@@ -20,23 +20,23 @@ type segment[T tensor.Float] interface {
 	// forward runs key head kh of a sequence, as task u.
 	Forward(u *headtask.Task[T], s *SequenceTask, kh int)
 	// backward is forward for the gradients g.
-	Backward(u *headtask.Task[T], s *SequenceTask, kh int, g *contract.Grads[T])
+	Backward(u *headtask.Task[T], s *SequenceTask, kh int, g *attention.Grads[T])
 	// check reports gradients of states that do not fit.
-	Check(g *contract.Grads[T]) error
+	Check(g *attention.Grads[T]) error
 	// end counts the tokens of the state after the call.
 	end()
 }
 
 // CheckSegment reports what a call with a state before or after it may not have,
 // and returns the number of keys of its longest sequence.
-func (e callCheck[T]) CheckSegment(c *contract.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {
+func (e callCheck[T]) CheckSegment(c *attention.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {
 	if err := e.refuseFuture("init"); err != nil {
 		return 0, err
 	}
 	switch {
 	case c.AttnKeep != nil:
 		return 0, fmt.Errorf("attn_keep: not defined with a state before or after the call")
-	case c.Form == contract.Direct && !e.Spec.IsPairwise():
+	case c.Form == attention.Direct && !e.Spec.IsPairwise():
 		return 0, fmt.Errorf("form: direct needs every key, a state of %s holds sums", e.Spec.Name)
 	case keep && c.Init == c.Final:
 		return 0, fmt.Errorf("final: is the initial state itself, which Backward needs")
@@ -54,14 +54,14 @@ func (e callCheck[T]) CheckSegment(c *contract.Call[T], seqs []SequenceTask, kee
 // engine and shape. It returns an error if a state is of another kind, mechanism or shape.
 func StatesOf[S interface {
 	comparable
-	contract.State[T]
-}, T tensor.Float](e *Engine[T], c *contract.Call[T], seqs []SequenceTask, parts func(S) (*Engine[T], *contract.Shape)) (init, final S, err error) {
+	attention.State[T]
+}, T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []SequenceTask, parts func(S) (*Engine[T], *attention.Shape)) (init, final S, err error) {
 	var none S
-	want := contract.Shape{B: len(seqs), H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}
+	want := attention.Shape{B: len(seqs), H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}
 	set := false
 	for _, x := range []struct {
 		name string
-		st   contract.State[T]
+		st   attention.State[T]
 		to   *S
 	}{{"init", c.Init, &init}, {"final", c.Final, &final}} {
 		if x.st == nil {
@@ -79,7 +79,7 @@ func StatesOf[S interface {
 				want.Chunk = c.Chunk
 			}
 		}
-		if err := e.Identity().fits(x.name, &want, from.Identity(), shape); err != nil {
+		if err := e.Identity().Fits(x.name, &want, from.Identity(), shape); err != nil {
 			return none, none, err
 		}
 		*x.to = st
@@ -89,7 +89,7 @@ func StatesOf[S interface {
 
 // CheckStateGrads returns an error if g has gradients of states that c does not have, or
 // that do not fit.
-func CheckStateGrads[T tensor.Float](g *contract.Grads[T], c *contract.Call[T], seg segment[T]) error {
+func CheckStateGrads[T tensor.Float](g *attention.Grads[T], c *attention.Call[T], seg segment[T]) error {
 	switch {
 	case g.DInit != nil && c.Init == nil:
 		return fmt.Errorf("dinit: the call has no initial state")
@@ -105,20 +105,20 @@ func CheckStateGrads[T tensor.Float](g *contract.Grads[T], c *contract.Call[T], 
 type RecurrentSegment[T tensor.Float] struct {
 	Engine      *Engine[T]
 	Init, Final *RecurrentState[T]
-	Shape       *contract.Shape // of both
-	Keys        int             // of the longest sequence
+	Shape       *attention.Shape // of both
+	Keys        int              // of the longest sequence
 	Sequences   []SequenceTask
 	Group       int // key heads of a sequence
 	Fades       bool
 }
 
-func newSumsSegment[T tensor.Float](e *Engine[T], c *contract.Call[T], seqs []SequenceTask, keys int) (segment[T], error) {
-	init, final, err := StatesOf(e, c, seqs, func(s *RecurrentState[T]) (*Engine[T], *contract.Shape) { return s.Engine, &s.Shape })
+func newSumsSegment[T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []SequenceTask, keys int) (segment[T], error) {
+	init, final, err := StatesOf(e, c, seqs, func(s *RecurrentState[T]) (*Engine[T], *attention.Shape) { return s.Engine, &s.Shape })
 	if err != nil {
 		return nil, err
 	}
 	x := &RecurrentSegment[T]{Engine: e, Init: init, Final: final, Keys: keys, Sequences: seqs, Group: c.K.H, Fades: HasFadingKeys(c)}
-	if x.Shape = new(contract.Shape); init != nil {
+	if x.Shape = new(attention.Shape); init != nil {
 		*x.Shape = init.Shape
 	} else {
 		*x.Shape = final.Shape
@@ -178,7 +178,7 @@ func (x *RecurrentSegment[T]) end() {
 // scan returns the scan of a task, with what the state before holds.
 func (x *RecurrentSegment[T]) stream(u *headtask.Task[T], i int) *headtask.Scan[T] {
 	s := u.Scan.Start(u, x.Engine.newMonomials(u.PreparedWidth), x.Shape.Chunk, u.Linear().TakeScratch)
-	if x.Shape.Carry == contract.Compensated {
+	if x.Shape.Carry == attention.Compensated {
 		s.Moments.Compensate(u.Linear().TakeScratch)
 	}
 	if x.Init != nil {
@@ -210,14 +210,14 @@ func (x *RecurrentSegment[T]) OpenBefore(i int) int {
 }
 
 // Check returns an error if gradients of states do not fit.
-func (x *RecurrentSegment[T]) Check(g *contract.Grads[T]) error {
+func (x *RecurrentSegment[T]) Check(g *attention.Grads[T]) error {
 	if g.DInit != nil {
-		contract.GradPartsOf(g.DInit).Resize(x.Shape)
+		StateGradOf(g.DInit).Resize(x.Shape)
 	}
 	if g.DFinal == nil {
 		return nil
 	}
-	return contract.GradPartsOf(g.DFinal).Check(x.Shape, func(i int) int { return (x.OpenBefore(i) + x.Sequences[i/x.Group].M) % x.Shape.Chunk })
+	return StateGradOf(g.DFinal).Check(x.Shape, func(i int) int { return (x.OpenBefore(i) + x.Sequences[i/x.Group].M) % x.Shape.Chunk })
 }
 
 // Forward computes key head kh of a sequence, as task u.
@@ -244,7 +244,7 @@ func (x *RecurrentSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh i
 // Backward goes through the chunks twice, as linearBackward does. The last chunk stays
 // open, unless the final gradient is of a total: later queries reach its keys one by
 // one, and the keys of closed chunks through the gradient of the moments.
-func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *contract.Grads[T]) {
+func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *attention.Grads[T]) {
 	i := q.Index*x.Group + kh
 	s := x.stream(u, i)
 	before, ld := s.Count, s.Moments.Stride
@@ -291,15 +291,15 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 	}
 
 	back := u.Linear().Moments(s.Monomials, u.Linear().TakeScratch)
-	var first *contract.HeadGrad[T]
+	var first *HeadGrad[T]
 	if g.DInit != nil {
-		first = &contract.GradPartsOf(g.DInit).Heads[i]
+		first = &StateGradOf(g.DInit).Heads[i]
 		first.Moments.ShapeAs(&back)
 	}
 	ended := false // the last chunk too is in the moments
 	if g.DFinal != nil {
-		after := &contract.GradPartsOf(g.DFinal).Heads[i]
-		ended = contract.GradPartsOf(g.DFinal).Total
+		after := &StateGradOf(g.DFinal).Heads[i]
+		ended = StateGradOf(g.DFinal).Total
 		back.CopyFrom(&after.Moments)
 		for j := range after.Count {
 			row := db.Row(before + last + j)
@@ -358,21 +358,21 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 }
 
 // ageAfter returns the sum of dG over what comes after the call, for key head i.
-func ageAfter[T tensor.Float](g *contract.Grads[T], i int) float64 {
+func ageAfter[T tensor.Float](g *attention.Grads[T], i int) float64 {
 	if g.DFinal == nil {
 		return 0
 	}
-	return contract.GradPartsOf(g.DFinal).Heads[i].Age
+	return StateGradOf(g.DFinal).Heads[i].Age
 }
 
 // CheckAge returns an error if the gradient of log_g does not have the shape of log_g, or
 // is wanted of a call without decay.
-func CheckAge[T tensor.Float](g *contract.Grads[T], c *contract.Call[T]) error {
+func CheckAge[T tensor.Float](g *attention.Grads[T], c *attention.Call[T]) error {
 	switch {
 	case g.DLogG.D == 0:
 		return nil
 	case !c.HasDecay():
 		return fmt.Errorf("d_log_g: the call has no log_g")
 	}
-	return contract.CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
+	return attention.CheckShape("d_log_g", &g.DLogG, c.K.B, c.K.H, c.K.N, 1)
 }

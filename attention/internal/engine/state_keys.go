@@ -4,12 +4,13 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -17,7 +18,7 @@ import (
 // meet them through the direct form, in the blocks that a single call has.
 type keyCache[T tensor.Float] struct {
 	e         *Engine[T]
-	shape     contract.Shape
+	shape     attention.Shape
 	tokens    int
 	valid     [][]bool          // [B][tokens]
 	hasMasked bool              // some do not
@@ -33,8 +34,8 @@ type keyCacheHead[T tensor.Float] struct {
 	ages *headtask.LogDecays // nil: no decay
 }
 
-func newKeyCache[T tensor.Float](e *Engine[T], s contract.Shape) *keyCache[T] {
-	s.Chunk, s.Carry = 0, contract.Rounded // there are no sums
+func newKeyCache[T tensor.Float](e *Engine[T], s attention.Shape) *keyCache[T] {
+	s.Chunk, s.Carry = 0, attention.Rounded // there are no sums
 	c := &keyCache[T]{e: e, shape: s, valid: make([][]bool, s.B), heads: make([]keyCacheHead[T], s.B*s.Hkv)}
 	for i := range c.heads {
 		h := &c.heads[i]
@@ -45,25 +46,26 @@ func newKeyCache[T tensor.Float](e *Engine[T], s contract.Shape) *keyCache[T] {
 	return c
 }
 
-func (s *keyCache[T]) Absorb(c *contract.Call[T]) error { return CheckedAbsorb(c, s) }
+func (s *keyCache[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *keyCache[T]) Read(out tensor.Heads[T], c *contract.Call[T]) error {
-	return CheckedRead(out, c, s)
+func (s *keyCache[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
 }
 
-func (s *keyCache[T]) Step(out tensor.Heads[T], c *contract.Call[T]) error {
-	return CheckedStep(out, c, s)
+func (s *keyCache[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
 }
 
-func (s *keyCache[T]) StateShape() *contract.Shape { return &s.shape }
+func (s *keyCache[T]) StateShape() *attention.Shape { return &s.shape }
 
-func (s *keyCache[T]) Watch() *headtask.RowNotices { return &s.noticed }
+// MayBeNonFinite reports whether rows of the last call may hold NaN or infinities.
+func (s *keyCache[T]) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(false) }
 
-func (s *keyCache[T]) Refuse(c *contract.Call[T]) error { return s.e.Checks().refuseFading(c) }
+func (s *keyCache[T]) Refuse(c *attention.Call[T]) error { return s.e.Checks().refuseFading(c) }
 
 // Run takes in m tokens and answers n queries, in every head. With both, query
 // i does not see the tokens after its own.
-func (s *keyCache[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
+func (s *keyCache[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	for b := range s.valid {
 		s.valid[b] = scratch.Grow(s.valid[b], m)
 		for j := range m {
@@ -104,14 +106,14 @@ func (s *keyCache[T]) HasDecay() bool { return len(s.heads) > 0 && s.heads[0].ag
 
 // Do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
 // rows.
-func (s *keyCache[T]) Do(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+func (s *keyCache[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	for i := lo; i < hi; i++ {
 		s.head(i, out, c, n, m, rows)
 	}
 }
 
 // head is do for key head i.
-func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := &s.heads[i]
@@ -149,7 +151,7 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m
 	u.Direct().AttendAs(&long, &h.rows)
 }
 
-func (s *keyCache[T]) Clone() contract.State[T] {
+func (s *keyCache[T]) Clone() attention.State[T] {
 	c := newKeyCache(s.e, s.shape)
 	c.tokens, c.hasMasked = s.tokens, s.hasMasked
 	for b := range s.valid {
@@ -203,7 +205,7 @@ func (s *keyCache[T]) HeapBytes() int64 {
 // row, then each head's number of keys, its prepared keys [da, tokens] block by
 // block, its values [tokens, Dv] and with decay their ages.
 func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := NewSnapshot[T](b, s.e.Identity(), s.e.ParameterSum(), &s.shape, int64(s.tokens), s.HasDecay())
+	w := states.NewSnapshot[T](b, s.e.Identity(), s.e.ParameterSum(), &s.shape, int64(s.tokens), s.HasDecay())
 	for _, exist := range s.valid {
 		w.Flags(exist)
 	}
@@ -223,7 +225,7 @@ func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // restoreCache reads what AppendBinary wrote after the header.
-func restoreCache[T tensor.Float](e *Engine[T], s contract.Shape, tokens int64, r *snapshot.Reader) (*keyCache[T], error) {
+func restoreCache[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64, r *snapshot.Reader) (*keyCache[T], error) {
 	da := e.Spec.Width(s.D)
 	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[T]())
 	if r.Decay {

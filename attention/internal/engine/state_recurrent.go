@@ -3,13 +3,13 @@ package engine
 import (
 	"unsafe"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
-	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -19,7 +19,7 @@ import (
 // neither the moments nor the outputs depend on the pieces.
 type RecurrentState[T tensor.Float] struct {
 	Engine     *Engine[T]
-	Shape      contract.Shape
+	Shape      attention.Shape
 	TokenCount int64
 	Heads      []*headtask.Scan[T] // [B·Hkv]
 
@@ -47,7 +47,7 @@ func makeBlocks[T tensor.Float](n, size int) blocks[T] {
 // slice returns the first n elements of piece i.
 func (b *blocks[T]) slice(i, n int) []T { return b.data[i*b.size:][:n:n] }
 
-func newRecurrentState[T tensor.Float](e *Engine[T], s contract.Shape) *RecurrentState[T] {
+func newRecurrentState[T tensor.Float](e *Engine[T], s attention.Shape) *RecurrentState[T] {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv
 	st := &RecurrentState[T]{Engine: e, Shape: s, Heads: make([]*headtask.Scan[T], n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
@@ -73,7 +73,7 @@ func newRecurrentState[T tensor.Float](e *Engine[T], s contract.Shape) *Recurren
 			return kinds[kind-1].slice(at, size)
 		}
 		st.Heads[i] = h.Start(u, u.Monomials, s.Chunk, take)
-		if s.Carry == contract.Compensated {
+		if s.Carry == attention.Compensated {
 			h.Moments.Compensate(take)
 		}
 	}
@@ -84,34 +84,31 @@ func newRecurrentState[T tensor.Float](e *Engine[T], s contract.Shape) *Recurren
 }
 
 // Absorb adds the keys and values of c. It returns an error if c does not fit the state.
-func (s *RecurrentState[T]) Absorb(c *contract.Call[T]) error { return CheckedAbsorb(c, s) }
+func (s *RecurrentState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
 
 // Read sets out [B,H,N,Dv] for the queries of c. It returns the errors of CheckedRead.
-func (s *RecurrentState[T]) Read(out tensor.Heads[T], c *contract.Call[T]) error {
-	return CheckedRead(out, c, s)
+func (s *RecurrentState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
 }
 
 // Step absorbs and reads the tokens of c, out [B,H,N,Dv]. It returns the errors of CheckedStep.
-func (s *RecurrentState[T]) Step(out tensor.Heads[T], c *contract.Call[T]) error {
-	return CheckedStep(out, c, s)
+func (s *RecurrentState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
 }
 
 // StateShape returns the shape of the state.
-func (s *RecurrentState[T]) StateShape() *contract.Shape { return &s.Shape }
+func (s *RecurrentState[T]) StateShape() *attention.Shape { return &s.Shape }
 
-// MomentsOf returns the sums of key head i, counted over the whole batch.
-func (s *RecurrentState[T]) MomentsOf(i int) *features.Moments[T] { return &s.Heads[i].Moments }
-
-// Watch returns the notices of the state about its rows.
-func (s *RecurrentState[T]) Watch() *headtask.RowNotices { return &s.noticed }
+// MayBeNonFinite reports whether rows of the last call may hold NaN or infinities.
+func (s *RecurrentState[T]) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(false) }
 
 // Refuse returns an error if c has a decay that the mechanism does not support.
-func (s *RecurrentState[T]) Refuse(c *contract.Call[T]) error {
+func (s *RecurrentState[T]) Refuse(c *attention.Call[T]) error {
 	return s.Engine.Checks().refuseFading(c)
 }
 
 // Run takes in m keys and answers n queries in every head.
-func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
+func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	sh := &s.Shape
 	_, work := s.Engine.Forms().CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
 	if max(n, m) == 1 {
@@ -157,7 +154,7 @@ func (s *RecurrentState[T]) HasDecay() bool { return len(s.Heads) > 0 && s.Heads
 
 // Do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
 // rows.
-func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	if rows.x != nil && s.HasClosedCount {
 		s.fuseStepHeads(lo, hi, out, c, rows)
 		return
@@ -172,7 +169,7 @@ func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *contract.Call
 }
 
 // head is do for key head i.
-func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	st := s.Heads[i]
@@ -186,7 +183,7 @@ func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T]
 }
 
 // Clone returns a copy of the state.
-func (s *RecurrentState[T]) Clone() contract.State[T] {
+func (s *RecurrentState[T]) Clone() attention.State[T] {
 	c := newRecurrentState(s.Engine, s.Shape)
 	c.TokenCount = s.TokenCount
 	for i, from := range s.Heads {
@@ -245,7 +242,7 @@ func (s *RecurrentState[T]) HeapBytes() int64 {
 // What is not there yet is zero. With decay the ages of the open chunk follow.
 // The error is always nil.
 func (s *RecurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := NewSnapshot[T](b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
+	w := states.NewSnapshot[T](b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
 	s.Write(w)
 	return w.End()
 }
@@ -291,10 +288,10 @@ func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
 }
 
 // RestoreSums reads the output of Write. It returns an error if the snapshot is damaged.
-func RestoreSums[T tensor.Float](e *Engine[T], s contract.Shape, tokens int64, r *snapshot.Reader) (*RecurrentState[T], error) {
+func RestoreSums[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64, r *snapshot.Reader) (*RecurrentState[T], error) {
 	width, chunk := float64(e.Spec.Width(s.D)), float64(s.Chunk)
 	moments := float64(e.Spec.CountFeatures(e.Spec.Width(s.D))) * float64(s.Dv+1)
-	if s.Carry == contract.Compensated {
+	if s.Carry == attention.Compensated {
 		moments *= 2
 	}
 	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(scratch.ElementSize[T]())

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -17,7 +17,7 @@ func (s *RecurrentState[T]) isDegree1() bool {
 
 // stepDegree1 takes in one key of each of heads lo ≤ i < hi, if c has any, and
 // then answers their queries, if it has any.
-func (s *RecurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *contract.Call[T], n, m int, rows tokenRows[T]) {
+func (s *RecurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := s.Heads[lo].Task

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -31,7 +31,7 @@ func (s *RecurrentState[T]) allHeadsClosed() bool {
 
 // fuseStepHeads is renew for one token of heads lo ≤ i < hi, counted head by head. All of
 // these heads hold only moments.
-func (s *RecurrentState[T]) fuseStepHeads(lo, hi int, out tensor.Heads[T], c *contract.Call[T], rows tokenRows[T]) {
+func (s *RecurrentState[T]) fuseStepHeads(lo, hi int, out tensor.Heads[T], c *attention.Call[T], rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u, n := s.Heads[0].Task, s.Shape.B

@@ -3,9 +3,8 @@ package engine
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
@@ -19,8 +18,8 @@ import (
 // the rows of a head lie together, else the rows of a batch row.
 type tokenRows[T tensor.Float] struct {
 	e       *Engine[T]
-	s       *contract.Shape
-	c       *contract.Call[T]
+	s       *attention.Shape
+	c       *attention.Call[T]
 	x       []T // [queries+keys, ld]
 	ld      int
 	queries int
@@ -44,7 +43,7 @@ func (r *tokenRows[T]) query(h int) []T { return r.x[h*r.ld:] }
 func (r *tokenRows[T]) key(h int) []T { return r.x[(r.queries+h)*r.ld:] }
 
 // tokenRows returns room for n ≤ 1 queries and m ≤ 1 keys of each head of c.
-func (e *Engine[T]) tokenRows(ar *arena.Arena, s *contract.Shape, c *contract.Call[T], n, m int) tokenRows[T] {
+func (e *Engine[T]) tokenRows(ar *arena.Arena, s *attention.Shape, c *attention.Call[T], n, m int) tokenRows[T] {
 	r := tokenRows[T]{e: e, s: s, c: c, ld: e.Spec.Width(s.D), queries: n * s.B * s.H, keys: m * s.B * s.Hkv}
 	r.x = arena.Take[T](ar, (r.queries+r.keys)*r.ld)
 	return r
@@ -86,16 +85,16 @@ func (r *tokenRows[T]) token(i int) (x []T, scale T) {
 }
 
 // dropoutOf returns what is left out of row i.
-func (r *tokenRows[T]) dropoutOf(i int) spec.HeadDropout {
+func (r *tokenRows[T]) dropoutOf(i int) headtask.HeadDropout {
 	s, c := r.s, r.c
 	if i < r.queries {
 		b, h := r.place(i, s.H)
 		p := statePlace(c, b)
-		return spec.NewHeadDropout(c.Drop, &p, false, h, s.H, s.D, 0)
+		return headtask.NewHeadDropout(c.Drop, &p, false, h, s.H, s.D, 0)
 	}
 	b, h := r.place(i-r.queries, s.Hkv)
 	p := statePlace(c, b)
-	return spec.NewHeadDropout(c.Drop, &p, true, h, s.Hkv, s.D, 0)
+	return headtask.NewHeadDropout(c.Drop, &p, true, h, s.Hkv, s.D, 0)
 }
 
 // fill sets rows i0 ≤ i < i1, all of queries or all of keys.
@@ -124,7 +123,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 		}
 		return room
 	}
-	if own.Norm == spec.NoNorm {
+	if own.Norm == attention.NoNorm {
 		for i := i0; i < i1; i++ {
 			x, scale := r.token(i)
 			row := unmapped(i)
@@ -165,7 +164,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 // elementwise map.
 func (r *tokenRows[T]) needsMapOnly(i int) bool {
 	own := &r.e.Spec
-	if own.Norm != spec.NoNorm || !own.IsElementwise() || own.Tau != nil || r.c.Rope != nil || r.c.Drop.IsActive() {
+	if own.Norm != attention.NoNorm || !own.IsElementwise() || own.Tau != nil || r.c.Rope != nil || r.c.Drop.IsActive() {
 		return false
 	}
 	scale, _ := own.Exponent(own.RowScale(r.s.D, 0))
@@ -202,7 +201,7 @@ func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int, x []T)
 	}
 	if r.c.Drop.IsActive() {
 		m := r.dropoutOf(i)
-		spec.DropOut(&m, x, 1, 0, d, 0, 1)
+		headtask.DropOut(&m, x, 1, 0, d, 0, 1)
 	}
 	switch {
 	case own.Features != nil:
@@ -217,7 +216,7 @@ func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 	mark := ar.Mark()
 	row, s := r.x[i*r.ld:][:r.ld], r.s
 	group := s.H / s.Hkv
-	b := spec.FeatureBlock[T]{Table: kernel.Active[T](), Scratch: ar, D: s.D, N: 1, Stride: kernel.Lanes}
+	b := attention.FeatureBlock[T]{Scratch: arena.Of[T]{Arena: ar}, D: s.D, N: 1, Stride: kernel.Lanes}
 	if b.Keys = i >= r.queries; b.Keys {
 		_, kh := r.place(i-r.queries, s.Hkv)
 		b.First = kh * group
@@ -226,7 +225,7 @@ func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 		_, b.Head = r.place(i, s.H)
 		b.First = b.Head / group * group
 	}
-	b.X, b.Y = arena.TakeZeros[T](ar, s.D*b.Stride), b.Take(r.ld*b.Stride)
+	b.X, b.Y = arena.TakeZeros[T](ar, s.D*b.Stride), arena.Take[T](ar, r.ld*b.Stride)
 	for c, y := range x {
 		b.X[c*b.Stride] = y
 	}

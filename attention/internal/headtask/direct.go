@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -104,7 +104,7 @@ func (u directForm[T]) prepareGroup(a []T, lda, i0, n int) {
 // need no preparation, and the lines of a column of a few rows fit the
 // first-level cache beside each other.
 func (u directForm[T]) queriesInPlace() bool {
-	if u.Spec.Norm != spec.NoNorm || u.Spec.HasMap() || u.Rope != nil || u.Drop != nil {
+	if u.Spec.Norm != attention.NoNorm || u.Spec.HasMap() || u.Rope != nil || u.Drop != nil {
 		return false
 	}
 	for g := range u.Q {

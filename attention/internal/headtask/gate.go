@@ -3,7 +3,7 @@ package headtask
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
@@ -48,7 +48,7 @@ func (u preparation[T]) applyGates(y []T, ld, j0, j1 int) {
 
 // gateGrad replaces b.Y, the gradient of gated features for keys from j0 on, by the
 // gradient of the features. It adds the gradient of the gates: d(1-g)/d log g = -g.
-func (u preparation[T]) gateGrad(b *spec.FeatureBlock[T], j0 int) {
+func (u preparation[T]) gateGrad(b *attention.FeatureBlock[T], j0 int) {
 	mark := u.Arena.Mark()
 	if u.DGate != nil {
 		dy := u.Linear().TakeScratch(len(b.Y))

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -53,10 +53,10 @@ type Task[T tensor.Float] struct {
 	Mask    []bool // [m] keys that exist; nil: all
 	Keep    []bool // pairs: keep[i*keepRow+j]; nil: all; direct form only
 	KeepRow int
-	Rope    *spec.Rope[T]
+	Rope    *attention.Rope[T]
 
-	Drop              *spec.Drop // nil: none, and the next fields are not used
-	Coords            spec.DropCoords
+	Drop              *attention.Drop // nil: none, and the next fields are not used
+	Coords            attention.DropCoords
 	KeyHead, KeyHeads int // key head, and their number
 
 	// What the forms work in. The walker and the stream have memory of their own,
@@ -108,6 +108,20 @@ func (u *Task[T]) Bytes() int64 {
 	size := uintptr(cap(u.Q)+cap(u.O))*unsafe.Sizeof(tensor.Mat[T]{}) + uintptr(cap(u.Den))*unsafe.Sizeof(u.Scale)
 	size += uintptr(cap(u.Sums)) * unsafe.Sizeof(rowscale.Sums[T]{})
 	return scratch.AllocatedBytes(int64(unsafe.Sizeof(*u))) + int64(size) + int64(cap(u.Scale))*scratch.ElementSize[T]()
+}
+
+// Clear keeps the memory of u for another call, without what it points at.
+func (u *Task[T]) Clear() {
+	for _, m := range [][]tensor.Mat[T]{u.Q, u.O, u.DO, u.DQ} {
+		clear(m)
+	}
+	clear(u.Den)
+	clear(u.Sums)
+	clear(u.Shares)
+	*u = Task[T]{
+		Q: u.Q[:0], O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0], Shares: u.Shares[:0], Scale: u.Scale[:0], DO: u.DO[:0], DQ: u.DQ[:0],
+		Monomials: u.Monomials, Scan: Scan[T]{Valid: u.Scan.Valid},
+	}
 }
 
 // Direct returns the direct form of the task.
@@ -178,7 +192,7 @@ var SplitWork float64 = 1 << 23
 // Spec is a Spec as the tasks of one of its parts see it: a mechanism with a window
 // has two. The zero values of the other fields belong to a mechanism without a window.
 type Spec[T tensor.Float] struct {
-	spec.Spec[T]
+	attention.Spec[T]
 
 	// In a causal call the far field omits the last farLag keys that a query could see.
 	// With givesNumerators its outputs are numerators. The window sees only the last
@@ -192,7 +206,7 @@ type Spec[T tensor.Float] struct {
 
 // IsElementwise reports that the map, if there is one, is Elementwise.
 func (s *Spec[T]) IsElementwise() bool {
-	_, ok := s.Map.(spec.Elementwise)
+	_, ok := s.Map.(attention.Elementwise)
 	return ok || !s.HasMap()
 }
 
@@ -242,10 +256,10 @@ func (s *Spec[T]) Degree() int { return len(s.Coef) - 1 }
 
 // MaxScore bounds |s| by the normalisation; +Inf where nothing does.
 func (s *Spec[T]) MaxScore(d, h int) float64 {
-	if b, ok := s.Features.(spec.BoundedProduct); ok {
+	if b, ok := s.Features.(attention.BoundedProduct); ok {
 		return b.Bound()
 	}
-	if s.HasMap() || s.Norm == spec.NoNorm {
+	if s.HasMap() || s.Norm == attention.NoNorm {
 		return math.Inf(1)
 	}
 	l := s.Norm.MaxLen(d)
@@ -278,7 +292,7 @@ func (s *Spec[T]) IsPairwise() bool { return s.Exp || s.Similarity != nil }
 // FeatureWidth returns the width of the features' rows for rows of width d, which
 // rotation or dropout may have moved.
 func (s *Spec[T]) FeatureWidth(d int, moved bool) int {
-	if spec.IsCentred(s.Norm) && !s.HasMap() && !moved && d > 1 && !s.hasSinglePower() {
+	if s.Norm.IsCentred() && !s.HasMap() && !moved && d > 1 && !s.hasSinglePower() {
 		return d - 1
 	}
 	return s.Width(d)
@@ -333,7 +347,7 @@ func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
 // IsPositive reports that f is known to be never negative where dropout multiplies scores by up
 // to gain. Spec.Positive is of the scores without dropout.
 func (s *Spec[T]) IsPositive(gain float64) bool {
-	if s.NonNegative || gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == spec.NoNorm || s.Tau != nil {
+	if s.NonNegative || gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == attention.NoNorm || s.Tau != nil {
 		return s.Positive // where nothing bounds scores, of all of them
 	}
 	for l, c := range s.Coef {
@@ -358,8 +372,8 @@ func (s *Spec[T]) isTaylorOfExp() bool {
 
 // MapsToZeros reports that mapped rows may be zero.
 func (s *Spec[T]) MapsToZeros() bool {
-	_, row := s.Map.(spec.ZeroingMap)
-	_, block := s.Features.(spec.ZeroingMap)
+	_, row := s.Map.(attention.ZeroingMap)
+	_, block := s.Features.(attention.ZeroingMap)
 	return row || block
 }
 

@@ -1,7 +1,7 @@
 package headtask
 
 import (
-	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -16,7 +16,7 @@ type headRows[T tensor.Float] struct {
 	mask       []bool     // tokens that exist; nil: all
 	isPrepared bool       // they are prepared
 	stats      *NormStats // of a normalisation over all tokens
-	drop       spec.HeadDropout
+	drop       HeadDropout
 
 	keys bool
 	head int // query head, for keys the first of those that share them
@@ -29,7 +29,7 @@ func (u preparation[T]) QuerySide(g int) headRows[T] {
 		s.stats = &u.Stats[g]
 	}
 	if u.Drop != nil {
-		s.drop = spec.NewHeadDropout(u.Drop, &u.Coords, false, u.KeyHead*len(u.Q)+g, u.KeyHeads*len(u.Q), u.D, s.pos)
+		s.drop = NewHeadDropout(u.Drop, &u.Coords, false, u.KeyHead*len(u.Q)+g, u.KeyHeads*len(u.Q), u.D, s.pos)
 		if p, ok := u.Spec.Map.(Products[T]); ok {
 			s.drop.Coef = p.Coef
 		}
@@ -40,7 +40,7 @@ func (u preparation[T]) QuerySide(g int) headRows[T] {
 func (u preparation[T]) KeySide() headRows[T] {
 	s := headRows[T]{x: u.K, scale: 1, mask: u.Mask, isPrepared: u.HasPreparedKeys, stats: u.KeyStats, keys: true, head: u.KeyHead * len(u.Q)}
 	if u.Drop != nil {
-		s.drop = spec.NewHeadDropout(u.Drop, &u.Coords, true, u.KeyHead, u.KeyHeads, u.D, 0)
+		s.drop = NewHeadDropout(u.Drop, &u.Coords, true, u.KeyHead, u.KeyHeads, u.D, 0)
 	}
 	return s
 }
@@ -101,7 +101,7 @@ func (u preparation[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 // A single power has no lower terms beside which the roundings of another basis
 // would be small: it keeps all of them.
 func (u preparation[T]) FeatureWidth() int {
-	return u.Spec.FeatureWidth(u.D, u.Rope != nil || u.Drop != nil && u.Drop.Kind != spec.TokenDrop)
+	return u.Spec.FeatureWidth(u.D, u.Rope != nil || u.Drop != nil && u.Drop.Kind != attention.TokenDrop)
 }
 
 // prepareRows is prepare for rows of dst (stride ld, width da).
@@ -138,7 +138,7 @@ func (u preparation[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int)
 			u.Table.Transpose(rows, u.D, x, ldx, u.D, n)
 			for r := range n {
 				u.Spec.Map.Map(to[r*ld:][:u.PreparedWidth], rows[r*u.D:][:u.D])
-				if s.drop.Drop != nil && s.drop.Kind == spec.ProductDrop {
+				if s.drop.Drop != nil && s.drop.Kind == attention.ProductDrop {
 					DropProducts(&s.drop, to[r*ld:][:u.PreparedWidth], u.D, i+r)
 				}
 			}
@@ -159,10 +159,10 @@ func (u preparation[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 in
 	u.Table.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.D)
 	u.normalise(x, ld, n, s, s.scale)
 	if u.Rope != nil {
-		spec.TurnColumns(u.Rope, u.Table, u.Arena, x, ld, s.pos+i0, n, false)
+		TurnColumns(u.Rope, u.Table, u.Arena, x, ld, s.pos+i0, n, false)
 	}
 	if s.drop.Drop != nil {
-		spec.DropOut(&s.drop, x, ld, 1, u.D, i0, n)
+		DropOut(&s.drop, x, ld, 1, u.D, i0, n)
 	}
 }
 
@@ -211,7 +211,7 @@ func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRow
 		u.Table.Transpose(rows, u.D, x, ld, u.D, n)
 		u.Table.Transpose(dmapped, u.PreparedWidth, dy, ld, u.PreparedWidth, n)
 		for r := range n {
-			if s.drop.Drop != nil && s.drop.Kind == spec.ProductDrop {
+			if s.drop.Drop != nil && s.drop.Kind == attention.ProductDrop {
 				DropProducts(&s.drop, dmapped[r*u.PreparedWidth:][:u.PreparedWidth], u.D, i0+r)
 			}
 			u.Spec.Map.Grad(dmap[r*u.D:][:u.D], dmapped[r*u.PreparedWidth:][:u.PreparedWidth], rows[r*u.D:][:u.D])
@@ -220,10 +220,10 @@ func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRow
 		u.Table.Transpose(dy, ld, dmap, u.D, n, u.D)
 	}
 	if s.drop.Drop != nil {
-		spec.DropOut(&s.drop, dy, ld, 1, u.D, i0, n)
+		DropOut(&s.drop, dy, ld, 1, u.D, i0, n)
 	}
 	if u.Rope != nil {
-		spec.TurnColumns(u.Rope, u.Table, u.Arena, dy, ld, s.pos+i0, n, true)
+		TurnColumns(u.Rope, u.Table, u.Arena, dy, ld, s.pos+i0, n, true)
 	}
 	u.Table.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.D)
 	if u.Spec.Tau != nil {
@@ -235,7 +235,7 @@ func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRow
 		}
 	}
 	if s.stats != nil {
-		factor, _ := spec.InvertLength(u.Spec.Norm, s.stats.Length) // wideGrad does the rest
+		factor, _ := u.Spec.Norm.InvertLength(s.stats.Length) // wideGrad does the rest
 		scaleColumns(u.Table, dy, ld, u.D, n, T(factor)*s.scale)
 	} else {
 		normaliseGrad(u.Table, u.Spec.Norm, dy, x, ld, u.D, n, s.scale)
@@ -251,7 +251,7 @@ func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRow
 
 // isScaling reports that prepared tokens are the tokens times the scale.
 func (u preparation[T]) isScaling(s *headRows[T]) bool {
-	return u.Spec.Norm == spec.NoNorm && u.Spec.Features == nil && !u.Spec.HasMap() && u.Rope == nil && s.drop.Drop == nil && s.stats == nil
+	return u.Spec.Norm == attention.NoNorm && u.Spec.Features == nil && !u.Spec.HasMap() && u.Rope == nil && s.drop.Drop == nil && s.stats == nil
 }
 
 // scaleRows sets rows of dst, tokens from i0 on, to rows of x times the scale.
@@ -368,9 +368,9 @@ func (u preparation[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T
 
 // featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Those that do
 // not exist are zero, whatever they hold.
-func (u *Task[T]) featureBlock(s *headRows[T], i0, i1 int) spec.FeatureBlock[T] {
+func (u *Task[T]) featureBlock(s *headRows[T], i0, i1 int) attention.FeatureBlock[T] {
 	n := i1 - i0
-	b := spec.FeatureBlock[T]{Table: u.Table, Scratch: u.Arena, Keys: s.keys, Head: s.head, First: u.KeyHead * len(u.Q), D: u.D, N: n, Stride: scratch.Stride[T](n)}
+	b := attention.FeatureBlock[T]{Scratch: arena.Of[T]{Arena: u.Arena}, Keys: s.keys, Head: s.head, First: u.KeyHead * len(u.Q), D: u.D, N: n, Stride: scratch.Stride[T](n)}
 	b.X, b.Y = u.Linear().TakeScratch(u.D*b.Stride), u.Linear().TakeScratch(u.PreparedWidth*b.Stride)
 	u.Rows().prepareUnmapped(b.X, b.Stride, s, i0, i1)
 	for i := i0; i < i1 && s.mask != nil; i++ {
@@ -431,13 +431,13 @@ func (u *Task[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) 
 }
 
 // Normalise normalises the columns of x [d, ld] and multiplies them by scale.
-func Normalise[T tensor.Float](t *kernel.Table[T], norm spec.Norm, x []T, ld, d, n int, scale T) {
-	if norm == spec.NoNorm {
+func Normalise[T tensor.Float](t *kernel.Table[T], norm attention.Norm, x []T, ld, d, n int, scale T) {
+	if norm == attention.NoNorm {
 		scaleColumns(t, x, ld, d, n, scale)
 		return
 	}
 	length := scale * T(norm.MaxLen(d))
-	if spec.IsCentred(norm) {
+	if norm.IsCentred() {
 		t.Standardise(x, ld, d, n, length)
 	} else {
 		t.Normalise(x, ld, d, n, length)
@@ -446,12 +446,12 @@ func Normalise[T tensor.Float](t *kernel.Table[T], norm spec.Norm, x []T, ld, d,
 
 // normaliseGrad replaces dy, the gradient of the normalised columns of x, by the
 // gradient of x. It overwrites x.
-func normaliseGrad[T tensor.Float](t *kernel.Table[T], norm spec.Norm, dy, x []T, ld, d, n int, scale T) {
-	if norm == spec.NoNorm {
+func normaliseGrad[T tensor.Float](t *kernel.Table[T], norm attention.Norm, dy, x []T, ld, d, n int, scale T) {
+	if norm == attention.NoNorm {
 		scaleColumns(t, dy, ld, d, n, scale)
 		return
 	}
-	if spec.IsCentred(norm) {
+	if norm.IsCentred() {
 		t.Centre(x, ld, d, n)
 		t.Centre(dy, ld, d, n)
 	}
@@ -477,9 +477,9 @@ type NormStats struct {
 }
 
 // normaliseWide is normalise with statistics.
-func normaliseWide[T tensor.Float](t *kernel.Table[T], norm spec.Norm, s *NormStats, x []T, ld, d, n int, scale T) {
-	factor, _ := spec.InvertLength(norm, s.Length)
-	if norm == spec.ChannelCentred {
+func normaliseWide[T tensor.Float](t *kernel.Table[T], norm attention.Norm, s *NormStats, x []T, ld, d, n int, scale T) {
+	factor, _ := norm.InvertLength(s.Length)
+	if norm == attention.ChannelCentred {
 		t.Centre(x, ld, d, n)
 	}
 	for c := range d {
@@ -498,10 +498,10 @@ func normaliseWide[T tensor.Float](t *kernel.Table[T], norm spec.Norm, s *NormSt
 }
 
 // CentreRow sets dst [D] to x [D] less its mean.
-func CentreRow[T tensor.Float](dst []float64, x []T, norm spec.Norm, s *NormStats) {
+func CentreRow[T tensor.Float](dst []float64, x []T, norm attention.Norm, s *NormStats) {
 	var mean float64
 	switch {
-	case norm == spec.ChannelCentred:
+	case norm == attention.ChannelCentred:
 		for _, y := range x {
 			mean += float64(y) - float64(x[0])
 		}

@@ -1,7 +1,7 @@
 package headtask
 
 import (
-	"github.com/farfield-ml/farfield/attention/internal/spec"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -47,7 +47,7 @@ func (Products[T]) Grad(dx, dy, x []T) {
 
 // DropProducts multiplies the mask and the coefficients into the mapped row [1+D+D²] of
 // token i with d channels.
-func DropProducts[T tensor.Float](m *spec.HeadDropout, row []T, d, i int) {
+func DropProducts[T tensor.Float](m *HeadDropout, row []T, d, i int) {
 	row[0] *= T(m.Coef[0])
 	for c := range d {
 		row[1+c] *= T(m.Coef[1])
@@ -59,7 +59,7 @@ func DropProducts[T tensor.Float](m *spec.HeadDropout, row []T, d, i int) {
 }
 
 // ScoreGain is the factor by which dropout may make a score, or a weight, larger.
-func ScoreGain(d *spec.Drop) float64 {
+func ScoreGain(d *attention.Drop) float64 {
 	if d == nil {
 		return 1
 	}

@@ -5,10 +5,9 @@ import (
 	"math"
 	"sync"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/attention/internal/spec"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
@@ -21,7 +20,7 @@ import (
 // denominators; going back both have the output and the denominator of the
 // joined row in place of their own.
 type hybrid[T tensor.Float] struct {
-	window             spec.Window[T]
+	window             attention.Window[T]
 	eps                float64
 	tail, windowEngine *engine.Engine[T]
 	unmaskedNear       *engine.Engine[T] // near, of calls that are not causal
@@ -44,18 +43,18 @@ const maxWidth = 1 << 30
 
 // New returns the mechanism with a window that s describes. It returns an error if its
 // fields do not fit together.
-func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
+func New[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
 	w, tail := *s.Window, headtask.Spec[T]{Spec: s}
 	switch {
 	case w.Width < 1:
 		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
 	case w.Width > maxWidth:
 		return nil, fmt.Errorf("%s: window: %d tokens, needs %d or less", s.Name, w.Width, maxWidth)
-	case w.Join != spec.OneDenominator && w.Join != spec.Separate:
-		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), spec.OneDenominator, spec.Separate)
+	case w.Join != attention.OneDenominator && w.Join != attention.Separate:
+		return nil, fmt.Errorf("%s: window: join is %d, not %d or %d", s.Name, int(w.Join), attention.OneDenominator, attention.Separate)
 	case tail.IsPairwise():
 		return nil, fmt.Errorf("%s: window: needs a linear tail, a kernel polynomial", s.Name)
-	case spec.NeedsAllTokens(s.Norm):
+	case s.Norm.NeedsAllTokens():
 		return nil, fmt.Errorf("%s: window: norm %v is taken over all tokens, a window needs causal calls", s.Name, s.Norm)
 	case s.Unnormalized, s.BuiltinDecay != nil:
 		return nil, fmt.Errorf("%s: window: not defined without a denominator, or with a decay of the mechanism's own", s.Name)
@@ -68,8 +67,8 @@ func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
 	}
 	x := &hybrid[T]{window: w, eps: s.Eps}
 	tail.Window = nil
-	near := headtask.Spec[T]{Spec: spec.Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, WindowWidth: w.Width}
-	if w.Join == spec.OneDenominator {
+	near := headtask.Spec[T]{Spec: attention.Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, WindowWidth: w.Width}
+	if w.Join == attention.OneDenominator {
 		tail.FarLag, tail.GivesNumerators, tail.Eps = w.Width, true, 0
 	}
 	var err error
@@ -92,7 +91,7 @@ func New[T tensor.Float](s spec.Spec[T]) (contract.Mechanism[T], error) {
 	return x, nil
 }
 
-func (w *hybrid[T]) Traits() contract.Traits {
+func (w *hybrid[T]) Traits() attention.Traits {
 	t := w.tail.Traits()
 	t.Products, t.Banded, t.PlacedQueries = false, true, true
 	return t
@@ -119,10 +118,10 @@ func (w *hybrid[T]) gammaIndex(h int) int {
 	return h
 }
 
-func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == spec.OneDenominator }
+func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == attention.OneDenominator }
 
 // Check is the tail's, with what a window asks for.
-func (w *hybrid[T]) Check(c *contract.Call[T]) error {
+func (w *hybrid[T]) Check(c *attention.Call[T]) error {
 	if err := w.tail.Checks().CheckCall(c); err != nil {
 		return err
 	}
@@ -133,11 +132,11 @@ func (w *hybrid[T]) Check(c *contract.Call[T]) error {
 			return fmt.Errorf(why, "init", w.tail.Spec.Name)
 		case c.Final != nil:
 			return fmt.Errorf(why, "final", w.tail.Spec.Name)
-		case c.Form == contract.Step:
+		case c.Form == attention.Step:
 			return fmt.Errorf(why, "form: step", w.tail.Spec.Name)
 		}
 	}
-	if c.Drop.IsActive() && c.Drop.Kind == spec.ProductDrop {
+	if c.Drop.IsActive() && c.Drop.Kind == attention.ProductDrop {
 		return fmt.Errorf("dropout: %v is not defined with a window", c.Drop.Kind)
 	}
 	return w.checkHeads(c.Q.H)
@@ -152,7 +151,7 @@ func (w *hybrid[T]) checkHeads(h int) error {
 
 // windowSaved is what a window leaves for Backward.
 type windowSaved[T tensor.Float] struct {
-	tail, window contract.Saved[T]
+	tail, window attention.Saved[T]
 	sums         headtask.BandSums[T] // of the window
 	o            []T                  // [B,H,N,Dv] of the window alone
 	rows         []joinedRow          // [B,H,N]
@@ -161,8 +160,8 @@ type windowSaved[T tensor.Float] struct {
 }
 
 // savedOf returns the intermediate results of a window in keep; nil: there are none.
-func savedOf[T tensor.Float](keep *contract.Saved[T]) *windowSaved[T] {
-	s, _ := contract.SavedPartsOf(keep).Window.(*windowSaved[T])
+func savedOf[T tensor.Float](keep *attention.Saved[T]) *windowSaved[T] {
+	s, _ := keep.Own.(*windowSaved[T])
 	return s
 }
 
@@ -178,10 +177,10 @@ type windowScratch[T tensor.Float] struct {
 	dq, dk, dv, dlogG []T
 	dgamma            []float64 // [sequences, H]
 	seqs              []engine.SequenceTask
-	room              []contract.Sequence // of the call
-	windowCall        contract.Call[T]    // the call as the window has it
+	room              []attention.Sequence // of the call
+	windowCall        attention.Call[T]    // the call as the window has it
 	gradients         splitGrads[T]
-	nearGrads         contract.Grads[T]
+	nearGrads         attention.Grads[T]
 }
 
 func (w *hybrid[T]) take() *windowScratch[T] {
@@ -198,7 +197,7 @@ func headsIn[T tensor.Float](memory *[]T, b, h, n, d int) tensor.Heads[T] {
 }
 
 // likeOutput is headsIn for the outputs of c.
-func likeOutput[T tensor.Float](memory *[]T, c *contract.Call[T]) tensor.Heads[T] {
+func likeOutput[T tensor.Float](memory *[]T, c *attention.Call[T]) tensor.Heads[T] {
 	return headsIn(memory, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
@@ -211,31 +210,31 @@ func (w *hybrid[T]) nearOf(causal bool) *engine.Engine[T] {
 }
 
 // nearCall returns c as the window has it.
-func (x *windowScratch[T]) nearCall(c *contract.Call[T]) *contract.Call[T] {
+func (x *windowScratch[T]) nearCall(c *attention.Call[T]) *attention.Call[T] {
 	x.windowCall = *c
-	x.windowCall.Form, x.windowCall.Chunk = contract.Auto, 0
+	x.windowCall.Form, x.windowCall.Chunk = attention.Auto, 0
 	return &x.windowCall
 }
 
 // release keeps x for another call, without what it points at.
 func (w *hybrid[T]) release(x *windowScratch[T]) {
-	x.windowCall, x.gradients, x.nearGrads = contract.Call[T]{}, splitGrads[T]{}, contract.Grads[T]{}
+	x.windowCall, x.gradients, x.nearGrads = attention.Call[T]{}, splitGrads[T]{}, attention.Grads[T]{}
 	w.scratch.Put(x)
 }
 
-func (w *hybrid[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+func (w *hybrid[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if err := w.Check(c); err != nil {
 		return err
 	}
 	if err := c.CheckWritten("o", &out, keep); err != nil {
 		return err
 	}
-	if c.Form == contract.Step {
+	if c.Form == attention.Step {
 		if keep != nil {
-			return engine.ErrStepKeeps
+			return attention.ErrStepKeeps
 		}
 		if !c.HasState() {
-			return engine.ForwardByStep(contract.Mechanism[T](w), out, c, false)
+			return attention.ForwardByStep(attention.Mechanism[T](w), out, c, false)
 		}
 	}
 	scratch := w.take()
@@ -243,7 +242,7 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 	saved := &scratch.saved
 	if keep != nil {
 		if savedOf(keep) == nil {
-			contract.SavedPartsOf(keep).Window = new(windowSaved[T])
+			keep.Own = new(windowSaved[T])
 		}
 		saved = savedOf(keep)
 	}
@@ -251,11 +250,11 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 		return w.segmentForward(out, c, saved, keep)
 	}
 	near := likeOutput(&saved.o, c)
-	contract.SavedPartsOf(&saved.window).Sums = nil
+	saved.window.Own = nil
 	if w.oneDenominator() {
 		saved.sums.Resize(c.Q.B * c.Q.H * c.Q.N)
 		saved.sums.Logless = keep == nil
-		contract.SavedPartsOf(&saved.window).Sums = &saved.sums
+		saved.window.Own = &saved.sums
 	}
 	if err := w.nearOf(c.Causal).Forward(near, scratch.nearCall(c), &saved.window); err != nil {
 		return err
@@ -268,15 +267,15 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *contract.Call[T], keep *cont
 		}
 		scratch.seqs = engine.AppendSequenceTasks(scratch.seqs[:0], &scratch.room, c)
 		w.joins().join(out, c, scratch.seqs, saved, keep)
-		return contract.ReportNonFinite(out, keep, true)
+		return attention.ReportNonFinite(out, keep, true)
 	}
-	if err := w.tail.Forward(out, c, keep); err != nil && !contract.IsNonFinite(err) {
+	if err := w.tail.Forward(out, c, keep); err != nil && !attention.IsNonFinite(err) {
 		return err
 	}
 	for i := range out.B * out.H {
 		w.addRows(out.Head(i/out.H, i%out.H), near.Head(i/out.H, i%out.H), i%out.H)
 	}
-	return contract.ReportNonFinite(out, keep, true)
+	return attention.ReportNonFinite(out, keep, true)
 }
 
 // addRows adds the window's part of query head h to the tail's.
@@ -287,7 +286,7 @@ func (w *hybrid[T]) addRows(o, near tensor.Mat[T], h int) {
 	}
 }
 
-func (w *hybrid[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) error {
+func (w *hybrid[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if err := w.Check(c); err != nil {
 		return err
 	}
@@ -329,9 +328,9 @@ func (w *hybrid[T]) Backward(g *contract.Grads[T], dout, out tensor.Heads[T], c 
 		return err
 	}
 	near, nearDo := &scratch.nearGrads, dout
-	*near = contract.Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}
+	*near = attention.Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}
 	if !sums.Adds {
-		*near = contract.Grads[T]{
+		*near = attention.Grads[T]{
 			DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
 			DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
 			DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
@@ -376,8 +375,8 @@ func (w *hybrid[T]) addGamma(d []float64, heads int) {
 	}
 }
 
-func (w *hybrid[T]) Plan(s contract.Shape) contract.Plan {
-	near := w.nearOf(s.Causal).Plan(contract.Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
+func (w *hybrid[T]) Plan(s attention.Shape) attention.Plan {
+	near := w.nearOf(s.Causal).Plan(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
 	p := w.tail.Plan(s)
 	if !s.Causal && w.oneDenominator() {
 		w.farCalls().planFar(&p, s)

@@ -1,7 +1,7 @@
 package hybrid
 
 import (
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -57,40 +57,40 @@ func (w farField[T]) chunk(d, wish int) int {
 }
 
 // farCall returns c as both sides of the far field have it.
-func (w farField[T]) farCall(c *contract.Call[T]) *contract.Call[T] {
+func (w farField[T]) farCall(c *attention.Call[T]) *attention.Call[T] {
 	x := *c
 	x.Causal, x.Chunk = true, w.chunk(c.Q.D, c.Chunk)
 	return &x
 }
 
 // farCosts returns the costs of a key head of s in both forms.
-func (w farField[T]) farCosts(c *contract.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
+func (w farField[T]) farCosts(c *attention.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
 	return w.tail.Forms().CountTwoSidedCosts(w.farCall(c), farSides(s, w.window.Width), back)
 }
 
 // farForm chooses the form of the far field of s, as formChoice.choose does.
-func (w farField[T]) farForm(c *contract.Call[T], s *engine.SequenceTask, back bool) contract.Form {
-	if c.AttnKeep != nil || c.Form == contract.Direct {
-		return contract.Direct
+func (w farField[T]) farForm(c *attention.Call[T], s *engine.SequenceTask, back bool) attention.Form {
+	if c.AttnKeep != nil || c.Form == attention.Direct {
+		return attention.Direct
 	}
-	if c.Form == contract.Linear {
-		return contract.Linear
+	if c.Form == attention.Linear {
+		return attention.Linear
 	}
 	direct, linear := w.farCosts(c, s, back)
 	return w.tail.Forms().ChooseCheaper(c, direct, linear)
 }
 
 // farFLOPs returns the arithmetic of the far field of s, all heads.
-func (w farField[T]) farFLOPs(c *contract.Call[T], s *engine.SequenceTask) float64 {
+func (w farField[T]) farFLOPs(c *attention.Call[T], s *engine.SequenceTask) float64 {
 	return w.tail.Forms().CountTwoSidedFLOPs(w.farCall(c), farSides(s, w.window.Width))
 }
 
 // planFar sets what p says of the far field of an unmasked call.
-func (w farField[T]) planFar(p *contract.Plan, s contract.Shape) {
-	c := &contract.Call[T]{Form: s.Form, Chunk: s.Chunk}
+func (w farField[T]) planFar(p *attention.Plan, s attention.Shape) {
+	c := &attention.Call[T]{Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
-	seq := &engine.SequenceTask{Sequence: contract.Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}}
+	seq := &engine.SequenceTask{Sequence: attention.Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}}
 	all := float64(s.B * s.Hkv)
 	for _, back := range []bool{true, false} {
 		form := w.farForm(c, seq, back)
@@ -105,13 +105,13 @@ func (w farField[T]) planFar(p *contract.Plan, s contract.Shape) {
 	seq.Form = p.Form
 	p.FLOPs = w.farFLOPs(c, seq) * float64(s.B)
 	chunk, group := w.chunk(s.D, s.Chunk), s.H/max(s.Hkv, 1)
-	if p.Chunk = 0; p.Form == contract.Linear {
+	if p.Chunk = 0; p.Form == attention.Linear {
 		p.Chunk = chunk
 	}
 	p.Bound = w.tail.Bound(s, p.Form, p.Chunk, p.F)
 	da := w.tail.Spec.Width(s.D)
 	rows := float64(group*s.N)*float64(da+kernel.Pad(s.Dv)) + float64(s.M)*float64(da+kernel.Pad(s.Dv))
-	if p.Form == contract.Linear {
+	if p.Form == attention.Linear {
 		rows += headtask.CountTwoSidedScratch(s.M, p.F, s.Dv, chunk)
 	}
 	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.Forms().CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
@@ -125,7 +125,7 @@ func (w farField[T]) hasFar(s *engine.SequenceTask) bool {
 
 // eachFar calls f for the far field of every key head of every sequence, and none where
 // all keys are near.
-func (w farField[T]) eachFar(c *contract.Call[T], back bool, f func(x *farSweep[T], kh int), none func(s *engine.SequenceTask, kh int)) {
+func (w farField[T]) eachFar(c *attention.Call[T], back bool, f func(x *farSweep[T], kh int), none func(s *engine.SequenceTask, kh int)) {
 	seqs := engine.SequenceTasks(c)
 	var work float64
 	for i := range seqs {
@@ -149,7 +149,7 @@ func (w farField[T]) eachFar(c *contract.Call[T], back bool, f func(x *farSweep[
 		u.Workers = headtask.CountWorkers(c.K.H, s.Work, work)
 		u.Chunk = w.chunk(c.Q.D, c.Chunk)
 		x := &farSweep[T]{Task: u, s: s, width: w.window.Width, m: u.M}
-		if s.Form == contract.Linear {
+		if s.Form == attention.Linear {
 			w.tail.MonomialsOf(u)
 		} else {
 			x.prepare()
@@ -231,13 +231,13 @@ func reverseRows[T tensor.Float](x tensor.Mat[T]) {
 
 // farForward sets out [B,H,N,Dv] to the numerators of the far field of an unmasked
 // call, and keep.Den to their denominators.
-func (w farField[T]) farForward(out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T]) {
+func (w farField[T]) farForward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) {
 	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	group := c.Q.H / max(c.K.H, 1)
 	w.eachFar(c, false, func(x *farSweep[T], kh int) {
 		u := x.Task
 		u.O, u.Den = engine.HeadsOf(u.O, out, x.s, u.QueryHeads(kh)), engine.DenOf(u.Den, keep.Den, c, x.s, u.QueryHeads(kh))
-		if x.s.Form == contract.Linear {
+		if x.s.Form == attention.Linear {
 			u.TwoSided(x.width).Forward()
 			return
 		}
@@ -281,7 +281,7 @@ func (x *farSweep[T]) Forward() {
 
 // farBackward sets the gradients in g of the far field of an unmasked call, from the
 // outputs and gradients in p.
-func (w farField[T]) farBackward(g *contract.Grads[T], p *splitGrads[T], c *contract.Call[T]) {
+func (w farField[T]) farBackward(g *attention.Grads[T], p *splitGrads[T], c *attention.Call[T]) {
 	group := c.Q.H / max(c.K.H, 1)
 	dscale := make([]float64, len(c.Sequences())*c.Q.H)
 	w.eachFar(c, true, func(x *farSweep[T], kh int) {
@@ -291,7 +291,7 @@ func (w farField[T]) farBackward(g *contract.Grads[T], p *splitGrads[T], c *cont
 		u.Den = engine.DenOf(u.Den, p.tail.Den, c, s, heads)
 		u.DScale = dscale[s.Index*c.Q.H+kh*group:][:group]
 		dk, dv := g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys), g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.Keys)
-		if s.Form == contract.Linear {
+		if s.Form == attention.Linear {
 			u.DK, u.DVal = dk.Slice(0, u.M), dv.Slice(0, u.M)
 			u.TwoSided(x.width).Backward()
 		} else {

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -49,13 +49,13 @@ type joinTask[T tensor.Float] struct {
 // joins their outputs, or parts the gradients.
 type windowTask[T tensor.Float] struct {
 	w    *hybrid[T]
-	c    *contract.Call[T]
+	c    *attention.Call[T]
 	seqs []engine.SequenceTask
 
 	// Forward.
 	out   tensor.Heads[T]
 	saved *windowSaved[T]
-	keep  *contract.Saved[T] // nil: nothing is kept
+	keep  *attention.Saved[T] // nil: nothing is kept
 
 	gradients *splitGrads[T] // Backward; nil: Forward
 }
@@ -74,7 +74,7 @@ func (k *windowTask[T]) RunRange(lo, hi int) {
 
 // withUnit calls do of a task with the task of the window for key head i of all
 // sequences.
-func (w windowJoin[T]) withUnit(c *contract.Call[T], seqs []engine.SequenceTask, i int, k interface {
+func (w windowJoin[T]) withUnit(c *attention.Call[T], seqs []engine.SequenceTask, i int, k interface {
 	Do(u *headtask.Task[T], s *engine.SequenceTask, kh int)
 }) {
 	ar := arena.Acquire()
@@ -126,7 +126,7 @@ func (w windowJoin[T]) putJoint(x *joinTask[T]) {
 }
 
 // join makes outputs of numerators out.
-func (w windowJoin[T]) join(out tensor.Heads[T], c *contract.Call[T], seqs []engine.SequenceTask, saved *windowSaved[T], keep *contract.Saved[T]) {
+func (w windowJoin[T]) join(out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, saved *windowSaved[T], keep *attention.Saved[T]) {
 	if keep != nil {
 		resizeSaved(keep, c)
 		saved.resize(len(keep.Den))
@@ -138,19 +138,19 @@ func (w windowJoin[T]) join(out tensor.Heads[T], c *contract.Call[T], seqs []eng
 }
 
 // joining is the arithmetic of join.
-func (w windowJoin[T]) joining(c *contract.Call[T]) float64 {
+func (w windowJoin[T]) joining(c *attention.Call[T]) float64 {
 	return 4 * float64(c.Q.B) * float64(c.Q.H) * float64(c.Q.N) * float64(c.V.D+16)
 }
 
 // resizeSaved makes room for denominators, and nothing has been noticed.
-func resizeSaved[T tensor.Float](k *contract.Saved[T], c *contract.Call[T]) {
+func resizeSaved[T tensor.Float](k *attention.Saved[T], c *attention.Call[T]) {
 	k.Den = scratch.Grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	k.UnseenCount, k.WeakCount, k.Aux, k.Residual = 0, 0, 0, 0
 }
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are
 // weak. Before is what the state before the sequence tells of the tail's keys.
-func (w windowJoin[T]) keepRows(x *joinTask[T], c *contract.Call[T], s *engine.SequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *contract.Saved[T]) {
+func (w windowJoin[T]) keepRows(x *joinTask[T], c *attention.Call[T], s *engine.SequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *attention.Saved[T]) {
 	group := len(x.o)
 	heads := headtask.HeadRange{Lo: kh * group, N: group}
 	x.den, x.share, x.tailFactors = engine.DenOf(x.den, keep.Den, c, s, heads), engine.DenOf(x.share, saved.share, c, s, heads), engine.DenOf(x.tailFactors, saved.tailFactors, c, s, heads)
@@ -169,7 +169,7 @@ func (w windowJoin[T]) keepRows(x *joinTask[T], c *contract.Call[T], s *engine.S
 }
 
 // count counts the rows that see nothing and those that are weak.
-func (saved *windowSaved[T]) count(c *contract.Call[T], seqs []engine.SequenceTask, keep *contract.Saved[T]) {
+func (saved *windowSaved[T]) count(c *attention.Call[T], seqs []engine.SequenceTask, keep *attention.Saved[T]) {
 	for i := range seqs {
 		s := &seqs[i]
 		for r := range s.N {
@@ -387,15 +387,15 @@ func (w windowJoin[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, wi
 type splitGrads[T tensor.Float] struct {
 	dout, out tensor.Heads[T]
 	own       tensor.Heads[T] // outputs of the window alone
-	keep      *contract.Saved[T]
+	keep      *attention.Saved[T]
 
 	tailDo, tailO, nearDo, nearO tensor.Heads[T]
-	tail                         *contract.Saved[T] // of the tail
-	dgamma                       []float64          // [sequences, H] derivatives by log γ
+	tail                         *attention.Saved[T] // of the tail
+	dgamma                       []float64           // [sequences, H] derivatives by log γ
 }
 
 // part makes room for it.
-func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *contract.Call[T], sequences int, keep *contract.Saved[T], room *windowScratch[T]) *splitGrads[T] {
+func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *attention.Call[T], sequences int, keep *attention.Saved[T], room *windowScratch[T]) *splitGrads[T] {
 	own := tensor.HeadsOf(savedOf(keep).o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	x := &room.gradients
 	*x = splitGrads[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
@@ -410,7 +410,7 @@ func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *contract.Call[T], sequ
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w windowJoin[T]) partHeads(x *splitGrads[T], c *contract.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
+func (w windowJoin[T]) partHeads(x *splitGrads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
 	for h := heads.Lo; h < heads.Lo+heads.N; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.Head(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
@@ -493,7 +493,7 @@ func (w windowJoin[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 
 // addEpsAges adds to the gradient of log_g its part through an eps beside one
 // denominator; see ageQueries.
-func (w windowJoin[T]) addEpsAges(d, dout, out tensor.Heads[T], c *contract.Call[T], seqs []engine.SequenceTask, keep *contract.Saved[T]) {
+func (w windowJoin[T]) addEpsAges(d, dout, out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, keep *attention.Saved[T]) {
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
@@ -505,9 +505,9 @@ func (w windowJoin[T]) addEpsAges(d, dout, out tensor.Heads[T], c *contract.Call
 // epsAges is addEpsAges of a head.
 type epsAges[T tensor.Float] struct {
 	w            *hybrid[T]
-	c            *contract.Call[T]
+	c            *attention.Call[T]
 	d, dout, out tensor.Heads[T]
-	keep         *contract.Saved[T]
+	keep         *attention.Saved[T]
 }
 
 func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
@@ -527,7 +527,7 @@ func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
 }
 
 // ageEps adds to dG of the task's places what comes of eps; see ageQueries.
-func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *contract.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, keep *contract.Saved[T]) {
+func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, keep *attention.Saved[T]) {
 	for h := heads.Lo; h < heads.Lo+heads.N && w.eps != 0; h++ {
 		for i := range s.N {
 			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i

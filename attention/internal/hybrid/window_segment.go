@@ -3,7 +3,7 @@ package hybrid
 import (
 	"slices"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -18,20 +18,20 @@ import (
 type hybridSegment[T tensor.Float] struct {
 	w           *hybrid[T]
 	init, final *hybridState[T]
-	shape       contract.Shape // of both
+	shape       attention.Shape // of both
 	seqs        []engine.SequenceTask
 	group       int // key heads of a sequence
 	keys        int // of the longest sequence
 	fades       bool
 }
 
-func (w *hybrid[T]) segment(c *contract.Call[T], keep bool) (*hybridSegment[T], error) {
+func (w *hybrid[T]) segment(c *attention.Call[T], keep bool) (*hybridSegment[T], error) {
 	x := &hybridSegment[T]{w: w, seqs: engine.SequenceTasks(c), group: c.K.H, fades: engine.HasFadingKeys(c)}
 	var err error
 	if x.keys, err = w.tail.Checks().CheckSegment(c, x.seqs, keep); err != nil {
 		return nil, err
 	}
-	x.init, x.final, err = engine.StatesOf(w.tail, c, x.seqs, func(s *hybridState[T]) (*engine.Engine[T], *contract.Shape) { return s.w.tail, &s.shape })
+	x.init, x.final, err = engine.StatesOf(w.tail, c, x.seqs, func(s *hybridState[T]) (*engine.Engine[T], *attention.Shape) { return s.w.tail, &s.shape })
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (x *hybridSegment[T]) tails() (init, final *engine.RecurrentState[T]) {
 }
 
 // tailCall is c as a tail that sees all keys has it.
-func (x *hybridSegment[T]) tailCall(c *contract.Call[T]) *contract.Call[T] {
+func (x *hybridSegment[T]) tailCall(c *attention.Call[T]) *attention.Call[T] {
 	t := *c
 	t.Init, t.Final = nil, nil
 	if x.init != nil {
@@ -81,7 +81,7 @@ type windowHead[T tensor.Float] struct {
 }
 
 // each calls f for every key head.
-func (x *hybridSegment[T]) each(c *contract.Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
+func (x *hybridSegment[T]) each(c *attention.Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
 	w := x.w
 	par.RunEach(len(x.seqs)*x.group, 3*w.joins().joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
 		ar := arena.Acquire()
@@ -128,7 +128,7 @@ func (x *hybridSegment[T]) sums() *engine.RecurrentSegment[T] {
 	return &engine.RecurrentSegment[T]{Engine: x.w.tail, Init: init, Final: final, Shape: &x.shape, Keys: x.keys, Sequences: x.seqs, Group: x.group, Fades: x.fades}
 }
 
-func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *contract.Call[T], saved *windowSaved[T], keep *contract.Saved[T]) error {
+func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], saved *windowSaved[T], keep *attention.Saved[T]) error {
 	x, err := w.segment(c, keep != nil)
 	if err != nil {
 		return err
@@ -144,7 +144,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *contract.Call[T], sav
 		}
 	} else {
 		// States may be one and the same: their windows are not looked at by the tail.
-		if err := w.tail.Forward(out, x.tailCall(c), keep); err != nil && !contract.IsNonFinite(err) {
+		if err := w.tail.Forward(out, x.tailCall(c), keep); err != nil && !attention.IsNonFinite(err) {
 			return err
 		}
 	}
@@ -198,15 +198,15 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *contract.Call[T], sav
 	if keep != nil && w.oneDenominator() {
 		saved.count(c, x.seqs, keep)
 	}
-	return contract.ReportNonFinite(out, keep, true)
+	return attention.ReportNonFinite(out, keep, true)
 }
 
 // checkGrads reports gradients of states that do not fit, and makes room for the
 // gradient of the state before.
-func (x *hybridSegment[T]) checkGrads(g *contract.Grads[T]) error {
+func (x *hybridSegment[T]) checkGrads(g *attention.Grads[T]) error {
 	width := x.w.window.Width
 	if g.DInit != nil {
-		d := contract.GradPartsOf(g.DInit)
+		d := engine.StateGradOf(g.DInit)
 		d.Resize(&x.shape)
 		d.WindowGrads = scratch.Grow(d.WindowGrads[:0], len(d.Heads))
 	}
@@ -228,14 +228,14 @@ func (x *hybridSegment[T]) checkGrads(g *contract.Grads[T]) error {
 		return min(m, width), left
 	}
 	open := x.sums().OpenBefore
-	err := contract.GradPartsOf(g.DFinal).Check(&x.shape, func(i int) int { _, left := ends(i); return (open(i) + left) % x.shape.Chunk })
+	err := engine.StateGradOf(g.DFinal).Check(&x.shape, func(i int) int { _, left := ends(i); return (open(i) + left) % x.shape.Chunk })
 	if err != nil {
 		return err
 	}
-	return contract.GradPartsOf(g.DFinal).CheckLate(func(i int) int { last, _ := ends(i); return last })
+	return engine.StateGradOf(g.DFinal).CheckLate(func(i int) int { last, _ := ends(i); return last })
 }
 
-func (w *hybrid[T]) segmentBackward(g *contract.Grads[T], dout, out tensor.Heads[T], c *contract.Call[T], keep *contract.Saved[T], scratch *windowScratch[T]) error {
+func (w *hybrid[T]) segmentBackward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T], scratch *windowScratch[T]) error {
 	x, err := w.segment(c, true)
 	if err != nil {
 		return err
@@ -268,8 +268,8 @@ func (w *hybrid[T]) segmentBackward(g *contract.Grads[T], dout, out tensor.Heads
 type hybridBackward[T tensor.Float] struct {
 	*hybridSegment[T]
 	*splitGrads[T]
-	c         *contract.Call[T]
-	g         *contract.Grads[T]
+	c         *attention.Call[T]
+	g         *attention.Grads[T]
 	tail      *engine.RecurrentSegment[T] // with one denominator
 	dscale    []float64                   // [sequences, H]
 	ageWanted bool
@@ -322,7 +322,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		}
 		var after float64
 		if b.g.DFinal != nil {
-			after = contract.GradPartsOf(b.g.DFinal).WindowGrads[h.i].Age
+			after = engine.StateGradOf(b.g.DFinal).WindowGrads[h.i].Age
 		}
 		sum = own.Decay().AgeGrad(after, b.seenBefore(h))
 	}
@@ -361,7 +361,7 @@ func (b *hybridBackward[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
 	if b.g.DFinal == nil {
 		return
 	}
-	l := &contract.GradPartsOf(b.g.DFinal).WindowGrads[h.i]
+	l := &engine.StateGradOf(b.g.DFinal).WindowGrads[h.i]
 	add := func(to, from []T) { h.window.Table.Add(to[:len(from)], to, from) }
 	for k := range l.Count {
 		j := h.end - l.Count + k
@@ -384,7 +384,7 @@ func (b *hybridBackward[T]) seenBefore(h *windowHead[T]) bool {
 // toState sets the gradient of the window before the call; age is the sum of dG
 // from the call on.
 func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64) {
-	l, dn, df, dv := &contract.GradPartsOf(b.g.DInit).WindowGrads[h.i], h.window.PreparedWidth, h.tail.PreparedWidth, h.window.Dv
+	l, dn, df, dv := &engine.StateGradOf(b.g.DInit).WindowGrads[h.i], h.window.PreparedWidth, h.tail.PreparedWidth, h.window.Dv
 	if d.tailRows == nil {
 		df = 0
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -21,7 +22,7 @@ import (
 // the tail when it leaves the window, with the rows that it had when it came.
 type hybridState[T tensor.Float] struct {
 	w      *hybrid[T]
-	shape  contract.Shape
+	shape  attention.Shape
 	tokens int64
 	tail   *engine.RecurrentState[T]
 	units  []*headtask.Task[T] // of the window, [B·Hkv]
@@ -45,7 +46,7 @@ type recentTokens[T tensor.Float] struct {
 }
 
 // room returns memory for n tokens of a head of shape s, from take.
-func (w *hybrid[T]) room(s *contract.Shape, n int, decay bool, take func(n int) []T, exist []bool) recentTokens[T] {
+func (w *hybrid[T]) room(s *attention.Shape, n int, decay bool, take func(n int) []T, exist []bool) recentTokens[T] {
 	x := recentTokens[T]{windowRows: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
 	if w.oneDenominator() {
 		x.tailRows = take(n * w.tail.Spec.Width(s.D))
@@ -58,7 +59,7 @@ func (w *hybrid[T]) room(s *contract.Shape, n int, decay bool, take func(n int) 
 
 // parts calls f with each kind of numbers. A token has count of them, and the next
 // token begins stride numbers later.
-func (x *recentTokens[T]) parts(s *contract.Shape, da int, f func(x []T, count, stride int)) {
+func (x *recentTokens[T]) parts(s *attention.Shape, da int, f func(x []T, count, stride int)) {
 	if x.tailRows != nil {
 		f(x.tailRows, da, da)
 	}
@@ -70,7 +71,7 @@ func (x *recentTokens[T]) parts(s *contract.Shape, da int, f func(x []T, count, 
 }
 
 // copy copies n tokens of from, from its token j on, to token i on.
-func (x *recentTokens[T]) copy(w *hybrid[T], s *contract.Shape, i int, from *recentTokens[T], j, n int) {
+func (x *recentTokens[T]) copy(w *hybrid[T], s *attention.Shape, i int, from *recentTokens[T], j, n int) {
 	da, dv := w.tail.Spec.Width(s.D), kernel.Pad(s.Dv)
 	if x.tailRows != nil {
 		copy(x.tailRows[i*da:], from.tailRows[j*da:][:n*da])
@@ -88,7 +89,7 @@ func (x *recentTokens[T]) copy(w *hybrid[T], s *contract.Shape, i int, from *rec
 }
 
 // slice views the tokens from i on.
-func (x recentTokens[T]) slice(w *hybrid[T], s *contract.Shape, i int) recentTokens[T] {
+func (x recentTokens[T]) slice(w *hybrid[T], s *attention.Shape, i int) recentTokens[T] {
 	if x.tailRows != nil {
 		x.tailRows = x.tailRows[i*w.tail.Spec.Width(s.D):]
 	}
@@ -99,7 +100,7 @@ func (x recentTokens[T]) slice(w *hybrid[T], s *contract.Shape, i int) recentTok
 	return x
 }
 
-func (w *hybrid[T]) NewState(s contract.Shape) (contract.State[T], error) {
+func (w *hybrid[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	tail, err := w.tail.NewState(s)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (w *hybrid[T]) NewState(s contract.Shape) (contract.State[T], error) {
 }
 
 // ringBytes is what the windows of a state of shape s take, in bytes.
-func (w *hybrid[T]) ringBytes(s contract.Shape) float64 {
+func (w *hybrid[T]) ringBytes(s attention.Shape) float64 {
 	room := 2 * float64(w.window.Width)
 	row := float64(s.D) + float64(kernel.Pad(s.Dv))
 	if w.oneDenominator() {
@@ -139,25 +140,23 @@ func (w *hybrid[T]) newState(tail *engine.RecurrentState[T]) *hybridState[T] {
 	return st
 }
 
-func (s *hybridState[T]) Absorb(c *contract.Call[T]) error { return engine.CheckedAbsorb(c, s) }
+func (s *hybridState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *hybridState[T]) Read(out tensor.Heads[T], c *contract.Call[T]) error {
-	return engine.CheckedRead(out, c, s)
+func (s *hybridState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedRead(out, c, s)
 }
 
-func (s *hybridState[T]) Step(out tensor.Heads[T], c *contract.Call[T]) error {
-	return engine.CheckedStep(out, c, s)
+func (s *hybridState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+	return attention.CheckedStep(out, c, s)
 }
 
-func (s *hybridState[T]) StateShape() *contract.Shape { return &s.shape }
+func (s *hybridState[T]) StateShape() *attention.Shape { return &s.shape }
 
-func (*hybridState[T]) Watch() *headtask.RowNotices { return nil }
-
-func (s *hybridState[T]) Refuse(*contract.Call[T]) error { return nil }
+func (s *hybridState[T]) Refuse(*attention.Call[T]) error { return nil }
 
 // Run takes in m tokens and answers n queries in every head: after its own token
 // each where there are both, else after all.
-func (s *hybridState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int) {
+func (s *hybridState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	sh := &s.shape
 	if c.HasDecay() {
 		s.startAges()
@@ -190,7 +189,7 @@ func (s *hybridState[T]) Run(out tensor.Heads[T], c *contract.Call[T], n, m int)
 }
 
 // head is run for key head i.
-func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n, m int) {
+func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.Heads[i]
@@ -234,7 +233,7 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *contract.Call[T], n
 
 // open returns the ring's tokens with room for m more behind them: in its own
 // memory if that has it, else in scratch memory.
-func (r *ring[T]) open(w *hybrid[T], s *contract.Shape, ar *arena.Arena, m int) recentTokens[T] {
+func (r *ring[T]) open(w *hybrid[T], s *attention.Shape, ar *arena.Arena, m int) recentTokens[T] {
 	room := len(r.exist)
 	if r.n+m > room {
 		take := func(n int) []T { return arena.Take[T](ar, n) }
@@ -250,7 +249,7 @@ func (r *ring[T]) open(w *hybrid[T], s *contract.Shape, ar *arena.Arena, m int) 
 }
 
 // close keeps the last of end tokens, which open gave.
-func (r *ring[T]) close(w *hybrid[T], s *contract.Shape, x *recentTokens[T], end int) {
+func (r *ring[T]) close(w *hybrid[T], s *attention.Shape, x *recentTokens[T], end int) {
 	n := min(end, w.window.Width)
 	if end > len(r.exist) {
 		r.recentTokens.copy(w, s, 0, x, end-n, n)
@@ -262,7 +261,7 @@ func (r *ring[T]) close(w *hybrid[T], s *contract.Shape, x *recentTokens[T], end
 }
 
 // enter puts the m keys of both tasks behind n tokens of x.
-func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *contract.Shape, x *recentTokens[T], n, m int) {
+func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *attention.Shape, x *recentTokens[T], n, m int) {
 	if m == 0 {
 		return
 	}
@@ -297,13 +296,13 @@ func (x *recentTokens[T]) see(u *headtask.Task[T], rows []T, da, n int) {
 }
 
 // seeAll has the task of the window see end tokens of x.
-func (w *hybrid[T]) seeAll(near *headtask.Task[T], s *contract.Shape, x *recentTokens[T], end int) {
+func (w *hybrid[T]) seeAll(near *headtask.Task[T], s *attention.Shape, x *recentTokens[T], end int) {
 	x.see(near, x.windowRows, s.D, end)
 }
 
 // seeLeft has the task of the tail see the tokens of x that have left the window
 // after end tokens.
-func (w *hybrid[T]) seeLeft(far *headtask.Task[T], s *contract.Shape, x *recentTokens[T], end int) {
+func (w *hybrid[T]) seeLeft(far *headtask.Task[T], s *attention.Shape, x *recentTokens[T], end int) {
 	x.see(far, x.tailRows, far.PreparedWidth, max(end-w.window.Width, 0))
 }
 
@@ -340,7 +339,7 @@ func (s *hybridState[T]) startAges() {
 func (s *hybridState[T]) HasDecay() bool { return s.tail.HasDecay() }
 
 // set makes the ring hold what from holds, which has the same shape.
-func (r *ring[T]) set(w *hybrid[T], s *contract.Shape, from *ring[T]) {
+func (r *ring[T]) set(w *hybrid[T], s *attention.Shape, from *ring[T]) {
 	if r.rates = nil; from.rates != nil {
 		r.rates = make([]T, len(r.exist))
 	}
@@ -348,7 +347,7 @@ func (r *ring[T]) set(w *hybrid[T], s *contract.Shape, from *ring[T]) {
 	r.recentTokens.copy(w, s, 0, &from.recentTokens, from.start, from.n)
 }
 
-func (s *hybridState[T]) Clone() contract.State[T] {
+func (s *hybridState[T]) Clone() attention.State[T] {
 	c := s.w.newState(s.tail.Clone().(*engine.RecurrentState[T]))
 	c.tokens = s.tokens
 	for i := range s.rings {
@@ -394,8 +393,8 @@ func (s *hybridState[T]) HeapBytes() int64 {
 
 // Merge has the tokens of s that are no longer among the last enter its tail,
 // and then what the tail of next holds.
-func (s *hybridState[T]) Merge(next contract.State[T]) error {
-	n, err := engine.Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState[T]) (engine.Identity, *contract.Shape) { return n.w.identity(), &n.shape })
+func (s *hybridState[T]) Merge(next attention.State[T]) error {
+	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState[T]) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -434,10 +433,10 @@ func (s *hybridState[T]) Merge(next contract.State[T]) error {
 	return nil
 }
 
-const windowSumsKind = engine.SumsKind + " and a window"
+const windowSumsKind = states.SumsKind + " and a window"
 
-func (w *hybrid[T]) identity() engine.Identity {
-	return engine.Identity{Kind: windowSumsKind, Name: w.tail.Spec.Name, Setting: w.tail.Spec.Setting}
+func (w *hybrid[T]) identity() states.Identity {
+	return states.Identity{Kind: windowSumsKind, Name: w.tail.Spec.Name, Setting: w.tail.Spec.Setting}
 }
 
 func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {
@@ -455,7 +454,7 @@ func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {
 // the window [Width, D], the values [Width, Dv] and with decay log_g [Width]. Missing
 // tokens are zeros.
 func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := engine.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.HasDecay())
+	w := states.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.HasDecay())
 	s.tail.Write(w)
 	width, sh := s.w.window.Width, &s.shape
 	for i := range s.rings {
@@ -474,8 +473,8 @@ func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
 	return w.End()
 }
 
-func (w *hybrid[T]) RestoreState(data []byte) (contract.State[T], error) {
-	s, tokens, r, err := engine.ReadSnapshot[T](data, w.identity(), w.parameterSum())
+func (w *hybrid[T]) RestoreState(data []byte) (attention.State[T], error) {
+	s, tokens, r, err := states.ReadSnapshot[T](data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}

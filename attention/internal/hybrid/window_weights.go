@@ -3,7 +3,7 @@ package hybrid
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/internal/contract"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
@@ -17,7 +17,7 @@ import (
 // separate terms the sum of both matrices, the window's times γ, whose rows sum
 // to 1 + γ. Outputs are their products with the values either way.
 
-func (w *hybrid[T]) Weights(dst tensor.Mat[T], c *contract.Call[T], b, h, i0, i1 int) error {
+func (w *hybrid[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
 	if err := w.Check(c); err != nil {
 		return err
 	}
@@ -49,11 +49,11 @@ type windowMatrix[T tensor.Float] struct {
 	ages         headtask.BandAges
 }
 
-func (w *hybrid[T]) matrix(c *contract.Call[T], s *engine.SequenceTask, h int, ar *arena.Arena) *windowMatrix[T] {
+func (w *hybrid[T]) matrix(c *attention.Call[T], s *engine.SequenceTask, h int, ar *arena.Arena) *windowMatrix[T] {
 	group := c.Q.H / c.K.H
 	x := &windowMatrix[T]{w: w, window: w.nearOf(c.Causal).NewTask(c, s, h/group, ar), g: h % group, h: h}
 	if c.Causal {
-		s = &w.tail.Sequences(nil, new([]contract.Sequence), c)[s.Index]
+		s = &w.tail.Sequences(nil, new([]attention.Sequence), c)[s.Index]
 	}
 	x.tail = w.tail.NewTask(c, s, h/group, ar)
 	x.ages = x.window.Band().BandAges(0)
@@ -125,7 +125,7 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 // the least logarithm of a denominator's size there. Of separate terms the entropy and
 // the condition are taken from rows of A, the condition over 1 + γ, and the rest is the
 // tail's. It returns the errors of Weights, and one for a call with a state.
-func (w *hybrid[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) {
+func (w *hybrid[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
 	if err := w.Check(c); err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (w *hybrid[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) 
 		}
 	}
 	par.RunEach(len(pieces), w.Plan(c.Shape()).FLOPs, func(i int) { w.diagnose(c, &pieces[i]) })
-	list := make([]contract.Diagnosis, c.Q.B*c.Q.H)
+	list := make([]attention.Diagnosis, c.Q.B*c.Q.H)
 	for i := range pieces {
 		p := &pieces[i]
 		list[p.Sequence.Batch*c.Q.H+p.Head].Merge(&p.Found, p.Sequence.Q0, true)
@@ -168,7 +168,7 @@ func (w *hybrid[T]) Diagnose(c *contract.Call[T]) ([]contract.Diagnosis, error) 
 }
 
 // diagnose looks at the rows of a piece, a few of them at a time.
-func (w *hybrid[T]) diagnose(c *contract.Call[T], p *engine.RowStretch) {
+func (w *hybrid[T]) diagnose(c *attention.Call[T], p *engine.RowStretch) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	x := w.matrix(c, p.Sequence, p.Head, ar)
@@ -189,11 +189,11 @@ func (w *hybrid[T]) diagnose(c *contract.Call[T], p *engine.RowStretch) {
 				p.Found.UnseenCount++
 				continue
 			}
-			var row engine.RowDiagnosis
+			var row attention.RowDiagnosis
 			for _, y := range rows.Row(r) {
 				row.AddWeight(float64(y), 1)
 			}
-			one := contract.Diagnosis{Rows: 1, Entropy: row.Entropy(), Condition: row.Size / whole}
+			one := attention.Diagnosis{Rows: 1, Entropy: row.Entropy(), Condition: row.Size / whole}
 			if w.oneDenominator() {
 				one.MinDen = sums[r].log()
 				reach := w.tail.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, i)

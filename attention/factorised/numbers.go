@@ -1,0 +1,71 @@
+package factorised
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// checkNumbers returns an error for the first number of s that is outside its range, in the
+// element type: numbers are finite, Eps and Floor are 0 or more, decays 0 or less.
+func checkNumbers[T tensor.Float](s *attention.Spec[T]) error {
+	if norms := attention.Norms(); s.Norm < 0 || int(s.Norm) >= len(norms) {
+		return fmt.Errorf("%s: norm is %d, needs 0 to %d", s.Name, int(s.Norm), len(norms)-1)
+	}
+	if !isFinite[T](s.Scale) {
+		return fmt.Errorf("%s: scale is %v, needs to be finite", s.Name, s.Scale)
+	}
+	for l, c := range s.Coef {
+		if !isFinite[T](c) {
+			return fmt.Errorf("%s: coef: number %d is %v, needs to be finite", s.Name, l, c)
+		}
+	}
+	for _, x := range []struct {
+		name  string
+		value float64
+	}{{"eps", s.Eps}, {"floor", s.Floor}} {
+		if !isFinite[T](x.value) || x.value < 0 {
+			return fmt.Errorf("%s: %s is %v, needs to be finite and 0 or more", s.Name, x.name, x.value)
+		}
+	}
+	if d := s.BuiltinDecay; d != nil {
+		if d.Log == nil || d.Heads < 0 {
+			return fmt.Errorf("%s: decay %s: needs Log, and 0 heads or more, has %d", s.Name, d.Name, d.Heads)
+		}
+		for h := range max(d.Heads, 1) {
+			if x := d.Log(h); !(x <= 0) || math.IsInf(x, 0) {
+				return fmt.Errorf("%s: decay %s: head %d is %v, needs to be finite and 0 or less", s.Name, d.Name, h, x)
+			}
+		}
+	}
+	if err := checkLearned(s.Name, "tau", s.Tau); err != nil {
+		return err
+	}
+	if s.Window != nil {
+		return checkLearned(s.Name, "window: log_gamma", s.Window.LogGamma)
+	}
+	return nil
+}
+
+// checkLearned returns an error if p has no numbers, or has one that is not finite. p may be
+// nil.
+func checkLearned[T tensor.Float](owner, name string, p *param.Param[T]) error {
+	switch {
+	case p == nil:
+		return nil
+	case len(p.Data) == 0 || len(p.Grad) != len(p.Data):
+		return fmt.Errorf("%s: %s: has %d numbers and %d gradients, needs 1 or more of both", owner, name, len(p.Data), len(p.Grad))
+	}
+	for i, x := range p.Data {
+		if !isFinite[T](float64(x)) {
+			return fmt.Errorf("%s: %s: number %d is %v, needs to be finite", owner, name, i, x)
+		}
+	}
+	return nil
+}
+
+// isFinite reports whether x is a finite number of type T.
+func isFinite[T tensor.Float](x float64) bool { y := T(x); return y-y == 0 }

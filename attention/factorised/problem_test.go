@@ -1,0 +1,85 @@
+package factorised
+
+import (
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/calltest"
+	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
+	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// textbook are mechanisms as the reference describes them.
+var textbook = map[string]*oracle.Mechanism{
+	"softmax":     {Exp: true},
+	"fastmax1":    {Norm: oracle.Bounded, Scale: 0.7, Coef: oracle.TaylorCoef(1)},
+	"fastmax2":    {Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)},
+	"fastmax4":    {Norm: oracle.Standard, Coef: oracle.TaylorCoef(4)},
+	"taylorshift": {Norm: oracle.Unit, Scale: 1, Tau: []float64{0.5, 1.5, 2, 1}, Coef: oracle.TaylorCoef(2)},
+	"linear":      {Scale: 1, Map: oracle.EluPlusOne, Coef: []float64{0, 1}, Eps: 1e-6},
+	"outputs":     {Norm: oracle.Unit, Coef: oracle.TaylorCoef(2), OutputNorm: true},
+	"power":       {Coef: []float64{0, 0, 1}, Eps: 1, OutputNorm: true},
+}
+
+// elementwise is a feature map of the reference.
+type elementwise[T tensor.Float] struct{ of *oracle.Map }
+
+func (e elementwise[T]) Dim(d int) int { return d }
+
+func (e elementwise[T]) Map(dst, x []T) {
+	for c, v := range x {
+		dst[c] = T(e.of.F(float64(v)))
+	}
+}
+
+func (e elementwise[T]) Grad(dx, dy, x []T) {
+	for c, v := range x {
+		dx[c] = dy[c] * T(e.of.DF(float64(v)))
+	}
+}
+
+// mechanismOf returns the engine for what the reference describes.
+func mechanismOf[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism) attention.Mechanism[T] {
+	t.Helper()
+	s := attention.Spec[T]{
+		Name: name, Setting: "test", Norm: attention.Norm(m.Norm), Scale: m.Scale,
+		Exp: m.Exp, Coef: m.Coef, Eps: m.Eps, OutputNorm: m.OutputNorm, Positive: name != "fastmax1",
+	}
+	if m.Map != nil {
+		s.Map = elementwise[T]{m.Map}
+	}
+	if m.Tau != nil {
+		s.Tau = &param.Param[T]{Name: "tau", Shape: []int{len(m.Tau)}, Grad: make([]T, len(m.Tau))}
+		for _, x := range m.Tau {
+			s.Tau.Data = append(s.Tau.Data, T(x))
+		}
+	}
+	e, err := New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// isTried reports whether a call of a mechanism, by its name, is tried without -long:
+// calls of many pairs are tried with one mechanism of each kind.
+func isTried(name string, c *oracle.Call) bool {
+	const long = 4096 // pairs
+	return suite.IsLong() || c.Q.N*c.K.N < long || name == "softmax" || name == "fastmax2" || name == "linear"
+}
+
+// eachProblem runs f for every mechanism and call.
+func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
+	for what, c := range calltest.Problems() {
+		for name, m := range textbook {
+			if m.OutputNorm && c.LogG.D > 0 {
+				continue // refused: see TestOutputNormRefusesDecay
+			}
+			if isTried(name, c) {
+				t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
+			}
+		}
+	}
+}

@@ -1,0 +1,179 @@
+package factorised
+
+import (
+	"sync"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Softmax is attention with the weights exp(scale·q·k + bias) over their sum, in blocks
+// that are not saved: a building block of headwise mechanisms. It may be used
+// concurrently.
+type Softmax[T tensor.Float] interface {
+	// Forward sets out [n,Dv], and lse [n] to the logarithms of the sums of weights,
+	// which Backward needs; nil: not wanted. A query that sees no key gives 0 and a
+	// logarithm of -Inf.
+	Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T])
+	// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
+	Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T])
+}
+
+// blockSoftmax is a Softmax that computes blocks as the direct form does.
+type blockSoftmax[T tensor.Float] struct {
+	spec  headtask.Spec[T]
+	units sync.Pool // of *headtask.Task[T]
+}
+
+// NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
+func NewSoftmax[T tensor.Float](scale float64) Softmax[T] {
+	return kernel.Instance[func(float64) Softmax[T]](softmax32, softmax64)(scale)
+}
+
+var softmax32, softmax64 = buildSoftmax[float32], buildSoftmax[float64]
+
+func buildSoftmax[T tensor.Float](scale float64) Softmax[T] {
+	return &blockSoftmax[T]{spec: headtask.Spec[T]{Spec: attention.Spec[T]{Exp: true, Scale: scale, Positive: true}}}
+}
+
+// release keeps u for another call, without what it points at.
+func (s *blockSoftmax[T]) release(u *headtask.Task[T]) {
+	u.Clear()
+	s.units.Put(u)
+}
+
+// Rows are the queries, keys and values of a Softmax, with any strides.
+type Rows[T tensor.Float] struct {
+	Q, K, V tensor.Mat[T] // [n,D], [m,D], [m,Dv]; D and Dv are 1 or more
+	Causal  bool
+	Offset  int    // query i sees keys j ≤ i+Off, where Causal
+	Mask    []bool // [m] keys that exist; nil: all. What others hold reaches nothing
+	Bias    []T    // [m] finite, added to the scores of each key; nil: none
+	// Keys holds the indices in K, V and Bias of the keys that take part, in any order,
+	// all unmasked; nil: all unmasked keys. Causal then counts among them.
+	Keys []int32
+}
+
+// place returns where key number j that takes part lies.
+func (x *Rows[T]) place(j int) int {
+	if x.Keys == nil {
+		return j
+	}
+	return int(x.Keys[j])
+}
+
+// RowsGrad are the gradients of Rows.
+type RowsGrad[T tensor.Float] struct {
+	DOut       tensor.Mat[T] // given
+	DQ, DK, DV tensor.Mat[T] // overwritten; with Keys their rows of DK and DV are added to
+	DBias      []T           // added to; nil: not wanted
+}
+
+func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T]) {
+	if x.Q.Rows == 0 {
+		return
+	}
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	u := s.unit(ar, &x)
+	defer s.release(u)
+	u.O = append(u.O, out)
+	if u.SavesDen = lse != nil; !u.SavesDen {
+		lse = arena.Take[T](ar, u.N)
+	}
+	u.Den = append(u.Den, lse)
+	u.Direct().DirectForward()
+}
+
+func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T]) {
+	if x.Q.Rows == 0 {
+		if x.Keys == nil {
+			scratch.ClearRows(g.DK, 0, g.DK.Rows)
+			scratch.ClearRows(g.DV, 0, g.DV.Rows)
+		}
+		return
+	}
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	u := s.unit(ar, &x)
+	defer s.release(u)
+	u.O, u.Den, u.DO = append(u.O, out), append(u.Den, lse), append(u.DO, g.DOut)
+	u.DScale = arena.TakeZeros[float64](ar, 1)
+	dq := g.DQ
+	u.DK, u.DVal = g.DK, g.DV
+	if u.D != x.Q.Cols {
+		dq = scratch.TakeMat[T](ar, u.N, u.D)
+	}
+	if x.Keys != nil || u.D != x.Q.Cols {
+		u.DK = scratch.TakeMat[T](ar, u.M, u.D)
+	}
+	if x.Keys != nil {
+		u.DVal = scratch.TakeMat[T](ar, u.M, u.Dv)
+	}
+	u.DQ = append(u.DQ, dq)
+	u.Direct().DirectBackward()
+
+	d := x.Q.Cols
+	if u.D != d {
+		for i := range u.N {
+			copy(g.DQ.Row(i), dq.Row(i)[:d])
+		}
+	}
+	for j := 0; j < u.M && g.DBias != nil; j++ {
+		g.DBias[x.place(j)] += u.DK.Row(j)[d]
+	}
+	switch {
+	case x.Keys != nil:
+		for j := range u.M {
+			u.Table.Add(g.DK.Row(x.place(j)), g.DK.Row(x.place(j)), u.DK.Row(j)[:d])
+			u.Table.Add(g.DV.Row(x.place(j)), g.DV.Row(x.place(j)), u.DVal.Row(j))
+		}
+	case u.D != d:
+		for j := range u.M {
+			copy(g.DK.Row(j), u.DK.Row(j)[:d])
+		}
+	}
+}
+
+// task returns a task of x. A bias is an additional channel: it holds the bias in keys,
+// and the reciprocal scale in queries.
+func (s *blockSoftmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headtask.Task[T] {
+	u, _ := s.units.Get().(*headtask.Task[T])
+	if u == nil {
+		u = new(headtask.Task[T])
+	}
+	d := x.Q.Cols
+	*u = headtask.Task[T]{
+		Q: u.Q, O: u.O, Den: u.Den, Sums: u.Sums, Scale: u.Scale, DO: u.DO, DQ: u.DQ, // empty, with room
+		Table: kernel.Active[T](), Spec: &s.spec, Arena: ar, Workers: 1,
+		K: x.K, V: x.V, N: x.Q.Rows, M: x.K.Rows, D: d, Dv: x.V.Cols, PreparedWidth: d,
+		Causal: x.Causal, Offset: x.Offset, Mask: x.Mask, Chunk: 1,
+	}
+	u.Scale = append(u.Scale, s.spec.RowScale(d, 0))
+	if x.Keys != nil {
+		u.M = len(x.Keys)
+		u.K, u.V = scratch.GatherRows(ar, x.K, x.Keys), scratch.GatherRows(ar, x.V, x.Keys)
+		u.Mask = nil
+	}
+	q := x.Q
+	if x.Bias != nil {
+		u.D, u.PreparedWidth = d+1, d+1
+		q = scratch.TakeMat[T](ar, u.N, u.D)
+		for i := range u.N {
+			copy(q.Row(i), x.Q.Row(i))
+			q.Row(i)[d] = T(1 / float64(u.Scale[0]))
+		}
+		k := scratch.TakeMat[T](ar, u.M, u.D)
+		for j := range u.M {
+			copy(k.Row(j), u.K.Row(j))
+			k.Row(j)[d] = x.Bias[x.place(j)]
+		}
+		u.K = k
+	}
+	u.Q = append(u.Q, q)
+	return u
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// StateGrad is the gradient of a State of the engines: what attention.StateGrad.Own holds.
+//
+// It has the layout of the state. The open chunk of sums, and a whole cache, have
+// gradients of prepared keys and of values. Sums have gradients of their moments, over
+// the weights that features have when they are read. With decay, ages are the gradients
+// of the log-decay before the state: see ageAfter.
+type StateGrad[T tensor.Float] struct {
+	shape       attention.Shape
+	Heads       []HeadGrad[T] // [B·Hkv]
+	WindowGrads []lateGrad[T] // [B·Hkv] of a window; else nil
+	Total       bool          // of a state whose last chunk has ended: see Total
+}
+
+// HeadGrad is the gradient of one key head.
+type HeadGrad[T tensor.Float] struct {
+	Moments      features.Moments[T] // of the closed chunks
+	Count        int                 // tokens that follow
+	Keys, Values []T                 // [n, da] of their prepared keys, [n, dv] of their values
+	Ones         []T                 // [n] of the ones under their values; 0 without decay
+	Age          float64             // Σ dG over the places that follow; 0 without decay
+}
+
+// Resize makes room for the gradients of a state of shape s.
+func (g *StateGrad[T]) Resize(s *attention.Shape) {
+	g.Total = false
+	if g.shape != *s || len(g.Heads) != s.B*s.Hkv {
+		g.shape, g.Heads = *s, make([]HeadGrad[T], s.B*s.Hkv)
+	}
+}
+
+// CheckLate returns an error if the windows of g do not have the given numbers of
+// tokens.
+func (g *StateGrad[T]) CheckLate(tokens func(i int) int) error {
+	if len(g.WindowGrads) != len(g.Heads) {
+		return fmt.Errorf("dfinal: is of a state without a window")
+	}
+	for i := range g.WindowGrads {
+		if got, want := g.WindowGrads[i].Count, tokens(i); got != want {
+			return fmt.Errorf("dfinal: head %d has %d tokens in its window, the call leaves %d", i, got, want)
+		}
+	}
+	return nil
+}
+
+// Open sets the tokens that follow the closed chunks to n rows of da and dv,
+// with undefined contents, and what comes of decay to 0.
+func (h *HeadGrad[T]) Open(n, da, dv int) {
+	h.Count, h.Age = n, 0
+	h.Keys = scratch.Grow(h.Keys[:0], n*da)
+	h.Values = scratch.Grow(h.Values[:0], n*dv)
+	h.Ones = scratch.Grow(h.Ones[:0], n)
+	clear(h.Ones)
+}
+
+// Check returns an error if g is not of a state of shape s whose heads have
+// the given numbers of tokens beside their moments.
+func (g *StateGrad[T]) Check(s *attention.Shape, tokens func(i int) int) error {
+	if g.shape != *s {
+		return fmt.Errorf("dfinal: is of a state of shape %v, needs %v", g.shape, *s)
+	}
+	for i := range g.Heads {
+		if got, want := g.Heads[i].Count, tokens(i); got != want && !g.Total {
+			return fmt.Errorf("dfinal: head %d has %d tokens that are not summed, the call leaves %d", i, got, want)
+		}
+	}
+	return nil
+}
+
+// lateGrad is the gradient of the last n tokens of a key head.
+type lateGrad[T tensor.Float] struct {
+	Count                        int
+	TailRows, WindowRows, Values []T     // [n, da], [n, D], [n, Dv]; far where there is one denominator
+	Ones                         []T     // [n] of the ones under the values, as headGrad has them
+	Age                          float64 // as headGrad has it, of the window or with one denominator of both parts
+}
+
+// Open makes room for n tokens, with undefined contents.
+func (l *lateGrad[T]) Open(n, da, d, dv int) {
+	l.Count = n
+	l.TailRows, l.WindowRows, l.Values, l.Ones = scratch.Grow(l.TailRows[:0], n*da), scratch.Grow(l.WindowRows[:0], n*d), scratch.Grow(l.Values[:0], n*dv), scratch.Grow(l.Ones[:0], n)
+}
+
+// StateGradOf returns the gradient that g holds, an empty one if g holds none of the engines.
+// Goroutines may call it at the same time once a call has returned.
+func StateGradOf[T tensor.Float](g *attention.StateGrad[T]) *StateGrad[T] {
+	x, ok := g.Own.(*StateGrad[T])
+	if !ok {
+		x = new(StateGrad[T])
+		g.Own = x
+	}
+	return x
+}
+
+// AppendSums appends the gradient of a total's sums to the slice to [n]. It returns an error if
+// the state has tokens outside its sums.
+func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
+	for i := range g.Heads {
+		h := &g.Heads[i]
+		if h.Count > 0 {
+			return nil, fmt.Errorf("dinit: head %d has %d tokens that are not in its sums, as a total has none", i, h.Count)
+		}
+		to = h.Moments.AppendFlat(to, g.shape.Dv)
+	}
+	return to, nil
+}
+
+// Ages appends to the slice to [n] the ages of the key heads.
+func (g *StateGrad[T]) Ages(to []float64) []float64 {
+	for i := range g.Heads {
+		to = append(to, g.Heads[i].Age)
+	}
+	return to
+}
+
+// SetTotalGrad makes g the gradient of the total of s. It returns an error if sums are too few.
+func (s *RecurrentState[T]) SetTotalGrad(grad *attention.StateGrad[T], sums []T, ages []float64) error {
+	g, shape := StateGradOf(grad), &s.Shape
+	g.Resize(shape)
+	g.Total = true
+	for i := range g.Heads {
+		h, from := &g.Heads[i], &s.Heads[i].Moments
+		h.Moments.ShapeAs(from)
+		if need := len(h.Moments.S) / h.Moments.Stride * (1 + shape.Dv); len(sums) < need {
+			return fmt.Errorf("total: head %d has %d sums, the state %d", i, len(sums), need)
+		}
+		sums = h.Moments.SetFlat(sums, shape.Dv)
+		h.Open(0, 0, 0)
+		if i < len(ages) {
+			h.Age = ages[i]
+		}
+	}
+	return nil
+}

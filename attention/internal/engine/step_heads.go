@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// StepMemory returns the sums of all heads, where a step goes head by head; else nil.
+func (s *RecurrentState[T]) StepMemory() []T {
+	if !s.byHead {
+		return nil
+	}
+	return s.moments.data
+}
+
+// RunPerHead is Run for one token, head by head: from makes the rows of a head, which is computed
+// next, while rows and state are in the caches.
+func (s *RecurrentState[T]) RunPerHead(out tensor.Heads[T], c *attention.Call[T], from attention.HeadProjector[T], work float64) {
+	sh := &s.Shape
+	if s.HasClosedCount = c.KeyMask == nil && !c.HasDecay() && s.allHeadsClosed(); !s.HasClosedCount {
+		attention.ProjectHeads(from, sh.H, work)
+		s.Run(out, c, 1, 1)
+		return
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	rows := s.Engine.tokenRows(ar, sh, c, 1, 1)
+	rows.byHead = true
+	par.Run(sh.H, 1, work, headSteps[T]{from, s, out, rows})
+	s.TokenCount++
+}
+
+// headSteps does heads of all batch rows.
+type headSteps[T tensor.Float] struct {
+	source attention.HeadProjector[T]
+	s      *RecurrentState[T]
+	out    tensor.Heads[T]
+	rows   tokenRows[T]
+}
+
+func (f *headSteps[T]) RunRange(lo, hi int) {
+	n := f.s.Shape.B
+	for h := lo; h < hi; h++ {
+		f.source.Head(h, f.s.moments.data[h*n*f.s.moments.size:][:n*f.s.moments.size])
+		ar := arena.Acquire()
+		f.rows.prepare(ar, h*n, (h+1)*n)
+		ar.Release()
+		f.s.fuseStepHeads(h*n, (h+1)*n, f.out, f.rows.c, f.rows)
+	}
+}

@@ -1,0 +1,27 @@
+package headtask
+
+import (
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// TurnColumns rotates the columns of x [d, ld] by rows i0 and those that follow, one
+// for each of n columns, or back.
+func TurnColumns[T tensor.Float](r *attention.Rope[T], t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int, back bool) {
+	if r.Half == 0 {
+		return
+	}
+	mark := ar.Mark()
+	h, lt := r.Half, kernel.Pad(n)
+	c, s := arena.Take[T](ar, h*lt), arena.Take[T](ar, h*lt)
+	t.Transpose(c, lt, r.Cos[i0*h:], h, n, h)
+	t.Transpose(s, lt, r.Sin[i0*h:], h, n, h)
+	lo, hi := x, x[h*ld:]
+	if back {
+		lo, hi = hi, lo
+	}
+	t.Rotate(lo, hi, ld, c, s, lt, h, n)
+	ar.Reset(mark)
+}

@@ -1,0 +1,226 @@
+package attention
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// State holds the keys and values that a mechanism has absorbed. Its calls must have
+// the B, H, Hkv, D and Dv for which it was made. Results do not depend on how tokens
+// are divided into calls. Outputs may not overlap the tensors of their call, as for a
+// Mechanism.
+//
+// A State is not safe for concurrent use: methods may run at the same time only if none of
+// them is Absorb, Read, Step, Merge or Reset of that State. Different states of one
+// mechanism may be used at the same time, and so may a clone beside its origin.
+type State[T tensor.Float] interface {
+	// Absorb adds the keys and values of c; its queries are not used.
+	Absorb(c *Call[T]) error
+	// Read sets out for the queries of c; every query sees all absorbed keys. Rows that
+	// are not finite are a *NonFiniteError, after all rows are written.
+	Read(out tensor.Heads[T], c *Call[T]) error
+	// Step absorbs the tokens of c one after another and reads each query after
+	// its own key: the causal form, continued. N is M. It returns the errors of Read.
+	Step(out tensor.Heads[T], c *Call[T]) error
+	// Merge makes it the state of its own tokens followed by the tokens of next, which
+	// does not change. Both need the same mechanism, setting, shape, chunk and carry. A
+	// mechanism that rotates rows must have fed next with the following positions.
+	// Results agree with one stream within the bound of the linear form, not in every
+	// bit, since chunks end at other tokens. A state without tokens changes nothing.
+	Merge(next State[T]) error
+	Clone() State[T]
+	Reset()
+	Tokens() int64 // absorbed so far, excluded ones too
+	Bytes() int64  // memory held
+	AppendBinary(b []byte) ([]byte, error)
+}
+
+// Carry is the way in which a state adds the sums of a chunk to the sums of earlier
+// chunks. In both ways the sums of a chunk begin at zero in the element type.
+type Carry int
+
+const (
+	// Rounded adds in the element type. Each chunk rounds the whole sum. The roundings
+	// of a repeated token all go in one direction.
+	Rounded Carry = iota
+	// Compensated keeps beside each sum what its roundings left out, twice the
+	// memory, so that a stream of any length has the error of a chunk. What is
+	// read is the rounding of the whole: reading costs no more.
+	Compensated
+)
+
+// String returns the name of the way.
+func (c Carry) String() string {
+	if c == Compensated {
+		return "compensated"
+	}
+	return "rounded"
+}
+
+// StateCore is a State without the checks of its calls. CheckedAbsorb, CheckedRead and
+// CheckedStep make the methods of a State from it.
+type StateCore[T tensor.Float] interface {
+	StateShape() *Shape
+	// Refuse returns an error if states of the mechanism do not support c.
+	Refuse(c *Call[T]) error
+	// Run absorbs m keys and sets out for n queries in every head. If n and m are
+	// equal and above 0, query i sees the keys up to its own.
+	Run(out tensor.Heads[T], c *Call[T], n, m int)
+}
+
+// CheckedAbsorb absorbs the keys and values of c into s. It returns an error if they do
+// not fit the state.
+func CheckedAbsorb[T tensor.Float](c *Call[T], s StateCore[T]) error {
+	if err := checkAbsorb(s.StateShape(), c); err != nil {
+		return err
+	}
+	if err := s.Refuse(c); err != nil {
+		return err
+	}
+	s.Run(tensor.Heads[T]{}, c, 0, c.K.N)
+	return nil
+}
+
+// CheckedRead sets out [B,H,N,Dv] for the queries of c. It returns an error if they do not
+// fit the state, and a *NonFiniteError if rows of out are not finite.
+func CheckedRead[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+	if err := checkRead(s.StateShape(), &out, c, false); err != nil {
+		return err
+	}
+	if err := s.Refuse(c); err != nil {
+		return err
+	}
+	s.Run(out, c, c.Q.N, 0)
+	return checkFinite(out, s)
+}
+
+// CheckedStep absorbs the tokens of c one by one and sets out [B,H,N,Dv] for their queries.
+// It returns an error if they do not fit the state, and a *NonFiniteError if rows of out are
+// not finite.
+func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+	if err := checkStep(s.StateShape(), &out, c); err != nil {
+		return err
+	}
+	if err := s.Refuse(c); err != nil {
+		return err
+	}
+	s.Run(out, c, c.Q.N, c.K.N)
+	return checkFinite(out, s)
+}
+
+// checkAbsorb reports keys and values that a state of shape s cannot take in.
+func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
+	if c == nil {
+		return errNoCall
+	}
+	if err := checkTokens(s, c, c.K.N); err != nil {
+		return err
+	}
+	if err := checkKeys(c); err != nil {
+		return err
+	}
+	switch k := &c.K; {
+	case k.B != s.B:
+		return fmt.Errorf("k: B is %d, the state has %d", k.B, s.B)
+	case k.H != s.Hkv:
+		return fmt.Errorf("k: has %d heads, the state has %d", k.H, s.Hkv)
+	case k.D != s.D:
+		return fmt.Errorf("k: D is %d, the state has %d", k.D, s.D)
+	case c.V.D != s.Dv:
+		return fmt.Errorf("v: Dv is %d, the state has %d", c.V.D, s.Dv)
+	}
+	return nil
+}
+
+// checkRead reports queries that a state of shape s cannot answer. If absorbs is set, the
+// keys of c have been checked and are read, too.
+func checkRead[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T], absorbs bool) error {
+	if c == nil {
+		return errNoCall
+	}
+	if err := checkTokens(s, c, c.Q.N); err != nil {
+		return err
+	}
+	q := &c.Q
+	if err := q.Check("q"); err != nil {
+		return err
+	}
+	switch {
+	case q.B != s.B:
+		return fmt.Errorf("q: B is %d, the state has %d", q.B, s.B)
+	case q.H != s.H:
+		return fmt.Errorf("q: has %d heads, the state has %d", q.H, s.H)
+	case q.D != s.D:
+		return fmt.Errorf("q: D is %d, the state has %d", q.D, s.D)
+	}
+	if err := CheckShape("o", out, q.B, q.H, q.N, s.Dv); err != nil {
+		return err
+	}
+	if absorbs {
+		return c.CheckApart("o", out)
+	}
+	return (&Call[T]{Q: *q, Rope: c.Rope}).CheckApart("o", out) // the rest is not read
+}
+
+// checkStep reports tokens that a state of shape s cannot take in and answer.
+func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error {
+	if err := checkAbsorb(s, c); err != nil {
+		return err
+	}
+	if err := checkRead(s, out, c, true); err != nil {
+		return err
+	}
+	if c.Q.N != c.K.N {
+		return fmt.Errorf("k: M is %d, a step of q has %d", c.K.N, c.Q.N)
+	}
+	return nil
+}
+
+// checkTokens reports what states do not know, and rotations that do not reach
+// over n tokens.
+func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
+	calls := *s
+	calls.N, calls.M = c.Q.N, c.K.N
+	if err := checkDropout(c, &calls); err != nil {
+		return err
+	}
+	if c.Drop != nil && c.Drop.Kind == ProductDrop {
+		return fmt.Errorf("dropout: %v is not defined for a state", c.Drop.Kind)
+	}
+	switch {
+	case c.KeyLens != nil:
+		return fmt.Errorf("key_lengths: not defined for a state; use keymask")
+	case c.AttnKeep != nil:
+		return fmt.Errorf("attn_keep: not defined for a state")
+	case c.CuQ != nil:
+		return fmt.Errorf("cu_q: not defined for a state")
+	case c.CuK != nil:
+		return fmt.Errorf("cu_k: not defined for a state")
+	}
+	if err := checkRope(c.Rope, s.D); err != nil {
+		return err
+	}
+	if c.Rope != nil && c.Rope.Rows() < n {
+		return fmt.Errorf("rope: has %d rows, the call has %d tokens", c.Rope.Rows(), n)
+	}
+	return nil
+}
+
+// rowNoticer is a StateCore that notices rows that are not finite while it computes them.
+type rowNoticer interface {
+	// MayBeNonFinite reports whether rows of the last call may hold NaN or infinities.
+	MayBeNonFinite() bool
+}
+
+// checkFinite returns an error if rows of out, which s has set, are not finite.
+func checkFinite[T tensor.Float](out tensor.Heads[T], s StateCore[T]) error {
+	if x, is := s.(rowNoticer); is && out.N > 1 && !x.MayBeNonFinite() {
+		return nil
+	}
+	return ReportNonFinite(out, nil, true)
+}
+
+// ErrNotMergeable says that a state cannot be followed by another of its kind.
+var ErrNotMergeable = errors.New("state: not mergeable")

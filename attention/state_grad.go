@@ -1,0 +1,47 @@
+package attention
+
+import "github.com/farfield-ml/farfield/tensor"
+
+// StateGrad is the gradient of a State. Backward computes it for the initial state and
+// reads it for the final state. The zero value is ready for use; memory is reused.
+type StateGrad[T tensor.Float] struct {
+	// Own is the gradient in a type of the mechanism's own, which has the layout of its
+	// states; nil: nothing has been computed.
+	Own any
+}
+
+// sumGrad is what StateGrad.Own holds for a state of sums.
+type sumGrad[T tensor.Float] interface {
+	AppendSums(to []T) ([]T, error)
+	Ages(to []float64) []float64
+}
+
+// AppendSums appends the gradient of a total's sums to the slice to [n], in the order of
+// Total.Sums. It returns an error if the state has tokens outside its sums.
+func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
+	if x, ok := g.Own.(sumGrad[T]); ok {
+		return x.AppendSums(to)
+	}
+	return to, nil
+}
+
+// SetSums makes g the gradient of the total of st, from sums [n] in the order of
+// AppendSums and ages [B·Hkv] of Ages. As Grads.DFinal it belongs to a call whose last
+// chunk has ended. It returns an error if st is no state of sums, or sums are too few.
+func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	return s.SetTotalGrad(g, sums, ages)
+}
+
+// Ages appends to the slice to [n], for each key head, the sum of the gradient of log_g
+// over the tokens of the call and later tokens. dlog_g of a token is the sum from its
+// position on.
+func (g *StateGrad[T]) Ages(to []float64) []float64 {
+	if x, ok := g.Own.(sumGrad[T]); ok {
+		return x.Ages(to)
+	}
+	return to
+}

@@ -1,0 +1,75 @@
+package attention
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// HeadProjector makes the queries, keys and values of a token head by head.
+type HeadProjector[T tensor.Float] interface {
+	// Head sets head h of Q, K and V in every batch row, and no other head. It may run
+	// for several heads at a time. ahead is the state memory of the head, which is read
+	// next: prefetch it during the projection.
+	Head(h int, ahead []T)
+}
+
+// headStepper is a state that may take a head at a time.
+type headStepper[T tensor.Float] interface {
+	StateCore[T]
+	// StepMemory returns nil where it does not.
+	StepMemory() []T
+	// RunPerHead is Run for one token whose rows come from from.
+	RunPerHead(out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64)
+}
+
+// StepMemory returns the memory that each step of s reads from one end to the other, where a
+// state takes a head at a time; nil where it does not.
+func StepMemory[T tensor.Float](s State[T]) []T {
+	if s, ok := s.(headStepper[T]); ok {
+		return s.StepMemory()
+	}
+	return nil
+}
+
+// StepPerHead is s.Step(out, c) for one token of each batch row, out [B,H,1,Dv]. from
+// makes the rows of a head, with work floating-point operations for all heads. A state
+// that processes head by head (Plan.Renews) computes each head as soon as its rows are
+// made, while rows and state are in the caches. It returns an error if out or c do not
+// fit the state, or if q has more than one token.
+func StepPerHead[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64) error {
+	if c == nil {
+		return errNoCall
+	}
+	if c.Q.N != 1 {
+		return fmt.Errorf("q: N is %d, a step by heads has 1", c.Q.N)
+	}
+	h, ok := s.(headStepper[T])
+	if !ok || h.StepMemory() == nil {
+		ProjectHeads(from, c.Q.H, work)
+		return s.Step(out, c)
+	}
+	if err := checkStep(h.StateShape(), &out, c); err != nil {
+		return err
+	}
+	if err := h.Refuse(c); err != nil {
+		return err
+	}
+	h.RunPerHead(out, c, from, work)
+	return checkFinite(out, h)
+}
+
+// ProjectHeads makes the rows of n heads, with work floating-point operations for all.
+func ProjectHeads[T tensor.Float](from HeadProjector[T], n int, work float64) {
+	par.Run(n, 1, work, headSources[T]{from})
+}
+
+// headSources makes the rows of heads without a step.
+type headSources[T tensor.Float] struct{ source HeadProjector[T] }
+
+func (f *headSources[T]) RunRange(lo, hi int) {
+	for h := lo; h < hi; h++ {
+		f.source.Head(h, nil)
+	}
+}

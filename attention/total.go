@@ -1,0 +1,107 @@
+package attention
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Total is the content of a state of sums in a form that adds up. If a sequence is
+// divided into parts, the sum of the totals of earlier parts is the total of the state
+// before a part. Its size does not depend on the number of tokens. The zero value is
+// ready for use; memory is reused.
+type Total[T tensor.Float] struct {
+	// Sums [B·Hkv, F, 1+Dv] are for every feature the sum of its products with the
+	// ones under the values, and with the values.
+	Sums   []T
+	Spans  []Span // [B·Hkv]
+	Tokens int64
+	Decay  bool // the tokens have met a decay
+}
+
+// Span is the effect of a part's tokens on the sums before them.
+type Span struct {
+	HasKeys         bool    // one of their keys is unmasked
+	LogDecay        float64 // Σ log_g up to the last unmasked key
+	PendingLogDecay float64 // Σ log_g after it, deferred to the next unmasked key
+}
+
+// Leaves returns the factor by which the tokens of s multiply the sums of the span
+// before.
+func (s Span) Leaves(before Span) float64 {
+	if !s.HasKeys {
+		return 1
+	}
+	return math.Exp(before.PendingLogDecay + s.LogDecay)
+}
+
+// Join returns the span of the tokens of s followed by the tokens of next.
+func (s Span) Join(next Span) Span {
+	if !next.HasKeys {
+		s.PendingLogDecay = max(s.PendingLogDecay+next.PendingLogDecay, slowest)
+		return s
+	}
+	return Span{true, max(s.LogDecay+s.PendingLogDecay+next.LogDecay, slowest), next.PendingLogDecay}
+}
+
+// slowest is the least log-decay of a span; its factor is 0 by far.
+const slowest = -1e280
+
+var errNoTotal = errors.New("total: it is nil")
+
+// sumState is a state of sums over features.
+type sumState[T tensor.Float] interface {
+	Total(t *Total[T])
+	SetTotal(t *Total[T]) error
+	TotalAges(to []float64, sums, gradient []T) ([]float64, error)
+	SetTotalGrad(g *StateGrad[T], sums []T, ages []float64) error
+}
+
+// ofSums returns st as a state of sums.
+func ofSums[T tensor.Float](st State[T]) (sumState[T], error) {
+	s, ok := st.(sumState[T])
+	if !ok {
+		return nil, fmt.Errorf("total: a %T is not made of sums", st)
+	}
+	return s, nil
+}
+
+// TotalOf sets t to the total of st. The chunk of st ends: the next chunk begins with
+// the next token. It returns an error if st is no state of sums over features.
+func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return errNoTotal
+	}
+	s.Total(t)
+	return nil
+}
+
+// SetTotal makes st a state with the total t. It returns an error if st is no state of
+// sums over features, or t has other heads or sums than st.
+func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
+	s, err := ofSums(st)
+	if err != nil {
+		return err
+	}
+	if t == nil {
+		return errNoTotal
+	}
+	return s.SetTotal(t)
+}
+
+// AgesOf appends to the slice to [n], for each key head, the part of StateGrad.Ages that
+// comes from the keys of a state. sums [s] and gradient [s] have the order of
+// Total.Sums of a state like st. It returns an error if their lengths do not fit st.
+func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
+	s, err := ofSums(st)
+	if err != nil {
+		return nil, err
+	}
+	return s.TotalAges(to, sums, gradient)
+}

@@ -1,0 +1,50 @@
+package states
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Fits reports what keeps a state of shape s, of mechanism from, out of the place
+// of one of shape want of mechanism id. Learned parameters are no part of it.
+// What names the state.
+func (id Identity) Fits(what string, want *attention.Shape, from Identity, s *attention.Shape) error {
+	if from.Name != id.Name {
+		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.Name, id.Name)
+	}
+	if from.Setting != id.Setting {
+		return fmt.Errorf("%s: setting is %q, needs %q", what, from.Setting, id.Setting)
+	}
+	for _, x := range []struct {
+		field     string
+		got, want int
+	}{
+		{"B", s.B, want.B}, {"H", s.H, want.H}, {"Hkv", s.Hkv, want.Hkv}, {"D", s.D, want.D}, {"Dv", s.Dv, want.Dv}, {"chunk", s.Chunk, want.Chunk},
+	} {
+		if x.got != x.want {
+			return fmt.Errorf("%s: %s is %d, needs %d", what, x.field, x.got, x.want)
+		}
+	}
+	if s.Carry != want.Carry {
+		return fmt.Errorf("%s: carry is %v, needs %v", what, s.Carry, want.Carry)
+	}
+	return nil
+}
+
+// Mergeable returns next as a state of kind S that can follow a state of shape s and
+// identity id. parts returns the identity and the shape of a state. It returns an error
+// if kind, identity or shape differ.
+func Mergeable[S interface {
+	comparable
+	attention.State[T]
+}, T tensor.Float](id Identity, s *attention.Shape, next attention.State[T], parts func(S) (Identity, *attention.Shape)) (S, error) {
+	n, ok := next.(S)
+	var none S
+	if !ok || n == none {
+		return none, fmt.Errorf("merge: kind of state is %T, needs %T: %w", next, none, attention.ErrNotMergeable)
+	}
+	from, shape := parts(n)
+	return n, id.Fits("merge", s, from, shape)
+}
