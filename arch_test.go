@@ -261,24 +261,31 @@ func TestNamesSaySomething(t *testing.T) {
 	}
 }
 
-// Each package that calls a generic function compiles it, with all that it calls. Package factorised
-// passes calls on to functions without type parameters, so no package above compiles the engines.
-func TestEnginesAreCompiledOnce(t *testing.T) {
-	const symbol = "engine.(*RecurrentState[go.shape.float32])"
+// Each package that mentions a generic type or function compiles it, with all that it reaches.
+// Packages factorised and model pass calls on to functions and types without type parameters, so no package
+// above compiles the engines, the layers or the models.
+func TestGenericCodeIsCompiledOnce(t *testing.T) {
+	const engine, layer, whole = "engine.(*RecurrentState[go.shape.float32])", "nn.(*Attention[go.shape.float32])", "model.(*modelOf[go.shape.float32])"
 	for _, x := range []struct {
-		name string
-		has  bool
-	}{{"attention/factorised", true}, {"attention", false}, {"mechanism", false}, {"model", false}} {
-		list, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", "./"+x.name).Output()
-		if err != nil {
-			t.Skipf("go list: %v", err)
-		}
-		compiled, err := os.ReadFile(strings.TrimSpace(string(list)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if has := bytes.Contains(compiled, []byte(symbol)); has != x.has {
-			t.Errorf("package %s has symbols of the engine: %t, want %t", x.name, has, x.has)
+		symbol, has string
+		lack        []string
+	}{
+		{engine, "attention/factorised", []string{"attention", "mechanism", "nn", "model"}},
+		{layer, "model", []string{"train", "pretrained", "internal/sessions", "internal/generate"}},
+		{whole, "model", []string{"train", "pretrained", "internal/sessions", "internal/generate"}},
+	} {
+		for _, name := range append(x.lack, x.has) {
+			list, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", "./"+name).Output()
+			if err != nil {
+				t.Skipf("go list: %v", err)
+			}
+			compiled, err := os.ReadFile(strings.TrimSpace(string(list)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if has := bytes.Contains(compiled, []byte(x.symbol)); has != (name == x.has) {
+				t.Errorf("package %s has %s: %t, want %t", name, x.symbol, has, name == x.has)
+			}
 		}
 	}
 }
