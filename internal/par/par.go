@@ -157,11 +157,30 @@ var taskPools sync.Map
 // taskPool returns the pool of tasks of type A.
 func taskPool[A any]() *sync.Pool {
 	t := reflect.TypeFor[A]()
+	if p := loadPool(t); p != nil {
+		return p
+	}
+	return storePool(t, &sync.Pool{New: func() any { return new(A) }})
+}
+
+// loadPool returns the pool of a type; nil: there is none. It is not inlined, because packages that
+// call Run would compile the generic types of sync.Map.
+//
+//go:noinline
+func loadPool(t reflect.Type) *sync.Pool {
 	p, ok := taskPools.Load(t)
 	if !ok {
-		p, _ = taskPools.LoadOrStore(t, &sync.Pool{New: func() any { return new(A) }})
+		return nil
 	}
 	return p.(*sync.Pool)
+}
+
+// storePool returns the pool of a type, which is p unless there is one.
+//
+//go:noinline
+func storePool(t reflect.Type, p *sync.Pool) *sync.Pool {
+	stored, _ := taskPools.LoadOrStore(t, p)
+	return stored.(*sync.Pool)
 }
 
 // spinTime is the time for which a worker polls for jobs before it sleeps, and a caller for the end of
