@@ -1,0 +1,224 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+)
+
+// byteColumns is the number of columns of a panel of 8-bit weights, and byteGroup the number of
+// steps of k that lie side by side for each of them.
+const (
+	byteColumns = 32
+	byteGroup   = 4
+	// byteRows rows of A are multiplied with all panels before the next.
+	byteRows = 120
+	// maxByteSteps is the largest K: sums of so many products fit 32 bits.
+	maxByteSteps = 1 << 16
+	// weightOffset is what stored weights are larger by than what they stand for: one operand
+	// of the machine's products has no sign.
+	weightOffset = 128
+	byteLevels   = 127 // the largest magnitude
+)
+
+// ByteTable holds the products of 8-bit numbers of one instruction set. Their sums are exact
+// integers, so all tables give the same bits.
+type ByteTable struct {
+	Name     string // "avx512-vnni", "avx2" or "generic"
+	tiles    []byteTile
+	largest  func(x []float32) uint32                            // bits of the largest magnitude
+	quantise func(dst []int8, x []float32, factor float32) int32 // rounds factor·x, returns the sum
+}
+
+// byteTile is a micro-kernel: count tiles of C below one another, from k > 0 groups.
+type byteTile struct {
+	rows, cols int
+	run        func(count, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights, bias *float32)
+}
+
+// BytePanels is a matrix op(B) [K,N] of weights of 8 bits. Column j stands for integers from
+// -127 to 127 times a scale of its own.
+type BytePanels struct {
+	N, K   int
+	Scales []float32 // of the columns, and zeros up to a multiple of 32
+	data   []uint8   // panels, groups of four steps, columns, steps
+}
+
+// BytePanelsSize returns the bytes of weights [k,n] without their scales.
+func BytePanelsSize(n, k int) int { return padTo(n, byteColumns) * padTo(k, byteGroup) }
+
+func padTo(n, unit int) int { return (n + unit - 1) / unit * unit }
+
+// NewBytePanels returns a matrix of zeros. It returns an error if k is above 65536.
+func NewBytePanels(n, k int) (*BytePanels, error) {
+	if n < 0 || k < 0 || k > maxByteSteps {
+		return nil, fmt.Errorf("8-bit weights [%d,%d]: needs sizes of 0 or more, and columns of no more than %d", n, k, maxByteSteps)
+	}
+	p := &BytePanels{N: n, K: k, Scales: make([]float32, padTo(n, byteColumns)), data: make([]uint8, BytePanelsSize(n, k))}
+	for i := range p.data {
+		p.data[i] = weightOffset
+	}
+	return p, nil
+}
+
+// Set sets column j to integers w [K], each from -127 to 127, times scale.
+func (p *BytePanels) Set(j int, w []int8, scale float32) {
+	p.Scales[j] = scale
+	for k, x := range w[:p.K] {
+		p.data[p.place(j, k)] = uint8(int(x) + weightOffset)
+	}
+}
+
+// Column sets w [K] to the integers of column j and returns their scale.
+func (p *BytePanels) Column(j int, w []int8) (scale float32) {
+	for k := range w[:p.K] {
+		w[k] = int8(int(p.data[p.place(j, k)]) - weightOffset)
+	}
+	return p.Scales[j]
+}
+
+// place returns where step k of column j lies.
+func (p *BytePanels) place(j, k int) int {
+	groups := padTo(p.K, byteGroup) / byteGroup
+	return ((j/byteColumns*groups+k/byteGroup)*byteColumns+j%byteColumns)*byteGroup + k%byteGroup
+}
+
+// Quantise sets column j to the integers nearest to w [K] over their scale, the largest
+// magnitude over 127. buffer has K elements up to a multiple of 16.
+func (p *BytePanels) Quantise(t *ByteTable, j int, w []float32, buffer []int8) {
+	factor, scale := byteScale(t.largest(w[:p.K]))
+	t.quantise(buffer, w[:p.K], factor)
+	p.Set(j, buffer, scale)
+}
+
+// byteScale returns what numbers are multiplied by before they are rounded, and what integers
+// are multiplied by, for the bits of the largest magnitude. Numbers so small that the factor
+// would be infinite become zeros. With a number that is not finite the scale is NaN.
+func byteScale(bits uint32) (factor, scale float32) {
+	const least = 1e-30
+	most := math.Float32frombits(bits)
+	switch {
+	case bits >= 0x7f800000:
+		return 0, float32(math.NaN())
+	case most < least:
+		return 0, 0
+	}
+	return byteLevels / most, most / byteLevels
+}
+
+// ByteRows is a matrix A of 8-bit numbers, each row with a scale of its own.
+type ByteRows struct {
+	Data   []int8 // rows that lie ByteStride(K) apart
+	Scales []float32
+	Sums   []int32 // 128 times the sums of the rows
+}
+
+// ByteStride returns the elements from one row of k numbers to the next.
+func ByteStride(k int) int { return Pad(k) }
+
+// Quantise sets row i to the integers nearest to x [K] over their scale, the largest magnitude
+// over 127.
+func (a *ByteRows) Quantise(t *ByteTable, i int, x []float32) {
+	factor, scale := byteScale(t.largest(x))
+	s := ByteStride(len(x))
+	a.Sums[i] = weightOffset * t.quantise(a.Data[i*s:][:s], x, factor)
+	a.Scales[i] = scale
+}
+
+// ByteScratch returns the elements of scratch that Multiply needs for m rows.
+func ByteScratch(m int) int { return min(m, byteRows)*byteColumns + byteColumns }
+
+// Multiply sets columns j0 ≤ j < j1 of C [m,N] to A·op(B), times the scales of rows and then of
+// columns, plus bias [N] unless it is nil; each operation is rounded. j0 is a multiple of 32,
+// and c begins with column j0. scratch has ByteScratch(m) elements.
+func (p *BytePanels) Multiply(t *ByteTable, m int, a *ByteRows, j0, j1 int, c []float32, ldc int, bias, scratch []float32) {
+	s, groups := ByteStride(p.K), padTo(p.K, byteGroup)/byteGroup
+	for i := 0; i < m; i += byteRows {
+		rows := min(byteRows, m-i)
+		for j := j0; j < j1; j += byteColumns {
+			cols, out, ld := min(byteColumns, j1-j), c[i*ldc+j-j0:], ldc
+			if cols < byteColumns {
+				out, ld = scratch[byteColumns:], byteColumns
+			}
+			add := scratch[:byteColumns]
+			if bias != nil && j+byteColumns <= len(bias) {
+				add = bias[j:]
+			} else {
+				clear(add)
+				if bias != nil {
+					copy(add, bias[j:])
+				}
+			}
+			t.multiplyPanel(rows, groups, a.Data[i*s:], s, p.data[j*groups*byteGroup:], out, ld, a.Scales[i:], a.Sums[i:], p.Scales[j:], add)
+			if cols < byteColumns {
+				for r := range rows {
+					copy(c[(i+r)*ldc+j-j0:][:cols], out[r*ld:])
+				}
+			}
+		}
+	}
+}
+
+// multiplyPanel multiplies m rows of A with one panel.
+func (t *ByteTable) multiplyPanel(m, groups int, a []int8, ars int, b []uint8, c []float32, ldc int, scales []float32, sums []int32, weights, bias []float32) {
+	if t.tiles == nil || groups == 0 {
+		byteTileGo(m, groups, a, ars, b, c, ldc, scales, sums, weights, bias)
+		return
+	}
+	// The last elements that the tiles reach: a slice that is too short panics here.
+	_, _, _ = a[(m-1)*ars+groups*byteGroup-1], b[groups*byteGroup*byteColumns-1], c[(m-1)*ldc+byteColumns-1]
+	_, _, _, _ = scales[m-1], sums[m-1], weights[byteColumns-1], bias[byteColumns-1]
+	for j := 0; j < byteColumns; j += t.tiles[0].cols {
+		i := 0
+		for _, tile := range t.tiles {
+			if count := (m - i) / tile.rows; count > 0 {
+				tile.run(count, groups, &a[i*ars], ars, &b[j*byteGroup], &c[i*ldc+j], ldc, &scales[i], &sums[i], &weights[j], &bias[j])
+				i += count * tile.rows
+			}
+		}
+	}
+}
+
+// byteTileGo is multiplyPanel in plain Go.
+func byteTileGo(m, groups int, a []int8, ars int, b []uint8, c []float32, ldc int, scales []float32, sums []int32, weights, bias []float32) {
+	for i := range m {
+		var acc [byteColumns]int32
+		for g := range groups {
+			x := a[i*ars+g*byteGroup:][:byteGroup]
+			w := b[g*byteColumns*byteGroup:][:byteColumns*byteGroup]
+			for j := range acc {
+				w := w[j*byteGroup:][:byteGroup]
+				acc[j] += int32(x[0])*int32(w[0]) + int32(x[1])*int32(w[1]) + int32(x[2])*int32(w[2]) + int32(x[3])*int32(w[3])
+			}
+		}
+		row := c[i*ldc:][:byteColumns]
+		for j := range row {
+			y := float32(acc[j]-sums[i]) * scales[i]
+			y = float32(y * weights[j])
+			row[j] = float32(y + bias[j])
+		}
+	}
+}
+
+func largestGo(x []float32) (most uint32) {
+	for _, v := range x {
+		most = max(most, math.Float32bits(v)&0x7fffffff)
+	}
+	return most
+}
+
+func quantiseGo(dst []int8, x []float32, factor float32) (sum int32) {
+	clear(dst[:Pad(len(x))])
+	for i, v := range x {
+		n := int8(math.RoundToEven(float64(float32(v * factor))))
+		dst[i] = n
+		sum += int32(n)
+	}
+	return sum
+}
+
+var genericBytes = &ByteTable{Name: "generic", largest: largestGo, quantise: quantiseGo}
+
+var activeBytes = ByteTables()[0]
+
+// ActiveBytes returns the table in use.
+func ActiveBytes() *ByteTable { return activeBytes }

@@ -1,0 +1,51 @@
+//go:build !purego
+
+package kernel
+
+import (
+	"slices"
+
+	"golang.org/x/sys/cpu"
+
+	isa "github.com/farfield-ml/farfield/internal/cpu"
+)
+
+// ByteTables returns the tables that the instruction set in use allows, best first and plain Go
+// last.
+func ByteTables() []*ByteTable {
+	sets := isa.InstructionSets()
+	sets = sets[slices.Index(sets, isa.ActiveSet()):]
+	var list []*ByteTable
+	if slices.Contains(sets, isa.AVX512) && cpu.X86.HasAVX512VNNI {
+		list = append(list, &ByteTable{
+			Name: "avx512-vnni",
+			tiles: []byteTile{
+				{12, 32, byteTile12x32AVX512}, {8, 32, byteTile8x32AVX512}, {4, 32, byteTile4x32AVX512},
+				{2, 32, byteTile2x32AVX512}, {1, 32, byteTile1x32AVX512},
+			},
+			largest: wrapLargest(largestAVX512), quantise: wrapQuantise(quantiseAVX512),
+		})
+	}
+	if slices.Contains(sets, isa.AVX2) {
+		list = append(list, &ByteTable{
+			Name:    "avx2",
+			tiles:   []byteTile{{2, 16, byteTile2x16AVX2}, {1, 16, byteTile1x16AVX2}},
+			largest: wrapLargest(largestAVX2), quantise: wrapQuantise(quantiseAVX2),
+		})
+	}
+	return append(list, genericBytes)
+}
+
+func wrapLargest(f func(n int, x *float32) uint32) func(x []float32) uint32 {
+	return func(x []float32) uint32 { return f(len(x), pointerTo(x, len(x))) }
+}
+
+func wrapQuantise(f func(n int, dst *int8, x *float32, factor float32) int32) func(dst []int8, x []float32, factor float32) int32 {
+	return func(dst []int8, x []float32, factor float32) int32 {
+		if len(x) == 0 {
+			return 0
+		}
+		_ = dst[Pad(len(x))-1]
+		return f(len(x), &dst[0], &x[0], factor)
+	}
+}
