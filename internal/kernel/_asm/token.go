@@ -10,8 +10,8 @@ import (
 // token emits the routines for single tokens, which are memory-bound.
 func token(g *gen) {
 	for _, cols := range []int{64, 32, 16} {
-		g.mix(cols, false)
-		g.mix(cols, true)
+		g.mix(cols, false, false)
+		g.mix(cols, true, false)
 	}
 	for _, cols := range []int{32, 16} {
 		g.renew(cols, false)
@@ -22,16 +22,25 @@ func token(g *gen) {
 
 // mix emits the product of a row and a panel of a matrix. Sums start from zero
 // every step rows, which costs no waiting: the next begin while the last are
-// added. With a total, a single column more has its sums beside those.
-func (g *gen) mix(cols int, total bool) {
-	name, more, result, doc := "mix", ")", "", "."
+// added. With a total, a single column more has its sums beside those. Numbers of half
+// the size are the upper 16 bits of those that they stand for.
+func (g *gen) mix(cols int, total, half bool) {
+	name, element, more, result, doc := "mix", "*float32", ")", "", "."
+	if half {
+		name, element = "mixHalf", "*uint16"
+	}
 	if total {
 		name, more, result = "mixTotal", ", z *float32, total float32)", " float32"
 		doc = ", and returns total with a·z added likewise."
 	}
-	g.routine(fmt.Sprintf("%s%d", name, cols), "k, step int, c, a, b *float32, brs int"+more+result,
+	g.routine(fmt.Sprintf("%s%d", name, cols), "k, step int, c, a *float32, b "+element+", brs int"+more+result,
 		fmt.Sprintf("adds to c the product of a and the %d columns of b, summed from zero over every step of k > 0 rows%s", cols, doc))
-	k, c, a, b, brs := g.arg("k"), g.arg("c"), g.arg("a"), g.arg("b"), g.stride("brs")
+	k, c, a, b, brs := g.arg("k"), g.arg("c"), g.arg("a"), g.arg("b"), g.arg("brs")
+	if half {
+		g.SHLQ(operand.Imm(1), brs)
+	} else {
+		g.SHLQ(operand.Imm(2), brs)
+	}
 	sums := make([]reg.VecVirtual, cols*4/g.size())
 	for j := range sums {
 		sums[j] = g.register()
@@ -46,7 +55,13 @@ func (g *gen) mix(cols int, total bool) {
 		x := g.register()
 		g.VBROADCASTSS(operand.Mem{Base: a, Disp: 4 * i}, x)
 		for j, s := range sums {
-			g.VFMADD231PS(operand.Mem{Base: b, Disp: j * g.size()}, x, s)
+			if half {
+				wide := g.register()
+				g.widenHalf(operand.Mem{Base: b, Disp: j * g.size() / 2}, wide)
+				g.VFMADD231PS(wide, x, s)
+			} else {
+				g.VFMADD231PS(operand.Mem{Base: b, Disp: j * g.size()}, x, s)
+			}
 		}
 		if total {
 			g.VFMADD231SS(operand.Mem{Base: z, Disp: 4 * i}, x.AsX(), part)
