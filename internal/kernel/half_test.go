@@ -63,6 +63,9 @@ func BenchmarkHalf(b *testing.B) {
 			h.data[i] = Half(float32(i%7) - 3)
 		}
 		f := Strips[float32]{n, k, make([]float32, Pad(n)*k)}
+		for i := range f.data {
+			f.data[i] = float32(i%7) - 3
+		}
 		scratch := make([]float32, HalfScratch)
 		b.Run(fmt.Sprintf("16/%dx%dx%d", m, n, k), func(b *testing.B) {
 			for b.Loop() {
