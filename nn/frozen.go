@@ -19,7 +19,7 @@ type WeightPacker interface {
 // PackWeights keeps a packed copy of W, which Forward then reads. Until DropPacked W
 // must not change.
 func (l *Linear[T]) PackWeights() {
-	if l.W == nil || l.packed != nil {
+	if l.W == nil || l.packed != nil || l.compressed != nil {
 		return
 	}
 	w := l.packPanels()

@@ -38,6 +38,10 @@ func (m *GatedMLP[T]) forwardWork(rows int) float64 { return m.FLOPs(rows, false
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
 func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], keep bool) error {
+	if m.UpProj.compressed != nil {
+		m.forwardCompressed(y, base, x, trace.(*GatedMLPTrace[T]))
+		return nil
+	}
 	if !keep && x.Rows > rowTile {
 		ar := arena.Acquire()
 		defer ar.Release()
@@ -57,6 +61,22 @@ func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[
 	defer ar.Release()
 	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{m.Act, m.GateProj.packWeights(ar, true), m.UpProj.packWeights(ar, true), m.DownProj.packWeights(ar, true), y, base, x, gate, up, hidden})
 	return nil
+}
+
+// forwardCompressed is Forward without Backward, with compressed weights, of few rows at a time.
+func (m *GatedMLP[T]) forwardCompressed(y, base, x tensor.Mat[T], tr *GatedMLPTrace[T]) {
+	out := m.UpProj.W.Shape[0]
+	for i := 0; i < x.Rows; i += compressedUnits {
+		x, y, base := x.Slice(i, min(i+compressedUnits, x.Rows)), y.Slice(i, min(i+compressedUnits, x.Rows)), base
+		if base.Rows > 0 {
+			base = base.Slice(i, i+x.Rows)
+		}
+		gate, up := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.upOut, x.Rows, out)
+		multiplyRows(true, rowProduct[T]{layer: &m.GateProj, y: gate, x: x}, rowProduct[T]{layer: &m.UpProj, y: up, x: x})
+		hidden := resizeMatrix(&tr.hidden, x.Rows, out)
+		gateRows(m.Act, kernel.Active[T](), hidden, gate, up)
+		multiplyRows(true, rowProduct[T]{layer: &m.DownProj, y: y, x: hidden, base: base, acc: true})
+	}
 }
 
 // gatedForward computes pieces of rows. The units are in scratch memory where hidden has

@@ -17,7 +17,7 @@ var groupElements = 1 << 24
 // of rows; all of them where the call cannot be divided.
 func (a *Attention[T]) groupSize(rows int, s *Scope[T]) int {
 	each := rows * a.D * (a.H/a.Hkv + 2)
-	if each*a.Hkv <= groupElements || a.Undivided || a.O.W == nil || a.Decay != nil || a.Mechanism.Traits().PlacedHeads || a.Mechanism.Params().Size() > 0 || a.Mechanism.Constants().Size() > 0 ||
+	if each*a.Hkv <= groupElements || a.Undivided || a.O.W == nil || a.Q.compressed != nil || a.Decay != nil || a.Mechanism.Traits().PlacedHeads || a.Mechanism.Params().Size() > 0 || a.Mechanism.Constants().Size() > 0 ||
 		s.Ranks != nil || s.Init != nil || s.Final != nil || s.Drop != nil {
 		return a.Hkv
 	}

@@ -13,7 +13,8 @@ type Linear[T tensor.Float] struct {
 	W *param.Param[T] // [out,in]
 	B *param.Param[T] // [out]; nil: none
 
-	packed *weightPanels[T] // of PackWeights; nil: none
+	packed     *weightPanels[T]   // of PackWeights; nil: none
+	compressed *compressedWeights // of Compress, in place of W's numbers; nil: none
 }
 
 // weightSize is the number of elements of W, which need not be there.
@@ -74,6 +75,10 @@ const maxProducts = 4
 // multiplyRows computes products that have the same rows, in order for each row.
 // forward says which of the two they are.
 func multiplyRows[T tensor.Float](forward bool, ps ...rowProduct[T]) {
+	if forward && areCompressed(ps) {
+		multiplyCompressed(noActivation, ps...)
+		return
+	}
 	rows, work := ps[0].x.Rows, 0.0
 	if forward && rows <= rowTile && arePacked(ps) {
 		multiplyPacked(noActivation, ps...)

@@ -62,7 +62,20 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], k
 
 // forwardOnce is Forward without Backward. It keeps the units of few rows at a time.
 func (m *MLP[T]) forwardOnce(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
-	if hidden := m.UpProj.W.Shape[0]; x.Rows <= rowTile {
+	hidden := m.UpProj.W.Shape[0]
+	if m.UpProj.compressed != nil {
+		for i := 0; i < x.Rows; i += compressedUnits {
+			x, y, base := x.Slice(i, min(i+compressedUnits, x.Rows)), y.Slice(i, min(i+compressedUnits, x.Rows)), base
+			if base.Rows > 0 {
+				base = base.Slice(i, i+x.Rows)
+			}
+			units := resizeMatrix(&tr.act, x.Rows, hidden)
+			multiplyCompressed(m.Act, rowProduct[T]{layer: &m.UpProj, y: units, x: x})
+			multiplyRows(true, rowProduct[T]{layer: &m.DownProj, y: y, x: units, base: base, acc: true})
+		}
+		return
+	}
+	if x.Rows <= rowTile {
 		units := viewColumns(resizeMatrix(&tr.act, x.Rows, kernel.Stride(hidden)), 0, hidden)
 		up := rowProduct[T]{layer: &m.UpProj, y: units, x: x}
 		if m.UpProj.packed != nil {

@@ -23,6 +23,8 @@ type PackedLinear[T tensor.Float] struct {
 	bias      []T
 	out       int
 	work      float64 // of a row
+
+	layer *Linear[T] // with compressed weights, in place of strips and panels; nil: none
 }
 
 // Freeze returns the layer with packed weights for steps of at most rows rows. Up to
@@ -33,6 +35,10 @@ func (l *Linear[T]) Freeze(rows int) *PackedLinear[T] {
 	w := &PackedLinear[T]{out: out, work: 2 * float64(out) * float64(in), hasPanels: rows > GEMVRows}
 	if l.B != nil {
 		w.bias = l.B.Data
+	}
+	if l.compressed != nil {
+		w.layer, w.hasPanels = l, false
+		return w
 	}
 	if w.hasPanels && l.packed != nil {
 		w.panels = *l.packed
@@ -55,6 +61,10 @@ func (w *PackedLinear[T]) Forward(y, x tensor.Mat[T], acc bool) {
 // forwardActivated is Forward, and applies an activation to y. Of many rows the products ask for
 // the memory ahead, as far as they have time.
 func (w *PackedLinear[T]) forwardActivated(y, x tensor.Mat[T], acc bool, act Activation, ahead []T) {
+	if w.layer != nil {
+		multiplyCompressed(act, rowProduct[T]{layer: w.layer, y: y, x: x, acc: acc})
+		return
+	}
 	if w.hasPanels {
 		across := (w.out + kernel.PanelColumns - 1) / kernel.PanelColumns
 		down := (x.Rows + rowTile - 1) / rowTile
