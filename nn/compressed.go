@@ -106,18 +106,39 @@ func (f *compression) RunRange(i0, i1 int) {
 // row sets x [in] to the weights of output i.
 func (w *compressedWeights) row(x []float32, i int) {
 	if w.halves != nil {
-		half := make([]uint16, len(x))
-		w.halves.Column(i, half)
-		for k, h := range half {
-			x[k] = kernel.WidenHalf(h)
+		w.halves.Widen(x, i)
+	} else {
+		w.bytes.Widen(x, i)
+	}
+}
+
+// Compressor is a layer whose weights can be held in fewer bits.
+type Compressor interface {
+	// Compress is Linear.Compress for all projections of the layer.
+	Compress(p Precision) error
+}
+
+// Compress compresses the projections.
+func (a *Attention[T]) Compress(p Precision) error { return compressAll(p, &a.Q, &a.K, &a.V, &a.O) }
+
+// Compress compresses the projections.
+func (c CrossAttention[T]) Compress(p Precision) error { return c.Layer.Compress(p) }
+
+// Compress compresses both layers.
+func (m *MLP[T]) Compress(p Precision) error { return compressAll(p, &m.UpProj, &m.DownProj) }
+
+// Compress compresses the three layers.
+func (m *GatedMLP[T]) Compress(p Precision) error {
+	return compressAll(p, &m.GateProj, &m.UpProj, &m.DownProj)
+}
+
+func compressAll[T tensor.Float](p Precision, layers ...*Linear[T]) error {
+	for _, l := range layers {
+		if err := l.Compress(p); err != nil {
+			return err
 		}
-		return
 	}
-	integers := make([]int8, len(x))
-	scale := w.bytes.Column(i, integers)
-	for k, n := range integers {
-		x[k] = float32(n) * scale
-	}
+	return nil
 }
 
 // Tiles of products with compressed weights.

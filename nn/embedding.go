@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
@@ -10,6 +11,29 @@ import (
 // Embedding has a row for each token of the vocabulary.
 type Embedding[T tensor.Float] struct {
 	W *param.Param[T] // [vocab,width]
+
+	compressed *compressedWeights // of Compress, in place of W's numbers; nil: none
+}
+
+// Compress is Linear.Compress for the rows of the tokens. A layer that shares its weights with
+// the table, unless it is nil, is compressed with it.
+func (e *Embedding[T]) Compress(p Precision, tied *Linear[T]) error {
+	l := &Linear[T]{W: e.W}
+	if tied != nil {
+		l = tied
+	}
+	err := l.Compress(p)
+	e.compressed = l.compressed
+	return err
+}
+
+// row returns the row of a token. It may overwrite room, which has the width of a row.
+func (e *Embedding[T]) row(token int, room []T) []T {
+	if e.compressed == nil {
+		return e.W.Data[token*len(room):][:len(room)]
+	}
+	e.compressed.row(asFloat32(viewMatrix(room, 1, len(room))).Data, token)
+	return room
 }
 
 // Forward sets row i of y [rows,width] to the row of token i. It panics on a
@@ -29,9 +53,9 @@ type embedForward[T tensor.Float] struct {
 }
 
 func (f *embedForward[T]) RunRange(i0, i1 int) {
-	w := f.y.Cols
 	for i := i0; i < i1; i++ {
-		copy(f.y.Row(i), f.e.W.Data[int(f.tokens[i])*w:][:w])
+		y := f.y.Row(i)
+		copy(y, f.e.row(int(f.tokens[i]), y))
 	}
 }
 
@@ -48,13 +72,15 @@ func (e *Embedding[T]) Add(y tensor.Mat[T], tokens []int32) {
 type embedAdd[T tensor.Float] struct{ embedForward[T] }
 
 func (f *embedAdd[T]) RunRange(i0, i1 int) {
-	k, w := kernel.Active[T](), f.y.Cols
+	ar := arena.Acquire()
+	defer ar.Release()
+	k, room := kernel.Active[T](), arena.Take[T](ar, f.y.Cols)
 	for i := i0; i < i1; i++ {
 		row := 0
 		if f.tokens != nil {
 			row = int(f.tokens[i])
 		}
-		k.Add(f.y.Row(i), f.y.Row(i), f.e.W.Data[row*w:][:w])
+		k.Add(f.y.Row(i), f.y.Row(i), f.e.row(row, room))
 	}
 }
 

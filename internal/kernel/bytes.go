@@ -76,6 +76,14 @@ func (p *BytePanels) Column(j int, w []int8) (scale float32) {
 	return p.Scales[j]
 }
 
+// Widen sets x [K] to the numbers that column j stands for.
+func (p *BytePanels) Widen(x []float32, j int) {
+	scale := p.Scales[j]
+	for k := range x[:p.K] {
+		x[k] = float32(int(p.data[p.place(j, k)])-weightOffset) * scale
+	}
+}
+
 // place returns where step k of column j lies.
 func (p *BytePanels) place(j, k int) int {
 	groups := padTo(p.K, byteGroup) / byteGroup

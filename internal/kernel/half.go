@@ -37,11 +37,18 @@ func NewHalfStrips(n, k int) *HalfStrips {
 // width returns the stored columns of the strip at column j.
 func (s *HalfStrips) width(j int) int { return min(stripColumns, Pad(s.N)-j) }
 
+// column returns where column j begins, and the elements from one of its numbers to the next.
+func (s *HalfStrips) column(j int) (column []uint16, stride int) {
+	if s.K == 0 {
+		return nil, 0
+	}
+	first := j / stripColumns * stripColumns
+	return s.data[first*s.K+j-first:], s.width(first)
+}
+
 // Set sets column j to w [K].
 func (s *HalfStrips) Set(j int, w []uint16) {
-	first := j / stripColumns * stripColumns
-	width := s.width(first)
-	strip := s.data[first*s.K+j-first:]
+	strip, width := s.column(j)
 	for k, x := range w[:s.K] {
 		strip[k*width] = x
 	}
@@ -49,11 +56,17 @@ func (s *HalfStrips) Set(j int, w []uint16) {
 
 // Column sets w [K] to column j.
 func (s *HalfStrips) Column(j int, w []uint16) {
-	first := j / stripColumns * stripColumns
-	width := s.width(first)
-	strip := s.data[first*s.K+j-first:]
+	strip, width := s.column(j)
 	for k := range w[:s.K] {
 		w[k] = strip[k*width]
+	}
+}
+
+// Widen sets x [K] to the numbers of column j.
+func (s *HalfStrips) Widen(x []float32, j int) {
+	strip, width := s.column(j)
+	for k := range x[:s.K] {
+		x[k] = WidenHalf(strip[k*width])
 	}
 }
 
