@@ -40,6 +40,9 @@ type configFile struct {
 
 // Save is Model.Save.
 func (m *modelOf[T]) Save(dir string) error {
+	if err := m.checkPrecision("save"); err != nil {
+		return err
+	}
 	if err := m.CheckMechanisms(); err != nil {
 		return err
 	}
@@ -211,6 +214,9 @@ func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
 
 // WeightSum is Model.WeightSum.
 func (m *modelOf[T]) WeightSum() string {
+	if m.weightSum != "" {
+		return m.weightSum
+	}
 	h := sha256.New()
 	for _, p := range m.params.All() {
 		h.Write(append([]byte(p.Name), 0))

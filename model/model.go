@@ -2,6 +2,7 @@ package model
 
 import (
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -52,6 +53,8 @@ type modelMethods interface {
 	Redraw(key rng.Key, updates int) error
 	Save(dir string) error
 	WeightSum() string
+	Compress(p nn.Precision) error
+	Precision() nn.Precision
 }
 
 // float32Model has the methods of modelOf[float32] with results that are not generic.

@@ -21,6 +21,9 @@ type modelOf[T tensor.Float] struct {
 	layers    []layer[T]        // of attention, in the order in which they are built
 	built     []*param.Param[T] // weights, without mechanisms that WrapMechanisms set
 
+	precision nn.Precision // of the weights
+	weightSum string       // of weights before Compress
+
 	encoder *stack[T] // of an encoder-decoder; nil otherwise
 	main    *stack[T] // nil: net
 	net     *convNet[T]
@@ -104,7 +107,7 @@ func buildModel[T tensor.Float](c Config, b *builder[T]) (*modelOf[T], error) {
 
 // Share is Model.Share.
 func (m *modelOf[T]) Share() *modelOf[T] {
-	c := &modelOf[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, net: m.net, pool: m.pool}
+	c := &modelOf[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, precision: m.precision, weightSum: m.weightSum, net: m.net, pool: m.pool}
 	c.head.Linear = m.head.Linear
 	for _, s := range [...]struct{ to, from **stack[T] }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
 		if *s.from != nil {
@@ -258,6 +261,11 @@ func (m *modelOf[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) 
 func (p *passes[T]) run(m *modelOf[T], b *Batch) (err error) {
 	if err := b.check(&m.config); err != nil {
 		return err
+	}
+	if p.main.keep {
+		if err := m.checkPrecision("forward"); err != nil {
+			return err
+		}
 	}
 	p.in = p.reading.readBatch(b, m.config.Inputs, m.config.frontPositions())
 	if m.net != nil {

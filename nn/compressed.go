@@ -75,6 +75,9 @@ func (l *Linear[T]) Compress(p Precision) error {
 	return nil
 }
 
+// IsCompressed reports whether the weights are held in fewer bits.
+func (l *Linear[T]) IsCompressed() bool { return l.compressed != nil }
+
 // compression compresses outputs.
 type compression struct {
 	w    *compressedWeights

@@ -18,6 +18,9 @@ type Embedding[T tensor.Float] struct {
 // Compress is Linear.Compress for the rows of the tokens. A layer that shares its weights with
 // the table, unless it is nil, is compressed with it.
 func (e *Embedding[T]) Compress(p Precision, tied *Linear[T]) error {
+	if e.W == nil {
+		return nil
+	}
 	l := &Linear[T]{W: e.W}
 	if tied != nil {
 		l = tied

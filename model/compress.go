@@ -1,0 +1,80 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/farfield-ml/farfield/nn"
+)
+
+// Compress holds the weights of projections, MLPs, embeddings of tokens and the head in fewer
+// bits; norms, biases, positions, mixers that own their projections, attention and states stay as
+// they are. The model then can neither learn nor be saved. Compress drops the weights that it
+// replaces. It returns an error if the model is compressed already or a layer is too wide, and
+// then the model must not be used.
+func (m *Model) Compress(p nn.Precision) error { return m.of.Compress(p) }
+
+// Precision returns how the weights are held.
+func (m *Model) Precision() nn.Precision { return m.of.Precision() }
+
+// Precision is Model.Precision.
+func (m *modelOf[T]) Precision() nn.Precision { return m.precision }
+
+// Compress is Model.Compress.
+func (m *modelOf[T]) Compress(p nn.Precision) error {
+	if m.precision != nn.Float32 {
+		return fmt.Errorf("the weights are held as %v, not as f32", m.precision)
+	}
+	if p == nn.Float32 {
+		return nil
+	}
+	m.weightSum = m.WeightSum() + " " + p.String()
+	m.precision = p
+	m.Thaw()
+	for _, s := range [...]*stack[T]{m.encoder, m.main} {
+		if s == nil {
+			continue
+		}
+		for i := range s.blocks {
+			if c, can := s.blocks[i].branch.(nn.Compressor); can {
+				if err := c.Compress(p); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if m.main != nil {
+		tied := m.head.Linear
+		if !m.config.Tied {
+			tied = nil
+		}
+		if err := m.main.entry.embed.Compress(p, tied); err != nil {
+			return err
+		}
+	}
+	switch {
+	case m.encoder == nil:
+	case m.config.SharedEmbedding:
+		m.encoder.entry.embed = m.main.entry.embed
+	default:
+		if err := m.encoder.entry.embed.Compress(p, nil); err != nil {
+			return err
+		}
+	}
+	if m.config.Tied {
+		return nil
+	}
+	return m.head.Compress(p)
+}
+
+// checkPrecision returns an error if the weights are held in fewer bits, so that the model cannot
+// do what is named.
+func (m *modelOf[T]) checkPrecision(what string) error {
+	if m.precision == nn.Float32 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w, its weights are held as %v", what, ErrCompressed, m.precision)
+}
+
+// ErrCompressed says that a model with weights in fewer bits can neither learn nor be saved.
+var ErrCompressed = errors.New("the model can neither learn nor be saved")
