@@ -225,7 +225,7 @@ func CopyDescription(to, from string, classes []string) error {
 // has weights, tokenizer files or files beside them that description lacks, and if a file
 // cannot be read or written.
 func WriteLike(dir, description string, m *model.Model) error {
-	if err := checkExchange(m.Config()); err != nil {
+	if err := checkWritable(m); err != nil {
 		return err
 	}
 	path := filepath.Join(description, configFile)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -34,6 +35,8 @@ type Options struct {
 	// refuses it; Save of Model writes it in the layout of package model. A function that is no
 	// row of package mechanism takes its place by WrapMechanisms of Model.
 	Exchange *model.Exchange
+	// Precision holds the weights in fewer bits, by Compress of model.Model.
+	Precision nn.Precision
 }
 
 // Model is a model of a folder. Its methods may be called at the same time while no
@@ -141,6 +144,9 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	m.stretched.fill(m.body)
+	if err := m.body.Compress(o.Precision); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
 	m.passes.plan, m.passes.body, m.passes.stretched = p, m.body, &m.stretched
 	m.texts = newTextReader(dir, p, text)
 	if p.vision != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -39,7 +40,7 @@ func (m *Model) Save(dir string) error {
 	if err := m.body.CheckMechanisms(); err != nil {
 		return err
 	}
-	if err := checkExchange(m.body.Config()); err != nil {
+	if err := checkWritable(m.body); err != nil {
 		return err
 	}
 	s, err := openSource(m.dir)
@@ -89,9 +90,13 @@ func (m *Model) Save(dir string) error {
 	return atomicfile.WriteBytes(filepath.Join(dir, configFile), config)
 }
 
-// checkExchange returns an error if a layer has an exchanged function, which no family has.
-func checkExchange(c model.Config) error {
-	for i, x := range c.LayerMechanisms {
+// checkWritable returns an error if the weights are held in fewer bits, or a layer has an exchanged
+// function, which no family has.
+func checkWritable(m *model.Model) error {
+	if p := m.Precision(); p != nn.Float32 {
+		return fmt.Errorf("%w: its weights are held as %v", model.ErrCompressed, p)
+	}
+	for i, x := range m.Config().LayerMechanisms {
 		if x.Mechanism != "" {
 			return fmt.Errorf("layers.%d.attn: has mechanism %s in place of the layer's own function, which no family of published transformers has; write the model by Save of package model", i, x.Mechanism)
 		}

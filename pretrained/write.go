@@ -28,7 +28,7 @@ func Write(dir string, m *model.Model, words *tokenizer.Tokenizer) error {
 	if err := m.CheckMechanisms(); err != nil {
 		return err
 	}
-	if err := checkExchange(m.Config()); err != nil {
+	if err := checkWritable(m); err != nil {
 		return err
 	}
 	text, p, err := express(m.Config())
