@@ -35,6 +35,7 @@ var layers = []string{
 	"internal/snapshot",
 	"internal/oracle",
 	"internal/check",
+	"internal/fault",
 	"internal/lock",
 	"internal/infile",
 	"internal/atomicfile",

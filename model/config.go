@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
@@ -204,7 +205,7 @@ func decodeStrict(data []byte, to any) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(to); err != nil {
-		return err
+		return fault.MarkJSON(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return fmt.Errorf("more follows the JSON object")

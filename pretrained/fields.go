@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
@@ -231,5 +232,5 @@ func (f *fields) findUnknown(isInert func(name string) bool) error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function", f.prefix, infile.Shorten(unknown[0]), shorten(f.values[unknown[0]]))
+	return fault.Mark(fault.UnknownField, fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function", f.prefix, infile.Shorten(unknown[0]), shorten(f.values[unknown[0]])))
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
@@ -68,7 +69,7 @@ func Open(path string) (*File, error) {
 	f, err := New(r, info.Size())
 	if err != nil {
 		r.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, fault.Mark(fault.Damaged, err))
 	}
 	f.file = r
 	return f, nil

@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/internal/task"
@@ -148,7 +149,7 @@ func ReadConfig(path string, c Config) (Config, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&c); err != nil {
-		return c, fmt.Errorf("%s: %w", path, err)
+		return c, fmt.Errorf("%s: %w", path, fault.MarkJSON(err))
 	}
 	if _, err := d.Token(); err != io.EOF {
 		return c, fmt.Errorf("%s: more follows the JSON object", path)

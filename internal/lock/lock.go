@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // FolderLockName is the name of a folder's lock file.
@@ -36,6 +38,9 @@ func (e *HeldError) Error() string {
 	}
 	return fmt.Sprintf("%q is in use by process %d", e.Path, e.PID)
 }
+
+// Is reports whether target is fault.InUse.
+func (e *HeldError) Is(target error) bool { return target == fault.InUse }
 
 // WriteError is the error of a file or folder that the system does not let this process write.
 type WriteError struct {
