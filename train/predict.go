@@ -2,22 +2,18 @@ package train
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 )
 
-// Predictor applies the model of a run or of a published folder to new inputs. Its methods
-// may run at the same time: the calls that do share the weights, and each has memory of its
-// own for its pass, which the Predictor keeps for later calls.
+// Predictor applies the model of a run to new inputs. Its methods may run at the same time: the
+// calls that do share the weights, and each has memory of its own for its pass, which the Predictor
+// keeps for later calls.
 type Predictor struct {
-	published *publishedPredictor // nil: the model is a run's, which the other fields have
-
 	first  *asker // for what does not change
 	scales *task.Scales
 	tokens *task.Tokens // of texts; nil: those of the task
@@ -69,38 +65,50 @@ type Prediction struct {
 	IsTruncated   bool      // the model read a part of the input
 }
 
-// OpenPredictor reads the model of a run, as LoadModel does, with its names of classes
-// and columns and scales of numbers, or a published folder. It returns an error if the run
-// is damaged, its task does not predict, or the published model has no head of classes.
-func OpenPredictor(path string) (*Predictor, error) { return OpenPredictorWith(path, nil) }
-
-// OpenPredictorWith is OpenPredictor of a model with another attention function in its layers; nil:
-// with its own. It returns an error where OpenPredictor does and if the model cannot have the
-// function.
-func OpenPredictorWith(path string, x *model.Exchange) (*Predictor, error) {
-	if pretrained.IsFolder(path) {
-		return openPublishedPredictor(path, x)
-	}
-	if err := CheckForeign(path); err != nil {
-		return nil, err
-	}
-	run := RunFolder(path)
-	config, err := RunConfig(run)
+// OpenPredictor reads the model of a run, as LoadModel does, and returns its Predictor. It returns
+// an error if the run is damaged or its task does not predict.
+func OpenPredictor(path string) (*Predictor, error) {
+	config, err := askableConfig(path)
 	if err != nil {
 		return nil, err
-	}
-	if err := task.CheckAskable(config.Task); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	m, _, err := LoadModel(path)
 	if err != nil {
 		return nil, err
 	}
-	if x != nil {
-		if m, err = m.Exchanged(*x); err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
+	return newPredictor(path, &config, m)
+}
+
+// NewPredictor returns the Predictor of a model that LoadModel read at path, or of a model of the
+// same shape, with the run's names of classes and columns and scales of numbers. It returns an error
+// if the run is damaged or its task does not predict.
+func NewPredictor(path string, m *model.Model) (*Predictor, error) {
+	config, err := askableConfig(path)
+	if err != nil {
+		return nil, err
 	}
+	return newPredictor(path, &config, m)
+}
+
+// askableConfig returns the configuration of the run of path. It returns an error if path is no run
+// or its task does not predict.
+func askableConfig(path string) (Config, error) {
+	if err := CheckForeign(path); err != nil {
+		return Config{}, err
+	}
+	config, err := RunConfig(RunFolder(path))
+	if err != nil {
+		return config, err
+	}
+	if err := task.CheckAskable(config.Task); err != nil {
+		return config, fmt.Errorf("%s: %w", path, err)
+	}
+	return config, nil
+}
+
+// newPredictor is NewPredictor of a run with a configuration.
+func newPredictor(path string, config *Config, m *model.Model) (*Predictor, error) {
+	run := RunFolder(path)
 	c := m.Config()
 	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Tokens: config.startTokens()}
 	if known.Outputs == 0 {
@@ -151,26 +159,17 @@ func OpenPredictorWith(path string, x *model.Exchange) (*Predictor, error) {
 
 // Classes returns the names of the classes; nil for a model of numbers.
 func (p *Predictor) Classes() []string {
-	if p.published != nil {
-		return p.published.classes
-	}
 	return p.first.question.ClassNames()
 }
 
 // Kind returns the kind of prediction: Class, Regression, Labels, Next or Trace.
 func (p *Predictor) Kind() task.Kind {
-	if p.published != nil {
-		return p.published.taskKind()
-	}
 	return p.first.e.spec.Kind
 }
 
 // NeedsLines reports whether an input is a line of text, for Predict. Otherwise an input
 // is a file, for PredictFile.
 func (p *Predictor) NeedsLines() bool {
-	if p.published != nil {
-		return !p.published.readsImages()
-	}
 	return p.first.question.NeedsLine()
 }
 
@@ -181,10 +180,10 @@ type Reading struct {
 	Tokens *task.Tokens // of the text; nil: those of the task, such as a byte and one
 }
 
-// Read returns what the model reads of a line. It returns an error if Predict does for that reason,
-// or if the model is a published one.
+// Read returns what the model reads of a line. It returns an error if inputs are files or the line
+// does not fit the task.
 func (p *Predictor) Read(text []byte) (*Reading, error) {
-	if p.published != nil || !p.NeedsLines() {
+	if !p.NeedsLines() {
 		return nil, fmt.Errorf("an input is %s, no line", p.DescribeInput())
 	}
 	a, err := p.take()
@@ -204,14 +203,11 @@ func (p *Predictor) Read(text []byte) (*Reading, error) {
 
 // HasByteLabels reports whether the model labels the bytes of a text.
 func (p *Predictor) HasByteLabels() bool {
-	return p.published == nil && p.NeedsLines() && p.Kind() == task.Labels
+	return p.NeedsLines() && p.Kind() == task.Labels
 }
 
 // DescribeInput returns a description of an input, for messages.
 func (p *Predictor) DescribeInput() string {
-	if p.published != nil {
-		return p.published.describeInput()
-	}
 	return p.first.question.InputKind()
 }
 
@@ -230,12 +226,6 @@ func (e *LineError) Unwrap() error { return e.Err }
 func (p *Predictor) Predict(ctx context.Context, text []byte) (Prediction, error) {
 	if !p.NeedsLines() {
 		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
-	}
-	if p.published != nil {
-		if len(text) == 0 {
-			return Prediction{}, &LineError{errors.New("the text is empty")}
-		}
-		return p.published.predict(ctx, string(text))
 	}
 	a, err := p.take()
 	if err != nil {
@@ -258,9 +248,6 @@ func (p *Predictor) Predict(ctx context.Context, text []byte) (Prediction, error
 func (p *Predictor) PredictFile(ctx context.Context, path string, each func(name string, r Prediction) error) error {
 	if p.NeedsLines() {
 		return fmt.Errorf("an input is %s, no file", p.DescribeInput())
-	}
-	if p.published != nil {
-		return p.published.predictImages(ctx, path, each)
 	}
 	a, err := p.take()
 	if err != nil {

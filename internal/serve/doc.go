@@ -10,7 +10,10 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/sessions"
+	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // Sessions holds the sessions of one decoder, such as *sessions.Manager.
@@ -46,55 +49,33 @@ type Tokens interface {
 	Bytes(dst []byte, id int32) ([]byte, error)
 }
 
-// Vector is the vector of a text.
-type Vector struct {
-	Values      []float32 // [width]; nil: the text has no tokens
-	Tokens      int       // of the text that were read
-	IsTruncated bool      // the text has more tokens than are read
-}
-
 // Embedder makes vectors of texts. It is safe for concurrent use.
 type Embedder interface {
 	// Width returns the numbers of a vector.
 	Width() int
-	// Prompts returns the names of the prompts that the model's folder has.
-	Prompts() []string
+	// Prompts returns the prompts that the model's folder has.
+	Prompts() *pretrained.Prompts
 	// Embed returns the vectors of texts behind the prompt of a name, which Prompts has. nil:
-	// behind the folder's default; an empty name: without a prompt. Embed returns a *TextError
+	// behind the folder's default; an empty name: without a prompt. Embed returns a
+	// *inference.TextError
 	// if a text cannot be encoded, and an error if a vector is not finite or ctx ends.
-	Embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error)
-}
-
-// Class is the prediction for a text.
-type Class struct {
-	Class         int
-	Probabilities []float64 // [classes]
-	Tokens        int       // of the text, before it was cut
-	IsTruncated   bool      // the text has more tokens than are read
+	Embed(ctx context.Context, prompt *string, texts []string) ([]inference.Embedding, error)
 }
 
 // Classifier predicts the classes of texts. It is safe for concurrent use.
 type Classifier interface {
 	// Classes returns the names of the classes.
 	Classes() []string
-	// Classify returns the predictions for texts. It returns a *TextError if a text cannot
-	// be read, and an error if an output is not finite or ctx ends.
-	Classify(ctx context.Context, texts []string) ([]Class, error)
-}
-
-// Maps holds the attention weights of one layer for a text of N tokens.
-type Maps struct {
-	Layers  int         // that have maps
-	Heads   int         // of the layer
-	Window  int         // distance in tokens that counts as near
-	Weights [][]float32 // [heads][N·N], row by query
+	// PredictTexts returns the predictions for texts, which are classes. It returns an
+	// *inference.TextError if a text cannot be read, and an error if an output is not finite or ctx ends.
+	PredictTexts(ctx context.Context, texts []string) ([]train.Prediction, error)
 }
 
 // Mapper computes attention maps. It is safe for concurrent use.
 type Mapper interface {
-	// Map returns the maps of layer for ids [N]. It returns an error if the layer does
+	// MapLayer returns the maps of a layer for ids [N]. It returns an error if the layer does
 	// not exist, an id is outside the vocabulary, or ctx ends.
-	Map(ctx context.Context, ids []int32, layer int) (*Maps, error)
+	MapLayer(ctx context.Context, ids []int32, layer int) (*inference.LayerMaps, error)
 }
 
 // Page is a page of files, such as web.Page.

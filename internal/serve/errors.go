@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
@@ -24,18 +25,6 @@ type apiError struct {
 
 // Error returns the message.
 func (e *apiError) Error() string { return e.Message }
-
-// TextError is the error of one of the texts of a request.
-type TextError struct {
-	Text int // its number
-	Err  error
-}
-
-// Error returns the text of the error alone: the answer names the field.
-func (e *TextError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error.
-func (e *TextError) Unwrap() error { return e.Err }
 
 // Types of errors.
 const (
@@ -62,7 +51,7 @@ const statusClosed = 499
 func asAPIError(err error, stopping bool) *apiError {
 	var known *apiError
 	var field *sessions.FieldError
-	var text *TextError
+	var text *inference.TextError
 	var long *http.MaxBytesError
 	request := func(status int, code string) *apiError {
 		return &apiError{Status: status, Type: typeRequest, Code: code, Message: err.Error()}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"sync"
+
+	"github.com/farfield-ml/farfield/internal/inference"
 )
 
 // Limits of a pass for the texts of several requests.
@@ -27,7 +29,7 @@ type gathered struct {
 	ctx     context.Context
 	prompt  *string // name; nil: the default
 	texts   []string
-	vectors []Vector
+	vectors []inference.Embedding
 	err     error
 	ended   chan struct{} // closed when vectors or err are set
 }
@@ -37,7 +39,7 @@ var errNoPass = errors.New("the texts of several requests were not embedded")
 
 // embed returns the vectors of texts behind a prompt, as Embedder.Embed does. It returns an error if a text cannot be encoded, a vector
 // is not finite, or ctx ends.
-func (g *gatherer) embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error) {
+func (g *gatherer) embed(ctx context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {
 	q := &gathered{ctx: ctx, prompt: prompt, texts: texts, err: errNoPass, ended: make(chan struct{})}
 	g.mu.Lock()
 	g.queue = append(g.queue, q)

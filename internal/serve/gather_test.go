@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/inference"
 )
 
 // gate embeds texts as their length when it may, and refuses the text "bad".
@@ -18,7 +20,7 @@ type gate struct {
 	open  chan struct{}
 }
 
-func (x gate) Embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error) {
+func (x gate) Embed(ctx context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {
 	x.begin <- texts
 	<-x.open
 	if slices.Contains(texts, "bad") {
@@ -100,7 +102,7 @@ type fault struct {
 	open  chan struct{}
 }
 
-func (x fault) Embed(_ context.Context, _ *string, texts []string) ([]Vector, error) {
+func (x fault) Embed(_ context.Context, _ *string, texts []string) ([]inference.Embedding, error) {
 	x.begin <- struct{}{}
 	<-x.open
 	panic(texts[0])
@@ -156,7 +158,7 @@ type prompted struct {
 	names *[]string
 }
 
-func (x prompted) Embed(ctx context.Context, prompt *string, texts []string) ([]Vector, error) {
+func (x prompted) Embed(ctx context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {
 	name := "the default"
 	if prompt != nil {
 		name = *prompt

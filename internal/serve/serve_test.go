@@ -15,10 +15,13 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/chat"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/serve/web"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // byteTokens are the bytes of a text; id 256 begins and 257 ends one.
@@ -106,17 +109,19 @@ type lengths struct{}
 
 func (lengths) Width() int { return 2 }
 
-func (lengths) Prompts() []string { return []string{"document", "query"} }
+func (lengths) Prompts() *pretrained.Prompts {
+	return &pretrained.Prompts{Texts: map[string]string{"document": "", "query": ""}}
+}
 
-func (lengths) Embed(_ context.Context, prompt *string, texts []string) ([]Vector, error) {
-	list := make([]Vector, len(texts))
+func (lengths) Embed(_ context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {
+	list := make([]inference.Embedding, len(texts))
 	for i, text := range texts {
 		if text != " " {
 			n := len(text)
 			if prompt != nil {
 				n += len(*prompt)
 			}
-			list[i] = Vector{Values: []float32{float32(n), 0.5}, Tokens: n}
+			list[i] = inference.Embedding{Values: []float32{float32(n), 0.5}, Tokens: n}
 		}
 	}
 	return list, nil
@@ -127,14 +132,14 @@ type parity struct{}
 
 func (parity) Classes() []string { return []string{"even", "odd"} }
 
-func (parity) Classify(_ context.Context, texts []string) ([]Class, error) {
-	list := make([]Class, len(texts))
+func (parity) PredictTexts(_ context.Context, texts []string) ([]train.Prediction, error) {
+	list := make([]train.Prediction, len(texts))
 	for i, text := range texts {
 		if text == "?" {
-			return nil, &TextError{Text: i, Err: errors.New("is no text")}
+			return nil, &inference.TextError{Text: i, Err: errors.New("is no text")}
 		}
 		k := len(text) % 2
-		list[i] = Class{Class: k, Probabilities: []float64{1 - float64(k), float64(k)}, Tokens: len(text)}
+		list[i] = train.Prediction{Class: k, Probabilities: []float64{1 - float64(k), float64(k)}, Tokens: len(text)}
 	}
 	return list, nil
 }
@@ -142,14 +147,14 @@ func (parity) Classify(_ context.Context, texts []string) ([]Class, error) {
 // diagonal has one head that sees itself and the token before.
 type diagonal struct{}
 
-func (diagonal) Map(_ context.Context, ids []int32, _ int) (*Maps, error) {
+func (diagonal) MapLayer(_ context.Context, ids []int32, _ int) (*inference.LayerMaps, error) {
 	n := len(ids)
 	weights := make([]float32, n*n)
 	for i := range n {
 		weights[i*n+i] = 0.75
 		weights[i*n+max(0, i-1)] += 0.25
 	}
-	return &Maps{Layers: 2, Heads: 1, Window: 1, Weights: [][]float32{weights}}, nil
+	return &inference.LayerMaps{Layers: 2, Heads: 1, Window: 1, Weights: [][]float32{weights}}, nil
 }
 
 // send sends a request and returns its status and body.

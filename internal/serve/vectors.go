@@ -11,8 +11,10 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/tensor"
+	"github.com/farfield-ml/farfield/train"
 )
 
 // textsRequest holds the fields of requests for results of texts.
@@ -48,7 +50,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if n := s.o.Embedder.Width(); q.Dimensions != nil && *q.Dimensions != n {
 		return badFieldf("dimensions", "%d, the vectors of the model have %d", *q.Dimensions, n)
 	}
-	if names := s.o.Embedder.Prompts(); q.Prompt != nil && *q.Prompt != "" && !slices.Contains(names, *q.Prompt) {
+	if names := s.o.Embedder.Prompts().Names(); q.Prompt != nil && *q.Prompt != "" && !slices.Contains(names, *q.Prompt) {
 		if len(names) == 0 {
 			return badFieldf("prompt_name", "%q, but the model has no prompts", infile.Shorten(*q.Prompt))
 		}
@@ -134,7 +136,7 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	results, err := compute(r.Context(), s, func() ([]Class, error) { return s.o.Classifier.Classify(r.Context(), texts) })
+	results, err := compute(r.Context(), s, func() ([]train.Prediction, error) { return s.o.Classifier.PredictTexts(r.Context(), texts) })
 	if err != nil {
 		return err
 	}
@@ -190,7 +192,7 @@ func (s *Server) drawMaps(w http.ResponseWriter, r *http.Request) error {
 	if q.Layer < 0 || q.Layer >= s.o.Card.Layers {
 		return badFieldf("layer", "%d is none of the %d, counted from 0", q.Layer, s.o.Card.Layers)
 	}
-	m, err := compute(r.Context(), s, func() (*Maps, error) { return s.o.Mapper.Map(r.Context(), ids, q.Layer) })
+	m, err := compute(r.Context(), s, func() (*inference.LayerMaps, error) { return s.o.Mapper.MapLayer(r.Context(), ids, q.Layer) })
 	if err != nil {
 		return err
 	}
@@ -217,7 +219,7 @@ type mapsAnswer struct {
 }
 
 // describeMaps returns the JSON of maps. It returns an error if a map has another shape.
-func (s *Server) describeMaps(m *Maps, ids []int32) (*mapsAnswer, error) {
+func (s *Server) describeMaps(m *inference.LayerMaps, ids []int32) (*mapsAnswer, error) {
 	n := len(ids)
 	a := &mapsAnswer{IDs: ids, Layers: m.Layers, Heads: m.Heads, Window: m.Window}
 	for _, id := range ids {

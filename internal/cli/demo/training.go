@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/farfield-ml/farfield/internal/inference"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
@@ -76,7 +77,7 @@ func showTraining(e *env.Env, name string, c train.Config) error {
 		return err
 	}
 	fmt.Fprint(e.Stdout, "\n4. What it writes, from a state that does not grow\n\n")
-	sampled, err := runs.SampleText(e.Context, t.Model(), text.Vocab, start, 400, c.Seed)
+	sampled, err := inference.SampleText(e.Context, t.Model(), text.Vocab, start, 400, c.Seed)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func showTraining(e *env.Env, name string, c train.Config) error {
 func opening(text *task.Text) (begun string, start []int32, err error) {
 	const function = "func "
 	if !bytes.Contains(text.Corpus.Text, []byte("\n"+function)) {
-		return "", runs.LineBreakTokens(text.Vocab), nil
+		return "", inference.LineBreakTokens(text.Vocab), nil
 	}
 	start, err = text.Vocab.Encode(nil, []byte("\n"+function))
 	return function, start, err

@@ -3,21 +3,19 @@ package embed
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
-	"github.com/farfield-ml/farfield/internal/cli/encoder"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/pretrained"
 )
@@ -68,9 +66,16 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	enc, err := encoder.Open(c.Model, c.MaxTokens, exchange)
+	m, err := runs.OpenText(c.Model, exchange)
 	if err != nil {
 		return env.MarkInput(err)
+	}
+	enc, err := m.NewEmbedder(c.MaxTokens)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if enc.MaxTokens() < c.MaxTokens {
+		return env.InputErrorf("--max-tokens: %d, the model learned %d positions", c.MaxTokens, enc.MaxTokens())
 	}
 	if len(c.Files) == 0 {
 		c.Files = []string{"-"}
@@ -80,7 +85,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	x := &embedding{context: e.Context, encoder: enc, prompt: c.Prompt}
+	x := &embedding{context: e.Context, embedder: enc, prompt: c.Prompt}
 	if c.Prompt == nil {
 		c.notePrompts(e, enc.Prompts())
 	} else if err := enc.Prompts().Check(*c.Prompt); err != nil {
@@ -93,7 +98,7 @@ func (c *Command) Run(e *env.Env) error {
 		}
 		filter.Out, x.rows = "", &vectors.Rows{Width: enc.Width()}
 	}
-	if err := filter.BindModel("embed", c.Model, runs.HashModel); err != nil {
+	if err := filter.BindModel("embed", m.HashFiles); err != nil {
 		return err
 	}
 	filter.Bind("--max-tokens", fmt.Sprint(enc.MaxTokens()))
@@ -104,7 +109,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err := c.each(e, &filter, in, x); err != nil {
 		return err
 	}
-	encoder.PrintLengths(e.Notes(), enc, x.lengths)
+	x.lengths.Print(e.Notes(), enc)
 	if x.empty > 0 {
 		what := "the vector null"
 		if x.rows != nil {
@@ -138,9 +143,9 @@ func (c *Command) each(e *env.Env, f *records.Filter, in *texts.JoinedFiles, x *
 	if c.JSONL == nil && !jsonl {
 		jsonl = records.IsFirstRecord(start, f.FieldName())
 	}
-	record, lines := textRecord, io.Reader(start)
+	record, lines := records.ReadText, io.Reader(start)
 	if jsonl {
-		record, lines = bytes.TrimSpace, infile.NewRecords(start)
+		record, lines = records.ReadRecord, infile.NewRecords(start)
 	}
 	var take func([]records.Field)
 	if x.rows != nil {
@@ -149,41 +154,26 @@ func (c *Command) each(e *env.Env, f *records.Filter, in *texts.JoinedFiles, x *
 	return f.FilterBatches(e, in, lines, record, take, x.encode)
 }
 
-// textRecord is the record of a line that is a text. A text that is not UTF-8 stays, which is an
-// error for a record.
-func textRecord(line []byte) []byte {
-	text := bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-	if !utf8.Valid(text) {
-		return text
-	}
-	var b bytes.Buffer
-	// A string has no error, a buffer neither.
-	_ = display.PrintJSONLine(&b, struct {
-		Text string `json:"text"`
-	}{string(text)})
-	return bytes.TrimSpace(b.Bytes())
-}
-
 // embedding makes vectors.
 type embedding struct {
-	context context.Context
-	encoder encoder.Encoder
-	prompt  *string // name; nil: the default
-	lengths encoder.Lengths
-	empty   int           // texts
-	rows    *vectors.Rows // nil: records are printed
+	context  context.Context
+	embedder *inference.Embedder
+	prompt   *string // name; nil: the default
+	lengths  runs.Lengths
+	empty    int           // texts
+	rows     *vectors.Rows // nil: records are printed
 }
 
 // encode returns the vectors of texts as fields.
 func (x *embedding) encode(texts []string) ([][]records.Field, error) {
-	list, err := x.encoder.Encode(x.context, x.prompt, texts)
+	list, err := x.embedder.Embed(x.context, x.prompt, texts)
 	if err != nil {
 		return nil, err
 	}
 	fields := make([][]records.Field, len(list))
 	for i, y := range list {
-		fields[i] = []records.Field{{Name: vectors.Field, Value: y.Vector}}
-		if y.Vector == nil {
+		fields[i] = []records.Field{{Name: vectors.Field, Value: y.Values}}
+		if y.Values == nil {
 			x.empty++
 			fields[i][0].Value = nil
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -81,19 +82,18 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	if pretrained.IsFolder(path) {
-		return c.published(e, path, exchange)
+	if err := c.checkFlags(pretrained.IsFolder(path)); err != nil {
+		return err
 	}
-	if c.Task != "" || len(c.TaskSet) > 0 || c.Pairs {
-		return env.InputErrorf("--task, --task-set, --pairs: are for published models, a run has its task")
-	}
-	m, vocab, err := train.LoadModel(path)
+	opened, err := inference.Open(path, inference.Options{Exchange: exchange})
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if m, err = runs.ExchangeModel(path, m, exchange); err != nil {
-		return env.MarkInput(err)
+	if opened.Published() != nil {
+		return c.published(e, opened)
 	}
+	m := opened.Model()
+	vocab, _ := opened.Vocabulary() // nil: a task without one
 	r := Report{Model: c.Model}
 	var src task.Source
 	isText := vocab != nil && m.Config().Pool == ""

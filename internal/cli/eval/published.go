@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -21,10 +22,13 @@ const (
 	pictureTask = "picture"
 )
 
-// published scores the model of a folder: classes on labelled texts or pictures, or a decoder
-// on a text.
-func (c *Command) published(e *env.Env, path string, exchange *model.Exchange) error {
+// checkFlags returns an error for flags that are not of a run, or not of a published model.
+func (c *Command) checkFlags(isPublished bool) error {
 	switch {
+	case !isPublished && (c.Task != "" || len(c.TaskSet) > 0 || c.Pairs):
+		return env.InputErrorf("--task, --task-set, --pairs: are for published models, a run has its task")
+	case !isPublished:
+		return nil
 	case c.Task != "" && c.Task != fileTask && c.Task != pictureTask:
 		return env.InputErrorf("--task: %s, a published model has %s or %s", c.Task, fileTask, pictureTask)
 	case c.TaskSet["data"] != "":
@@ -32,12 +36,15 @@ func (c *Command) published(e *env.Env, path string, exchange *model.Exchange) e
 	case c.Data == "":
 		return env.InputErrorf("--data: is not given, and %s has no data of its own", c.Model)
 	}
-	p, err := pretrained.OpenWith(path, pretrained.Options{Exchange: exchange})
-	if err != nil {
-		return env.MarkInput(err)
-	}
+	return nil
+}
+
+// published scores the model of a folder: classes on labelled texts or pictures, or a decoder
+// on a text.
+func (c *Command) published(e *env.Env, m *inference.Model) error {
+	p := m.Published()
 	runs.PrintNotes(e.Notes(), p)
-	own, score := fileTask, func(e *env.Env, p *pretrained.Model) error { return c.labelled(e, path, p) }
+	own, score := fileTask, func(e *env.Env, p *pretrained.Model) error { return c.labelled(e, m.Path(), p) }
 	if p.Config().Inputs > 0 {
 		own, score = pictureTask, c.pictures
 	}
@@ -51,18 +58,17 @@ func (c *Command) published(e *env.Env, path string, exchange *model.Exchange) e
 	case p.ClassKind() != pretrained.NoClasses:
 		return score(e, p)
 	}
-	text, err := runs.NewFolderText(path, p)
-	if err != nil {
+	if err := m.CheckTexts(); err != nil {
 		return env.MarkInput(err)
 	}
-	err = text.CheckNextTokens()
+	err := m.CheckNextTokens()
 	switch {
 	case err != nil:
 		return env.InputErrorf("%w, and has no classes", err)
 	case c.Task != "" || len(c.TaskSet) > 0:
 		return env.InputErrorf("--task, --task-set: %s has no head of classes", c.Model)
 	}
-	return c.decoded(e, text)
+	return c.decoded(e, m)
 }
 
 // labelled scores the model with classes in the folder path on labelled texts.
@@ -152,7 +158,7 @@ func (c *Command) scored(e *env.Env, p *pretrained.Model, src task.Source, basel
 }
 
 // decoded scores a decoder on a text.
-func (c *Command) decoded(e *env.Env, m *runs.TextModel) error {
+func (c *Command) decoded(e *env.Env, m *inference.Model) error {
 	vocab, err := m.Vocabulary()
 	if err != nil {
 		return env.MarkInput(err)

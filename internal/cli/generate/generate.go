@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/model"
 )
@@ -119,7 +120,7 @@ func (c *Command) Run(e *env.Env) error {
 			return err
 		}
 	}
-	m.PrintRules(e.Notes())
+	runs.PrintRules(e.Notes(), m)
 	window := 0 // tokens of the windows of a text beyond the trained context
 	switch n, context := g.Tokens()+int64(tokens), int64(m.Config().TrainedContext()); {
 	case n <= context:
@@ -181,7 +182,7 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // start returns the generator of an empty text, or of one that is resumed.
-func (c *Command) start(m *runs.TextModel) (*generate.Generator, error) {
+func (c *Command) start(m *inference.Model) (*generate.Generator, error) {
 	if c.Resume != "" {
 		if c.Beyond {
 			return nil, errors.New("--beyond-context: a text that is resumed goes on as it began")
@@ -192,22 +193,11 @@ func (c *Command) start(m *runs.TextModel) (*generate.Generator, error) {
 		}
 		return g, g.SetSampling(c.sampling(g.Sampling()))
 	}
-	g, err := generate.New(m.Model(), c.sampling(defaultSampling))
-	if err != nil || g.Window() == 0 {
-		return g, err
-	}
-	if c.Beyond {
-		return g, g.SetWindow(0)
-	}
-	var begin []int32
-	if vocab, err := m.Vocabulary(); err == nil && vocab != nil && vocab.Tokenizer() != nil && c.IDs == "" {
-		begin = vocab.Tokenizer().AppendStart(nil)
-	}
-	return g, g.SetWindow(g.Window(), begin...)
+	return m.NewText(inference.TextOptions{Sampling: c.sampling(defaultSampling), IsWhole: c.Beyond, OfIDs: c.IDs != ""})
 }
 
 // defaultSampling is the sampling without flags.
-var defaultSampling = generate.Sampling{Temperature: runs.DefaultTemperature, Seed: 1}
+var defaultSampling = generate.Sampling{Temperature: inference.DefaultTemperature, Seed: 1}
 
 // sampling returns s with the values of flags.
 func (c *Command) sampling(s generate.Sampling) generate.Sampling {

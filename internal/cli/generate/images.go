@@ -63,13 +63,11 @@ func (c *Command) draw(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	m, _, err := train.LoadModel(c.Model)
+	opened, err := runs.Open(c.Model, exchange)
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if m, err = runs.ExchangeModel(c.Model, m, exchange); err != nil {
-		return env.MarkInput(err)
-	}
+	m := opened.Model()
 	d := generate.ImageOptions{Count: c.Images, Batch: c.Batch, Mode: generate.DecodeMode(c.Way), Seed: 1}
 	if c.Seed != nil {
 		d.Seed = *c.Seed

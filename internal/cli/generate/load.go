@@ -13,16 +13,17 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/model"
 )
 
 // load reads the model. It returns an error if it does not predict tokens.
-func (c *Command) load() (*runs.TextModel, error) {
+func (c *Command) load() (*inference.Model, error) {
 	exchange, err := c.Request()
 	if err != nil {
 		return nil, err
 	}
-	m, err := runs.OpenExchanged(c.Model, exchange)
+	m, err := runs.OpenText(c.Model, exchange)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +37,7 @@ func (c *Command) load() (*runs.TextModel, error) {
 }
 
 // prefillWhole reads token ids, or a prompt as a whole, into the text of g.
-func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *runs.TextModel) error {
+func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *inference.Model) error {
 	ids, err := c.readPrompt(e, m, g.Tokens())
 	if err != nil {
 		return err
@@ -50,7 +51,7 @@ func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *runs.TextMo
 
 // readPrompt returns the token ids, or the tokens of the whole prompt, which goes on behind tokens
 // of a resumed text. It returns an error if they cannot be read or there are none.
-func (c *Command) readPrompt(e *env.Env, m *runs.TextModel, tokens int64) ([]int32, error) {
+func (c *Command) readPrompt(e *env.Env, m *inference.Model, tokens int64) ([]int32, error) {
 	if c.IDs != "" {
 		ids, err := readIDs(c.IDs, m.Config().Vocab, m.Config().Kind == model.EncoderDecoder)
 		if err != nil {
@@ -75,7 +76,7 @@ func (c *Command) readPrompt(e *env.Env, m *runs.TextModel, tokens int64) ([]int
 		return nil, env.MarkInput(err)
 	}
 	if len(ids) == 0 {
-		return nil, env.InputErrorf("--prompt: is empty, and the model has no token that begins a text")
+		return nil, env.InputErrorf("--prompt: %w", inference.ErrEmptyPrompt)
 	}
 	return ids, nil
 }
@@ -85,29 +86,23 @@ var errTargetEnd = errors.New("the target has ended")
 
 // startTarget returns the generator of a target of an encoder-decoder, whose source is the
 // prompt, and its first tokens that are not drawn.
-func (c *Command) startTarget(e *env.Env, m *runs.TextModel) (*generate.Generator, []int32, error) {
+func (c *Command) startTarget(e *env.Env, m *inference.Model) (*generate.Generator, []int32, error) {
 	if c.Resume != "" || c.Save != "" {
 		return nil, nil, env.InputErrorf("--save, --resume: %s is an encoder-decoder, whose texts are not saved", c.Model)
-	}
-	start, forced, err := m.StartTokens()
-	if err != nil {
-		return nil, nil, env.MarkInput(err)
 	}
 	source, err := c.readPrompt(e, m, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	g, err := generate.NewTarget(m.Model(), source, c.sampling(defaultSampling))
+	g, forced, err := m.NewTarget(source, c.sampling(defaultSampling), c.tokenCount())
 	if err != nil {
 		return nil, nil, env.MarkInput(err)
 	}
-	g.Append(start...)
 	if err := c.fits(g, m.Config()); err != nil {
 		return nil, nil, err
 	}
-	forced = forced[:min(len(forced), c.tokenCount())]
 	g.Append(forced...)
-	return g, slices.Clone(forced), nil
+	return g, forced, nil
 }
 
 // readIDs reads input_ids [1,N] of a vocabulary of vocab tokens, without the tokens that

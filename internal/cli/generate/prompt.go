@@ -10,9 +10,9 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
-	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -23,7 +23,7 @@ const promptPiece = 1 << 20
 
 // prefill reads the prompt into the text of g. A prompt of any length takes the memory
 // of a piece and of the model's states, with a tokenizer the memory of its text.
-func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) error {
+func (c *Command) prefill(e *env.Env, g *generate.Generator, m *inference.Model) error {
 	if m.Published() != nil || c.IDs != "" {
 		return c.prefillWhole(e, g, m)
 	}
@@ -46,7 +46,7 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *runs.TextModel) 
 			from = "standard input"
 		}
 	case c.Prompt == "" && c.Resume == "":
-		g.Append(runs.LineBreakTokens(vocab)...)
+		g.Append(inference.LineBreakTokens(vocab)...)
 	}
 	p := &promptReader{in: in, vocab: vocab, buffer: make([]byte, 0, min(max(size+utf8.UTFMax, 1<<16), promptPiece))}
 	if resumed := g.Tokens(); c.Resume != "" {
@@ -132,7 +132,7 @@ func (p *promptReader) next() ([]int32, error) {
 		case p.vocab.Kind() == token.KindWords:
 			continue
 		case p.vocab.Kind() == token.KindChars:
-			whole = wholeCharacters(p.buffer)
+			whole = inference.WholeCharacters(p.buffer)
 		}
 		tokens, err := p.encode(p.buffer[:whole], start)
 		if err != nil {
@@ -153,18 +153,4 @@ func (p *promptReader) encode(text []byte, start int64) ([]int32, error) {
 		return p.continueText(string(text))
 	}
 	return p.vocab.EncodeAt(nil, text, start)
-}
-
-// wholeCharacters returns the length of text without a last character whose rest may
-// follow.
-func wholeCharacters(text []byte) int {
-	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
-		if utf8.RuneStart(text[i]) {
-			if utf8.FullRune(text[i:]) {
-				break
-			}
-			return i
-		}
-	}
-	return len(text)
 }

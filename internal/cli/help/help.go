@@ -3,7 +3,6 @@ package help
 
 import (
 	"fmt"
-	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/version"
 	"io"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -32,7 +32,7 @@ func Variables() kong.Vars {
 		"version":     version.FormatVersion(),
 		"tasks":       flags.JoinNames(task.Rows(), func(r task.Row) string { return r.Name }),
 		"presets":     flags.JoinNames(train.Presets(), func(p train.Preset) string { return p.Name }),
-		"temperature": strconv.FormatFloat(runs.DefaultTemperature, 'g', -1, 64),
+		"temperature": strconv.FormatFloat(inference.DefaultTemperature, 'g', -1, 64),
 	}
 }
 

@@ -252,11 +252,11 @@ func inspectRun(path string) (*display.Finding, error) {
 	if len(names) == 0 {
 		return f, nil
 	}
-	m, err := runs.LoadModel(path)
+	m, err := runs.Open(path, nil)
 	if err != nil {
 		return nil, err
 	}
-	return f, describeModel(f, m)
+	return f, describeModel(f, m.Model())
 }
 
 // addScores adds the final score of a run that has ended, and its latest look. It returns an error
@@ -312,12 +312,12 @@ func inspectSeeds(path string) (*display.Finding, error) {
 
 // inspectModel describes a model and its attention.
 func inspectModel(kind, path string) (*display.Finding, error) {
-	m, err := runs.LoadModel(path)
+	m, err := runs.Open(path, nil)
 	if err != nil {
 		return nil, err
 	}
 	f := &display.Finding{Kind: kind}
-	return f, describeModel(f, m)
+	return f, describeModel(f, m.Model())
 }
 
 func describeModel(f *display.Finding, m *model.Model) error {
@@ -404,11 +404,11 @@ func describeDecoding(f *display.Finding, m *model.Model) error {
 
 // inspectGeneration tells how far a text in progress is, which its model checks.
 func inspectGeneration(path, dir string) (*display.Finding, error) {
-	m, err := loadModel(dir)
+	m, err := runs.Open(dir, nil)
 	if err != nil {
 		return nil, err
 	}
-	g, err := generate.LoadGenerator(path, m)
+	g, err := generate.LoadGenerator(path, m.Model())
 	if err != nil {
 		return nil, err
 	}
@@ -421,22 +421,6 @@ func inspectGeneration(path, dir string) (*display.Finding, error) {
 	f.AddText("state", g.Bytes(), "%s", display.FormatBytes(float64(g.Bytes())))
 	f.AddText("sampling", g.Sampling(), "%s", sampling)
 	return f, nil
-}
-
-// loadModel reads the model at path: a run's, a checkpoint's or a published one.
-func loadModel(path string) (*model.Model, error) {
-	path, err := runs.ResolveModel(path)
-	if err != nil {
-		return nil, err
-	}
-	if !pretrained.IsFolder(path) {
-		return runs.LoadModel(path)
-	}
-	m, err := runs.OpenText(path)
-	if err != nil {
-		return nil, err
-	}
-	return m.Model(), nil
 }
 
 // inspectText describes a saved text without its model.

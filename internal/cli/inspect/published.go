@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 )
@@ -15,10 +16,11 @@ import (
 // inspectPublished describes the model of a published folder, its tokenizer, its head and
 // the tensors of its files.
 func inspectPublished(path string) (*display.Finding, error) {
-	p, err := pretrained.Open(path)
+	m, err := inference.Open(path, inference.Options{})
 	if err != nil {
 		return nil, err
 	}
+	p := m.Published()
 	d, err := p.Describe()
 	if err != nil {
 		return nil, err

@@ -13,11 +13,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/tokenizer"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -35,15 +35,11 @@ func (c *Command) models(e *env.Env, list []Map) (_ []Map, err error) {
 		return nil, err
 	}
 	for _, dir := range c.Model {
-		path, err := runs.ResolveModel(dir)
+		m, err := runs.Open(dir, exchange)
 		if err != nil {
 			return nil, err
 		}
-		if pretrained.IsFolder(path) {
-			list, err = c.published(e, list, dir, path, text, exchange)
-		} else {
-			list, err = c.trained(e, list, dir, text, exchange)
-		}
+		list, err = c.model(e, list, dir, m, text)
 		if err != nil {
 			return nil, err
 		}
@@ -51,52 +47,32 @@ func (c *Command) models(e *env.Env, list []Map) (_ []Map, err error) {
 	return list, nil
 }
 
-// published appends the maps of a published model.
-func (c *Command) published(e *env.Env, list []Map, dir, path string, text []byte, exchange *model.Exchange) ([]Map, error) {
-	if c.Sample != nil {
-		return nil, fmt.Errorf("--sample: %s has no task; --text shows it a text", dir)
-	}
-	m, err := runs.OpenExchanged(path, exchange)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := m.Encode(string(text), true)
-	if err != nil {
-		return nil, fmt.Errorf("--text: %w", err)
-	}
-	if len(ids) == 0 {
-		return nil, errors.New("--text: is empty")
-	}
-	noteContext(e, dir, m.Config(), len(ids))
-	words := m.Published().Tokenizer()
-	in := &reading{batch: &model.Batch{B: 1, N: len(ids)}, labels: wordLabels(words, ids)}
-	return c.look(list, dir, m.Family(), m.AttentionNames(), in, func(look runs.AttentionLook) error {
-		return m.WatchAttention(e.Context, ids, look)
-	})
-}
-
-// trained appends the maps of the model of a run.
-func (c *Command) trained(e *env.Env, list []Map, dir string, text []byte, exchange *model.Exchange) ([]Map, error) {
-	m, vocab, err := train.LoadModel(dir)
-	if err != nil {
-		return nil, err
-	}
-	if m, err = runs.ExchangeModel(dir, m, exchange); err != nil {
-		return nil, err
-	}
+// model appends the maps of a model.
+func (c *Command) model(e *env.Env, list []Map, dir string, m *inference.Model, text []byte) (_ []Map, err error) {
 	var in *reading
-	if c.Sample != nil {
-		in, err = c.sample(dir, vocab)
-	} else {
-		in, err = readingOf(dir, vocab, text)
+	name := m.Config().Mechanism
+	switch {
+	case m.Published() != nil && c.Sample != nil:
+		return nil, fmt.Errorf("--sample: %s has no task; --text shows it a text", dir)
+	case m.Published() != nil:
+		name = m.Family()
+		in, err = publishedReading(m, text)
+	case c.Sample != nil:
+		in, err = c.sample(dir, m)
+	default:
+		in, err = readingOf(dir, m, text)
 	}
 	if err != nil {
 		return nil, err
 	}
 	noteContext(e, dir, m.Config(), in.batch.N)
-	return c.look(list, dir, m.Config().Mechanism, m.AttentionNames(), in, func(look runs.AttentionLook) error {
-		defer model.Watch(m, look)()
-		_, _, err := m.Vectors(nil, in.batch)
+	return c.look(list, dir, name, m.AttentionNames(), in, func(look inference.AttentionLook) error {
+		if m.Published() != nil {
+			return m.WatchAttention(e.Context, in.batch.Tokens, look)
+		}
+		body := m.Model() // also with a convolutional net
+		defer model.Watch(body, look)()
+		_, _, err := body.Vectors(nil, in.batch)
 		return err
 	})
 }
@@ -116,10 +92,26 @@ type reading struct {
 	picture *report.Heat
 }
 
+// publishedReading is a text, for a published model.
+func publishedReading(m *inference.Model, text []byte) (*reading, error) {
+	if err := m.CheckTexts(); err != nil {
+		return nil, err
+	}
+	ids, err := m.Encode(string(text), true)
+	if err != nil {
+		return nil, fmt.Errorf("--text: %w", err)
+	}
+	if len(ids) == 0 {
+		return nil, errors.New("--text: is empty")
+	}
+	return &reading{batch: &model.Batch{B: 1, N: len(ids), Tokens: ids}, labels: wordLabels(m.Published().Tokenizer(), ids)}, nil
+}
+
 // readingOf is a text, for a model of texts: with a vocabulary, or of a task whose inputs are lines.
-func readingOf(dir string, vocab *token.Vocabulary, text []byte) (*reading, error) {
+func readingOf(dir string, m *inference.Model, text []byte) (*reading, error) {
+	vocab, _ := m.Vocabulary()
 	if vocab == nil {
-		return taskReading(dir, text)
+		return taskReading(dir, m, text)
 	}
 	tokens, err := vocab.Encode(nil, text)
 	if err != nil {
@@ -133,13 +125,13 @@ func readingOf(dir string, vocab *token.Vocabulary, text []byte) (*reading, erro
 }
 
 // taskReading is a text as the model of a run reads a line of its task.
-func taskReading(dir string, text []byte) (*reading, error) {
-	p, err := train.OpenPredictor(dir)
+func taskReading(dir string, m *inference.Model, text []byte) (*reading, error) {
+	p, err := m.Predictor()
 	if err != nil {
 		return nil, err
 	}
-	if !p.NeedsLines() {
-		return nil, fmt.Errorf("--text: an input of %s is %s; --sample shows it one of its task", dir, p.DescribeInput())
+	if !p.NeedsLines {
+		return nil, fmt.Errorf("--text: an input of %s is %s; --sample shows it one of its task", dir, p.Input)
 	}
 	r, err := p.Read(text)
 	if err != nil {
@@ -189,7 +181,8 @@ func tokenLabels(vocab *token.Vocabulary, tokens []int32) ([]string, error) {
 }
 
 // sample is a sample of the task that a model learned, as it learned it.
-func (c *Command) sample(dir string, vocab *token.Vocabulary) (*reading, error) {
+func (c *Command) sample(dir string, m *inference.Model) (*reading, error) {
+	vocab, _ := m.Vocabulary() // nil: a task without one
 	raw, config, err := runs.OpenRunTask(dir, c.Folder)
 	if err != nil {
 		return nil, err
@@ -241,7 +234,7 @@ func className(src task.Source, class int32) string {
 
 // look appends the maps of the attention layers with these names, from one pass over the
 // input.
-func (c *Command) look(list []Map, dir, mechanism string, names []string, in *reading, pass func(look runs.AttentionLook) error) ([]Map, error) {
+func (c *Command) look(list []Map, dir, mechanism string, names []string, in *reading, pass func(look inference.AttentionLook) error) ([]Map, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("%s: its mixer is %s, which has no attention matrix", dir, mechanism)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -63,32 +64,32 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSON && c.JSONL {
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
 	}
-	path, err := runs.ResolveModel(c.Model)
-	if err != nil {
-		return env.MarkInput(err)
-	}
 	exchange, err := c.Request()
 	if err != nil {
 		return err
 	}
-	p, err := train.OpenPredictorWith(path, exchange)
+	m, err := runs.Open(c.Model, exchange)
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	runs.PrintNotes(e.Notes(), p.Published())
+	p, err := m.Predictor()
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	runs.PrintNotes(e.Notes(), m.Published())
 	w := &answers{e: e, p: p, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
 	defer w.noteTruncated()
-	if c.Pairs && !p.NeedsLines() {
-		return env.InputErrorf("--pairs: an input is %s", p.DescribeInput())
+	if c.Pairs && !p.NeedsLines {
+		return env.InputErrorf("--pairs: an input is %s", p.Input)
 	}
-	if !c.JSONL && !p.NeedsLines() {
+	if !c.JSONL && !p.NeedsLines {
 		return w.files(c.Files)
 	}
 	if len(c.Files) == 0 {
 		c.Files = []string{"-"}
 	}
 	if c.JSONL {
-		return c.records(e, w)
+		return c.records(e, m, w)
 	}
 	for _, name := range c.Files {
 		if err := w.lines(name, w.line); err != nil {
@@ -99,14 +100,14 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // records adds the model's prediction to each record, from its text or file.
-func (c *Command) records(e *env.Env, w *answers) error {
+func (c *Command) records(e *env.Env, m *inference.Model, w *answers) error {
 	p := w.p
 	in, err := texts.OpenFiles(e, c.Files...)
 	if err != nil {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	if err := c.Filter.BindModel("predict", c.Model, runs.HashModel); err != nil {
+	if err := c.Filter.BindModel("predict", m.HashFiles); err != nil {
 		return err
 	}
 	c.Filter.Bind("--pairs", fmt.Sprint(c.Pairs))
@@ -120,9 +121,9 @@ func (c *Command) records(e *env.Env, w *answers) error {
 			return w.fields(&r), nil
 		})
 	}
-	if p.NeedsLines() {
+	if p.NeedsLines {
 		return c.Filter.FilterFile(e, in, func(text string) ([]records.Field, error) {
-			r, err := p.Predict(e.Context, []byte(text))
+			r, err := p.Predict(e.Context, text)
 			if err != nil {
 				return nil, err
 			}
@@ -170,7 +171,7 @@ func className(name string) string {
 }
 
 // predictedFields returns the prediction of an input as named fields.
-func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
+func predictedFields(p *inference.Predictor, r *train.Prediction) []records.Field {
 	classes := p.Classes()
 	switch r.Kind {
 	case task.Regression, task.Trace:
@@ -180,7 +181,7 @@ func predictedFields(p *train.Predictor, r *train.Prediction) []records.Field {
 		for i, y := range r.Labels {
 			names[i] = className(classes[y])
 		}
-		if p.HasByteLabels() {
+		if p.HasByteLabels {
 			return []records.Field{{Name: "labels", Value: strings.Join(names, "")}}
 		}
 		if r.Offsets != nil {
@@ -241,7 +242,7 @@ func rounded(p float64) float64 { return math.Round(p*1e6) / 1e6 }
 // answers prints predictions.
 type answers struct {
 	e    *env.Env
-	p    *train.Predictor
+	p    *inference.Predictor
 	json bool
 	w    *bufio.Writer
 
@@ -342,7 +343,7 @@ func (a *answers) line(text []byte) error {
 		if a.json {
 			return a.printJSON([]records.Field{{Name: "text", Value: ""}})
 		}
-		if a.p.Kind() == task.Class {
+		if a.p.Kind == task.Class {
 			a.w.WriteByte('\t')
 		}
 		a.w.WriteString("\t\n")
@@ -351,7 +352,7 @@ func (a *answers) line(text []byte) error {
 	if a.pairs {
 		return a.pair(string(text))
 	}
-	r, err := a.p.Predict(a.e.Context, text)
+	r, err := a.p.Predict(a.e.Context, string(text))
 	if err != nil {
 		return err
 	}
@@ -394,7 +395,7 @@ func (a *answers) print(r *train.Prediction, shown string) error {
 	case task.Labels, task.Next:
 		for i, y := range r.Labels {
 			name := classes[y]
-			if !a.p.HasByteLabels() {
+			if !a.p.HasByteLabels {
 				if i > 0 {
 					a.w.WriteByte(',')
 				}

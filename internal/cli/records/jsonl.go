@@ -14,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/par"
 )
@@ -114,20 +115,8 @@ type PairFunc func(text, pair string) ([]Field, error)
 // PairName is the field of a record with the second text of a pair.
 const PairName = "pair"
 
-// BatchFunc returns the fields of each of several texts. Its error may be a *TextError.
+// BatchFunc returns the fields of each of several texts. Its error may be an *inference.TextError.
 type BatchFunc func(texts []string) ([][]Field, error)
-
-// TextError is the error of one of several texts.
-type TextError struct {
-	Text int // its number
-	Err  error
-}
-
-// Error returns the text of the error alone: the caller knows the line.
-func (e *TextError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the error.
-func (e *TextError) Unwrap() error { return e.Err }
 
 // FilterFile adds the fields of its text to each record of in. Empty lines are skipped.
 // Each function computes on its own goroutine, concurrently. It returns an error if a
@@ -137,19 +126,37 @@ func (f *Filter) FilterFile(e *env.Env, in *texts.JoinedFiles, fields ...TextFun
 	for _, text := range fields {
 		list = append(list, func(s, _ string) ([]Field, error) { return text(s) })
 	}
-	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: bytes.TrimSpace, fields: list, lines: recordsLeast, bytes: recordBytes})
+	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: ReadRecord, fields: list, lines: recordsLeast, bytes: recordBytes})
 }
 
 // FilterPairs is FilterFile of records with a second text. It returns an error where FilterFile
 // does.
 func (f *Filter) FilterPairs(e *env.Env, in *texts.JoinedFiles, fields PairFunc) error {
-	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: bytes.TrimSpace, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
+	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: ReadRecord, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
 }
 
-// FilterBatches filters the lines of in, which record turns into JSON, for a function of several
-// texts. A line that becomes empty is skipped. in reads files. If take is not nil, it gets the
-// fields in place of the output. It returns an error where FilterFile does.
-func (f *Filter) FilterBatches(e *env.Env, files *texts.JoinedFiles, in io.Reader, record func(line []byte) []byte, take func([]Field), batch BatchFunc) error {
+// LineFunc returns the record of a line, and its text. With a nil text, the text is a field of the
+// record. A line without a record is skipped.
+type LineFunc func(line []byte) (record []byte, text *string)
+
+// ReadRecord is the LineFunc of lines that are records.
+func ReadRecord(line []byte) (record []byte, text *string) { return bytes.TrimSpace(line), nil }
+
+// ReadText is the LineFunc of lines that are texts: a record has the text as a field. A text that is not
+// UTF-8 has no record, which is an error.
+func ReadText(line []byte) (record []byte, text *string) {
+	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+	if !utf8.Valid(line) {
+		return line, nil
+	}
+	plain := string(line)
+	record, _ = Object{{"text", plain}}.MarshalJSON() // a string has no error
+	return record, &plain
+}
+
+// FilterBatches filters the lines of in for a function of several texts. in reads files. If take is
+// not nil, it gets the fields in place of the output. It returns an error where FilterFile does.
+func (f *Filter) FilterBatches(e *env.Env, files *texts.JoinedFiles, in io.Reader, record LineFunc, take func([]Field), batch BatchFunc) error {
 	return f.filter(e, files, in, &recordRun{record: record, take: take, batch: batch, lines: batchFactor * recordsLeast, bytes: batchFactor * recordBytes})
 }
 
@@ -193,7 +200,7 @@ type recordRun struct {
 	files    *texts.JoinedFiles
 	in       *texts.LineSource // of files
 	records  *infile.Records   // of files; nil: lines are texts
-	record   func(line []byte) []byte
+	record   LineFunc
 	take     func([]Field)
 	pairs    bool // records have a second text
 	fields   []PairFunc
@@ -256,7 +263,7 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 			break
 		}
 		size := int64(len(line))
-		record := r.record(line)
+		record, text := r.record(line)
 		if len(record) == 0 {
 			r.progress.Read += size
 			continue
@@ -279,7 +286,7 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 				continue
 			}
 		}
-		batch = append(batch, result{record: record, line: r.readLines, size: size})
+		batch = append(batch, result{record: record, text: text, line: r.readLines, size: size})
 	}
 	r.recordCount -= int64(len(batch)) // until they are written
 	if r.batch != nil {
@@ -349,7 +356,7 @@ func (r *recordRun) computeBatch(batch []result) {
 	list, err := r.batch(texts)
 	if err != nil {
 		at := 0
-		var one *TextError
+		var one *inference.TextError
 		if errors.As(err, &one) {
 			at = one.Text
 		}
@@ -385,8 +392,11 @@ func (x *result) fill(r *recordRun, fields PairFunc) {
 	}
 }
 
-// parse reads the record's text.
+// parse reads the record's text, unless it is known.
 func (x *result) parse(field string) (err error) {
+	if x.text != nil {
+		return nil
+	}
 	if !utf8.Valid(x.record) { // JSON would get U+FFFD
 		return fmt.Errorf("is not UTF-8: %.60q", x.record)
 	}

@@ -164,13 +164,13 @@ func (x Setting) shown() string {
 	return display.Beginning(x.Value, shownValue)
 }
 
-// BindModel binds an output to a verb and to the SHA-256 of the model at path, which hash
-// returns. It returns the error of hash.
-func (f *Filter) BindModel(verb, path string, hash func(path string) (string, error)) error {
+// BindModel binds an output to a verb and to the SHA-256 of a model, which hash returns. It returns
+// the error of hash.
+func (f *Filter) BindModel(verb string, hash func() (string, error)) error {
 	if f.Out == "" {
 		return nil
 	}
-	sum, err := hash(path)
+	sum, err := hash()
 	if err != nil {
 		return env.MarkInput(err)
 	}

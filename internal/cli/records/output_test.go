@@ -116,7 +116,7 @@ func TestOutputIsContinuedByEqualSettingsAlone(t *testing.T) {
 	writeFile(t, in, twoRecords)
 	with := func(model, field, shard string, skip int64) Filter {
 		f := Filter{Out: out, Field: field, Shard: shard, Skip: skip}
-		if err := f.BindModel("verb", model, func(path string) (string, error) { return "sum of " + path, nil }); err != nil {
+		if err := f.BindModel("verb", func() (string, error) { return "sum of " + model, nil }); err != nil {
 			t.Fatal(err)
 		}
 		return f

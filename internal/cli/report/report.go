@@ -4,6 +4,7 @@ package report
 import (
 	"errors"
 	"fmt"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/cli/compare"
@@ -65,7 +66,7 @@ func (c *Command) Run(e *env.Env) error {
 		case err != nil:
 			return env.MarkInput(err)
 		case vocab != nil && m.Config().HasSessions():
-			if text, err = runs.SampleText(e.Context, m, vocab, runs.LineBreakTokens(vocab), c.SampleTokens, config.Seed); err != nil {
+			if text, err = inference.SampleText(e.Context, m, vocab, inference.LineBreakTokens(vocab), c.SampleTokens, config.Seed); err != nil {
 				return err
 			}
 		}

@@ -13,20 +13,8 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
-	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/train"
 )
-
-// LoadModel reads the model of a run, of a checkpoint, or of a folder with a model
-// alone. It returns an error if path is none of these or a file is damaged.
-func LoadModel(path string) (*model.Model, error) {
-	_, weights := os.Stat(filepath.Join(path, model.WeightsFile))
-	if _, sums := os.Stat(filepath.Join(path, "checkpoint.json")); weights == nil && errors.Is(sums, fs.ErrNotExist) {
-		return model.Load(path)
-	}
-	m, _, err := train.LoadModel(path)
-	return m, err
-}
 
 // ReadRunConfig reads the configuration of the run in dir. It returns an error if dir
 // is no run.

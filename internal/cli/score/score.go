@@ -18,10 +18,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/score"
-	"github.com/farfield-ml/farfield/internal/token"
-	"github.com/farfield-ml/farfield/model"
 )
 
 const (
@@ -81,38 +80,30 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	text, err := runs.OpenExchanged(c.Model, exchange)
+	m, err := runs.OpenText(c.Model, exchange)
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if err := text.CheckNextTokens(); err != nil {
-		return env.MarkInput(err)
-	}
-	runs.PrintNotes(e.Notes(), text.Published())
-	vocab, err := text.Vocabulary()
+	runs.PrintNotes(e.Notes(), m.Published())
+	scorer, err := c.newScorer(m)
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	m := text.Model()
 	if c.JSONL {
-		return c.records(e, m, vocab)
+		return c.records(e, m, scorer)
 	}
 	in, err := texts.OpenText(e, c.File)
 	if err != nil {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	scorer, err := c.newScorer(m, vocab)
-	if err != nil {
-		return env.MarkInput(err)
-	}
 	t := &scoring{cmd: c, e: e, scorer: scorer, context: m.Config().TrainedContext()}
 	return t.run(&texts.LineSource{Reader: in, Longest: texts.LongestLine, WholeRunes: true})
 }
 
 // newScorer returns the scorer of an empty text.
-func (c *Command) newScorer(m *model.Model, vocab *token.Vocabulary) (*score.Scorer, error) {
-	s, err := score.New(m, vocab)
+func (c *Command) newScorer(m *inference.Model) (*score.Scorer, error) {
+	s, err := m.NewScorer()
 	if err != nil || !c.Beyond {
 		return s, err
 	}
@@ -123,20 +114,16 @@ func (c *Command) newScorer(m *model.Model, vocab *token.Vocabulary) (*score.Sco
 }
 
 // records scores JSON lines, each from an empty text.
-func (c *Command) records(e *env.Env, m *model.Model, vocab *token.Vocabulary) error {
+func (c *Command) records(e *env.Env, m *inference.Model, s *score.Scorer) error {
 	in, err := texts.OpenFiles(e, cmp.Or(c.File, "-"))
 	if err != nil {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	if err := c.Filter.BindModel("score", c.Model, runs.HashModel); err != nil {
+	if err := c.Filter.BindModel("score", m.HashFiles); err != nil {
 		return err
 	}
 	c.Exchange.Bind(c.Filter.Bind)
-	s, err := c.newScorer(m, vocab)
-	if err != nil {
-		return env.MarkInput(err)
-	}
 	var long atomic.Int64 // records that are read in windows
 	var fields []records.TextFunc
 	for range par.Threads() {

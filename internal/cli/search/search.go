@@ -12,10 +12,10 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
-	"github.com/farfield-ml/farfield/internal/cli/encoder"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -172,7 +172,11 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	if err != nil {
 		return nil, nil, err
 	}
-	enc, err := encoder.Open(c.Model, 0, exchange)
+	m, err := runs.OpenText(c.Model, exchange)
+	if err != nil {
+		return nil, nil, err
+	}
+	enc, err := m.NewEmbedder(0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -186,20 +190,20 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err := enc.Encode(e.Context, prompt, words)
+	list, err := enc.Embed(e.Context, prompt, words)
 	if err != nil {
 		return nil, nil, err
 	}
 	queries := make([]float32, len(words)*width)
-	var lengths encoder.Lengths
+	var lengths runs.Lengths
 	for i, x := range list {
 		lengths.Add(x)
-		if x.Vector == nil {
+		if x.Values == nil {
 			return nil, nil, fmt.Errorf("query %d: is empty", i)
 		}
-		copy(queries[i*width:], x.Vector)
+		copy(queries[i*width:], x.Values)
 	}
-	encoder.PrintLengths(e.Notes(), enc, lengths)
+	lengths.Print(e.Notes(), enc)
 	return queries, words, nil
 }
 

@@ -10,24 +10,22 @@ import (
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/chat"
-	"github.com/farfield-ml/farfield/internal/cli/encoder"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/serve"
 	"github.com/farfield-ml/farfield/internal/serve/web"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
-	"github.com/farfield-ml/farfield/train"
 )
 
-// opened holds the parts of a model that are closed at the end.
+// opened is a model with what is closed at the end.
 type opened struct {
+	*inference.Model
 	manager *sessions.Manager // nil: the model has no sessions
 	memory  int64             // of states and prefixes; 0: the model has no sessions
-	text    *runs.TextModel   // nil: a classifier with the tokens of its task
 }
 
 // close saves the states. It returns an error if they cannot be saved.
@@ -54,60 +52,48 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 		return nil, err
 	}
 	o.Name, o.Page = filepath.Base(whole), web.Page{}
-	if !pretrained.IsFolder(path) {
-		if p, err := train.OpenPredictorWith(path, exchange); err == nil && p.Kind() == task.Class && p.NeedsLines() {
-			o.Classifier = newClassifier(p)
-		}
-	}
 	m := &opened{}
-	text, err := runs.OpenExchanged(path, exchange)
-	if err != nil && o.Classifier != nil && c.Store == "" {
-		// A classifier has the tokens of its task in place of a vocabulary.
-		known, _, err := train.LoadModel(path)
-		if err != nil {
-			return nil, err
-		}
-		if known, err = runs.ExchangeModel(path, known, exchange); err != nil {
-			return nil, err
-		}
-		o.ModelBytes = 4 * int64(known.Config().Params())
-		o.Card, err = describeModel("", known.Config())
+	if m.Model, err = inference.Open(path, inference.Options{Exchange: exchange}); err != nil {
+		return nil, err
+	}
+	if p, err := m.Predictor(); err == nil && p.Kind == task.Class && p.NeedsLines {
+		o.Classifier = p
+	}
+	// A classifier of a run may have the tokens of its task in place of a vocabulary.
+	if err := m.CheckTexts(); err != nil && (o.Classifier == nil || c.Store != "" || m.Published() != nil) {
+		return nil, err
+	}
+	config := m.Config()
+	o.ModelBytes = 4 * int64(config.Params())
+	family := m.Family()
+	if _, err := m.Vocabulary(); err == nil || m.Published() != nil {
+		o.Tokens = m
+	} else {
+		family = ""
+	}
+	if o.Card, err = describeModel(family, config); err != nil || o.Tokens == nil {
 		return m, err
 	}
-	if err != nil {
-		return nil, err
+	if embedder, err := m.NewEmbedder(0); err == nil {
+		o.Embedder = embedder
 	}
-	m.text = text
-	o.Tokens, o.ModelBytes = text, 4*int64(text.Config().Params())
-	if o.Card, err = describeModel(text.Family(), text.Config()); err != nil {
-		return nil, err
+	if config.Kind != model.EncoderDecoder && len(m.AttentionNames()) > 0 {
+		o.Mapper = m
 	}
-	encode, err := encoder.New(text, 0)
-	if err == nil {
-		o.Embedder = embedder{encode, text}
-	}
-	if published := text.Published(); published != nil {
-		if kind := published.ClassKind(); kind == pretrained.SingleLabel || kind == pretrained.MultiLabel {
-			o.Classifier = publishedClassifier{published, text}
-		}
-	}
-	if text.Config().Kind != model.EncoderDecoder && len(text.AttentionNames()) > 0 {
-		o.Mapper = mapper{text}
-	}
-	if text.CheckNextTokens() == nil && text.Config().HasSessions() {
+	if m.CheckNextTokens() == nil && config.HasSessions() {
 		if m.memory, err = flags.ParseBytes(c.Memory); err != nil {
 			return nil, err
 		}
-		o.ModelBytes += 4 * countPacked(text.Config())
-		for _, p := range text.Model().Params().All() {
+		o.ModelBytes += 4 * countPacked(config)
+		for _, p := range m.Model.Model().Params().All() {
 			p.Grad = nil // no gradient is computed
 		}
-		if m.manager, err = c.openSessions(e, text, m.memory); err != nil {
+		if m.manager, err = c.openSessions(e, m.Model, m.memory); err != nil {
 			return nil, err
 		}
-		o.Sessions, o.EndTokens = m.manager, text.EndTokens()
-		if source := text.ChatTemplate(); source != "" {
-			o.Chat = &serve.Chat{SpecialTokens: text.SpecialTokens()}
+		o.Sessions, o.EndTokens = m.manager, m.EndTokens()
+		if source := m.ChatTemplate(); source != "" {
+			o.Chat = &serve.Chat{SpecialTokens: m.SpecialTokens()}
 			o.Chat.Template, o.Chat.Refused = chat.Parse(source)
 		}
 	}
@@ -131,7 +117,7 @@ func countPacked(c model.Config) int64 {
 }
 
 // openSessions opens the sessions of a decoder. What they give up to go on is told in the notes of e.
-func (c *Command) openSessions(e *env.Env, text *runs.TextModel, memory int64) (*sessions.Manager, error) {
+func (c *Command) openSessions(e *env.Env, text *inference.Model, memory int64) (*sessions.Manager, error) {
 	disk, err := flags.ParseBytes(c.Disk)
 	if err != nil {
 		return nil, err
@@ -182,123 +168,6 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 		card.State = "fixed"
 	}
 	return card, nil
-}
-
-// embedder makes vectors with an encoder.
-type embedder struct {
-	encoder.Encoder
-	tokens serve.Tokens
-}
-
-// Prompts returns the names of the folder's prompts.
-func (x embedder) Prompts() []string { return x.Encoder.Prompts().Names() }
-
-// Embed returns the vectors of texts behind a prompt. It returns a *serve.TextError if a text
-// cannot be encoded, and an error if a vector is not finite or ctx ends.
-func (x embedder) Embed(ctx context.Context, prompt *string, texts []string) ([]serve.Vector, error) {
-	list, err := x.Encode(ctx, prompt, texts)
-	if err != nil {
-		return nil, findText(ctx, x.tokens, texts, err)
-	}
-	vectors := make([]serve.Vector, len(list))
-	for i, v := range list {
-		vectors[i] = serve.Vector{Values: v.Vector, Tokens: v.Tokens, IsTruncated: v.IsTruncated}
-	}
-	return vectors, nil
-}
-
-// findText returns the *serve.TextError of the first text without tokens, which explains err.
-// It returns err if all texts have tokens or ctx has ended.
-func findText(ctx context.Context, tokens serve.Tokens, texts []string, err error) error {
-	for i, text := range texts {
-		if ctx.Err() != nil {
-			break
-		}
-		ids, refused := tokens.Encode(text, true)
-		if refused == nil && len(ids) == 0 {
-			refused = errors.New("has no tokens")
-		}
-		if refused != nil {
-			return &serve.TextError{Text: i, Err: refused}
-		}
-	}
-	return err
-}
-
-// classifier predicts classes with the model of a run.
-type classifier struct {
-	free chan *train.Predictor
-	list []string
-}
-
-// newClassifier returns a classifier of p.
-func newClassifier(p *train.Predictor) *classifier {
-	x := &classifier{make(chan *train.Predictor, 1), p.Classes()}
-	x.free <- p
-	return x
-}
-
-// Classes returns the names of the classes.
-func (x *classifier) Classes() []string { return x.list }
-
-// Classify returns the predictions for texts. It returns a *serve.TextError if a text does not
-// fit the task, and an error if an output is not finite or ctx ends.
-func (x *classifier) Classify(ctx context.Context, texts []string) ([]serve.Class, error) {
-	p := <-x.free
-	defer func() { x.free <- p }()
-	list := make([]serve.Class, len(texts))
-	for i, text := range texts {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		r, err := p.Predict(ctx, []byte(text))
-		var line *train.LineError
-		if errors.As(err, &line) {
-			return nil, &serve.TextError{Text: i, Err: err}
-		}
-		if err != nil {
-			return nil, err
-		}
-		list[i] = serve.Class{Class: r.Class, Probabilities: append([]float64{}, r.Probabilities...), Tokens: r.Tokens, IsTruncated: r.IsTruncated}
-	}
-	return list, nil
-}
-
-// publishedClassifier predicts classes with a published model.
-type publishedClassifier struct {
-	*pretrained.Model
-	tokens serve.Tokens
-}
-
-// Classes returns the names of the classes.
-func (x publishedClassifier) Classes() []string { return x.Labels() }
-
-// Classify returns the predictions for texts. It returns a *serve.TextError if a text has no
-// tokens, and an error if an output is not finite or ctx ends.
-func (x publishedClassifier) Classify(ctx context.Context, texts []string) ([]serve.Class, error) {
-	scores, err := x.Model.Classify(ctx, texts)
-	if err != nil {
-		return nil, findText(ctx, x.tokens, texts, err)
-	}
-	list := make([]serve.Class, len(texts))
-	for i := range scores {
-		class, probabilities := x.Probabilities(&scores[i])
-		list[i] = serve.Class{Class: class, Probabilities: probabilities, Tokens: scores[i].Tokens, IsTruncated: scores[i].IsTruncated}
-	}
-	return list, nil
-}
-
-// mapper makes attention maps of a model of texts.
-type mapper struct{ text *runs.TextModel }
-
-// Map returns the maps of a layer. It returns an error if the layer does not exist, ids do
-// not fit the model, or ctx ends.
-func (x mapper) Map(ctx context.Context, ids []int32, layer int) (*serve.Maps, error) {
-	m, err := x.text.MapLayer(ctx, ids, layer)
-	if err != nil {
-		return nil, err
-	}
-	return &serve.Maps{Layers: m.Layers, Heads: m.Heads, Window: m.Window, Weights: m.Weights}, nil
 }
 
 // discardLog returns a log of no lines: errors of connections are no results.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/serve"
 )
@@ -89,9 +90,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if m.text != nil {
-		m.text.PrintRules(e.Notes())
-	}
+	runs.PrintRules(e.Notes(), m.Model)
 	if m.memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(o.ModelBytes + m.memory + m.memory/workShare + workBytes))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -283,7 +284,7 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 			return nil, err
 		}
 		if t.SampleTokens > 0 && trainer.Model().Config().HasSessions() {
-			r.Sample, err = runs.SampleText(e.Context, trainer.Model(), text.Vocab, runs.LineBreakTokens(text.Vocab), t.SampleTokens, c.Seed)
+			r.Sample, err = inference.SampleText(e.Context, trainer.Model(), text.Vocab, inference.LineBreakTokens(text.Vocab), t.SampleTokens, c.Seed)
 		}
 	} else {
 		var list []task.Baseline

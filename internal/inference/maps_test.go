@@ -1,4 +1,4 @@
-package runs
+package inference
 
 import (
 	"math"
@@ -9,14 +9,14 @@ import (
 )
 
 // publishedModel is a BERT of random weights in the Hugging Face layout.
-const publishedModel = "../../../pretrained/testdata/tiny"
+const publishedModel = "../../pretrained/testdata/tiny"
 
 func TestMapsOfALayerHaveRowsOfSumOne(t *testing.T) {
-	published, err := OpenText(publishedModel)
+	published, err := Open(publishedModel, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range []*TextModel{saveTinyModel(t, 1, token.NewByteVocabulary()), published} {
+	for _, m := range []*Model{saveTinyModel(t, 1, token.NewByteVocabulary()), published} {
 		ids := []int32{2, 5, 6, 7, 3}
 		for layer := range m.AttentionNames() {
 			maps, err := m.MapLayer(t.Context(), ids, layer)

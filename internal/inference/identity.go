@@ -1,4 +1,4 @@
-package runs
+package inference
 
 import (
 	"crypto/sha256"
@@ -14,33 +14,27 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
 
-// HashModel returns the SHA-256 of the model at path, in hexadecimal digits: of the weights,
-// configuration and classes of a run, or of the files of a published folder. It returns
-// an error if there is no such model or a file cannot be read.
-func HashModel(path string) (string, error) {
-	path, err := ResolveModel(path)
-	if err != nil {
-		return "", err
-	}
+// HashFiles returns the SHA-256 of the folder, in hexadecimal digits: of the weights,
+// configuration and classes of a run, or of the files of a published folder. It returns an
+// error if a file cannot be read.
+func (m *Model) HashFiles() (string, error) {
 	h := sha256.New()
-	if pretrained.IsFolder(path) {
-		err = hashFolder(h, path)
-	} else {
-		err = hashRun(h, path)
+	add := m.hashRun
+	if m.folder != nil {
+		add = m.hashFolder
 	}
-	if err != nil {
+	if err := add(h); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // hashFolder adds the files that a published model consists of, in the order of their names.
-func hashFolder(h hash.Hash, dir string) error {
-	root := filepath.Clean(dir) // with /. behind it a link to a folder is followed
+func (m *Model) hashFolder(h hash.Hash) error {
+	root := filepath.Clean(m.path) // with /. behind it a link to a folder is followed
 	return filepath.WalkDir(root+"/.", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -78,15 +72,10 @@ func hashFolder(h hash.Hash, dir string) error {
 }
 
 // hashRun adds the weights, configuration, tokens and classes of a run or checkpoint.
-func hashRun(h hash.Hash, path string) error {
-	m, vocab, err := train.LoadModel(path)
-	if err != nil {
-		return err
-	}
-	run := train.RunFolder(path)
-	classes, err := infile.ReadFile(filepath.Join(run, "classes.txt"))
+func (m *Model) hashRun(h hash.Hash) error {
+	classes, err := infile.ReadFile(filepath.Join(train.RunFolder(m.path), "classes.txt"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return json.NewEncoder(h).Encode([]any{m.Config(), m.WeightSum(), vocab, classes})
+	return json.NewEncoder(h).Encode([]any{m.stored, m.body.WeightSum(), m.vocab, classes})
 }

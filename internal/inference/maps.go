@@ -1,4 +1,4 @@
-package runs
+package inference
 
 import (
 	"context"
@@ -17,21 +17,21 @@ import (
 type AttentionLook = func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error
 
 // AttentionNames returns the names of the layers of attention, in the order of a pass.
-func (t *TextModel) AttentionNames() []string {
-	if t.folder != nil {
-		return t.folder.AttentionNames()
+func (m *Model) AttentionNames() []string {
+	if m.folder != nil {
+		return m.folder.AttentionNames()
 	}
-	return t.weights.AttentionNames()
+	return m.body.AttentionNames()
 }
 
 // WatchAttention runs a pass of the tokens ids and calls look with each call of
 // attention. Other passes may run at the same time. It returns an error if ids do not fit
 // the model, look returns one, or ctx ends.
-func (t *TextModel) WatchAttention(ctx context.Context, ids []int32, look AttentionLook) error {
-	if t.folder != nil {
-		return t.folder.WatchAttention(ctx, ids, look)
+func (m *Model) WatchAttention(ctx context.Context, ids []int32, look AttentionLook) error {
+	if m.folder != nil {
+		return m.folder.WatchAttention(ctx, ids, look)
 	}
-	_, _, err := model.ShareWatched(t.weights, look).Vectors(nil, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx})
+	_, _, err := model.ShareWatched(m.body, look).Vectors(nil, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx})
 	return err
 }
 
@@ -56,10 +56,10 @@ var errLayerSeen = errors.New("the layer was seen")
 // MapLayer returns the weights of attention layer number layer, from 0, for the tokens
 // ids [N]. It is safe for concurrent use. It returns an error if the layer does not
 // exist, ids do not fit the model, their weights are too many, or ctx ends.
-func (t *TextModel) MapLayer(ctx context.Context, ids []int32, layer int) (*LayerMaps, error) {
-	names := t.AttentionNames()
+func (m *Model) MapLayer(ctx context.Context, ids []int32, layer int) (*LayerMaps, error) {
+	names := m.AttentionNames()
 	n := len(ids)
-	switch c := t.Config(); {
+	switch c := m.Config(); {
 	case len(names) == 0:
 		return nil, fmt.Errorf("layer: the model has mixers %s, which have no attention matrix", c.Mechanism)
 	case layer < 0 || layer >= len(names):
@@ -69,37 +69,37 @@ func (t *TextModel) MapLayer(ctx context.Context, ids []int32, layer int) (*Laye
 	case tensor.Size(c.Heads, n, n) > maxMapElements:
 		return nil, fmt.Errorf("ids: are %d, and %d heads of %d² weights exceed %d", n, c.Heads, n, maxMapElements)
 	}
-	m := &LayerMaps{Name: names[layer], Layers: len(names), Window: t.window(layer)}
-	err := t.WatchAttention(ctx, ids, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
-		if name != m.Name {
+	maps := &LayerMaps{Name: names[layer], Layers: len(names), Window: m.window(layer)}
+	err := m.WatchAttention(ctx, ids, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+		if name != maps.Name {
 			return nil
 		}
-		if m.Heads = call.Q.H; call.Q.N != n || call.K.N != n {
+		if maps.Heads = call.Q.H; call.Q.N != n || call.K.N != n {
 			return fmt.Errorf("%s: has %d queries and %d keys for %d tokens", name, call.Q.N, call.K.N, n)
 		}
-		for h := range m.Heads {
+		for h := range maps.Heads {
 			w := tensor.Mat[float32]{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
 			if err := of.Weights(w, call, 0, h, 0, n); err != nil {
 				return err
 			}
-			m.Weights = append(m.Weights, w.Data)
+			maps.Weights = append(maps.Weights, w.Data)
 		}
 		return errLayerSeen
 	})
 	if err != nil && !errors.Is(err, errLayerSeen) {
 		return nil, err
 	}
-	for h, w := range m.Weights {
+	for h, w := range maps.Weights {
 		if i := slices.IndexFunc(w, func(x float32) bool { return math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) }); i >= 0 {
-			return nil, fmt.Errorf("%s: weight %d of head %d is %v", m.Name, i, h, w[i])
+			return nil, fmt.Errorf("%s: weight %d of head %d is %v", maps.Name, i, h, w[i])
 		}
 	}
-	return m, nil
+	return maps, nil
 }
 
 // window returns the span of a layer's near field in tokens.
-func (t *TextModel) window(layer int) int {
-	if list := t.Config().Mechanisms(); layer < len(list) {
+func (m *Model) window(layer int) int {
+	if list := m.Config().Mechanisms(); layer < len(list) {
 		for _, key := range []string{"span", "window"} {
 			if w, err := strconv.Atoi(list[layer].Set[key]); err == nil && w > 0 {
 				return w

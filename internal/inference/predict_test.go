@@ -1,4 +1,4 @@
-package train
+package inference
 
 import (
 	"fmt"

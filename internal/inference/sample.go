@@ -1,4 +1,4 @@
-package runs
+package inference
 
 import (
 	"context"
@@ -10,9 +10,6 @@ import (
 
 // DefaultTemperature is a little below 1, which makes short texts more coherent.
 const DefaultTemperature = 0.8
-
-// noText stands for an id of the model that is beyond its tokenizer.
-const noText = "\ufffd"
 
 // SampleText returns a text of n tokens that continues start, or fewer if the model has
 // fewer positions. It returns an error if ctx ends or a step fails.

@@ -1,0 +1,35 @@
+package runs
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/inference"
+)
+
+// Lengths counts long texts.
+type Lengths struct {
+	Truncated int // of which tokens are not read
+	InWindows int // whose vectors are means of windows
+}
+
+// Add counts a text.
+func (l *Lengths) Add(x inference.Embedding) {
+	if x.IsTruncated {
+		l.Truncated++
+	}
+	if x.InWindows {
+		l.InWindows++
+	}
+}
+
+// Print says how many texts of an embedder are long.
+func (l Lengths) Print(w io.Writer, e *inference.Embedder) {
+	if l.Truncated > 0 {
+		fmt.Fprintf(w, "%s longer than %d tokens: vectors are of %[2]d tokens of each\n", display.Pluralise(l.Truncated, "text"), e.MaxTokens())
+	}
+	if l.InWindows > 0 {
+		fmt.Fprintf(w, "%s longer than the trained context of %d tokens: vectors are means of windows of it\n", display.Pluralise(l.InWindows, "text"), e.Window())
+	}
+}

@@ -1,0 +1,50 @@
+package runs
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
+)
+
+// Open opens the model at path: a run, a checkpoint, a published folder, or the name of a fetched model,
+// with another attention function in its layers; nil: with its own. It returns an error if there is no
+// such model or it cannot have the function.
+func Open(path string, x *model.Exchange) (*inference.Model, error) {
+	path, err := ResolveModel(path)
+	if err != nil {
+		return nil, err
+	}
+	return inference.Open(path, inference.Options{Exchange: x})
+}
+
+// OpenText is Open of a model of texts. It returns an error where Open does, and if the model reads no texts.
+func OpenText(path string, x *model.Exchange) (*inference.Model, error) {
+	m, err := Open(path, x)
+	if err != nil {
+		return nil, err
+	}
+	return m, m.CheckTexts()
+}
+
+// PrintNotes prints what a published folder has beside what the model reads of it. p may be nil.
+func PrintNotes(w io.Writer, p *pretrained.Model) {
+	if p == nil {
+		return
+	}
+	for _, note := range p.Notes() {
+		fmt.Fprintln(w, display.Escape(note))
+	}
+}
+
+// PrintRules prints the notes of PrintNotes, and the rules of generation of a folder that are not applied.
+func PrintRules(w io.Writer, m *inference.Model) {
+	PrintNotes(w, m.Published())
+	if rules := m.UnappliedRules(); len(rules) > 0 {
+		fmt.Fprintf(w, "rules of generation that are not applied: %s\n", display.Escape(strings.Join(rules, ", ")))
+	}
+}

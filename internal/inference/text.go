@@ -1,0 +1,159 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/score"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// starts holds an empty text and an empty score, which calls clone: packed weights are made once.
+type starts struct {
+	text   func() (*generate.Generator, error)
+	scorer func() (*score.Scorer, error)
+}
+
+// newStarts returns starts that are made when they are needed.
+func newStarts(m *Model) starts {
+	return starts{
+		sync.OnceValues(func() (*generate.Generator, error) { return generate.New(m.Model(), generate.Sampling{}) }),
+		sync.OnceValues(func() (*score.Scorer, error) { return score.New(m.Model(), m.vocab) }),
+	}
+}
+
+// NewScorer returns a scorer of an empty text, in windows of the trained context. It returns an error
+// if the model predicts no next tokens or has no vocabulary.
+func (m *Model) NewScorer() (*score.Scorer, error) {
+	if err := m.CheckNextTokens(); err != nil {
+		return nil, err
+	}
+	if m.vocab == nil {
+		return nil, m.vocabErr
+	}
+	s, err := m.starts.scorer()
+	if err != nil {
+		return nil, err
+	}
+	return s.Clone()
+}
+
+// TextOptions say how a text is continued.
+type TextOptions struct {
+	generate.Sampling
+	// IsWhole keeps a text beyond the trained context in one state. Otherwise it goes on in windows.
+	IsWhole bool
+	// OfIDs says that the text is of token ids: no tokens begin a window.
+	OfIDs bool
+}
+
+// NewText returns an empty text of a decoder. It returns an error if the model predicts no next
+// tokens or the sampling is invalid.
+func (m *Model) NewText(o TextOptions) (*generate.Generator, error) {
+	if err := m.CheckNextTokens(); err != nil {
+		return nil, err
+	}
+	empty, err := m.starts.text()
+	if err != nil {
+		return nil, err
+	}
+	g, err := empty.Clone()
+	if err == nil {
+		err = g.SetSampling(o.Sampling)
+	}
+	if err != nil || g.Window() == 0 {
+		return g, err
+	}
+	if o.IsWhole {
+		return g, g.SetWindow(0)
+	}
+	var begin []int32
+	if m.vocab != nil && m.vocab.Tokenizer() != nil && !o.OfIDs {
+		begin = m.vocab.Tokenizer().AppendStart(nil)
+	}
+	return g, g.SetWindow(g.Window(), begin...)
+}
+
+// NewTarget returns the text of an encoder-decoder for a source, with the tokens that begin a target.
+// The tokens forced, at most n, are to be appended as the first of its text. It returns an error if
+// the folder names no tokens that begin a target, or the source does not fit the model.
+func (m *Model) NewTarget(source []int32, s generate.Sampling, n int) (g *generate.Generator, forced []int32, err error) {
+	if len(m.rules.StartTokens) == 0 {
+		return nil, nil, fmt.Errorf("%s: decoder_start_token_id: is missing", m.path)
+	}
+	if g, err = generate.NewTarget(m.Model(), source, s); err != nil {
+		return nil, nil, err
+	}
+	g.Append(m.rules.StartTokens...)
+	forced = m.rules.ForcedTokens
+	return g, slices.Clone(forced[:min(len(forced), n)]), nil
+}
+
+// EncodePrompt returns the tokens of a text that is to be continued. An empty text of a run is a line
+// break, after which anything may begin. It returns an error where Encode does, and if an empty text has
+// no tokens.
+func (m *Model) EncodePrompt(text string) ([]int32, error) {
+	var ids []int32
+	var err error
+	switch {
+	case m.folder != nil:
+		ids, err = m.Encode(text, true)
+	case m.vocab == nil:
+		err = m.vocabErr
+	case text == "":
+		ids = LineBreakTokens(m.vocab)
+	default:
+		ids, err = m.vocab.Encode(nil, []byte(text))
+	}
+	if err == nil && len(ids) == 0 {
+		err = ErrEmptyPrompt
+	}
+	return ids, err
+}
+
+// ErrEmptyPrompt is the error of an empty text that a model cannot begin.
+var ErrEmptyPrompt = errors.New("is empty, and the model has no token that begins a text")
+
+// errEnded ends a text at an end token.
+var errEnded = errors.New("the text has ended")
+
+// Continue draws at most n tokens of g, fewer if learned positions end, and calls emit with the
+// bytes of each. It stops at a token that ends a text. It returns an error if emit does, a
+// number is not finite, or ctx ends.
+func (m *Model) Continue(ctx context.Context, g *generate.Generator, n int, emit func(text []byte) error) error {
+	if c := m.Config(); c.Positions == model.Learned {
+		n = min(n, c.LearnedPositions()-int(g.Tokens()))
+	}
+	var text []byte
+	err := g.Generate(ctx, n, func(id int32) (err error) {
+		if slices.Contains(m.rules.EndTokens, id) {
+			return errEnded
+		}
+		if text, err = m.Bytes(text[:0], id); err != nil {
+			return err
+		}
+		return emit(text)
+	})
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	return err
+}
+
+// WholeCharacters returns the length of text without a last character whose rest may follow.
+func WholeCharacters(text []byte) int {
+	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
+		if utf8.RuneStart(text[i]) {
+			if utf8.FullRune(text[i:]) {
+				break
+			}
+			return i
+		}
+	}
+	return len(text)
+}
