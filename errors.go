@@ -1,0 +1,98 @@
+package farfield
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/inference"
+)
+
+// Errors that a caller can act on, for errors.Is. What a model does not do is errors.ErrUnsupported.
+var (
+	// ErrInUse is in the errors of a file or folder that another owner writes.
+	ErrInUse = fault.InUse
+	// ErrDamaged is in the errors of a file that is not as it was written.
+	ErrDamaged = fault.Damaged
+	// ErrUnknownField is in the errors of a configuration with a field that this version does not know.
+	ErrUnknownField = fault.UnknownField
+	// ErrTruncated is in every *TruncatedError.
+	ErrTruncated = errors.New("longer than the model reads")
+	// ErrClosed is the error of a model after Close.
+	ErrClosed = errors.New("farfield: the model is closed")
+)
+
+// UnsupportedError is the error of a method that a model does not have.
+// errors.Is(err, errors.ErrUnsupported) reports true.
+type UnsupportedError struct {
+	Dir    string   // folder of the model
+	Method string   // that was called
+	Kind   string   // what the model is, as in Info
+	Can    []string // the methods that it has
+}
+
+// Error returns a message that says what the model is and what it can do.
+func (e *UnsupportedError) Error() string {
+	can := "nothing"
+	if len(e.Can) > 0 {
+		can = strings.Join(e.Can, ", ")
+	}
+	return fmt.Sprintf("%s: %s: is not for a %s, which has: %s", e.Dir, e.Method, e.Kind, can)
+}
+
+// Is reports whether target is errors.ErrUnsupported.
+func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// TruncatedError says which inputs of a call were longer than the model reads. The results beside it are those
+// of the parts that were read.
+type TruncatedError struct {
+	Inputs []int // numbers of the inputs
+}
+
+// Error returns a message with the number of the first input.
+func (e *TruncatedError) Error() string {
+	if len(e.Inputs) == 1 {
+		return fmt.Sprintf("input %d is longer than the model reads: its result is of a part", e.Inputs[0])
+	}
+	return fmt.Sprintf("%d inputs, the first of them %d, are longer than the model reads: their results are of parts", len(e.Inputs), e.Inputs[0])
+}
+
+// Is reports whether target is ErrTruncated.
+func (e *TruncatedError) Is(target error) bool { return target == ErrTruncated }
+
+// add adds input i if it is truncated.
+func (e *TruncatedError) add(i int, isTruncated bool) {
+	if isTruncated {
+		e.Inputs = append(e.Inputs, i)
+	}
+}
+
+// orNil returns e, or nil if no input is truncated.
+func (e *TruncatedError) orNil() error {
+	if len(e.Inputs) == 0 {
+		return nil
+	}
+	return e
+}
+
+// TextError is the error of one of several texts or lines.
+type TextError struct {
+	Text int // its number, from 0
+	Err  error
+}
+
+// Error returns a message with the number of the text.
+func (e *TextError) Error() string { return fmt.Sprintf("text %d: %v", e.Text, e.Err) }
+
+// Unwrap returns the error of the text.
+func (e *TextError) Unwrap() error { return e.Err }
+
+// textError returns err with the number of its text, if it has one.
+func textError(err error) error {
+	var one *inference.TextError
+	if errors.As(err, &one) {
+		return &TextError{one.Text, one.Err}
+	}
+	return err
+}

@@ -1,0 +1,348 @@
+package farfield
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// Model is an open model. Its methods may be called at the same time. A method whose context ends
+// returns the error of the context.
+//
+// What a model can do depends on how it was trained; Info lists it. Another method returns an
+// *UnsupportedError.
+type Model struct {
+	opened   atomic.Pointer[inference.Model] // nil: closed
+	embedder func() (*inference.Embedder, error)
+}
+
+// Option is a choice of Open.
+type Option struct{ set func(*inference.Options) }
+
+// WithMechanism puts another attention function into layers of the model, which keeps its weights,
+// as model.Config.Exchanged does.
+func WithMechanism(x model.Exchange) Option {
+	return Option{func(o *inference.Options) { o.Exchange = &x }}
+}
+
+// WithInterpolatedPositions lets a published model with a table of learned positions read longer
+// texts: the table is interpolated. Without the option longer texts are truncated.
+func WithInterpolatedPositions() Option {
+	return Option{func(o *inference.Options) { o.Positions = pretrained.Interpolate }}
+}
+
+// Open opens the model in the folder dir: a run or a checkpoint of farfield train, a model that
+// package model saved, or a published model in the Hugging Face layout. It returns an error if there
+// is none, if a file is damaged (ErrDamaged), if a configuration has a field that this version does
+// not know (ErrUnknownField), or if an option does not fit the model.
+func Open(dir string, options ...Option) (*Model, error) {
+	var o inference.Options
+	for _, x := range options {
+		if x.set != nil {
+			x.set(&o)
+		}
+	}
+	m, err := inference.Open(dir, o)
+	if err != nil {
+		return nil, err
+	}
+	x := &Model{embedder: sync.OnceValues(func() (*inference.Embedder, error) { return m.NewEmbedder(0) })}
+	x.opened.Store(m)
+	return x, nil
+}
+
+// Close lets go of the memory of the model. Calls that run end as usual, and sessions go on. Calls
+// that follow return ErrClosed. Its error is always nil.
+func (m *Model) Close() error {
+	m.opened.Store(nil)
+	return nil
+}
+
+// Info describes a model.
+type Info struct {
+	Dir        string   // the folder
+	Kind       string   // what the model is, such as "published bert encoder" or "run of the task text, a decoder"
+	Can        []string // the methods that the model has: Tokenize, Embed, Classify, ClassifyFile, Score, Generate, Session
+	Parameters int64    // learned numbers
+	Layers     int
+	Width      int      // of a layer
+	Vocabulary int      // tokens; 0: the model reads numbers
+	Context    int      // tokens that the model was trained with; 0: unknown
+	Labels     []string // names of classes
+	Prompts    []string // names of the prompts of the folder, for EmbedPrompt
+	FixedState bool     // a Session has the same size at any length
+}
+
+// Info returns the description of the model. It returns an error if the model is closed or its
+// configuration is not valid.
+func (m *Model) Info() (Info, error) {
+	x, err := m.model()
+	if err != nil {
+		return Info{}, err
+	}
+	c := x.Config()
+	info := Info{Dir: x.Path(), Kind: x.Kind(), Can: x.Can(), Parameters: int64(c.Params()), Layers: c.Layers, Width: c.Width, Vocabulary: c.Vocab, Context: c.TrainedContext()}
+	if p, err := x.Predictor(); err == nil {
+		info.Labels = p.Classes()
+	}
+	if published := x.Published(); published != nil && x.Has("Embed") {
+		prompts, err := published.Prompts()
+		if err != nil {
+			return info, err
+		}
+		info.Prompts = prompts.Names()
+	}
+	if x.Has("Session") {
+		info.FixedState, err = c.HasFixedState()
+	}
+	return info, err
+}
+
+// model returns the opened model. It returns ErrClosed after Close.
+func (m *Model) model() (*inference.Model, error) {
+	if x := m.opened.Load(); x != nil {
+		return x, nil
+	}
+	return nil, ErrClosed
+}
+
+// begin returns the opened model for a method. It returns an error if the model is closed or does
+// not have the method, or ctx has ended.
+func (m *Model) begin(ctx context.Context, method string) (*inference.Model, error) {
+	x, err := m.model()
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && !x.Has(method) {
+		err = &UnsupportedError{Dir: x.Path(), Method: method, Kind: x.Kind(), Can: x.Can()}
+	}
+	return x, err
+}
+
+// Embed returns a vector for each text, pooled and normalised as a published folder says. The vector of
+// a run is the mean of its last layer over the tokens of a text. An empty text has a nil vector.
+//
+// Of a text that is longer than the model reads, the vector is that of its beginning, or of its end if
+// the folder says so. Embed then returns all vectors beside a *TruncatedError. Another error has no vectors.
+func (m *Model) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
+	return m.embed(ctx, nil, texts)
+}
+
+// EmbedPrompt is Embed of texts behind a prompt of the folder, such as "query" or "document". An empty
+// name is no prompt; Embed has the folder's default.
+func (m *Model) EmbedPrompt(ctx context.Context, prompt string, texts ...string) ([][]float32, error) {
+	return m.embed(ctx, &prompt, texts)
+}
+
+func (m *Model) embed(ctx context.Context, prompt *string, texts []string) ([][]float32, error) {
+	if _, err := m.begin(ctx, "Embed"); err != nil {
+		return nil, err
+	}
+	e, err := m.embedder()
+	if err != nil {
+		return nil, err
+	}
+	list, err := e.Embed(ctx, prompt, texts)
+	if err != nil {
+		return nil, textError(err)
+	}
+	vectors := make([][]float32, len(list))
+	var cut TruncatedError
+	for i, x := range list {
+		vectors[i] = x.Values
+		cut.add(i, x.IsTruncated)
+	}
+	return vectors, cut.orNil()
+}
+
+// Prediction is what a model says of an input.
+type Prediction struct {
+	Label       string    // the most probable class; "": the model has none
+	Probability float64   // of Label
+	Classes     []Class   // all classes with their probabilities, in the order of the model
+	Numbers     []float64 // of a model of numbers
+	Spans       []Span    // of a model that labels the parts of a text
+}
+
+// Class is a class and its probability.
+type Class struct {
+	Label       string
+	Probability float64
+}
+
+// Span is the label of a part of a text, or of a position of another input.
+type Span struct {
+	Label      string
+	Start, End int // bytes of the text; 0 and 0: a position without text
+}
+
+// Classify returns the prediction for each text: a class, numbers, or labels of its parts. Of a text that
+// is longer than the model reads, the prediction is that of a part, and Classify returns all predictions
+// beside a *TruncatedError. Another error has no predictions.
+func (m *Model) Classify(ctx context.Context, texts ...string) ([]Prediction, error) {
+	x, err := m.begin(ctx, "Classify")
+	if err != nil {
+		return nil, err
+	}
+	p, err := x.Predictor()
+	if err != nil {
+		return nil, err
+	}
+	list, err := p.PredictTexts(ctx, texts)
+	if err != nil {
+		return nil, textError(err)
+	}
+	return newPredictions(p, list)
+}
+
+// ClassifyPair returns the prediction for a pair of texts, of a published model that was trained with
+// pairs, such as a cross-encoder. It returns an error where Classify does.
+func (m *Model) ClassifyPair(ctx context.Context, text, pair string) (Prediction, error) {
+	x, err := m.begin(ctx, "Classify")
+	if err != nil {
+		return Prediction{}, err
+	}
+	p, err := x.Predictor()
+	if err != nil {
+		return Prediction{}, err
+	}
+	one, err := p.PredictPair(ctx, text, pair)
+	if err != nil {
+		return Prediction{}, err
+	}
+	list, err := newPredictions(p, []train.Prediction{one})
+	return list[0], err
+}
+
+// ClassifyFile returns the predictions for the inputs of a file: a picture, a sound, a series, or arrays,
+// as the model was trained. It returns an error where Classify does, and if the file cannot be read.
+func (m *Model) ClassifyFile(ctx context.Context, path string) ([]Prediction, error) {
+	x, err := m.begin(ctx, "ClassifyFile")
+	if err != nil {
+		return nil, err
+	}
+	p, err := x.Predictor()
+	if err != nil {
+		return nil, err
+	}
+	var list []train.Prediction
+	err = p.PredictFile(ctx, path, func(_ string, r train.Prediction) error {
+		list = append(list, r)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newPredictions(p, list)
+}
+
+// newPredictions returns predictions with the names of their classes, and a *TruncatedError if some are of a
+// part of their input.
+func newPredictions(p *inference.Predictor, list []train.Prediction) ([]Prediction, error) {
+	names := p.Classes()
+	out := make([]Prediction, len(list))
+	var cut TruncatedError
+	for i, r := range list {
+		cut.add(i, r.IsTruncated)
+		y := &out[i]
+		switch y.Numbers = r.Numbers; r.Kind {
+		case task.Class:
+			y.Label, y.Probability = names[r.Class], r.Probabilities[r.Class]
+			for k, probability := range r.Probabilities {
+				y.Classes = append(y.Classes, Class{names[k], probability})
+			}
+		case task.Labels, task.Next:
+			for k, label := range r.Labels {
+				s := Span{Label: names[label]}
+				if r.Offsets != nil {
+					s.Start, s.End = r.Offsets[k][0], r.Offsets[k][1]
+				} else if p.HasByteLabels {
+					s.Start, s.End = k, k+1
+				}
+				y.Spans = append(y.Spans, s)
+			}
+		}
+	}
+	return out, cut.orNil()
+}
+
+// LineScore is the information of a line: the number of bits that the model needs to write it.
+type LineScore struct {
+	Bits  float64
+	Bytes int // with the line break
+}
+
+// Score returns the bits of each line of text, each predicted from the lines before it. A line that takes many
+// more bits a byte than others is a surprise. A text beyond the trained context is read in windows of it. Score returns an error
+// if a character is not in the model's vocabulary, or its tokenizer changes the text.
+func (m *Model) Score(ctx context.Context, text string) ([]LineScore, error) {
+	x, err := m.begin(ctx, "Score")
+	if err != nil {
+		return nil, err
+	}
+	s, err := x.NewScorer()
+	if err != nil {
+		return nil, err
+	}
+	lines := slices.Collect(bytes.Lines([]byte(text)))
+	list, err := s.ScoreLines(ctx, nil, lines...)
+	if err != nil {
+		if len(list) < len(lines) && ctx.Err() == nil {
+			err = &TextError{Text: len(list), Err: err}
+		}
+		return nil, err
+	}
+	scores := make([]LineScore, len(list))
+	for i, l := range list {
+		scores[i] = LineScore{l.Bits, int(l.Bytes)}
+	}
+	return scores, nil
+}
+
+// Tokens are the tokens of a text.
+type Tokens struct {
+	IDs     []int32
+	Offsets [][2]int // first byte of each token in the text, and the byte behind it; 0 and 0: a special token
+}
+
+// Tokenize returns the tokens of each text, with special tokens where the model has them.
+func (m *Model) Tokenize(ctx context.Context, texts ...string) ([]Tokens, error) {
+	x, err := m.begin(ctx, "Tokenize")
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Tokens, len(texts))
+	for i, text := range texts {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if list[i].IDs, list[i].Offsets, err = x.Tokenize(text); err != nil {
+			return nil, &TextError{Text: i, Err: err}
+		}
+	}
+	return list, nil
+}
+
+// Decode returns the text of token ids as they stand inside a text. Special tokens have none. What is not UTF-8
+// stays. It returns an error if an id is outside the vocabulary.
+func (m *Model) Decode(ctx context.Context, ids ...int32) (string, error) {
+	x, err := m.begin(ctx, "Tokenize")
+	if err != nil {
+		return "", err
+	}
+	var text []byte
+	for _, id := range ids {
+		if text, err = x.Bytes(text, id); err != nil {
+			return "", err
+		}
+	}
+	return string(text), nil
+}

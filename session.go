@@ -1,0 +1,259 @@
+package farfield
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// DefaultTokens is the number of new tokens of GenerateOptions without Tokens.
+const DefaultTokens = 256
+
+// GenerateOptions say how a text is continued. The zero value draws the most likely tokens.
+type GenerateOptions struct {
+	Tokens      int     // new tokens at most; 0: DefaultTokens
+	Temperature float64 // divisor of the logits; 0: the most likely token
+	TopK        int     // draw from the K most likely tokens; 0: all
+	TopP        float64 // then from likely tokens of total probability P; 0 or 1: all
+	Seed        uint64  // of the random numbers
+	// Stream is called with the text as it comes, in whole characters. Its error ends the text, and
+	// Generate returns it. nil: it is not called.
+	Stream func(text string) error
+}
+
+// sampling returns the settings of the draws.
+func (o GenerateOptions) sampling() generate.Sampling {
+	return generate.Sampling{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, Seed: o.Seed}
+}
+
+// tokens returns the number of new tokens at most. It returns an error if Tokens is negative.
+func (o GenerateOptions) tokens() (int, error) {
+	switch {
+	case o.Tokens < 0:
+		return 0, fmt.Errorf("farfield: Tokens is %d, needs 0 or more", o.Tokens)
+	case o.Tokens == 0:
+		return DefaultTokens, nil
+	}
+	return o.Tokens, nil
+}
+
+// Generate continues a text, and returns what is new: until the options' number of tokens, a token that ends
+// texts, or the last learned position. Of an encoder-decoder the prompt is the source, such as a text to
+// translate. A text beyond the trained context goes on in windows of it. When ctx ends, Generate returns the
+// text so far beside the error.
+func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) (string, error) {
+	x, err := m.begin(ctx, "Generate")
+	if err != nil {
+		return "", err
+	}
+	if x.Config().Kind == model.EncoderDecoder {
+		return generateTarget(ctx, x, prompt, o)
+	}
+	s, err := newSession(x)
+	if err != nil {
+		return "", err
+	}
+	if err := s.Append(ctx, prompt); err != nil {
+		return "", err
+	}
+	return s.Generate(ctx, o)
+}
+
+// generateTarget writes the target of a source.
+func generateTarget(ctx context.Context, x *inference.Model, source string, o GenerateOptions) (string, error) {
+	n, err := o.tokens()
+	if err != nil {
+		return "", err
+	}
+	ids, err := x.EncodePrompt(source)
+	if err != nil {
+		return "", fmt.Errorf("farfield: prompt: %w", err)
+	}
+	g, forced, err := x.NewTarget(ids, o.sampling(), n)
+	if err != nil {
+		return "", err
+	}
+	g.Append(forced...)
+	out := output{stream: o.Stream}
+	for _, id := range forced {
+		b, err := x.Bytes(nil, id)
+		if err == nil {
+			err = out.add(b)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	return out.end(x.Continue(ctx, g, n-len(forced), out.add))
+}
+
+// Session is a text in progress: a decoder's state after its tokens. Its methods may be called at the same time,
+// and wait for each other. A model with the trait FixedState in Info keeps a text of any length in a state of one size.
+type Session struct {
+	model *inference.Model
+
+	mu     sync.Mutex
+	text   *generate.Generator
+	begins bool // the text is empty
+}
+
+// Session returns the session of an empty text.
+func (m *Model) Session(ctx context.Context) (*Session, error) {
+	x, err := m.begin(ctx, "Session")
+	if err != nil {
+		return nil, err
+	}
+	return newSession(x)
+}
+
+// newSession returns the session of an empty text.
+func newSession(x *inference.Model) (*Session, error) {
+	g, err := x.NewText(inference.TextOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &Session{model: x, text: g, begins: true}, nil
+}
+
+// LoadSession returns a session that Save wrote, with the same bits. It returns an error if the file is
+// damaged (ErrDamaged), or of a model with other weights.
+func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) {
+	x, err := m.begin(ctx, "Session")
+	if err != nil {
+		return nil, err
+	}
+	g, err := generate.LoadGenerator(path, x.Model())
+	if err != nil {
+		return nil, err
+	}
+	return &Session{model: x, text: g, begins: g.Tokens() == 0}, nil
+}
+
+// Append adds text behind the session's text. The tokens of a text depend on its cuts: one call gives those of
+// Tokenize. Append returns an error, and adds nothing, if a character is not in the vocabulary, and an
+// error if ctx ends or a number is not finite.
+func (s *Session) Append(ctx context.Context, text string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var ids []int32
+	var err error
+	if s.begins {
+		ids, err = s.model.EncodePrompt(text)
+	} else {
+		ids, err = s.model.EncodeContinuation(text, s.text.Tokens())
+	}
+	if err != nil {
+		return fmt.Errorf("farfield: text: %w", err)
+	}
+	return s.append(ctx, ids)
+}
+
+// AppendIDs adds tokens behind the session's text. It returns an error, and adds nothing, if one is outside the
+// vocabulary or learned positions end, and an error if ctx ends or a number is not finite.
+func (s *Session) AppendIDs(ctx context.Context, ids ...int32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.append(ctx, ids)
+}
+
+// append is AppendIDs of a session that waits for no other call.
+func (s *Session) append(ctx context.Context, ids []int32) error {
+	c := s.model.Config()
+	for i, id := range ids {
+		if id < 0 || int(id) >= c.Vocab {
+			return fmt.Errorf("farfield: token %d is %d, the vocabulary has %d", i, id, c.Vocab)
+		}
+	}
+	if n, most := s.text.Tokens()+int64(len(ids)), int64(c.LearnedPositions()); c.Positions == model.Learned && n > most {
+		return fmt.Errorf("farfield: the text has %d tokens, the model learned %d positions", n, most)
+	}
+	if len(ids) > 0 {
+		s.begins = false
+	}
+	s.text.Append(ids...)
+	return s.text.Prefill(ctx)
+}
+
+// Generate continues the text and returns what is new, as Model.Generate does. The text goes on with what was
+// drawn. Equal texts, seeds and options give equal draws, however the draws are divided into calls.
+func (s *Session) Generate(ctx context.Context, o GenerateOptions) (string, error) {
+	n, err := o.tokens()
+	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begins {
+		return "", errors.New("farfield: the text is empty, there is nothing to continue")
+	}
+	if err := s.text.SetSampling(o.sampling()); err != nil {
+		return "", fmt.Errorf("farfield: %w", err)
+	}
+	out := output{stream: o.Stream}
+	return out.end(s.model.Continue(ctx, s.text, n, out.add))
+}
+
+// Fork returns an independent session of the same text.
+func (s *Session) Fork() *Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, _ := s.text.Clone() // its error is always nil
+	return &Session{model: s.model, text: g, begins: s.begins}
+}
+
+// Tokens returns the number of tokens of the text.
+func (s *Session) Tokens() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Tokens()
+}
+
+// Save writes the session to a file, atomically, for LoadSession. It returns an error if the file cannot be
+// written, or another owner writes it (ErrInUse).
+func (s *Session) Save(path string) error {
+	l, err := lock.LockFile(path)
+	if err != nil {
+		return err
+	}
+	defer l.Release()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Save(path)
+}
+
+// output gathers a text and streams it.
+type output struct {
+	stream func(text string) error
+	text   []byte
+	sent   int // bytes of text that were streamed
+}
+
+// add adds bytes, and streams the characters that are whole.
+func (o *output) add(b []byte) error {
+	o.text = append(o.text, b...)
+	return o.send(o.sent + inference.WholeCharacters(o.text[o.sent:]))
+}
+
+// send streams the text up to a byte.
+func (o *output) send(end int) error {
+	if o.stream == nil || end == o.sent {
+		return nil
+	}
+	piece := string(o.text[o.sent:end])
+	o.sent = end
+	return o.stream(piece)
+}
+
+// end returns the whole text and the error that ended it, or that of streaming its rest.
+func (o *output) end(err error) (string, error) {
+	if err == nil {
+		err = o.send(len(o.text))
+	}
+	return string(o.text), err
+}
