@@ -9,8 +9,8 @@ import (
 	"math"
 	"os"
 
+	"github.com/farfield-ml/farfield"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 )
 
 func main() {
@@ -34,11 +34,15 @@ func swap(dir string) {
 
 // embed returns the vector of a text. Tokenizer, weights and pooling are those of the folder.
 func embed(dir string, x *model.Exchange) []float32 {
-	m, err := pretrained.OpenWith(dir, pretrained.Options{Exchange: x})
+	var options []farfield.Option
+	if x != nil {
+		options = append(options, farfield.WithMechanism(*x))
+	}
+	m, err := farfield.Open(dir, options...)
 	if err != nil {
 		log.Fatal(err)
 	}
-	vectors, err := m.Embed(context.Background(), []string{"the cat sat on a mat, and dogs ran in the rain!"})
+	vectors, err := m.Embed(context.Background(), "the cat sat on a mat, and dogs ran in the rain!")
 	if err != nil {
 		log.Fatal(err)
 	}
