@@ -95,11 +95,12 @@ func ExampleOpen() {
 }
 
 func ExampleModel_Embed() {
-	m, err := farfield.Open("pretrained/testdata/tiny")
+	dir, ctx := "pretrained/testdata/tiny", context.Background()
+	m, err := farfield.Open(dir)
 	if err != nil {
 		log.Fatal(err)
 	}
-	v, err := m.Embed(context.Background(), "the cat sat on a mat.", "dogs ran in the rain!")
+	v, err := m.Embed(ctx, "the cat sat on a mat.", "dogs ran in the rain!") // [2][width]
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func embed(dir string, x *model.Exchange) []float32 {
 	if err != nil {
 		log.Fatal(err)
 	}
-	vectors, err := m.Embed(context.Background(), "the cat sat on a mat, and dogs ran in the rain!")
+	vectors, err := m.Embed(context.Background(), "the cat sat on a mat.")
 	if err != nil {
 		log.Fatal(err)
 	}
