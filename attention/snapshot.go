@@ -54,24 +54,41 @@ func (h *SnapshotHeader) read(r *snapshot.Reader) Carry {
 	return carry
 }
 
-// CheckSnapshotShape returns an error if the snapshot data, which RestoreState has read, is of a
-// state with another batch, other heads, other widths or another carry than s. RestoreState
-// accepts every shape; a layer has one.
-func CheckSnapshotShape(data []byte, s *Shape) error {
+// DecayKind ends the kind of a state whose tokens have met a decay.
+const DecayKind = " with decay"
+
+// CheckSnapshotHeader returns an error if the snapshot data is not of the states that a layer steps.
+// RestoreState of the mechanism accepts states of all shapes, chunks and carries, with a decay or
+// without; a layer has one. empty is the snapshot of a state of the layer for no sequences. data must
+// agree with it in all but the tokens, must have batch sequences, and, if it has tokens, must have met a
+// decay where hasDecay is set and none elsewhere.
+func CheckSnapshotHeader(data, empty []byte, batch int, hasDecay bool) error {
 	r, err := snapshot.Open(data)
 	if err != nil {
 		return err
 	}
-	var h SnapshotHeader
-	carry := h.read(r)
+	e, err := snapshot.Open(empty)
+	if err != nil {
+		return err
+	}
+	var got, want SnapshotHeader
+	carry, wantedCarry := got.read(r), want.read(e)
+	want.B = batch
+	if hasDecay && got.Tokens > 0 && batch > 0 {
+		want.Kind += DecayKind
+	}
 	for _, x := range []struct {
 		field     string
-		got, want int
+		got, want any
 	}{
-		{"B", h.B, s.B}, {"H", h.H, s.H}, {"Hkv", h.Hkv, s.Hkv}, {"D", h.D, s.D}, {"Dv", h.Dv, s.Dv}, {"carry", int(carry), int(s.Carry)},
+		{"bytes of an element", got.Element, want.Element}, {"kind of state", got.Kind, want.Kind},
+		{"mechanism", got.Mechanism, want.Mechanism}, {"setting", got.Setting, want.Setting},
+		{"checksum of the parameters", got.Parameters, want.Parameters},
+		{"B", got.B, want.B}, {"H", got.H, want.H}, {"Hkv", got.Hkv, want.Hkv}, {"D", got.D, want.D}, {"Dv", got.Dv, want.Dv},
+		{"chunk", got.Chunk, want.Chunk}, {"carry", int(carry), int(wantedCarry)},
 	} {
 		if x.got != x.want {
-			r.Fail("%s is %d, needs %d", x.field, x.got, x.want)
+			r.Fail("%s is %.200s, needs %.200s", x.field, fmt.Sprint(x.got), fmt.Sprint(x.want))
 		}
 	}
 	return r.Err

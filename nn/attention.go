@@ -201,12 +201,17 @@ func (a *Attention[T]) CanDivide() error {
 // NewState returns an empty state of the mechanism, for steps. It returns an error if
 // the mechanism has none.
 func (a *Attention[T]) NewState(batch int) (State[T], error) {
+	state, err := a.Mechanism.NewState(a.stateShape(batch))
+	return attentionState[T]{state}, err
+}
+
+// stateShape returns the shape of the layer's states.
+func (a *Attention[T]) stateShape(batch int) attention.Shape {
 	shape := a.callShape(batch, true)
 	if a.hasFusedSteps(batch) {
 		shape.Chunk = 1
 	}
-	state, err := a.Mechanism.NewState(shape)
-	return attentionState[T]{state}, err
+	return shape
 }
 
 // hasFusedSteps reports that states take a token in while they answer it, where their chunks
@@ -218,20 +223,29 @@ func (a *Attention[T]) hasFusedSteps(batch int) bool {
 }
 
 // RestoreState reads a state of the mechanism for batch sequences. It returns an error if data
-// is no such state, or if its heads or widths are not those of the layer.
+// is no such state, or if the layer has no states of its heads, widths, chunk, carry or decay.
 func (a *Attention[T]) RestoreState(batch int, data []byte) (State[T], error) {
-	state, err := restoreState(a.Mechanism, a.callShape(batch, true), data)
+	state, err := restoreState(a.Mechanism, a.stateShape(batch), a.Decay != nil, data)
 	return attentionState[T]{state}, err
 }
 
-// restoreState reads a state of a mechanism. It returns an error if data is no such state, or if
-// its shape is not the one of the calls that follow.
-func restoreState[T tensor.Float](m attention.Mechanism[T], shape attention.Shape, data []byte) (attention.State[T], error) {
-	state, err := m.RestoreState(data)
-	if err == nil {
-		err = attention.CheckSnapshotShape(data, &shape)
+// restoreState reads a state of a mechanism for a layer whose states have this shape, and whose calls have a
+// decay if hasDecay is set. It returns an error if data is of another state than the calls make.
+func restoreState[T tensor.Float](m attention.Mechanism[T], shape attention.Shape, hasDecay bool, data []byte) (attention.State[T], error) {
+	batch := shape.B
+	shape.B = 0 // the header alone
+	state, err := m.NewState(shape)
+	if err != nil {
+		return nil, err
 	}
-	return state, err
+	empty, err := state.AppendBinary(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := attention.CheckSnapshotHeader(data, empty, batch, hasDecay); err != nil {
+		return nil, err
+	}
+	return m.RestoreState(data)
 }
 
 // Project returns the call that self-attention makes of rows x [B·N,width], in the

@@ -158,9 +158,9 @@ func (m *MSSA[T]) NewState(batch int) (State[T], error) {
 }
 
 // RestoreState reads a state for batch sequences. It returns an error if data is no such state,
-// or if its heads or widths are not those of the layer.
+// or if the layer has no states of its heads or widths.
 func (m *MSSA[T]) RestoreState(batch int, data []byte) (State[T], error) {
-	state, err := restoreState(m.core, m.callShape(batch, true), data)
+	state, err := restoreState(m.core, m.callShape(batch, true), false, data)
 	return attentionState[T]{state}, err
 }
 

@@ -523,8 +523,8 @@ func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // RestoreState reads the state of batch sequences. It returns an error if data is no
-// such state, if its heads or widths are not those of the layer, or if its groups differ in
-// their tokens.
+// such state, if the layer has no states of its heads, widths, chunk or decay, or if its groups
+// differ in their tokens.
 func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	var z T
 	if need := batch * m.Conv.PastSize() * int(unsafe.Sizeof(z)); len(data) < need {
@@ -541,7 +541,7 @@ func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 			return nil, fmt.Errorf("mamba-2: the snapshot ends within group %d", i)
 		}
 		n := int(binary.LittleEndian.Uint64(data))
-		core, err := restoreState(m.core, m.callShape(batch), data[8:][:n])
+		core, err := restoreState(m.core, m.callShape(batch), true, data[8:][:n])
 		if err != nil {
 			return nil, fmt.Errorf("mamba-2: group %d: %w", i, err)
 		}

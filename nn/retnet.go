@@ -286,9 +286,9 @@ func (m *MSR[T]) NewState(batch int) (State[T], error) {
 }
 
 // RestoreState reads a state of retention for batch sequences. It returns an error if data is
-// no such state, or if its heads or widths are not those of the layer.
+// no such state, or if the layer has no states of its heads, widths, chunk or decay.
 func (m *MSR[T]) RestoreState(batch int, data []byte) (State[T], error) {
-	state, err := restoreState(m.core, m.callShape(batch), data)
+	state, err := restoreState(m.core, m.callShape(batch), false, data)
 	return attentionState[T]{state}, err
 }
 

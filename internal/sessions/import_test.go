@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,6 +154,47 @@ func TestForgedSnapshotsAreRefusedOrWork(t *testing.T) {
 		}
 		if imported == 0 || refused == 0 {
 			t.Errorf("%s: %d snapshots are imported, %d refused", name, imported, refused)
+		}
+	}
+}
+
+// Each field of the header of an exported session is checked, or no token depends on it.
+func TestEachFieldOfAnExportIsCheckedOrNeutral(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t)})
+	s := must[Info](t)(m.Create(ctx, tokens(200, 1)))
+	parts := must[[][]byte](t)(framed.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+	want := must[Result](t)(m.Generate(ctx, s.ID, sampled, nil))
+	for name, x := range map[string]struct {
+		change func(h *stateHeader)
+		error  string // "": none
+	}{
+		"nothing":         {func(*stateHeader) {}, ""},
+		"identity":        {func(h *stateHeader) { h.Identity = "another" }, "it is of another, the model is"},
+		"tokens":          {func(h *stateHeader) { h.Tokens++ }, "its header 200 of 1"},
+		"a short chain":   {func(h *stateHeader) { h.Chain = "ab" }, `its prefix "ab" and 0 tokens is not possible`},
+		"another chain":   {func(h *stateHeader) { h.Chain = strings.Repeat("ab", 32) }, ""},
+		"rest":            {func(h *stateHeader) { h.Rest = tokens(5, 2) }, ""},
+		"too long a rest": {func(h *stateHeader) { h.Rest = tokens(chunkTokens, 2) }, "is not possible"},
+		"no pending":      {func(h *stateHeader) { h.Pending = nil }, "and no token follows"},
+		"foreign token":   {func(h *stateHeader) { h.Pending = []int32{1 << 20} }, "1048576"},
+	} {
+		var h stateHeader
+		if err := json.Unmarshal(parts[0], &h); err != nil {
+			t.Fatal(err)
+		}
+		x.change(&h)
+		i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, must[[]byte](t)(json.Marshal(h)), parts[1]))
+		switch {
+		case x.error != "":
+			if err == nil || !strings.Contains(err.Error(), x.error) {
+				t.Errorf("%s: error is %v, needs %q", name, err, x.error)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", name, err)
+		default:
+			if got := must[Result](t)(m.Generate(ctx, i.ID, sampled, nil)); !slices.Equal(got.IDs, want.IDs) {
+				t.Errorf("%s: the session draws %v, needs %v", name, got.IDs, want.IDs)
+			}
 		}
 	}
 }

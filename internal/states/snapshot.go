@@ -29,7 +29,6 @@ import (
 const (
 	CacheKind = "keys and values"
 	SumsKind  = "sums"
-	decayKind = " with decay" // appended
 )
 
 // Identity is whose states a snapshot may be.
@@ -45,7 +44,7 @@ func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSu
 	w.Int(scratch.ElementSize[T]())
 	kind := id.Kind
 	if decay {
-		kind += decayKind
+		kind += attention.DecayKind
 	}
 	w.String(kind)
 	w.String(id.Name)
@@ -89,7 +88,7 @@ func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.Paramet
 		{"kind of state", id.Kind}, {"mechanism", id.Name}, {"setting", id.Setting},
 	} {
 		got := r.String()
-		if kind, decay := strings.CutSuffix(got, decayKind); decay && kind == id.Kind {
+		if kind, decay := strings.CutSuffix(got, attention.DecayKind); decay && kind == id.Kind {
 			got, r.Decay = kind, true
 		}
 		if got != x.want {
