@@ -247,8 +247,8 @@ func (m *Manager) trimMemory() {
 	}
 }
 
-// checkRoom returns ErrFull if no session more fits.
-func (m *Manager) checkRoom() error {
+// checkRoom returns ErrFull if no session more of an owner fits.
+func (m *Manager) checkRoom(owner string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.checkCountLocked(); err != nil {
@@ -257,7 +257,11 @@ func (m *Manager) checkRoom() error {
 	if err := checkMemoryLocked(m); err != nil {
 		return err
 	}
-	return m.checkSessionLocked(0, m.coder.empty.HeapBytes())
+	size := m.coder.empty.HeapBytes()
+	if err := m.checkShareLocked(owner, 1, size); err != nil {
+		return err
+	}
+	return m.checkSessionLocked(0, size)
 }
 
 // checkCountLocked returns ErrFull if there are as many sessions as there may be, and none is expired. m.mu is held.

@@ -35,7 +35,7 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 		return Info{}, err
 	}
 	defer m.end(ownerOf(ctx))
-	if err := m.checkRoom(); err != nil {
+	if err := m.checkRoom(ownerOf(ctx)); err != nil {
 		return Info{}, err
 	}
 	from, err := m.coder.decode(data)

@@ -3,6 +3,7 @@ package sessions
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 func TestOwnersSeeTheirSessionsAlone(t *testing.T) {
@@ -102,5 +103,47 @@ func TestOwnersShareTheQueue(t *testing.T) {
 	}
 	if s := m.Stats(); s.Running != 0 || len(m.owners) != 0 {
 		t.Errorf("%d requests run, of %d owners", s.Running, len(m.owners))
+	}
+}
+
+// A key that takes all it gets has half of the sessions and of their memory, unless it is the only one.
+func TestOwnersShareSessionsAndMemory(t *testing.T) {
+	model := newNearFar(t)
+	size := open(t, Options{Model: model}).coder.empty.HeapBytes()
+	for name, x := range map[string]struct {
+		o    Options
+		want []int // sessions of a, b and c
+	}{
+		"sessions":     {Options{Owners: 3, MaxSessions: 8}, []int{4, 2, 1}},
+		"memory":       {Options{Owners: 3, Memory: 16*size + size/2}, []int{8, 4, 1}}, // room is left for requests
+		"one key":      {Options{Owners: 1, MaxSessions: 8}, []int{8, 0, 0}},
+		"with a store": {Options{Owners: 3, MaxSessions: 8, Store: t.TempDir()}, []int{4, 2, 1}},
+	} {
+		x.o.Model = model
+		m := open(t, x.o)
+		for i, owner := range []string{"a", "b", "c"} {
+			n := 0
+			var err error
+			for ; n < 20; n++ {
+				if _, err = m.Create(WithOwner(ctx, owner), nil); err != nil {
+					break
+				}
+			}
+			if n != x.want[i] || !errors.Is(err, ErrFull) {
+				t.Errorf("%s: owner %s has %d sessions, want %d: %v", name, owner, n, x.want[i], err)
+			}
+		}
+	}
+}
+
+// An owner's share is refilled by its own expired sessions, not by those of others.
+func TestSharesExpireOwnSessions(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t), Owners: 2, MaxSessions: 4, SessionTTL: time.Nanosecond})
+	b := must[Info](t)(m.Create(WithOwner(ctx, "b"), nil))
+	for range 5 {
+		must[Info](t)(m.Create(WithOwner(ctx, "a"), nil))
+	}
+	if _, err := m.Append(WithOwner(ctx, "b"), b.ID, tokens(3, 1)); err != nil {
+		t.Errorf("the session of another key: %v", err)
 	}
 }

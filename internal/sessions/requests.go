@@ -21,7 +21,7 @@ func (m *Manager) Create(ctx context.Context, ids []int32) (Info, error) {
 		return Info{}, err
 	}
 	defer m.end(ownerOf(ctx))
-	if err := m.checkRoom(); err != nil {
+	if err := m.checkRoom(ownerOf(ctx)); err != nil {
 		return Info{}, err
 	}
 	j, _, err := m.newJob(ctx, ids, 0)
@@ -107,6 +107,9 @@ func (m *Manager) checkGrowth(s *session, j *job) error {
 	more := size - s.counted
 	if more <= m.coder.empty.HeapBytes() { // a state of fixed size grows by less
 		return nil
+	}
+	if err := m.checkShareLocked(s.owner, 0, more); err != nil {
+		return err
 	}
 	return m.checkSessionLocked(size, more)
 }
@@ -202,7 +205,7 @@ func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
 		return Info{}, err
 	}
 	defer m.release(s)
-	if err := m.checkRoom(); err != nil {
+	if err := m.checkRoom(ownerOf(ctx)); err != nil {
 		return Info{}, err
 	}
 	if err := m.activate(ctx, s); err != nil {
@@ -303,6 +306,9 @@ func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int6
 func (m *Manager) add(s *session, create func() error) (Info, error) {
 	m.mu.Lock()
 	refused := m.checkCountLocked()
+	if refused == nil {
+		refused = m.checkShareLocked(s.owner, 1, s.state.HeapBytes())
+	}
 	if refused == nil {
 		refused = m.checkSessionLocked(s.state.HeapBytes(), s.state.HeapBytes())
 	}

@@ -21,8 +21,14 @@ type expired struct {
 
 // expireLocked deletes the idle session that was used the longest ago, if that is longer than Options.SessionTTL,
 // and reports whether it did. Sessions of a store stay: they go to its disk. m.mu is held.
-func (m *Manager) expireLocked() bool {
+func (m *Manager) expireLocked() bool { return m.expireOfLocked(func(*session) bool { return true }) }
+
+// expireOfLocked is expireLocked for the sessions that is reports. m.mu is held.
+func (m *Manager) expireOfLocked(is func(s *session) bool) bool {
 	last := m.memory.idleSessions.Back()
+	for last != nil && !is(last.Value.(*session)) {
+		last = last.Prev()
+	}
 	if m.store != nil || last == nil {
 		return false
 	}
@@ -64,6 +70,35 @@ func (m *Manager) fullMemory() error {
 		remedy = fmt.Sprintf("DELETE sessions, wait until some are idle for %v (--session-ttl), keep them in a --store, or give --memory more", m.o.SessionTTL)
 	}
 	return fmt.Errorf("%w: states take %d bytes of memory, the limit is %d; %s", ErrFull, pinnedBytes(m, 0), m.o.Memory, remedy)
+}
+
+// checkShareLocked returns ErrFull if an owner holds its share already: more sessions than are free, or more bytes in
+// memory than are free, with those that are added. n owners that take all they get leave as much to the others as
+// each of them has. m.mu is held.
+func (m *Manager) checkShareLocked(owner string, sessions int, bytes int64) error {
+	if m.o.Owners < 2 || owner == "" {
+		return nil
+	}
+	isOwn := func(s *session) bool { return s.owner == owner }
+	for {
+		count, own := 0, int64(0)
+		for _, s := range m.sessions {
+			if isOwn(s) {
+				count++
+				own += s.counted
+			}
+		}
+		var err error
+		switch free := m.o.MaxSessions - len(m.sessions); {
+		case count+sessions > free:
+			err = fmt.Errorf("%w: %d sessions of this key are held, and %d of all; a key may have as many as are free, of --max-sessions %d; DELETE some", ErrFull, count, len(m.sessions), m.o.MaxSessions)
+		case m.store == nil && own+bytes > m.o.Memory-m.memory.bytes:
+			err = fmt.Errorf("%w: states of this key take %d bytes of memory and need %d more, all take %d; a key may have as much as is free, of --memory %d; DELETE some", ErrFull, own, bytes, m.memory.bytes, m.o.Memory)
+		}
+		if err == nil || !m.expireOfLocked(isOwn) {
+			return err
+		}
+	}
 }
 
 // renderRoom is a share of Options.Memory that sessions leave to Reserve, at most maxRenderRoom bytes.

@@ -26,6 +26,10 @@ type Options struct {
 	MaxQueue    int   // requests that run or wait (256)
 	MaxBatch    int   // tokens of one packed step (256)
 
+	// Owners is the number of owners that requests may have. With two or more, an owner has a share of the sessions,
+	// and without a Store of Memory: it may hold as much as is free.
+	Owners int
+
 	// SessionTTL is the time without a request after which a session in memory alone may make room for others,
 	// those that were used the longest ago first; 0: 30 minutes. Sessions of a store do not expire.
 	SessionTTL time.Duration

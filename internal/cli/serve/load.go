@@ -88,7 +88,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 		for _, p := range m.Model.Model().Params().All() {
 			p.Grad = nil // no gradient is computed
 		}
-		if m.manager, err = c.openSessions(e, m.Model, m.memory); err != nil {
+		if m.manager, err = c.openSessions(e, m.Model, m.memory, len(o.Keys)); err != nil {
 			return nil, err
 		}
 		o.Sessions, o.EndTokens = m.manager, m.EndTokens()
@@ -116,8 +116,8 @@ func countPacked(c model.Config) int64 {
 	return n
 }
 
-// openSessions opens the sessions of a decoder. What they give up to go on is told in the notes of e.
-func (c *Command) openSessions(e *env.Env, text *inference.Model, memory int64) (*sessions.Manager, error) {
+// openSessions opens the sessions of a decoder, for a number of keys. What they give up to go on is told in the notes of e.
+func (c *Command) openSessions(e *env.Env, text *inference.Model, memory int64, owners int) (*sessions.Manager, error) {
 	disk, err := flags.ParseBytes(c.Disk)
 	if err != nil {
 		return nil, err
@@ -140,6 +140,7 @@ func (c *Command) openSessions(e *env.Env, text *inference.Model, memory int64) 
 		MaxSessions: int(c.MaxSessions), MaxTokens: int64(c.SessionTokens), MaxQueue: int(c.Queue),
 		SessionTTL: max(c.SessionTTL, 1), // 0 is the default of Options, and of the flag any time
 		Notify:     func(line string) { fmt.Fprintln(e.Notes(), line) },
+		Owners:     owners,
 	})
 }
 
