@@ -17,6 +17,9 @@ type Traits struct {
 	Products  bool // dropout may leave out products of channels (ProductDrop)
 	Decay     bool // causal calls and states take a decay (Call.LogG)
 
+	// BuiltinDecay: keys decay in every call, and so do those of states.
+	BuiltinDecay bool
+
 	Dropout  bool   // calls may have dropout
 	NoCausal string // a sentence that says why, where Causal is not set
 	// CausalOnly: calls must be causal, since queries need a place among the keys.

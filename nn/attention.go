@@ -230,7 +230,7 @@ func (a *Attention[T]) RestoreState(batch int, data []byte) (State[T], error) {
 }
 
 // restoreState reads a state of a mechanism for a layer whose states have this shape, and whose calls have a
-// decay if hasDecay is set. It returns an error if data is of another state than the calls make.
+// decay if hasDecay is set or the mechanism has its own. It returns an error if data is of another state than the calls make.
 func restoreState[T tensor.Float](m attention.Mechanism[T], shape attention.Shape, hasDecay bool, data []byte) (attention.State[T], error) {
 	batch := shape.B
 	shape.B = 0 // the header alone
@@ -242,7 +242,7 @@ func restoreState[T tensor.Float](m attention.Mechanism[T], shape attention.Shap
 	if err != nil {
 		return nil, err
 	}
-	if err := attention.CheckSnapshotHeader(data, empty, batch, hasDecay); err != nil {
+	if err := attention.CheckSnapshotHeader(data, empty, batch, hasDecay || m.Traits().BuiltinDecay); err != nil {
 		return nil, err
 	}
 	return m.RestoreState(data)

@@ -101,7 +101,8 @@ func (e *Engine[T]) Traits() attention.Traits {
 	if !t.Causal {
 		t.NoCausal = overTokens
 	}
-	t.CausalOnly = e.Spec.BuiltinDecay != nil
+	t.BuiltinDecay = e.Spec.BuiltinDecay != nil
+	t.CausalOnly = t.BuiltinDecay
 	t.PlacedHeads = t.CausalOnly || e.Spec.Norm == attention.GlobalCentred
 	t.MixedQueries = e.Spec.Norm.NeedsAllTokens()
 	return t
