@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
@@ -97,7 +98,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	t := &scoring{cmd: c, e: e, scorer: scorer, context: m.Config().TrainedContext()}
+	t := &scoring{cmd: c, e: e, scorer: scorer, context: m.Config().TrainedContext(), start: time.Now()}
 	return t.run(&texts.LineSource{Reader: in, Longest: texts.LongestLine, WholeRunes: true})
 }
 
@@ -176,6 +177,9 @@ type scoring struct {
 	printed bytes.Buffer
 	scored  []score.LineScore
 
+	start     time.Time
+	estimated bool // the time of the whole text was estimated
+
 	number int64 // lines that were scored
 	parts  int64 // parts of the last line, if its end was not scored
 	total  score.LineScore
@@ -217,7 +221,43 @@ func (t *scoring) all(src *texts.LineSource) error {
 		if err := t.lines(lines); err != nil {
 			return err
 		}
+		t.estimate()
 	}
+}
+
+const (
+	estimateTime = 2 * time.Second  // of scoring, after which the time of a whole text is estimated
+	longTime     = 10 * time.Minute // from which it is told
+)
+
+// estimate tells once, after the first seconds, how long a large text will take.
+func (t *scoring) estimate() {
+	spent := time.Since(t.start)
+	if t.estimated || spent < estimateTime {
+		return
+	}
+	t.estimated = true
+	if texts.IsStandard(t.cmd.File) {
+		return
+	}
+	if note := describeLongText(t.cmd.File, texts.TextSize(t.e, t.cmd.File), int64(t.total.Bytes), spent); note != "" {
+		fmt.Fprintln(t.e.Notes(), note)
+	}
+}
+
+// describeLongText returns a line about the time that a text of size bytes takes, of which some were scored in
+// the time that was spent; "": it is short, or its size is not known.
+func describeLongText(file string, size, scored int64, spent time.Duration) string {
+	if size <= 0 || scored <= 0 {
+		return ""
+	}
+	whole := spent.Seconds() * float64(size) / float64(scored)
+	if whole <= longTime.Seconds() {
+		return ""
+	}
+	const count = "sed -E 's/[0-9]+/0/g' %s | sort | uniq -c | sort -n | head"
+	return fmt.Sprintf("%d bytes will take about %.0f minutes, and Ctrl-C prints the report of the lines so far. Of a log, count line templates first, in seconds: "+count,
+		size, whole/60, display.QuoteWord(file))
 }
 
 // lines scores lines and prints those that are to be printed.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/score"
@@ -84,5 +86,22 @@ func TestRarestTemplatesAreOddLines(t *testing.T) {
 	}
 	if got := prose.rarest(3); got != nil {
 		t.Errorf("a text without templates has %v", got)
+	}
+}
+
+func TestTimeOfALongTextIsTold(t *testing.T) {
+	for _, c := range []struct {
+		size, scored int64
+		want         string // "": nothing
+	}{
+		{100 << 20, 128 << 10, "104857600 bytes will take about 27 minutes"},
+		{20 << 20, 128 << 10, ""},
+		{-1, 128 << 10, ""},
+		{100 << 20, 0, ""},
+	} {
+		got := describeLongText("a b.log", c.size, c.scored, 2*time.Second)
+		if c.want == "" && got != "" || !strings.HasPrefix(got, c.want) || got != "" && !strings.Contains(got, "'a b.log' | sort | uniq -c") {
+			t.Errorf("%d of %d bytes: %q, want %q", c.scored, c.size, got, c.want)
+		}
 	}
 }
