@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
@@ -123,6 +124,9 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := c.checkMemory(); err != nil {
+			return nil, err
+		}
 		m, err := c.newModel(src)
 		if err != nil {
 			return nil, err
@@ -137,6 +141,31 @@ func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+// checkMemory returns an error if the weights, or what the layers keep of a pass, need more memory than is free. Both
+// needs are lower bounds: a training that passes may still be too large.
+func (c *Config) checkMemory() error {
+	m := &c.Model
+	copies := 4.0 // weight, gradient and two moments
+	if c.Freeze || c.Adapters > 0 {
+		copies = 1
+	}
+	what := fmt.Sprintf("model: width %d with %d layers: training %d weights", m.Width, m.Layers, m.Params())
+	if err := machine.Check(what, 4*copies*float64(m.Params())); err != nil || c.Freeze {
+		return err
+	}
+	tokens, kind := m.Context, "context"
+	if c.Segment > 0 {
+		tokens, kind = min(tokens, c.Segment), "segment"
+	}
+	// A layer keeps its input, its output of attention and one hidden row for each token.
+	hidden := m.Hidden
+	if hidden == 0 {
+		hidden = 4 * m.Width
+	}
+	kept := 4 * float64(c.Batch) * float64(tokens) * float64(m.Layers) * float64(2*m.Width+hidden)
+	return machine.Check(fmt.Sprintf("batch: a pass of %d samples of %d tokens (%s)", c.Batch, tokens, kind), kept)
 }
 
 // newModel returns the model before its first update.

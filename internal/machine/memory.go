@@ -3,6 +3,7 @@ package machine
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"path"
@@ -13,8 +14,16 @@ import (
 	"strings"
 )
 
-// FreeMemory returns the available memory in bytes, of the machine or of the control groups of the process,
-// whichever is less; math.MaxInt64 if the system does not report it (all but Linux).
+// Check returns an error if bytes of memory, which what needs, are more than are free.
+func Check(what string, bytes float64) error {
+	if free := FreeMemory(); bytes > float64(free) {
+		return fmt.Errorf("%s needs %.0f bytes of memory, %d are free", what, bytes, free)
+	}
+	return nil
+}
+
+// FreeMemory returns the available memory in bytes, of the machine, of the control groups of the process or of its
+// address space (ulimit -v), whichever is least; math.MaxInt64 if the system does not report it (all but Linux).
 func FreeMemory() int64 {
 	free := int64(math.MaxInt64)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
@@ -25,7 +34,28 @@ func FreeMemory() int64 {
 	if list, err := os.ReadFile("/proc/self/cgroup"); err == nil {
 		free = min(free, freeInGroups("/sys/fs/cgroup", string(list)))
 	}
+	limits, err := os.ReadFile("/proc/self/limits")
+	status, err2 := os.ReadFile("/proc/self/status")
+	if err == nil && err2 == nil {
+		free = min(free, freeAddresses(limits, status))
+	}
 	return free
+}
+
+// freeAddresses returns the bytes of address space that the process may still take, by the texts of its files limits
+// and status; math.MaxInt64: there is no limit.
+func freeAddresses(limits, status []byte) int64 {
+	used, _ := readKibibytes(status, "VmSize:")
+	for line := range bytes.Lines(limits) {
+		if rest, ok := bytes.CutPrefix(line, []byte("Max address space")); ok {
+			if fields := bytes.Fields(rest); len(fields) > 0 {
+				if limit, err := strconv.ParseInt(string(fields[0]), 10, 64); err == nil {
+					return max(0, limit-used)
+				}
+			}
+		}
+	}
+	return math.MaxInt64
 }
 
 // freeInGroups returns the least memory that the limits of control groups and their parents leave; math.MaxInt64:

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -52,5 +53,25 @@ func TestFreeMemoryIsWhatControlGroupsLeave(t *testing.T) {
 		if got := freeInGroups(root, list); got != want {
 			t.Errorf("%q: %d bytes are free, want %d", list, got, want)
 		}
+	}
+}
+
+func TestAddressSpaceIsALimit(t *testing.T) {
+	const status = "VmPeak:\t  900 kB\nVmSize:\t  100 kB\n"
+	for limit, want := range map[string]int64{"unlimited": math.MaxInt64, "1024000": 1024000 - 100<<10, "1000": 0} {
+		limits := "Max data size             unlimited            unlimited            bytes\n" +
+			"Max address space         " + limit + "            unlimited            bytes\n"
+		if got := freeAddresses([]byte(limits), []byte(status)); got != want {
+			t.Errorf("limit %s: %d bytes are free, want %d", limit, got, want)
+		}
+	}
+}
+
+func TestNeedsBeyondTheMemoryAreRefused(t *testing.T) {
+	if err := Check("width: 8", 0); err != nil {
+		t.Error(err)
+	}
+	if err := Check("width: 8", 1e18); err != nil && !strings.HasPrefix(err.Error(), "width: 8 needs 1000000000000000000 bytes of memory, ") || err == nil && FreeMemory() < 1e18 {
+		t.Errorf("error is %v", err)
 	}
 }

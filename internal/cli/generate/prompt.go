@@ -3,6 +3,7 @@ package generate
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -54,7 +55,8 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *inference.Model)
 	}
 	bar := progress.NewTransfer(e)
 	defer bar.Finish()
-	growth := 0.0 // of the model's states, in bytes for each byte of the last piece
+	growth := 0.0   // of the model's states, in bytes for each byte of the last piece
+	perToken := 0.0 // in bytes for each of its tokens
 	for {
 		var tokens []int32
 		start := p.read
@@ -78,18 +80,23 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *inference.Model)
 		// States that grow by the token are refused before they fill the memory. The size of a pipe
 		// is not known, and gzip is smaller than its text.
 		more := growth * float64(max(size, p.read)-start)
-		if free := machine.FreeMemory(); more > float64(free) {
-			return env.InputErrorf("%s: what the model remembers of the rest takes %.0f bytes, %d are free", from, more, free)
+		if err := machine.Check(from+": what the model remembers of the rest", more); err != nil {
+			return env.MarkInput(err)
 		}
 		before := g.Bytes()
 		if err := g.Prefill(e.Context); err != nil {
 			return err
 		}
 		growth = float64(g.Bytes()-before) / float64(max(p.read-start, 1))
+		perToken = float64(g.Bytes()-before) / float64(max(len(tokens), 1))
 		bar.ShowBytes("prompt", p.read, size)
 	}
 	if p.read == 0 && c.Resume == "" && (c.Prompt != "" || c.PromptFile != "") {
 		return env.InputErrorf("%s: is empty, there is nothing to continue", from)
+	}
+	what := fmt.Sprintf("--tokens: what the model remembers of %d more tokens", c.tokenCount())
+	if err := machine.Check(what, perToken*float64(c.tokenCount())); err != nil {
+		return env.MarkInput(err)
 	}
 	return c.fits(g, m.Config())
 }
