@@ -295,7 +295,7 @@ func (m *Model) Score(ctx context.Context, text string) ([]LineScore, error) {
 	lines := slices.Collect(bytes.Lines([]byte(text)))
 	list, err := s.ScoreLines(ctx, nil, lines...)
 	if err != nil {
-		if len(list) < len(lines) && ctx.Err() == nil {
+		if lost := s.Err(); lost == nil { // the line is refused
 			err = &TextError{Text: len(list), Err: err}
 		}
 		return nil, err

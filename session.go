@@ -137,7 +137,7 @@ func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) 
 
 // Append adds text behind the session's text. The tokens of a text depend on its cuts: one call gives those of
 // Tokenize. Append returns an error, and adds nothing, if a character is not in the vocabulary, and an
-// error if ctx ends or a number is not finite.
+// error if a number is not finite or ctx ends, after which a later call reads the rest.
 func (s *Session) Append(ctx context.Context, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

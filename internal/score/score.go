@@ -282,6 +282,9 @@ func (s *Scorer) readWindows(ctx context.Context, nats []float64, targets []int3
 	return n, nil
 }
 
+// Err returns the error after which the text is lost, until Reset; nil: it is not.
+func (s *Scorer) Err() error { return s.failure }
+
 // Bytes returns the memory of the recurrent state or KV cache.
 func (s *Scorer) Bytes() int64 { return s.session.Bytes() }
 

@@ -4,13 +4,13 @@ package report
 import (
 	"errors"
 	"fmt"
-	"github.com/farfield-ml/farfield/internal/inference"
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/cli/compare"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/train"
 )
 
