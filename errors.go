@@ -9,13 +9,15 @@ import (
 	"github.com/farfield-ml/farfield/internal/inference"
 )
 
-// Errors that a caller can act on, for errors.Is. What a model does not do is errors.ErrUnsupported.
+// Errors that a caller can act on, for errors.Is. What a model does not do is
+// errors.ErrUnsupported.
 var (
 	// ErrInUse is in the errors of a file or folder that another owner writes.
 	ErrInUse = fault.InUse
 	// ErrDamaged is in the errors of a file that is not as it was written.
 	ErrDamaged = fault.Damaged
-	// ErrUnknownField is in the errors of a configuration with a field that this version does not know.
+	// ErrUnknownField is in the errors of a configuration with a field that this version does not
+	// know.
 	ErrUnknownField = fault.UnknownField
 	// ErrTruncated is in every *TruncatedError.
 	ErrTruncated = errors.New("longer than the model reads")
@@ -23,8 +25,8 @@ var (
 	ErrClosed = errors.New("farfield: the model is closed")
 )
 
-// UnsupportedError is the error of a method that a model does not have.
-// errors.Is(err, errors.ErrUnsupported) reports true.
+// UnsupportedError is the error of a method that a model does not have. errors.Is(err,
+// errors.ErrUnsupported) reports true.
 type UnsupportedError struct {
 	Dir    string   // folder of the model
 	Method string   // that was called
@@ -44,8 +46,8 @@ func (e *UnsupportedError) Error() string {
 // Is reports whether target is errors.ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// TruncatedError says which inputs of a call were longer than the model reads. The results beside it are those
-// of the parts that were read.
+// TruncatedError says which inputs of a call were longer than the model reads. The results beside
+// it are those of the parts that were read.
 type TruncatedError struct {
 	Inputs []int // numbers of the inputs
 }

@@ -40,9 +40,9 @@ func WithInterpolatedPositions() Option {
 }
 
 // Open opens the model in the folder dir: a run or a checkpoint of farfield train, a model that
-// package model saved, or a published model in the Hugging Face layout. It returns an error if there
-// is none, if a file is damaged (ErrDamaged), if a configuration has a field that this version does
-// not know (ErrUnknownField), or if an option does not fit the model.
+// package model saved, or a published model in the Hugging Face layout. It returns an error if
+// there is none, if a file is damaged (ErrDamaged), if a configuration has a field that this
+// version does not know (ErrUnknownField), or if an option does not fit the model.
 func Open(dir string, options ...Option) (*Model, error) {
 	var o inference.Options
 	for _, x := range options {
@@ -127,17 +127,19 @@ func (m *Model) begin(ctx context.Context, method string) (*inference.Model, err
 	return x, err
 }
 
-// Embed returns a vector for each text, pooled and normalised as a published folder says. The vector of
-// a run is the mean of its last layer over the tokens of a text. An empty text has a nil vector.
+// Embed returns a vector for each text, pooled and normalised as a published folder says. The
+// vector of a run is the mean of its last layer over the tokens of a text. An empty text has a nil
+// vector.
 //
-// Of a text that is longer than the model reads, the vector is that of its beginning, or of its end if
-// the folder says so. Embed then returns all vectors beside a *TruncatedError. Another error has no vectors.
+// Of a text that is longer than the model reads, the vector is that of its beginning, or of its end
+// if the folder says so. Embed then returns all vectors beside a *TruncatedError. Another error has
+// no vectors.
 func (m *Model) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
 	return m.embed(ctx, nil, texts)
 }
 
-// EmbedPrompt is Embed of texts behind a prompt of the folder, such as "query" or "document". An empty
-// name is no prompt; Embed has the folder's default.
+// EmbedPrompt is Embed of texts behind a prompt of the folder, such as "query" or "document". An
+// empty name is no prompt; Embed has the folder's default.
 func (m *Model) EmbedPrompt(ctx context.Context, prompt string, texts ...string) ([][]float32, error) {
 	return m.embed(ctx, &prompt, texts)
 }
@@ -184,9 +186,9 @@ type Span struct {
 	Start, End int // bytes of the text; 0 and 0: a position without text
 }
 
-// Classify returns the prediction for each text: a class, numbers, or labels of its parts. Of a text that
-// is longer than the model reads, the prediction is that of a part, and Classify returns all predictions
-// beside a *TruncatedError. Another error has no predictions.
+// Classify returns the prediction for each text: a class, numbers, or labels of its parts. Of a
+// text that is longer than the model reads, the prediction is that of a part, and Classify returns
+// all predictions beside a *TruncatedError. Another error has no predictions.
 func (m *Model) Classify(ctx context.Context, texts ...string) ([]Prediction, error) {
 	x, err := m.begin(ctx, "Classify")
 	if err != nil {
@@ -203,8 +205,8 @@ func (m *Model) Classify(ctx context.Context, texts ...string) ([]Prediction, er
 	return newPredictions(p, list)
 }
 
-// ClassifyPair returns the prediction for a pair of texts, of a published model that was trained with
-// pairs, such as a cross-encoder. It returns an error where Classify does.
+// ClassifyPair returns the prediction for a pair of texts, of a published model that was trained
+// with pairs, such as a cross-encoder. It returns an error where Classify does.
 func (m *Model) ClassifyPair(ctx context.Context, text, pair string) (Prediction, error) {
 	x, err := m.begin(ctx, "Classify")
 	if err != nil {
@@ -222,8 +224,9 @@ func (m *Model) ClassifyPair(ctx context.Context, text, pair string) (Prediction
 	return list[0], err
 }
 
-// ClassifyFile returns the predictions for the inputs of a file: a picture, a sound, a series, or arrays,
-// as the model was trained. It returns an error where Classify does, and if the file cannot be read.
+// ClassifyFile returns the predictions for the inputs of a file: a picture, a sound, a series, or
+// arrays, as the model was trained. It returns an error where Classify does, and if the file cannot
+// be read.
 func (m *Model) ClassifyFile(ctx context.Context, path string) ([]Prediction, error) {
 	x, err := m.begin(ctx, "ClassifyFile")
 	if err != nil {
@@ -244,8 +247,8 @@ func (m *Model) ClassifyFile(ctx context.Context, path string) ([]Prediction, er
 	return newPredictions(p, list)
 }
 
-// newPredictions returns predictions with the names of their classes, and a *TruncatedError if some are of a
-// part of their input.
+// newPredictions returns predictions with the names of their classes, and a *TruncatedError if some
+// are of a part of their input.
 func newPredictions(p *inference.Predictor, list []train.Prediction) ([]Prediction, error) {
 	names := p.Classes()
 	out := make([]Prediction, len(list))
@@ -280,9 +283,10 @@ type LineScore struct {
 	Bytes int // with the line break
 }
 
-// Score returns the bits of each line of text, each predicted from the lines before it. A line that takes many
-// more bits a byte than others is a surprise. A text beyond the trained context is read in windows of it. Score returns an error
-// if a character is not in the model's vocabulary, or its tokenizer changes the text.
+// Score returns the bits of each line of text, each predicted from the lines before it. A line that
+// takes many more bits a byte than others is a surprise. A text beyond the trained context is read
+// in windows of it. Score returns an error if a character is not in the model's vocabulary, or its
+// tokenizer changes the text.
 func (m *Model) Score(ctx context.Context, text string) ([]LineScore, error) {
 	x, err := m.begin(ctx, "Score")
 	if err != nil {
@@ -331,8 +335,8 @@ func (m *Model) Tokenize(ctx context.Context, texts ...string) ([]Tokens, error)
 	return list, nil
 }
 
-// Decode returns the text of token ids as they stand inside a text. Special tokens have none. What is not UTF-8
-// stays. It returns an error if an id is outside the vocabulary.
+// Decode returns the text of token ids as they stand inside a text. Special tokens have none. What
+// is not UTF-8 stays. It returns an error if an id is outside the vocabulary.
 func (m *Model) Decode(ctx context.Context, ids ...int32) (string, error) {
 	x, err := m.begin(ctx, "Tokenize")
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield"
+	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
@@ -452,6 +453,12 @@ func TestErrorsThatCallersActOn(t *testing.T) {
 			}
 		}
 	}
+	owner, err := lock.LockFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inUse := s.Save(path)
+	owner.Release()
 	_, missing := farfield.Open(filepath.Join(dir, "none"))
 	_, generates := classifier.Generate(ctx, "a", farfield.GenerateOptions{})
 	for _, x := range []struct {
@@ -469,9 +476,60 @@ func TestErrorsThatCallersActOn(t *testing.T) {
 		{"a long text of a classifier", truncated, farfield.ErrTruncated},
 		{"a text of a classifier that is to be continued", generates, errors.ErrUnsupported},
 		{"a folder that does not exist", missing, fs.ErrNotExist},
+		{"a file that another owner writes", inUse, farfield.ErrInUse},
 	} {
 		if !errors.Is(x.err, x.want) {
 			t.Errorf("%s: error %v, want one that is %q", x.name, x.err, x.want)
 		}
+	}
+}
+
+// A run, a checkpoint, a copy of one, a model alone and a published model are opened alike.
+func TestOpenReadsEveryKindOfFolder(t *testing.T) {
+	run, remove := trainClassifier()
+	defer remove()
+	decoder, removeDecoder := saveDecoder("fastmax")
+	defer removeDecoder()
+	checkpoints, err := filepath.Glob(filepath.Join(run, "ckpt", "*", "checkpoint.json"))
+	if err != nil || len(checkpoints) == 0 {
+		t.Fatalf("checkpoints: %q, %v", checkpoints, err)
+	}
+	alone := filepath.Join(t.TempDir(), "alone")
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 9, Layers: 1, Heads: 1, Width: 8, Context: 16, Positions: model.Learned, Mechanism: "softmax"}, rng.New(1))
+	if err == nil {
+		err = m.Save(alone)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		run:                          "run of the task file, of kind encoder [Classify] [first second]",
+		filepath.Dir(checkpoints[0]): "checkpoint of the task file, of kind encoder [Classify] [first second]",
+		decoder:                      "checkpoint, of kind decoder [Tokenize Embed Score Generate Session] []",
+		alone:                        "saved decoder [Session] []",
+		encoder:                      "published bert encoder [Tokenize Embed] []",
+	} {
+		info, err := open(t, dir).Info()
+		if got := fmt.Sprint(info.Kind, " ", info.Can, " ", info.Labels); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", dir, got, err, want)
+		}
+	}
+	// A model without a vocabulary has texts of tokens, up to its learned positions.
+	s, err := open(t, alone).Session(t.Context())
+	if err == nil {
+		err = s.AppendIDs(t.Context(), 1, 2, 3)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := s.GenerateIDs(t.Context(), farfield.GenerateOptions{})
+	if err != nil || len(ids) != 13 || s.Tokens() != 16 {
+		t.Errorf("%d new tokens of %d, %v", len(ids), s.Tokens(), err)
+	}
+	if err := s.AppendIDs(t.Context(), 9); err == nil || !strings.Contains(err.Error(), "token 0 is 9, the vocabulary has 9") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := s.Generate(t.Context(), farfield.GenerateOptions{}); err == nil || !strings.Contains(err.Error(), "has no vocabulary") {
+		t.Errorf("error %v", err)
 	}
 }

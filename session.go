@@ -22,8 +22,8 @@ type GenerateOptions struct {
 	TopK        int     // draw from the K most likely tokens; 0: all
 	TopP        float64 // then from likely tokens of total probability P; 0 or 1: all
 	Seed        uint64  // of the random numbers
-	// Stream is called with the text as it comes, in whole characters. Its error ends the text, and
-	// Generate returns it. nil: it is not called.
+	// Stream is called with the text as it comes, in whole characters. Its error ends the text,
+	// and Generate returns it. nil: it is not called.
 	Stream func(text string) error
 }
 
@@ -43,10 +43,10 @@ func (o GenerateOptions) tokens() (int, error) {
 	return o.Tokens, nil
 }
 
-// Generate continues a text, and returns what is new: until the options' number of tokens, a token that ends
-// texts, or the last learned position. Of an encoder-decoder the prompt is the source, such as a text to
-// translate. A text beyond the trained context goes on in windows of it. When ctx ends, Generate returns the
-// text so far beside the error.
+// Generate continues a text, and returns what is new: until the options' number of tokens, a token
+// that ends texts, or the last learned position. Of an encoder-decoder the prompt is the source,
+// such as a text to translate. A text beyond the trained context goes on in windows of it. When ctx
+// ends, Generate returns the text so far beside the error.
 func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) (string, error) {
 	x, err := m.begin(ctx, "Generate")
 	if err != nil {
@@ -80,21 +80,18 @@ func generateTarget(ctx context.Context, x *inference.Model, source string, o Ge
 		return "", err
 	}
 	g.Append(forced...)
-	out := output{stream: o.Stream}
+	out := output{model: x, stream: o.Stream}
 	for _, id := range forced {
-		b, err := x.Bytes(nil, id)
-		if err == nil {
-			err = out.add(b)
-		}
-		if err != nil {
-			return "", err
+		if err := out.add(id); err != nil {
+			return out.end(err)
 		}
 	}
 	return out.end(x.Continue(ctx, g, n-len(forced), out.add))
 }
 
-// Session is a text in progress: a decoder's state after its tokens. Its methods may be called at the same time,
-// and wait for each other. A model with the trait FixedState in Info keeps a text of any length in a state of one size.
+// Session is a text in progress: a decoder's state after its tokens. Its methods may be called at
+// the same time, and wait for each other. A model with the trait FixedState in Info keeps a text of
+// any length in a state of one size.
 type Session struct {
 	model *inference.Model
 
@@ -121,8 +118,8 @@ func newSession(x *inference.Model) (*Session, error) {
 	return &Session{model: x, text: g, begins: true}, nil
 }
 
-// LoadSession returns a session that Save wrote, with the same bits. It returns an error if the file is
-// damaged (ErrDamaged), or of a model with other weights.
+// LoadSession returns a session that Save wrote, with the same bits. It returns an error if the
+// file is damaged (ErrDamaged), or of a model with other weights.
 func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) {
 	x, err := m.begin(ctx, "Session")
 	if err != nil {
@@ -135,9 +132,10 @@ func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) 
 	return &Session{model: x, text: g, begins: g.Tokens() == 0}, nil
 }
 
-// Append adds text behind the session's text. The tokens of a text depend on its cuts: one call gives those of
-// Tokenize. Append returns an error, and adds nothing, if a character is not in the vocabulary, and an
-// error if a number is not finite or ctx ends, after which a later call reads the rest.
+// Append adds text behind the session's text. The tokens of a text depend on its cuts: one call
+// gives those of Tokenize. Append returns an error, and adds nothing, if a character is not in the
+// vocabulary, and an error if a number is not finite or ctx ends, after which a later call reads
+// the rest.
 func (s *Session) Append(ctx context.Context, text string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +152,9 @@ func (s *Session) Append(ctx context.Context, text string) error {
 	return s.append(ctx, ids)
 }
 
-// AppendIDs adds tokens behind the session's text. It returns an error, and adds nothing, if one is outside the
-// vocabulary or learned positions end, and an error if ctx ends or a number is not finite.
+// AppendIDs adds tokens behind the session's text. It returns an error, and adds nothing, if one is
+// outside the vocabulary or learned positions end, and an error if ctx ends or a number is not
+// finite.
 func (s *Session) AppendIDs(ctx context.Context, ids ...int32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,23 +179,42 @@ func (s *Session) append(ctx context.Context, ids []int32) error {
 	return s.text.Prefill(ctx)
 }
 
-// Generate continues the text and returns what is new, as Model.Generate does. The text goes on with what was
-// drawn. Equal texts, seeds and options give equal draws, however the draws are divided into calls.
+// Generate continues the text and returns what is new, as Model.Generate does. The text goes on
+// with what was drawn. Equal texts, seeds and options give equal draws, however the draws are
+// divided into calls.
 func (s *Session) Generate(ctx context.Context, o GenerateOptions) (string, error) {
+	if _, err := s.model.Vocabulary(); err != nil {
+		return "", err
+	}
+	out := output{model: s.model, stream: o.Stream}
+	return out.end(s.generate(ctx, o, out.add))
+}
+
+// GenerateIDs continues the text as Generate does and returns the new tokens, also for a model
+// without a vocabulary. The options' Stream is not called.
+func (s *Session) GenerateIDs(ctx context.Context, o GenerateOptions) (ids []int32, err error) {
+	err = s.generate(ctx, o, func(id int32) error {
+		ids = append(ids, id)
+		return nil
+	})
+	return ids, err
+}
+
+// generate draws tokens and calls emit with each.
+func (s *Session) generate(ctx context.Context, o GenerateOptions, emit func(id int32) error) error {
 	n, err := o.tokens()
 	if err != nil {
-		return "", err
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begins {
-		return "", errors.New("farfield: the text is empty, there is nothing to continue")
+		return errors.New("farfield: the text is empty, there is nothing to continue")
 	}
 	if err := s.text.SetSampling(o.sampling()); err != nil {
-		return "", fmt.Errorf("farfield: %w", err)
+		return fmt.Errorf("farfield: %w", err)
 	}
-	out := output{stream: o.Stream}
-	return out.end(s.model.Continue(ctx, s.text, n, out.add))
+	return s.model.Continue(ctx, s.text, n, emit)
 }
 
 // Fork returns an independent session of the same text.
@@ -214,8 +232,8 @@ func (s *Session) Tokens() int64 {
 	return s.text.Tokens()
 }
 
-// Save writes the session to a file, atomically, for LoadSession. It returns an error if the file cannot be
-// written, or another owner writes it (ErrInUse).
+// Save writes the session to a file, atomically, for LoadSession. It returns an error if the file
+// cannot be written, or another owner writes it (ErrInUse).
 func (s *Session) Save(path string) error {
 	l, err := lock.LockFile(path)
 	if err != nil {
@@ -229,14 +247,17 @@ func (s *Session) Save(path string) error {
 
 // output gathers a text and streams it.
 type output struct {
+	model  *inference.Model
 	stream func(text string) error
 	text   []byte
 	sent   int // bytes of text that were streamed
 }
 
-// add adds bytes, and streams the characters that are whole.
-func (o *output) add(b []byte) error {
-	o.text = append(o.text, b...)
+// add adds a token, and streams the characters that are whole.
+func (o *output) add(id int32) (err error) {
+	if o.text, err = o.model.Bytes(o.text, id); err != nil {
+		return err
+	}
 	return o.send(o.sent + inference.WholeCharacters(o.text[o.sent:]))
 }
 

@@ -122,22 +122,18 @@ var ErrEmptyPrompt = errors.New("is empty, and the model has no token that begin
 // errEnded ends a text at an end token.
 var errEnded = errors.New("the text has ended")
 
-// Continue draws at most n tokens of g, fewer if learned positions end, and calls emit with the
-// bytes of each. It stops at a token that ends a text. It returns an error if emit does, a
-// number is not finite, or ctx ends.
-func (m *Model) Continue(ctx context.Context, g *generate.Generator, n int, emit func(text []byte) error) error {
+// Continue draws at most n tokens of g, fewer if learned positions end, and calls emit with each. It
+// stops at a token that ends a text. It returns an error if emit does, a number is not finite, or ctx
+// ends.
+func (m *Model) Continue(ctx context.Context, g *generate.Generator, n int, emit func(id int32) error) error {
 	if c := m.Config(); c.Positions == model.Learned {
 		n = min(n, c.LearnedPositions()-int(g.Tokens()))
 	}
-	var text []byte
 	err := g.Generate(ctx, n, func(id int32) (err error) {
 		if slices.Contains(m.rules.EndTokens, id) {
 			return errEnded
 		}
-		if text, err = m.Bytes(text[:0], id); err != nil {
-			return err
-		}
-		return emit(text)
+		return emit(id)
 	})
 	if errors.Is(err, errEnded) {
 		return nil
