@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -20,8 +21,13 @@ import (
 // What a model can do depends on how it was trained; Info lists it. Another method returns an
 // *UnsupportedError.
 type Model struct {
-	opened   atomic.Pointer[inference.Model] // nil: closed
-	embedder func() (*inference.Embedder, error)
+	opened atomic.Pointer[opened] // nil: closed
+}
+
+// opened is a model that is open.
+type opened struct {
+	*inference.Model
+	embedder func() (*inference.Embedder, error) // made once
 }
 
 // Option is a choice of Open.
@@ -39,6 +45,12 @@ func WithInterpolatedPositions() Option {
 	return Option{func(o *inference.Options) { o.Positions = pretrained.Interpolate }}
 }
 
+// WithPrecision holds the weights in fewer bits, as Compress of model.Model does. The model takes less
+// memory and has other results.
+func WithPrecision(p nn.Precision) Option {
+	return Option{func(o *inference.Options) { o.Precision = p }}
+}
+
 // Open opens the model in the folder dir: a run or a checkpoint of farfield train, a model that
 // package model saved, or a published model in the Hugging Face layout. It returns an error if
 // there is none, if a file is damaged (ErrDamaged), if a configuration has a field that this
@@ -54,8 +66,8 @@ func Open(dir string, options ...Option) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Model{embedder: sync.OnceValues(func() (*inference.Embedder, error) { return m.NewEmbedder(0) })}
-	x.opened.Store(m)
+	x := new(Model)
+	x.opened.Store(&opened{m, sync.OnceValues(func() (*inference.Embedder, error) { return m.NewEmbedder(0) })})
 	return x, nil
 }
 
@@ -107,7 +119,7 @@ func (m *Model) Info() (Info, error) {
 }
 
 // model returns the opened model. It returns ErrClosed after Close.
-func (m *Model) model() (*inference.Model, error) {
+func (m *Model) model() (*opened, error) {
 	if x := m.opened.Load(); x != nil {
 		return x, nil
 	}
@@ -116,7 +128,7 @@ func (m *Model) model() (*inference.Model, error) {
 
 // begin returns the opened model for a method. It returns an error if the model is closed or does
 // not have the method, or ctx has ended.
-func (m *Model) begin(ctx context.Context, method string) (*inference.Model, error) {
+func (m *Model) begin(ctx context.Context, method string) (*opened, error) {
 	x, err := m.model()
 	if err == nil {
 		err = ctx.Err()
@@ -145,10 +157,11 @@ func (m *Model) EmbedPrompt(ctx context.Context, prompt string, texts ...string)
 }
 
 func (m *Model) embed(ctx context.Context, prompt *string, texts []string) ([][]float32, error) {
-	if _, err := m.begin(ctx, "Embed"); err != nil {
+	x, err := m.begin(ctx, "Embed")
+	if err != nil {
 		return nil, err
 	}
-	e, err := m.embedder()
+	e, err := x.embedder()
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -531,5 +533,40 @@ func TestOpenReadsEveryKindOfFolder(t *testing.T) {
 	}
 	if _, err := s.Generate(t.Context(), farfield.GenerateOptions{}); err == nil || !strings.Contains(err.Error(), "has no vocabulary") {
 		t.Errorf("error %v", err)
+	}
+}
+
+func TestOptionsOfOpenReachTheModel(t *testing.T) {
+	text := strings.Repeat("the cat sat on a mat. ", 4) // beyond the positions of the folder
+	for name, x := range map[string]struct {
+		option    farfield.Option
+		truncated bool
+		equal     bool
+	}{
+		"none":         {farfield.Option{}, true, true},
+		"mechanism":    {farfield.WithMechanism(model.Exchange{Mechanism: "local", Set: map[string]string{"span": "2"}}), true, false},
+		"precision":    {farfield.WithPrecision(nn.BFloat16), true, false},
+		"interpolated": {farfield.WithInterpolatedPositions(), false, false},
+	} {
+		want, _ := open(t, encoder).Embed(t.Context(), text)
+		m, err := farfield.Open(encoder, x.option)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := m.Embed(t.Context(), text)
+		if errors.Is(err, farfield.ErrTruncated) != x.truncated || !x.truncated && err != nil {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if slices.Equal(got[0], want[0]) != x.equal {
+			t.Errorf("%s: the vector is %v, without the option %v", name, got[0], want[0])
+		}
+	}
+	for dir, option := range map[string]farfield.Option{
+		encoder: farfield.WithMechanism(model.Exchange{Mechanism: "none"}),
+		"docs":  {},
+	} {
+		if m, err := farfield.Open(dir, option); m != nil || err == nil {
+			t.Errorf("%s: opened, %v", dir, err)
+		}
 	}
 }

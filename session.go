@@ -53,9 +53,9 @@ func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) 
 		return "", err
 	}
 	if x.Config().Kind == model.EncoderDecoder {
-		return generateTarget(ctx, x, prompt, o)
+		return generateTarget(ctx, x.Model, prompt, o)
 	}
-	s, err := newSession(x)
+	s, err := newSession(x.Model)
 	if err != nil {
 		return "", err
 	}
@@ -106,7 +106,7 @@ func (m *Model) Session(ctx context.Context) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newSession(x)
+	return newSession(x.Model)
 }
 
 // newSession returns the session of an empty text.
@@ -125,11 +125,11 @@ func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	g, err := generate.LoadGenerator(path, x.Model())
+	g, err := generate.LoadGenerator(path, x.Model.Model())
 	if err != nil {
 		return nil, err
 	}
-	return &Session{model: x, text: g, begins: g.Tokens() == 0}, nil
+	return &Session{model: x.Model, text: g, begins: g.Tokens() == 0}, nil
 }
 
 // Append adds text behind the session's text. The tokens of a text depend on its cuts: one call

@@ -19,6 +19,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -27,6 +28,7 @@ import (
 type Options struct {
 	Exchange  *model.Exchange // another attention function in layers; nil: the model's own
 	Positions string          // of a published model, as in pretrained.Options
+	Precision nn.Precision    // of the weights
 }
 
 // Model is an open model. Its methods may run at the same time.
@@ -74,10 +76,13 @@ func (m *Model) openRun(o Options) (err error) {
 	if m.vocab == nil {
 		m.vocabErr = fmt.Errorf("%s: the model has no vocabulary: it did not learn a text", m.path)
 	}
-	if o.Exchange == nil {
-		return nil
+	if o.Exchange != nil {
+		m.body, err = m.body.Exchanged(*o.Exchange)
 	}
-	if m.body, err = m.body.Exchanged(*o.Exchange); err != nil {
+	if err == nil {
+		err = m.body.Compress(o.Precision)
+	}
+	if err != nil {
 		return fmt.Errorf("%s: %w", m.path, err)
 	}
 	return nil
@@ -93,7 +98,7 @@ func isAlone(path string) bool {
 
 // openFolder opens a published model.
 func (m *Model) openFolder(o Options) (err error) {
-	if m.folder, err = pretrained.OpenWith(m.path, pretrained.Options{Positions: o.Positions, Exchange: o.Exchange}); err != nil {
+	if m.folder, err = pretrained.OpenWith(m.path, pretrained.Options{Positions: o.Positions, Exchange: o.Exchange, Precision: o.Precision}); err != nil {
 		return err
 	}
 	if m.stored = m.folder.Config(); m.stored.Inputs > 0 {
