@@ -103,7 +103,7 @@ func (m *Model) Info() (Info, error) {
 	c := x.Config()
 	info := Info{Dir: x.Path(), Kind: x.Kind(), Can: x.Can(), Parameters: int64(c.Params()), Layers: c.Layers, Width: c.Width, Vocabulary: c.Vocab, Context: c.TrainedContext()}
 	if p, err := x.Predictor(); err == nil {
-		info.Labels = p.Classes()
+		info.Labels = p.Classes
 	}
 	if published := x.Published(); published != nil && x.Has("Embed") {
 		prompts, err := published.Prompts()
@@ -263,7 +263,7 @@ func (m *Model) ClassifyFile(ctx context.Context, path string) ([]Prediction, er
 // newPredictions returns predictions with the names of their classes, and a *TruncatedError if some
 // are of a part of their input.
 func newPredictions(p *inference.Predictor, list []train.Prediction) ([]Prediction, error) {
-	names := p.Classes()
+	names := p.Classes
 	out := make([]Prediction, len(list))
 	var cut TruncatedError
 	for i, r := range list {

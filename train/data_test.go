@@ -256,7 +256,7 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want[slices.Index(p.Classes(), label)][r.Class]++
+		want[slices.Index(p.Classes, label)][r.Class]++
 	}
 	m, _, err := LoadModel(dir)
 	if err != nil {

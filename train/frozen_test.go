@@ -159,7 +159,7 @@ func TestFrozenModelHasAFittedHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r, err := p.Predict(t.Context(), []byte("dog on mat")); err != nil || p.Classes()[r.Class] != "class1" {
+	if r, err := p.Predict(t.Context(), []byte("dog on mat")); err != nil || p.Classes[r.Class] != "class1" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -14,13 +14,21 @@ import (
 // calls that do share the weights, and each has memory of its own for its pass, which the Predictor
 // keeps for later calls.
 type Predictor struct {
-	first  *asker // for what does not change
-	scales *task.Scales
+	PredictorInfo
 	tokens *task.Tokens // of texts; nil: those of the task
 	more   func() (*asker, error)
 
 	mu   sync.Mutex
 	idle []*asker
+}
+
+// PredictorInfo says what a model reads and answers.
+type PredictorInfo struct {
+	Kind          task.Kind // of a prediction: Class, Regression, Labels, Next or Trace
+	Classes       []string  // names of the classes; nil for a model of numbers
+	NeedsLines    bool      // an input is a line of text, for Predict; otherwise a file, for PredictFile
+	HasByteLabels bool      // labels are of the bytes of a text
+	Input         string    // what an input is, for messages
 }
 
 // asker asks the model of a run, one input after another.
@@ -138,7 +146,7 @@ func newPredictor(path string, config *Config, m *model.Model) (*Predictor, erro
 		return nil, fmt.Errorf("%s: the run's task has %d tokens, %d numbers, %d outputs and %d positions, the model %d, %d, %d and %d",
 			path, spec.Vocab, spec.Channels, outputs, spec.Length/spec.Sequences(), c.Vocab, c.Inputs, known.Outputs, c.Context)
 	}
-	p := &Predictor{scales: known.Scales, tokens: known.Tokens}
+	p := &Predictor{tokens: known.Tokens}
 	p.more = func() (*asker, error) {
 		question, err := task.Ask(config.Task, config.TaskSet, known)
 		if err != nil {
@@ -150,27 +158,14 @@ func newPredictor(path string, config *Config, m *model.Model) (*Predictor, erro
 		}
 		return &asker{question, source, newEvaluation(m.Share(), source), known.Scales}, nil
 	}
-	if p.first, err = p.more(); err != nil {
+	first, err := p.more()
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	p.idle = []*asker{p.first}
+	p.idle = []*asker{first}
+	kind, isLine := first.e.spec.Kind, question.NeedsLine()
+	p.PredictorInfo = PredictorInfo{kind, question.ClassNames(), isLine, isLine && kind == task.Labels, question.InputKind()}
 	return p, nil
-}
-
-// Classes returns the names of the classes; nil for a model of numbers.
-func (p *Predictor) Classes() []string {
-	return p.first.question.ClassNames()
-}
-
-// Kind returns the kind of prediction: Class, Regression, Labels, Next or Trace.
-func (p *Predictor) Kind() task.Kind {
-	return p.first.e.spec.Kind
-}
-
-// NeedsLines reports whether an input is a line of text, for Predict. Otherwise an input
-// is a file, for PredictFile.
-func (p *Predictor) NeedsLines() bool {
-	return p.first.question.NeedsLine()
 }
 
 // Reading is the input of a model for a line of text.
@@ -183,8 +178,8 @@ type Reading struct {
 // Read returns what the model reads of a line. It returns an error if inputs are files or the line
 // does not fit the task.
 func (p *Predictor) Read(text []byte) (*Reading, error) {
-	if !p.NeedsLines() {
-		return nil, fmt.Errorf("an input is %s, no line", p.DescribeInput())
+	if !p.NeedsLines {
+		return nil, fmt.Errorf("an input is %s, no line", p.Input)
 	}
 	a, err := p.take()
 	if err != nil {
@@ -201,16 +196,6 @@ func (p *Predictor) Read(text []byte) (*Reading, error) {
 	return &Reading{PackBatch(a.e.spec, s), a.e.spec, p.tokens}, nil
 }
 
-// HasByteLabels reports whether the model labels the bytes of a text.
-func (p *Predictor) HasByteLabels() bool {
-	return p.NeedsLines() && p.Kind() == task.Labels
-}
-
-// DescribeInput returns a description of an input, for messages.
-func (p *Predictor) DescribeInput() string {
-	return p.first.question.InputKind()
-}
-
 // LineError is the error of a line that does not fit the task.
 type LineError struct{ Err error }
 
@@ -224,8 +209,8 @@ func (e *LineError) Unwrap() error { return e.Err }
 // ignored. It returns a *LineError if the line is empty or does not fit the task, and an
 // error if inputs are files, an output is not finite, or ctx ends.
 func (p *Predictor) Predict(ctx context.Context, text []byte) (Prediction, error) {
-	if !p.NeedsLines() {
-		return Prediction{}, fmt.Errorf("an input is %s, no line", p.DescribeInput())
+	if !p.NeedsLines {
+		return Prediction{}, fmt.Errorf("an input is %s, no line", p.Input)
 	}
 	a, err := p.take()
 	if err != nil {
@@ -246,8 +231,8 @@ func (p *Predictor) Predict(ctx context.Context, text []byte) (Prediction, error
 // label for each position covers it in windows. It returns an error if the file cannot be
 // read, if inputs are lines, if each returns one, or if ctx ends.
 func (p *Predictor) PredictFile(ctx context.Context, path string, each func(name string, r Prediction) error) error {
-	if p.NeedsLines() {
-		return fmt.Errorf("an input is %s, no file", p.DescribeInput())
+	if p.NeedsLines {
+		return fmt.Errorf("an input is %s, no file", p.Input)
 	}
 	a, err := p.take()
 	if err != nil {

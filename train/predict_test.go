@@ -70,8 +70,8 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 			}
 			kind := map[string]task.Kind{"class": task.Class, "number": task.Regression, "bytes": task.Labels}[target]
 			names := map[string][]string{"class": {"all \xc3\xa4", "b\tb"}, "bytes": {"A", "B"}}[target]
-			if p.Kind() != kind || !slices.Equal(p.Classes(), names) {
-				t.Fatalf("%s: the model says %v of %q", target, p.Kind(), p.Classes())
+			if p.Kind != kind || !slices.Equal(p.Classes, names) {
+				t.Fatalf("%s: the model says %v of %q", target, p.Kind, p.Classes)
 			}
 			m, _, err := LoadModel(dir)
 			if err != nil {
@@ -201,7 +201,7 @@ func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range p.first.e.model.Params().All() {
+	for _, w := range p.idle[0].e.model.Params().All() {
 		for i := range w.Data {
 			w.Data[i] = float32(math.NaN())
 		}
@@ -298,7 +298,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := OpenPredictor(path); err != nil || !slices.Equal(p.Classes(), []string{"all \xc3\xa4", "b\tb"}) {
+	if p, err := OpenPredictor(path); err != nil || !slices.Equal(p.Classes, []string{"all \xc3\xa4", "b\tb"}) {
 		t.Errorf("%s: %v", path, err)
 	}
 }

@@ -17,15 +17,10 @@ import (
 
 // Predictor predicts classes, numbers or labels of inputs. Its methods may run at the same time.
 type Predictor struct {
-	Kind          task.Kind // of a prediction: Class, Regression, Labels, Next or Trace
-	NeedsLines    bool      // an input is a line of text, for Predict; otherwise a file, for PredictFile
-	HasByteLabels bool      // labels are of the bytes of a text
-	Input         string    // what an input is, for messages
-
-	classes []string
-	of      *Model
-	run     *train.Predictor     // nil: the model is a published one
-	head    pretrained.ClassKind // of a published model
+	train.PredictorInfo
+	of   *Model
+	run  *train.Predictor     // nil: the model is a published one
+	head pretrained.ClassKind // of a published model
 }
 
 // Predictor returns the predictor of the model. It returns an error if the model does not
@@ -41,15 +36,13 @@ func (m *Model) openPredictor() (*Predictor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Predictor{
-		Kind: run.Kind(), NeedsLines: run.NeedsLines(), HasByteLabels: run.HasByteLabels(), Input: run.DescribeInput(),
-		classes: run.Classes(), of: m, run: run,
-	}, nil
+	return &Predictor{PredictorInfo: run.PredictorInfo, of: m, run: run}, nil
 }
 
 // openPublished returns the predictor of a published model with a head of classes.
 func (m *Model) openPublished() (*Predictor, error) {
-	p := &Predictor{Kind: task.Class, Input: "a text", classes: m.folder.Labels(), of: m, head: m.folder.ClassKind()}
+	p := &Predictor{of: m, head: m.folder.ClassKind()}
+	p.Kind, p.Input, p.Classes = task.Class, "a text", m.folder.Labels()
 	switch p.head {
 	case pretrained.Regression:
 		p.Kind = task.Regression
@@ -64,8 +57,8 @@ func (m *Model) openPublished() (*Predictor, error) {
 	return p, m.folder.CheckClasses()
 }
 
-// Classes returns the names of the classes; nil for a model of numbers.
-func (p *Predictor) Classes() []string { return p.classes }
+// ClassNames returns the names of the classes.
+func (p *Predictor) ClassNames() []string { return p.Classes }
 
 // Predict returns the prediction for a text, as PredictTexts does.
 func (p *Predictor) Predict(ctx context.Context, text string) (train.Prediction, error) {
@@ -262,7 +255,7 @@ func (p *Predictor) prediction(s *pretrained.ClassScores) train.Prediction {
 	case pretrained.TokenLabels:
 		r.Offsets = s.Offsets
 		for i := range s.Offsets {
-			r.Labels = append(r.Labels, largest(s.Logits[i*len(p.classes):][:len(p.classes)]))
+			r.Labels = append(r.Labels, largest(s.Logits[i*len(p.Classes):][:len(p.Classes)]))
 		}
 	default:
 		r.Class, r.Probabilities = p.of.folder.Probabilities(s)

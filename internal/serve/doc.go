@@ -64,8 +64,8 @@ type Embedder interface {
 
 // Classifier predicts the classes of texts. It is safe for concurrent use.
 type Classifier interface {
-	// Classes returns the names of the classes.
-	Classes() []string
+	// ClassNames returns the names of the classes.
+	ClassNames() []string
 	// PredictTexts returns the predictions for texts, which are classes. It returns an
 	// *inference.TextError if a text cannot be read, and an error if an output is not finite or ctx ends.
 	PredictTexts(ctx context.Context, texts []string) ([]train.Prediction, error)

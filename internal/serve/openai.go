@@ -459,7 +459,7 @@ func (s *Server) modelObject() modelObject {
 	}
 	c.Classes = []string{}
 	if s.o.Classifier != nil {
-		c.Classes = s.o.Classifier.Classes()
+		c.Classes = s.o.Classifier.ClassNames()
 	}
 	return modelObject{s.o.Name, "model", s.started.Unix(), "farfield", c}
 }

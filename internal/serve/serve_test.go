@@ -130,7 +130,7 @@ func (lengths) Embed(_ context.Context, prompt *string, texts []string) ([]infer
 // parity classifies texts by their length.
 type parity struct{}
 
-func (parity) Classes() []string { return []string{"even", "odd"} }
+func (parity) ClassNames() []string { return []string{"even", "odd"} }
 
 func (parity) PredictTexts(_ context.Context, texts []string) ([]train.Prediction, error) {
 	list := make([]train.Prediction, len(texts))

@@ -147,7 +147,7 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
 		Tokens        int                `json:"tokens"`
 		IsTruncated   bool               `json:"truncated"`
 	}
-	names := s.o.Classifier.Classes()
+	names := s.o.Classifier.ClassNames()
 	data := make([]object, len(results))
 	for i, c := range results {
 		data[i] = object{i, names[c.Class], make(map[string]float64, len(names)), c.Tokens, c.IsTruncated}

@@ -172,7 +172,7 @@ func className(name string) string {
 
 // predictedFields returns the prediction of an input as named fields.
 func predictedFields(p *inference.Predictor, r *train.Prediction) []records.Field {
-	classes := p.Classes()
+	classes := p.Classes
 	switch r.Kind {
 	case task.Regression, task.Trace:
 		return []records.Field{numberField(r)}
@@ -383,7 +383,7 @@ func (a *answers) print(r *train.Prediction, shown string) error {
 	if r.IsTruncated {
 		a.truncated++
 	}
-	classes := a.p.Classes()
+	classes := a.p.Classes
 	switch r.Kind {
 	case task.Regression, task.Trace:
 		for i := range r.Numbers {
