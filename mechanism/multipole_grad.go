@@ -77,11 +77,15 @@ func (p *multipolePass[T]) backTile(x queryTile[T]) {
 		ds := h.TakeScratch(x.n, j1-j0)
 		h.Multiply(ds, dout, h.V.Slice(j0, j1), false, true, false)
 		for r := range x.n {
+			row := ds.Row(r)
 			for j, y := range w.Row(r) {
-				ds.Row(r)[j] = y * (ds.Row(r)[j] - delta[r])
+				row[j] = y * (row[j] - delta[r])
+			}
+			if h.Causal { // values of later keys may not be finite
+				clear(row[p.seenOf(x.i0+r, j0, len(row)):])
 			}
 		}
-		h.Multiply(dq, ds, h.K.Slice(j0, j1), false, false, acc)
+		p.addSeen(dq, ds, h.K, x.i0, j0, acc)
 		h.Multiply(g.DK.Slice(j0, j1), ds, x.q, true, false, true)
 		h.Multiply(g.DV.Slice(j0, j1), w, dout, true, false, true)
 		acc = true

@@ -3,6 +3,7 @@ package mechanism
 import (
 	"math"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -170,7 +171,7 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 	p.lo, p.hi = p.nearRange(block)
 	for j := p.first; j < p.last; j++ {
 		if p.isFar(j, p.lo, p.hi) {
-			p.move(j, 1)
+			p.move(j, 1, p.lo, p.hi)
 		}
 	}
 	return p
@@ -189,17 +190,45 @@ func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
 // isFar reports whether a key between first and last is far from a block that is near to lo ≤ j < hi.
 func (p *multipolePass[T]) isFar(j, lo, hi int) bool { return j < lo || j >= hi && !p.h.Causal }
 
-// move adds key j to the sums of its cell, or takes it away with sign -1.
-func (p *multipolePass[T]) move(j int, sign T) {
+// move adds key j to the sums of its cell, or takes it away with sign -1, on the way to the
+// near keys lo ≤ j < hi.
+func (p *multipolePass[T]) move(j int, sign T, lo, hi int) {
 	c := int(p.cells[j])
 	if c < 0 {
 		return
 	}
 	p.used = max(p.used, c+1)
-	p.sums.add(p.h.Table, c, p.h.K.Row(j), p.h.V.Row(j), sign, p.room)
+	if sign < 0 && p.isWild(j) {
+		p.recount(c, j, lo, hi)
+	} else {
+		p.sums.add(p.h.Table, c, p.h.K.Row(j), p.h.V.Row(j), sign, p.room)
+	}
 	if p.isStale[c] == 0 {
 		p.isStale[c] = 1
 		p.stale = append(p.stale, int32(c))
+	}
+}
+
+// isWild reports whether key j or its value is not finite.
+func (p *multipolePass[T]) isWild(j int) bool {
+	return attention.HasNonFiniteSum(p.h.K.Slice(j, j+1)) || attention.HasNonFiniteSum(p.h.V.Slice(j, j+1))
+}
+
+// recount computes the sums of cell c without key left, whose numbers cannot be taken away
+// since they are not finite. Keys before it have moved already.
+func (p *multipolePass[T]) recount(c, left, lo, hi int) {
+	s := &p.sums
+	s.counts[c] = 0
+	clear(s.cell(s.hi, c))
+	clear(s.cell(s.lo, c))
+	for j := p.first; j < p.last; j++ {
+		far := p.isFar(j, p.lo, p.hi)
+		if j < left {
+			far = p.isFar(j, lo, hi)
+		}
+		if int(p.cells[j]) == c && j != left && far {
+			s.add(p.h.Table, c, p.h.K.Row(j), p.h.V.Row(j), 1, p.room)
+		}
 	}
 }
 
@@ -211,10 +240,10 @@ func (p *multipolePass[T]) moveTo(block int) {
 		switch {
 		case is && !was:
 			p.pull(j, -1)
-			p.move(j, 1)
+			p.move(j, 1, lo, hi)
 		case was && !is:
 			p.pull(j, 1)
-			p.move(j, -1)
+			p.move(j, -1, lo, hi)
 		}
 	}
 	p.lo, p.hi = lo, hi
@@ -272,10 +301,8 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 		for r := range part.Rows {
 			row := part.Row(r)
 			if h.Causal {
-				if seen := max(i0+r+h.Shift+1-j0, 0); seen < len(row) {
-					for j := range row[seen:] {
-						row[seen+j] = least
-					}
+				for j := range row[p.seenOf(i0+r, j0, len(row)):] {
+					row[len(row)-1-j] = least
 				}
 			}
 			if h.Mask == nil {
@@ -311,6 +338,45 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 		h.Multiply(x.quad, sliceColumns(x.psi, 1+h.Q.Cols, x.psi.Cols), p.squareRows(), false, true, false)
 	}
 	return x
+}
+
+// seenOf returns how many of the n keys from j0 on query i of a causal call sees.
+func (p *multipolePass[T]) seenOf(i, j0, n int) int {
+	return max(min(i+p.h.Shift+1-j0, n), 0)
+}
+
+// addSeen sets out to the product of weights w, of queries from i0 on and keys from j0 on, and
+// the rows of those keys in y, or adds it with acc. Weights of keys that a query does not see
+// are 0. Rows that are not finite reach only the queries that see them, since 0·NaN is not 0.
+func (p *multipolePass[T]) addSeen(out, w, y tensor.Mat[T], i0, j0 int, acc bool) {
+	h := p.h
+	y = y.Slice(j0, j0+w.Cols)
+	unseen := w.Cols // the first key that some query does not see
+	if h.Causal {
+		unseen = p.seenOf(i0, j0, w.Cols)
+	}
+	if rest := y.Slice(unseen, y.Rows); !attention.HasNonFiniteSum(rest) {
+		h.Multiply(out, w, y, false, false, acc)
+		return
+	}
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	tame := h.TakeScratch(y.Rows, y.Cols)
+	isWild := func(j int) bool { return j >= unseen && attention.HasNonFiniteSum(y.Slice(j, j+1)) }
+	for j := range y.Rows {
+		copy(tame.Row(j), y.Row(j))
+		if isWild(j) {
+			clear(tame.Row(j))
+		}
+	}
+	h.Multiply(out, w, tame, false, false, acc)
+	for j := range y.Rows {
+		for r := 0; r < w.Rows && isWild(j); r++ {
+			if j < p.seenOf(i0+r, j0, w.Cols) {
+				h.Table.Axpy(out.Row(r), w.Row(r)[j], y.Row(j))
+			}
+		}
+	}
 }
 
 // eachSegment calls f with the columns of a matrix of near keys and their range of keys.
@@ -401,7 +467,7 @@ func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 	}
 	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
 	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
-		h.Multiply(out, part, h.V.Slice(j0, j1), false, false, acc)
+		p.addSeen(out, part, h.V, x.i0, j0, acc)
 		acc = true
 	})
 	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat[T]) {
