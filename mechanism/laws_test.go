@@ -143,7 +143,7 @@ func overHeads(s subject, _ attention.Traits) string {
 	if s.name == "longnet" {
 		return "which tokens a head keeps goes by its number"
 	}
-	if s.name == multipole.Name && s.o.KeyHeads == 0 {
+	if s.name == multipole.Name && s.o.KeyHeads == 0 && s.o.Set["centres"] == "" {
 		return "keys have the codebook of the first query head that shares them"
 	}
 	if s.learns {

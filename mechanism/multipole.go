@@ -28,6 +28,10 @@ var multipole = Row{
 		{"sinks", "1", "first tokens of a sequence, near to every query"},
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
 		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
+		{"centres", "codebook", "codebook; input: clusters of the keys of a call, of which those with large errors are near to a query"},
+		{"tol", "0.1", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: softmax to rounding"},
+		{"size", "0", "with centres=input, keys of a cluster on average; 0: half the square root of the keys, 32 in causal calls"},
+		{"span", "512", "with centres=input, B of causal calls; each span of so many keys is clustered when it is far"},
 		softmaxScaleSetting,
 		seedSetting,
 	},
@@ -54,8 +58,14 @@ type multipoleAttention[T tensor.Float] struct {
 	order, block, window, sinks, ends int
 	adapt                             int     // Lloyd steps
 	scale                             float64 // s; 0: 1/√D
-	codebook                          *param.Param[T]
-	constants                         param.Set[T]
+
+	// With centres=input there is no codebook.
+	input      bool
+	tol        float64 // bound of the estimated error of a row through far clusters
+	size, span int     // mean keys of a cluster, 0: by their number; B of causal calls
+
+	codebook  *param.Param[T]
+	constants param.Set[T]
 }
 
 func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
@@ -82,6 +92,18 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	key, err := r.key()
 	if err != nil {
 		return nil, err
+	}
+	centres, err := r.Choice("centres", "codebook", "input")
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"adapt", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}} {
+		if _, given := r.o.Set[s.name]; given && s.centres != centres {
+			return nil, r.Refuse(s.name, "centres="+s.centres)
+		}
+	}
+	if centres == "input" {
+		return newMultipoleInput(r, x)
 	}
 	shape := []int{max(r.o.KeyHeads, 1), cells, r.width()}
 	if r.o.KeyHeads == 0 {
@@ -146,12 +168,20 @@ func (x *multipoleAttention[T]) factor(d int) T {
 	return T(x.scale)
 }
 
-// blockOf returns the block of position p, which may be negative.
-func (x *multipoleAttention[T]) blockOf(p int) int {
-	if p < 0 {
-		return -((-p + x.block - 1) / x.block)
+// blockLength returns B: the number of queries with the same near keys but those chosen.
+func (x *multipoleAttention[T]) blockLength(causal bool) int {
+	if x.input && causal {
+		return x.span
 	}
-	return p / x.block
+	return x.block
+}
+
+// floorDiv returns ⌊p/n⌋. p may be negative.
+func floorDiv(p, n int) int {
+	if p < 0 {
+		return -((-p + n - 1) / n)
+	}
+	return p / n
 }
 
 func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {

@@ -1,6 +1,8 @@
 package mechanism
 
 import (
+	"math"
+
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
@@ -12,7 +14,8 @@ import (
 // and gives back what sums held when it became far.
 type multipoleGrads[T tensor.Float] struct {
 	*headwise.Grads[T]
-	sums []T // [cells][width]
+	sums  []T // [cells][width]
+	delta []T // [N] dout·out, with centres=input
 
 	// Of the current block:
 	means   []T // [cells][D] gradient of c̄
@@ -24,15 +27,22 @@ type multipoleGrads[T tensor.Float] struct {
 func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	n := h.Q.Rows
 	g.Clear()
-	block, end := x.blockOf(h.Shift+n-1), x.blockOf(h.Shift)
+	length := x.blockLength(h.Causal)
+	block, end := floorDiv(h.Shift+n-1, length), floorDiv(h.Shift, length)
 	p := x.open(h, h.Saved[n:], block)
 	l, ar := &p.sums.momentLayout, h.Scratch
 	p.grads = multipoleGrads[T]{Grads: g, sums: arena.TakeZeros[T](ar, p.count*l.width),
 		means: arena.Take[T](ar, p.count*l.d), moments: arena.Take[T](ar, p.count*l.features*l.dv), squares: arena.Take[T](ar, p.count*l.pairs)}
+	if x.input {
+		p.grads.delta = arena.Take[T](ar, n)
+	}
 	for ; block >= end; block-- {
 		p.moveTo(block)
 		p.refresh()
 		p.backBlock(block)
+	}
+	if x.input {
+		p.flushGrad()
 	}
 	for j := p.first; j < p.last; j++ {
 		if p.isFar(j, p.lo, p.hi) {
@@ -49,7 +59,11 @@ func (p *multipolePass[T]) backBlock(block int) {
 	clear(g.squares)
 	for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
 		mark := h.Scratch.Mark()
-		p.backTile(p.scores(i0, min(i0+multipoleRows, i1)))
+		rows := min(multipoleRows, i1-i0)
+		if p.input && !p.clusters.fits(rows) {
+			p.flushGrad()
+		}
+		p.backTile(p.scores(i0, i0+rows))
 		h.Scratch.Reset(mark)
 	}
 	for c := range p.used {
@@ -64,11 +78,22 @@ func (p *multipolePass[T]) backTile(x queryTile[T]) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	dout := g.DOut.Slice(x.i0, x.i0+x.n)
 	delta := arena.Take[T](h.Scratch, x.n)
+	tops := arena.Take[T](h.Scratch, x.n)
+	if p.input { // the same choices as in Forward
+		p.weigh(&x, tops, arena.Take[T](h.Scratch, x.n))
+	}
 	for r := range x.n {
-		lse := h.Saved[x.i0+r]
+		near, far, lse := x.near.Row(r), x.far.Row(r), h.Saved[x.i0+r]
 		delta[r] = t.Dot(dout.Row(r), h.Out.Row(x.i0+r))
-		t.Exp(x.near.Row(r), x.near.Row(r), lse)
-		t.Exp(x.far.Row(r), x.far.Row(r), lse)
+		if p.input {
+			fade := T(math.Exp(float64(tops[r] - lse)))
+			t.Scale(near, fade, near)
+			t.Scale(far, fade, far)
+			g.delta[x.i0+r] = delta[r]
+			continue
+		}
+		t.Exp(near, near, lse)
+		t.Exp(far, far, lse)
 	}
 	dq, acc := h.TakeScratch(x.n, h.Q.Cols), false // of scaled queries
 	p.eachSegment(&x.near, func(w tensor.Mat[T], j0, j1 int) {

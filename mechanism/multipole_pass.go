@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -15,6 +16,9 @@ const (
 	multipoleRows = 64
 	// momentColumns is about the number of moments that are multiplied at once.
 	momentColumns = 512
+	// nearColumns is the number of near keys that are multiplied at once. Products add up more
+	// keys in parts whose sizes depend on their number, and so on later tokens.
+	nearColumns = 256
 	// assignedKeys is the number of keys whose cells are found at once.
 	assignedKeys = 96
 )
@@ -29,6 +33,8 @@ type multipolePass[T tensor.Float] struct {
 	// near to the current block. The others are far, those from hi on in calls that are not
 	// causal.
 	first, last, lo, hi int
+	length              int // B
+	end                 int // of the keys that some query of the current tile sees
 
 	cells []int32 // number of the cell of each key, -1 for masked keys and keys outside first ≤ j < last
 	count int     // cells of the head
@@ -43,6 +49,9 @@ type multipolePass[T tensor.Float] struct {
 	delta   []float64
 
 	grads multipoleGrads[T] // of Backward
+
+	// With centres=input:
+	clusters keyClusters[T]
 }
 
 // findCells sets cells [M] to the row of the codebook nearest to each key, -1 for keys that
@@ -133,9 +142,13 @@ func (x *multipoleAttention[T]) innerKeys(h *headwise.Head[T]) (first, last int)
 func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (p multipolePass[T]) {
 	ar := h.Scratch
 	d, dv := h.K.Cols, h.V.Cols
-	p = multipolePass[T]{multipoleAttention: x, h: h, scale: x.factor(d), cells: arena.Take[int32](ar, len(rows))}
+	p = multipolePass[T]{multipoleAttention: x, h: h, scale: x.factor(d), cells: arena.Take[int32](ar, len(rows)), length: x.blockLength(h.Causal), end: h.K.Rows}
 	p.first, p.last = x.innerKeys(h)
-	numbers := arena.TakeZeros[int32](ar, x.codebook.Shape[1]) // 0: no number
+	most := T(-1)
+	for _, row := range rows {
+		most = max(most, row)
+	}
+	numbers := arena.TakeZeros[int32](ar, int(most)+1) // 0: no number
 	for j, row := range rows {
 		p.cells[j] = -1
 		if row < 0 {
@@ -155,6 +168,9 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)
 	p.empty = arena.Take[int32](ar, p.count)[:0]
 	p.room, p.delta = arena.Take[T](ar, d+l.width), arena.Take[float64](ar, d)
+	if x.input {
+		p.sortKeys()
+	}
 	if x.order > 0 {
 		p.sums.references = arena.Take[T](ar, p.count*d)
 		known := 0
@@ -180,7 +196,7 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 // nearRange returns the bounds of the keys near to a block, among those between first and last.
 func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
 	within := func(j int) int { return max(min(j, p.last), p.first) }
-	lo, hi = block*p.block-p.window, (block+1)*p.block
+	lo, hi = block*p.length-p.window, (block+1)*p.length
 	if !p.h.Causal {
 		hi += p.window
 	}
@@ -267,12 +283,12 @@ func (p *multipolePass[T]) refresh() {
 
 // segments returns the ranges of the keys near to the current block.
 func (p *multipolePass[T]) segments() [3][2]int {
-	return [3][2]int{{0, p.first}, {p.lo, p.hi}, {p.last, p.h.K.Rows}}
+	return [3][2]int{{0, p.first}, {p.lo, max(min(p.hi, p.end), p.lo)}, {p.last, p.h.K.Rows}}
 }
 
 // queriesOf returns the bounds of the queries of a block.
 func (p *multipolePass[T]) queriesOf(block int) (i0, i1 int) {
-	return max(block*p.block-p.h.Shift, 0), min((block+1)*p.block-p.h.Shift, p.h.Q.Rows)
+	return max(block*p.length-p.h.Shift, 0), min((block+1)*p.length-p.h.Shift, p.h.Q.Rows)
 }
 
 // queryTile holds the scores or weights of n queries from i0 on.
@@ -289,6 +305,9 @@ type queryTile[T tensor.Float] struct {
 // a cell is empty.
 func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 	h, least := p.h, T(math.Inf(-1))
+	if p.input && h.Causal {
+		p.end = i0 + multipoleRows + h.Shift
+	}
 	columns := 0
 	for _, s := range p.segments() {
 		columns += s[1] - s[0]
@@ -379,12 +398,13 @@ func (p *multipolePass[T]) addSeen(out, w, y tensor.Mat[T], i0, j0 int, acc bool
 	}
 }
 
-// eachSegment calls f with the columns of a matrix of near keys and their range of keys.
+// eachSegment calls f with columns of a matrix of near keys and their range of keys.
 func (p *multipolePass[T]) eachSegment(near *tensor.Mat[T], f func(part tensor.Mat[T], j0, j1 int)) {
 	at := 0
 	for _, s := range p.segments() {
-		if n := s[1] - s[0]; n > 0 {
-			f(sliceColumns(*near, at, at+n), s[0], s[1])
+		for j := s[0]; j < s[1]; j += nearColumns {
+			n := min(nearColumns, s[1]-j)
+			f(sliceColumns(*near, at, at+n), j, j+n)
 			at += n
 		}
 	}
@@ -429,42 +449,69 @@ func (x *queryTile[T]) expandWeights(t *kernel.Table[T], dst tensor.Mat[T], c0, 
 	}
 }
 
-// Forward saves the logarithm of the denominator of each query, and the row of the codebook
-// of each key.
+// Forward saves the logarithm of the denominator of each query, and the cell of each key: its
+// row of the codebook or the number of its cluster.
 func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
 	n := h.Q.Rows
 	saved := h.SaveBuffer(n + h.K.Rows)
 	lse, rows := saved[:n], saved[n:]
-	x.findCells(h, rows)
-	block, end := x.blockOf(h.Shift), x.blockOf(h.Shift+n-1)+1
-	for p := x.open(h, rows, block); block < end; block++ {
+	if x.input {
+		x.clusterCall(h, rows)
+	} else {
+		x.findCells(h, rows)
+	}
+	length := x.blockLength(h.Causal)
+	block, end := floorDiv(h.Shift, length), floorDiv(h.Shift+n-1, length)+1
+	p := x.open(h, rows, block)
+	for ; block < end; block++ {
 		p.moveTo(block)
 		p.refresh()
 		for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
 			mark := h.Scratch.Mark()
-			p.attend(p.scores(i0, min(i0+multipoleRows, i1)), lse)
+			rows := min(multipoleRows, i1-i0)
+			if x.input && !p.clusters.fits(rows) {
+				p.flush(lse)
+			}
+			p.attend(p.scores(i0, i0+rows), lse)
 			h.Scratch.Reset(mark)
+		}
+	}
+	if x.input {
+		p.flush(lse)
+	}
+}
+
+// weigh replaces the scores of a tile by weights relative to the exponentials of tops, and
+// sets sums to their sums. With centres=input it chooses near clusters, whose weights are left
+// out.
+func (p *multipolePass[T]) weigh(x *queryTile[T], tops, sums []T) {
+	t := p.h.Table
+	for r := range x.n {
+		near, far := x.near.Row(r), x.far.Row(r)
+		tops[r] = max(t.Max(near), t.Max(far))
+		sums[r] = t.Exp(near, near, tops[r])
+		if p.used > 0 {
+			t.Exp(far, far, tops[r])
+		}
+	}
+	if p.input {
+		p.choose(x, sums)
+	}
+	for r := 0; r < x.n && p.used > 0; r++ {
+		far := x.far.Row(r)
+		sums[r] += t.Dot(far, p.tile.counts[:p.used])
+		if p.order > 1 {
+			sums[r] += t.Dot(far, x.quad.Row(r))
 		}
 	}
 }
 
 // attend sets the outputs of a tile of scores, which it overwrites, and their elements of lse.
+// With centres=input, flush does the last part of both.
 func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 	h, t := p.h, p.h.Table
-	sums := arena.Take[T](h.Scratch, x.n)
-	for r := range x.n {
-		near, far := x.near.Row(r), x.far.Row(r)
-		top := max(t.Max(near), t.Max(far))
-		sums[r] = t.Exp(near, near, top)
-		if p.used > 0 {
-			t.Exp(far, far, top)
-			sums[r] += t.Dot(far, p.tile.counts[:p.used])
-			if p.order > 1 {
-				sums[r] += t.Dot(far, x.quad.Row(r))
-			}
-		}
-		lse[x.i0+r] = top + T(math.Log(float64(sums[r])))
-	}
+	tops, sums := arena.Take[T](h.Scratch, x.n), arena.Take[T](h.Scratch, x.n)
+	p.weigh(&x, tops, sums)
 	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
 	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
 		p.addSeen(out, part, h.V, x.i0, j0, acc)
@@ -486,7 +533,16 @@ func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 		h.Multiply(out, weights, moments, false, false, acc)
 		acc = true
 	})
+	if p.input {
+		copy(p.clusters.tops[x.i0:], tops)
+		copy(p.clusters.sums[x.i0:], sums)
+		if !acc {
+			scratch.ClearRows(out, 0, out.Rows)
+		}
+		return
+	}
 	for r := range x.n {
 		t.Scale(out.Row(r), 1/sums[r], out.Row(r))
+		lse[x.i0+r] = tops[r] + T(math.Log(float64(sums[r])))
 	}
 }

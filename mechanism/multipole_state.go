@@ -275,7 +275,7 @@ func (h *workingHead[T]) answer(out, q tensor.Mat[T]) {
 		return
 	}
 	x, sinks := h.x, h.x.sinks
-	block := x.blockOf(h.tokens - 1)
+	block := floorDiv(h.tokens-1, x.block)
 	end := max(block*x.block-x.window, sinks)
 	h.moveTo(end)
 	mark := h.ar.Mark()
@@ -283,7 +283,7 @@ func (h *workingHead[T]) answer(out, q tensor.Mat[T]) {
 	rows := sinks + h.tokens - h.base
 	h.head = headwise.Head[T]{Q: q, Out: out, Mask: h.valid[:rows], Scratch: h.ar, Table: h.t,
 		K: matrixOf(h.k, rows, h.sums.d), V: matrixOf(h.v, rows, h.sums.dv)}
-	p := multipolePass[T]{multipoleAttention: x, h: &h.head, scale: x.factor(h.sums.d), first: min(sinks, h.tokens), last: rows,
+	p := multipolePass[T]{multipoleAttention: x, h: &h.head, scale: x.factor(h.sums.d), first: min(sinks, h.tokens), last: rows, end: rows,
 		lo: min(sinks+end-h.base, rows), hi: rows, sums: h.sums, tile: h.tile, empty: h.empty}
 	if len(h.empty) < len(h.sums.counts) {
 		p.used = len(h.sums.counts)

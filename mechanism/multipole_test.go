@@ -56,6 +56,43 @@ func multipoleSubjects() (list []subject) {
 		}
 		list = append(list, s)
 	}
+	return append(list, inputSubjects()...)
+}
+
+// inputSubjects are multipole with centres=input.
+func inputSubjects() (list []subject) {
+	for _, x := range []struct {
+		order, size, block, span, window, sinks, ends int
+		tol, scale                                    float64
+	}{
+		{0, 2, 2, 4, 0, 1, 1, 0.1, 0},
+		{0, 3, 1, 3, 1, 0, 0, 0.02, 2},
+		{1, 2, 2, 4, 2, 1, 0, 0.05, 0},
+		{2, 4, 3, 5, 0, 0, 1, 0.2, 0},
+		{0, 0, 1, 40, 0, 1, 1, 0.1, 0},
+		{0, 2, 2, 4, 0, 1, 1, 1, 0},
+	} {
+		s := subject{
+			name:    "multipole",
+			label:   fmt.Sprintf("multipole centres=input p=%d tol=%g size=%d block=%d span=%d window=%d", x.order, x.tol, x.size, x.block, x.span, x.window),
+			o:       Options{Order: x.order, Set: map[string]string{"centres": "input", "tol": strconv.FormatFloat(x.tol, 'g', -1, 64)}},
+			places:  "which keys are near goes by their places",
+			aligned: true,
+			average: true,
+		}
+		for name, n := range map[string]int{"size": x.size, "block": x.block, "span": x.span, "window": x.window, "sinks": x.sinks, "ends": x.ends} {
+			s.o.Set[name] = strconv.Itoa(n)
+		}
+		if x.scale != 0 {
+			s.o.Set["scale"] = strconv.FormatFloat(x.scale, 'g', -1, 64)
+			s.label += " scale=" + s.o.Set["scale"]
+		}
+		s.whole = func(numbers) oracle.HeadMatrix {
+			return (&oracle.Multipole{Input: true, Order: x.order, Tol: x.tol, Size: x.size, Span: x.span,
+				Block: x.block, Window: x.window, Sinks: x.sinks, Ends: x.ends, Scale: x.scale}).Weights
+		}
+		list = append(list, s)
+	}
 	return list
 }
 

@@ -18,7 +18,9 @@ import (
 
 // Options holds the order, sizes and settings of a mechanism. The zero value is its default.
 type Options struct {
-	Order int // degree p of the polynomial; 0: the mechanism's default
+	// Order is the degree p of the polynomial; 0: the mechanism's default, which is degree 0
+	// for a row with a MaxOrder.
+	Order int
 	Heads int // query heads, for parameters of each head; 0: one for all heads
 	// KeyHeads is the number of key heads, for constants of each; 0: as many as Heads.
 	KeyHeads int
@@ -282,6 +284,9 @@ func (r *reader) check() error {
 	}
 	if r.o.Heads > maxNumbers || r.o.Width > maxNumbers { // an array of one number for each head or channel
 		return fmt.Errorf("%s: %d heads of width %d, at most %d of each are possible", r.row.Name, r.o.Heads, r.o.Width, maxNumbers)
+	}
+	if degree, given := r.o.Set["order"]; given && r.row.HasOrder() {
+		return fmt.Errorf("%s: setting order=%s: the degree is no setting, but Options.Order or --order %s", r.row.Name, degree, degree)
 	}
 	if name, found := r.FindUnknown(); found {
 		return fmt.Errorf("%s: setting %s=%s: unknown; allowed: %s", r.row.Name, name, r.o.Set[name], strings.Join(r.Names(), ", "))

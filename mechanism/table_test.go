@@ -102,6 +102,7 @@ func TestOptionsOutOfRangeAreRefused(t *testing.T) {
 		{"softmax", Options{Set: set("window", "4")}, "softmax: setting window=4: unknown; allowed: scale"},
 		{"multipole", Options{Order: 3}, "multipole: order 3: needs to be 0 to 2"},
 		{"multipole", Options{Order: -1}, "multipole: order -1: needs to be 0 to 2"},
+		{"multipole", Options{Set: set("order", "0")}, "multipole: setting order=0: the degree is no setting, but Options.Order or --order 0"},
 		{"multipole", Options{KeyHeads: -2}, "multipole: -2 key heads, 0 to 16777216 are possible"},
 		{"multipole", Options{Set: set("block", "0")}, "multipole: setting block=0: needs a whole number from 1 to 1073741824"},
 		{"multipole", Options{Heads: 1 << 10, Set: set("cells", "65536")}, "multipole: codebook of shape [1024 65536 64] has 4294967296 elements, at most 16777216 are possible"},
