@@ -416,7 +416,7 @@ type clusterTile[T tensor.Float] struct {
 
 // eachClusterTile calls f with the scores of scaled queries q for the keys of cluster c, -Inf
 // for keys that are near to a query without its choice.
-func (p *multipolePass[T]) eachClusterTile(c int, queries []int32, q tensor.Mat[T], f func(x *clusterTile[T])) {
+func (p *multipolePass[T]) eachClusterTile(c int, queries []int32, q tensor.Mat[T], f func(x clusterTile[T])) {
 	x, ar := &p.clusters, p.h.Scratch
 	begin, ld := int(x.begin[c]), kernel.Pad(x.size(c))
 	for j0 := 0; j0 < x.size(c); j0 += chosenKeys {
@@ -428,7 +428,10 @@ func (p *multipolePass[T]) eachClusterTile(c int, queries []int32, q tensor.Mat[
 			w: tensor.Mat[T]{Data: arena.Take[T](ar, len(queries)*width), Rows: len(queries), Cols: n, Stride: width}}
 		p.h.Table.Block(len(queries), width, p.h.Q.Cols, q.Data, q.Stride, 1, x.columns[int(x.offsets[c])+j0:], ld, tile.w.Data, width, false)
 		for r, i := range queries {
-			lo, hi := p.nearRange(floorDiv(int(i)+p.h.Shift, p.length))
+			lo, hi := p.lo, p.hi
+			if !p.sameBlock {
+				lo, hi = p.nearRange(floorDiv(int(i)+p.h.Shift, p.length))
+			}
 			if int(tile.keys[n-1]) < lo || int(tile.keys[0]) >= hi {
 				continue
 			}
@@ -438,7 +441,7 @@ func (p *multipolePass[T]) eachClusterTile(c int, queries []int32, q tensor.Mat[
 				}
 			}
 		}
-		f(&tile)
+		f(tile)
 		ar.Reset(mark)
 	}
 }
@@ -450,7 +453,7 @@ func (p *multipolePass[T]) attendCluster(c int, queries []int32) {
 	defer h.Scratch.Reset(mark)
 	q := p.gather(h.Q, queries, p.scale)
 	out := p.takePadded(len(queries), h.V.Cols)
-	p.eachClusterTile(c, queries, q, func(tile *clusterTile[T]) {
+	p.eachClusterTile(c, queries, q, func(tile clusterTile[T]) {
 		for r, i := range queries {
 			if x.wild[c] != 0 {
 				p.raise(int(i), t.Max(tile.w.Row(r)))
@@ -497,8 +500,8 @@ func (p *multipolePass[T]) backCluster(c int, queries []int32) {
 		minus[r] = -g.delta[i]
 	}
 	dq := p.takePadded(m, h.Q.Cols)
-	p.eachClusterTile(c, queries, q, func(tile *clusterTile[T]) {
-		w, n := &tile.w, tile.w.Cols
+	p.eachClusterTile(c, queries, q, func(tile clusterTile[T]) {
+		w, n := tile.w, tile.w.Cols
 		for r, i := range queries {
 			t.Exp(w.Row(r), w.Row(r), h.Saved[i])
 		}
@@ -520,7 +523,7 @@ func (p *multipolePass[T]) backCluster(c int, queries []int32) {
 	})
 }
 
-// inputMultipole is multipole with centres=input. States hold all keys.
+// inputMultipole is multipole with centres=input. States hold all keys, with a multipoleIndex.
 type inputMultipole[T tensor.Float] struct{ x *multipoleAttention[T] }
 
 // newMultipoleInput returns multipole with centres=input, given the settings that it shares

@@ -3,7 +3,6 @@ package mechanism
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -51,7 +50,8 @@ type multipolePass[T tensor.Float] struct {
 	grads multipoleGrads[T] // of Backward
 
 	// With centres=input:
-	clusters keyClusters[T]
+	clusters  keyClusters[T]
+	sameBlock bool // all queries stand in the current block
 }
 
 // findCells sets cells [M] to the row of the codebook nearest to each key, -1 for keys that
@@ -227,7 +227,7 @@ func (p *multipolePass[T]) move(j int, sign T, lo, hi int) {
 
 // isWild reports whether key j or its value is not finite.
 func (p *multipolePass[T]) isWild(j int) bool {
-	return attention.HasNonFiniteSum(p.h.K.Slice(j, j+1)) || attention.HasNonFiniteSum(p.h.V.Slice(j, j+1))
+	return scratch.HasNonFiniteSum(p.h.K.Slice(j, j+1)) || scratch.HasNonFiniteSum(p.h.V.Slice(j, j+1))
 }
 
 // recount computes the sums of cell c without key left, whose numbers cannot be taken away
@@ -374,14 +374,14 @@ func (p *multipolePass[T]) addSeen(out, w, y tensor.Mat[T], i0, j0 int, acc bool
 	if h.Causal {
 		unseen = p.seenOf(i0, j0, w.Cols)
 	}
-	if rest := y.Slice(unseen, y.Rows); !attention.HasNonFiniteSum(rest) {
+	if rest := y.Slice(unseen, y.Rows); !scratch.HasNonFiniteSum(rest) {
 		h.Multiply(out, w, y, false, false, acc)
 		return
 	}
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	tame := h.TakeScratch(y.Rows, y.Cols)
-	isWild := func(j int) bool { return j >= unseen && attention.HasNonFiniteSum(y.Slice(j, j+1)) }
+	isWild := func(j int) bool { return j >= unseen && scratch.HasNonFiniteSum(y.Slice(j, j+1)) }
 	for j := range y.Rows {
 		copy(tame.Row(j), y.Row(j))
 		if isWild(j) {

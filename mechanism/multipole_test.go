@@ -144,6 +144,69 @@ func TestMultipoleIsSoftmaxWhereNothingIsApproximated(t *testing.T) {
 	}
 }
 
+// With tol 0, multipole of clusters of the input is softmax at every order.
+func TestMultipoleOfInputIsSoftmaxWithoutTolerance(t *testing.T) {
+	for order := range 3 {
+		for _, causal := range []bool{false, true} {
+			sh := shape{b: 1, h: 2, hkv: 1, n: 300, m: 350, d: 7, dv: 5, causal: causal, mask: true}
+			oc, do := sh.call(uint64(240 + order))
+			softmax, err := New[float64]("softmax", Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := callIn[float64](oc)
+			want := both(t, softmax, c, do)
+			m, err := New[float64]("multipole", Options{Order: order, Set: map[string]string{"centres": "input", "tol": "0", "span": "64", "size": "12"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := both(t, m, c, do)
+			for what, x := range map[string][2][]float64{"o": {got.o.Data, want.o.Data}, "dq": {got.g.DQ.Data, want.g.DQ.Data}, "dv": {got.g.DV.Data, want.g.DV.Data}, "dk": {got.g.DK.Data, want.g.DK.Data}} {
+				if e := check.ErrorRatio(x[0], x[1], 1e-12*(1+check.MaxAbs(x[1]))); e > 1 {
+					t.Errorf("order %d, causal %t: %s differs from softmax by %.3g limits", order, causal, what, e)
+				}
+			}
+		}
+	}
+}
+
+// The error of rows grows with tol. At order 1, whose first term that is left out tol bounds, it
+// is about tol at most on keys that lie in clusters.
+func TestMultipoleOfInputKeepsItsTolerance(t *testing.T) {
+	const n, d = 600, 8
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 4}.call(250)
+	for i := range n { // around 30 points
+		for e, x := range oc.K.Head(0, 0).Row(i) {
+			oc.K.Head(0, 0).Row(i)[e] = 0.3*x + 2*oc.Q.Head(0, 0).Row(i % 30)[e]
+		}
+	}
+	c := callIn[float64](oc)
+	run := func(name string, o Options) []float64 {
+		m, err := New[float64](name, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return forward(t, m, c).o.Data
+	}
+	want := run("softmax", Options{})
+	for order := range 3 {
+		last := 0.0
+		for _, tol := range []float64{0, 1e-3, 1e-2, 0.1} {
+			got := run("multipole", Options{Order: order, Set: map[string]string{"centres": "input", "size": "8", "tol": strconv.FormatFloat(tol, 'g', -1, 64)}})
+			var off, size float64
+			for i := range got {
+				off += (got[i] - want[i]) * (got[i] - want[i])
+				size += want[i] * want[i]
+			}
+			e := math.Sqrt(off / size)
+			if e < last || order > 0 && e > 1.5*tol+1e-12 {
+				t.Errorf("order %d, tol %g: a relative error of %.3g, with less tol %.3g", order, tol, e, last)
+			}
+			last = e
+		}
+	}
+}
+
 // With one cell the far field is one Taylor series about the mean of all keys outside the block.
 func TestMultipoleOfOneCellIsOneTaylorSeries(t *testing.T) {
 	const block, d = 8, 5
@@ -286,6 +349,7 @@ func TestMultipoleDoesNotAllocate(t *testing.T) {
 	for order := range 3 {
 		doNotAllocateAt(t, "multipole", order, map[string]string{"cells": "9", "block": "16", "window": "4"})
 	}
+	doNotAllocateAt(t, "multipole", 0, map[string]string{"centres": "input", "size": "9", "span": "16"})
 	m, err := New[float32]("multipole", Options{Width: 8, Set: map[string]string{"cells": "9", "block": "4", "window": "4"}})
 	if err != nil {
 		t.Fatal(err)

@@ -27,6 +27,20 @@ type BoundedReach interface {
 // these queries and pass them in Head.PastQueries.
 type PastQueryReader interface{ NeedsPastQueries() }
 
+// KeyIndexer is a causal Function whose states of all keys have an index over the keys of each
+// key head.
+type KeyIndexer[T tensor.Float] interface{ NewKeyIndex() KeyIndex[T] }
+
+// KeyIndex answers queries at the last of a sequence's keys as the Function does, in
+// less time.
+type KeyIndex[T tensor.Float] interface {
+	// Forward sets h.Out. All queries of h stand at its last key. Its keys are those of earlier
+	// calls of the index, with more behind them.
+	Forward(h *Head[T])
+	// Bytes returns the memory of the index.
+	Bytes() int64
+}
+
 // Kinds of states in snapshots: of all tokens, as for the cache of other mechanisms, and
 // of the last ones.
 const (
@@ -49,6 +63,20 @@ type tokenState[T tensor.Float] struct {
 	valid [][]bool // [B][room] unmasked tokens
 	k, v  [][]T    // [B·Hkv][room, D] and [room, Dv]; zeros where a token is masked
 	q     [][]T    // [B·H][room, D] of a PastQueryReader that keeps all, rotated; nil for others
+
+	indexes []KeyIndex[T] // [B·Hkv] of a KeyIndexer; nil for others
+}
+
+// newIndexes gives the state empty indexes if its Function is a KeyIndexer.
+func (s *tokenState[T]) newIndexes() {
+	x, is := s.w.Function.(KeyIndexer[T])
+	if !is {
+		return
+	}
+	s.indexes = make([]KeyIndex[T], s.shape.B*s.shape.Hkv)
+	for i := range s.indexes {
+		s.indexes[i] = x.NewKeyIndex()
+	}
 }
 
 // reach returns the bounds of w's states, 0 where they grow.
@@ -83,6 +111,7 @@ func newTokenState[T tensor.Float](w *driver[T], s attention.Shape) *tokenState[
 		st.q = make([][]T, s.B*s.H)
 	}
 	st.resize(2 * st.keep)
+	st.newIndexes()
 	return st
 }
 
@@ -219,13 +248,64 @@ func (s *tokenState[T]) setOutputs(f tokenOutputs[T]) {
 		one.M = s.keys
 	}
 	heads := s.shape.B * s.shape.H
-	par.Run(heads, 1, float64(heads*(f.end-f.start))*s.w.Cost(one).FLOPs, f)
+	units := heads
+	if s.indexes != nil {
+		units = len(s.indexes)
+	}
+	par.Run(units, 1, float64(heads*(f.end-f.start))*s.w.Cost(one).FLOPs, f)
 }
 
-// RunRange sets the outputs of query heads u0 ≤ u < u1 of all sequences.
+// RunRange sets the outputs of query heads u0 ≤ u < u1 of all sequences, of key heads if they
+// have indexes.
 func (f *tokenOutputs[T]) RunRange(u0, u1 int) {
 	for u := u0; u < u1; u++ {
-		f.setHead(u)
+		if f.s.indexes != nil {
+			f.setByIndex(u)
+		} else {
+			f.setHead(u)
+		}
+	}
+}
+
+// setByIndex sets the outputs of all query heads of a key head.
+func (f *tokenOutputs[T]) setByIndex(kv int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	s, c := f.s, f.c
+	d, dv, group := s.shape.D, s.shape.Dv, s.shape.H/s.shape.Hkv
+	b, keyHead := kv/s.shape.Hkv, kv%s.shape.Hkv
+	h := s.w.takeHead()
+	defer s.w.putHead(h)
+	for i := f.start; i < f.end; i++ {
+		mark := ar.Mark()
+		m := f.position + (i-f.start)*f.step
+		valid := s.valid[b][:m]
+		q, out := scratch.TakeMat[T](ar, group, d), scratch.TakeMat[T](ar, group, dv)
+		for g := range group {
+			copy(q.Row(g), c.Q.Head(b, keyHead*group+g).Row(i))
+			if c.Rope != nil {
+				c.Rope.RotateRows(q.Slice(g, g+1), i, false)
+			}
+		}
+		if slices.Contains(valid, true) {
+			*h = Head[T]{
+				Q: q, Out: out,
+				K: tensor.Mat[T]{Data: s.k[kv], Rows: m, Cols: d, Stride: d},
+				V: tensor.Mat[T]{Data: s.v[kv], Rows: m, Cols: dv, Stride: dv},
+
+				Causal: true, Offset: m - 1, Shift: m - 1, Head: keyHead * group, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T](),
+			}
+			if slices.Contains(valid, false) {
+				h.Mask = valid
+			}
+			s.indexes[kv].Forward(h)
+		} else {
+			scratch.ClearRows(out, 0, group)
+		}
+		for g := range group {
+			copy(f.out.Head(b, keyHead*group+g).Row(i), out.Row(g))
+		}
+		ar.Reset(mark)
 	}
 }
 
@@ -316,6 +396,7 @@ func (s *tokenState[T]) keptTokens() (n, at int) {
 func (s *tokenState[T]) Clone() attention.State[T] {
 	c := *s
 	c.valid, c.k, c.v, c.q = cloneRows(s.valid), cloneRows(s.k), cloneRows(s.v), cloneRows(s.q)
+	c.newIndexes()
 	return &c
 }
 
@@ -328,7 +409,10 @@ func cloneRows[E any](rows [][]E) [][]E {
 	return c
 }
 
-func (s *tokenState[T]) Reset() { s.tokens, s.start = 0, 0 }
+func (s *tokenState[T]) Reset() {
+	s.tokens, s.start = 0, 0
+	s.newIndexes()
+}
 
 func (s *tokenState[T]) Tokens() int64 { return int64(s.tokens) }
 
@@ -345,7 +429,11 @@ func (s *tokenState[T]) Bytes() int64 {
 			elements += cap(rows[i])
 		}
 	})
-	return int64(elements)*scratch.ElementSize[T]() + int64(flags)
+	var indexes int64
+	for _, x := range s.indexes {
+		indexes += x.Bytes()
+	}
+	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + indexes
 }
 
 // AppendBinary appends a snapshot: after the header, of all tokens or the last keep, the
