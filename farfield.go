@@ -111,7 +111,7 @@ func setParams(name string, m attention.Mechanism[float32], o Options) error {
 		copy(p.Data, o.Params[key])
 	}
 	row, err := mechanism.Lookup(name)
-	if err != nil || row.Untrained == "" {
+	if err != nil || row.UntrainedWith(o.Set) == "" {
 		return err
 	}
 	hasSeed := slices.ContainsFunc(row.Settings, func(s mechanism.Setting) bool { return s.Name == "seed" })

@@ -31,6 +31,7 @@ var multipole = Row{
 		{"centres", "codebook", "codebook; input: clusters of the keys of a call, of which those with large errors are near to a query"},
 		{"tol", "0.1", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: softmax to rounding"},
 		{"size", "0", "with centres=input, keys of a cluster on average; 0: half the square root of the keys, 32 in causal calls"},
+		{"least", "1024", "with centres=input, keys up to which a call that is not causal is softmax, since clusters would take longer"},
 		{"span", "512", "with centres=input, B of causal calls; each span of so many keys is clustered when it is far"},
 		softmaxScaleSetting,
 		seedSetting,
@@ -63,6 +64,8 @@ type multipoleAttention[T tensor.Float] struct {
 	input      bool
 	tol        float64 // bound of the estimated error of a row through far clusters
 	size, span int     // mean keys of a cluster, 0: by their number; B of causal calls
+	least      int     // keys up to which a call that is not causal is softmax
+	softmax    *headwise.PatternSoftmax[T]
 
 	codebook  *param.Param[T]
 	constants param.Set[T]
@@ -97,7 +100,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"adapt", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}} {
+	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"adapt", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
 		if _, given := r.o.Set[s.name]; given && s.centres != centres {
 			return nil, r.Refuse(s.name, "centres="+s.centres)
 		}

@@ -541,8 +541,12 @@ func newMultipoleInput[T tensor.Float](r *reader, x *multipoleAttention[T]) (hea
 	if x.span, err = r.Integer("span", 1, maxSettingTokens); err != nil {
 		return nil, err
 	}
-	x.setting = fmt.Sprintf("multipole centres=input order=%d tol=%s size=%d block=%d span=%d window=%d sinks=%d ends=%d scale=%s",
-		x.order, strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.block, x.span, x.window, x.sinks, x.ends, formatScale(x.scale))
+	if x.least, err = r.Integer("least", 0, maxSettingTokens); err != nil {
+		return nil, err
+	}
+	x.softmax = &headwise.PatternSoftmax[T]{Scale: x.scale}
+	x.setting = fmt.Sprintf("multipole centres=input order=%d tol=%s size=%d least=%d block=%d span=%d window=%d sinks=%d ends=%d scale=%s",
+		x.order, strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.block, x.span, x.window, x.sinks, x.ends, formatScale(x.scale))
 	return &inputMultipole[T]{x}, nil
 }
 
@@ -550,12 +554,46 @@ func (m *inputMultipole[T]) Traits() attention.Traits {
 	return attention.Traits{Name: multipole.Name, Positive: m.x.order != 1, Causal: true, PlacedQueries: true}
 }
 
-func (m *inputMultipole[T]) Setting() string                                    { return m.x.setting }
-func (m *inputMultipole[T]) Params() *param.Set[T]                              { return nil }
-func (m *inputMultipole[T]) Constants() *param.Set[T]                           { return nil }
-func (m *inputMultipole[T]) Check(c *attention.Call[T]) error                   { return nil }
-func (m *inputMultipole[T]) Forward(h *headwise.Head[T])                        { m.x.Forward(h) }
-func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) { m.x.Backward(h, g) }
+func (m *inputMultipole[T]) Setting() string                  { return m.x.setting }
+func (m *inputMultipole[T]) Params() *param.Set[T]            { return nil }
+func (m *inputMultipole[T]) Constants() *param.Set[T]         { return nil }
+func (m *inputMultipole[T]) Check(c *attention.Call[T]) error { return nil }
+
+// isSoftmax reports whether all keys of a head are near because they are few.
+func (m *inputMultipole[T]) isSoftmax(h *headwise.Head[T]) bool {
+	return !h.Causal && h.K.Rows <= m.x.least
+}
+
+// allPairs returns the pattern of all queries and keys.
+func allPairs[T tensor.Float](h *headwise.Head[T]) *headwise.Pattern {
+	pairs := headwise.NewPattern()
+	lo, hi := pairs.AddPart(headwise.Range(0, h.Q.Rows), headwise.Range(0, h.K.Rows))
+	for i := range lo {
+		lo[i], hi[i] = 0, int32(h.K.Rows)
+	}
+	return pairs
+}
+
+func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
+	if !m.isSoftmax(h) {
+		m.x.Forward(h)
+		return
+	}
+	pairs := allPairs(h)
+	m.x.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), pairs)
+	pairs.Release()
+}
+
+func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+	if !m.isSoftmax(h) {
+		m.x.Backward(h, g)
+		return
+	}
+	g.Clear()
+	pairs := allPairs(h)
+	m.x.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
+	pairs.Release()
+}
 
 // nearShare is the share of pairs that Cost takes to be in chosen clusters: that of keys of a
 // trained encoder of sentences at 2048 tokens with the default tol.
@@ -563,6 +601,9 @@ const nearShare = 0.08
 
 func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
 	x, n, keys, d, dv := m.x, float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	if !s.Causal && s.M <= x.least {
+		return headwise.Cost{FLOPs: 2 * n * keys * (d + dv), Bytes: elementBytes[T]() * (n + chosenRows*(chosenKeys+dv))}
+	}
 	near := min(float64(x.block+2*x.window+x.sinks+x.ends), keys)
 	cells, seen, each := float64(x.clustersOf(max(s.M, 1), s.Causal)), keys, keys
 	if s.Causal {
@@ -578,4 +619,13 @@ func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
 		FLOPs: 2*keys*centres*d + 2*n*(near+nearShare*seen)*(d+dv) + 2*n*far*(2*d+features*dv) + 6*keys*width,
 		Bytes: elementBytes[T]()*(3*n+keys*(1+2*d+2*dv)+cells*(3*width+4*d+features*dv)+multipoleRows*(near+3*cells)) + 4*(2*keys+picks),
 	}
+}
+
+// UntrainedWith returns Untrained for a mechanism with the settings given: "" if they choose a
+// function without numbers that need training.
+func (r *Row) UntrainedWith(set map[string]string) string {
+	if r.Name == multipole.Name && set["centres"] == "input" {
+		return ""
+	}
+	return r.Untrained
 }

@@ -62,15 +62,15 @@ func multipoleSubjects() (list []subject) {
 // inputSubjects are multipole with centres=input.
 func inputSubjects() (list []subject) {
 	for _, x := range []struct {
-		order, size, block, span, window, sinks, ends int
-		tol, scale                                    float64
+		order, size, block, span, window, sinks, ends, least int
+		tol, scale                                           float64
 	}{
-		{0, 2, 2, 4, 0, 1, 1, 0.1, 0},
-		{0, 3, 1, 3, 1, 0, 0, 0.02, 2},
-		{1, 2, 2, 4, 2, 1, 0, 0.05, 0},
-		{2, 4, 3, 5, 0, 0, 1, 0.2, 0},
-		{0, 0, 1, 40, 0, 1, 1, 0.1, 0},
-		{0, 2, 2, 4, 0, 1, 1, 1, 0},
+		{0, 2, 2, 4, 0, 1, 1, 0, 0.1, 0},
+		{0, 3, 1, 3, 1, 0, 0, 0, 0.02, 2},
+		{1, 2, 2, 4, 2, 1, 0, 0, 0.05, 0},
+		{2, 4, 3, 5, 0, 0, 1, 0, 0.2, 0},
+		{0, 0, 1, 40, 0, 1, 1, 8, 0.1, 0},
+		{0, 2, 2, 4, 0, 1, 1, 0, 1, 0},
 	} {
 		s := subject{
 			name:    "multipole",
@@ -80,15 +80,18 @@ func inputSubjects() (list []subject) {
 			aligned: true,
 			average: true,
 		}
-		for name, n := range map[string]int{"size": x.size, "block": x.block, "span": x.span, "window": x.window, "sinks": x.sinks, "ends": x.ends} {
+		for name, n := range map[string]int{"size": x.size, "block": x.block, "span": x.span, "window": x.window, "sinks": x.sinks, "ends": x.ends, "least": x.least} {
 			s.o.Set[name] = strconv.Itoa(n)
+		}
+		if x.least > 0 {
+			s.label += " least=" + s.o.Set["least"]
 		}
 		if x.scale != 0 {
 			s.o.Set["scale"] = strconv.FormatFloat(x.scale, 'g', -1, 64)
 			s.label += " scale=" + s.o.Set["scale"]
 		}
 		s.whole = func(numbers) oracle.HeadMatrix {
-			return (&oracle.Multipole{Input: true, Order: x.order, Tol: x.tol, Size: x.size, Span: x.span,
+			return (&oracle.Multipole{Input: true, Order: x.order, Tol: x.tol, Size: x.size, Span: x.span, Least: x.least,
 				Block: x.block, Window: x.window, Sinks: x.sinks, Ends: x.ends, Scale: x.scale}).Weights
 		}
 		list = append(list, s)
@@ -156,7 +159,7 @@ func TestMultipoleOfInputIsSoftmaxWithoutTolerance(t *testing.T) {
 			}
 			c := callIn[float64](oc)
 			want := both(t, softmax, c, do)
-			m, err := New[float64]("multipole", Options{Order: order, Set: map[string]string{"centres": "input", "tol": "0", "span": "64", "size": "12"}})
+			m, err := New[float64]("multipole", Options{Order: order, Set: map[string]string{"centres": "input", "tol": "0", "span": "64", "size": "12", "least": "0"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -192,7 +195,7 @@ func TestMultipoleOfInputKeepsItsTolerance(t *testing.T) {
 	for order := range 3 {
 		last := 0.0
 		for _, tol := range []float64{0, 1e-3, 1e-2, 0.1} {
-			got := run("multipole", Options{Order: order, Set: map[string]string{"centres": "input", "size": "8", "tol": strconv.FormatFloat(tol, 'g', -1, 64)}})
+			got := run("multipole", Options{Order: order, Set: map[string]string{"centres": "input", "size": "8", "least": "0", "tol": strconv.FormatFloat(tol, 'g', -1, 64)}})
 			var off, size float64
 			for i := range got {
 				off += (got[i] - want[i]) * (got[i] - want[i])
@@ -282,9 +285,13 @@ func TestMultipoleOfWideHeadsIsTheTextbook(t *testing.T) {
 // A state over many blocks, fed in pieces and merged, is the causal call.
 func TestMultipoleStatesAreTheCausalCall(t *testing.T) {
 	sh := shape{b: 1, h: 2, hkv: 1, n: 700, m: 700, d: 6, dv: 5, causal: true}
-	for order := range 3 {
+	for i := range 6 {
+		order, set := i%3, map[string]string{"cells": "30", "sinks": "40"}
+		if i >= 3 {
+			set = map[string]string{"centres": "input", "span": "64", "size": "8", "sinks": "40", "tol": "0.05"}
+		}
 		oc, _ := sh.call(uint64(170 + order))
-		m, err := New[float64]("multipole", Options{Order: order, KeyHeads: 1, Width: sh.d, Set: map[string]string{"cells": "30", "sinks": "40"}})
+		m, err := New[float64]("multipole", Options{Order: order, KeyHeads: 1, Width: sh.d, Set: set})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -349,7 +356,7 @@ func TestMultipoleDoesNotAllocate(t *testing.T) {
 	for order := range 3 {
 		doNotAllocateAt(t, "multipole", order, map[string]string{"cells": "9", "block": "16", "window": "4"})
 	}
-	doNotAllocateAt(t, "multipole", 0, map[string]string{"centres": "input", "size": "9", "span": "16"})
+	doNotAllocateAt(t, "multipole", 0, map[string]string{"centres": "input", "size": "9", "span": "16", "least": "0"})
 	m, err := New[float32]("multipole", Options{Width: 8, Set: map[string]string{"cells": "9", "block": "4", "window": "4"}})
 	if err != nil {
 		t.Fatal(err)

@@ -258,6 +258,7 @@ func TestSettingsTellMechanismsApart(t *testing.T) {
 		{"multipole", Options{Set: map[string]string{"centres": "input", "tol": "0.2"}}},
 		{"multipole", Options{Set: map[string]string{"centres": "input", "size": "8"}}},
 		{"multipole", Options{Set: map[string]string{"centres": "input", "span": "8"}}},
+		{"multipole", Options{Set: map[string]string{"centres": "input", "least": "8"}}},
 		{"multipole", Options{Set: map[string]string{"scale": "1"}}},
 		{"fastmax", Options{Set: map[string]string{"window": "4"}}},
 		{"fastmax", Options{Set: map[string]string{"window": "5"}}},

@@ -35,7 +35,7 @@ type Exchange struct {
 //
 // Exchanged returns an error if a layer cannot have the mechanism, if the mechanism has no setting
 // for a scale that is not 1/√D, and if it has numbers that mean nothing before training
-// (mechanism.Row.Untrained) and the layer had another mechanism.
+// (mechanism.Row.UntrainedWith) and the layer had another mechanism.
 func (c Config) Exchanged(x Exchange) (Config, error) {
 	c = c.Clone()
 	row, err := x.row(c)
@@ -62,7 +62,7 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 			}
 			continue
 		}
-		if now, _ := c.layerMechanism(i); row.Untrained != "" && now != row.Name {
+		if now, _ := c.layerMechanism(i); row.UntrainedWith(x.Set) != "" && now != row.Name {
 			return c, fmt.Errorf("exchange: layer %d: mechanism %s has learned numbers (%s) that mean nothing before training, and the model does not have them; train a model with %s, or name another mechanism", i, row.Name, row.Untrained, row.Name)
 		}
 		if c.LayerMechanisms == nil {

@@ -21,6 +21,7 @@ type Multipole struct {
 	Tol   float64 // of the sum of the errors of far clusters
 	Size  int     // keys of a cluster on average; 0: half the square root of the keys, 32 in causal calls
 	Span  int     // Block of causal calls
+	Least int     // keys up to which all keys are near in a call that is not causal
 }
 
 // Weights is a HeadMatrix. Query i stands at p = i+M-N in block b = ⌊p/B⌋. A key is near if
@@ -47,7 +48,8 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 		block := int(math.Floor(float64(i+h.Shift) / float64(length)))
 		near := func(j int) bool {
 			return j < m.Sinks || !h.Causal && j >= len(h.K)-m.Ends ||
-				block*length-m.Window <= j && j < (block+1)*length+m.Window
+				block*length-m.Window <= j && j < (block+1)*length+m.Window ||
+				m.Input && !h.Causal && len(h.K) <= m.Least
 		}
 		means, counts := make([][]float64, count), make([]float64, count)
 		for c := range means {
