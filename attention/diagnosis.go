@@ -31,6 +31,9 @@ type Diagnosis struct {
 	// least logarithm of one, as in Saved.Den.
 	MinDen   float64
 	MinDenAt int // query
+
+	// ExactShare is Saved.ExactShare of the head.
+	ExactShare float64
 }
 
 // Merge joins to d the rows of x, which come after its own: their queries are
@@ -50,6 +53,9 @@ func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 		if d.Rows == 0 || smaller {
 			d.MinDen, d.MinDenAt = x.MinDen, at+x.MinDenAt
 		}
+	}
+	if rows := d.Rows + x.Rows; rows > 0 {
+		d.ExactShare = (d.ExactShare*float64(d.Rows) + x.ExactShare*float64(x.Rows)) / float64(rows)
 	}
 	d.Rows += x.Rows
 	d.UnseenCount += x.UnseenCount

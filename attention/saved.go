@@ -47,6 +47,11 @@ type Saved[T tensor.Float] struct {
 	// element of AZA - A, where Z has become the pseudo-inverse of A when it is 0.
 	Residual float64
 
+	// ExactShare is the share of the pairs of queries and keys that see each other whose
+	// weights a mechanism computed one by one that chooses them by the error of the others
+	// (multipole with centres=input), over all heads; 0 for other mechanisms.
+	ExactShare float64
+
 	UnseenCount int64 // queries that see no key: their output and gradients are 0
 	// WeakCount counts ill-conditioned rows, queries whose denominator nearly cancels. Only
 	// kernels with negative weights have them: den < 2⁻¹⁰ × (visible keys) × f̄(max|s|).

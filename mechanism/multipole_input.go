@@ -272,6 +272,34 @@ func unitOf[T tensor.Float](t *kernel.Table[T], x, room []T) T {
 	return T(math.Ldexp(1, max(exponent-1, -100)))
 }
 
+// exactShare returns the share of the pairs that see each other whose weights were computed
+// one by one.
+func (p *multipolePass[T]) exactShare() float64 {
+	h := p.h
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	before := arena.Take[int32](h.Scratch, h.K.Rows+1) // unmasked keys before each key
+	before[0] = 0
+	for j := range h.K.Rows {
+		before[j+1] = before[j]
+		if h.IsUnmasked(j) {
+			before[j+1]++
+		}
+	}
+	exact, all := p.clusters.pairs, 0.0
+	for i := range h.Q.Rows {
+		seen := h.VisibleKeys(i)
+		all += float64(before[seen])
+		lo, hi := p.nearRange(floorDiv(i+h.Shift, p.length))
+		for _, s := range [3][2]int{{0, p.first}, {lo, hi}, {p.last, h.K.Rows}} {
+			if end := min(s[1], seen); end > s[0] {
+				exact += float64(before[end] - before[s[0]])
+			}
+		}
+	}
+	return exact / all
+}
+
 // takePadded returns a matrix of zeros whose rows are padded for products.
 func (p *multipolePass[T]) takePadded(rows, cols int) tensor.Mat[T] {
 	width := kernel.Pad(cols)
@@ -582,6 +610,7 @@ func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
 	pairs := allPairs(h)
 	m.x.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), pairs)
 	pairs.Release()
+	h.ExactShare = 1
 }
 
 func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {

@@ -478,6 +478,7 @@ func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
 	}
 	if x.input {
 		p.flush(lse)
+		h.ExactShare = p.exactShare()
 	}
 }
 

@@ -173,6 +173,42 @@ func TestMultipoleOfInputIsSoftmaxWithoutTolerance(t *testing.T) {
 	}
 }
 
+// Diagnose and Saved tell the share of exact pairs: all of them without tolerance or for few
+// keys, fewer with a tolerance, and 0 for a codebook.
+func TestMultipoleTellsTheShareOfExactPairs(t *testing.T) {
+	oc, _ := shape{b: 1, h: 2, hkv: 1, n: 200, m: 240, d: 6, dv: 4, causal: true, mask: true}.call(260)
+	for _, x := range []struct {
+		set         map[string]string
+		causal      bool
+		least, most float64
+	}{
+		{map[string]string{"centres": "input"}, false, 1, 1},
+		{map[string]string{"centres": "input", "tol": "0", "least": "0", "size": "4"}, false, 0.8, 1},
+		{map[string]string{"centres": "input", "tol": "1", "least": "0", "span": "16"}, true, 0.05, 0.3},
+		{map[string]string{"cells": "8"}, true, 0, 0},
+	} {
+		m, err := New[float64]("multipole", Options{Width: 6, Set: x.set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := callIn[float64](oc)
+		c.Causal = x.causal
+		shares := []float64{forward(t, m, c).keep.ExactShare}
+		heads, err := m.Diagnose(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range heads {
+			shares = append(shares, d.ExactShare)
+		}
+		for _, share := range shares {
+			if share < x.least || share > x.most {
+				t.Errorf("%v, causal %t: a share of %.3g, want %g to %g", x.set, x.causal, share, x.least, x.most)
+			}
+		}
+	}
+}
+
 // The error of rows grows with tol. At order 1, whose first term that is left out tol bounds, it
 // is about tol at most on keys that lie in clusters.
 func TestMultipoleOfInputKeepsItsTolerance(t *testing.T) {

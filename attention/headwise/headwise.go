@@ -94,6 +94,8 @@ type Head[T tensor.Float] struct {
 	UnseenQueries int
 	// Residual is set by Forward if the mechanism iterates (Saved.Residual).
 	Residual float64
+	// ExactShare is set by Forward if the mechanism chooses pairs (Saved.ExactShare).
+	ExactShare float64
 	// Aux is the auxiliary loss of the head, set by Forward (Saved.Aux).
 	Aux float64
 
@@ -240,7 +242,7 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 	if keep != nil {
 		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
 		keep.Heads = scratch.Resize(keep.Heads, p.units)
-		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual = 0, 0, 0, 0
+		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual, keep.ExactShare = 0, 0, 0, 0, 0
 		saved, ok := keep.Own.(*savedCall)
 		if !ok {
 			saved = new(savedCall)
@@ -260,6 +262,7 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 			}
 			keep.Aux += p.aux[i]
 			keep.Residual = max(keep.Residual, p.residual[i])
+			keep.ExactShare += p.exact[i] / float64(p.units)
 		}
 	}
 	return attention.ReportNonFinite(out, keep, p.overflow.Load())

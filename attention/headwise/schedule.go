@@ -26,6 +26,7 @@ type scheduledCall[T tensor.Float] struct {
 	unseenCounts   []int                // of each unit
 	illConditioned []illConditionedRows // of each unit
 	aux, residual  []float64            // of each unit
+	exact          []float64            // of each unit
 
 	dout tensor.Heads[T]
 	g    attention.Grads[T]
@@ -50,10 +51,11 @@ func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *at
 	}
 	*p = scheduledCall[T]{
 		w: w, c: c, seqs: c.AppendSequences(p.seqs[:0]), out: out, keep: keep,
-		unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, shared: p.shared[:0], starts: p.starts[:0], params: p.params[:0],
+		unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, exact: p.exact, shared: p.shared[:0], starts: p.starts[:0], params: p.params[:0],
 	}
 	p.units = len(p.seqs) * c.Q.H
 	p.unseenCounts, p.illConditioned, p.aux, p.residual = scratch.Resize(p.unseenCounts, p.units), scratch.Resize(p.illConditioned, p.units), scratch.Resize(p.aux, p.units), scratch.Resize(p.residual, p.units)
+	p.exact = scratch.Resize(p.exact, p.units)
 	s := c.Shape()
 	for i := range p.seqs {
 		s.N, s.M = p.seqs[i].N, p.seqs[i].M
@@ -65,7 +67,7 @@ func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *at
 // release keeps p for another call and drops its pointers.
 func (p *scheduledCall[T]) release() {
 	w := p.w
-	*p = scheduledCall[T]{seqs: p.seqs, unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, shared: p.shared, starts: p.starts, params: p.params}
+	*p = scheduledCall[T]{seqs: p.seqs, unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, exact: p.exact, shared: p.shared, starts: p.starts, params: p.params}
 	w.passes.Put(p)
 }
 
@@ -174,7 +176,7 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	strided := p.takesStrides()
 	left := p.w.openHead(h, p.c, s, head, ar, strided)
 	scratch.ClearRows(out, 0, left)
-	p.unseenCounts[i], p.illConditioned[i], p.aux[i], p.residual[i] = left, illConditionedRows{}, 0, 0
+	p.unseenCounts[i], p.illConditioned[i], p.aux[i], p.residual[i], p.exact[i] = left, illConditionedRows{}, 0, 0, 0
 	if p.keep != nil {
 		p.keep.Heads[i] = p.keep.Heads[i][:0]
 	}
@@ -198,7 +200,7 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	scratch.CopyMat(out, h.Out)
 	p.unseenCounts[i] += h.UnseenQueries
 	p.illConditioned[i] = illConditionedRows{h.illConditioned.count, left + h.illConditioned.first}
-	p.aux[i], p.residual[i] = h.Aux, h.Residual
+	p.aux[i], p.residual[i], p.exact[i] = h.Aux, h.Residual, h.ExactShare
 }
 
 // mostParams bounds the elements of the parameter gradients of all units in work,

@@ -17,15 +17,16 @@ const unitColumns = 64
 
 // eachColumnBlock calls f with blocks of columns of the attention matrix of one head: a
 // [n-left, keys from j0 on], in scratch memory. The first left queries see no key. It
-// returns the number of queries that see no key, and of ill-conditioned queries.
-func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence, head int, f func(a tensor.Mat[T], left, j0 int)) (unseen, illConditioned int) {
+// returns the numbers of queries that see no key and of ill-conditioned queries, and
+// Head.ExactShare.
+func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence, head int, f func(a tensor.Mat[T], left, j0 int)) (unseen, illConditioned int, exact float64) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := w.takeHead()
 	defer w.putHead(h)
 	left := w.openHead(h, c, s, head, ar, false)
 	if left == s.N {
-		return left, 0
+		return left, 0, 0
 	}
 	one := *h
 	for j0 := 0; j0 < s.M; j0 += unitColumns {
@@ -43,7 +44,7 @@ func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence,
 		f(h.Out, left, j0)
 		ar.Reset(mark)
 	}
-	return left + h.UnseenQueries, h.illConditioned.count // of the last block, as of any
+	return left + h.UnseenQueries, h.illConditioned.count, h.ExactShare // of the last block, as of any
 }
 
 // NoMatrix is a Function without an attention matrix: its outputs are not sums over keys.
@@ -101,7 +102,7 @@ func (w *driver[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 	par.RunEach(p.units, p.work*float64(1+c.K.N/unitColumns), func(i int) {
 		s, head := p.sequenceOf(i)
 		rows := make([]attention.RowDiagnosis, s.N)
-		unseen, illConditioned := w.eachColumnBlock(c, s, head, func(a tensor.Mat[T], left, j0 int) {
+		unseen, illConditioned, exact := w.eachColumnBlock(c, s, head, func(a tensor.Mat[T], left, j0 int) {
 			for r := range a.Rows {
 				for _, x := range a.Row(r) {
 					rows[left+r].AddWeight(float64(x), 1)
@@ -122,6 +123,7 @@ func (w *driver[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 			one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
 			found[i].Merge(&one, r, false)
 		}
+		found[i].ExactShare = exact
 	})
 	list := make([]attention.Diagnosis, c.Q.B*c.Q.H)
 	for i := range found {

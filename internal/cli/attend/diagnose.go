@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -25,6 +26,7 @@ type diagnosed struct {
 	MaxConditionQuery int            `json:"greatest_condition_query"`
 	MinDen            display.Number `json:"smallest_denominator"` // softmax: its logarithm
 	MinDenQuery       int            `json:"smallest_denominator_query"`
+	ExactShare        display.Number `json:"exact_share,omitempty"` // of mechanisms that choose pairs
 }
 
 // diagnosis converts the result of Diagnose for heads heads to its printed form.
@@ -35,7 +37,7 @@ func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
 			Row: i / heads, Head: i % heads, Queries: d.Rows, UnseenRows: d.UnseenCount, WeakRows: d.WeakCount,
 			Entropy: display.Number(d.Entropy), MinEntropy: display.Number(d.MinEntropy), MinEntropyAt: d.MinEntropyAt,
 			Condition: display.Number(d.Condition), MaxCondition: display.Number(d.MaxCondition), MaxConditionQuery: d.MaxConditionAt,
-			MinDen: display.Number(d.MinDen), MinDenQuery: d.MinDenAt,
+			MinDen: display.Number(d.MinDen), MinDenQuery: d.MinDenAt, ExactShare: display.Number(d.ExactShare),
 		}
 	}
 	return out
@@ -44,11 +46,20 @@ func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
 // printDiagnosis prints a line for each head.
 func printDiagnosis(w io.Writer, list []diagnosed) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "row\thead\tqueries\tunseen\tdoubtful\tkeys spread over\tleast\tat\tcondition\tgreatest\tat\tsmallest denominator\tat\t")
+	chooses := slices.ContainsFunc(list, func(d diagnosed) bool { return d.ExactShare > 0 })
+	fmt.Fprint(t, "row\thead\tqueries\tunseen\tdoubtful\tkeys spread over\tleast\tat\tcondition\tgreatest\tat\tsmallest denominator\tat\t")
+	if chooses {
+		fmt.Fprint(t, "exact pairs\t")
+	}
+	fmt.Fprintln(t)
 	for _, d := range list {
-		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%.4g\t%.4g\t%d\t%.4g\t%.4g\t%d\t%.4g\t%d\t\n", d.Row, d.Head, d.Queries, d.UnseenRows, d.WeakRows,
+		fmt.Fprintf(t, "%d\t%d\t%d\t%d\t%d\t%.4g\t%.4g\t%d\t%.4g\t%.4g\t%d\t%.4g\t%d\t", d.Row, d.Head, d.Queries, d.UnseenRows, d.WeakRows,
 			math.Exp(float64(d.Entropy)), math.Exp(float64(d.MinEntropy)), d.MinEntropyAt,
 			float64(d.Condition), float64(d.MaxCondition), d.MaxConditionQuery, float64(d.MinDen), d.MinDenQuery)
+		if chooses {
+			fmt.Fprintf(t, "%.1f %%\t", 100*float64(d.ExactShare))
+		}
+		fmt.Fprintln(t)
 	}
 	return t.Flush()
 }
