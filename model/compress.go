@@ -78,3 +78,23 @@ func (m *modelOf[T]) checkPrecision(what string) error {
 
 // ErrCompressed says that a model with weights in fewer bits can neither learn nor be saved.
 var ErrCompressed = errors.New("the model can neither learn nor be saved")
+
+// WeightBytes returns the memory of the weights, without packed copies.
+func (m *Model) WeightBytes() int64 {
+	bytes := int64(0)
+	for _, p := range m.Params().All() {
+		n := int64(1)
+		for _, s := range p.Shape {
+			n *= int64(s)
+		}
+		switch {
+		case p.Data != nil || m.Precision() == nn.Float32:
+			bytes += 4 * n
+		case m.Precision() == nn.BFloat16:
+			bytes += 2 * n
+		default: // and a scale for each output
+			bytes += n + 4*int64(p.Shape[0])
+		}
+	}
+	return bytes
+}

@@ -27,7 +27,7 @@ type Command struct {
 	MaxTokens int      `name:"max-tokens" placeholder:"N" help:"Read at most N tokens of a text (65536, or the context)."`
 	Prompt    *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before texts; \"\": none (its default)."`
 	JSONL     *bool    `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
-	flags.Exchange
+	flags.Opening
 	Filter records.Filter `embed:""`
 }
 
@@ -62,11 +62,11 @@ func (c *Command) Run(e *env.Env) error {
 	if err := c.Filter.Check(true); err != nil {
 		return err
 	}
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return err
 	}
-	m, err := runs.OpenText(c.Model, exchange)
+	m, err := runs.OpenText(c.Model, options)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -105,7 +105,7 @@ func (c *Command) Run(e *env.Env) error {
 	if c.Prompt != nil {
 		filter.Bind("--prompt", *c.Prompt)
 	}
-	c.Exchange.Bind(filter.Bind)
+	c.Opening.Bind(filter.Bind)
 	if err := c.each(e, &filter, in, x); err != nil {
 		return err
 	}

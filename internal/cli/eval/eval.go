@@ -32,7 +32,7 @@ type Command struct {
 	Split string `complete:"valid,test" placeholder:"NAME" help:"Split of the task: valid or test (test if it exists)."`
 	Limit int    `placeholder:"N" default:"0" help:"Take N samples or windows, spread evenly; 0: all."`
 	JSON  bool   `name:"json" help:"Print the result as JSON."`
-	flags.Exchange
+	flags.Opening
 }
 
 // Help are examples.
@@ -78,14 +78,14 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return err
 	}
 	if err := c.checkFlags(pretrained.IsFolder(path)); err != nil {
 		return err
 	}
-	opened, err := inference.Open(path, inference.Options{Exchange: exchange})
+	opened, err := inference.Open(path, options)
 	if err != nil {
 		return env.MarkInput(err)
 	}

@@ -27,7 +27,7 @@ type Command struct {
 	Model     string `required:"" placeholder:"DIR" help:"Folder in the Hugging Face layout."`
 	Grad      bool   `help:"Read do, write the gradient d_NAME of each weight."`
 	Positions string `enum:",interpolate" default:"" placeholder:"WAY" help:"Beyond learned positions: interpolate; without it refuse."`
-	flags.Exchange
+	flags.Opening
 }
 
 // Help are examples.
@@ -54,11 +54,11 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return err
 	}
-	m, err := pretrained.OpenWith(path, pretrained.Options{Positions: c.Positions, Exchange: exchange})
+	m, err := pretrained.OpenWith(path, pretrained.Options{Positions: c.Positions, Exchange: options.Exchange, Precision: options.Precision})
 	if err != nil {
 		return env.MarkInput(err)
 	}

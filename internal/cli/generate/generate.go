@@ -39,7 +39,7 @@ type Command struct {
 	Time   bool   `help:"Print times of the first and last tokens, and memory."`
 	JSON   bool   `name:"json" help:"Print text, times and memory as JSON."`
 
-	flags.Exchange
+	flags.Opening
 	drawFlags
 }
 

@@ -59,11 +59,11 @@ func (c *Command) draw(e *env.Env) error {
 	if err := env.CheckOutput(c.Out, append(runs.ModelFiles(c.Model), c.Complete)...); err != nil {
 		return env.InputErrorf("--out: %w", err)
 	}
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return err
 	}
-	opened, err := runs.Open(c.Model, exchange)
+	opened, err := runs.Open(c.Model, options)
 	if err != nil {
 		return env.MarkInput(err)
 	}

@@ -19,11 +19,11 @@ import (
 
 // load reads the model. It returns an error if it does not predict tokens.
 func (c *Command) load() (*inference.Model, error) {
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return nil, err
 	}
-	m, err := runs.OpenText(c.Model, exchange)
+	m, err := runs.OpenText(c.Model, options)
 	if err != nil {
 		return nil, err
 	}

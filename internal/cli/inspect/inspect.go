@@ -25,6 +25,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -252,7 +253,7 @@ func inspectRun(path string) (*display.Finding, error) {
 	if len(names) == 0 {
 		return f, nil
 	}
-	m, err := runs.Open(path, nil)
+	m, err := runs.Open(path, inference.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +313,7 @@ func inspectSeeds(path string) (*display.Finding, error) {
 
 // inspectModel describes a model and its attention.
 func inspectModel(kind, path string) (*display.Finding, error) {
-	m, err := runs.Open(path, nil)
+	m, err := runs.Open(path, inference.Options{})
 	if err != nil {
 		return nil, err
 	}
@@ -404,7 +405,7 @@ func describeDecoding(f *display.Finding, m *model.Model) error {
 
 // inspectGeneration tells how far a text in progress is, which its model checks.
 func inspectGeneration(path, dir string) (*display.Finding, error) {
-	m, err := runs.Open(dir, nil)
+	m, err := runs.Open(dir, inference.Options{})
 	if err != nil {
 		return nil, err
 	}

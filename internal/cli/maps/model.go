@@ -35,7 +35,7 @@ func (c *Command) models(e *env.Env, list []Map) (_ []Map, err error) {
 		return nil, err
 	}
 	for _, dir := range c.Model {
-		m, err := runs.Open(dir, exchange)
+		m, err := runs.Open(dir, inference.Options{Exchange: exchange})
 		if err != nil {
 			return nil, err
 		}

@@ -31,7 +31,7 @@ type Command struct {
 	Pairs bool     `help:"Read two texts a line, or records with text and pair."`
 	JSON  bool     `name:"json" help:"Print a JSON object for each input."`
 	JSONL bool     `name:"jsonl" help:"Read JSON lines; print each with the prediction added."`
-	flags.Exchange
+	flags.Opening
 	Filter records.Filter `embed:""`
 }
 
@@ -64,11 +64,11 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSON && c.JSONL {
 		return env.InputErrorf("--json: given beside --jsonl, which prints JSON lines itself")
 	}
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return err
 	}
-	m, err := runs.Open(c.Model, exchange)
+	m, err := runs.Open(c.Model, options)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -111,7 +111,7 @@ func (c *Command) records(e *env.Env, m *inference.Model, w *answers) error {
 		return err
 	}
 	c.Filter.Bind("--pairs", fmt.Sprint(c.Pairs))
-	c.Exchange.Bind(c.Filter.Bind)
+	c.Opening.Bind(c.Filter.Bind)
 	if c.Pairs {
 		return c.Filter.FilterPairs(e, in, func(text, pair string) ([]records.Field, error) {
 			r, err := p.PredictPair(e.Context, text, pair)

@@ -7,24 +7,22 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/inference"
-	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 )
 
-// Open opens the model at path: a run, a checkpoint, a published folder, or the name of a fetched model,
-// with another attention function in its layers; nil: with its own. It returns an error if there is no
-// such model or it cannot have the function.
-func Open(path string, x *model.Exchange) (*inference.Model, error) {
+// Open opens the model at path: a run, a checkpoint, a published folder, or the name of a fetched model.
+// It returns an error if there is no such model or it cannot be opened with the options.
+func Open(path string, o inference.Options) (*inference.Model, error) {
 	path, err := ResolveModel(path)
 	if err != nil {
 		return nil, err
 	}
-	return inference.Open(path, inference.Options{Exchange: x})
+	return inference.Open(path, o)
 }
 
 // OpenText is Open of a model of texts. It returns an error where Open does, and if the model reads no texts.
-func OpenText(path string, x *model.Exchange) (*inference.Model, error) {
-	m, err := Open(path, x)
+func OpenText(path string, o inference.Options) (*inference.Model, error) {
+	m, err := Open(path, o)
 	if err != nil {
 		return nil, err
 	}

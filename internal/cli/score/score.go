@@ -42,7 +42,7 @@ type Command struct {
 	Beyond    bool     `name:"beyond-context" help:"Read a text longer than the trained context in one state, not in windows."`
 	JSONL     bool     `name:"jsonl" help:"Score JSON lines; add bits, bytes and bits_per_byte."`
 	JSON      bool     `name:"json" help:"Print the result as JSON; with --lines, an object a line."`
-	flags.Exchange
+	flags.Opening
 	Filter records.Filter `embed:""`
 }
 
@@ -77,11 +77,11 @@ func (c *Command) Run(e *env.Env) error {
 	if err := c.Filter.Check(c.JSONL); err != nil {
 		return err
 	}
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return err
 	}
-	m, err := runs.OpenText(c.Model, exchange)
+	m, err := runs.OpenText(c.Model, options)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -124,7 +124,7 @@ func (c *Command) records(e *env.Env, m *inference.Model, s *score.Scorer) error
 	if err := c.Filter.BindModel("score", m.HashFiles); err != nil {
 		return err
 	}
-	c.Exchange.Bind(c.Filter.Bind)
+	c.Opening.Bind(c.Filter.Bind)
 	var long atomic.Int64 // records that are read in windows
 	var fields []records.TextFunc
 	for range par.Threads() {

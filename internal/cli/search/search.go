@@ -34,7 +34,7 @@ type Command struct {
 	Field   string   `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
 	JSONL   *bool    `name:"jsonl" negatable:"" help:"--texts are JSON lines, or texts (by the first line)."`
 	JSON    bool     `name:"json" help:"Print a JSON object for each query."`
-	flags.Exchange
+	flags.Opening
 }
 
 // Help are examples.
@@ -168,11 +168,11 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	if len(words) == 0 {
 		return nil, nil, fmt.Errorf("--queries: %s holds no text", c.Queries)
 	}
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := runs.OpenText(c.Model, exchange)
+	m, err := runs.OpenText(c.Model, options)
 	if err != nil {
 		return nil, nil, err
 	}

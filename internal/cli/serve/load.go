@@ -19,6 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 )
 
 // opened is a model with what is closed at the end.
@@ -39,7 +40,7 @@ func (m *opened) close(ctx context.Context) error {
 // open opens the model and adds its parts to o. It returns an error if the model does
 // nothing that is served.
 func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
-	exchange, err := c.Request()
+	options, err := c.Chosen()
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +54,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	}
 	o.Name, o.Page = filepath.Base(whole), web.Page{}
 	m := &opened{}
-	if m.Model, err = inference.Open(path, inference.Options{Exchange: exchange}); err != nil {
+	if m.Model, err = inference.Open(path, options); err != nil {
 		return nil, err
 	}
 	if p, err := m.Predictor(); err == nil && p.Kind == task.Class && p.NeedsLines {
@@ -64,7 +65,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 		return nil, err
 	}
 	config := m.Config()
-	o.ModelBytes = 4 * int64(config.Params())
+	o.ModelBytes = m.Model.Model().WeightBytes()
 	family := m.Family()
 	if _, err := m.Vocabulary(); err == nil || m.Published() != nil {
 		o.Tokens = m
@@ -84,7 +85,9 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 		if m.memory, err = flags.ParseBytes(c.Memory); err != nil {
 			return nil, err
 		}
-		o.ModelBytes += 4 * countPacked(config)
+		if options.Precision == nn.Float32 { // otherwise there is no packed copy
+			o.ModelBytes += 4 * countPacked(config)
+		}
 		for _, p := range m.Model.Model().Params().All() {
 			p.Grad = nil // no gradient is computed
 		}

@@ -40,7 +40,7 @@ type Command struct {
 	Strict        bool          `help:"Refuse unknown fields of requests also where they are null or empty."`
 	Rate          float64       `placeholder:"X" help:"Requests a second of a key or an address; 0: any (0)."`
 	Grace         time.Duration `default:"10s" placeholder:"TIME" help:"Time for running requests after SIGTERM (${default})."`
-	flags.Exchange
+	flags.Opening
 }
 
 // Help are examples.
