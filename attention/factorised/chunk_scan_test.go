@@ -350,8 +350,8 @@ func TestRotatedRowsKeepAllChannels(t *testing.T) {
 		{attention.Standard, 4, nil, squares[float32]{}, 8}, {attention.Unit, 4, nil, nil, 4}, {attention.NoNorm, 4, nil, nil, 4},
 	} {
 		s := &headtask.Spec[float32]{Spec: attention.Spec[float32]{Norm: c.norm, Map: c.fm, Coef: []float64{1, 1, 0.5}}}
-		u := &headtask.Task[float32]{Spec: s, D: c.d, PreparedWidth: s.Width(c.d), Rope: c.rope}
-		if got := u.Rows().FeatureWidth(); got != c.want {
+		u := &headtask.Task[float32]{Geometry: headtask.Geometry[float32]{Spec: s, D: c.d, PreparedWidth: s.Width(c.d), Rope: c.rope}}
+		if got := u.FeatureWidth(); got != c.want {
 			t.Errorf("norm %d, D = %d, rope %t, map %t: %d, want %d", c.norm, c.d, c.rope != nil, c.fm != nil, got, c.want)
 		}
 	}

@@ -165,7 +165,7 @@ func TestTally(t *testing.T) {
 	for _, x := range []struct{ n, m, keys, queries int }{
 		{10, 10, 0, 0}, {11, 11, 10, 1}, {35, 35, 30, 25}, {5, 35, 30, 5}, {35, 5, 0, 0}, {35, 25, 20, 15},
 	} {
-		tally := fast.Forms().Tally(c, &engine.SequenceTask{Sequence: attention.Sequence{N: x.n, M: x.m, Offset: x.m - x.n}}, false)
+		tally := fast.Tally(c, &engine.SequenceTask{Sequence: attention.Sequence{N: x.n, M: x.m, Offset: x.m - x.n}}, false)
 		each := 2 * 36 * 17.5 // (7+1)(7+2)/2 features: rows have mean 0
 		if want := each * float64(x.keys+x.queries); tally.Moments != want {
 			t.Errorf("N = %d, M = %d: %g operations with moments, want %g", x.n, x.m, tally.Moments, want)
@@ -184,9 +184,9 @@ func TestTallyOfAFarFieldHasAllQueries(t *testing.T) {
 	c.Q.H, c.Q.D, c.K.H, c.V.D = 1, 8, 1, 16
 	for _, n := range []int{40, 200} {
 		s := attention.Sequence{N: n, M: 200 - 64, Keys: 200, Offset: 200 - n - 64}
-		got := far.Forms().Tally(c, &engine.SequenceTask{Sequence: s}, false)
+		got := far.Tally(c, &engine.SequenceTask{Sequence: s}, false)
 		s.Keys = s.M
-		if want := plain.Forms().Tally(c, &engine.SequenceTask{Sequence: s}, false); got != want || got.Pairs == 0 {
+		if want := plain.Tally(c, &engine.SequenceTask{Sequence: s}, false); got != want || got.Pairs == 0 {
 			t.Errorf("N = %d: %+v, want %+v", n, got, want)
 		}
 	}

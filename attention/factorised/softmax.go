@@ -86,7 +86,7 @@ func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x
 		lse = arena.Take[T](ar, u.N)
 	}
 	u.Den = append(u.Den, lse)
-	u.Direct().DirectForward()
+	u.DirectForward()
 }
 
 func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T]) {
@@ -115,7 +115,7 @@ func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Ma
 		u.DVal = scratch.TakeMat[T](ar, u.M, u.Dv)
 	}
 	u.DQ = append(u.DQ, dq)
-	u.Direct().DirectBackward()
+	u.DirectBackward()
 
 	d := x.Q.Cols
 	if u.D != d {
@@ -147,9 +147,10 @@ func (s *blockSoftmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headtask.Task[T] {
 		u = new(headtask.Task[T])
 	}
 	d := x.Q.Cols
-	*u = headtask.Task[T]{
-		Q: u.Q, O: u.O, Den: u.Den, Sums: u.Sums, Scale: u.Scale, DO: u.DO, DQ: u.DQ, // empty, with room
-		Table: kernel.Active[T](), Spec: &s.spec, Arena: ar, Workers: 1,
+	u.Arena, u.Workers = ar, 1
+	u.Geometry = headtask.Geometry[T]{
+		Q: u.Q, Scale: u.Scale, // empty, with room
+		Table: kernel.Active[T](), Spec: &s.spec,
 		K: x.K, V: x.V, N: x.Q.Rows, M: x.K.Rows, D: d, Dv: x.V.Cols, PreparedWidth: d,
 		Causal: x.Causal, Offset: x.Offset, Mask: x.Mask, Chunk: 1,
 	}

@@ -34,11 +34,11 @@ func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	case p.seg != nil:
 		p.seg.Forward(u, s, kh)
 	case s.Form == attention.Linear:
-		u.Linear().LinearForward(p.e.MonomialsOf(u))
+		u.LinearForward(p.e.MonomialsOf(u))
 	case p.e.Spec.WindowWidth > 0:
-		u.Band().BandForward()
+		u.BandForward()
 	default:
-		u.Direct().DirectForward()
+		u.DirectForward()
 	}
 }
 
@@ -67,7 +67,7 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 		u.DLogG = g.DLogG.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	}
 	if decays || g.DInit != nil && HasFadingKeys(c) {
-		u.DAge = arena.TakeZeros[float64](u.Arena, max(u.Linear().PositionCount(), u.M+1))
+		u.DAge = arena.TakeZeros[float64](u.Arena, max(u.PositionCount(), u.M+1))
 	}
 	if decays && p.e.Spec.Gated {
 		u.DGate = arena.TakeZeros[float64](u.Arena, u.M)
@@ -77,14 +77,14 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	case p.seg != nil:
 		p.seg.Backward(u, s, kh, g)
 	case s.Form == attention.Linear:
-		u.Linear().LinearBackward(p.e.MonomialsOf(u))
+		u.LinearBackward(p.e.MonomialsOf(u))
 	case p.e.Spec.WindowWidth > 0:
-		u.Band().BandBackward()
+		u.BandBackward()
 	default:
-		u.Direct().DirectBackward()
+		u.DirectBackward()
 	}
 	if u.DAge != nil {
-		sum := u.Decay().AgeGrad(after, s.priorKeys > 0)
+		sum := u.AgeGrad(after, s.priorKeys > 0)
 		if g.DInit != nil {
 			StateGradOf(g.DInit).Heads[s.Index*c.K.H+kh].Age = sum
 		}
@@ -171,8 +171,8 @@ func (p *callPass[T]) run() {
 	p.e.measure(p.c, p.seqs)
 	for i := range p.seqs {
 		s := &p.seqs[i]
-		s.Form = p.e.Forms().choose(p.c, s, p.back)
-		s.Work = p.e.Forms().CountFLOPs(p.c, s)
+		s.Form = p.e.choose(p.c, s, p.back)
+		s.Work = p.e.CountFLOPs(p.c, s)
 		if p.back {
 			s.Work *= 3
 		}
@@ -482,7 +482,7 @@ func (e *Engine[T]) segment(c *attention.Call[T], seqs []SequenceTask, keep bool
 	if !c.HasState() {
 		return nil, nil
 	}
-	keys, err := e.Checks().CheckSegment(c, seqs, keep)
+	keys, err := e.CheckSegment(c, seqs, keep)
 	if err != nil {
 		return nil, err
 	}
@@ -503,7 +503,7 @@ func (e *Engine[T]) segment(c *attention.Call[T], seqs []SequenceTask, keep bool
 // IsWellConditioned reports that no denominator of c can cancel: weights are never negative,
 // and above 0 wherever scores lie, with dropout too. They may be so small that none of a row
 // is left (over notices).
-func (e conditioning[T]) IsWellConditioned(c *attention.Call[T]) bool {
+func (e *Engine[T]) IsWellConditioned(c *attention.Call[T]) bool {
 	s := &e.Spec
 	if s.Unnormalized || s.Floor > 0 {
 		return true
@@ -522,7 +522,7 @@ func (e conditioning[T]) IsWellConditioned(c *attention.Call[T]) bool {
 
 // largestWeight returns the bound for weak of weights of c with scores within ±reach.
 // Negative: only a denominator of 0 is weak.
-func (e conditioning[T]) largestWeight(c *attention.Call[T], reach float64) float64 {
+func (e *Engine[T]) largestWeight(c *attention.Call[T], reach float64) float64 {
 	if s := &e.Spec; e.IsWellConditioned(c) || s.IsPositive(headtask.ScoreGain(c.Drop)) && (s.HasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
 	}
@@ -534,7 +534,7 @@ func (e conditioning[T]) largestWeight(c *attention.Call[T], reach float64) floa
 
 // BoundScore bounds |s| for query i of head h of a sequence: by the normalisation,
 // or, where that does not, by the length of the query and of the longest key.
-func (e conditioning[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longest []float64, h, i int) float64 {
+func (e *Engine[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longest []float64, h, i int) float64 {
 	if p, ok := e.Spec.Map.(headtask.Products[T]); ok {
 		return headtask.ScoreGain(c.Drop) * e.Spec.ProductReach(p.Coef, c.Q.D, h)
 	}
@@ -548,7 +548,7 @@ func (e conditioning[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longe
 // LongestKeys returns the length of the longest key of each key head of a
 // sequence that exists, nil where the normalisation bounds them or a feature
 // map comes after it.
-func (e conditioning[T]) LongestKeys(c *attention.Call[T], s *SequenceTask, mask []bool) []float64 {
+func (e *Engine[T]) LongestKeys(c *attention.Call[T], s *SequenceTask, mask []bool) []float64 {
 	if e.Spec.Norm != attention.NoNorm || e.Spec.HasMap() || e.Spec.Positive {
 		return nil
 	}
@@ -567,7 +567,7 @@ func (e conditioning[T]) LongestKeys(c *attention.Call[T], s *SequenceTask, mask
 // countEffectiveKeys returns, for each key head of s and each query, the number of visible keys; with
 // decay the sum of their factors. before holds this of the initial state for each key
 // head.
-func (e conditioning[T]) countEffectiveKeys(c *attention.Call[T], s *SequenceTask, mask []bool, before []headtask.PriorKeys) [][]float64 {
+func (e *Engine[T]) countEffectiveKeys(c *attention.Call[T], s *SequenceTask, mask []bool, before []headtask.PriorKeys) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
 		a, x := headtask.HeapAges(s.M), before[h]
@@ -615,7 +615,7 @@ func (e conditioning[T]) countEffectiveKeys(c *attention.Call[T], s *SequenceTas
 
 // countWeakRows counts the queries that see no key and those whose denominator nearly
 // cancels, or has vanished.
-func (e conditioning[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg segment[T], keep *attention.Saved[T], vanished bool) {
+func (e *Engine[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg segment[T], keep *attention.Saved[T], vanished bool) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool

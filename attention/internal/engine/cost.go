@@ -17,7 +17,7 @@ import (
 
 // Chunk returns the tokens of a chunk for width d: the caller's wish, or 64 to
 // 256 as the features of a token outnumber the keys of a chunk.
-func (e formChoice[T]) Chunk(d, wish int) int {
+func (e *Engine[T]) Chunk(d, wish int) int {
 	switch {
 	case wish > 0:
 		return wish
@@ -33,7 +33,7 @@ func (e formChoice[T]) Chunk(d, wish int) int {
 // that costs less by the table. It depends on the mechanism, the instruction
 // set and the sequence's own shape alone: threads, batch, padding or a wish for
 // gradients would change bits.
-func (e formChoice[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) attention.Form {
+func (e *Engine[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) attention.Form {
 	if e.Spec.IsPairwise() || c.AttnKeep != nil || c.Form == attention.Direct {
 		return attention.Direct
 	}
@@ -45,15 +45,15 @@ func (e formChoice[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) 
 }
 
 // ChooseCheaper returns the form that costs less, if its moments may be kept.
-func (e formChoice[T]) ChooseCheaper(c *attention.Call[T], direct, linear float64) attention.Form {
-	if linear < direct && e.Checks().checkMoments(c.Q.D, c.V.D) == nil {
+func (e *Engine[T]) ChooseCheaper(c *attention.Call[T], direct, linear float64) attention.Form {
+	if linear < direct && e.checkMoments(c.Q.D, c.V.D) == nil {
 		return attention.Linear
 	}
 	return attention.Direct
 }
 
 // CountFLOPs is the arithmetic of Forward for one sequence, all heads.
-func (e formChoice[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64 {
+func (e *Engine[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64 {
 	d, l := e.CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, e.Chunk(c.Q.D, c.Chunk))
 	if s.Form == attention.Direct {
 		return d * float64(c.Q.H)
@@ -64,7 +64,7 @@ func (e formChoice[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64
 
 // CountOperations returns the floating-point operations of one head in both forms, for n
 // queries and m keys, where query i sees keys j ≤ i+offset if causal: 2 per fused multiply-add.
-func (e formChoice[T]) CountOperations(n, m, offset, d, dv int, causal bool, chunk int) (direct, linear float64) {
+func (e *Engine[T]) CountOperations(n, m, offset, d, dv int, causal bool, chunk int) (direct, linear float64) {
 	w := float64(e.Spec.Width(d))
 	pairs := float64(n) * float64(m)
 	switch width := e.Spec.WindowWidth; {
@@ -93,7 +93,7 @@ func visiblePairs(n, m, offset int) float64 {
 // countSumOperations is the arithmetic of bringing n tokens of one head and its moments
 // together: per feature one product to make it, and multiply-adds with the
 // values and the ones.
-func (e formChoice[T]) countSumOperations(n, d, dv int) float64 {
+func (e *Engine[T]) countSumOperations(n, d, dv int) float64 {
 	return 2 * float64(e.Spec.CountFeatures(e.Spec.Width(d))) * float64(n) * (float64(dv) + 1.5)
 }
 
@@ -101,7 +101,7 @@ func (e formChoice[T]) countSumOperations(n, d, dv int) float64 {
 // engines ask for them: in the direct form its prepared keys, its values and a
 // block of queries with their outputs and weights; in the linear form the
 // moments, the open chunk, and a block of features.
-func (e formChoice[T]) CountScratch(form attention.Form, m, group, d, dv, chunk int) float64 {
+func (e *Engine[T]) CountScratch(form attention.Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.Spec.Width(d), kernel.Pad(dv)
 	if e.Spec.WindowWidth > 0 {
 		nk := min(e.Spec.WindowWidth+headtask.QueryBlock-1, m)
@@ -126,14 +126,14 @@ func (e *Engine[T]) Plan(s attention.Shape) attention.Plan {
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	lag := e.Spec.FarLag
 	seq := &SequenceTask{Sequence: attention.Sequence{N: s.N, M: max(s.M-lag, 0), Keys: s.M, Offset: s.M - s.N - lag}}
-	p := attention.Plan{F: e.Spec.CountFeatures(e.Spec.Width(s.D)), WidthError: e.Checks().checkMoments(s.D, s.Dv)}
+	p := attention.Plan{F: e.Spec.CountFeatures(e.Spec.Width(s.D)), WidthError: e.checkMoments(s.D, s.Dv)}
 	all := float64(s.B * s.Hkv)
-	p.Back, p.BackCost, p.BackWhy = e.Forms().reason(c, seq, true)
-	p.Form, p.Cost, p.Reason = e.Forms().reason(c, seq, false)
+	p.Back, p.BackCost, p.BackWhy = e.reason(c, seq, true)
+	p.Form, p.Cost, p.Reason = e.reason(c, seq, false)
 	p.Cost, p.BackCost = all*p.Cost, all*p.BackCost
 	seq.Form = p.Form
-	p.FLOPs = e.Forms().CountFLOPs(c, seq) * float64(s.B)
-	chunk := e.Forms().Chunk(s.D, s.Chunk)
+	p.FLOPs = e.CountFLOPs(c, seq) * float64(s.B)
+	chunk := e.Chunk(s.D, s.Chunk)
 	switch {
 	case e.Spec.IsPairwise():
 	case s.Form == attention.Step:
@@ -148,12 +148,12 @@ func (e *Engine[T]) Plan(s attention.Shape) attention.Plan {
 	p.Bound = e.Bound(s, form, p.Chunk, p.F)
 	p.State, p.Renews = e.StateBytes(s), e.canFuseSteps(&s)
 	var z T
-	p.Bytes = float64(unsafe.Sizeof(z)) * e.Forms().CountScratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
+	p.Bytes = float64(unsafe.Sizeof(z)) * e.CountScratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
 	return p
 }
 
 // reason is choose with the cost of a key head and the reason.
-func (e formChoice[T]) reason(c *attention.Call[T], s *SequenceTask, back bool) (form attention.Form, cost float64, why string) {
+func (e *Engine[T]) reason(c *attention.Call[T], s *SequenceTask, back bool) (form attention.Form, cost float64, why string) {
 	form = e.choose(c, s, back)
 	direct, linear := e.CountCosts(c, s, back)
 	cost, why = e.Explain(c, form, direct, linear)
@@ -162,7 +162,7 @@ func (e formChoice[T]) reason(c *attention.Call[T], s *SequenceTask, back bool) 
 
 // Explain returns the cost of a form that was chosen by the costs of both, and the
 // reason.
-func (e formChoice[T]) Explain(c *attention.Call[T], form attention.Form, direct, linear float64) (cost float64, why string) {
+func (e *Engine[T]) Explain(c *attention.Call[T], form attention.Form, direct, linear float64) (cost float64, why string) {
 	cost = direct
 	if form == attention.Linear {
 		cost = linear
@@ -174,7 +174,7 @@ func (e formChoice[T]) Explain(c *attention.Call[T], form attention.Form, direct
 		why = "a similarity has no moments to sum"
 	case c.Form == attention.Direct || c.Form == attention.Linear:
 		why = "it was asked for"
-	case e.Checks().checkMoments(c.Q.D, c.V.D) != nil:
+	case e.checkMoments(c.Q.D, c.V.D) != nil:
 		why = "the linear form has more sums than are allowed"
 	case direct == 0 && linear == 0:
 		why = "there is nothing to compute"
@@ -203,7 +203,7 @@ func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 
 // Tally counts the work of sequence s, forward or backward, without what lies behind its key
 // length.
-func (e formChoice[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) costmodel.Tally {
+func (e *Engine[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) costmodel.Tally {
 	n := s.N
 	if c.Causal {
 		n = max(n-max(s.Keys-e.Spec.FarLag-s.M, 0), 0)
@@ -211,7 +211,7 @@ func (e formChoice[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) c
 	width := e.Spec.Width(c.Q.D)
 	w, dv, v := float64(width), float64(c.V.D), float64(kernel.Pad(c.V.D))
 	group := float64(c.Q.H / max(c.K.H, 1))
-	chunk := min(e.Forms().Chunk(c.Q.D, c.Chunk), max(n, s.M, 1))
+	chunk := min(e.Chunk(c.Q.D, c.Chunk), max(n, s.M, 1))
 
 	// A pair has its score, the product of its weight with the value, and the
 	// weight itself. A feature of a token is made, and meets values and a sum.
@@ -224,7 +224,7 @@ func (e formChoice[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) c
 		// moments of queries in two products. Queries meet the moments of keys and
 		// enter their own.
 		key, query = v+1.5+dv+3.5, v+1.5+dv+3.5
-		if c.Causal || e.Forms().choose(c, s, false) != attention.Linear {
+		if c.Causal || e.choose(c, s, false) != attention.Linear {
 			key += v + 1.5
 		}
 	}
@@ -251,7 +251,7 @@ func (e formChoice[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) c
 
 // CountCosts returns the costs of a key head with its query heads in both forms;
 // see Plan.
-func (e formChoice[T]) CountCosts(c *attention.Call[T], s *SequenceTask, back bool) (direct, linear float64) {
+func (e *Engine[T]) CountCosts(c *attention.Call[T], s *SequenceTask, back bool) (direct, linear float64) {
 	x, v := e.Tally(c, s, back), e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, c.Causal, back)
 	return x.DirectCost(v), x.LinearCost(v)
 }
@@ -259,7 +259,7 @@ func (e formChoice[T]) CountCosts(c *attention.Call[T], s *SequenceTask, back bo
 // CountTwoSidedCosts is CountCosts for a far field on both sides of a window, which has the
 // keys of two causal sequences. The linear form brings keys and queries and their moments
 // together once.
-func (e formChoice[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
+func (e *Engine[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
 	v := e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, true, back)
 	for i := range sides {
 		sides[i].Keys = sides[i].M // all queries count
@@ -271,7 +271,7 @@ func (e formChoice[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]Sequenc
 }
 
 // CountTwoSidedFLOPs is CountFLOPs for a far field as CountTwoSidedCosts has it.
-func (e formChoice[T]) CountTwoSidedFLOPs(c *attention.Call[T], sides [2]SequenceTask) float64 {
+func (e *Engine[T]) CountTwoSidedFLOPs(c *attention.Call[T], sides [2]SequenceTask) float64 {
 	flops := e.CountFLOPs(c, &sides[0]) + e.CountFLOPs(c, &sides[1])
 	if sides[0].Form == attention.Linear {
 		fewer := min(sides[0].M, sides[1].M)
@@ -387,7 +387,7 @@ func (e *Engine[T]) window(d, wish int) int {
 	case e.Spec.Degree() == 1:
 		return 16
 	}
-	return min(e.Forms().Chunk(d, 0), 96)
+	return min(e.Chunk(d, 0), 96)
 }
 
 // StateBytes is what a state of shape s holds without tokens.

@@ -29,7 +29,7 @@ var ErrSegmentedDiagnosis = errors.New("diagnosis: not defined with a state befo
 // Diagnose describes the weights of each query head. It returns an error if c does not fit, or
 // has a state.
 func (e *Engine[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
-	if err := e.Checks().CheckCall(c); err != nil {
+	if err := e.CheckCall(c); err != nil {
 		return nil, err
 	}
 	if p, x := e.onProducts(c); p != nil {
@@ -49,13 +49,13 @@ func (e *Engine[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 	var work float64
 	for i := range seqs {
 		s := &seqs[i]
-		longest := e.Conditions().LongestKeys(c, s, c.Mask(&s.Sequence))
+		longest := e.LongestKeys(c, s, c.Mask(&s.Sequence))
 		for h := range c.Q.H {
 			for i0 := 0; i0 < s.N; i0 += DiagnosedRows {
 				pieces = append(pieces, RowStretch{Sequence: s, Longest: longest, Head: h, I0: i0, I1: min(i0+DiagnosedRows, s.N)})
 			}
 		}
-		direct, _ := e.Forms().CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, 1)
+		direct, _ := e.CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, 1)
 		work += direct * float64(c.Q.H)
 	}
 	par.RunEach(len(pieces), work, func(i int) { e.diagnose(c, &pieces[i]) })
@@ -81,35 +81,35 @@ func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 	group := c.Q.H / c.K.H
 	u := e.NewTask(c, p.Sequence, p.Head/group, ar)
 	defer e.Release(u)
-	u.Decay().TakeKeys()
+	u.TakeDecays()
 	n := p.I1 - p.I0
 	lda, ld := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](min(u.M, headtask.KeyBlock))
 	a := arena.Take[T](ar, n*lda)
-	u.Rows().PrepareQ(a, lda, p.Head%group, p.I0, p.I1)
+	u.PrepareQ(a, lda, p.Head%group, p.I0, p.I1)
 	bt, s := arena.Take[T](ar, u.PreparedWidth*ld), arena.Take[T](ar, headtask.PanelRows*ld)
 	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
-	keys := u.Rows().KeySide()
+	keys := u.KeySide()
 	rows := make([]attention.RowDiagnosis, n)
 	var coef []T
 	if !e.Spec.Exp {
-		coef = u.Direct().Coefficients()
+		coef = u.Coefficients()
 	}
 	for j0 := 0; j0 < u.CountVisible(p.I1-1); j0 += headtask.KeyBlock {
 		nk := min(headtask.KeyBlock, u.M-j0)
-		u.Rows().Prepare(bt, ld, &keys, j0, j0+nk)
+		u.Prepare(bt, ld, &keys, j0, j0+nk)
 		for i := 0; i < n; i += headtask.PanelRows {
-			b := u.Direct().Block(a[i*lda:], lda, p.I0+i, min(headtask.PanelRows, n-i), bt, ld, j0, nk)
-			u.Direct().ComputeScores(&b, 0, headtask.PanelRows, s, ld)
+			b := u.Block(a[i*lda:], lda, p.I0+i, min(headtask.PanelRows, n-i), bt, ld, j0, nk)
+			u.ComputeScores(&b, 0, headtask.PanelRows, s, ld)
 			mark := ar.Mark()
-			decay := u.Decay().Fader(&b)
+			decay := u.Fader(&b)
 			if e.Spec.Exp {
-				u.Decay().AgeScores(&decay, &b, 0, b.Nq, s, ld, nil)
+				u.AgeScores(&decay, &b, 0, b.Nq, s, ld, nil)
 			}
 			for r := range b.Nq {
 				row := s[r*ld:][:b.CountVisible(r)]
 				var left []T // of each key; nil: all
 				if len(row) > 0 && !e.Spec.Exp {
-					u.Direct().Weigh(row, row, 0, len(row), coef, sum)
+					u.Weigh(row, row, 0, len(row), coef, sum)
 					if b.Decays != nil {
 						left = decay.Factors(&b, r)
 						u.Table.Mul(row, row, left)
@@ -123,7 +123,7 @@ func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 					case left == nil:
 						rows[i+r].AddWeight(float64(w), 1)
 					default:
-						rows[i+r].AddWeight(float64(w), float64(left[k])*u.Rows().GateOf(j0+k))
+						rows[i+r].AddWeight(float64(w), float64(left[k])*u.GateOf(j0+k))
 					}
 				}
 			}
@@ -140,7 +140,7 @@ func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 		if e.Spec.Exp {
 			one.Condition, one.MinDen = 1, r.LogSum()
 		} else {
-			eps := float64(u.Decay().RelativeEps(u.Decay().Pending(p.I0 + i)))
+			eps := float64(u.RelativeEps(u.Pending(p.I0 + i)))
 			switch one.MinDen = eps; {
 			case e.Spec.Floor > 0:
 				one.MinDen = e.Spec.ApplyFloor(r.Sum)
@@ -151,7 +151,7 @@ func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 			if one.MinDen != 0 {
 				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
-			if headtask.IsIllConditioned(T(one.MinDen), r.DecayedKeys, e.Conditions().largestWeight(c, e.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
+			if headtask.IsIllConditioned(T(one.MinDen), r.DecayedKeys, e.largestWeight(c, e.BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
 				one.WeakCount = 1
 			}
 		}

@@ -29,18 +29,6 @@ type Engine[T tensor.Float] struct {
 	products atomic.Pointer[Engine[T]] // for ProductDrop; made when first needed
 }
 
-// formChoice chooses the form of a call by cost.
-type formChoice[T tensor.Float] struct{ *Engine[T] }
-
-// conditioning bounds the scores of a call, to tell whether its sums lose digits.
-type conditioning[T tensor.Float] struct{ *Engine[T] }
-
-// Forms returns the choice of forms.
-func (e *Engine[T]) Forms() formChoice[T] { return formChoice[T]{e} }
-
-// Conditions returns the bounds of scores and weights.
-func (e *Engine[T]) Conditions() conditioning[T] { return conditioning[T]{e} }
-
 // New returns the mechanism that s describes. It returns an error if its fields do not fit
 // together.
 func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
@@ -125,7 +113,7 @@ func (e *Engine[T]) Constants() *param.Set[T] {
 // Forward sets out [B,H,N,Dv]. It returns an error if out or c do not fit, and without keep a
 // *NonFiniteError.
 func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
-	if err := e.Checks().CheckCall(c); err != nil {
+	if err := e.CheckCall(c); err != nil {
 		return err
 	}
 	if p, x := e.onProducts(c); p != nil {
@@ -171,7 +159,7 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 		p.seg.end()
 	}
 	if keep != nil {
-		e.Conditions().countWeakRows(c, p.seqs, p.seg, keep, p.noticed.Vanish.Load())
+		e.countWeakRows(c, p.seqs, p.seg, keep, p.noticed.Vanish.Load())
 	}
 	return attention.ReportNonFinite(out, keep, p.noticed.Overflow.Load())
 }
@@ -179,7 +167,7 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 // Backward sets g from dout and out [B,H,N,Dv]. It returns an error if a shape does not fit, or
 // keep is not of Forward.
 func (e *Engine[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
-	if err := e.Checks().CheckCall(c); err != nil {
+	if err := e.CheckCall(c); err != nil {
 		return err
 	}
 	if p, x := e.onProducts(c); p != nil {
@@ -240,7 +228,7 @@ func (e *Engine[T]) AddTau(dscale []float64, c *attention.Call[T]) {
 
 // MonomialsOf returns the task's walker for its rows.
 func (e *Engine[T]) MonomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
-	if w := u.Rows().FeatureWidth(); u.Monomials == nil || u.Monomials.Width != w {
+	if w := u.FeatureWidth(); u.Monomials == nil || u.Monomials.Width != w {
 		u.Monomials = e.newMonomials(w)
 	}
 	return u.Monomials
@@ -253,16 +241,16 @@ func (e *Engine[T]) NewTask(c *attention.Call[T], s *SequenceTask, kh int, ar *a
 	if u == nil {
 		u = new(headtask.Task[T])
 	}
-	*u = headtask.Task[T]{
-		Q: u.Q, O: u.O, Den: u.Den, Sums: u.Sums, Shares: u.Shares, Scale: u.Scale, DO: u.DO, DQ: u.DQ, // empty, with room
-		Monomials: u.Monomials, Scan: u.Scan,
-		Table: kernel.Active[T](), Spec: &e.Spec, Arena: ar,
+	u.Arena = ar
+	u.Geometry = headtask.Geometry[T]{
+		Q: u.Q, Scale: u.Scale, // empty, with room
+		Table: kernel.Active[T](), Spec: &e.Spec,
 		KeyHead: kh,
 		K:       c.K.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M),
 		V:       c.V.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M),
 		N:       s.N, M: s.M, D: c.Q.D, Dv: c.V.D, PreparedWidth: e.Spec.Width(c.Q.D),
 		Causal: c.Causal, Offset: s.Offset, Rope: c.Rope,
-		Chunk: e.Forms().Chunk(c.Q.D, c.Chunk),
+		Chunk: e.Chunk(c.Q.D, c.Chunk),
 	}
 	if c.Causal {
 		u.FirstPosition = s.Offset + e.Spec.FarLag
@@ -301,22 +289,22 @@ func (e *Engine[T]) Release(u *headtask.Task[T]) {
 
 // NewState returns an empty state. It returns an error if no state of the mechanism has the shape.
 func (e *Engine[T]) NewState(s attention.Shape) (attention.State[T], error) {
-	if err := e.Checks().refuseFuture("state"); err != nil {
+	if err := e.refuseFuture("state"); err != nil {
 		return nil, err
 	}
 	if err := s.CheckState(); err != nil {
 		return nil, err
 	}
-	if err := e.Checks().CheckHeads(s.H, s.Hkv, s.D); err != nil {
+	if err := e.CheckHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
-	if err := e.Checks().checkBuiltinDecayHeads(s.Hkv); err != nil {
+	if err := e.checkBuiltinDecayHeads(s.Hkv); err != nil {
 		return nil, err
 	}
 	if s.Carry != attention.Rounded && s.Carry != attention.Compensated {
 		return nil, fmt.Errorf("state: carry is %d, not %d or %d", s.Carry, attention.Rounded, attention.Compensated)
 	}
-	if err := e.Checks().checkMoments(s.D, s.Dv); err != nil {
+	if err := e.checkMoments(s.D, s.Dv); err != nil {
 		return nil, err
 	}
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: s.Chunk, Carry: s.Carry}
@@ -332,7 +320,7 @@ func (e *Engine[T]) NewState(s attention.Shape) (attention.State[T], error) {
 // Weights sets dst [i1-i0,M] to rows of the attention matrix. It returns an error if the rows do
 // not exist or dst has another shape.
 func (e *Engine[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
-	if err := e.Checks().CheckCall(c); err != nil {
+	if err := e.CheckCall(c); err != nil {
 		return err
 	}
 	if p, x := e.onProducts(c); p != nil {
@@ -359,7 +347,7 @@ func (e *Engine[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i
 		u := e.NewTask(c, &s, h/group, ar)
 		rows := dst.Slice(lo-i0, hi-i0)
 		rows.Data, rows.Cols = rows.Data[s.K0:], s.M
-		u.Direct().DirectWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
+		u.DirectWeights(rows, h%group, lo-s.Q0, hi-s.Q0)
 		e.Release(u)
 		ar.Release()
 	}
@@ -425,11 +413,8 @@ func (e *Engine[T]) onProducts(c *attention.Call[T]) (*Engine[T], *attention.Cal
 	return p, &x
 }
 
-// callCheck holds calls against the contract and the Spec.
-type callCheck[T tensor.Float] struct{ *Engine[T] }
-
 // CheckCall is Call.check with what the mechanism itself cannot do.
-func (e callCheck[T]) CheckCall(c *attention.Call[T]) error {
+func (e *Engine[T]) CheckCall(c *attention.Call[T]) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -461,7 +446,7 @@ func (e callCheck[T]) CheckCall(c *attention.Call[T]) error {
 	return e.CheckHeads(c.Q.H, c.K.H, c.Q.D)
 }
 
-func (e callCheck[T]) CheckHeads(heads, keyHeads, d int) error {
+func (e *Engine[T]) CheckHeads(heads, keyHeads, d int) error {
 	if t := e.Spec.Tau; t != nil && len(t.Data) != 1 && len(t.Data) != heads {
 		return fmt.Errorf("%s: has %d heads, q has %d", t.Name, len(t.Data), heads)
 	}
@@ -473,7 +458,7 @@ func (e callCheck[T]) CheckHeads(heads, keyHeads, d int) error {
 
 // checkMoments reports a width and a degree whose features with values of width dv
 // have more moments than maxMoments.
-func (e callCheck[T]) checkMoments(d, dv int) error {
+func (e *Engine[T]) checkMoments(d, dv int) error {
 	f := e.Spec.CountFeatures(e.Spec.Width(d))
 	size := float64(f) * float64(scratch.Stride[T](dv))
 	if size <= maxMoments {
@@ -494,7 +479,7 @@ const maxMoments = 1 << 30
 
 // checkBuiltinDecay reports a call whose keys a decay of the mechanism's own does
 // not fit.
-func (e callCheck[T]) checkBuiltinDecay(c *attention.Call[T]) error {
+func (e *Engine[T]) checkBuiltinDecay(c *attention.Call[T]) error {
 	switch f := e.Spec.BuiltinDecay; {
 	case f == nil:
 		return nil
@@ -505,7 +490,7 @@ func (e callCheck[T]) checkBuiltinDecay(c *attention.Call[T]) error {
 	}
 }
 
-func (e callCheck[T]) checkBuiltinDecayHeads(heads int) error {
+func (e *Engine[T]) checkBuiltinDecayHeads(heads int) error {
 	if f := e.Spec.BuiltinDecay; f != nil && f.Heads != 0 && f.Heads != heads {
 		return fmt.Errorf("%s: has %d numbers, k has %d heads", f.Name, f.Heads, heads)
 	}
@@ -514,7 +499,7 @@ func (e callCheck[T]) checkBuiltinDecayHeads(heads int) error {
 
 // checkProducts reports a call whose dropout of products the mechanism cannot
 // do.
-func (e callCheck[T]) checkProducts(c *attention.Call[T]) error {
+func (e *Engine[T]) checkProducts(c *attention.Call[T]) error {
 	if c.Drop == nil || c.Drop.Kind != attention.ProductDrop {
 		return nil
 	}
@@ -532,7 +517,7 @@ func (e callCheck[T]) checkProducts(c *attention.Call[T]) error {
 
 // refuseFading reports a decay where outputs are multiplied by a number of keys:
 // with a decay, a state holds what is left of its keys, not how many they were.
-func (e callCheck[T]) refuseFading(c *attention.Call[T]) error {
+func (e *Engine[T]) refuseFading(c *attention.Call[T]) error {
 	switch {
 	case !c.HasDecay():
 		return nil
@@ -546,7 +531,7 @@ func (e callCheck[T]) refuseFading(c *attention.Call[T]) error {
 
 // refuseFuture reports a normalisation over all tokens where later ones must
 // not count.
-func (e callCheck[T]) refuseFuture(what string) error {
+func (e *Engine[T]) refuseFuture(what string) error {
 	if !e.Spec.Norm.NeedsAllTokens() {
 		return nil
 	}
@@ -554,6 +539,3 @@ func (e callCheck[T]) refuseFuture(what string) error {
 }
 
 const overTokens = "its statistics are taken over all tokens, later ones too"
-
-// Checks returns the checks of calls.
-func (e *Engine[T]) Checks() callCheck[T] { return callCheck[T]{e} }

@@ -9,7 +9,7 @@ import (
 // Prepared returns the rows of c as the feature map gets them. It returns an error if c does not
 // fit.
 func (e *Engine[T]) Prepared(c *attention.Call[T]) (q, k tensor.Heads[T], err error) {
-	if err := e.Checks().CheckCall(c); err != nil {
+	if err := e.CheckCall(c); err != nil {
 		return q, k, err
 	}
 	q, k = tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D)
@@ -24,11 +24,11 @@ func (e *Engine[T]) Prepared(c *attention.Call[T]) (q, k tensor.Heads[T], err er
 			ar := arena.Acquire()
 			u := e.NewTask(c, &s, kh, ar)
 			for g := range group {
-				side := u.Rows().QuerySide(g)
-				u.Rows().PreparedRows(q.Head(s.Batch, kh*group+g), s.Q0, s.N, &side)
+				side := u.QuerySide(g)
+				u.PreparedRows(q.Head(s.Batch, kh*group+g), s.Q0, s.N, &side)
 			}
-			side := u.Rows().KeySide()
-			u.Rows().PreparedRows(k.Head(s.Batch, kh), s.K0, s.M, &side)
+			side := u.KeySide()
+			u.PreparedRows(k.Head(s.Batch, kh), s.K0, s.M, &side)
 			e.Release(u)
 			ar.Release()
 		}

@@ -33,14 +33,14 @@ func (e *Engine[T]) ParameterSum() snapshot.ParameterSum {
 // RestoreState reads what State.AppendBinary wrote. It returns an error if data is damaged or
 // of another mechanism.
 func (e *Engine[T]) RestoreState(data []byte) (attention.State[T], error) {
-	if err := e.Checks().refuseFuture("snapshot"); err != nil {
+	if err := e.refuseFuture("snapshot"); err != nil {
 		return nil, err
 	}
 	s, tokens, r, err := states.ReadSnapshot[T](data, e.Identity(), e.ParameterSum())
 	if err != nil {
 		return nil, err
 	}
-	if err := e.Checks().CheckHeads(s.H, s.Hkv, s.D); err != nil {
+	if err := e.CheckHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
 	var st attention.State[T]

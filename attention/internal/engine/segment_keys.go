@@ -128,7 +128,7 @@ func (x *keyCacheSegment[T]) all(u *headtask.Task[T], q *SequenceTask, i int) *h
 		all.Decays = headtask.UndecayedAges(x.tokens+x.keys, exist[:x.tokens])
 	}
 	for j := range u.M {
-		all.Decays.Add(u.Decay().LogDecay(j), u.HasKey(j))
+		all.Decays.Add(u.LogDecay(j), u.HasKey(j))
 	}
 	return &all
 }
@@ -137,14 +137,14 @@ func (x *keyCacheSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh in
 	i := q.Index*x.group + kh
 	all := x.all(u, q, i)
 	rows := &headtask.KeyRows[T]{Panel: headtask.CachePanel, Ldb: headtask.CachePanel, Ldv: kernel.Pad(u.Dv)}
-	rows.Bt = u.Linear().TakeScratch((all.M + headtask.CachePanel - 1) / headtask.CachePanel * u.PreparedWidth * rows.Ldb)
-	rows.V = u.Linear().TakeScratch(all.M * rows.Ldv)
+	rows.Bt = u.TakeScratch((all.M + headtask.CachePanel - 1) / headtask.CachePanel * u.PreparedWidth * rows.Ldb)
+	rows.V = u.TakeScratch(all.M * rows.Ldv)
 	if x.init != nil {
 		rows.Copy(0, &x.init.heads[i].rows, x.tokens, u.PreparedWidth)
 	}
 	rows.Put(u, x.tokens, 0, u.M)
 	u.CopyValues(rows.V[x.tokens*rows.Ldv:], rows.Ldv, 0, u.M)
-	u.Direct().AttendAs(all, rows)
+	u.AttendAs(all, rows)
 	if x.final == nil {
 		return
 	}
@@ -178,9 +178,9 @@ func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh i
 			copy(values[j*ldo:], rows.V[j*rows.Ldv:][:u.Dv])
 		}
 	}
-	u.Rows().PrepareK(keys[n*lda:], lda, 0, u.M)
+	u.PrepareK(keys[n*lda:], lda, 0, u.M)
 	u.CopyValues(values[n*ldo:], ldo, 0, u.M)
-	dkeys, dvalues := u.Direct().BackPairs(all, keys, values)
+	dkeys, dvalues := u.BackPairs(all, keys, values)
 	if g.DFinal != nil {
 		after := &StateGradOf(g.DFinal).Heads[i]
 		for j := range all.M {
@@ -190,7 +190,7 @@ func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh i
 			u.Table.Add(row, row, after.Values[j*u.Dv:])
 		}
 		if all.DAge != nil {
-			all.Decay().AgeKeys(0, after.Ones[:all.M])
+			all.AgeKeys(0, after.Ones[:all.M])
 		}
 	}
 	if g.DInit != nil {
@@ -204,6 +204,6 @@ func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh i
 			first.Ones[j] = T(-all.DAge[j]) // no query stands there
 		}
 	}
-	u.Rows().GradK(0, u.M, dkeys[n*lda:], lda)
-	u.Direct().SetValuesGrad(dvalues[n*ldo:], 0, u.M)
+	u.GradK(0, u.M, dkeys[n*lda:], lda)
+	u.SetValuesGrad(dvalues[n*ldo:], 0, u.M)
 }

@@ -29,7 +29,7 @@ type segment[T tensor.Float] interface {
 
 // CheckSegment reports what a call with a state before or after it may not have,
 // and returns the number of keys of its longest sequence.
-func (e callCheck[T]) CheckSegment(c *attention.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {
+func (e *Engine[T]) CheckSegment(c *attention.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {
 	if err := e.refuseFuture("init"); err != nil {
 		return 0, err
 	}
@@ -177,15 +177,15 @@ func (x *RecurrentSegment[T]) end() {
 
 // scan returns the scan of a task, with what the state before holds.
 func (x *RecurrentSegment[T]) stream(u *headtask.Task[T], i int) *headtask.Scan[T] {
-	s := u.Scan.Start(u, x.Engine.newMonomials(u.PreparedWidth), x.Shape.Chunk, u.Linear().TakeScratch)
+	s := u.Scan.Start(u, x.Engine.newMonomials(u.PreparedWidth), x.Shape.Chunk, u.TakeScratch)
 	if x.Shape.Carry == attention.Compensated {
-		s.Moments.Compensate(u.Linear().TakeScratch)
+		s.Moments.Compensate(u.TakeScratch)
 	}
 	if x.Init != nil {
 		s.CopyFrom(x.Init.Heads[i])
 	}
 	if x.Fades {
-		s.Decay().StartAges()
+		s.StartAges()
 		s.PendingLogDecay = s.Decays.Pending
 	}
 	return s
@@ -196,7 +196,7 @@ func (x *RecurrentSegment[T]) reopen(s *headtask.Scan[T], i int) {
 	s.CopyOpenChunk(x.Init.Heads[i])
 	if x.Fades {
 		s.Decays = x.Init.Heads[i].Decays.CloneFor(s.ChunkSize)
-		s.Decay().StartAges()
+		s.StartAges()
 	}
 }
 
@@ -251,11 +251,11 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 	last := (before+u.M)/s.ChunkSize*s.ChunkSize - before // where the last chunk begins
 	// Gradients of prepared keys and of values from the queries of their own
 	// chunks, the keys before the call first.
-	db := tensor.Mat[T]{Data: u.Linear().TakeScratch((before + u.M) * u.PreparedWidth), Rows: before + u.M, Cols: u.PreparedWidth, Stride: u.PreparedWidth}
-	dv := u.Linear().TakeScratch((before + u.M) * ld)
+	db := tensor.Mat[T]{Data: u.TakeScratch((before + u.M) * u.PreparedWidth), Rows: before + u.M, Cols: u.PreparedWidth, Stride: u.PreparedWidth}
+	dv := u.TakeScratch((before + u.M) * ld)
 	var ones []T // likewise of the ones under the values; nil: not wanted
 	if u.DAge != nil {
-		ones = u.Linear().TakeScratch(before + u.M)
+		ones = u.TakeScratch(before + u.M)
 	}
 	late := func(f func(i0, i1 int)) {
 		for i := u.FirstTrailingQuery(); i < u.N; i += s.ChunkSize {
@@ -266,11 +266,11 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 		j0, j1, i0, i1, diag := s.StretchOf(start)
 		s.AbsorbKeys(j0, j1)
 		mark := u.Arena.Mark()
-		open := s.Grad().OpenGradient()
+		open := s.OpenGradient()
 		for g := range u.Q {
-			s.Grad().BackQueries(g, i0, i1, diag, &open, nil)
+			s.BackQueries(g, i0, i1, diag, &open, nil)
 			if start == last {
-				late(func(i0, i1 int) { s.Grad().BackQueries(g, i0, i1, s.Count, &open, nil) })
+				late(func(i0, i1 int) { s.BackQueries(g, i0, i1, s.Count, &open, nil) })
 			}
 		}
 		for j := range s.Count {
@@ -290,7 +290,7 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 		}
 	}
 
-	back := u.Linear().Moments(s.Monomials, u.Linear().TakeScratch)
+	back := u.Moments(s.Monomials, u.TakeScratch)
 	var first *HeadGrad[T]
 	if g.DInit != nil {
 		first = &StateGradOf(g.DInit).Heads[i]
@@ -323,7 +323,7 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 		if start < 0 {
 			x.reopen(s, i)
 		} else {
-			s.Decay().Recede(j0)
+			s.Recede(j0)
 		}
 		s.AbsorbKeys(j0, j1)
 		past := &back
@@ -339,12 +339,12 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 			continue // no sums before it want their queries
 		}
 		if s.Decays != nil && (start < last || ended) {
-			back.Fade(u.Table, s.Decay().ChunkDecay())
+			back.Fade(u.Table, s.ChunkDecay())
 		}
 		for g := range u.Q {
-			s.Grad().SumQueries(&back, g, i0, i1, diag)
+			s.SumQueries(&back, g, i0, i1, diag)
 			if start == last {
-				late(func(i0, i1 int) { s.Grad().SumQueries(&back, g, i0, i1, s.Count) })
+				late(func(i0, i1 int) { s.SumQueries(&back, g, i0, i1, s.Count) })
 			}
 		}
 	}
@@ -353,7 +353,7 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 		copy(first.Ones, ones)
 	}
 	if ones != nil {
-		u.Decay().AgeKeys(0, ones[before:])
+		u.AgeKeys(0, ones[before:])
 	}
 }
 

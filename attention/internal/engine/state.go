@@ -14,10 +14,12 @@ import (
 func (e *Engine[T]) StateUnit(s *attention.Shape) *headtask.Task[T] {
 	group := s.H / s.Hkv
 	return &headtask.Task[T]{
-		Table: kernel.Active[T](), Spec: &e.Spec,
-		Q: make([]tensor.Mat[T], group), O: make([]tensor.Mat[T], group),
-		Den: make([][]T, group), Scale: make([]T, group),
-		D: s.D, Dv: s.Dv, PreparedWidth: e.Spec.Width(s.D),
+		Geometry: headtask.Geometry[T]{
+			Table: kernel.Active[T](), Spec: &e.Spec,
+			Q: make([]tensor.Mat[T], group), Scale: make([]T, group),
+			D: s.D, Dv: s.Dv, PreparedWidth: e.Spec.Width(s.D),
+		},
+		Output: headtask.Output[T]{O: make([]tensor.Mat[T], group), Den: make([][]T, group)},
 	}
 }
 

@@ -61,7 +61,7 @@ func (s *keyCache[T]) StateShape() *attention.Shape { return &s.shape }
 // MayBeNonFinite reports whether rows of the last call may hold NaN or infinities.
 func (s *keyCache[T]) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(false) }
 
-func (s *keyCache[T]) Refuse(c *attention.Call[T]) error { return s.e.Checks().refuseFading(c) }
+func (s *keyCache[T]) Refuse(c *attention.Call[T]) error { return s.e.refuseFading(c) }
 
 // Run takes in m tokens and answers n queries, in every head. With both, query
 // i does not see the tokens after its own.
@@ -83,7 +83,7 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
 	}
-	work, _ := s.e.Forms().CountOperations(n, s.tokens+m, s.tokens+m-n, s.shape.D, s.shape.Dv, false, 1)
+	work, _ := s.e.CountOperations(n, s.tokens+m, s.tokens+m-n, s.shape.D, s.shape.Dv, false, 1)
 	work *= float64(s.shape.B * s.shape.H)
 	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
 		s.heads[i].unit.Workers = headtask.CountWorkers(len(s.heads), work, work)
@@ -130,7 +130,7 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, 
 		}
 	}
 	for j := 0; j < m && h.ages != nil; j++ {
-		h.ages.Add(u.Decay().LogDecay(j), u.HasKey(j))
+		h.ages.Add(u.LogDecay(j), u.HasKey(j))
 	}
 	if n == 0 {
 		return
@@ -144,11 +144,11 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, 
 	all.Causal, all.Offset = m > 0, s.tokens
 	if rows.x != nil {
 		// Rows of one token are columns that lie one apart.
-		all.Direct().Attend(&h.rows, rows.query(i*len(u.Q)), 1, 0, 1)
+		all.Attend(&h.rows, rows.query(i*len(u.Q)), 1, 0, 1)
 		return
 	}
 	long := all // a copy that may leave this goroutine, where a token's stays
-	u.Direct().AttendAs(&long, &h.rows)
+	u.AttendAs(&long, &h.rows)
 }
 
 func (s *keyCache[T]) Clone() attention.State[T] {

@@ -104,19 +104,19 @@ func (s *RecurrentState[T]) MayBeNonFinite() bool { return s.noticed.Overflow.Sw
 
 // Refuse returns an error if c has a decay that the mechanism does not support.
 func (s *RecurrentState[T]) Refuse(c *attention.Call[T]) error {
-	return s.Engine.Checks().refuseFading(c)
+	return s.Engine.refuseFading(c)
 }
 
 // Run takes in m keys and answers n queries in every head.
 func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	sh := &s.Shape
-	_, work := s.Engine.Forms().CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
+	_, work := s.Engine.CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
 	if max(n, m) == 1 {
 		// Reading goes at the speed of memory, about half of the peak, and the
 		// last token of a chunk brings all of it into the moments.
-		work = 2 * s.Engine.Forms().countSumOperations(n, sh.D, sh.Dv)
+		work = 2 * s.Engine.countSumOperations(n, sh.D, sh.Dv)
 		if m > 0 && len(s.Heads) > 0 && s.Heads[0].Count+1 == sh.Chunk {
-			work += s.Engine.Forms().countSumOperations(sh.Chunk, sh.D, sh.Dv)
+			work += s.Engine.countSumOperations(sh.Chunk, sh.D, sh.Dv)
 		}
 	}
 	work *= float64(sh.B * sh.H)
@@ -145,7 +145,7 @@ func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m 
 // StartAges has the state count ages from now on.
 func (s *RecurrentState[T]) StartAges() {
 	for _, st := range s.Heads {
-		st.Decay().StartAges()
+		st.StartAges()
 	}
 }
 

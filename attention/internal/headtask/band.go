@@ -18,7 +18,7 @@ import (
 // grouped.
 
 // Lowest returns the first key that query i could see by position.
-func (u bandForm[T]) Lowest(i int) int {
+func (u *Geometry[T]) Lowest(i int) int {
 	if u.Spec.WindowWidth == 0 {
 		return 0
 	}
@@ -31,7 +31,7 @@ func (u bandForm[T]) Lowest(i int) int {
 
 // eachBandTogether calls f for every piece of the queries, i0 ≤ i < i0+n, on the workers of
 // the task.
-func (u bandForm[T]) eachBandTogether(stages int, f func(u *Task[T], t *tokenGroup, piece, i0, n int)) {
+func (u *Task[T]) eachBandTogether(stages int, f func(u *Task[T], t *tokenGroup, piece, i0, n int)) {
 	u.runParallel(pieces(u.N, QueryBlock), stages, func(u *Task[T], t *tokenGroup) {
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			f(u, t, i, i*QueryBlock, min(QueryBlock, u.N-i*QueryBlock))
@@ -54,9 +54,9 @@ func (s *BandSums[T]) Resize(n int) {
 	s.Base, s.Top, s.Sum = scratch.Grow(s.Base[:0], n), scratch.Grow(s.Top[:0], n), scratch.Grow(s.Sum[:0], n)
 }
 
-func (u bandForm[T]) BandForward() {
+func (u *Task[T]) BandForward() {
 	if u.Workers > 1 {
-		u.eachBandTogether(0, func(u *Task[T], _ *tokenGroup, _, i0, n int) { u.Band().bandAttend(i0, n) })
+		u.eachBandTogether(0, func(u *Task[T], _ *tokenGroup, _, i0, n int) { u.bandAttend(i0, n) })
 		return
 	}
 	for i0 := 0; i0 < u.N; i0 += QueryBlock {
@@ -66,7 +66,7 @@ func (u bandForm[T]) BandForward() {
 
 // bandAttend sets the outputs of n queries of every head from i0 on, and the
 // sums of their weights, the logarithms of their denominators or both.
-func (u bandForm[T]) bandAttend(i0, n int) {
+func (u *Task[T]) bandAttend(i0, n int) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	x, _, _ := u.BandRange(i0, n)
@@ -77,7 +77,7 @@ func (u bandForm[T]) bandAttend(i0, n int) {
 		} else {
 			sums = rowscale.TakeSums[T](u.Arena, n)
 		}
-		u.Rows().PrepareQ(x.Queries, x.LDQ, g, i0, i0+n)
+		u.PrepareQ(x.Queries, x.LDQ, g, i0, i0+n)
 		out := &u.O[g]
 		x.Attend(out.Data[i0*out.Stride:], out.Stride, sums)
 		if u.Sums != nil && !u.SavesDen {
@@ -91,7 +91,7 @@ func (u bandForm[T]) bandAttend(i0, n int) {
 
 // BandRange returns n queries from i0 on, without their rows, and the nk keys from
 // lo on that any of them sees.
-func (u bandForm[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
+func (u *Task[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	lo = u.Lowest(i0)
 	nk = max(u.CountVisible(i0+n-1)-lo, 0)
 	x = band.Block[T]{
@@ -112,31 +112,31 @@ func (u bandForm[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	if len(u.LogG.Data) > 0 {
 		x.Rates = arena.Take[T](u.Arena, nk)
 		for j := range x.Rates {
-			x.Rates[j] = T(u.Decay().LogDecay(lo + j))
+			x.Rates[j] = T(u.LogDecay(lo + j))
 		}
 	}
-	x.Queries, x.Keys = u.bandRows(n, u.PreparedWidth), u.Linear().TakeScratch(u.PreparedWidth*x.LDK)
-	keys := u.Rows().KeySide()
-	u.Rows().Prepare(x.Keys, x.LDK, &keys, lo, lo+nk)
+	x.Queries, x.Keys = u.bandRows(n, u.PreparedWidth), u.TakeScratch(u.PreparedWidth*x.LDK)
+	keys := u.KeySide()
+	u.Prepare(x.Keys, x.LDK, &keys, lo, lo+nk)
 	if u.Mask == nil && u.Dv%kernel.Lanes == 0 && u.V.Stride%kernel.Lanes == 0 && avoidsCacheConflicts(u.V.Stride) {
 		x.Values, x.LDV = u.V.Data[min(lo*u.V.Stride, len(u.V.Data)):], u.V.Stride
 	} else {
-		x.Values = u.Linear().TakeScratch(nk * x.LDV)
+		x.Values = u.TakeScratch(nk * x.LDV)
 		u.CopyValues(x.Values, x.LDV, lo, lo+nk)
 	}
 	return x, lo, nk
 }
 
-func (u bandForm[T]) BandBackward() {
+func (u *Task[T]) BandBackward() {
 	dkeys, dvalues := u.BandPairs()
-	u.Rows().GradK(0, u.M, dkeys, scratch.Stride[T](u.PreparedWidth))
-	u.Direct().SetValuesGrad(dvalues, 0, u.M)
+	u.GradK(0, u.M, dkeys, scratch.Stride[T](u.PreparedWidth))
+	u.SetValuesGrad(dvalues, 0, u.M)
 }
 
 // BandPairs sets dq and returns the gradients of the prepared keys
 // [m, stride(da)] and of the values [m, stride(dv)]. What the keys of a piece get
 // is summed from zero and added in the order of the pieces.
-func (u bandForm[T]) BandPairs() (dkeys, dvalues []T) {
+func (u *Task[T]) BandPairs() (dkeys, dvalues []T) {
 	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
 	dkeys, dvalues = arena.TakeZeros[T](u.Arena, u.M*lda), arena.TakeZeros[T](u.Arena, u.M*ldo)
 	var age []T
@@ -153,25 +153,25 @@ func (u bandForm[T]) BandPairs() (dkeys, dvalues []T) {
 		u.Arena.Reset(mark)
 	}
 	if age != nil {
-		u.Decay().AgeKeys(0, age)
+		u.AgeKeys(0, age)
 	}
 	return dkeys, dvalues
 }
 
 // bandPairsTogether does the pieces of bandPairs on the workers of the task.
-func (u bandForm[T]) bandPairsTogether(dkeys, dvalues, age []T) {
+func (u *Task[T]) bandPairsTogether(dkeys, dvalues, age []T) {
 	u.eachBandTogether(1, func(u *Task[T], t *tokenGroup, piece, i0, n int) {
 		mark := u.Arena.Mark()
-		lo, nk, x := u.Band().bandGradient(i0, n)
+		lo, nk, x := u.bandGradient(i0, n)
 		t.waitForTurn(0, piece)
-		u.Band().addBandGrad(&x, lo, nk, dkeys, dvalues, age)
+		u.addBandGrad(&x, lo, nk, dkeys, dvalues, age)
 		t.passStage(0)
 		u.Arena.Reset(mark)
 	})
 }
 
 // addBandGrad adds the gradients of nk keys from lo on to the gradients of all.
-func (u bandForm[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
+func (u *Geometry[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
 	add := func(to, part []T) { u.Table.Add(to[:len(part)], to, part) }
 	add(dkeys[lo*scratch.Stride[T](u.PreparedWidth):], x.DKeys)
 	add(dvalues[lo*x.LDV:], x.DValues)
@@ -182,7 +182,7 @@ func (u bandForm[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, ag
 
 // bandGradient sets dq of n queries of every head from i0 on, and returns what
 // they give the nk keys from lo on.
-func (u bandForm[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
+func (u *Task[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 	b, lo, nk := u.BandRange(i0, n)
 	ldo := scratch.Stride[T](u.Dv)
 	g = band.Grad[T]{
@@ -192,13 +192,13 @@ func (u bandForm[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 		g.DRates = arena.TakeZeros[T](u.Arena, kernel.Pad(nk))
 	}
 	mark := u.Arena.Mark()
-	g.KeyRows, g.ValuesT = u.bandRows(nk, u.PreparedWidth), u.Linear().TakeScratch(u.Dv*b.LDK)
-	g.Delta, g.Top, g.DQueries = u.Linear().TakeScratch(n), u.Linear().TakeScratch(n), u.Linear().TakeScratch(n*b.LDQ)
-	u.Rows().PrepareK(g.KeyRows, b.LDQ, lo, lo+nk)
+	g.KeyRows, g.ValuesT = u.bandRows(nk, u.PreparedWidth), u.TakeScratch(u.Dv*b.LDK)
+	g.Delta, g.Top, g.DQueries = u.TakeScratch(n), u.TakeScratch(n), u.TakeScratch(n*b.LDQ)
+	u.PrepareK(g.KeyRows, b.LDQ, lo, lo+nk)
 	u.Table.Transpose(g.ValuesT, b.LDK, b.Values, b.LDV, nk, u.Dv)
 	for h := range u.Q {
 		mark := u.Arena.Mark()
-		u.Rows().PrepareQ(b.Queries, b.LDQ, h, i0, i0+n)
+		u.PrepareQ(b.Queries, b.LDQ, h, i0, i0+n)
 		u.bandOutputGrad(&g, h, i0, n)
 		g.Base = nil
 		if far := rowscale.FarRowsOf(u.Arena, g.Top); far != nil {
@@ -207,7 +207,7 @@ func (u bandForm[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 			g.Base = far.Base
 		}
 		b.Backward(&g)
-		u.Rows().GradQ(h, i0, i0+n, g.DQueries, b.LDQ)
+		u.GradQ(h, i0, i0+n, g.DQueries, b.LDQ)
 		u.Arena.Reset(mark)
 	}
 	u.Arena.Reset(mark)
@@ -215,15 +215,15 @@ func (u bandForm[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 }
 
 // bandRows returns n rows of width elements, zero beyond them up to whole vectors.
-func (u bandForm[T]) bandRows(n, width int) []T {
+func (u *Task[T]) bandRows(n, width int) []T {
 	if width%kernel.Lanes == 0 {
-		return u.Linear().TakeScratch(n * scratch.Stride[T](width))
+		return u.TakeScratch(n * scratch.Stride[T](width))
 	}
 	return arena.TakeZeros[T](u.Arena, n*scratch.Stride[T](width))
 }
 
 // bandOutputGrad sets DOut, Delta and Top of queries of head h from i0 on.
-func (u bandForm[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
+func (u *Task[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
 	blind := false // some query sees no key
 	for r, den := range u.Den[h][i0:][:n] {
 		if g.Top[r] = T(float64(den) * math.Log2E); math.IsInf(float64(den), -1) {
@@ -263,7 +263,7 @@ type BandAges struct {
 
 // BandAges returns the decays between the two parts of each query, none if there is no
 // decay. behind is the pending log_g before the first key.
-func (u bandForm[T]) BandAges(behind float64) (x BandAges) {
+func (u *Task[T]) BandAges(behind float64) (x BandAges) {
 	if len(u.LogG.Data) == 0 {
 		return x
 	}
@@ -272,7 +272,7 @@ func (u bandForm[T]) BandAges(behind float64) (x BandAges) {
 	for i := range u.N {
 		lo, end := u.Lowest(i), u.CountVisible(i)
 		for ; next < lo; next++ {
-			if owes = max(owes+u.Decay().LogDecay(next), Slowest); u.HasKey(next) {
+			if owes = max(owes+u.LogDecay(next), Slowest); u.HasKey(next) {
 				owes = 0
 			}
 		}
@@ -281,19 +281,19 @@ func (u bandForm[T]) BandAges(behind float64) (x BandAges) {
 		if u.Keep != nil {
 			before = 0
 			for j := lo - 1; j >= 0 && !sees(j); j-- {
-				before = max(before+u.Decay().LogDecay(j), Slowest)
+				before = max(before+u.LogDecay(j), Slowest)
 			}
 		}
 		last := end - 1
 		for ; last >= lo && !sees(last); last-- {
-			x.Waits[i] = max(x.Waits[i]+u.Decay().LogDecay(last), Slowest)
+			x.Waits[i] = max(x.Waits[i]+u.LogDecay(last), Slowest)
 		}
 		if last < lo {
 			x.Waits[i] = max(x.Waits[i]+before, Slowest)
 			continue
 		}
 		for j := last; j >= lo; j-- {
-			x.Fade[i] = max(x.Fade[i]+u.Decay().LogDecay(j), Slowest)
+			x.Fade[i] = max(x.Fade[i]+u.LogDecay(j), Slowest)
 		}
 		x.Fade[i] = max(x.Fade[i]+before, Slowest)
 	}
@@ -303,7 +303,7 @@ func (u bandForm[T]) BandAges(behind float64) (x BandAges) {
 // BandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
 // decay what is left of them at the last one. Before is what comes before the first
 // key.
-func (u bandForm[T]) BandLeft(before PriorKeys) []float64 {
+func (u *Task[T]) BandLeft(before PriorKeys) []float64 {
 	if u.Spec.IsSymmetric {
 		return u.countFar()
 	}
@@ -313,7 +313,7 @@ func (u bandForm[T]) BandLeft(before PriorKeys) []float64 {
 		lo := u.Lowest(i)
 		if u.Keep == nil {
 			for ; next < lo; next++ {
-				if before.PendingLogDecay += u.Decay().LogDecay(next); u.HasKey(next) {
+				if before.PendingLogDecay += u.LogDecay(next); u.HasKey(next) {
 					before.Add(before.PendingLogDecay, 1)
 					before.PendingLogDecay = 0
 				}
@@ -327,7 +327,7 @@ func (u bandForm[T]) BandLeft(before PriorKeys) []float64 {
 				left[i] += math.Exp(age)
 			}
 			if left[i] > 0 {
-				age += u.Decay().LogDecay(j)
+				age += u.LogDecay(j)
 			}
 		}
 	}
@@ -335,7 +335,7 @@ func (u bandForm[T]) BandLeft(before PriorKeys) []float64 {
 }
 
 // countFar returns for each query of a band the number of keys outside of it.
-func (u *Task[T]) countFar() []float64 {
+func (u *Geometry[T]) countFar() []float64 {
 	far := make([]float64, u.N)
 	exist := make([]int, u.M+1) // keys that exist before each
 	for j := range u.M {
@@ -345,7 +345,7 @@ func (u *Task[T]) countFar() []float64 {
 		}
 	}
 	for i := range far {
-		lo, hi := u.Band().Lowest(i), u.CountVisible(i)
+		lo, hi := u.Lowest(i), u.CountVisible(i)
 		if u.Keep == nil {
 			far[i] = float64(exist[lo] + exist[u.M] - exist[hi])
 			continue
@@ -366,7 +366,7 @@ func (u *Task[T]) Skip(n int) {
 		return
 	}
 	for g := range u.Q {
-		u.Linear().ClearUnseen(g, 0, n)
+		u.ClearUnseen(g, 0, n)
 		u.Q[g], u.O[g], u.Den[g] = u.Q[g].Slice(n, u.N), u.O[g].Slice(n, u.N), u.Den[g][n:]
 	}
 	u.N, u.FirstPosition, u.Coords.Q0 = u.N-n, n, u.Coords.Q0+n

@@ -103,7 +103,7 @@ func (b *block[T]) maskRow(row []T, r int, x T) bool {
 // polyBlock adds to o [nq, ldo] the values v [nk, ldv] times their weights, or
 // sets it to them where a row of a panel sees any, and adds to den the sums of
 // weights, where weights are the kernel polynomial of scores. Rows of o and v hold kernel.Pad(dv) elements.
-func (u directForm[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
+func (u *Task[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	coef := u.Coefficients()
@@ -111,7 +111,7 @@ func (u directForm[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, de
 	panel := b.panelHeight(MaxRows(b.nk))
 	size := min(panel, b.Nq)
 	w, sum := arena.Take[T](u.Arena, size*ld), arena.Take[T](u.Arena, size)
-	decay, left := u.Decay().Fader(b), w // what is left of weights
+	decay, left := u.Fader(b), w // what is left of weights
 	if b.Decays != nil {
 		left = arena.Take[T](u.Arena, size*ld)
 	}
@@ -175,18 +175,18 @@ const tooLarge = 1 << 40
 // power of the largest score takes its place, and o and den are scaled (Milakov and
 // Gimelshein 2018, online normalizer calculation for softmax, algorithm 3). If den
 // is 0, nothing is scaled.
-func (u directForm[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
+func (u *Task[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
 	panel := b.panelHeight(MaxRows(b.nk))
 	size := min(panel, b.Nq)
 	w, sum := arena.Take[T](u.Arena, size*ld), arena.Take[T](u.Arena, size)
-	decay := u.Decay().Fader(b)
+	decay := u.Fader(b)
 	since, room := b.sinks(u.Arena, size)
 	for r0 := 0; r0 < b.Nq; r0 += panel {
 		rows, cols := u.ComputeScores(b, r0, panel, w, ld)
-		u.Decay().AgeScores(&decay, b, r0, rows, w, ld, since)
+		u.AgeScores(&decay, b, r0, rows, w, ld, since)
 		base, top, sum := base[r0:][:rows], top[r0:][:rows], sum[:rows]
 		u.maskScores(b, r0, rows, w, ld)
 		for r := range rows {
@@ -197,7 +197,7 @@ func (u directForm[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T
 		}
 		if u.exponentials(b, factor, r0, w, ld, cols, subtractDecay(top, since, room), sum) {
 			u.ComputeScores(b, r0, panel, w, ld)
-			u.Decay().AgeScores(&decay, b, r0, rows, w, ld, since)
+			u.AgeScores(&decay, b, r0, rows, w, ld, since)
 			u.maskScores(b, r0, rows, w, ld)
 			for r := range rows {
 				row := w[r*ld:][:b.CountVisible(r0+r)]
@@ -221,7 +221,7 @@ func (u directForm[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T
 
 // maskScores overwrites with -Inf the scores of a panel of rows that a row could
 // see by position and does not.
-func (u directForm[T]) maskScores(b *block[T], r0, rows int, w []T, ld int) {
+func (u *Geometry[T]) maskScores(b *block[T], r0, rows int, w []T, ld int) {
 	if !b.HasMask() {
 		return
 	}
@@ -242,7 +242,7 @@ func (b *block[T]) likelyMax(row []T) T {
 // rowPower returns the power of row r of scores times factor. From all scores
 // decay has taken since[r]: the power of score x, or of the largest score if x is
 // -Inf; 0 if all are.
-func (u directForm[T]) rowPower(row []T, x, factor T, since []T, r int) (base, top T) {
+func (u *Geometry[T]) rowPower(row []T, x, factor T, since []T, r int) (base, top T) {
 	if lowest := T(math.Inf(-1)); x == lowest {
 		if x = u.Table.Max(row); x == lowest {
 			return 0, 0
@@ -261,7 +261,7 @@ func (u directForm[T]) rowPower(row []T, x, factor T, since []T, r int) (base, t
 // exponentials turns the scores of a panel of rows, times factor, into weights
 // over 2^top, which are 0 where a row does not see, sets sum to their sums and
 // reports whether any of those is too large.
-func (u directForm[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
+func (u *Geometry[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
 	clear(sum)
 	together := b.countEqualRows(r0, len(top), cols)
 	for r := 0; r < len(top); r += together {
@@ -303,7 +303,7 @@ type gradient[T tensor.Float] struct {
 // S = A·Bᵀ, and rows do as above:
 //
 //	dW = do·Vᵀ + w,  dS = f'(S)∘dW,  da += dS·B,  db += dSᵀ·A,  dv += Wᵀ·do
-func (u directForm[T]) blockGrad(b *block[T], x *gradient[T]) {
+func (u *Task[T]) blockGrad(b *block[T], x *gradient[T]) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	var coef, slope []T
@@ -316,14 +316,14 @@ func (u directForm[T]) blockGrad(b *block[T], x *gradient[T]) {
 	s, w, dw := arena.Take[T](u.Arena, most*ld), arena.Take[T](u.Arena, most*ld), arena.Take[T](u.Arena, most*ld)
 	sum := arena.TakeZeros[T](u.Arena, most)
 	width := kernel.Pad(u.PreparedWidth)
-	decay := u.Decay().Fader(b)
+	decay := u.Fader(b)
 	since, room := b.sinks(u.Arena, most)
 	for r0 := 0; r0 < b.Nq; r0 += panel {
 		rows, cols := u.ComputeScores(b, r0, panel, s, ld)
 		do := x.do[r0*x.ldo:]
 		u.Table.Block(rows, kernel.Pad(cols), u.Dv, do, x.ldo, 1, x.vt, b.ldb, dw, ld, false)
 		if u.Spec.Exp {
-			u.Decay().AgeScores(&decay, b, r0, rows, s, ld, since)
+			u.AgeScores(&decay, b, r0, rows, s, ld, since)
 			for r := 0; r < rows && x.base != nil; r++ {
 				rowscale.Lower(s[r*ld:][:cols], x.base[r0+r])
 			}
@@ -345,7 +345,7 @@ func (u directForm[T]) blockGrad(b *block[T], x *gradient[T]) {
 				b.maskRow(dw[r*ld:][:cols], r0+r, 0)
 			}
 		}
-		u.Decay().sumWeights(x, r0, rows, cols, w, ld)
+		u.sumWeights(x, r0, rows, cols, w, ld)
 		u.addProduct(b, r0, rows, cols, dw, ld, x.b, b.lda, width, x.da, b.lda)
 		u.Table.Block(cols, width, rows, dw, 1, ld, b.a[r0*b.lda:], b.lda, x.Db, b.lda, true)
 		u.Table.Block(cols, kernel.Pad(u.Dv), rows, w, 1, ld, do, x.ldo, x.Dv, x.ldo, true)
@@ -353,18 +353,18 @@ func (u directForm[T]) blockGrad(b *block[T], x *gradient[T]) {
 }
 
 // measureFarRows has far rows meet the keys of a block.
-func (u directForm[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
+func (u *Task[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	ld := scratch.Stride[T](b.nk)
 	panel := b.panelHeight(gradRows)
 	most := min(panel, b.Nq)
 	s := arena.Take[T](u.Arena, most*ld)
-	decay := u.Decay().Fader(b)
+	decay := u.Fader(b)
 	since, _ := b.sinks(u.Arena, most)
 	for r0 := 0; r0 < b.Nq; r0 += panel {
 		rows, _ := u.ComputeScores(b, r0, panel, s, ld)
-		u.Decay().AgeScores(&decay, b, r0, rows, s, ld, since)
+		u.AgeScores(&decay, b, r0, rows, s, ld, since)
 		u.maskScores(b, r0, rows, s, ld)
 		for r := range rows {
 			gone := 0.0
@@ -378,7 +378,7 @@ func (u directForm[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 
 // ComputeScores sets s [rows, ld] to the scores of the panel of at most the given rows
 // that begins with r0, as far as its last row could see, and returns its size.
-func (u directForm[T]) ComputeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
+func (u *Geometry[T]) ComputeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
 	rows = min(most, b.Nq-r0)
 	cols = b.CountVisible(r0 + rows - 1)
 	ars, acs := b.lda, 1
@@ -395,7 +395,7 @@ func (u directForm[T]) ComputeScores(b *block[T], r0, most int, s []T, ld int) (
 // addProduct adds w [rows, cols] times n columns of x [cols, ldx] to the
 // rows of o from r0 on, or sets them to it in a first block. A row of x that is
 // not finite is added only to the rows that see it, since 0·∞ is not 0.
-func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u *Task[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if cols == 0 {
 		return
 	}
@@ -445,7 +445,7 @@ func (u directForm[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int
 
 // finiteProduct is product for finite rows of x, and rows of o from the first of
 // the panel on.
-func (u directForm[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u *Geometry[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
 	if rows > 1 {
 		u.Table.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, !b.first)
 		return
@@ -457,7 +457,7 @@ func (u directForm[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int,
 }
 
 // Coefficients returns the coefficients of the kernel polynomial.
-func (u directForm[T]) Coefficients() []T {
+func (u *Task[T]) Coefficients() []T {
 	c := arena.Take[T](u.Arena, len(u.Spec.Coef))
 	for l, x := range u.Spec.Coef {
 		c[l] = T(x)
@@ -466,7 +466,7 @@ func (u directForm[T]) Coefficients() []T {
 }
 
 // derivative returns the coefficients of its derivative.
-func (u directForm[T]) derivative() []T {
+func (u *Task[T]) derivative() []T {
 	c := arena.TakeZeros[T](u.Arena, max(u.Spec.Degree(), 1))
 	for l := 1; l <= u.Spec.Degree(); l++ {
 		c[l-1] = T(float64(l) * u.Spec.Coef[l])
@@ -476,7 +476,7 @@ func (u directForm[T]) derivative() []T {
 
 // Weigh sets the first n elements of each row of dst (stride ld) to the weights of
 // scores s, and adds them to sum, one element for each row.
-func (u directForm[T]) Weigh(dst, s []T, ld, n int, coef, sum []T) {
+func (u *Geometry[T]) Weigh(dst, s []T, ld, n int, coef, sum []T) {
 	f := u.Spec.Similarity
 	if f == nil {
 		u.Table.PolyRows(dst, s, ld, n, coef, sum)
@@ -490,7 +490,7 @@ func (u directForm[T]) Weigh(dst, s []T, ld, n int, coef, sum []T) {
 }
 
 // slopes is weigh for derivatives; sum is scratch.
-func (u directForm[T]) slopes(dst, s []T, ld, n int, slope, sum []T) {
+func (u *Geometry[T]) slopes(dst, s []T, ld, n int, slope, sum []T) {
 	f := u.Spec.Similarity
 	if f == nil {
 		u.Table.PolyRows(dst, s, ld, n, slope, sum)

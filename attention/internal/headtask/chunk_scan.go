@@ -15,48 +15,44 @@ import (
 // open chunk, which queries meet pair by pair; a closed chunk has moved into
 // the moments, which queries meet through their features.
 type Scan[T tensor.Float] struct {
+	scanGeometry[T]
+	Moments features.Moments[T] // of the closed chunks
+	openTokens[T]
+	scanDecays
+
+	lead int // of a member of a group: the first of the task's keys that exists, -1 if none does
+}
+
+// scanGeometry says what a scan computes and how its rows lie. Start sets it.
+type scanGeometry[T tensor.Float] struct {
 	Task         *Task[T]
 	Monomials    *features.Monomials[T]
-	Moments      features.Moments[T]
 	ChunkSize    int // tokens of a chunk
 	ColumnStride int // stride of rows that run over a chunk's tokens
 	RowStride    int // stride of prepared rows
 	// Prepared rows of mean 0 are reflected onto their last axis, where they are
 	// 0, and have the features of a channel less.
 	dropsAxis bool
+}
 
-	// The open chunk.
+// openTokens holds the keys and values that are not in the moments yet.
+type openTokens[T tensor.Float] struct {
 	Count          int // tokens in it
 	X              []T // [da+1, ld] components of the prepared keys, under their ones
 	V              []T // [c, ldv] values: room, or where the call has them
 	ldv            int
-	Room           []T        // [c, past.ld]
-	usesCallValues bool       // the values of a chunk may stay in the call's memory
-	Valid          []bool     // [c] keys that exist
-	hasMasked      bool       // some do not
-	First          int        // the first key that exists: -1 before this chunk, unseen nowhere
-	Decays         *LogDecays // of its keys; nil: no decay
-
-	PendingLogDecay float64 // what waits before the task's first key
-
-	lead int // of a member of a group: the first of the task's keys that exists, -1 if none does
+	Room           []T    // [c, past.ld]
+	usesCallValues bool   // the values of a chunk may stay in the call's memory
+	Valid          []bool // [c] keys that exist
+	hasMasked      bool   // some do not
+	First          int    // the first key that exists: -1 before this chunk, unseen nowhere
 }
 
-// scanDecay has the decays of a chunk scan.
-type scanDecay[T tensor.Float] struct{ *Scan[T] }
-
-// scanGrad takes gradients back through a chunk scan.
-type scanGrad[T tensor.Float] struct{ *Scan[T] }
-
-// groupScan divides the chunks of a scan among a group of workers.
-type groupScan[T tensor.Float] struct{ *Scan[T] }
-
-// Decay returns the decays of the scan.
-func (s *Scan[T]) Decay() scanDecay[T] { return scanDecay[T]{s} }
-func (s *Scan[T]) group() groupScan[T] { return groupScan[T]{s} }
-
-// Grad returns the gradients of the scan.
-func (s *Scan[T]) Grad() scanGrad[T] { return scanGrad[T]{s} }
+// scanDecays are the decays of a scan's keys.
+type scanDecays struct {
+	Decays          *LogDecays // of the open chunk; nil: no decay
+	PendingLogDecay float64    // what waits before the task's first key
+}
 
 // Unseen is the place of a key that has not come yet.
 const Unseen = math.MaxInt
@@ -68,8 +64,11 @@ func newChunkScan[T tensor.Float](u *Task[T], m *features.Monomials[T], c int, t
 
 // Start makes s the result of newChunkScan.
 func (s *Scan[T]) Start(u *Task[T], m *features.Monomials[T], c int, take func(n int) []T) *Scan[T] {
-	*s = Scan[T]{Task: u, Monomials: m, ChunkSize: c, ColumnStride: scratch.Stride[T](c), RowStride: kernel.Pad(u.PreparedWidth), dropsAxis: m.Width < u.PreparedWidth, Valid: slices.Grow(s.Valid[:0], c)[:c], First: Unseen}
-	s.Moments = u.Linear().Moments(m, take)
+	*s = Scan[T]{
+		scanGeometry: scanGeometry[T]{Task: u, Monomials: m, ChunkSize: c, ColumnStride: scratch.Stride[T](c), RowStride: kernel.Pad(u.PreparedWidth), dropsAxis: m.Width < u.PreparedWidth},
+		openTokens:   openTokens[T]{Valid: slices.Grow(s.Valid[:0], c)[:c], First: Unseen},
+	}
+	s.Moments = u.Moments(m, take)
 	s.X = take((u.PreparedWidth + 1) * s.ColumnStride)
 	s.Room = take(c * s.Moments.Stride)
 	s.V, s.ldv = s.Room, s.Moments.Stride
@@ -77,20 +76,20 @@ func (s *Scan[T]) Start(u *Task[T], m *features.Monomials[T], c int, take func(n
 }
 
 // scratchScan is a scan in the task's own scratch memory.
-func (u linearForm[T]) scratchScan(m *features.Monomials[T]) *Scan[T] {
-	s := u.Scan.Start(u.Task, m, min(u.Chunk, max(u.N, u.M, 1)), u.TakeScratch)
+func (u *Task[T]) scratchScan(m *features.Monomials[T]) *Scan[T] {
+	s := u.Scan.Start(u, m, min(u.Chunk, max(u.N, u.M, 1)), u.TakeScratch)
 	s.usesCallValues = true
 	if len(u.LogG.Data) > 0 {
-		s.Decays = u.Decay().takeAges(s.ChunkSize)
+		s.Decays = u.takeAges(s.ChunkSize)
 	}
 	return s
 }
 
 // TakeScratch returns n elements of the task's scratch memory.
-func (u linearForm[T]) TakeScratch(n int) []T { return arena.Take[T](u.Arena, n) }
+func (u *Task[T]) TakeScratch(n int) []T { return arena.Take[T](u.Arena, n) }
 
 // Moments returns empty moments for the task's values.
-func (u linearForm[T]) Moments(m *features.Monomials[T], take func(n int) []T) features.Moments[T] {
+func (u *Geometry[T]) Moments(m *features.Monomials[T], take func(n int) []T) features.Moments[T] {
 	ld := kernel.Pad(u.Dv)
 	n := m.Count * ld
 	all := take(n + m.Count + kernel.Lanes - 1)
@@ -103,8 +102,8 @@ func (s *Scan[T]) AbsorbKeys(j0, j1 int) {
 	if n <= 0 {
 		return
 	}
-	s.Decay().age(j0, j1)
-	keys := u.Rows().KeySide()
+	s.age(j0, j1)
+	keys := u.KeySide()
 	s.prepare(s.X[s.Count:], &keys, j0, j1)
 	s.absorbValues(j0, j1)
 	if u.Mask != nil {
@@ -138,7 +137,7 @@ func (s *Scan[T]) absorbValues(j0, j1 int) {
 // prepare sets columns of x, under a row for the caller to set, to tokens
 // i0 ≤ i < i1.
 func (s *Scan[T]) prepare(x []T, from *headRows[T], i0, i1 int) {
-	s.Task.Rows().Prepare(x[s.ColumnStride:], s.ColumnStride, from, i0, i1)
+	s.Task.Prepare(x[s.ColumnStride:], s.ColumnStride, from, i0, i1)
 	if s.dropsAxis {
 		s.Task.Table.Reflect(x[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, i1-i0)
 	}
@@ -149,7 +148,7 @@ func (s *Scan[T]) prepareGrad(to tensor.Mat[T], dx []T, from *headRows[T], i0, i
 	if s.dropsAxis {
 		s.Task.Table.ReflectGrad(dx[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, i1-i0)
 	}
-	return s.Task.Rows().prepareGrad(to, dx[s.ColumnStride:], s.ColumnStride, from, i0, i1)
+	return s.Task.prepareGrad(to, dx[s.ColumnStride:], s.ColumnStride, from, i0, i1)
 }
 
 // AppendToken counts the next token of the open chunk as one whose key exists or not.
@@ -181,9 +180,9 @@ func (s *Scan[T]) CloseChunk() {
 func (s *Scan[T]) sumChunk() {
 	mark := s.Task.Arena.Mark()
 	if s.Decays != nil {
-		s.Moments.Fade(s.Task.Table, s.Decay().ChunkDecay())
+		s.Moments.Fade(s.Task.Table, s.ChunkDecay())
 	}
-	v, ldv, w := s.Decay().agedKeys()
+	v, ldv, w := s.agedKeys()
 	s.Moments.AddTokens(s.Task.Arena, s.Monomials, s.X, s.ColumnStride, s.Count, v, ldv, w)
 	s.Task.Arena.Reset(mark)
 }
@@ -218,7 +217,7 @@ func (s *Scan[T]) onesColumns(n int) []T {
 
 // prepareQueries returns the prepared queries i0 ≤ i < i1 of head g as columns.
 func (s *Scan[T]) prepareQueries(g, i0, i1 int) []T {
-	x, q := s.onesColumns(i1-i0), s.Task.Rows().QuerySide(g)
+	x, q := s.onesColumns(i1-i0), s.Task.QuerySide(g)
 	s.prepare(x, &q, i0, i1)
 	return x
 }
@@ -243,12 +242,12 @@ func (s *Scan[T]) sumQueryRows(x []T, n, diag int) (o, den []T) {
 	o = arena.TakeZeros[T](u.Arena, n*s.Moments.Stride)
 	if s.Decays != nil {
 		s.readMoments(x, n, o, den)
-		s.Decay().fadeRows(o, den, n, diag)
+		s.fadeRows(o, den, n, diag)
 	}
 	if s.Count > 0 {
 		b := s.openBlock(x[s.ColumnStride:], n, diag)
 		b.lda, b.hasColumns = s.ColumnStride, true
-		u.Direct().polyBlock(&b, s.V, s.ldv, o, s.Moments.Stride, den)
+		u.polyBlock(&b, s.V, s.ldv, o, s.Moments.Stride, den)
 	}
 	if s.Decays == nil {
 		s.readMoments(x, n, o, den)
@@ -289,7 +288,7 @@ func (s *Scan[T]) divideRows(g, i0, i1, diag int, o, den []T) {
 	mark := u.Arena.Mark()
 	over := arena.Take[T](u.Arena, i1-i0)
 	for r := range over {
-		den[r] = u.Spec.denominator(den[r], s.Decay().eps(diag+r))
+		den[r] = u.Spec.denominator(den[r], s.eps(diag+r))
 		over[r] = u.invertDen(den[r])
 	}
 	if u.Spec.OutputNorm {
@@ -299,7 +298,7 @@ func (s *Scan[T]) divideRows(g, i0, i1, diag int, o, den []T) {
 	out := &u.O[g]
 	u.Table.ScaleRows(out.Data[i0*out.Stride:], out.Stride, o, s.Moments.Stride, u.Dv, over)
 	u.Arena.Reset(mark)
-	u.Linear().ClearUnseen(g, i0, i0+min(s.First, diag+i1-i0)-diag)
+	u.ClearUnseen(g, i0, i0+min(s.First, diag+i1-i0)-diag)
 	u.noteNonFinite(g, i0, i1)
 }
 
@@ -314,7 +313,7 @@ func ones[T tensor.Float](ar *arena.Arena, n int) []T {
 
 // ClearUnseen sets outputs and denominators of queries i0 ≤ i < i1 of head g to 0. These
 // queries see no key.
-func (u linearForm[T]) ClearUnseen(g, i0, i1 int) {
+func (u *Task[T]) ClearUnseen(g, i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		clear(u.O[g].Row(i))
 		u.Den[g][i] = 0
@@ -323,13 +322,13 @@ func (u linearForm[T]) ClearUnseen(g, i0, i1 int) {
 
 // chunkBounds returns the keys and queries of a causal sequence whose positions are
 // pos ≤ p < pos+c.
-func (u linearForm[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
+func (u *Geometry[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
 	within := func(i, n int) int { return min(max(i, 0), n) }
 	return min(pos, u.M), min(pos+c, u.M), within(pos-u.Offset, u.N), within(pos+c-u.Offset, u.N)
 }
 
 // PositionCount is the number of positions of a causal sequence.
-func (u linearForm[T]) PositionCount() int { return max(u.M, u.N+u.Offset) }
+func (u *Geometry[T]) PositionCount() int { return max(u.M, u.N+u.Offset) }
 
 // absorbAllKeys brings all keys into the moments.
 func (s *Scan[T]) absorbAllKeys() {
@@ -339,7 +338,7 @@ func (s *Scan[T]) absorbAllKeys() {
 	}
 }
 
-func (u linearForm[T]) LinearForward(m *features.Monomials[T]) {
+func (u *Task[T]) LinearForward(m *features.Monomials[T]) {
 	if u.Workers > 1 {
 		u.linearForwardTogether()
 		return
@@ -381,7 +380,7 @@ func (s *Scan[T]) Run() {
 			return
 		}
 		if u.Workers > 1 && s.Count == 0 && u.M-j >= 2*s.ChunkSize {
-			j = s.group().runTogether(j)
+			j = s.runTogether(j)
 			continue
 		}
 		j1, diag := min(j+s.ChunkSize-s.Count, u.M), s.Count
@@ -398,7 +397,7 @@ func (s *Scan[T]) Run() {
 		return
 	}
 	if u.Workers > 1 && u.N >= 2*s.ChunkSize {
-		s.group().readTogether()
+		s.readTogether()
 		return
 	}
 	for i := 0; i < u.N; i += s.ChunkSize {
@@ -428,7 +427,7 @@ func (s *Scan[T]) CopyOpenChunk(from *Scan[T]) {
 func (s *Scan[T]) MergeNext(next *Scan[T]) {
 	s.CloseChunk()
 	seen := s.First != Unseen
-	s.Decay().appendAges(next)
+	s.appendAges(next)
 	s.Moments.AddMoments(s.Task.Table, &next.Moments)
 	s.CopyOpenChunk(next)
 	if seen {
@@ -439,17 +438,17 @@ func (s *Scan[T]) MergeNext(next *Scan[T]) {
 // The moments of a scan are relative to the last token before the open chunk.
 
 // age counts keys j0 ≤ j < j1 of the task into the open chunk.
-func (s scanDecay[T]) age(j0, j1 int) {
+func (s *Scan[T]) age(j0, j1 int) {
 	if s.Decays == nil {
 		return
 	}
 	for j := j0; j < j1; j++ {
-		s.Decays.Add(s.Task.Decay().LogDecay(j), s.Task.HasKey(j))
+		s.Decays.Add(s.Task.LogDecay(j), s.Task.HasKey(j))
 	}
 }
 
 // ChunkDecay returns the decay factor of the whole open chunk.
-func (s scanDecay[T]) ChunkDecay() T {
+func (s *Scan[T]) ChunkDecay() T {
 	if s.Decays == nil {
 		return 1
 	}
@@ -458,19 +457,19 @@ func (s scanDecay[T]) ChunkDecay() T {
 
 // place returns where in the open chunk a query stands that sees its keys up to
 // i: -1 if it has none.
-func (s scanDecay[T]) place(i int) int { return min(i, s.Count-1) }
+func (s *Scan[T]) place(i int) int { return min(i, s.Count-1) }
 
 // eps is the task's, for a query that sees keys of the open chunk up to i.
-func (s scanDecay[T]) eps(i int) T {
+func (s *Scan[T]) eps(i int) T {
 	if s.Decays == nil {
 		return T(s.Task.Spec.Eps)
 	}
-	return s.Task.Decay().RelativeEps(s.Decays.pendingAfter(s.place(i)))
+	return s.Task.RelativeEps(s.Decays.pendingAfter(s.place(i)))
 }
 
 // agedKeys returns the values of the open chunk, and ones, as they are at its
 // end.
-func (s scanDecay[T]) agedKeys() (v []T, ldv int, w []T) {
+func (s *Scan[T]) agedKeys() (v []T, ldv int, w []T) {
 	if s.Decays == nil {
 		return s.V, s.ldv, s.X
 	}
@@ -484,7 +483,7 @@ func (s scanDecay[T]) agedKeys() (v []T, ldv int, w []T) {
 
 // scaleRows returns rows of the moments' stride, each of those ldr apart times its
 // factor.
-func (s scanDecay[T]) scaleRows(rows []T, ldr int, factors []T) []T {
+func (s *Scan[T]) scaleRows(rows []T, ldr int, factors []T) []T {
 	ld := s.Moments.Stride
 	y := arena.Take[T](s.Task.Arena, len(factors)*ld)
 	s.Task.Table.ScaleRows(y, ld, rows, ldr, ld, factors)
@@ -493,7 +492,7 @@ func (s scanDecay[T]) scaleRows(rows []T, ldr int, factors []T) []T {
 
 // decaySince returns the decay factors [n] of the moments before the open chunk for n
 // queries. The first query sees keys of the open chunk up to diag.
-func (s scanDecay[T]) decaySince(n, diag int) []T {
+func (s *Scan[T]) decaySince(n, diag int) []T {
 	f := arena.Take[T](s.Task.Arena, n)
 	for r := range f {
 		f[r] = T(math.Exp(s.Decays.SumBetween(-1, s.place(diag+r))))
@@ -503,7 +502,7 @@ func (s scanDecay[T]) decaySince(n, diag int) []T {
 
 // agedQueries returns rows y and numbers w of n queries as the moments before
 // the open chunk see them.
-func (s scanDecay[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
+func (s *Scan[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 	if s.Decays == nil {
 		return y, w
 	}
@@ -514,14 +513,14 @@ func (s scanDecay[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 }
 
 // StartAges has the scan count ages from now on.
-func (s scanDecay[T]) StartAges() {
+func (s *Scan[T]) StartAges() {
 	if s.Decays == nil {
 		s.Decays = UndecayedAges(s.ChunkSize, s.Valid[:s.Count])
 	}
 }
 
 // Recede goes back to before key j0 of the task.
-func (s scanDecay[T]) Recede(j0 int) {
+func (s *Scan[T]) Recede(j0 int) {
 	if s.Decays == nil {
 		return
 	}
@@ -533,20 +532,20 @@ func (s scanDecay[T]) Recede(j0 int) {
 		s.Decays.Pending = s.PendingLogDecay
 	}
 	for ; j < j0; j++ {
-		s.Decays.Pending = max(s.Decays.Pending+u.Decay().LogDecay(j), Slowest)
+		s.Decays.Pending = max(s.Decays.Pending+u.LogDecay(j), Slowest)
 	}
 }
 
 // agedValues returns the gradients of the values of the open chunk, and of the ones
 // under them. dv and ones are the gradients of agedKeys's results with factors w.
-func (s scanDecay[T]) agedValues(dv, ones, w []T) (values, keys []T) {
+func (s *Scan[T]) agedValues(dv, ones, w []T) (values, keys []T) {
 	s.Task.Table.Mul(ones, ones, w)
 	return s.scaleRows(dv, s.Moments.Stride, w), ones
 }
 
 // fadeRows multiplies numerators and denominators that n queries have from the
 // moments.
-func (s scanDecay[T]) fadeRows(o, den []T, n, diag int) {
+func (s *Scan[T]) fadeRows(o, den []T, n, diag int) {
 	mark := s.Task.Arena.Mark()
 	for r, f := range s.decaySince(n, diag) {
 		row := o[r*s.Moments.Stride:][:s.Moments.Stride]
@@ -558,7 +557,7 @@ func (s scanDecay[T]) fadeRows(o, den []T, n, diag int) {
 
 // appendAges sets the ages to the ages of next, whose tokens follow the scan. It decays
 // the moments of the scan by the decay of next.
-func (s scanDecay[T]) appendAges(next *Scan[T]) {
+func (s *Scan[T]) appendAges(next *Scan[T]) {
 	if s.Decays == nil && next.Decays == nil {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 // outputGrad returns, for queries i0 ≤ i < i1 of head g, the gradients of their
 // numerators, dO/den [n, s.past.ld], and of their denominators, -(dO·o)/den.
 // Both are zero for a query that sees no key.
-func (s scanGrad[T]) outputGrad(g, i0, i1 int) (y, w []T) {
+func (s *Scan[T]) outputGrad(g, i0, i1 int) (y, w []T) {
 	u, ld := s.Task, s.Moments.Stride
 	y = s.rowsOf(i1 - i0)
 	w = arena.Take[T](u.Arena, i1-i0)
@@ -36,7 +36,7 @@ func (s scanGrad[T]) outputGrad(g, i0, i1 int) (y, w []T) {
 }
 
 // rowsOf returns n rows of the moments' stride, which are zero beyond Dv.
-func (s scanGrad[T]) rowsOf(n int) []T {
+func (s *Scan[T]) rowsOf(n int) []T {
 	if s.Moments.Stride == s.Task.Dv {
 		return arena.Take[T](s.Task.Arena, n*s.Moments.Stride)
 	}
@@ -46,7 +46,7 @@ func (s scanGrad[T]) rowsOf(n int) []T {
 // gradPast returns the gradient of n tokens with components x, as columns under a row
 // to ignore. It is the sum of the rows of dx, if there are any, and of the gradient
 // through moments p from rows y and numbers w.
-func (s scanGrad[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
+func (s *Scan[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
 	u := s.Task
 	dxt := arena.TakeZeros[T](u.Arena, (u.PreparedWidth+1)*s.ColumnStride)
 	if dx.Rows > 0 {
@@ -68,7 +68,7 @@ func (s scanGrad[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n
 // -(dO·o)/den], for the gradient of the keys and values. In a causal sequence
 // each meets only its own side: keys before the query going forward, queries
 // after the key going back.
-func (u linearForm[T]) LinearBackward(m *features.Monomials[T]) {
+func (u *Task[T]) LinearBackward(m *features.Monomials[T]) {
 	if u.Workers > 1 {
 		u.linearBackwardTogether()
 		return
@@ -88,11 +88,11 @@ func (u linearForm[T]) LinearBackward(m *features.Monomials[T]) {
 		}
 		for i := 0; i < u.N; i += s.ChunkSize {
 			for g := range u.Q {
-				s.Grad().BackQueries(g, i, min(i+s.ChunkSize, u.N), 0, nil, &back)
+				s.BackQueries(g, i, min(i+s.ChunkSize, u.N), 0, nil, &back)
 			}
 		}
 		for j := 0; j < u.M; j += s.ChunkSize {
-			s.Grad().backKeys(&back, j, min(j+s.ChunkSize, u.M), db)
+			s.backKeys(&back, j, min(j+s.ChunkSize, u.M), db)
 		}
 		return
 	}
@@ -104,20 +104,20 @@ func (u linearForm[T]) LinearBackward(m *features.Monomials[T]) {
 	for pos := 0; pos < u.PositionCount(); pos += s.ChunkSize {
 		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
 		s.AbsorbKeys(j0, j1)
-		s.Grad().backChunk(j0, i0, i1, i0+u.Offset-pos, db)
+		s.backChunk(j0, i0, i1, i0+u.Offset-pos, db)
 		if pos+s.ChunkSize < u.PositionCount() {
 			s.CloseChunk()
 		}
 	}
 	for pos := (u.PositionCount() - 1) / s.ChunkSize * s.ChunkSize; pos >= 0; pos -= s.ChunkSize {
 		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
-		s.Grad().backKeys(&back, j0, j1, db)
+		s.backKeys(&back, j0, j1, db)
 		if pos > 0 {
 			if s.Decays != nil {
-				back.Fade(u.Table, s.Decay().ChunkDecay())
+				back.Fade(u.Table, s.ChunkDecay())
 			}
 			for g := range u.Q {
-				s.Grad().SumQueries(&back, g, i0, i1, i0+u.Offset-pos)
+				s.SumQueries(&back, g, i0, i1, i0+u.Offset-pos)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (u linearForm[T]) LinearBackward(m *features.Monomials[T]) {
 // pendingKeyGrad returns room for the gradients of prepared keys from the queries of their own
 // chunks. The gradients are stored in the final gradients of the keys if they fit.
 // Wider gradients have no room and are passed on at once.
-func (u linearForm[T]) pendingKeyGrad() tensor.Mat[T] {
+func (u *Task[T]) pendingKeyGrad() tensor.Mat[T] {
 	if u.HasPreparedKeys || u.PreparedWidth <= u.D {
 		return u.DK
 	}
@@ -134,12 +134,12 @@ func (u linearForm[T]) pendingKeyGrad() tensor.Mat[T] {
 }
 
 // gradsFromSumsAlone reports that dV is what the sums of queries give, in whole vectors.
-func (u linearForm[T]) gradsFromSumsAlone() bool {
+func (u *Geometry[T]) gradsFromSumsAlone() bool {
 	return !u.Causal && u.N > 0 && u.Mask == nil && len(u.LogG.Data) == 0 && u.Dv == kernel.Pad(u.Dv)
 }
 
 // clearValues sets dV of keys j0 ≤ j < j1 to 0, where something is added to it.
-func (u linearForm[T]) clearValues(j0, j1 int) {
+func (u *Task[T]) clearValues(j0, j1 int) {
 	if u.gradsFromSumsAlone() {
 		return
 	}
@@ -151,7 +151,7 @@ func (u linearForm[T]) clearValues(j0, j1 int) {
 // backChunk sets dq of queries i0 ≤ i < i1 of every head. Query i0+r sees keys up to
 // diag+r of the open chunk, whose first key is j0. The gradients of these keys are set
 // in db, or in dK if db has no rows, and the gradients of their values are added to dV.
-func (s scanGrad[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
+func (s *Scan[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	u := s.Task
 	mark := u.Arena.Mark()
 	x := s.OpenGradient()
@@ -163,19 +163,19 @@ func (s scanGrad[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 			copy(db.Row(j0 + j)[:u.PreparedWidth], x.Db[j*s.RowStride:])
 		}
 	} else if s.Count > 0 {
-		dk, from := arena.Take[T](u.Arena, (u.PreparedWidth+1)*s.ColumnStride), u.Rows().KeySide()
+		dk, from := arena.Take[T](u.Arena, (u.PreparedWidth+1)*s.ColumnStride), u.KeySide()
 		u.Table.Transpose(dk[s.ColumnStride:], s.ColumnStride, x.Db, s.RowStride, s.Count, u.PreparedWidth)
 		s.prepareGrad(u.DK, dk, &from, j0, j0+s.Count)
 	}
 	s.addValues(j0, x.Dv)
 	if x.Age != nil {
-		u.Decay().AgeKeys(j0, x.Age[:s.Count])
+		u.AgeKeys(j0, x.Age[:s.Count])
 	}
 	u.Arena.Reset(mark)
 }
 
 // OpenGradient returns what gathers the gradients of the open chunk.
-func (s scanGrad[T]) OpenGradient() gradient[T] {
+func (s *Scan[T]) OpenGradient() gradient[T] {
 	u := s.Task
 	x := gradient[T]{ldo: s.Moments.Stride}
 	if s.Count > 0 {
@@ -194,7 +194,7 @@ func (s scanGrad[T]) OpenGradient() gradient[T] {
 
 // BackQueries sets dq of queries i0 ≤ i < i1 of head g, and adds what they give
 // the open chunk to x, and the queries themselves to back unless it is nil.
-func (s scanGrad[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
+func (s *Scan[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
 	u, n := s.Task, i1-i0
 	if n <= 0 {
 		return
@@ -203,7 +203,7 @@ func (s scanGrad[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *feat
 	q := s.prepareQueries(g, i0, i1)
 	y, w := s.outputGrad(g, i0, i1)
 	if u.DAge != nil {
-		u.Decay().ageQueries(i0, w, func(i int) float64 { return s.Decays.pendingAfter(s.Decay().place(diag + i - i0)) })
+		u.ageQueries(i0, w, func(i int) float64 { return s.Decays.pendingAfter(s.place(diag + i - i0)) })
 	}
 	u.Spec.maskDenGrad(w, u.Den[g][i0:i1])
 	var da tensor.Mat[T]
@@ -211,10 +211,10 @@ func (s scanGrad[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *feat
 		da = tensor.Mat[T]{Data: arena.TakeZeros[T](u.Arena, n*s.RowStride), Rows: n, Cols: u.PreparedWidth, Stride: s.RowStride}
 		x.do, x.w, x.da = y, w, da.Data
 		b := s.openBlock(s.transposeColumns(q, n), n, diag)
-		u.Direct().blockGrad(&b, x)
+		u.blockGrad(&b, x)
 	}
-	ya, wa := s.Decay().agedQueries(y, w, n, diag)
-	dq, from := s.gradPast(&s.Moments, da, q, n, ya, s.Moments.Stride, wa), u.Rows().QuerySide(g)
+	ya, wa := s.agedQueries(y, w, n, diag)
+	dq, from := s.gradPast(&s.Moments, da, q, n, ya, s.Moments.Stride, wa), u.QuerySide(g)
 	u.DScale[g] += s.prepareGrad(u.DQ[g], dq, &from, i0, i1)
 	if back != nil {
 		back.AddTokens(u.Arena, s.Monomials, q, s.ColumnStride, n, y, s.Moments.Stride, w)
@@ -224,7 +224,7 @@ func (s scanGrad[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *feat
 
 // SumQueries adds queries i0 ≤ i < i1 of head g to back. Query i0+r sees keys up to
 // diag+r of the open chunk.
-func (s scanGrad[T]) SumQueries(back *features.Moments[T], g, i0, i1, diag int) {
+func (s *Scan[T]) SumQueries(back *features.Moments[T], g, i0, i1, diag int) {
 	u, n := s.Task, i1-i0
 	if n <= 0 {
 		return
@@ -232,35 +232,35 @@ func (s scanGrad[T]) SumQueries(back *features.Moments[T], g, i0, i1, diag int) 
 	mark := u.Arena.Mark()
 	y, w := s.outputGrad(g, i0, i1)
 	u.Spec.maskDenGrad(w, u.Den[g][i0:i1])
-	y, w = s.Decay().agedQueries(y, w, n, diag)
+	y, w = s.agedQueries(y, w, n, diag)
 	back.AddTokens(u.Arena, s.Monomials, s.prepareQueries(g, i0, i1), s.ColumnStride, n, y, s.Moments.Stride, w)
 	u.Arena.Reset(mark)
 }
 
 // backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
 // summed in back and the gradient db of the prepared keys so far.
-func (s scanGrad[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[T]) {
+func (s *Scan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[T]) {
 	u, n := s.Task, j1-j0
 	s.ClearChunk()
 	if n <= 0 {
 		return
 	}
-	s.Decay().Recede(j0)
+	s.Recede(j0)
 	s.AbsorbKeys(j0, j1)
 	mark := u.Arena.Mark()
-	v, ldv, w := s.Decay().agedKeys()
+	v, ldv, w := s.agedKeys()
 	switch {
 	case !back.NonEmpty:
-	case u.Linear().gradsFromSumsAlone():
+	case u.gradsFromSumsAlone():
 		to := &u.DVal
 		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[T](u.Arena, n))
 	default:
 		dv, ones := arena.TakeZeros[T](u.Arena, n*s.Moments.Stride), arena.TakeZeros[T](u.Arena, n)
 		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, dv, s.Moments.Stride, ones)
 		if s.Decays != nil {
-			dv, ones = s.Decay().agedValues(dv, ones, w)
+			dv, ones = s.agedValues(dv, ones, w)
 			if u.DAge != nil {
-				u.Decay().AgeKeys(j0, ones)
+				u.AgeKeys(j0, ones)
 			}
 		}
 		s.addValues(j0, dv)
@@ -275,7 +275,7 @@ func (s scanGrad[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.M
 			copy(own[j*u.D:][:u.D], u.DK.Row(j0+j))
 		}
 	}
-	dk, from := s.gradPast(back, db, s.X, n, v, ldv, w), u.Rows().KeySide()
+	dk, from := s.gradPast(back, db, s.X, n, v, ldv, w), u.KeySide()
 	s.prepareGrad(u.DK, dk, &from, j0, j1)
 	for j := 0; own != nil && j < n; j++ {
 		row := u.DK.Row(j0 + j)
@@ -285,7 +285,7 @@ func (s scanGrad[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.M
 }
 
 // addValues adds rows dv to dV of the keys of the open chunk.
-func (s scanGrad[T]) addValues(j0 int, dv []T) {
+func (s *Scan[T]) addValues(j0 int, dv []T) {
 	if to := &s.Task.DVal; !s.hasMasked && s.Count > 0 {
 		rows := to.Data[j0*to.Stride:]
 		s.Task.Table.AddRows(rows, to.Stride, rows, to.Stride, dv, s.Moments.Stride, s.Count, to.Cols)
@@ -310,17 +310,17 @@ func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 		return
 	}
 	mark := u.Arena.Mark()
-	v, ldv, w := s.Decay().agedKeys()
+	v, ldv, w := s.agedKeys()
 	if back.NonEmpty {
 		more, ones := arena.TakeZeros[T](u.Arena, n*ld), arena.TakeZeros[T](u.Arena, n)
 		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, more, ld, ones)
 		if s.Decays != nil {
-			more, ones = s.Decay().agedValues(more, ones, w)
+			more, ones = s.agedValues(more, ones, w)
 		}
 		u.Table.Add(dv[:n*ld], dv[:n*ld], more)
 		u.Table.Add(own, own, ones)
 	}
-	dx := s.Grad().gradPast(back, db, s.X, n, v, ldv, w)
+	dx := s.gradPast(back, db, s.X, n, v, ldv, w)
 	for j, exists := range s.Valid[:n] {
 		if !exists {
 			clear(dv[j*ld:][:u.Dv])
@@ -337,7 +337,7 @@ func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 		}
 	}
 	if j0 < j1 {
-		keys := u.Rows().KeySide()
+		keys := u.KeySide()
 		s.prepareGrad(u.DK, dx[before:], &keys, j0, j1)
 		for j := j0; j < j1; j++ {
 			copy(u.DVal.Row(j), dv[(before+j-j0)*ld:])
@@ -358,10 +358,10 @@ func (s *Scan[T]) StretchOf(start int) (j0, j1, i0, i1, diag int) {
 }
 
 // FirstTrailingQuery returns the first query that comes after all keys.
-func (u *Task[T]) FirstTrailingQuery() int { return min(max(u.M-u.queryOffset(), 0), u.N) }
+func (u *Geometry[T]) FirstTrailingQuery() int { return min(max(u.M-u.queryOffset(), 0), u.N) }
 
 // queryOffset is the number of keys of the call that come before query 0.
-func (u *Task[T]) queryOffset() int {
+func (u *Geometry[T]) queryOffset() int {
 	if u.Causal {
 		return u.Offset
 	}

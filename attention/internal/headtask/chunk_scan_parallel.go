@@ -12,85 +12,85 @@ import (
 // linearForward and linearBackward, each with the same operations.
 
 // tokens returns the tokens of a chunk.
-func (u linearForm[T]) tokens() int { return min(u.Chunk, max(u.N, u.M, 1)) }
+func (u *Geometry[T]) tokens() int { return min(u.Chunk, max(u.N, u.M, 1)) }
 
 // memberScan returns a scan for chunks of its task anywhere.
-func (u linearForm[T]) memberScan() *Scan[T] {
-	s := newChunkScan(u.Task, u.Monomials, u.tokens(), u.TakeScratch)
+func (u *Task[T]) memberScan() *Scan[T] {
+	s := newChunkScan(u, u.Monomials, u.tokens(), u.TakeScratch)
 	s.usesCallValues = true
 	if u.Mask != nil {
 		s.lead = slices.Index(u.Mask, true)
 	}
 	if len(u.LogG.Data) > 0 {
-		s.Decays = u.Decay().takeAges(s.ChunkSize)
+		s.Decays = u.takeAges(s.ChunkSize)
 	}
 	return s
 }
 
 // beginChunk opens a chunk after j keys of the task.
-func (s groupScan[T]) beginChunk(j int) {
+func (s *Scan[T]) beginChunk(j int) {
 	s.ClearChunk()
 	s.First = Unseen
 	if 0 <= s.lead && s.lead < j {
 		s.First = -1
 	}
-	s.Decay().Recede(j)
+	s.Recede(j)
 }
 
 // openChunk opens chunk i of a causal sequence.
-func (s groupScan[T]) openChunk(i int) {
-	j0, j1, _, _ := s.Task.Linear().chunkBounds(i*s.ChunkSize, s.ChunkSize)
+func (s *Scan[T]) openChunk(i int) {
+	j0, j1, _, _ := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
 	s.beginChunk(j0)
 	s.AbsorbKeys(j0, j1)
 }
 
 // openChunkAges is open for the ages of a chunk alone.
-func (s groupScan[T]) openChunkAges(i int) {
+func (s *Scan[T]) openChunkAges(i int) {
 	if s.Decays == nil {
 		return
 	}
-	j0, j1, _, _ := s.Task.Linear().chunkBounds(i*s.ChunkSize, s.ChunkSize)
+	j0, j1, _, _ := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
 	s.beginChunk(j0)
-	s.Decay().age(j0, j1)
+	s.age(j0, j1)
 	s.Count = j1 - j0
 }
 
 // addOpenChunk adds the open chunk to m.
-func (s groupScan[T]) addOpenChunk(m *features.Moments[T]) {
+func (s *Scan[T]) addOpenChunk(m *features.Moments[T]) {
 	if s.Count == 0 {
 		return
 	}
 	mark := s.Task.Arena.Mark()
-	v, ldv, w := s.Decay().agedKeys()
+	v, ldv, w := s.agedKeys()
 	m.AddTokens(s.Task.Arena, s.Monomials, s.X, s.ColumnStride, s.Count, v, ldv, w)
 	s.Task.Arena.Reset(mark)
 }
 
 // sumKeysTogether brings all keys into the sum of c.
-func (u linearForm[T]) sumKeysTogether(c *orderedScan[T]) {
-	c.extend(u.Task, pieces(u.M, u.tokens()), scanPart[T]{add: func(s *Scan[T], i int, m *features.Moments[T]) {
+func (u *Task[T]) sumKeysTogether(c *orderedScan[T]) {
+	c.extend(u, pieces(u.M, u.tokens()), scanPart[T]{add: func(s *Scan[T], i int, m *features.Moments[T]) {
 		s.ClearChunk()
 		s.AbsorbKeys(i*s.ChunkSize, min((i+1)*s.ChunkSize, s.Task.M))
-		s.group().addOpenChunk(m)
+		s.addOpenChunk(m)
 	}})
 }
 
-func (u linearForm[T]) linearForwardTogether() {
+func (u *Task[T]) linearForwardTogether() {
 	c := &orderedScan[T]{u.Moments(u.Monomials, u.TakeScratch)}
 	if u.Causal {
 		for g := range u.Q {
 			u.ClearUnseen(g, 0, min(-u.Offset, u.N))
 		}
 		n := pieces(u.N+u.Offset, u.tokens())
-		c.extend(u.Task, n, scanPart[T]{
+		c.extend(u, n, scanPart[T]{
 			add: func(s *Scan[T], i int, m *features.Moments[T]) {
-				if s.group().openChunk(i); i < n-1 {
-					s.group().addOpenChunk(m)
+				if s.openChunk(i); i < n-1 {
+					s.addOpenChunk(m)
 				}
 			},
-			fade: func(s *Scan[T]) T { return s.Decay().ChunkDecay() },
+			fade: func(s *Scan[T]) T { return s.ChunkDecay() },
 			read: func(s *Scan[T], i int, m *features.Moments[T]) {
-				_, _, i0, i1 := s.Task.Linear().chunkBounds(i*s.ChunkSize, s.ChunkSize)
+				_, _, i0, i1 := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
 				s.Moments = *m
 				s.AnswerQueries(i0, i1, i0+s.Task.Offset-i*s.ChunkSize)
 			},
@@ -102,8 +102,8 @@ func (u linearForm[T]) linearForwardTogether() {
 		*u.SavedMoments = append(append((*u.SavedMoments)[:0], c.sum.S...), c.sum.Z[:u.Monomials.Count]...)
 	}
 	u.runParallel(pieces(u.N, u.tokens()), 0, func(u *Task[T], t *tokenGroup) {
-		s := u.Linear().memberScan()
-		s.group().beginChunk(u.M)
+		s := u.memberScan()
+		s.beginChunk(u.M)
 		s.Moments = c.sum
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			s.AnswerQueries(i*s.ChunkSize, min((i+1)*s.ChunkSize, u.N), 0)
@@ -111,7 +111,7 @@ func (u linearForm[T]) linearForwardTogether() {
 	})
 }
 
-func (u linearForm[T]) linearBackwardTogether() {
+func (u *Task[T]) linearBackwardTogether() {
 	sums := &orderedScan[T]{u.Moments(u.Monomials, u.TakeScratch)}
 	back := &orderedScan[T]{u.Moments(u.Monomials, u.TakeScratch)}
 	if u.Causal {
@@ -125,24 +125,24 @@ func (u linearForm[T]) linearBackwardTogether() {
 	}
 	group, n := len(u.Q), pieces(u.N, u.tokens())
 	parts := u.scaleParts(n)
-	back.extend(u.Task, n*group, scanPart[T]{add: func(s *Scan[T], i int, m *features.Moments[T]) {
+	back.extend(u, n*group, scanPart[T]{add: func(s *Scan[T], i int, m *features.Moments[T]) {
 		i, g := i/group, i%group
 		s.Moments = sums.sum
 		s.Task.scalePart(parts, i)
-		s.Grad().BackQueries(g, i*s.ChunkSize, min((i+1)*s.ChunkSize, s.Task.N), 0, nil, m)
+		s.BackQueries(g, i*s.ChunkSize, min((i+1)*s.ChunkSize, s.Task.N), 0, nil, m)
 	}})
 	u.sumScale(parts)
 	u.runParallel(pieces(u.M, u.tokens()), 0, func(u *Task[T], t *tokenGroup) {
-		s := u.Linear().memberScan()
+		s := u.memberScan()
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			j0, j1 := i*s.ChunkSize, min((i+1)*s.ChunkSize, u.M)
-			u.Linear().clearValues(j0, j1)
-			s.Grad().backKeys(&back.sum, j0, j1, tensor.Mat[T]{})
+			u.clearValues(j0, j1)
+			s.backKeys(&back.sum, j0, j1, tensor.Mat[T]{})
 		}
 	})
 }
 
-func (u linearForm[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
+func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 	for g := range u.Q {
 		for i := range min(-u.Offset, u.N) {
 			clear(u.DQ[g].Row(i))
@@ -154,41 +154,41 @@ func (u linearForm[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 	}
 	db := u.pendingKeyGrad()
 	parts := u.scaleParts(n)
-	sums.extend(u.Task, n, scanPart[T]{
+	sums.extend(u, n, scanPart[T]{
 		add: func(s *Scan[T], i int, m *features.Moments[T]) {
-			if s.group().openChunk(i); i < n-1 {
-				s.group().addOpenChunk(m)
+			if s.openChunk(i); i < n-1 {
+				s.addOpenChunk(m)
 			}
 		},
-		fade: func(s *Scan[T]) T { return s.Decay().ChunkDecay() },
+		fade: func(s *Scan[T]) T { return s.ChunkDecay() },
 		read: func(s *Scan[T], i int, m *features.Moments[T]) {
-			j0, j1, i0, i1 := s.Task.Linear().chunkBounds(i*s.ChunkSize, s.ChunkSize)
+			j0, j1, i0, i1 := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
 			s.Moments = *m
 			s.Task.scalePart(parts, i)
-			s.Task.Linear().clearValues(j0, j1)
-			s.Grad().backChunk(j0, i0, i1, i0+s.Task.Offset-i*s.ChunkSize, db)
+			s.Task.clearValues(j0, j1)
+			s.backChunk(j0, i0, i1, i0+s.Task.Offset-i*s.ChunkSize, db)
 		},
 	})
 	u.sumScale(parts)
 	// In the backward direction a chunk's keys meet the later queries. Then its own
 	// queries join these, head by head. The queries of the first chunk are not needed.
 	group := len(u.Q)
-	back.extend(u.Task, (n-1)*group+1, scanPart[T]{
+	back.extend(u, (n-1)*group+1, scanPart[T]{
 		add: func(s *Scan[T], i int, m *features.Moments[T]) {
 			if c := n - 1 - i/group; c > 0 {
-				_, _, i0, i1 := s.Task.Linear().chunkBounds(c*s.ChunkSize, s.ChunkSize)
-				s.group().openChunkAges(c)
-				s.Grad().SumQueries(m, i%group, i0, i1, i0+s.Task.Offset-c*s.ChunkSize)
+				_, _, i0, i1 := s.Task.chunkBounds(c*s.ChunkSize, s.ChunkSize)
+				s.openChunkAges(c)
+				s.SumQueries(m, i%group, i0, i1, i0+s.Task.Offset-c*s.ChunkSize)
 			}
 			if i%group > 0 || i/group == n-1 {
 				s.ClearChunk() // its chunk ages what comes before once
 			}
 		},
-		fade: func(s *Scan[T]) T { return s.Decay().ChunkDecay() },
+		fade: func(s *Scan[T]) T { return s.ChunkDecay() },
 		read: func(s *Scan[T], i int, m *features.Moments[T]) {
 			if i%group == 0 {
-				j0, j1, _, _ := s.Task.Linear().chunkBounds((n-1-i/group)*s.ChunkSize, s.ChunkSize)
-				s.Grad().backKeys(m, j0, j1, db)
+				j0, j1, _, _ := s.Task.chunkBounds((n-1-i/group)*s.ChunkSize, s.ChunkSize)
+				s.backKeys(m, j0, j1, db)
 			}
 		},
 	})
@@ -196,24 +196,24 @@ func (u linearForm[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 
 // runTogether is run for the whole chunks of keys from key j on, where none is
 // open. It returns the key after them.
-func (s groupScan[T]) runTogether(j int) int {
+func (s *Scan[T]) runTogether(j int) int {
 	u, c := s.Task, &orderedScan[T]{s.Moments}
 	n := (u.M - j) / s.ChunkSize
 	var gone []float64 // over each chunk
 	if s.Decays != nil {
 		gone = arena.Take[float64](u.Arena, n)
 	}
-	p := scanPart[T]{fade: func(s *Scan[T]) T { return s.Decay().ChunkDecay() }, add: func(t *Scan[T], i int, m *features.Moments[T]) {
+	p := scanPart[T]{fade: func(s *Scan[T]) T { return s.ChunkDecay() }, add: func(t *Scan[T], i int, m *features.Moments[T]) {
 		j0 := j + i*t.ChunkSize
 		if s.Decays != nil && t.Decays == nil {
-			t.Decays = t.Task.Decay().takeAges(t.ChunkSize)
+			t.Decays = t.Task.takeAges(t.ChunkSize)
 		}
 		t.PendingLogDecay = s.PendingLogDecay
-		if t.group().beginChunk(j0); s.First != Unseen {
+		if t.beginChunk(j0); s.First != Unseen {
 			t.First = -1
 		}
 		t.AbsorbKeys(j0, j0+t.ChunkSize)
-		t.group().addOpenChunk(m)
+		t.addOpenChunk(m)
 		if gone != nil {
 			gone[i] = t.Decays.SumBetween(-1, t.ChunkSize-1)
 		}
@@ -230,7 +230,7 @@ func (s groupScan[T]) runTogether(j int) int {
 	for _, sum := range gone {
 		s.Decays.Forgotten += sum
 	}
-	s.Decay().Recede(end)
+	s.Recede(end)
 	if u.Mask == nil || slices.Contains(u.Mask[j:end], true) {
 		s.First = -1
 	}
@@ -239,10 +239,10 @@ func (s groupScan[T]) runTogether(j int) int {
 
 // readTogether is run for queries alone: members share the state of the scan, which
 // they do not change.
-func (s groupScan[T]) readTogether() {
+func (s *Scan[T]) readTogether() {
 	u := s.Task
 	u.runParallel(pieces(u.N, s.ChunkSize), 0, func(u *Task[T], t *tokenGroup) {
-		mine := *s.Scan
+		mine := *s
 		mine.Task, mine.Monomials = u, u.Monomials
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			mine.AnswerQueries(i*s.ChunkSize, min((i+1)*s.ChunkSize, u.N), s.Count)

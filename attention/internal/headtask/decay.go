@@ -16,7 +16,7 @@ import (
 const Slowest = -1e280
 
 // LogDecay returns log_g of token j.
-func (u taskDecay[T]) LogDecay(j int) float64 {
+func (u *Geometry[T]) LogDecay(j int) float64 {
 	if len(u.LogG.Data) == 0 {
 		return 0
 	}
@@ -24,12 +24,12 @@ func (u taskDecay[T]) LogDecay(j int) float64 {
 }
 
 // takeAges returns room for n tokens in scratch memory.
-func (u taskDecay[T]) takeAges(n int) *LogDecays {
+func (u *Task[T]) takeAges(n int) *LogDecays {
 	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.Arena, n) })
 }
 
 // TakeKeys takes in all keys, for the direct form.
-func (u taskDecay[T]) TakeKeys() {
+func (u *Task[T]) TakeDecays() {
 	if len(u.LogG.Data) == 0 {
 		return
 	}
@@ -54,10 +54,10 @@ func (u taskDecay[T]) TakeKeys() {
 }
 
 // lastVisible returns the position of query i among the keys, at most the last key.
-func (u taskDecay[T]) lastVisible(i int) int { return min(u.CountVisible(i), u.M) - 1 }
+func (u *Geometry[T]) lastVisible(i int) int { return min(u.CountVisible(i), u.M) - 1 }
 
 // Pending returns the log-decay of query i that is deferred after its last visible key.
-func (u taskDecay[T]) Pending(i int) float64 {
+func (u *Task[T]) Pending(i int) float64 {
 	if u.Decays == nil {
 		return 0
 	}
@@ -71,7 +71,7 @@ func (u taskDecay[T]) Pending(i int) float64 {
 
 // RelativeEps returns what is added to a denominator that is relative to the last key
 // seen, after which so much waits. It may be infinite, and the output then is 0.
-func (u taskDecay[T]) RelativeEps(waits float64) T {
+func (u *Geometry[T]) RelativeEps(waits float64) T {
 	if waits == 0 || u.Spec.Eps == 0 {
 		return T(u.Spec.Eps)
 	}
@@ -87,7 +87,7 @@ func (u taskDecay[T]) RelativeEps(waits float64) T {
 // v_i·dv_i + Σ_l w_li·(-do_l·o_l)/g_l, where dv has been summed already.
 
 // ageQueries adds to dG what comes of eps, for len(w) queries from i0 on.
-func (u taskDecay[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
+func (u *Task[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 	if u.Spec.Exp || u.Spec.Eps == 0 {
 		return
 	}
@@ -103,7 +103,7 @@ func (u taskDecay[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 }
 
 // AgeKeys adds to dG the sums x of keys from j0 on.
-func (u taskDecay[T]) AgeKeys(j0 int, x []T) {
+func (u *Task[T]) AgeKeys(j0 int, x []T) {
 	for j, y := range x {
 		u.DAge[j0+j] -= float64(y)
 	}
@@ -113,7 +113,7 @@ func (u taskDecay[T]) AgeKeys(j0 int, x []T) {
 // the sum of dG over what comes after the call; it returns that over the call
 // too. The tokens up to the first key that exists let nothing decay; seen says
 // that there is one before the call.
-func (u taskDecay[T]) AgeGrad(after float64, seen bool) (sum float64) {
+func (u *Task[T]) AgeGrad(after float64, seen bool) (sum float64) {
 	first := -1
 	for first < u.M && !seen {
 		first++

@@ -26,7 +26,7 @@ type fader[T tensor.Float] struct {
 	decaySince  []T // [1]
 }
 
-func (u taskDecay[T]) Fader(b *block[T]) (f fader[T]) {
+func (u *Task[T]) Fader(b *block[T]) (f fader[T]) {
 	if b.Decays == nil {
 		return f
 	}
@@ -108,7 +108,7 @@ func (f *fader[T]) fade(b *block[T], r int, dst, weights []T) {
 // AgeScores adds the logarithms of their decay to scores of rows from r0 on.
 // Where since is not nil it leaves out what all keys of a row have in common, and
 // sets since to that, to base 2.
-func (u taskDecay[T]) AgeScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
+func (u *Geometry[T]) AgeScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
 	if b.Decays == nil {
 		return
 	}
@@ -159,7 +159,7 @@ func subtractDecay[T tensor.Float](top, since, room []T) []T {
 
 // sumWeights adds to x.age the sums over rows from r0 on of their weights, the
 // rows of w, times x.w.
-func (u taskDecay[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
+func (u *Geometry[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
 	if x.Age == nil || cols == 0 {
 		return
 	}

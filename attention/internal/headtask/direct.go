@@ -25,7 +25,7 @@ const (
 
 // Block returns nq queries from i0 on, prepared in a, against nk keys from j0
 // on.
-func (u directForm[T]) Block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
+func (u *Task[T]) Block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
 	b := block[T]{a: a, lda: lda, bt: bt, panel: KeyBlock, ldb: ldb, Nq: nq, nk: nk, diag: nk}
 	if u.Causal {
 		b.diag = i0 + u.Offset - j0
@@ -50,8 +50,8 @@ func (u directForm[T]) Block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) bl
 }
 
 // SeesAnyKey reports whether query i sees any key.
-func (u directForm[T]) SeesAnyKey(i int) bool {
-	for j := u.Band().Lowest(i); j < u.CountVisible(i); j++ {
+func (u *Geometry[T]) SeesAnyKey(i int) bool {
+	for j := u.Lowest(i); j < u.CountVisible(i); j++ {
 		if u.HasKey(j) && (u.Keep == nil || u.Keep[i*u.KeepRow+j]) {
 			return true
 		}
@@ -59,12 +59,12 @@ func (u directForm[T]) SeesAnyKey(i int) bool {
 	return false
 }
 
-func (u directForm[T]) DirectForward() {
-	u.Decay().TakeKeys()
+func (u *Task[T]) DirectForward() {
+	u.TakeDecays()
 	x := u.keyRows()
 	if u.queriesInPlace() {
 		if u.Workers > 1 {
-			u.attendTogether(u.Task, x, true)
+			u.attendTogether(u, x, true)
 			return
 		}
 		for i0 := 0; i0 < u.N; i0 += QueryBlock {
@@ -72,11 +72,11 @@ func (u directForm[T]) DirectForward() {
 		}
 		return
 	}
-	u.AttendAs(u.Task, x)
+	u.AttendAs(u, x)
 }
 
 // AttendAs answers the queries of u, which see keys as all does.
-func (u directForm[T]) AttendAs(all *Task[T], x *KeyRows[T]) {
+func (u *Task[T]) AttendAs(all *Task[T], x *KeyRows[T]) {
 	if u.Workers > 1 {
 		u.attendTogether(all, x, false)
 		return
@@ -86,24 +86,24 @@ func (u directForm[T]) AttendAs(all *Task[T], x *KeyRows[T]) {
 	for i0 := 0; i0 < u.N; i0 += QueryBlock {
 		n := min(QueryBlock, u.N-i0)
 		u.prepareGroup(a, lda, i0, n)
-		all.Direct().Attend(x, a, lda, i0, n)
+		all.Attend(x, a, lda, i0, n)
 	}
 }
 
 // prepareGroup sets a [heads, da, lda] to n prepared queries from i0 on of every
 // head, each a column, without what exponent leaves to the exponential.
-func (u directForm[T]) prepareGroup(a []T, lda, i0, n int) {
+func (u *Task[T]) prepareGroup(a []T, lda, i0, n int) {
 	for g := range u.Q {
-		s := u.Rows().QuerySide(g)
+		s := u.QuerySide(g)
 		s.scale, _ = u.Spec.Exponent(s.scale)
-		u.Rows().Prepare(a[g*u.PreparedWidth*lda:], lda, &s, i0, i0+n)
+		u.Prepare(a[g*u.PreparedWidth*lda:], lda, &s, i0, i0+n)
 	}
 }
 
 // queriesInPlace reports whether the queries can be read where they are: they
 // need no preparation, and the lines of a column of a few rows fit the
 // first-level cache beside each other.
-func (u directForm[T]) queriesInPlace() bool {
+func (u *Geometry[T]) queriesInPlace() bool {
 	if u.Spec.Norm != attention.NoNorm || u.Spec.HasMap() || u.Rope != nil || u.Drop != nil {
 		return false
 	}
@@ -117,7 +117,7 @@ func (u directForm[T]) queriesInPlace() bool {
 
 // sumsInPlace reports whether numerators can be summed where the outputs will
 // be.
-func (u directForm[T]) sumsInPlace() bool {
+func (u *Task[T]) sumsInPlace() bool {
 	for g := range u.O {
 		if s := u.O[g].Stride; s%kernel.Lanes != 0 || !avoidsCacheConflicts(s) {
 			return false
@@ -137,7 +137,7 @@ func avoidsCacheConflicts(stride int) bool {
 // Attend sets the outputs and denominators of n ≤ queryBlock queries of every
 // head from i0 on, which prepareGroup has left in a; nil: they are in place. A
 // block of keys is read once for all heads.
-func (u directForm[T]) Attend(x *KeyRows[T], a []T, lda, i0, n int) {
+func (u *Task[T]) Attend(x *KeyRows[T], a []T, lda, i0, n int) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	rows := len(u.Q) * n
@@ -195,13 +195,13 @@ func (u directForm[T]) Attend(x *KeyRows[T], a []T, lda, i0, n int) {
 
 // finishRows sets the outputs and denominators of the queries of head g from i0 on, from
 // the sums of attend.
-func (u directForm[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
+func (u *Task[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	kept, over := u.Den[g][i0:], arena.Take[T](u.Arena, len(den))
 	for r, sum := range den {
 		if !u.Spec.Exp {
-			sum = u.Spec.denominator(sum, u.Decay().RelativeEps(u.Decay().Pending(i0+r)))
+			sum = u.Spec.denominator(sum, u.RelativeEps(u.Pending(i0+r)))
 			kept[r] = sum
 		}
 		if over[r] = u.invertDen(sum); u.Spec.OutputNorm {
@@ -232,24 +232,24 @@ func (u directForm[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T)
 	u.noteNonFinite(g, i0, i0+len(den))
 }
 
-func (u directForm[T]) DirectBackward() {
-	u.Decay().TakeKeys()
+func (u *Task[T]) DirectBackward() {
+	u.TakeDecays()
 	if u.Workers > 1 {
 		u.directBackwardTogether()
 		return
 	}
 	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
 	keys := arena.TakeZeros[T](u.Arena, u.M*lda)
-	u.Rows().PrepareK(keys, lda, 0, u.M)
+	u.PrepareK(keys, lda, 0, u.M)
 	values := arena.Take[T](u.Arena, u.M*ldo)
 	u.CopyValues(values, ldo, 0, u.M)
-	dkeys, dvalues := u.BackPairs(u.Task, keys, values)
-	u.Rows().GradK(0, u.M, dkeys, lda)
+	dkeys, dvalues := u.BackPairs(u, keys, values)
+	u.GradK(0, u.M, dkeys, lda)
 	u.SetValuesGrad(dvalues, 0, u.M)
 }
 
 // SetValuesGrad sets dV of keys j0 ≤ j < j1 from rows of stride(dv).
-func (u directForm[T]) SetValuesGrad(dvalues []T, j0, j1 int) {
+func (u *Task[T]) SetValuesGrad(dvalues []T, j0, j1 int) {
 	ldo := scratch.Stride[T](u.Dv)
 	for j := j0; j < j1; j++ {
 		if u.Adds {
@@ -269,7 +269,7 @@ func (u directForm[T]) SetValuesGrad(dvalues []T, j0, j1 int) {
 // BackPairs sets dq of the task's queries and returns the gradients of the
 // prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
 // see, as all says.
-func (u directForm[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues []T) {
+func (u *Task[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues []T) {
 	dkeys = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.PreparedWidth))
 	dvalues = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.Dv))
 	mark := u.Arena.Mark()
@@ -280,7 +280,7 @@ func (u directForm[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues
 	if u.Workers > 1 {
 		u.backPairsTogether(r)
 	} else {
-		r.start(u.Task, all)
+		r.start(u, all)
 		for g := range u.Q {
 			for i := range pieces(u.N, GradQueries) {
 				r.run(nil, g, i)
@@ -288,7 +288,7 @@ func (u directForm[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues
 		}
 	}
 	if r.age != nil {
-		all.Decay().AgeKeys(0, r.age[:all.M])
+		all.AgeKeys(0, r.age[:all.M])
 	}
 	u.Arena.Reset(mark)
 	return dkeys, dvalues
@@ -311,10 +311,10 @@ func (r *backRow[T]) start(u, all *Task[T]) {
 	r.u, r.all = u, all
 	r.lda, r.ldb, r.ldo = scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](min(all.M, KeyBlock)), scratch.Stride[T](u.Dv)
 	r.a = arena.TakeZeros[T](u.Arena, n*r.lda)
-	r.da = u.Linear().TakeScratch(n * r.lda)
+	r.da = u.TakeScratch(n * r.lda)
 	r.do = arena.TakeZeros[T](u.Arena, n*r.ldo)
-	r.w, r.top = u.Linear().TakeScratch(n), u.Linear().TakeScratch(n)
-	r.bt, r.vt = u.Linear().TakeScratch(u.PreparedWidth*r.ldb), u.Linear().TakeScratch(u.Dv*r.ldb)
+	r.w, r.top = u.TakeScratch(n), u.TakeScratch(n)
+	r.bt, r.vt = u.TakeScratch(u.PreparedWidth*r.ldb), u.TakeScratch(u.Dv*r.ldb)
 }
 
 // run does row i of blocks of head g, as a member of t unless that is nil.
@@ -322,10 +322,10 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 	u, all := r.u, r.all
 	i0 := i * GradQueries
 	n := min(GradQueries, u.N-i0)
-	u.Rows().PrepareQ(r.a, r.lda, g, i0, i0+n)
-	all.Direct().outputGrad(g, i0, n, r.do, r.ldo, r.w, r.top)
+	u.PrepareQ(r.a, r.lda, g, i0, i0+n)
+	all.outputGrad(g, i0, n, r.do, r.ldo, r.w, r.top)
 	if r.age != nil {
-		all.Decay().ageQueries(i0, r.w[:n], all.Decay().Pending)
+		all.ageQueries(i0, r.w[:n], all.Pending)
 	}
 	all.Spec.maskDenGrad(r.w[:n], all.Den[g][i0:])
 	clear(r.da)
@@ -336,9 +336,9 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 		keys, values := r.keys[j0*r.lda:], r.values[j0*r.ldo:]
 		u.Table.Transpose(r.bt, r.ldb, keys, r.lda, nk, u.PreparedWidth)
 		u.Table.Transpose(r.vt, r.ldb, values, r.ldo, nk, u.Dv)
-		b := all.Direct().Block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		b := all.Block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
 		if t != nil {
-			t.waitForTurn(c, all.Direct().rowsBefore(j0, g, i))
+			t.waitForTurn(c, all.rowsBefore(j0, g, i))
 		}
 		x := gradient[T]{
 			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top, base: base,
@@ -347,12 +347,12 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 		if r.age != nil {
 			x.Age = r.age[j0:]
 		}
-		u.Direct().blockGrad(&b, &x)
+		u.blockGrad(&b, &x)
 		if t != nil {
 			t.passStage(c)
 		}
 	}
-	u.Rows().GradQ(g, i0, i0+n, r.da, r.lda)
+	u.GradQ(g, i0, i0+n, r.da, r.lda)
 }
 
 // findFar returns what scores of n queries from i0 on are relative to, nil: 0, and
@@ -370,8 +370,8 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 		j0 := c * KeyBlock
 		nk := min(KeyBlock, all.M-j0)
 		u.Table.Transpose(r.bt, r.ldb, r.keys[j0*r.lda:], r.lda, nk, u.PreparedWidth)
-		b := all.Direct().Block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
-		u.Direct().measureFarRows(&b, far)
+		b := all.Block(r.a, r.lda, i0, n, r.bt, r.ldb, j0, nk)
+		u.measureFarRows(&b, far)
 	}
 	far.Finish()
 	return far.Base
@@ -379,7 +379,7 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of
 // head g from i0 on. Queries that see no key have zeros.
-func (u directForm[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
+func (u *Task[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 	for r := range n {
 		i, row := i0+r, do[r*ldo:][:u.Dv]
 		if !u.SeesAnyKey(i) {
@@ -400,8 +400,8 @@ func (u directForm[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 
 // DirectWeights sets rows of dst [i1-i0, m] to the weights of queries
 // i0 ≤ i < i1 of head g over their denominators, 0 where they do not see.
-func (u directForm[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
-	u.Decay().TakeKeys()
+func (u *Task[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
+	u.TakeDecays()
 	x := u.keyRows()
 	lda := scratch.Stride[T](u.PreparedWidth)
 	nq := min(i1-i0, PanelRows)
@@ -409,14 +409,14 @@ func (u directForm[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
 	s := arena.Take[T](u.Arena, nq*x.Ldb)
 	for i := i0; i < i1; i += PanelRows {
 		n := min(PanelRows, i1-i)
-		u.Rows().PrepareQ(a, lda, g, i, i+n)
+		u.PrepareQ(a, lda, g, i, i+n)
 		for j0 := 0; j0 < u.CountVisible(i+n-1); j0 += KeyBlock {
 			b := u.Block(a, lda, i, n, x.PanelOf(j0, u.PreparedWidth), x.Ldb, j0, min(KeyBlock, u.M-j0))
 			_, cols := u.ComputeScores(&b, 0, PanelRows, s, x.Ldb)
 			if u.Spec.Exp {
 				mark := u.Arena.Mark()
-				decay := u.Decay().Fader(&b)
-				u.Decay().AgeScores(&decay, &b, 0, n, s, x.Ldb, nil)
+				decay := u.Fader(&b)
+				u.AgeScores(&decay, &b, 0, n, s, x.Ldb, nil)
 				u.Arena.Reset(mark)
 			}
 			for r := range n {
@@ -430,7 +430,7 @@ func (u directForm[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
 }
 
 // normaliseWeights turns the scores of query i into weights.
-func (u directForm[T]) normaliseWeights(row []T, i int) {
+func (u *Task[T]) normaliseWeights(row []T, i int) {
 	if !u.SeesAnyKey(i) {
 		clear(row)
 		return
@@ -444,13 +444,13 @@ func (u directForm[T]) normaliseWeights(row []T, i int) {
 		mark := u.Arena.Mark()
 		u.Weigh(seen, seen, 0, len(seen), u.Coefficients(), arena.TakeZeros[T](u.Arena, 1))
 		if all.Decays != nil {
-			decay := u.Decay().Fader(&all)
-			weights := u.Linear().TakeScratch(len(seen))
+			decay := u.Fader(&all)
+			weights := u.TakeScratch(len(seen))
 			copy(weights, seen)
 			decay.fade(&all, 0, seen, weights)
 		}
 		u.Arena.Reset(mark)
 	}
 	all.maskRow(row, 0, 0)
-	u.Table.Scale(seen, u.invertDen(u.Spec.denominator(u.Table.Sum(seen), u.Decay().RelativeEps(u.Decay().Pending(i)))), seen)
+	u.Table.Scale(seen, u.invertDen(u.Spec.denominator(u.Table.Sum(seen), u.RelativeEps(u.Pending(i)))), seen)
 }

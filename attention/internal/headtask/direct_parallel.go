@@ -8,7 +8,7 @@ import (
 // The direct form of a task that several workers do together.
 
 // keysTogether calls f for blocks of keys j0 ≤ j < j1, keys of them each.
-func (u directForm[T]) keysTogether(keys int, f func(u *Task[T], j0, j1 int)) {
+func (u *Task[T]) keysTogether(keys int, f func(u *Task[T], j0, j1 int)) {
 	u.runParallel(pieces(keys, KeyBlock), 0, func(u *Task[T], t *tokenGroup) {
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			f(u, i*KeyBlock, min((i+1)*KeyBlock, keys))
@@ -17,7 +17,7 @@ func (u directForm[T]) keysTogether(keys int, f func(u *Task[T], j0, j1 int)) {
 }
 
 // attendTogether is attendAs, or for queries that are in place attend.
-func (u directForm[T]) attendTogether(all *Task[T], x *KeyRows[T], inPlace bool) {
+func (u *Task[T]) attendTogether(all *Task[T], x *KeyRows[T], inPlace bool) {
 	u.runParallel(pieces(u.N, QueryBlock), 0, func(u *Task[T], t *tokenGroup) {
 		all := *all
 		all.Arena = u.Arena
@@ -25,38 +25,38 @@ func (u directForm[T]) attendTogether(all *Task[T], x *KeyRows[T], inPlace bool)
 		var lda int
 		if !inPlace {
 			lda = scratch.Stride[T](min(u.N, QueryBlock))
-			a = u.Linear().TakeScratch(len(u.Q) * u.PreparedWidth * lda)
+			a = u.TakeScratch(len(u.Q) * u.PreparedWidth * lda)
 		}
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			i0 := (t.n - 1 - i) * QueryBlock // those that see the most keys come first
 			n := min(QueryBlock, u.N-i0)
 			if !inPlace {
-				u.Direct().prepareGroup(a, lda, i0, n)
+				u.prepareGroup(a, lda, i0, n)
 			}
-			all.Direct().Attend(x, a, lda, i0, n)
+			all.Attend(x, a, lda, i0, n)
 		}
 	})
 }
 
-func (u directForm[T]) directBackwardTogether() {
+func (u *Task[T]) directBackwardTogether() {
 	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
-	keys, values := u.Linear().TakeScratch(u.M*lda), u.Linear().TakeScratch(u.M*ldo)
+	keys, values := u.TakeScratch(u.M*lda), u.TakeScratch(u.M*ldo)
 	u.keysTogether(u.M, func(u *Task[T], j0, j1 int) {
 		clear(keys[j0*lda : j1*lda])
-		u.Rows().PrepareK(keys[j0*lda:], lda, j0, j1)
+		u.PrepareK(keys[j0*lda:], lda, j0, j1)
 		u.CopyValues(values[j0*ldo:], ldo, j0, j1)
 	})
-	dkeys, dvalues := u.BackPairs(u.Task, keys, values)
+	dkeys, dvalues := u.BackPairs(u, keys, values)
 	u.keysTogether(u.M, func(u *Task[T], j0, j1 int) {
-		u.Rows().GradK(j0, j1, dkeys[j0*lda:], lda)
-		u.Direct().SetValuesGrad(dvalues, j0, j1)
+		u.GradK(j0, j1, dkeys[j0*lda:], lda)
+		u.SetValuesGrad(dvalues, j0, j1)
 	})
 }
 
 // backPairsTogether is backPairs. The gradients of a block of keys are added in the
 // order of the rows of blocks, so a worker enters a column after all earlier rows have
 // left it.
-func (u directForm[T]) backPairsTogether(x backRow[T]) {
+func (u *Task[T]) backPairsTogether(x backRow[T]) {
 	rows, places := pieces(u.N, GradQueries), len(x.all.DAge)
 	parts, dage := u.scaleParts(rows), arena.TakeZeros[float64](u.Arena, len(u.Q)*places)
 	u.runParallel(len(u.Q)*rows, pieces(x.all.M, KeyBlock), func(u *Task[T], t *tokenGroup) {
@@ -80,7 +80,7 @@ func (u directForm[T]) backPairsTogether(x backRow[T]) {
 
 // rowsBefore returns how many rows of blocks that have a query which could see
 // key j come before row i of head g.
-func (u directForm[T]) rowsBefore(j, g, i int) int {
+func (u *Geometry[T]) rowsBefore(j, g, i int) int {
 	first := 0
 	if u.Causal {
 		first = max(j-u.Offset, 0) / GradQueries

@@ -14,21 +14,21 @@ import (
 // that all forms and states contain it.
 
 // GateOf returns the factor with which key j of the task enters.
-func (u preparation[T]) GateOf(j int) float64 {
+func (u *Geometry[T]) GateOf(j int) float64 {
 	if !u.Spec.Gated || len(u.LogG.Data) == 0 {
 		return 1
 	}
-	return -math.Expm1(u.Decay().LogDecay(j))
+	return -math.Expm1(u.LogDecay(j))
 }
 
 // hasGates reports that tokens of a side enter with factors.
-func (u preparation[T]) hasGates(s *headRows[T]) bool {
+func (u *Geometry[T]) hasGates(s *headRows[T]) bool {
 	return s.keys && u.Spec.Gated && len(u.LogG.Data) > 0
 }
 
 // keyGates returns the factors of keys j0 ≤ j < j1.
-func (u preparation[T]) keyGates(j0, j1 int) []T {
-	f := u.Linear().TakeScratch(j1 - j0)
+func (u *Task[T]) keyGates(j0, j1 int) []T {
+	f := u.TakeScratch(j1 - j0)
 	for r := range f {
 		f[r] = T(u.GateOf(j0 + r))
 	}
@@ -36,7 +36,7 @@ func (u preparation[T]) keyGates(j0, j1 int) []T {
 }
 
 // applyGates multiplies columns of y, features of keys j0 ≤ j < j1, by their factors.
-func (u preparation[T]) applyGates(y []T, ld, j0, j1 int) {
+func (u *Task[T]) applyGates(y []T, ld, j0, j1 int) {
 	mark := u.Arena.Mark()
 	factors := u.keyGates(j0, j1)
 	for f := range u.PreparedWidth {
@@ -48,10 +48,10 @@ func (u preparation[T]) applyGates(y []T, ld, j0, j1 int) {
 
 // gateGrad replaces b.Y, the gradient of gated features for keys from j0 on, by the
 // gradient of the features. It adds the gradient of the gates: d(1-g)/d log g = -g.
-func (u preparation[T]) gateGrad(b *attention.FeatureBlock[T], j0 int) {
+func (u *Task[T]) gateGrad(b *attention.FeatureBlock[T], j0 int) {
 	mark := u.Arena.Mark()
 	if u.DGate != nil {
-		dy := u.Linear().TakeScratch(len(b.Y))
+		dy := u.TakeScratch(len(b.Y))
 		copy(dy, b.Y)
 		u.Spec.Features.Map(b)
 		along := arena.TakeZeros[T](u.Arena, b.N)
@@ -60,7 +60,7 @@ func (u preparation[T]) gateGrad(b *attention.FeatureBlock[T], j0 int) {
 		}
 		copy(b.Y, dy)
 		for r, x := range along {
-			u.DGate[j0+r] -= float64(x) * math.Exp(u.Decay().LogDecay(j0+r))
+			u.DGate[j0+r] -= float64(x) * math.Exp(u.LogDecay(j0+r))
 		}
 	}
 	u.applyGates(b.Y, b.Stride, j0, j0+b.N)

@@ -23,23 +23,16 @@ const PanelRows = 48
 // keys.
 func MaxRows(n int) int { return PanelRows * max(1, KeyBlock/kernel.Pad(max(n, 1))) }
 
-// Task is one key head of one sequence, with the group of query heads that
-// share it. Its results depend on nothing outside it. A goroutine does it alone,
-// or several do its tokens together, each with a copy of the task.
-type Task[T tensor.Float] struct {
+// Geometry says what a task computes: the rows of one key head of one sequence with the group of
+// query heads that share it, their shapes, masks and places. Who makes a task sets it, once a
+// call. The forms read it and write nothing in it.
+type Geometry[T tensor.Float] struct {
 	Table *kernel.Table[T]
 	Spec  *Spec[T]
-	Arena *arena.Arena
 
-	Workers int         // how many goroutines may do its tokens; 0: one
-	Noticed *RowNotices // of the call or the state; nil: not wanted
-
-	Q, O               []tensor.Mat[T]    // per query head of the group: [n,D], [n,Dv]
-	K, V               tensor.Mat[T]      // [m,D], [m,Dv]
-	Den                [][]T              // per query head: denominators [n], in or out
-	Sums               []rowscale.Sums[T] // of a band, per query head: sums of weights [n], out; nil: not wanted
-	SavesDen           bool               // den is wanted as an output
-	Scale              []T                // per query head
+	Q                  []tensor.Mat[T] // per query head of the group: [n,D]
+	K, V               tensor.Mat[T]   // [m,D], [m,Dv]
+	Scale              []T             // per query head
 	N, M               int
 	D, Dv              int
 	PreparedWidth      int // width of prepared rows
@@ -54,28 +47,43 @@ type Task[T tensor.Float] struct {
 	Keep    []bool // pairs: keep[i*keepRow+j]; nil: all; direct form only
 	KeepRow int
 	Rope    *attention.Rope[T]
+	LogG    tensor.Mat[T] // [m,1] decay of the keys; no Data: none
 
 	Drop              *attention.Drop // nil: none, and the next fields are not used
 	Coords            attention.DropCoords
 	KeyHead, KeyHeads int // key head, and their number
 
-	// What the forms work in. The walker and the stream have memory of their own,
-	// which a task keeps from call to call.
-	keys      KeyRows[T]
-	Monomials *features.Monomials[T]
-	Scan      Scan[T]
-
 	// Of a normalisation over all tokens, else nil.
 	Stats    []NormStats // per query head
 	KeyStats *NormStats
+}
 
-	LogG   tensor.Mat[T] // [m,1] decay of the keys; no Data: none
-	Decays *LogDecays    // of all of them, in the direct form
-	places []int         // [n] the last key that each query sees, if its position does not say it
+// Output is what Forward sets, and what Backward reads of it.
+type Output[T tensor.Float] struct {
+	O            []tensor.Mat[T]    // per query head: [n,Dv]
+	Den          [][]T              // per query head: denominators [n], in or out
+	Sums         []rowscale.Sums[T] // of a band, per query head: sums of weights [n], out; nil: not wanted
+	SavesDen     bool               // den is wanted as an output
+	SavedMoments *[]T               // what Forward may leave for Backward of the moments; nil: nothing
+	Noticed      *RowNotices        // of the call or the state; nil: not wanted
+}
 
-	SavedMoments *[]T // what Forward may leave for Backward of the moments; nil: nothing
+// directScratch is what the direct form and the band work in.
+type directScratch[T tensor.Float] struct {
+	keys   KeyRows[T]
+	Decays *LogDecays // of all keys
+	places []int      // [n] the last key that each query sees, if its position does not say it
+}
 
-	// Backward only.
+// linearScratch is what the linear form works in: both have memory of their own, which a task
+// keeps from call to call.
+type linearScratch[T tensor.Float] struct {
+	Monomials *features.Monomials[T]
+	Scan      Scan[T]
+}
+
+// Gradients is what Backward reads and sets.
+type Gradients[T tensor.Float] struct {
 	DO, DQ   []tensor.Mat[T] // per query head: [n,Dv], [n,D]
 	DK, DVal tensor.Mat[T]   // [m,D], [m,Dv]
 	DParams  [][]T           // gradients of the features' parameters, added to
@@ -87,21 +95,18 @@ type Task[T tensor.Float] struct {
 	DGate    []float64       // [m] what log_g has of the factors with which keys enter; nil: there are none
 }
 
-// directForm computes a head task pair by pair, in blocks of queries and keys.
-type directForm[T tensor.Float] struct{ *Task[T] }
+// Task is the work on a Geometry. Its results depend on nothing outside it. A goroutine does it
+// alone, or several do its tokens together, each with a copy of the task.
+type Task[T tensor.Float] struct {
+	Geometry[T]
+	Output[T]
+	Gradients[T]
+	directScratch[T]
+	linearScratch[T]
 
-// bandForm computes a head task of a sliding window, in tiles of its band.
-type bandForm[T tensor.Float] struct{ *Task[T] }
-
-// linearForm computes a head task through sums of features of its keys.
-type linearForm[T tensor.Float] struct{ *Task[T] }
-
-// preparation makes the rows that a form reads of queries and keys, and takes gradients
-// back through them: norms, rotation, scale, dropout, gates and features.
-type preparation[T tensor.Float] struct{ *Task[T] }
-
-// taskDecay has the decays of a head task's keys and queries.
-type taskDecay[T tensor.Float] struct{ *Task[T] }
+	Arena   *arena.Arena
+	Workers int // how many goroutines may do its tokens; 0: one
+}
 
 // Bytes returns the memory that the task of a state takes.
 func (u *Task[T]) Bytes() int64 {
@@ -119,29 +124,16 @@ func (u *Task[T]) Clear() {
 	clear(u.Sums)
 	clear(u.Shares)
 	*u = Task[T]{
-		Q: u.Q[:0], O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0], Shares: u.Shares[:0], Scale: u.Scale[:0], DO: u.DO[:0], DQ: u.DQ[:0],
-		Monomials: u.Monomials, Scan: Scan[T]{Valid: u.Scan.Valid},
+		Geometry:      Geometry[T]{Q: u.Q[:0], Scale: u.Scale[:0]},
+		Output:        Output[T]{O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0]},
+		Gradients:     Gradients[T]{DO: u.DO[:0], DQ: u.DQ[:0], Shares: u.Shares[:0]},
+		linearScratch: linearScratch[T]{Monomials: u.Monomials, Scan: Scan[T]{openTokens: openTokens[T]{Valid: u.Scan.Valid}}},
 	}
 }
 
-// Direct returns the direct form of the task.
-func (u *Task[T]) Direct() directForm[T] { return directForm[T]{u} }
-
-// Band returns the form of a sliding window.
-func (u *Task[T]) Band() bandForm[T] { return bandForm[T]{u} }
-
-// Linear returns the linear form of the task.
-func (u *Task[T]) Linear() linearForm[T] { return linearForm[T]{u} }
-
-// Rows returns the preparation of the task's rows.
-func (u *Task[T]) Rows() preparation[T] { return preparation[T]{u} }
-
-// Decay returns the decays of the task's keys and queries.
-func (u *Task[T]) Decay() taskDecay[T] { return taskDecay[T]{u} }
-
 // CountVisible returns how many keys query i could see by position alone: keys
 // 0 ≤ j < seen, before masks.
-func (u *Task[T]) CountVisible(i int) int {
+func (u *Geometry[T]) CountVisible(i int) int {
 	if !u.Causal {
 		return u.M
 	}
@@ -149,11 +141,11 @@ func (u *Task[T]) CountVisible(i int) int {
 }
 
 // HasKey reports whether key j takes part.
-func (u *Task[T]) HasKey(j int) bool { return u.Mask == nil || u.Mask[j] }
+func (u *Geometry[T]) HasKey(j int) bool { return u.Mask == nil || u.Mask[j] }
 
 // CopyValues sets dst [j1-j0, ld], ld ≥ Dv, to values j0 ≤ j < j1, zero beyond Dv
 // and where the key does not exist.
-func (u *Task[T]) CopyValues(dst []T, ld, j0, j1 int) {
+func (u *Geometry[T]) CopyValues(dst []T, ld, j0, j1 int) {
 	if u.Mask == nil && u.V.Stride == ld && u.Dv == ld {
 		copy(dst[:(j1-j0)*ld], u.V.Data[j0*ld:])
 		return
@@ -169,7 +161,7 @@ func (u *Task[T]) CopyValues(dst []T, ld, j0, j1 int) {
 }
 
 // QueryHeads returns the query heads that share key head kh.
-func (u *Task[T]) QueryHeads(kh int) HeadRange { return HeadRange{kh * len(u.Q), len(u.Q)} }
+func (u *Geometry[T]) QueryHeads(kh int) HeadRange { return HeadRange{kh * len(u.Q), len(u.Q)} }
 
 // HeadRange is a group of query heads.
 type HeadRange struct{ Lo, N int }
@@ -484,7 +476,7 @@ func (u *Task[T]) noteNonFinite(g, i0, i1 int) {
 		return
 	}
 	mark := u.Arena.Mark()
-	x, out := u.Linear().TakeScratch(i1-i0), &u.O[g]
+	x, out := u.TakeScratch(i1-i0), &u.O[g]
 	u.Table.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.Arena, u.Dv), 0, u.Dv)
 	for _, y := range x {
 		if y != 0 {

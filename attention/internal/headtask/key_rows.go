@@ -18,7 +18,7 @@ type KeyRows[T tensor.Float] struct {
 }
 
 // keyRows returns the rows of all keys, in scratch memory.
-func (u directForm[T]) keyRows() *KeyRows[T] {
+func (u *Task[T]) keyRows() *KeyRows[T] {
 	x := &u.keys
 	*x = KeyRows[T]{Panel: KeyBlock, Ldb: scratch.Stride[T](min(u.M, KeyBlock)), Ldv: scratch.Stride[T](u.Dv)}
 	x.Bt = arena.Take[T](u.Arena, (u.M+KeyBlock-1)/KeyBlock*u.PreparedWidth*x.Ldb)
@@ -30,14 +30,14 @@ func (u directForm[T]) keyRows() *KeyRows[T] {
 	if u.Workers > 1 {
 		u.keysTogether(u.M, x.fill)
 	} else {
-		x.fill(u.Task, 0, u.M)
+		x.fill(u, 0, u.M)
 	}
 	return x
 }
 
 // fill brings keys j0 ≤ j < j1 of u, and their values, to their place.
 func (x *KeyRows[T]) fill(u *Task[T], j0, j1 int) {
-	if !u.Direct().valuesInPlace() {
+	if !u.valuesInPlace() {
 		u.CopyValues(x.V[j0*x.Ldv:], x.Ldv, j0, j1)
 	}
 	x.Put(u, 0, j0, j1)
@@ -46,7 +46,7 @@ func (x *KeyRows[T]) fill(u *Task[T], j0, j1 int) {
 // valuesInPlace reports whether the values can be read where they are: they all
 // exist, fill whole vectors, and a column of them does not compete for a few
 // sets of the first-level cache, which has room for cacheLines of them.
-func (u directForm[T]) valuesInPlace() bool {
+func (u *Geometry[T]) valuesInPlace() bool {
 	const cacheLines = 512
 	perRow := u.V.Stride / kernel.Lanes
 	return u.Mask == nil && u.Dv%kernel.Lanes == 0 && u.V.Stride%kernel.Lanes == 0 &&
@@ -55,11 +55,11 @@ func (u directForm[T]) valuesInPlace() bool {
 
 // Put prepares keys j0 ≤ j < j1 of u, whose keys follow the first at ones in x.
 func (x *KeyRows[T]) Put(u *Task[T], at, j0, j1 int) {
-	keys := u.Rows().KeySide()
+	keys := u.KeySide()
 	for j := j0; j < j1; {
 		c := (at + j) % x.Panel
 		n := min(x.Panel-c, j1-j)
-		u.Rows().Prepare(x.PanelOf(at+j, u.PreparedWidth)[c:], x.Ldb, &keys, j, j+n)
+		u.Prepare(x.PanelOf(at+j, u.PreparedWidth)[c:], x.Ldb, &keys, j, j+n)
 		j += n
 	}
 }

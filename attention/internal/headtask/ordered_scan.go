@@ -36,7 +36,7 @@ func (c *orderedScan[T]) extend(u *Task[T], n int, p scanPart[T]) {
 	u.runParallel(pieces(n, many), pieces(count, rows), func(u *Task[T], t *tokenGroup) {
 		links := make([]scanMember[T], min(many, n))
 		for k := range links {
-			s := u.Linear().memberScan()
+			s := u.memberScan()
 			links[k] = scanMember[T]{s: s, own: s.Moments}
 		}
 		for piece := t.nextPiece(); piece < t.n; piece = t.nextPiece() {

@@ -12,10 +12,10 @@ import (
 // the constant feature, which is 1 for every key.
 
 // outputFactor is what the output of a query over n keys is multiplied by.
-func (u *Task[T]) outputFactor(n float64) T { return T(math.Sqrt(n / float64(u.D))) }
+func (u *Geometry[T]) outputFactor(n float64) T { return T(math.Sqrt(n / float64(u.D))) }
 
 // countSeen returns how many keys query i sees.
-func (u *Task[T]) countSeen(i int) int {
+func (u *Geometry[T]) countSeen(i int) int {
 	n := u.CountVisible(i)
 	if u.Mask == nil && u.Keep == nil {
 		return n
@@ -89,7 +89,7 @@ func (u *Task[T]) WithoutOutputNorm(before float64) {
 		factors[i] = u.outputFactor(before + float64(count))
 	}
 	scaled := func(x tensor.Mat[T], inverse bool) tensor.Mat[T] {
-		y := tensor.Mat[T]{Data: u.Linear().TakeScratch(u.N * u.Dv), Rows: u.N, Cols: u.Dv, Stride: u.Dv}
+		y := tensor.Mat[T]{Data: u.TakeScratch(u.N * u.Dv), Rows: u.N, Cols: u.Dv, Stride: u.Dv}
 		for i, f := range factors {
 			if inverse && f > 0 {
 				f = 1 / f

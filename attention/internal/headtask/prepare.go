@@ -23,7 +23,7 @@ type headRows[T tensor.Float] struct {
 }
 
 // QuerySide is the queries of head g of the group.
-func (u preparation[T]) QuerySide(g int) headRows[T] {
+func (u *Geometry[T]) QuerySide(g int) headRows[T] {
 	s := headRows[T]{x: u.Q[g], scale: u.Scale[g], pos: u.FirstPosition, isPrepared: u.HasPreparedQueries, head: u.KeyHead*len(u.Q) + g}
 	if u.Stats != nil {
 		s.stats = &u.Stats[g]
@@ -37,7 +37,7 @@ func (u preparation[T]) QuerySide(g int) headRows[T] {
 	return s
 }
 
-func (u preparation[T]) KeySide() headRows[T] {
+func (u *Geometry[T]) KeySide() headRows[T] {
 	s := headRows[T]{x: u.K, scale: 1, mask: u.Mask, isPrepared: u.HasPreparedKeys, stats: u.KeyStats, keys: true, head: u.KeyHead * len(u.Q)}
 	if u.Drop != nil {
 		s.drop = NewHeadDropout(u.Drop, &u.Coords, true, u.KeyHead, u.KeyHeads, u.D, 0)
@@ -46,7 +46,7 @@ func (u preparation[T]) KeySide() headRows[T] {
 }
 
 // normalise normalises columns of x and multiplies them by scale.
-func (u preparation[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
+func (u *Geometry[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
 	if s.stats != nil {
 		normaliseWide(u.Table, u.Spec.Norm, s.stats, x, ld, u.D, n, scale)
 		return
@@ -63,7 +63,7 @@ const stretch = 64
 
 // Prepare sets columns of dst [da, ld] to the prepared tokens i0 ≤ i < i1. A
 // token that does not exist gives zeros, whatever it holds.
-func (u preparation[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	n := i1 - i0
 	if n <= 0 {
 		return
@@ -100,12 +100,12 @@ func (u preparation[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 // channels, is not sure to leave.
 // A single power has no lower terms beside which the roundings of another basis
 // would be small: it keeps all of them.
-func (u preparation[T]) FeatureWidth() int {
+func (u *Geometry[T]) FeatureWidth() int {
 	return u.Spec.FeatureWidth(u.D, u.Rope != nil || u.Drop != nil && u.Drop.Kind != attention.TokenDrop)
 }
 
 // prepareRows is prepare for rows of dst (stride ld, width da).
-func (u preparation[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	for i := i0; i < i1 && s.isPrepared; i++ {
 		copy(dst[(i-i0)*ld:][:u.PreparedWidth], s.x.Row(i))
 	}
@@ -154,7 +154,7 @@ func (u preparation[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int)
 
 // prepareUnmapped sets columns of x [d, ld] to tokens as they are before the feature
 // map.
-func (u preparation[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int) {
 	n := i1 - i0
 	u.Table.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.D)
 	u.normalise(x, ld, n, s, s.scale)
@@ -167,7 +167,7 @@ func (u preparation[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 in
 }
 
 // mapColumns applies the feature map, which is elementwise, to columns of x.
-func (u preparation[T]) mapColumns(x []T, ld, n int) {
+func (u *Geometry[T]) mapColumns(x []T, ld, n int) {
 	if u.Spec.Map == nil {
 		return
 	}
@@ -181,7 +181,7 @@ func (u preparation[T]) mapColumns(x []T, ld, n int) {
 // gradient of the prepared tokens, which it uses up. Rows of tokens that do not
 // exist become zero. It returns the derivative by the scale, where that is
 // learned.
-func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
+func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
 	n := i1 - i0
 	if n <= 0 {
 		return 0
@@ -250,19 +250,19 @@ func (u preparation[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRow
 }
 
 // isScaling reports that prepared tokens are the tokens times the scale.
-func (u preparation[T]) isScaling(s *headRows[T]) bool {
+func (u *Geometry[T]) isScaling(s *headRows[T]) bool {
 	return u.Spec.Norm == attention.NoNorm && u.Spec.Features == nil && !u.Spec.HasMap() && u.Rope == nil && s.drop.Drop == nil && s.stats == nil
 }
 
 // scaleRows sets rows of dst, tokens from i0 on, to rows of x times the scale.
 // Rows of masked tokens become zero.
-func (u preparation[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
+func (u *Task[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
 	if dst.Rows == 0 {
 		return
 	}
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	scale := u.Linear().TakeScratch(dst.Rows)
+	scale := u.TakeScratch(dst.Rows)
 	for r := range scale {
 		scale[r] = s.scale
 	}
@@ -276,7 +276,7 @@ func (u preparation[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) 
 
 // addRows adds to rows of dst, tokens from i0 on, rows y times the scale. Rows of
 // masked tokens stay.
-func (u preparation[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], i0 int) {
+func (u *Task[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], i0 int) {
 	if s.mask != nil {
 		for r := range dst.Rows {
 			if !s.isMasked(i0 + r) {
@@ -287,7 +287,7 @@ func (u preparation[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T]
 	}
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	scale := u.Linear().TakeScratch(dst.Rows)
+	scale := u.TakeScratch(dst.Rows)
 	for r := range scale {
 		scale[r] = s.scale
 	}
@@ -295,7 +295,7 @@ func (u preparation[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T]
 }
 
 // prepareRowsGrad is prepareGrad from rows dy (stride ld, width da).
-func (u preparation[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
+func (u *Task[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
 	if !s.isPrepared && u.isScaling(s) && u.Spec.Tau == nil {
 		if u.Adds {
 			u.addRows(dx.Slice(i0, i1), dy, ld, s, i0)
@@ -320,33 +320,33 @@ func (u preparation[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *hea
 
 // PrepareQ sets rows of dst (stride ld, width da) to the prepared queries
 // i0 ≤ i < i1 of head g of the group.
-func (u preparation[T]) PrepareQ(dst []T, ld, g, i0, i1 int) {
+func (u *Task[T]) PrepareQ(dst []T, ld, g, i0, i1 int) {
 	s := u.QuerySide(g)
 	u.prepareRows(dst, ld, &s, i0, i1)
 }
 
 // PrepareK sets rows of dst to the prepared keys j0 ≤ j < j1.
-func (u preparation[T]) PrepareK(dst []T, ld, j0, j1 int) {
+func (u *Task[T]) PrepareK(dst []T, ld, j0, j1 int) {
 	s := u.KeySide()
 	u.prepareRows(dst, ld, &s, j0, j1)
 }
 
 // GradQ sets dq of queries i0 ≤ i < i1 of head g from the gradient rows of
 // their prepared form, and adds to dscale.
-func (u preparation[T]) GradQ(g, i0, i1 int, da []T, ld int) {
+func (u *Task[T]) GradQ(g, i0, i1 int, da []T, ld int) {
 	s := u.QuerySide(g)
 	u.DScale[g] += u.prepareRowsGrad(u.DQ[g], da, ld, &s, i0, i1)
 }
 
 // GradK sets dk of keys j0 ≤ j < j1 from the gradient rows of their prepared
 // form.
-func (u preparation[T]) GradK(j0, j1 int, db []T, ld int) {
+func (u *Task[T]) GradK(j0, j1 int, db []T, ld int) {
 	s := u.KeySide()
 	u.prepareRowsGrad(u.DK, db, ld, &s, j0, j1)
 }
 
 // PreparedRows sets n rows of dst, from row r0 on, to tokens before the map.
-func (u preparation[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
+func (u *Task[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
 	for i := 0; i < n; i += stretch {
 		l := min(stretch, n-i)
 		mark := u.Arena.Mark()
@@ -371,8 +371,8 @@ func (u preparation[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T
 func (u *Task[T]) featureBlock(s *headRows[T], i0, i1 int) attention.FeatureBlock[T] {
 	n := i1 - i0
 	b := attention.FeatureBlock[T]{Scratch: arena.Of[T]{Arena: u.Arena}, Keys: s.keys, Head: s.head, First: u.KeyHead * len(u.Q), D: u.D, N: n, Stride: scratch.Stride[T](n)}
-	b.X, b.Y = u.Linear().TakeScratch(u.D*b.Stride), u.Linear().TakeScratch(u.PreparedWidth*b.Stride)
-	u.Rows().prepareUnmapped(b.X, b.Stride, s, i0, i1)
+	b.X, b.Y = u.TakeScratch(u.D*b.Stride), u.TakeScratch(u.PreparedWidth*b.Stride)
+	u.prepareUnmapped(b.X, b.Stride, s, i0, i1)
 	for i := i0; i < i1 && s.mask != nil; i++ {
 		if s.isMasked(i) {
 			for c := range u.D {
@@ -388,8 +388,8 @@ func (u *Task[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	mark := u.Arena.Mark()
 	b := u.featureBlock(s, i0, i1)
 	u.Spec.Features.Map(&b)
-	if u.Rows().hasGates(s) {
-		u.Rows().applyGates(b.Y, b.Stride, i0, i1)
+	if u.hasGates(s) {
+		u.applyGates(b.Y, b.Stride, i0, i1)
 	}
 	for f := range u.PreparedWidth {
 		copy(dst[f*ld:][:b.N], b.Y[f*b.Stride:])
@@ -409,7 +409,7 @@ func (u *Task[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
 func (u *Task[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) {
 	mark := u.Arena.Mark()
 	b := u.featureBlock(s, i0, i1)
-	b.DX, b.DParams = u.Linear().TakeScratch(u.D*b.Stride), u.DParams
+	b.DX, b.DParams = u.TakeScratch(u.D*b.Stride), u.DParams
 	for f := range u.PreparedWidth {
 		copy(b.Y[f*b.Stride:][:b.N], dy[f*ld:])
 	}
@@ -420,8 +420,8 @@ func (u *Task[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) 
 			}
 		}
 	}
-	if u.Rows().hasGates(s) {
-		u.Rows().gateGrad(&b, i0)
+	if u.hasGates(s) {
+		u.gateGrad(&b, i0)
 	}
 	u.Spec.Features.Grad(&b)
 	for c := range u.D {

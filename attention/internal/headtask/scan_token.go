@@ -16,7 +16,7 @@ func (s *Scan[T]) StepToken(key, q []T, ldq int) {
 			s.X[(c+1)*s.ColumnStride+s.Count] = y
 		}
 		s.absorbValues(0, 1)
-		s.Decay().age(0, 1)
+		s.age(0, 1)
 		s.AppendToken(u.HasKey(0))
 	}
 	for g := 0; g < len(u.Q) && u.N > 0; g += kernel.Lanes {
@@ -37,24 +37,24 @@ func (s *Scan[T]) answerToken(g, n int, q []T, ldq int) {
 	o, den := arena.TakeZeros[T](u.Arena, n*ld), arena.TakeZeros[T](u.Arena, n)
 	if s.Decays != nil {
 		s.readMomentsFew(q, ldq, n, o, den)
-		s.Decay().fadeRows(o, den, n, s.Count-1)
+		s.fadeRows(o, den, n, s.Count-1)
 	}
 	if s.Count > 0 {
 		b := block[T]{a: q, lda: ldq, bt: s.X[s.ColumnStride:], panel: s.ChunkSize, ldb: s.ColumnStride, Nq: n, nk: s.Count, diag: s.Count, Decays: s.Decays, rowPlace: s.Count}
 		if s.hasMasked {
 			b.mask = s.Valid[:s.Count]
 		}
-		u.Direct().polyBlock(&b, s.V, s.ldv, o, ld, den)
+		u.polyBlock(&b, s.V, s.ldv, o, ld, den)
 	}
 	if s.Decays == nil {
 		s.readMomentsFew(q, ldq, n, o, den)
 	}
 	for r := range n {
 		if s.First == Unseen {
-			u.Linear().ClearUnseen(g+r, 0, 1)
+			u.ClearUnseen(g+r, 0, 1)
 			continue
 		}
-		den[r] = u.Spec.denominator(den[r], s.Decay().eps(s.Count-1))
+		den[r] = u.Spec.denominator(den[r], s.eps(s.Count-1))
 		u.Den[g+r][0] = den[r]
 		over := u.invertDen(den[r])
 		if u.Spec.OutputNorm {
@@ -75,7 +75,7 @@ func (s *Scan[T]) readMomentsFew(q []T, ldq, n int, o, den []T) {
 // NewDegree1Step returns what the heads of a step share, for chunks of c tokens, in the
 // task's scratch memory.
 func (u *Task[T]) NewDegree1Step(c int) degree1Step[T] {
-	f := degree1Step[T]{t: u.Table, u: u, sum: arena.Take[T](u.Arena, 1), coef: u.Direct().Coefficients()}
+	f := degree1Step[T]{t: u.Table, u: u, sum: arena.Take[T](u.Arena, 1), coef: u.Coefficients()}
 	f.weight, f.first = u.Monomials.Weights, u.Monomials.First
 	f.x, f.phi = arena.Take[T](u.Arena, u.PreparedWidth+1), arena.Take[T](u.Arena, len(f.weight))
 	f.w, f.o = arena.Take[T](u.Arena, kernel.Pad(c)), arena.Take[T](u.Arena, kernel.Pad(u.Dv))
@@ -157,15 +157,15 @@ func (s *Scan[T]) canFuseSteps() bool {
 // fuseSteps takes in and answers the task's tokens from j on.
 func (s *Scan[T]) fuseSteps(j int) {
 	u := s.Task
-	keys, queries := u.Rows().KeySide(), u.Rows().QuerySide(0)
+	keys, queries := u.KeySide(), u.QuerySide(0)
 	mark := u.Arena.Mark()
 	r := u.NewFusedStepper(u.Arena, s.Monomials, stretch)
-	k, q := u.Linear().TakeScratch(stretch*u.PreparedWidth), u.Linear().TakeScratch(stretch*u.PreparedWidth)
-	o, dens := u.Linear().TakeScratch(stretch*r.Ld), u.Linear().TakeScratch(stretch)
+	k, q := u.TakeScratch(stretch*u.PreparedWidth), u.TakeScratch(stretch*u.PreparedWidth)
+	o, dens := u.TakeScratch(stretch*r.Ld), u.TakeScratch(stretch)
 	for ; j < u.M; j += stretch {
 		n := min(stretch, u.M-j)
-		u.Rows().prepareRows(k, u.PreparedWidth, &keys, j, j+n)
-		u.Rows().prepareRows(q, u.PreparedWidth, &queries, j, j+n)
+		u.prepareRows(k, u.PreparedWidth, &keys, j, j+n)
+		u.prepareRows(q, u.PreparedWidth, &queries, j, j+n)
 		r.Tokens(n, o, r.Ld, q, k, u.PreparedWidth, u.V.Data[j*u.V.Stride:], u.V.Stride, s.Moments.S, s.Moments.Z, 0, dens)
 		for i, den := range dens[:n] {
 			u.Den[0][j+i] = u.Spec.denominator(den, T(u.Spec.Eps))

@@ -45,7 +45,7 @@ type TwoSidedForm[T tensor.Float] struct {
 // TwoSided returns the form of a far field on both sides of a window. Offset is the place of
 // query 0.
 func (u *Task[T]) TwoSided(width int) *TwoSidedForm[T] {
-	c := u.Linear().tokens()
+	c := u.tokens()
 	// The keys that a block sees on its left then end with a chunk.
 	ahead := ((u.Offset-width)%c + c) % c
 	return &TwoSidedForm[T]{
@@ -162,7 +162,7 @@ func (u *TwoSidedForm[T]) takeColumns(n int) []T {
 // each calls f for n pieces, which pass the given number of stages.
 func (u *TwoSidedForm[T]) each(n, stages int, f func(s *Scan[T], group *tokenGroup, i int)) {
 	eachPiece(u.Task, n, stages, func(u *Task[T]) *Scan[T] {
-		s := u.Linear().memberScan()
+		s := u.memberScan()
 		s.First = -1
 		return s
 	}, f)
@@ -173,7 +173,7 @@ func (u *TwoSidedForm[T]) prepareKeys() {
 	u.keys, u.values = u.takeColumns(u.chunks()), arena.Take[T](u.Arena, u.M*u.stride)
 	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
 		j0, j1 := u.keysOf(k)
-		x, side := u.columnsAt(u.keys, k), s.Task.Rows().KeySide()
+		x, side := u.columnsAt(u.keys, k), s.Task.KeySide()
 		s.prepare(x, &side, j0, j1)
 		for j := j0; j < j1; j++ {
 			if x[j-j0] = 0; u.HasKey(j) {
@@ -187,7 +187,7 @@ func (u *TwoSidedForm[T]) prepareKeys() {
 // prepareQueries prepares block t of the queries of head g.
 func (u *TwoSidedForm[T]) prepareQueries(s *Scan[T], g, t int) []T {
 	i0, i1 := u.queriesOf(t)
-	x, side := u.columnsAt(u.queries[g], t), s.Task.Rows().QuerySide(g)
+	x, side := u.columnsAt(u.queries[g], t), s.Task.QuerySide(g)
 	s.prepare(x, &side, i0, i1)
 	for i := range i1 - i0 {
 		x[i] = 1
@@ -227,7 +227,7 @@ func (u *TwoSidedForm[T]) answerTiles(s *Scan[T], t int) {
 		for i := range tiles {
 			tiles[i].eachBlock(func(b *block[T], r0, c0 int) {
 				b.a, b.lda, b.hasColumns = q[u.columns+r0:], u.columns, true
-				s.Task.Direct().polyBlock(b, tiles[i].values[c0*u.stride:], u.stride, u.o[g][(i0+r0)*u.stride:], u.stride, u.den[g][i0+r0:])
+				s.Task.polyBlock(b, tiles[i].values[c0*u.stride:], u.stride, u.o[g][(i0+r0)*u.stride:], u.stride, u.den[g][i0+r0:])
 			})
 		}
 	}
@@ -307,14 +307,14 @@ func (u *TwoSidedForm[T]) setGrads() {
 		i0, i1 := u.queriesOf(t)
 		s.Task.scalePart(scales, t)
 		for g := range u.Q {
-			side := s.Task.Rows().QuerySide(g)
+			side := s.Task.QuerySide(g)
 			s.Task.DScale[g] += s.prepareGrad(u.DQ[g], u.columnsAt(u.dq[g], t), &side, i0, i1)
 		}
 	})
 	u.sumScale(scales)
 	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
 		j0, j1 := u.keysOf(k)
-		side := s.Task.Rows().KeySide()
+		side := s.Task.KeySide()
 		s.prepareGrad(u.DK, u.columnsAt(u.dk, k), &side, j0, j1)
 		for j := j0; j < j1; j++ {
 			if row := u.DVal.Row(j); u.HasKey(j) {
@@ -342,7 +342,7 @@ func (u *TwoSidedForm[T]) backTiles(s *Scan[T], group *tokenGroup, t int) {
 		mark := ar.Mark()
 		q := u.prepareQueries(s, g, t)
 		y, w := u.y[g][i0*u.stride:], u.w[g][i0:i1]
-		rows, sums := s.Grad().outputGrad(g, i0, i1)
+		rows, sums := s.outputGrad(g, i0, i1)
 		copy(y, rows[:n*u.stride])
 		copy(w, sums)
 		s.Task.Spec.maskDenGrad(w, u.Den[g][i0:i1])
@@ -354,7 +354,7 @@ func (u *TwoSidedForm[T]) backTiles(s *Scan[T], group *tokenGroup, t int) {
 				x := &tiles[i]
 				x.eachBlock(func(b *block[T], r0, c0 int) {
 					b.a, b.lda = a[r0*u.lda:], u.lda
-					s.Task.Direct().blockGrad(b, &gradient[T]{
+					s.Task.blockGrad(b, &gradient[T]{
 						b: x.rows[c0*u.lda:], vt: x.valuesT[c0:], do: y[r0*u.stride:], ldo: u.stride, w: w[r0:],
 						da: da[r0*u.lda:], Db: x.dkeys[c0*u.lda:], Dv: x.dvalues[c0*u.stride:],
 					})

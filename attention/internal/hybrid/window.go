@@ -29,15 +29,6 @@ type hybrid[T tensor.Float] struct {
 	joints             sync.Pool // of *joint[T]
 }
 
-// windowJoin joins the rows of a window and its far field.
-type windowJoin[T tensor.Float] struct{ *hybrid[T] }
-
-// farField is the far field of calls that are not causal.
-type farField[T tensor.Float] struct{ *hybrid[T] }
-
-func (w *hybrid[T]) joins() windowJoin[T]  { return windowJoin[T]{w} }
-func (w *hybrid[T]) farCalls() farField[T] { return farField[T]{w} }
-
 // maxWidth bounds the width of a window, so that both of its sides fit an int.
 const maxWidth = 1 << 30
 
@@ -122,7 +113,7 @@ func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == attention.On
 
 // Check is the tail's, with what a window asks for.
 func (w *hybrid[T]) Check(c *attention.Call[T]) error {
-	if err := w.tail.Checks().CheckCall(c); err != nil {
+	if err := w.tail.CheckCall(c); err != nil {
 		return err
 	}
 	if !c.Causal {
@@ -261,12 +252,12 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 	}
 	if w.oneDenominator() {
 		if !c.Causal {
-			w.farCalls().farForward(out, c, &saved.tail)
+			w.farForward(out, c, &saved.tail)
 		} else if err := w.tail.Forward(out, c, &saved.tail); err != nil {
 			return err
 		}
 		scratch.seqs = engine.AppendSequenceTasks(scratch.seqs[:0], &scratch.room, c)
-		w.joins().join(out, c, scratch.seqs, saved, keep)
+		w.join(out, c, scratch.seqs, saved, keep)
 		return attention.ReportNonFinite(out, keep, true)
 	}
 	if err := w.tail.Forward(out, c, keep); err != nil && !attention.IsNonFinite(err) {
@@ -317,13 +308,13 @@ func (w *hybrid[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	seqs, sums := scratch.seqs, &savedOf(keep).sums
 	// Rotation and dropout change gradients further, and a decay needs the gradients of the window alone.
 	sums.Adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
-	x := w.joins().part(dout, out, c, len(seqs), keep, scratch)
+	x := w.part(dout, out, c, len(seqs), keep, scratch)
 	if sums.Adds {
 		sums.Shares, x.nearDo = savedOf(keep).share, tensor.Heads[T]{}
 	}
 	windowTask[T]{w: w, c: c, seqs: seqs, gradients: x}.run()
 	if !c.Causal && w.oneDenominator() {
-		w.farCalls().farBackward(g, x, c)
+		w.farBackward(g, x, c)
 	} else if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
 		return err
 	}
@@ -350,7 +341,7 @@ func (w *hybrid[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	}
 	if near.DLogG.D != 0 {
 		addHeads(g.DLogG, near.DLogG)
-		w.joins().addEpsAges(g.DLogG, dout, out, c, seqs, keep)
+		w.addEpsAges(g.DLogG, dout, out, c, seqs, keep)
 	}
 	w.addGamma(scratch.dgamma, c.Q.H)
 	return nil
@@ -379,7 +370,7 @@ func (w *hybrid[T]) Plan(s attention.Shape) attention.Plan {
 	near := w.nearOf(s.Causal).Plan(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
 	p := w.tail.Plan(s)
 	if !s.Causal && w.oneDenominator() {
-		w.farCalls().planFar(&p, s)
+		w.planFar(&p, s)
 	}
 	p.Renews = false // a token leaves the window as another comes in
 	p.FLOPs += near.FLOPs

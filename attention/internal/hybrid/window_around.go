@@ -49,27 +49,27 @@ func farSides(s *engine.SequenceTask, width int) [2]engine.SequenceTask {
 
 // chunk returns the tokens of a chunk for width d: the caller's wish, or one that fits the
 // window.
-func (w farField[T]) chunk(d, wish int) int {
+func (w *hybrid[T]) chunk(d, wish int) int {
 	if wish > 0 {
 		return wish
 	}
-	return headtask.TwoSidedChunk(w.window.Width, w.tail.Forms().Chunk(d, 0))
+	return headtask.TwoSidedChunk(w.window.Width, w.tail.Chunk(d, 0))
 }
 
 // farCall returns c as both sides of the far field have it.
-func (w farField[T]) farCall(c *attention.Call[T]) *attention.Call[T] {
+func (w *hybrid[T]) farCall(c *attention.Call[T]) *attention.Call[T] {
 	x := *c
 	x.Causal, x.Chunk = true, w.chunk(c.Q.D, c.Chunk)
 	return &x
 }
 
 // farCosts returns the costs of a key head of s in both forms.
-func (w farField[T]) farCosts(c *attention.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
-	return w.tail.Forms().CountTwoSidedCosts(w.farCall(c), farSides(s, w.window.Width), back)
+func (w *hybrid[T]) farCosts(c *attention.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
+	return w.tail.CountTwoSidedCosts(w.farCall(c), farSides(s, w.window.Width), back)
 }
 
-// farForm chooses the form of the far field of s, as formChoice.choose does.
-func (w farField[T]) farForm(c *attention.Call[T], s *engine.SequenceTask, back bool) attention.Form {
+// farForm chooses the form of the far field of s, as Engine.choose does.
+func (w *hybrid[T]) farForm(c *attention.Call[T], s *engine.SequenceTask, back bool) attention.Form {
 	if c.AttnKeep != nil || c.Form == attention.Direct {
 		return attention.Direct
 	}
@@ -77,16 +77,16 @@ func (w farField[T]) farForm(c *attention.Call[T], s *engine.SequenceTask, back 
 		return attention.Linear
 	}
 	direct, linear := w.farCosts(c, s, back)
-	return w.tail.Forms().ChooseCheaper(c, direct, linear)
+	return w.tail.ChooseCheaper(c, direct, linear)
 }
 
 // farFLOPs returns the arithmetic of the far field of s, all heads.
-func (w farField[T]) farFLOPs(c *attention.Call[T], s *engine.SequenceTask) float64 {
-	return w.tail.Forms().CountTwoSidedFLOPs(w.farCall(c), farSides(s, w.window.Width))
+func (w *hybrid[T]) farFLOPs(c *attention.Call[T], s *engine.SequenceTask) float64 {
+	return w.tail.CountTwoSidedFLOPs(w.farCall(c), farSides(s, w.window.Width))
 }
 
 // planFar sets what p says of the far field of an unmasked call.
-func (w farField[T]) planFar(p *attention.Plan, s attention.Shape) {
+func (w *hybrid[T]) planFar(p *attention.Plan, s attention.Shape) {
 	c := &attention.Call[T]{Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
@@ -95,7 +95,7 @@ func (w farField[T]) planFar(p *attention.Plan, s attention.Shape) {
 	for _, back := range []bool{true, false} {
 		form := w.farForm(c, seq, back)
 		direct, linear := w.farCosts(c, seq, back)
-		cost, why := w.tail.Forms().Explain(c, form, direct, linear)
+		cost, why := w.tail.Explain(c, form, direct, linear)
 		if back {
 			p.Back, p.BackCost, p.BackWhy = form, all*cost, why
 		} else {
@@ -114,18 +114,18 @@ func (w farField[T]) planFar(p *attention.Plan, s attention.Shape) {
 	if p.Form == attention.Linear {
 		rows += headtask.CountTwoSidedScratch(s.M, p.F, s.Dv, chunk)
 	}
-	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.Forms().CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
+	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
 }
 
 // hasFar reports whether a query of s has far keys.
-func (w farField[T]) hasFar(s *engine.SequenceTask) bool {
+func (w *hybrid[T]) hasFar(s *engine.SequenceTask) bool {
 	sides := farSides(s, w.window.Width)
 	return sides[0].M > 0 || sides[1].M > 0
 }
 
 // eachFar calls f for the far field of every key head of every sequence, and none where
 // all keys are near.
-func (w farField[T]) eachFar(c *attention.Call[T], back bool, f func(x *farSweep[T], kh int), none func(s *engine.SequenceTask, kh int)) {
+func (w *hybrid[T]) eachFar(c *attention.Call[T], back bool, f func(x *farSweep[T], kh int), none func(s *engine.SequenceTask, kh int)) {
 	seqs := engine.SequenceTasks(c)
 	var work float64
 	for i := range seqs {
@@ -164,11 +164,11 @@ func (x *farSweep[T]) prepare() {
 	x.q, x.k, x.v, x.mask = append(x.q, u.Q...), u.K, u.V, u.Mask
 	for g := range u.Q {
 		rows := scratch.TakeMat[T](u.Arena, u.N, u.PreparedWidth)
-		u.Rows().PrepareQ(rows.Data, rows.Stride, g, 0, u.N)
+		u.PrepareQ(rows.Data, rows.Stride, g, 0, u.N)
 		x.Task.Q[g] = rows
 	}
 	x.keys = scratch.TakeMat[T](u.Arena, x.m, u.PreparedWidth)
-	u.Rows().PrepareK(x.keys.Data, x.keys.Stride, 0, x.m)
+	u.PrepareK(x.keys.Data, x.keys.Stride, 0, x.m)
 	x.values, x.keyMask = u.V, u.Mask
 	u.HasPreparedQueries, u.HasPreparedKeys, u.Causal = true, true, true
 	x.align()
@@ -231,7 +231,7 @@ func reverseRows[T tensor.Float](x tensor.Mat[T]) {
 
 // farForward sets out [B,H,N,Dv] to the numerators of the far field of an unmasked
 // call, and keep.Den to their denominators.
-func (w farField[T]) farForward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) {
+func (w *hybrid[T]) farForward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) {
 	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	group := c.Q.H / max(c.K.H, 1)
 	w.eachFar(c, false, func(x *farSweep[T], kh int) {
@@ -244,7 +244,7 @@ func (w farField[T]) farForward(out tensor.Heads[T], c *attention.Call[T], keep 
 		x.Forward()
 		o, den := append([]tensor.Mat[T](nil), u.O...), append([][]T(nil), u.Den...)
 		for g := range u.O {
-			u.O[g], u.Den[g] = scratch.TakeMat[T](u.Arena, u.N, kernel.Pad(u.Dv)), u.Linear().TakeScratch(u.N)
+			u.O[g], u.Den[g] = scratch.TakeMat[T](u.Arena, u.N, kernel.Pad(u.Dv)), u.TakeScratch(u.N)
 			u.O[g].Cols = u.Dv
 		}
 		x.turn()
@@ -271,17 +271,17 @@ func (x *farSweep[T]) Forward() {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	if u.M > 0 {
-		u.Direct().DirectForward()
+		u.DirectForward()
 		return
 	}
 	for g := range u.Q {
-		u.Linear().ClearUnseen(g, 0, u.N)
+		u.ClearUnseen(g, 0, u.N)
 	}
 }
 
 // farBackward sets the gradients in g of the far field of an unmasked call, from the
 // outputs and gradients in p.
-func (w farField[T]) farBackward(g *attention.Grads[T], p *splitGrads[T], c *attention.Call[T]) {
+func (w *hybrid[T]) farBackward(g *attention.Grads[T], p *splitGrads[T], c *attention.Call[T]) {
 	group := c.Q.H / max(c.K.H, 1)
 	dscale := make([]float64, len(c.Sequences())*c.Q.H)
 	w.eachFar(c, true, func(x *farSweep[T], kh int) {
@@ -322,10 +322,10 @@ func (x *farSweep[T]) Backward(dk, dv tensor.Mat[T]) {
 	u.HasPreparedQueries, u.HasPreparedKeys = false, false
 	copy(u.DQ, dqs)
 	for g := range u.Q {
-		u.Rows().GradQ(g, 0, u.N, sum.q[g].Data, sum.q[g].Stride)
+		u.GradQ(g, 0, u.N, sum.q[g].Data, sum.q[g].Stride)
 	}
 	u.DK = dk.Slice(0, x.m)
-	u.Rows().GradK(0, x.m, sum.k.Data, sum.k.Stride)
+	u.GradK(0, x.m, sum.k.Data, sum.k.Stride)
 	for j := range x.m {
 		copy(dv.Row(j), sum.v.Row(j))
 	}
@@ -368,7 +368,7 @@ func (x *farSweep[T]) sweepBack() sweepGrad[T] {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	if u.M > 0 {
-		u.Direct().DirectBackward()
+		u.DirectBackward()
 	}
 	return d
 }
@@ -399,10 +399,10 @@ func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {
 	keep := make([]bool, dst.Rows*u.M)
 	for r := range dst.Rows {
 		for j := range u.M {
-			near := x.window.Band().Lowest(i0+r) <= j && j < x.window.CountVisible(i0+r)
+			near := x.window.Lowest(i0+r) <= j && j < x.window.CountVisible(i0+r)
 			keep[r*u.M+j] = !near && (u.Keep == nil || u.Keep[(i0+r)*u.KeepRow+j])
 		}
 	}
 	u.Keep, u.KeepRow = keep, u.M
-	u.Direct().DirectWeights(dst, x.g, 0, dst.Rows)
+	u.DirectWeights(dst, x.g, 0, dst.Rows)
 }

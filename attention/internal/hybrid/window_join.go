@@ -62,19 +62,19 @@ type windowTask[T tensor.Float] struct {
 
 // run does all key heads.
 func (k windowTask[T]) run() {
-	par.Run(len(k.seqs)*k.c.K.H, 1, k.w.joins().joining(k.c), k)
+	par.Run(len(k.seqs)*k.c.K.H, 1, k.w.joining(k.c), k)
 }
 
 // RunRange does key heads lo ≤ i < hi of all sequences.
 func (k *windowTask[T]) RunRange(lo, hi int) {
 	for i := lo; i < hi; i++ {
-		k.w.joins().withUnit(k.c, k.seqs, i, k)
+		k.w.withUnit(k.c, k.seqs, i, k)
 	}
 }
 
 // withUnit calls do of a task with the task of the window for key head i of all
 // sequences.
-func (w windowJoin[T]) withUnit(c *attention.Call[T], seqs []engine.SequenceTask, i int, k interface {
+func (w *hybrid[T]) withUnit(c *attention.Call[T], seqs []engine.SequenceTask, i int, k interface {
 	Do(u *headtask.Task[T], s *engine.SequenceTask, kh int)
 }) {
 	ar := arena.Acquire()
@@ -89,25 +89,25 @@ func (w windowJoin[T]) withUnit(c *attention.Call[T], seqs []engine.SequenceTask
 func (k *windowTask[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
 	w, c, heads := k.w, k.c, u.QueryHeads(kh)
 	if k.gradients != nil {
-		w.joins().partHeads(k.gradients, c, s, heads, u.Band().BandAges(0))
+		w.partHeads(k.gradients, c, s, heads, u.BandAges(0))
 		return
 	}
 	u.O = engine.HeadsOf(u.O, tensor.HeadsOf(k.saved.o, c.Q.B, c.Q.H, c.Q.N, c.V.D), s, heads)
 	u.Sums = engine.SumsOf(u.Sums, &k.saved.sums, c, s, heads)
-	x := w.joins().takeJoint()
-	defer w.joins().putJoint(x)
-	x.windowTask, x.ages = u, u.Band().BandAges(0)
+	x := w.takeJoint()
+	defer w.putJoint(x)
+	x.windowTask, x.ages = u, u.BandAges(0)
 	x.o, x.tail = engine.HeadsOf(x.o, k.out, s, heads), engine.DenOf(x.tail, k.saved.tail.Den, c, s, heads)
 	if k.keep != nil {
-		w.joins().keepRows(x, c, s, kh, headtask.PriorKeys{}, k.saved, k.keep)
+		w.keepRows(x, c, s, kh, headtask.PriorKeys{}, k.saved, k.keep)
 	}
 	for g := range heads.N {
-		w.joins().joinRows(x, g, heads.Lo+g)
+		w.joinRows(x, g, heads.Lo+g)
 	}
 }
 
 // takeJoint returns a joint without rows.
-func (w windowJoin[T]) takeJoint() *joinTask[T] {
+func (w *hybrid[T]) takeJoint() *joinTask[T] {
 	if x, _ := w.joints.Get().(*joinTask[T]); x != nil {
 		return x
 	}
@@ -115,7 +115,7 @@ func (w windowJoin[T]) takeJoint() *joinTask[T] {
 }
 
 // putJoint keeps x for another call, without its rows.
-func (w windowJoin[T]) putJoint(x *joinTask[T]) {
+func (w *hybrid[T]) putJoint(x *joinTask[T]) {
 	clear(x.o)
 	for _, list := range [][][]T{x.tail, x.den, x.share, x.tailFactors} {
 		clear(list)
@@ -126,19 +126,19 @@ func (w windowJoin[T]) putJoint(x *joinTask[T]) {
 }
 
 // join makes outputs of numerators out.
-func (w windowJoin[T]) join(out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, saved *windowSaved[T], keep *attention.Saved[T]) {
+func (w *hybrid[T]) join(out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, saved *windowSaved[T], keep *attention.Saved[T]) {
 	if keep != nil {
 		resizeSaved(keep, c)
 		saved.resize(len(keep.Den))
 	}
-	windowTask[T]{w: w.hybrid, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
+	windowTask[T]{w: w, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
 	if keep != nil {
 		saved.count(c, seqs, keep)
 	}
 }
 
 // joining is the arithmetic of join.
-func (w windowJoin[T]) joining(c *attention.Call[T]) float64 {
+func (w *hybrid[T]) joining(c *attention.Call[T]) float64 {
 	return 4 * float64(c.Q.B) * float64(c.Q.H) * float64(c.Q.N) * float64(c.V.D+16)
 }
 
@@ -150,21 +150,21 @@ func resizeSaved[T tensor.Float](k *attention.Saved[T], c *attention.Call[T]) {
 
 // keepRows has x keep what Backward needs, and tell which rows see nothing or are
 // weak. Before is what the state before the sequence tells of the tail's keys.
-func (w windowJoin[T]) keepRows(x *joinTask[T], c *attention.Call[T], s *engine.SequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *attention.Saved[T]) {
+func (w *hybrid[T]) keepRows(x *joinTask[T], c *attention.Call[T], s *engine.SequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *attention.Saved[T]) {
 	group := len(x.o)
 	heads := headtask.HeadRange{Lo: kh * group, N: group}
 	x.den, x.share, x.tailFactors = engine.DenOf(x.den, keep.Den, c, s, heads), engine.DenOf(x.share, saved.share, c, s, heads), engine.DenOf(x.tailFactors, saved.tailFactors, c, s, heads)
 	for g := range group {
 		x.rows = append(x.rows, saved.rows[(s.Batch*c.Q.H+kh*group+g)*c.Q.N+s.Q0:][:s.N])
 	}
-	x.tailKeys = x.windowTask.Band().BandLeft(before)
-	if !w.tail.Conditions().IsWellConditioned(c) {
-		longest := w.tail.Conditions().LongestKeys(c, s, c.Mask(&s.Sequence))
+	x.tailKeys = x.windowTask.BandLeft(before)
+	if !w.tail.IsWellConditioned(c) {
+		longest := w.tail.LongestKeys(c, s, c.Mask(&s.Sequence))
 		if longest != nil {
 			longest[kh] = max(longest[kh], before.Longest)
 		}
 		x.isPositive = w.tail.Spec.IsPositive(headtask.ScoreGain(c.Drop))
-		x.reach = func(g, i int) float64 { return w.tail.Conditions().BoundScore(c, s, longest, kh*group+g, i) }
+		x.reach = func(g, i int) float64 { return w.tail.BoundScore(c, s, longest, kh*group+g, i) }
 	}
 }
 
@@ -196,7 +196,7 @@ type joinedSums struct{ top, fade, one, window, sum float64 }
 
 // sums returns the parts for query i, from the denominator of the tail and the logarithm
 // of the window's, with γ in it.
-func (w windowJoin[T]) sums(tail, near float64, ages headtask.BandAges, i int) (p joinedSums) {
+func (w *hybrid[T]) sums(tail, near float64, ages headtask.BandAges, i int) (p joinedSums) {
 	eps := math.Log(w.eps)
 	if ages.Fade != nil {
 		p.fade, eps = ages.Fade[i], eps-ages.Waits[i]
@@ -224,7 +224,7 @@ const (
 
 // plainSums is sums over e^0 for the window's sum near of weights over 2^top, and
 // reports whether it can be.
-func (w windowJoin[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
+func (w *hybrid[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
 	if !(math.Abs(top) <= largestTop) {
 		return p, false
 	}
@@ -254,7 +254,7 @@ func (p *joinedSums) log() float64 { return p.top + math.Log(math.Abs(p.sum)) }
 // isIllConditioned reports that the denominator nearly cancels, for a tail with left keys
 // after decay and scores within ±reach, whose weights may be negative unless isPositive; see
 // Saved.WeakCount.
-func (w windowJoin[T]) isIllConditioned(p *joinedSums, left, reach float64, isPositive bool) bool {
+func (w *hybrid[T]) isIllConditioned(p *joinedSums, left, reach float64, isPositive bool) bool {
 	if isPositive {
 		return p.isZero()
 	}
@@ -291,13 +291,13 @@ func scaleExp[T tensor.Float](dst []T, sign, log float64, x []T) {
 const joinedAtOnce = 64
 
 // joinRows joins the rows of head g of the group, which is query head h.
-func (w windowJoin[T]) joinRows(x *joinTask[T], g, h int) {
+func (w *hybrid[T]) joinRows(x *joinTask[T], g, h int) {
 	u, logGamma := x.windowTask, w.logGamma(h)
 	gamma := math.Exp(logGamma)
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	size := min(joinedAtOnce, u.N)
-	far, near := u.Linear().TakeScratch(size), u.Linear().TakeScratch(size) // factors of the parts of rows
+	far, near := u.TakeScratch(size), u.TakeScratch(size) // factors of the parts of rows
 	o, own, sums := &x.o[g], &u.O[g], &u.Sums[g]
 	first := 0
 	finish := func(end int) {
@@ -333,7 +333,7 @@ func (w windowJoin[T]) joinRows(x *joinTask[T], g, h int) {
 }
 
 // joinRow joins row i of head g of the group. Its denominator may be of any size.
-func (w windowJoin[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
+func (w *hybrid[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
 	t, o := x.windowTask.Table, x.o[g].Row(i)
 	near := float64(x.windowTask.Sums[g].Log(i, math.Log2E))
 	p := w.sums(tail, logGamma+near, x.ages, i)
@@ -341,7 +341,7 @@ func (w windowJoin[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64)
 		w.keepRow(x, g, i, &p, tail, float64(x.windowTask.Sums[g].Sum[i]))
 	}
 	if p.isZero() {
-		if clear(o); x.windowTask.Direct().SeesAnyKey(i) { // scores that have overflowed
+		if clear(o); x.windowTask.SeesAnyKey(i) { // scores that have overflowed
 			t.Scale(o, T(math.NaN()), o)
 		}
 		return
@@ -354,7 +354,7 @@ func (w windowJoin[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64)
 
 // keepRow keeps what is known of a row before it is joined; window is the sum of
 // its window.
-func (w windowJoin[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, window float64) {
+func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, window float64) {
 	var row joinedRow
 	if p.sum < 0 {
 		row |= negativeRow
@@ -395,7 +395,7 @@ type splitGrads[T tensor.Float] struct {
 }
 
 // part makes room for it.
-func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *attention.Call[T], sequences int, keep *attention.Saved[T], room *windowScratch[T]) *splitGrads[T] {
+func (w *hybrid[T]) part(dout, out tensor.Heads[T], c *attention.Call[T], sequences int, keep *attention.Saved[T], room *windowScratch[T]) *splitGrads[T] {
 	own := tensor.HeadsOf(savedOf(keep).o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	x := &room.gradients
 	*x = splitGrads[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
@@ -410,7 +410,7 @@ func (w windowJoin[T]) part(dout, out tensor.Heads[T], c *attention.Call[T], seq
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w windowJoin[T]) partHeads(x *splitGrads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
+func (w *hybrid[T]) partHeads(x *splitGrads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
 	for h := heads.Lo; h < heads.Lo+heads.N; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
 		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.Head(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
@@ -442,7 +442,7 @@ type partedRows[T tensor.Float] struct {
 }
 
 // partRows is part for query head h. It returns the derivative by log γ.
-func (w windowJoin[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
+func (w *hybrid[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 	t, gamma := kernel.Active[T](), w.logGamma(h)
 	factor := T(math.Exp(gamma))
 	learned := w.window.LogGamma != nil
@@ -493,12 +493,12 @@ func (w windowJoin[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 
 // addEpsAges adds to the gradient of log_g its part through an eps beside one
 // denominator; see ageQueries.
-func (w windowJoin[T]) addEpsAges(d, dout, out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, keep *attention.Saved[T]) {
+func (w *hybrid[T]) addEpsAges(d, dout, out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, keep *attention.Saved[T]) {
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
 	par.RunEach(len(seqs)*c.K.H, w.joining(c), func(i int) {
-		w.withUnit(c, seqs, i, &epsAges[T]{w.hybrid, c, d, dout, out, keep})
+		w.withUnit(c, seqs, i, &epsAges[T]{w, c, d, dout, out, keep})
 	})
 }
 
@@ -511,8 +511,8 @@ type epsAges[T tensor.Float] struct {
 }
 
 func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
-	u.DAge = arena.TakeZeros[float64](u.Arena, max(u.Linear().PositionCount(), u.M+1))
-	k.w.joins().ageEps(u, u.Band().BandAges(0), k.dout, k.out, k.c, s, u.QueryHeads(kh), k.keep)
+	u.DAge = arena.TakeZeros[float64](u.Arena, max(u.PositionCount(), u.M+1))
+	k.w.ageEps(u, u.BandAges(0), k.dout, k.out, k.c, s, u.QueryHeads(kh), k.keep)
 	first := 0
 	for first < u.M && !u.HasKey(first) {
 		first++
@@ -527,7 +527,7 @@ func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
 }
 
 // ageEps adds to dG of the task's places what comes of eps; see ageQueries.
-func (w windowJoin[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, keep *attention.Saved[T]) {
+func (w *hybrid[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, keep *attention.Saved[T]) {
 	for h := heads.Lo; h < heads.Lo+heads.N && w.eps != 0; h++ {
 		for i := range s.N {
 			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i

@@ -28,7 +28,7 @@ type hybridSegment[T tensor.Float] struct {
 func (w *hybrid[T]) segment(c *attention.Call[T], keep bool) (*hybridSegment[T], error) {
 	x := &hybridSegment[T]{w: w, seqs: engine.SequenceTasks(c), group: c.K.H, fades: engine.HasFadingKeys(c)}
 	var err error
-	if x.keys, err = w.tail.Checks().CheckSegment(c, x.seqs, keep); err != nil {
+	if x.keys, err = w.tail.CheckSegment(c, x.seqs, keep); err != nil {
 		return nil, err
 	}
 	x.init, x.final, err = engine.StatesOf(w.tail, c, x.seqs, func(s *hybridState[T]) (*engine.Engine[T], *attention.Shape) { return s.w.tail, &s.shape })
@@ -83,7 +83,7 @@ type windowHead[T tensor.Float] struct {
 // each calls f for every key head.
 func (x *hybridSegment[T]) each(c *attention.Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
 	w := x.w
-	par.RunEach(len(x.seqs)*x.group, 3*w.joins().joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
+	par.RunEach(len(x.seqs)*x.group, 3*w.joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
 		h := &windowHead[T]{s: &x.seqs[i/x.group], i: i, kh: i % x.group}
@@ -113,7 +113,7 @@ func (x *hybridSegment[T]) each(c *attention.Call[T], f func(h *windowHead[T], a
 				behind = ages.Pending
 			}
 		}
-		h.ages = h.window.Band().BandAges(behind)
+		h.ages = h.window.BandAges(behind)
 		if w.oneDenominator() {
 			w.seeLeft(h.tail, &x.shape, &h.x, h.end)
 			h.tail.Offset = h.tokensBefore + h.s.Offset - w.window.Width
@@ -154,10 +154,10 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], sa
 		near.O, near.Den = engine.HeadsOf(near.O, own, h.s, h.heads), engine.DenOf(near.Den, saved.window.Den, c, h.s, h.heads)
 		far.O, far.Den = engine.HeadsOf(far.O, out, h.s, h.heads), engine.DenOf(far.Den, saved.tail.Den, c, h.s, h.heads)
 		near.Sums, near.SavesDen = engine.SumsOf(near.Sums, &saved.sums, c, h.s, h.heads), keep != nil
-		near.Band().BandForward()
+		near.BandForward()
 		if w.oneDenominator() {
 			for g := range far.Q {
-				far.Linear().ClearUnseen(g, 0, min(-far.Offset, far.N))
+				far.ClearUnseen(g, 0, min(-far.Offset, far.N))
 			}
 			tail.Forward(far, h.s, h.kh)
 		}
@@ -167,11 +167,11 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], sa
 			for i := range h.tokensBefore {
 				before.Longest = max(before.Longest, scratch.Norm2(h.x.tailRows[i*far.PreparedWidth:][:far.PreparedWidth]))
 			}
-			w.joins().keepRows(j, c, h.s, h.kh, before, saved, keep)
+			w.keepRows(j, c, h.s, h.kh, before, saved, keep)
 		}
 		for g := range near.Q {
 			if q := h.heads.Lo + g; w.oneDenominator() {
-				w.joins().joinRows(j, g, q)
+				w.joinRows(j, g, q)
 			} else {
 				w.addRows(far.O[g], near.O[g], q)
 			}
@@ -243,7 +243,7 @@ func (w *hybrid[T]) segmentBackward(g *attention.Grads[T], dout, out tensor.Head
 	if err := x.checkGrads(g); err != nil {
 		return err
 	}
-	p := w.joins().part(dout, out, c, len(x.seqs), keep, scratch)
+	p := w.part(dout, out, c, len(x.seqs), keep, scratch)
 	if !w.oneDenominator() {
 		windowTask[T]{w: w, c: c, seqs: x.seqs, gradients: p}.run()
 		if err := w.tail.Backward(g, p.tailDo, p.tailO, x.tailCall(c), p.tail); err != nil {
@@ -291,7 +291,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 	near, s, c := h.window, h.s, b.c
 	joined := b.w.oneDenominator()
 	if joined {
-		b.w.joins().partHeads(b.splitGrads, c, s, h.heads, h.ages)
+		b.w.partHeads(b.splitGrads, c, s, h.heads, h.ages)
 	}
 	near.O, near.DO, near.DQ = engine.HeadsOf(near.O, b.nearO, s, h.heads), engine.HeadsOf(near.DO, b.nearDo, s, h.heads), engine.HeadsOf(near.DQ, b.dq, s, h.heads)
 	near.Den = engine.DenOf(near.Den, savedOf(b.keep).window.Den, c, s, h.heads)
@@ -301,7 +301,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		near.DAge = arena.TakeZeros[float64](ar, h.end)
 	}
 	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.PreparedWidth), ldv: scratch.Stride[T](near.Dv), ldf: scratch.Stride[T](h.tail.PreparedWidth)}
-	d.windowRows, d.v = near.Band().BandPairs()
+	d.windowRows, d.v = near.BandPairs()
 	if joined {
 		b.backTail(h, ar, d)
 	}
@@ -309,12 +309,12 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 	own := &h.own[0]
 	var sum float64
 	if ages {
-		own.DAge = arena.TakeZeros[float64](ar, max(own.Linear().PositionCount(), own.M+1))
+		own.DAge = arena.TakeZeros[float64](ar, max(own.PositionCount(), own.M+1))
 		for j := range own.M {
 			own.DAge[j] = near.DAge[h.tokensBefore+j]
 		}
 		if joined {
-			b.w.joins().ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
+			b.w.ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
 		}
 		own.DVal = tensor.Mat[T]{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.M, Cols: own.Dv, Stride: d.ldv}
 		if b.ageWanted {
@@ -324,7 +324,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		if b.g.DFinal != nil {
 			after = engine.StateGradOf(b.g.DFinal).WindowGrads[h.i].Age
 		}
-		sum = own.Decay().AgeGrad(after, b.seenBefore(h))
+		sum = own.AgeGrad(after, b.seenBefore(h))
 	}
 	if b.g.DInit != nil {
 		b.toState(h, d, sum)
@@ -413,12 +413,12 @@ func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age floa
 func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
 	s, near, far := h.s, &h.own[0], &h.own[1]
 	near.DK = b.dk.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
-	near.Rows().GradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
+	near.GradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
 	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
 	dk, dv := of(b.g.DK), of(b.g.DV)
 	if d.tailRows != nil {
 		far.DK = dk.Slice(0, s.M)
-		far.Rows().GradK(0, s.M, d.tailRows[h.tokensBefore*d.ldf:], d.ldf)
+		far.GradK(0, s.M, d.tailRows[h.tokensBefore*d.ldf:], d.ldf)
 		for j := range s.Keys {
 			clear(dv.Row(j))
 			if j >= s.M {

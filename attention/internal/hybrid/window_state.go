@@ -164,7 +164,7 @@ func (s *hybridState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int
 	if !s.w.oneDenominator() {
 		s.tail.Run(out, c, n, m)
 	}
-	_, work := s.w.tail.Forms().CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
+	_, work := s.w.tail.CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
 	work += 4 * float64(n) * float64(s.w.window.Width) * float64(sh.D+sh.Dv)
 	work *= float64(sh.B * sh.H)
 	threads := headtask.CountWorkers(len(s.rings), work, work)
@@ -214,7 +214,7 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], 
 		if st.Decays != nil {
 			behind = st.Decays.Pending
 		}
-		j.ages = near.Band().BandAges(behind)
+		j.ages = near.BandAges(behind)
 		w.seeLeft(far, sh, &x, end)
 		if m > 0 {
 			far.Skip(w.window.Width - r.n)
@@ -266,16 +266,16 @@ func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *attention.Shape, x *re
 		return
 	}
 	to := x.slice(w, s, n)
-	near.Rows().PrepareK(to.windowRows, s.D, 0, m)
+	near.PrepareK(to.windowRows, s.D, 0, m)
 	near.CopyValues(to.v, kernel.Pad(s.Dv), 0, m)
 	if to.tailRows != nil {
-		far.Rows().PrepareK(to.tailRows, far.PreparedWidth, 0, m)
+		far.PrepareK(to.tailRows, far.PreparedWidth, 0, m)
 	}
 	for j := range m {
 		to.exist[j] = near.HasKey(j)
 	}
 	for j := 0; j < m && to.rates != nil; j++ {
-		to.rates[j] = T(near.Decay().LogDecay(j))
+		to.rates[j] = T(near.LogDecay(j))
 	}
 }
 
@@ -313,12 +313,12 @@ func (w *hybrid[T]) answer(j *joinTask[T], kh int) {
 	near.Sums = near.Sums[:0]
 	for g := range near.O {
 		near.Sums = append(near.Sums, rowscale.TakeSums[T](near.Arena, near.N))
-		near.O[g] = tensor.Mat[T]{Data: near.Linear().TakeScratch(near.N * near.Dv), Rows: near.N, Cols: near.Dv, Stride: near.Dv}
+		near.O[g] = tensor.Mat[T]{Data: near.TakeScratch(near.N * near.Dv), Rows: near.N, Cols: near.Dv, Stride: near.Dv}
 	}
-	near.Band().BandForward()
+	near.BandForward()
 	for g := range near.Q {
 		if h := kh*len(near.Q) + g; w.oneDenominator() {
-			w.joins().joinRows(j, g, h)
+			w.joinRows(j, g, h)
 		} else {
 			w.addRows(j.o[g], near.O[g], h)
 		}
@@ -478,7 +478,7 @@ func (w *hybrid[T]) RestoreState(data []byte) (attention.State[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.tail.Checks().CheckHeads(s.H, s.Hkv, s.D); err != nil {
+	if err := w.tail.CheckHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
 	if err := w.checkHeads(s.H); err != nil {

@@ -56,7 +56,7 @@ func (w *hybrid[T]) matrix(c *attention.Call[T], s *engine.SequenceTask, h int, 
 		s = &w.tail.Sequences(nil, new([]attention.Sequence), c)[s.Index]
 	}
 	x.tail = w.tail.NewTask(c, s, h/group, ar)
-	x.ages = x.window.Band().BandAges(0)
+	x.ages = x.window.BandAges(0)
 	return x
 }
 
@@ -76,7 +76,7 @@ func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 	if !far.Causal && x.w.oneDenominator() {
 		x.farWeights(tail, i0)
 	} else {
-		far.Direct().DirectWeights(tail, x.g, i0, i0+dst.Rows)
+		far.DirectWeights(tail, x.g, i0, i0+dst.Rows)
 	}
 	sums := make([]joinedSums, dst.Rows)
 	size := headtask.QueryBlock
@@ -91,13 +91,13 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 	u, n := x.window, dst.Rows
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	b, _, nk := u.Band().BandRange(i0, n)
-	u.Rows().PrepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
-	weights, sum := u.Linear().TakeScratch(nk), rowscale.TakeSums[T](u.Arena, 1)
+	b, _, nk := u.BandRange(i0, n)
+	u.PrepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
+	weights, sum := u.TakeScratch(nk), rowscale.TakeSums[T](u.Arena, 1)
 	gamma := x.w.logGamma(x.h)
 	for r := range n {
 		i, row := i0+r, dst.Row(r)
-		band, ahead := row[u.Band().Lowest(i):u.CountVisible(i)], row[u.CountVisible(i):]
+		band, ahead := row[u.Lowest(i):u.CountVisible(i)], row[u.CountVisible(i):]
 		window := weights[:len(band)]
 		b.Weights(r, window, sum)
 		var over T
@@ -108,8 +108,8 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 			u.Table.Axpy(band, over*T(math.Exp(gamma)), window)
 			continue
 		}
-		tail := row[:u.Band().Lowest(i)]
-		sums[r] = x.w.joins().sums(float64(u.Table.Sum(tail)+u.Table.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
+		tail := row[:u.Lowest(i)]
+		sums[r] = x.w.sums(float64(u.Table.Sum(tail)+u.Table.Sum(ahead)), gamma+float64(sum.Log(0, math.Log2E)), x.ages, i)
 		if p := &sums[r]; p.isZero() {
 			clear(row)
 		} else {
@@ -136,7 +136,7 @@ func (w *hybrid[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 	var pieces []engine.RowStretch
 	for i := range seqs {
 		s := &seqs[i]
-		longest := w.tail.Conditions().LongestKeys(c, s, c.Mask(&s.Sequence))
+		longest := w.tail.LongestKeys(c, s, c.Mask(&s.Sequence))
 		for h := range c.Q.H {
 			for i0 := 0; i0 < s.N; i0 += engine.DiagnosedRows {
 				pieces = append(pieces, engine.RowStretch{Sequence: s, Longest: longest, Head: h, I0: i0, I1: min(i0+engine.DiagnosedRows, s.N)})
@@ -173,7 +173,7 @@ func (w *hybrid[T]) diagnose(c *attention.Call[T], p *engine.RowStretch) {
 	defer ar.Release()
 	x := w.matrix(c, p.Sequence, p.Head, ar)
 	defer x.release()
-	left, m := x.window.Band().BandLeft(headtask.PriorKeys{}), x.window.M
+	left, m := x.window.BandLeft(headtask.PriorKeys{}), x.window.M
 	rows := tensor.Mat[T]{Data: arena.Take[T](ar, headtask.PanelRows*m), Cols: m, Stride: m}
 	whole := 1.0
 	if !w.oneDenominator() {
@@ -185,7 +185,7 @@ func (w *hybrid[T]) diagnose(c *attention.Call[T], p *engine.RowStretch) {
 		sums := x.rows(rows, i0)
 		for r := range rows.Rows {
 			i := i0 + r
-			if !x.window.Direct().SeesAnyKey(i) && !x.tail.Direct().SeesAnyKey(i) {
+			if !x.window.SeesAnyKey(i) && !x.tail.SeesAnyKey(i) {
 				p.Found.UnseenCount++
 				continue
 			}
@@ -196,9 +196,9 @@ func (w *hybrid[T]) diagnose(c *attention.Call[T], p *engine.RowStretch) {
 			one := attention.Diagnosis{Rows: 1, Entropy: row.Entropy(), Condition: row.Size / whole}
 			if w.oneDenominator() {
 				one.MinDen = sums[r].log()
-				reach := w.tail.Conditions().BoundScore(c, p.Sequence, p.Longest, p.Head, i)
+				reach := w.tail.BoundScore(c, p.Sequence, p.Longest, p.Head, i)
 				isPositive := w.tail.Spec.IsPositive(headtask.ScoreGain(c.Drop))
-				if !w.tail.Conditions().IsWellConditioned(c) && w.joins().isIllConditioned(&sums[r], left[i], reach, isPositive) {
+				if !w.tail.IsWellConditioned(c) && w.isIllConditioned(&sums[r], left[i], reach, isPositive) {
 					one.WeakCount = 1
 				}
 			}
