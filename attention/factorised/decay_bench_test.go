@@ -77,7 +77,7 @@ func benchmarkDecay(b *testing.B, name string, c attention.Call[float32], do ten
 }
 
 func benchmarkMechanism(b *testing.B, name string) attention.Mechanism[float32] {
-	m := textbook[name]
+	m := calltest.Textbook[name]
 	e, err := New(attention.Spec[float32]{Name: name, Norm: attention.Norm(m.Norm), Scale: m.Scale, Exp: m.Exp, Coef: m.Coef, Positive: true})
 	if err != nil {
 		b.Fatal(err)

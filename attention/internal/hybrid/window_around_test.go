@@ -1,4 +1,4 @@
-package factorised
+package hybrid
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
+	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
@@ -17,7 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// windowedOf returns the engine for a textbook with a window.
+// windowedOf returns the engine for a calltest.Textbook with a window.
 func windowedOf[T tensor.Float](t *testing.T, m *oracle.Mechanism) attention.Mechanism[T] {
 	t.Helper()
 	s := attention.Spec[T]{Name: "windowed", Setting: "test", Norm: attention.Norm(m.Norm), Scale: m.Scale, Coef: m.Coef, Eps: m.Eps, Positive: true}
@@ -54,7 +55,7 @@ func TestUnmaskedWindowWithDropoutIsTheTextbook(t *testing.T) {
 		for _, kind := range []attention.DropKind{attention.TokenDrop, attention.ElementDrop} {
 			r := rand.New(rand.NewPCG(30, 31))
 			c := &oracle.Call{Q: calltest.Normal(r, 2, 4, 11, 5), K: calltest.Normal(r, 2, 2, 13, 5), V: calltest.Normal(r, 2, 2, 13, 3), KeyMask: calltest.Flags(r, 2*13), KeyLens: []int64{13, 9}, Theta: 100}
-			d, book := givenDrop(r, kind, 0.3, c)
+			d, book := calltest.GivenDrop(r, kind, 0.3, c)
 			c.Drop = book
 			want, do := m.Forward(c), calltest.Normal(r, 2, 4, 11, 3)
 			grads := m.Backward(c, do)
@@ -64,7 +65,7 @@ func TestUnmaskedWindowWithDropoutIsTheTextbook(t *testing.T) {
 	}
 }
 
-// windowDropped compares both forms of an unmasked call with the textbook.
+// windowDropped compares both forms of an unmasked call with the calltest.Textbook.
 func windowDropped[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *attention.Drop, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
 	e, call := windowedOf[T](t, m), calltest.NewCall[T](c)
@@ -254,7 +255,11 @@ func TestUnmaskedWindowRefusesGradientsOfStatesAndDecay(t *testing.T) {
 }
 
 func TestForwardForgetsTheLossesOfAnotherMechanism(t *testing.T) {
-	list := map[string]attention.Mechanism[float32]{"softmax": mechanismOf[float32](t, "softmax", textbook["softmax"])}
+	softmax, err := engine.New(headtask.Spec[float32]{Spec: calltest.SpecOf[float32]("softmax", calltest.Textbook["softmax"])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := map[string]attention.Mechanism[float32]{"softmax": softmax}
 	for name, m := range nearFar() {
 		list[name] = windowedOf[float32](t, m)
 	}

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"encoding/binary"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -33,8 +32,8 @@ func TestStateFarOn(t *testing.T) {
 	const n = 40
 	c := stateCall(n, 4, 3, 16)
 	for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
-		e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
-		st := statesOf(t, e, c, 1, carry)[0].(*engine.RecurrentState[float32])
+		e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
+		st := statesOf(t, e, c, 1, carry)[0].(*RecurrentState[float32])
 		want, got := calltest.Poisoned[float32](2, 6, n, 3), calltest.Poisoned[float32](2, 6, n, 3)
 		steps(t, st, want, c, 0, 20)
 		data, err := st.AppendBinary(nil)
@@ -120,7 +119,7 @@ func repeated(n, d int) tensor.Heads[float32] {
 // Shapes whose products leave the integers are refused, and their plans are
 // made in floating point.
 func TestShapesBeyondIntegers(t *testing.T) {
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	side := 1 << (strconv.IntSize / 2) // its square is 0
 	q := repeated(side, 4)
 	for want, c := range map[string]*attention.Call[float32]{

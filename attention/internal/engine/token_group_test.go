@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"fmt"
@@ -63,7 +63,7 @@ func sameForAnyTeam(t *testing.T, e attention.Mechanism[float32], c *attention.C
 func TestTeamOnProblems(t *testing.T) {
 	divide(t)
 	mechanisms := polynomials()
-	maps.Copy(mechanisms, textbook)
+	maps.Copy(mechanisms, calltest.Textbook)
 	for what, c := range calltest.Problems() {
 		for name, m := range mechanisms {
 			if m.OutputNorm && c.LogG.D > 0 {
@@ -112,7 +112,7 @@ func TestTeamOnLongSequences(t *testing.T) {
 				if name == "linear" && c.LogG.D == 0 {
 					continue
 				}
-				mechanism := *textbook[name]
+				mechanism := *calltest.Textbook[name]
 				if mechanism.Tau != nil {
 					mechanism.Tau = mechanism.Tau[:c.Q.H]
 				}
@@ -219,12 +219,12 @@ func TestTeamRaisesPanics(t *testing.T) {
 // A group allocates for its members, and nothing for a piece once their scratch
 // memory has grown.
 func TestTeamAllocations(t *testing.T) {
-	if raced {
+	if calltest.Raced {
 		t.Skip("the race detector allocates")
 	}
 	divide(t)
 	par.SetThreads(2)
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	for _, form := range []attention.Form{attention.Linear, attention.Direct} {
 		for _, causal := range []bool{false, true} {
 			c, out := longCall(causal)
@@ -268,7 +268,7 @@ func TestTeamOnStates(t *testing.T) {
 			}
 			for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
 				for _, name := range []string{"fastmax2", "linear", "softmax"} {
-					e := mechanismOf[float32](t, name, textbook[name])
+					e := mechanismOf[float32](t, name, calltest.Textbook[name])
 					sh := c.Shape()
 					sh.Carry = carry
 					var want attention.State[float32]

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"math"
@@ -24,7 +24,7 @@ func similarityOf[T tensor.Float](f, slope func(float64) float64) *attention.Sim
 	return &attention.Similarity[T]{F: over(f), Slope: over(slope)}
 }
 
-// A polynomial as a similarity is the textbook's polynomial, over every kind of
+// A polynomial as a similarity is the calltest.Textbook's polynomial, over every kind of
 // call, and so is the state that keeps its keys.
 func TestSimilarityAgainstTextbook(t *testing.T) {
 	m := &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1.5, Coef: oracle.TaylorCoef(3), Eps: 0.5, OutputNorm: true}
@@ -119,10 +119,10 @@ func TestSimilarityHasNoSums(t *testing.T) {
 	if _, keep := calltest.Forward(t, e, c, attention.Direct); keep.WeakCount != 2 {
 		t.Errorf("%d weak rows, want 2", keep.WeakCount)
 	}
-	if _, err := New(attention.Spec[float32]{Name: "half", Similarity: &attention.Similarity[float32]{F: f.F}}); err == nil || err.Error() != "half: a similarity needs F and Slope" {
+	if _, err := newMechanism(attention.Spec[float32]{Name: "half", Similarity: &attention.Similarity[float32]{F: f.F}}); err == nil || err.Error() != "half: a similarity needs F and Slope" {
 		t.Errorf("without a slope: %v", err)
 	}
-	if _, err := New(attention.Spec[float32]{Name: "both", Similarity: f, Exp: true}); err == nil {
+	if _, err := newMechanism(attention.Spec[float32]{Name: "both", Similarity: f, Exp: true}); err == nil {
 		t.Error("two kernels are accepted")
 	}
 }

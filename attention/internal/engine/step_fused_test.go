@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -20,8 +19,8 @@ import (
 // whose features have weights.
 func firstDegrees() map[string]*oracle.Mechanism {
 	return map[string]*oracle.Mechanism{
-		"linear":   textbook["linear"],
-		"fastmax1": textbook["fastmax1"],
+		"linear":   calltest.Textbook["linear"],
+		"fastmax1": calltest.Textbook["fastmax1"],
 		"a line":   {Norm: oracle.Unit, Scale: 0.5, Coef: []float64{1.5, 0.75}, Eps: 0.1},
 	}
 }
@@ -95,23 +94,23 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 		if !first.HasClosedCount {
 			t.Fatalf("%s: a state that is stepped looks at every head", name)
 		}
-		for what, change := range map[string]func(st *engine.RecurrentState[float32]) error{
-			"nothing": func(*engine.RecurrentState[float32]) error { return nil },
-			"a mask": func(st *engine.RecurrentState[float32]) error {
+		for what, change := range map[string]func(st *RecurrentState[float32]) error{
+			"nothing": func(*RecurrentState[float32]) error { return nil },
+			"a mask": func(st *RecurrentState[float32]) error {
 				return st.Step(out.Tokens(10, 13), tokens(&masked, 10, 13))
 			},
-			"keys":    func(st *engine.RecurrentState[float32]) error { return st.Absorb(tokens(c, 10, 13)) },
-			"a query": func(st *engine.RecurrentState[float32]) error { return st.Read(out.Tokens(10, 11), tokens(c, 10, 11)) },
-			"a reset": func(st *engine.RecurrentState[float32]) error { st.Reset(); return nil },
-			"a merge": func(st *engine.RecurrentState[float32]) error { return st.Merge(first) },
-			"a total": func(st *engine.RecurrentState[float32]) error {
+			"keys":    func(st *RecurrentState[float32]) error { return st.Absorb(tokens(c, 10, 13)) },
+			"a query": func(st *RecurrentState[float32]) error { return st.Read(out.Tokens(10, 11), tokens(c, 10, 11)) },
+			"a reset": func(st *RecurrentState[float32]) error { st.Reset(); return nil },
+			"a merge": func(st *RecurrentState[float32]) error { return st.Merge(first) },
+			"a total": func(st *RecurrentState[float32]) error {
 				var total attention.Total[float32]
 				if err := attention.TotalOf(&total, first); err != nil {
 					return err
 				}
 				return attention.SetTotal(st, &total)
 			},
-			"a decay": func(st *engine.RecurrentState[float32]) error {
+			"a decay": func(st *RecurrentState[float32]) error {
 				p := tokens(c, 10, 12)
 				p.LogG = tensor.NewHeads[float32](2, 3, 2, 1)
 				for i := range p.LogG.Data {
@@ -119,14 +118,14 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 				}
 				return st.Step(out.Tokens(10, 12), p)
 			},
-			"the end of a call": func(st *engine.RecurrentState[float32]) error {
+			"the end of a call": func(st *RecurrentState[float32]) error {
 				p := tokens(c, 10, 13)
 				p.Init, p.Final = first, st
 				return e.Forward(out.Tokens(10, 13), p, nil)
 			},
 		} {
 			// The same in a state that is restored, and so knows nothing.
-			st := first.Clone().(*engine.RecurrentState[float32])
+			st := first.Clone().(*RecurrentState[float32])
 			steps(t, st, out, c, 10, 11)
 			if !st.HasClosedCount {
 				t.Fatalf("%s: a clone that is stepped looks at every head", name)
@@ -219,7 +218,7 @@ func BenchmarkStepHeads(b *testing.B) {
 	defer par.SetThreads(par.Threads())
 	par.SetThreads(1)
 	const h, d = 8, 32
-	e, err := New(attention.Spec[float32]{Name: "linear", Scale: 1, Map: mapped{}, Coef: []float64{0, 1}, Eps: 1e-6, Positive: true})
+	e, err := newMechanism(attention.Spec[float32]{Name: "linear", Scale: 1, Map: mapped{}, Coef: []float64{0, 1}, Eps: 1e-6, Positive: true})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -273,10 +272,10 @@ func TestRenewedLongStream(t *testing.T) {
 			}
 		}
 		exact := tensor.NewHeads[float64](1, 1, piece, d)
-		answers(t, mechanismOf[float64](t, "linear", textbook["linear"]), exact, &attention.Call[float64]{Q: q, K: k, V: v}, attention.Shape{})
+		answers(t, mechanismOf[float64](t, "linear", calltest.Textbook["linear"]), exact, &attention.Call[float64]{Q: q, K: k, V: v}, attention.Shape{})
 		for _, shape := range []attention.Shape{{Chunk: 1}, {Chunk: 16}, {Chunk: 16, Carry: attention.Compensated}} {
 			out := tensor.NewHeads[float32](1, 1, piece, d)
-			answers(t, mechanismOf[float32](t, "linear", textbook["linear"]), out, &attention.Call[float32]{Q: calltest.Convert[float32](q), K: calltest.Convert[float32](k), V: calltest.Convert[float32](v)}, shape)
+			answers(t, mechanismOf[float32](t, "linear", calltest.Textbook["linear"]), out, &attention.Call[float32]{Q: calltest.Convert[float32](q), K: calltest.Convert[float32](k), V: calltest.Convert[float32](v)}, shape)
 			var worst, most, largest float64
 			for i, want := range exact.Data {
 				worst, most = max(worst, math.Abs(float64(out.Data[i])-want)), max(most, math.Abs(want))

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -34,7 +33,7 @@ func fadingCall(n, d, dv, chunk int) (*attention.Call[float32], *oracle.Call) {
 // all are the mechanisms that the tests know and that take a decay, softmax too.
 func all() map[string]*oracle.Mechanism {
 	list := polynomials()
-	list["softmax"] = textbook["softmax"]
+	list["softmax"] = calltest.Textbook["softmax"]
 	maps.DeleteFunc(list, func(_ string, m *oracle.Mechanism) bool { return m.OutputNorm })
 	return list
 }
@@ -197,7 +196,7 @@ func TestDecayGradientsAreDerivatives(t *testing.T) {
 		for _, name := range []string{"taylorshift", "softmax", "square"} {
 			m := polynomials()[name]
 			if m == nil {
-				m = textbook[name]
+				m = calltest.Textbook[name]
 			}
 			for _, form := range []attention.Form{attention.Direct, attention.Linear} {
 				c := calltest.NewCall[float64](all[what])
@@ -317,7 +316,7 @@ func TestDecayIgnoresWhatIsHidden(t *testing.T) {
 }
 
 func TestDecayRefuses(t *testing.T) {
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	for want, change := range map[string]func(c *attention.Call[float32]){
 		"log_g: decay needs a causal call, whose queries have a place among the keys": func(c *attention.Call[float32]) { c.Causal = false },
 		"log_g: shape is [1,2,4,1], needs [1,2,5,1]":                                  func(c *attention.Call[float32]) { c.LogG = c.LogG.Tokens(0, 4) },
@@ -343,7 +342,7 @@ func TestDecayRefuses(t *testing.T) {
 // before it has one, whatever it held.
 func TestDecayIsForgotten(t *testing.T) {
 	for _, name := range []string{"fastmax2", "softmax"} {
-		e := mechanismOf[float32](t, name, textbook[name])
+		e := mechanismOf[float32](t, name, calltest.Textbook[name])
 		c, _ := fadingCall(20, 4, 3, 8)
 		c.Causal = true
 		faded, plain := mustState(t, e, c), mustState(t, e, c)
@@ -421,50 +420,10 @@ func TestDecayBeforeUnmaskedCalls(t *testing.T) {
 	}
 }
 
-// A token's step finds all its memory in place, whatever the state is of.
-func TestTokensAllocateNothing(t *testing.T) {
-	if raced {
-		t.Skip("the race detector allocates")
-	}
-	fades, _ := fadingCall(200, 4, 3, 16)
-	stays := *fades
-	stays.LogG = tensor.Heads[float32]{}
-	fastmax := func(w *attention.Window[float32]) attention.Mechanism[float32] {
-		m, err := New(attention.Spec[float32]{Name: "fastmax2", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Window: w})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return m
-	}
-	for name, m := range map[string]attention.Mechanism[float32]{
-		"sums":            fastmax(nil),
-		"one denominator": fastmax(&attention.Window[float32]{Width: 7}), "separate": fastmax(&attention.Window[float32]{Width: 7, Join: attention.Separate}),
-	} {
-		for _, c := range []*attention.Call[float32]{fades, &stays} {
-			st := mustState(t, m, c)
-			out := calltest.Poisoned[float32](2, 6, 200, 3)
-			steps(t, st, out, c, 0, 200)
-			bytes := st.Bytes()
-			token, o := tokens(c, 50, 51), out.Tokens(50, 51)
-			n := testing.AllocsPerRun(100, func() {
-				if err := st.Step(o, token); err != nil {
-					t.Fatal(err)
-				}
-			})
-			if n != 0 {
-				t.Errorf("%s, decay %v: a token allocates %v times", name, c == fades, n)
-			}
-			if b := st.Bytes(); b != bytes {
-				t.Errorf("%s, decay %v: %d bytes, %d before", name, c == fades, b, bytes)
-			}
-		}
-	}
-}
-
 // Rows whose weights nearly cancel are judged by what is left of their keys.
 func TestDecayedWeakRows(t *testing.T) {
 	c, book := fadingCall(60, 5, 3, 16)
-	m := textbook["fastmax1"]
+	m := calltest.Textbook["fastmax1"]
 	_, keep := calltest.Forward(t, mechanismOf[float32](t, "fastmax1", m), c, attention.Linear)
 	want := m.Forward(book)
 	var weak int64
@@ -487,21 +446,5 @@ func TestDecayedWeakRows(t *testing.T) {
 	}
 	if keep.WeakCount != weak {
 		t.Errorf("%d weak rows, want %d", keep.WeakCount, weak)
-	}
-}
-
-// What rounding leaves out of sums of log_g is not lost: after a key that took 1e12,
-// sums of a million small ones are right to the last digits.
-func TestSumsOfLogGKeepWhatRoundingLeavesOut(t *testing.T) {
-	const n, rate = 1 << 20, -0x1p-30 / 3
-	a := headtask.HeapAges(n + 1)
-	a.Add(-1e12, true)
-	for range n {
-		a.Add(rate, true)
-	}
-	for _, tokens := range []int{1, 1000, n} {
-		if got, want := a.SumBetween(0, tokens), rate*float64(tokens); math.Abs(got-want) > 1e-9*math.Abs(want) {
-			t.Errorf("%d tokens of %g: the sum is %g, want %g", tokens, rate, got, want)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"math"
@@ -8,26 +8,25 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // sumsState is a state of one head whose moments are the moments of unchanged keys.
-func sumsState(t *testing.T, d, dv int, carry attention.Carry) (attention.Mechanism[float32], *engine.RecurrentState[float32]) {
+func sumsState(t *testing.T, d, dv int, carry attention.Carry) (attention.Mechanism[float32], *RecurrentState[float32]) {
 	t.Helper()
 	e := mechanismOf[float32](t, "taylor", &oracle.Mechanism{Scale: 1, Coef: oracle.TaylorCoef(2)})
 	st, err := e.NewState(attention.Shape{B: 1, H: 1, Hkv: 1, D: d, Dv: dv, Carry: carry})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return e, st.(*engine.RecurrentState[float32])
+	return e, st.(*RecurrentState[float32])
 }
 
 // worst is the largest error of the moments among those that n times one token
 // gives, by the size of their terms.
-func worst(st *engine.RecurrentState[float32], x []float64, v []float64, n float64) float64 {
+func worst(st *RecurrentState[float32], x []float64, v []float64, n float64) float64 {
 	p, f, most := &st.Heads[0].Moments, 0, 0.0
 	judge := func(got float32, want float64) { most = max(most, math.Abs(float64(got)-want)/math.Abs(want)) }
 	for a := range x {
@@ -92,12 +91,12 @@ func TestCompensatedPieces(t *testing.T) {
 		c := stateCall(n, d, dv, 16)
 		shape := c.Shape()
 		shape.Carry = attention.Compensated
-		state := func() *engine.RecurrentState[float32] {
+		state := func() *RecurrentState[float32] {
 			st, err := e.NewState(shape)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return st.(*engine.RecurrentState[float32])
+			return st.(*RecurrentState[float32])
 		}
 		whole, pieces := state(), state()
 		want, got := calltest.Poisoned[float32](2, 6, n, dv), calltest.Poisoned[float32](2, 6, n, dv)

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"cmp"
@@ -15,50 +15,20 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-// givenDrop returns a Drop with masks and what the reference makes of it.
-func givenDrop(r *rand.Rand, kind attention.DropKind, rate float64, c *oracle.Call) (*attention.Drop, *oracle.Drop) {
-	d := &attention.Drop{Kind: kind, Rate: rate}
-	q, k := &d.QTok, &d.KTok
-	switch kind {
-	case attention.ElementDrop:
-		q, k = &d.Q1, &d.K1
-	case attention.ProductDrop:
-		q, k = &d.Q2, &d.K2
-	}
-	width := headtask.BitsOf(kind, c.Q.D)
-	*q, *k = calltest.Flags(r, c.Q.B*c.Q.H*c.Q.N*width), calltest.Flags(r, c.K.B*c.K.H*c.K.N*width)
-	factors := func(mask []bool) []float64 {
-		list := []float64{}
-		for _, keep := range mask {
-			f := 0.0
-			if keep {
-				f = 1 / (1 - rate)
-			}
-			list = append(list, slices.Repeat([]float64{f}, max(c.Q.D/width, 1))...)
-		}
-		return list
-	}
-	if kind == attention.ProductDrop {
-		return d, &oracle.Drop{QQ: factors(*q), KK: factors(*k)}
-	}
-	return d, &oracle.Drop{Q: factors(*q), K: factors(*k)}
-}
 
 func TestDropoutAgainstTextbook(t *testing.T) {
 	for _, kind := range []attention.DropKind{attention.TokenDrop, attention.ElementDrop, attention.ProductDrop} {
 		t.Run(kind.String(), func(t *testing.T) {
 			t.Parallel()
-			eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+			calltest.EachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 				if kind == attention.ProductDrop && (len(m.Coef) != 3 || m.Map != nil) {
 					return
 				}
 				r := rand.New(rand.NewPCG(20, 21))
-				d, book := givenDrop(r, kind, 0.3, c)
+				d, book := calltest.GivenDrop(r, kind, 0.3, c)
 				c.Drop = book
 				want := m.Forward(c)
 				do := calltest.Normal(r, c.Q.B, c.Q.H, c.Q.N, c.V.D)
@@ -148,40 +118,6 @@ func drawn[T tensor.Float](c *attention.Call[T], d *attention.Drop) *attention.D
 	return given
 }
 
-// What is drawn is what the key says for the row, head, position and channel,
-// in every form and in packed sequences.
-func TestDrawnMasks(t *testing.T) {
-	all := calltest.Problems()
-	for _, what := range []string{"groups", "causal", "causal, more keys", "causal, fewer keys", "causal rope", "packed", "packed causal rope", "causal beyond the blocks", "lengths"} {
-		for _, name := range []string{"fastmax2", "linear", "softmax"} {
-			for _, kind := range []attention.DropKind{attention.TokenDrop, attention.ElementDrop, attention.ProductDrop} {
-				if kind == attention.ProductDrop && name != "fastmax2" {
-					continue
-				}
-				e, c := mechanismOf[float32](t, name, textbook[name]), calltest.NewCall[float32](all[what])
-				d := &attention.Drop{Kind: kind, Rate: 0.25, Key: rng.New(7), Start: 1 << 33}
-				given := drawn(c, d)
-				for _, form := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
-					if form == attention.Linear && name == "softmax" || form == attention.Step && kind == attention.ProductDrop {
-						continue
-					}
-					var outs [2]tensor.Heads[float32]
-					for i, d := range []*attention.Drop{d, given} {
-						c.Drop, c.Form = d, form
-						outs[i] = calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-						if err := e.Forward(outs[i], c, nil); err != nil {
-							t.Fatal(err)
-						}
-					}
-					if !slices.Equal(outs[0].Data, outs[1].Data) {
-						t.Errorf("%s, %s, %v, %v: outputs differ from those with the masks given", name, what, kind, form)
-					}
-				}
-			}
-		}
-	}
-}
-
 // Neither threads nor the pieces in which a state is fed change a bit, and
 // packed sequences have the masks of batch rows.
 func TestDropoutInvariance(t *testing.T) {
@@ -192,7 +128,7 @@ func TestDropoutInvariance(t *testing.T) {
 			if kind == attention.ProductDrop && name == "softmax" {
 				continue
 			}
-			e := mechanismOf[float32](t, name, textbook[name])
+			e := mechanismOf[float32](t, name, calltest.Textbook[name])
 			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, b, 4, n, d), K: calltest.Normal(r, b, 2, n, d), V: calltest.Normal(r, b, 2, n, 5), Causal: true})
 			c.Drop = &attention.Drop{Kind: kind, Rate: 0.5, Key: rng.New(3)}
 			out, _ := calltest.Forward(t, e, c, attention.Auto)
@@ -288,7 +224,7 @@ func TestDropoutExpectation(t *testing.T) {
 
 func TestNoDropout(t *testing.T) {
 	r := rand.New(rand.NewPCG(24, 25))
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, 30, 6), K: calltest.Normal(r, 1, 1, 30, 6), V: calltest.Normal(r, 1, 1, 30, 5), Causal: true})
 	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
 		c.Drop = nil
@@ -302,7 +238,7 @@ func TestNoDropout(t *testing.T) {
 
 func TestDropoutErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(26, 27))
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, 3, 4), K: calltest.Normal(r, 1, 1, 5, 4), V: calltest.Normal(r, 1, 1, 5, 2)})
 	out := tensor.NewHeads[float32](1, 2, 3, 2)
 	for _, x := range []struct {
@@ -337,12 +273,12 @@ func TestProductDropErrors(t *testing.T) {
 	out := tensor.NewHeads[float32](1, 4, 3, 2)
 	c.Drop = &attention.Drop{Kind: attention.ProductDrop, Rate: 0.5}
 	for _, name := range []string{"softmax", "fastmax1", "fastmax4", "linear"} {
-		err := mechanismOf[float32](t, name, textbook[name]).Forward(out, c, nil)
+		err := mechanismOf[float32](t, name, calltest.Textbook[name]).Forward(out, c, nil)
 		if want := "dropout: quadratic needs a kernel of degree 2 without a feature map, which " + name; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	c.Form = attention.Step
 	if err := e.Forward(out, c, nil); err == nil || !strings.Contains(err.Error(), "not defined in the step form") {
 		t.Errorf("step: error is %v", err)
@@ -359,7 +295,7 @@ func TestProductDropMemory(t *testing.T) {
 	par.SetThreads(1)
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(30, 31))
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	var need [2]int64
 	for i, n := range []int{300, 600} {
 		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, n, 12), K: calltest.Normal(r, 1, 1, n, 12), V: calltest.Normal(r, 1, 1, n, 4), Causal: true})
@@ -378,7 +314,7 @@ func TestProductDropMemory(t *testing.T) {
 func TestDiagnosisHasDropout(t *testing.T) {
 	for _, kind := range []attention.DropKind{attention.TokenDrop, attention.ElementDrop, attention.ProductDrop} {
 		r := rand.New(rand.NewPCG(32, 33))
-		e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+		e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, 6, 4), K: calltest.Normal(r, 1, 1, 6, 4), V: calltest.Normal(r, 1, 1, 6, 2)})
 		c.Drop = &attention.Drop{Kind: kind, Rate: 0.6}
 		_, keep := calltest.Forward(t, e, c, attention.Direct)
@@ -393,37 +329,36 @@ func TestDiagnosisHasDropout(t *testing.T) {
 	}
 }
 
-// A kernel that its normalisation keeps positive may be negative where dropout enlarges scores.
-// Rows are then weak where they are with a kernel that may be negative anyway.
-func TestDropoutCountsWeakRowsOfBoundedKernels(t *testing.T) {
-	plain := attention.Spec[float32]{Name: "bounded", Norm: attention.Bounded, Scale: 0.99, Coef: []float64{1, 1}, Positive: true}
-	windowed := plain
-	windowed.Window = &attention.Window[float32]{Width: 1, LogGamma: &param.Param[float32]{Name: "log_gamma", Shape: []int{1}, Data: []float32{-14}, Grad: make([]float32, 1)}}
-	for _, s := range []attention.Spec[float32]{plain, windowed} {
-		e, weak := mustNew(t, s), int64(0)
-		s.Positive = false
-		signed := mustNew(t, s)
-		for seed := range uint64(20) {
-			r := rand.New(rand.NewPCG(seed, 34))
-			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, 40, 8), K: calltest.Normal(r, 1, 1, 40, 8), V: calltest.Normal(r, 1, 1, 40, 2), Causal: true})
-			c.Drop = &attention.Drop{Kind: attention.TokenDrop, Rate: 0.7, Key: rng.New(seed)}
-			_, keep := calltest.Forward(t, e, c, attention.Direct)
-			_, want := calltest.Forward(t, signed, c, attention.Direct)
-			found, err := e.Diagnose(c)
-			if err != nil {
-				t.Fatal(err)
+// What is drawn is what the key says for the row, head, position and channel,
+// in every form and in packed sequences.
+func TestDrawnMasks(t *testing.T) {
+	all := calltest.Problems()
+	for _, what := range []string{"groups", "causal", "causal, more keys", "causal, fewer keys", "causal rope", "packed", "packed causal rope", "causal beyond the blocks", "lengths"} {
+		for _, name := range []string{"fastmax2", "linear", "softmax"} {
+			for _, kind := range []attention.DropKind{attention.TokenDrop, attention.ElementDrop, attention.ProductDrop} {
+				if kind == attention.ProductDrop && name != "fastmax2" {
+					continue
+				}
+				e, c := mechanismOf[float32](t, name, calltest.Textbook[name]), calltest.NewCall[float32](all[what])
+				d := &attention.Drop{Kind: kind, Rate: 0.25, Key: rng.New(7), Start: 1 << 33}
+				given := drawn(c, d)
+				for _, form := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
+					if form == attention.Linear && name == "softmax" || form == attention.Step && kind == attention.ProductDrop {
+						continue
+					}
+					var outs [2]tensor.Heads[float32]
+					for i, d := range []*attention.Drop{d, given} {
+						c.Drop, c.Form = d, form
+						outs[i] = calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+						if err := e.Forward(outs[i], c, nil); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if !slices.Equal(outs[0].Data, outs[1].Data) {
+						t.Errorf("%s, %s, %v, %v: outputs differ from those with the masks given", name, what, kind, form)
+					}
+				}
 			}
-			if keep.WeakCount != want.WeakCount || found[0].WeakCount != want.WeakCount {
-				t.Errorf("window %t, seed %d: %d weak rows, %d in the diagnosis, want %d", s.Window != nil, seed, keep.WeakCount, found[0].WeakCount, want.WeakCount)
-			}
-			weak += keep.WeakCount
-			c.Drop = nil
-			if _, keep := calltest.Forward(t, e, c, attention.Direct); keep.WeakCount != 0 {
-				t.Errorf("window %t, seed %d: %d weak rows without dropout", s.Window != nil, seed, keep.WeakCount)
-			}
-		}
-		if weak == 0 {
-			t.Errorf("window %t: no row is weak", s.Window != nil)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"math"
@@ -16,7 +16,7 @@ import (
 // softmaxState returns softmax and an empty state of it for c.
 func softmaxState(t *testing.T, c *attention.Call[float32]) (attention.Mechanism[float32], attention.State[float32]) {
 	t.Helper()
-	e := mechanismOf[float32](t, "softmax", textbook["softmax"])
+	e := mechanismOf[float32](t, "softmax", calltest.Textbook["softmax"])
 	st, err := e.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestCacheStepForm(t *testing.T) {
 			continue
 		}
 		c := calltest.NewCall[float64](p)
-		e := mechanismOf[float64](t, "softmax", textbook["softmax"])
+		e := mechanismOf[float64](t, "softmax", calltest.Textbook["softmax"])
 		want, _ := calltest.Forward(t, e, c, attention.Direct)
 		got := calltest.Poisoned[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		c.Form = attention.Step
@@ -181,7 +181,7 @@ func TestCacheGrows(t *testing.T) {
 	if b, least := st.Bytes(), int64(n*(4*(5+3)+1)); b < least || b > 8*least {
 		t.Errorf("%d bytes for %d tokens, their rows have %d", b, n, least)
 	}
-	if raced {
+	if calltest.Raced {
 		return
 	}
 	token, o := tokens(c, 0, 1), out.Tokens(0, 1)

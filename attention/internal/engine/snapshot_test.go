@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"bytes"
@@ -105,7 +105,7 @@ func snapshots(t testing.TB) (data [][]byte, restore []func([]byte) (attention.S
 	softmax := attention.Spec[float32]{Name: "softmax", Setting: "a", Exp: true, Positive: true}
 	fastmax := attention.Spec[float32]{Name: "fastmax", Setting: "a", Norm: attention.Standard, Tau: tau, Coef: []float64{1, 1, 0.5}, Positive: true}
 	for i, s := range []attention.Spec[float32]{softmax, fastmax, fastmax, softmax, fastmax} {
-		e, err := New(s)
+		e, err := newMechanism(s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestSnapshotOfAnother(t *testing.T) {
 		change(&s)
 		return mustNew(t, s).RestoreState
 	}
-	double, err := New(attention.Spec[float64]{Name: "softmax", Setting: "a", Exp: true, Positive: true})
+	double, err := newMechanism(attention.Spec[float64]{Name: "softmax", Setting: "a", Exp: true, Positive: true})
 	if err != nil {
 		t.Fatal(err)
 	}

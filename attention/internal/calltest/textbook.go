@@ -1,18 +1,17 @@
-package factorised
+package calltest
 
 import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// textbook are mechanisms as the reference describes them.
-var textbook = map[string]*oracle.Mechanism{
+// Textbook are mechanisms as the reference describes them.
+var Textbook = map[string]*oracle.Mechanism{
 	"softmax":     {Exp: true},
 	"fastmax1":    {Norm: oracle.Bounded, Scale: 0.7, Coef: oracle.TaylorCoef(1)},
 	"fastmax2":    {Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)},
@@ -40,9 +39,8 @@ func (e elementwise[T]) Grad(dx, dy, x []T) {
 	}
 }
 
-// mechanismOf returns the engine for what the reference describes.
-func mechanismOf[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism) attention.Mechanism[T] {
-	t.Helper()
+// SpecOf returns the Spec of what the reference describes.
+func SpecOf[T tensor.Float](name string, m *oracle.Mechanism) attention.Spec[T] {
 	s := attention.Spec[T]{
 		Name: name, Setting: "test", Norm: attention.Norm(m.Norm), Scale: m.Scale,
 		Exp: m.Exp, Coef: m.Coef, Eps: m.Eps, OutputNorm: m.OutputNorm, Positive: name != "fastmax1",
@@ -56,28 +54,24 @@ func mechanismOf[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism)
 			s.Tau.Data = append(s.Tau.Data, T(x))
 		}
 	}
-	e, err := New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return s
 }
 
-// isTried reports whether a call of a mechanism, by its name, is tried without -long:
+// IsTried reports whether a call of a mechanism, by its name, is tried without -long:
 // calls of many pairs are tried with one mechanism of each kind.
-func isTried(name string, c *oracle.Call) bool {
+func IsTried(name string, c *oracle.Call) bool {
 	const long = 4096 // pairs
 	return suite.IsLong() || c.Q.N*c.K.N < long || name == "softmax" || name == "fastmax2" || name == "linear"
 }
 
-// eachProblem runs f for every mechanism and call.
-func eachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
-	for what, c := range calltest.Problems() {
-		for name, m := range textbook {
+// EachProblem runs f for every mechanism and call.
+func EachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
+	for what, c := range Problems() {
+		for name, m := range Textbook {
 			if m.OutputNorm && c.LogG.D > 0 {
 				continue // refused: see TestOutputNormRefusesDecay
 			}
-			if isTried(name, c) {
+			if IsTried(name, c) {
 				t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
 			}
 		}

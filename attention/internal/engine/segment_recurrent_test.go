@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"math"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
@@ -83,7 +82,7 @@ func fill[T tensor.Float](to tensor.Heads[T], n0 int, from tensor.Heads[T]) {
 // allKinds are mechanisms of every kind of state.
 func allKinds() map[string]*oracle.Mechanism {
 	all := polynomials()
-	all["softmax"] = textbook["softmax"]
+	all["softmax"] = calltest.Textbook["softmax"]
 	return all
 }
 
@@ -156,7 +155,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 			}
 			dos = append(dos, calltest.Convert[T](do).Tokens(j0, cuts[i]))
 		}
-		if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
+		if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
 			clear(tau.Grad)
 		}
 		outs, keeps, gs := inSegments(t, e, calls, dos, carry)
@@ -183,7 +182,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 		}
 		calltest.Judge(t, l, m, oc, want, out, keep)
 		var dtau []T
-		if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
+		if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
 			dtau = tau.Grad
 		}
 		calltest.JudgeGrads(t, l, oc, do, want, grads, g, dtau)
@@ -205,7 +204,7 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 	}
 }
 
-// Keys of every kind of call may be given in a state: all the textbook knows of
+// Keys of every kind of call may be given in a state: all the calltest.Textbook knows of
 // lengths, masks, groups and packed sequences, unmasked and causal, holds for a
 // call that follows keys.
 func TestSegmentsAfterKeys(t *testing.T) {
@@ -224,7 +223,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 			stored["packed"] = stored["packed"] || c.CuK != nil
 		}
 		for name, m := range allKinds() {
-			if m.OutputNorm && c.LogG.D > 0 || !isTried(name, c) {
+			if m.OutputNorm && c.LogG.D > 0 || !calltest.IsTried(name, c) {
 				continue // the former is refused: see TestOutputNormRefusesDecay
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {
@@ -247,7 +246,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
 	const chunk = 3
 	e, c := mechanismOf[T](t, name, m), calltest.NewCall[T](oc)
-	if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
+	if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
 		clear(tau.Grad)
 	}
 	first, second, lead, _ := split(c)
@@ -280,7 +279,7 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 	_, l := segmentForm(e, c.Q.D, chunk)
 	calltest.Judge(t, l, m, oc, want, outs[1], keeps[1])
 	var dtau []T
-	if tau := e.(*engine.Engine[T]).Spec.Tau; tau != nil {
+	if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
 		dtau = tau.Grad
 	}
 	calltest.JudgeGrads(t, l, oc, do, want, grads, g, dtau)
@@ -380,7 +379,7 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 			lead := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 4, 0, d), K: calltest.Normal(r, 1, 2, 13, d), V: calltest.Normal(r, 1, 2, 13, dv)})
 			do, out := calltest.Convert[float64](calltest.Normal(r, 1, 4, n, dv)), tensor.NewHeads[float64](1, 4, n, dv)
 			c.Chunk = chunk
-			st := statesOf(t, e, c, 1, attention.Rounded)[0].(*engine.RecurrentState[float64])
+			st := statesOf(t, e, c, 1, attention.Rounded)[0].(*RecurrentState[float64])
 			if err := st.Absorb(lead); err != nil {
 				t.Fatal(err)
 			}
@@ -420,7 +419,7 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 				}
 			}
 			for i, s := range st.Heads {
-				dh := &engine.StateGradOf(&dinit).Heads[i]
+				dh := &StateGradOf(&dinit).Heads[i]
 				if s.Count != 3 || dh.Count != 3 {
 					t.Fatalf("%d tokens are open, %d have gradients", s.Count, dh.Count)
 				}
@@ -441,7 +440,7 @@ func TestStateGradientsAreDerivatives(t *testing.T) {
 
 func TestSegmentsRefuse(t *testing.T) {
 	c := stateCall(6, 4, 3, 16)
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	state := func(change func(s *attention.Shape)) attention.State[float32] {
 		s := c.Shape()
 		change(&s)
@@ -512,7 +511,7 @@ func TestSegmentInPlace(t *testing.T) {
 	const n = 150
 	c := stateCall(n, 4, 3, 16)
 	for _, name := range []string{"fastmax2", "softmax"} {
-		e := mechanismOf[float32](t, name, textbook[name])
+		e := mechanismOf[float32](t, name, calltest.Textbook[name])
 		states := statesOf(t, e, c, 2, attention.Rounded)
 		fed, run := states[0], states[1]
 		want, got := calltest.Poisoned[float32](2, 6, n, 3), calltest.Poisoned[float32](2, 6, n, 3)

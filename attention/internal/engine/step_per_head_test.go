@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"slices"
@@ -54,7 +54,7 @@ func TestStepHeads(t *testing.T) {
 	defer par.SetThreads(par.Threads())
 	const n = 20
 	kernels := firstDegrees()
-	kernels["fastmax2"] = textbook["fastmax2"]
+	kernels["fastmax2"] = calltest.Textbook["fastmax2"]
 	for name, m := range kernels {
 		e := mechanismOf[float32](t, name, m)
 		for _, shape := range [][2]int{{5, 3}, {16, 32}, {32, 32}} {
@@ -93,7 +93,7 @@ func TestStepHeads(t *testing.T) {
 
 func TestStepHeadsErrors(t *testing.T) {
 	c := aloneCall(2, 4, 4, 0)
-	e := mechanismOf[float32](t, "linear", textbook["linear"])
+	e := mechanismOf[float32](t, "linear", calltest.Textbook["linear"])
 	out := calltest.Poisoned[float32](2, 3, 1, 4)
 	for want, call := range map[string]*attention.Call[float32]{
 		"call":             nil,
@@ -115,13 +115,13 @@ func TestStepHeadsErrors(t *testing.T) {
 }
 
 func TestStepHeadsDoesNotAllocate(t *testing.T) {
-	if raced {
+	if calltest.Raced {
 		t.Skip("the race detector allocates")
 	}
 	defer par.SetThreads(par.Threads())
 	par.SetThreads(1)
 	c := aloneCall(1, 16, 16, 0)
-	e := mechanismOf[float32](t, "linear", textbook["linear"])
+	e := mechanismOf[float32](t, "linear", calltest.Textbook["linear"])
 	st, out := newState(t, e, c), calltest.Poisoned[float32](2, 3, 1, 16)
 	r := &revealed{c: hidden(c, true), whole: c, heads: make([]int, 0, 1<<10)}
 	if n := testing.AllocsPerRun(50, func() {

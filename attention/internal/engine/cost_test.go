@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"math"
@@ -7,18 +7,17 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // poly2 is Fastmax of degree 2 as the tables measure it.
-func poly2(t *testing.T) *engine.Engine[float32] {
+func poly2(t *testing.T) *Engine[float32] {
 	t.Helper()
-	m, err := New(attention.Spec[float32]{Name: "poly", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true})
+	m, err := newMechanism(attention.Spec[float32]{Name: "poly", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.(*engine.Engine[float32])
+	return m.(*Engine[float32])
 }
 
 // The form depends on nothing but the mechanism and the sequence's own shape,
@@ -49,7 +48,7 @@ func TestChoice(t *testing.T) {
 	if a.Form != b.Form || a.Back != b.Back || a.Chunk != b.Chunk || b.Cost != 256*a.Cost || b.BackCost != 256*a.BackCost {
 		t.Errorf("batch and heads change the plan from %+v to %+v", a, b)
 	}
-	soft, err := New(attention.Spec[float32]{Name: "exp", Exp: true})
+	soft, err := newMechanism(attention.Spec[float32]{Name: "exp", Exp: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +164,7 @@ func TestTally(t *testing.T) {
 	for _, x := range []struct{ n, m, keys, queries int }{
 		{10, 10, 0, 0}, {11, 11, 10, 1}, {35, 35, 30, 25}, {5, 35, 30, 5}, {35, 5, 0, 0}, {35, 25, 20, 15},
 	} {
-		tally := fast.Tally(c, &engine.SequenceTask{Sequence: attention.Sequence{N: x.n, M: x.m, Offset: x.m - x.n}}, false)
+		tally := fast.Tally(c, &SequenceTask{Sequence: attention.Sequence{N: x.n, M: x.m, Offset: x.m - x.n}}, false)
 		each := 2 * 36 * 17.5 // (7+1)(7+2)/2 features: rows have mean 0
 		if want := each * float64(x.keys+x.queries); tally.Moments != want {
 			t.Errorf("N = %d, M = %d: %g operations with moments, want %g", x.n, x.m, tally.Moments, want)
@@ -184,40 +183,10 @@ func TestTallyOfAFarFieldHasAllQueries(t *testing.T) {
 	c.Q.H, c.Q.D, c.K.H, c.V.D = 1, 8, 1, 16
 	for _, n := range []int{40, 200} {
 		s := attention.Sequence{N: n, M: 200 - 64, Keys: 200, Offset: 200 - n - 64}
-		got := far.Tally(c, &engine.SequenceTask{Sequence: s}, false)
+		got := far.Tally(c, &SequenceTask{Sequence: s}, false)
 		s.Keys = s.M
-		if want := plain.Tally(c, &engine.SequenceTask{Sequence: s}, false); got != want || got.Pairs == 0 {
+		if want := plain.Tally(c, &SequenceTask{Sequence: s}, false); got != want || got.Pairs == 0 {
 			t.Errorf("N = %d: %+v, want %+v", n, got, want)
-		}
-	}
-}
-
-// The direct form counts the pairs that queries see: of a window and its far field each once.
-func TestPlanCountsVisiblePairs(t *testing.T) {
-	const d = 4
-	plain := attention.Spec[float32]{Name: "poly", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true}
-	windowed := plain
-	windowed.Window = &attention.Window[float32]{Width: 64}
-	for _, s := range []attention.Spec[float32]{plain, windowed} {
-		m, err := New(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, x := range [][2]int{{1, 1000}, {64, 64}, {200, 200}, {100, 300}, {300, 100}, {300, 10}} {
-			for _, causal := range []bool{false, true} {
-				pairs := 0
-				for i := range x[0] {
-					seen := x[1]
-					if causal {
-						seen = min(max(i+x[1]-x[0]+1, 0), x[1])
-					}
-					pairs += seen
-				}
-				p := m.Plan(attention.Shape{B: 1, H: 1, Hkv: 1, N: x[0], M: x[1], D: d, Dv: d, Causal: causal, Form: attention.Direct})
-				if want := float64(2 * pairs * (d + d + 3)); p.FLOPs != want {
-					t.Errorf("window %t, N = %d, M = %d, causal %t: %g operations, want %g", s.Window != nil, x[0], x[1], causal, p.FLOPs, want)
-				}
-			}
 		}
 	}
 }

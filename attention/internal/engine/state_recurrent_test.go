@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"math"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
@@ -76,13 +75,13 @@ func tokens[T tensor.Float](c *attention.Call[T], j0, j1 int) *attention.Call[T]
 	return &p
 }
 
-func newState[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attention.Call[T]) *engine.RecurrentState[T] {
+func newState[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attention.Call[T]) *RecurrentState[T] {
 	t.Helper()
 	st, err := e.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return st.(*engine.RecurrentState[T])
+	return st.(*RecurrentState[T])
 }
 
 // steps steps through tokens from j0 on, in pieces that end at cuts.
@@ -115,7 +114,7 @@ func sameState(t *testing.T, what string, a, b attention.State[float32]) {
 // inStateChunks is c with the chunks of a state of sums.
 func inStateChunks[T tensor.Float](st attention.State[T], c *attention.Call[T]) *attention.Call[T] {
 	same := *c
-	if s, ok := st.(*engine.RecurrentState[T]); ok {
+	if s, ok := st.(*RecurrentState[T]); ok {
 		same.Chunk = s.Shape.Chunk
 	}
 	return &same
@@ -158,7 +157,7 @@ func TestSumsPieces(t *testing.T) {
 	}
 }
 
-// Read answers as the textbook does, with the same bits for a query alone.
+// Read answers as the calltest.Textbook does, with the same bits for a query alone.
 func TestSumsRead(t *testing.T) {
 	const n, d, dv = 37, 5, 3
 	r := rand.New(rand.NewPCG(7, 8))
@@ -189,7 +188,7 @@ func TestSumsRead(t *testing.T) {
 	}
 }
 
-// The step form gives what the textbook gives, for every kind of call.
+// The step form gives what the calltest.Textbook gives, for every kind of call.
 func TestSumsStepForm(t *testing.T) {
 	eachPolynomial(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 		e, call := mechanismOf[float32](t, name, m), calltest.NewCall[float32](c)
@@ -204,7 +203,7 @@ func TestSumsStepForm(t *testing.T) {
 
 func TestSumsCloneAndReset(t *testing.T) {
 	c := stateCall(60, 4, 3, 16)
-	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
+	st := newState(t, mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"]), c)
 	out := calltest.Poisoned[float32](2, 6, 60, 3)
 	steps(t, st, out, c, 0, 37)
 	clone, again := st.Clone(), out
@@ -229,7 +228,7 @@ func TestSumsCloneAndReset(t *testing.T) {
 // Neither memory nor the work of a token grows with what was absorbed.
 func TestSumsAreBounded(t *testing.T) {
 	c := stateCall(100, 4, 3, 16)
-	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
+	st := newState(t, mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"]), c)
 	bytes := st.Bytes()
 	out := calltest.Poisoned[float32](2, 6, 100, 3)
 	for range 3 {
@@ -238,7 +237,7 @@ func TestSumsAreBounded(t *testing.T) {
 	if b := st.Bytes(); b != bytes {
 		t.Errorf("%d bytes after 300 tokens, %d before", b, bytes)
 	}
-	if raced {
+	if calltest.Raced {
 		return
 	}
 	token, o := tokens(c, 50, 51), out.Tokens(50, 51)
@@ -253,7 +252,7 @@ func TestSumsAreBounded(t *testing.T) {
 
 func TestSumsRefuse(t *testing.T) {
 	c := stateCall(6, 4, 3, 16)
-	st := newState(t, mechanismOf[float32](t, "fastmax2", textbook["fastmax2"]), c)
+	st := newState(t, mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"]), c)
 	heads := tensor.NewHeads[float32]
 	for _, x := range []struct {
 		want   string

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
@@ -25,7 +24,7 @@ func directLimits[T tensor.Float](m *oracle.Mechanism) check.Limits {
 }
 
 func TestDirectAgainstTextbook(t *testing.T) {
-	eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+	calltest.EachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 		t.Parallel()
 		want := m.Forward(c)
 		do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
@@ -48,7 +47,7 @@ func directAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechanis
 func TestDirectGradientsAreDerivatives(t *testing.T) {
 	all := calltest.Problems()
 	for _, what := range []string{"groups", "causal, fewer keys", "causal pairs and mask", "causal rope"} {
-		for name, m := range textbook {
+		for name, m := range calltest.Textbook {
 			if m.Map != nil {
 				continue // the slope of elu has a kink, which differences do not follow
 			}
@@ -74,7 +73,7 @@ func TestDirectGradientsAreDerivatives(t *testing.T) {
 					t.Errorf("%s, %s: %s is wrong, %.3g of the limit", name, what, x.name, ratio)
 				}
 			}
-			if tau := e.(*engine.Engine[float64]).Spec.Tau; tau != nil {
+			if tau := e.(*Engine[float64]).Spec.Tau; tau != nil {
 				want := check.NumericGradient(loss, tau.Data)
 				if ratio := check.ErrorRatio(dtau, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
 					t.Errorf("%s, %s: dtau is %v, want %v", name, what, dtau, want)
@@ -89,7 +88,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 	const n, m = headtask.KeyBlock + 9, headtask.KeyBlock + 21
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	r := rand.New(rand.NewPCG(8, 9))
-	for name, mech := range textbook {
+	for name, mech := range calltest.Textbook {
 		e := mechanismOf[float32](t, name, mech)
 		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, n, 5), K: calltest.Normal(r, 1, 2, m, 5), V: calltest.Normal(r, 1, 2, m, 3)})
 
@@ -176,7 +175,7 @@ func TestDirectIgnoresWhatIsHidden(t *testing.T) {
 func TestDirectThreads(t *testing.T) {
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(10, 11))
-	for name, m := range textbook {
+	for name, m := range calltest.Textbook {
 		e := mechanismOf[float32](t, name, m)
 		c := calltest.NewCall[float32](&oracle.Call{
 			Q: calltest.Normal(r, 3, 4, 150, 9), K: calltest.Normal(r, 3, 2, 161, 9), V: calltest.Normal(r, 3, 2, 161, 7), Causal: true,
@@ -201,7 +200,7 @@ func TestDirectThreads(t *testing.T) {
 // Batch rows do not know of each other.
 func TestDirectBatchPosition(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 13))
-	for name, m := range textbook {
+	for name, m := range calltest.Textbook {
 		e := mechanismOf[float32](t, name, m)
 		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 3, 4, 50, 9), K: calltest.Normal(r, 3, 2, 61, 9), V: calltest.Normal(r, 3, 2, 61, 7)})
 		all, _ := calltest.Forward(t, e, c, attention.Direct)
@@ -221,7 +220,7 @@ func TestDirectBatchPosition(t *testing.T) {
 }
 
 func TestDirectWeights(t *testing.T) {
-	eachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
+	calltest.EachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 		if c.Q.N == 0 {
 			return
 		}
@@ -255,7 +254,7 @@ func TestDirectWeights(t *testing.T) {
 
 // Logits of 400 overflow the exponential and underflow it.
 func TestSoftmaxOfLargeLogits(t *testing.T) {
-	e, err := New(attention.Spec[float32]{Name: "softmax", Exp: true, Scale: 1, Positive: true})
+	e, err := newMechanism(attention.Spec[float32]{Name: "softmax", Exp: true, Scale: 1, Positive: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,14 +291,14 @@ func TestSoftmaxOfLargeLogits(t *testing.T) {
 
 // A task may allocate a handful of small things, its pieces nothing.
 func TestDirectAllocations(t *testing.T) {
-	if raced {
+	if calltest.Raced {
 		t.Skip("the race detector allocates")
 	}
 	par.SetThreads(1)
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(14, 15))
 	for _, name := range []string{"softmax", "fastmax2"} {
-		e := mechanismOf[float32](t, name, textbook[name])
+		e := mechanismOf[float32](t, name, calltest.Textbook[name])
 		var last float64
 		for _, n := range []int{50, 700} {
 			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, n, 5), K: calltest.Normal(r, 1, 1, n, 5), V: calltest.Normal(r, 1, 1, n, 3), Causal: true})
@@ -336,7 +335,7 @@ func TestSoftmaxOfGrowingLogits(t *testing.T) {
 	c.KeyMask = slices.Repeat([]bool{true}, m)
 	c.KeyMask[0], c.KeyMask[headtask.KeyBlock] = false, false
 	most *= math.Sqrt(3) * check.MaxAbs(c.Q.Data) // of |q·k|, the scale being 1/√3
-	mech := textbook["softmax"]
+	mech := calltest.Textbook["softmax"]
 	want := mech.Forward(c)
 	do := calltest.Normal(r, 1, 4, n, 3)
 	grads := mech.Backward(c, do)
@@ -363,7 +362,7 @@ func TestSoftmaxOfGrowingLogits(t *testing.T) {
 // the outputs will be, give the bits of those that are copied: rows may lie
 // close to each other or far apart, in a multiple of the cache's sets or not.
 func TestInPlace(t *testing.T) {
-	e, err := New(attention.Spec[float32]{Name: "softmax", Exp: true, Positive: true})
+	e, err := newMechanism(attention.Spec[float32]{Name: "softmax", Exp: true, Positive: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package factorised
+package engine
 
 import (
 	"fmt"
@@ -10,18 +10,16 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
-	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// polynomials are the mechanisms with a linear form: the textbook's, other degrees,
+// polynomials are the mechanisms with a linear form: the calltest.Textbook's, other degrees,
 // single powers and a kernel without some powers.
 func polynomials() map[string]*oracle.Mechanism {
-	all := maps.Clone(textbook)
+	all := maps.Clone(calltest.Textbook)
 	delete(all, "softmax")
 	all["fastmax3"] = &oracle.Mechanism{Norm: oracle.Bounded, Scale: 1, Coef: oracle.TaylorCoef(3)}
 	all["square"] = &oracle.Mechanism{Coef: []float64{0, 0, 1}, Eps: 0.25}
@@ -43,7 +41,7 @@ func eachPolynomial(t *testing.T, f func(t *testing.T, name string, m *oracle.Me
 			if m.OutputNorm && c.LogG.D > 0 {
 				continue // refused: see TestOutputNormRefusesDecay
 			}
-			if isTried(name, c) {
+			if calltest.IsTried(name, c) {
 				t.Run(name+"/"+what, func(t *testing.T) { f(t, name, m, c) })
 			}
 		}
@@ -87,7 +85,7 @@ func linearAgainst[T tensor.Float](t *testing.T, name string, chunk int, m *orac
 
 func mustNew[T tensor.Float](t *testing.T, s attention.Spec[T]) attention.Mechanism[T] {
 	t.Helper()
-	e, err := New(s)
+	e, err := newMechanism(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +167,7 @@ func TestLinearGradientsAreDerivatives(t *testing.T) {
 				name   string
 				got, x []float64
 			}{{"dq", g.DQ.Data, c.Q.Data}, {"dk", g.DK.Data, c.K.Data}, {"dv", g.DV.Data, c.V.Data}}
-			if tau := e.(*engine.Engine[float64]).Spec.Tau; tau != nil {
+			if tau := e.(*Engine[float64]).Spec.Tau; tau != nil {
 				parts = append(parts, struct {
 					name   string
 					got, x []float64
@@ -192,7 +190,7 @@ func TestNewRefuses(t *testing.T) {
 		"constant: a constant is no kernel":                              {Name: "constant", Coef: []float64{1}},
 		"short: the highest of 3 coefficients is 0":                      {Name: "short", Coef: []float64{1, 1, 0}},
 	} {
-		if _, err := New(s); err == nil || err.Error() != want {
+		if _, err := newMechanism(s); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
@@ -305,13 +303,13 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 
 // Scratch is lent: what a call allocates does not grow with its tokens.
 func TestLinearAllocations(t *testing.T) {
-	if raced {
+	if calltest.Raced {
 		t.Skip("the race detector allocates")
 	}
 	par.SetThreads(1)
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(14, 15))
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	for _, causal := range []bool{false, true} {
 		var few float64
 		for i, n := range []int{300, 1100} {
@@ -335,33 +333,11 @@ func TestLinearAllocations(t *testing.T) {
 	}
 }
 
-// Rows of mean 0 have one feature channel less. Rotated and mapped rows have all
-// channels.
-func TestRotatedRowsKeepAllChannels(t *testing.T) {
-	rope := attention.NewRope[float32](4, 100, 0, 8)
-	for _, c := range []struct {
-		norm attention.Norm
-		d    int
-		rope *attention.Rope[float32]
-		fm   attention.FeatureMap[float32]
-		want int
-	}{
-		{attention.Standard, 4, nil, nil, 3}, {attention.Bounded, 4, nil, nil, 3}, {attention.Standard, 4, rope, nil, 4}, {attention.Standard, 1, nil, nil, 1},
-		{attention.Standard, 4, nil, squares[float32]{}, 8}, {attention.Unit, 4, nil, nil, 4}, {attention.NoNorm, 4, nil, nil, 4},
-	} {
-		s := &headtask.Spec[float32]{Spec: attention.Spec[float32]{Norm: c.norm, Map: c.fm, Coef: []float64{1, 1, 0.5}}}
-		u := &headtask.Task[float32]{Geometry: headtask.Geometry[float32]{Spec: s, D: c.d, PreparedWidth: s.Width(c.d), Rope: c.rope}}
-		if got := u.FeatureWidth(); got != c.want {
-			t.Errorf("norm %d, D = %d, rope %t, map %t: %d, want %d", c.norm, c.d, c.rope != nil, c.fm != nil, got, c.want)
-		}
-	}
-}
-
 // What Forward leaves of the moments is what Backward would sum again, and
 // nothing of it outlasts a call that leaves none.
 func TestMomentsKeptForBackward(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
-	e := mechanismOf[float32](t, "fastmax2", textbook["fastmax2"])
+	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
 	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 2, 2, 40, 6), K: calltest.Normal(r, 2, 1, 50, 6), V: calltest.Normal(r, 2, 1, 50, 3)})
 	c.Chunk = 16
 	do := calltest.Convert[float32](calltest.Normal(r, 2, 2, 40, 3))

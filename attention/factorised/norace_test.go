@@ -1,5 +1,0 @@
-//go:build !race
-
-package factorised
-
-const raced = false

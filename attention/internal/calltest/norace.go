@@ -1,0 +1,5 @@
+//go:build !race
+
+package calltest
+
+const Raced = false
