@@ -7,12 +7,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// HeadProjector makes the queries, keys and values of a token head by head.
+// HeadProjector makes the queries, keys and values of a token head by head. A layer that has
+// not projected a token yet passes one to StepPerHead, which asks for each head when the state
+// comes to it.
 type HeadProjector[T tensor.Float] interface {
-	// Head sets head h of Q, K and V in every batch row, and no other head. It may run
-	// for several heads at a time. ahead is the state memory of the head, which is read
-	// next: prefetch it during the projection.
-	Head(h int, ahead []T)
+	// ProjectHead sets head h of Q, K and V in every batch row, and no other head. It may run
+	// for several heads at a time. next is the state memory that is read next; prefetch it
+	// during the projection.
+	ProjectHead(h int, next []T)
 }
 
 // headStepper is a state that may take a head at a time.
@@ -70,6 +72,6 @@ type headSources[T tensor.Float] struct{ source HeadProjector[T] }
 
 func (f *headSources[T]) RunRange(lo, hi int) {
 	for h := lo; h < hi; h++ {
-		f.source.Head(h, nil)
+		f.source.ProjectHead(h, nil)
 	}
 }

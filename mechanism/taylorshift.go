@@ -2,10 +2,8 @@ package mechanism
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -65,39 +63,3 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 
 // outputNormSetting is the setting that scales outputs by the number of visible keys.
 var outputNormSetting = Setting{"output_norm", "false", "true: the output of a query that sees n keys is multiplied by √(n/D)"}
-
-// newTemperatures returns the parameter tau [H], with the initial value of the setting
-// tau.
-func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
-	start, err := r.Positive("tau", "sqrt(D)")
-	if err != nil {
-		return nil, err
-	}
-	if start == 0 {
-		if r.o.Width == 0 {
-			return nil, fmt.Errorf("%s: setting tau=sqrt(D): the width D is not known", r.row.Name)
-		}
-		start = math.Sqrt(float64(r.o.Width))
-	}
-	heads := max(r.o.Heads, 1)
-	tau := &param.Param[T]{Name: "tau", Shape: []int{heads}, Data: make([]T, heads), Grad: make([]T, heads)}
-	for h := range tau.Data {
-		tau.Data[h] = T(start)
-	}
-	return tau, nil
-}
-
-// The learned temperature of rows where it is a choice.
-var (
-	temperatureSetting  = Setting{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"}
-	optionalTemperature = Param{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"}
-)
-
-// newOptionalTemperatures returns the parameter tau [H], nil where the setting tau is
-// none.
-func newOptionalTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
-	if r.Text("tau") == "none" {
-		return nil, nil
-	}
-	return newTemperatures[T](r)
-}

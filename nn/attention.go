@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/comm/sequence"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -159,6 +160,11 @@ type attentionState[T tensor.Float] struct{ attention.State[T] }
 
 // HeapBytes returns the memory of the state with the tasks that it works in.
 func (s attentionState[T]) HeapBytes() int64 { return heapBytes(s.State) }
+
+// bytesOf returns the memory of x.
+func bytesOf[T tensor.Float](x []T) int64 {
+	return int64(len(x)) * scratch.ElementSize[T]()
+}
 
 // heapBytes returns the memory of a state with its tasks, where it counts them.
 func heapBytes[T tensor.Float](s attention.State[T]) int64 {

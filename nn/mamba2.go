@@ -497,12 +497,6 @@ func (s *mamba2State[T]) HeapBytes() int64 {
 	return n
 }
 
-// bytesOf returns the memory of x.
-func bytesOf[T tensor.Float](x []T) int64 {
-	var z T
-	return int64(len(x)) * int64(unsafe.Sizeof(z))
-}
-
 // AppendBinary appends the tail of the convolution, and for each group the length
 // of the snapshot of its state and that, in little-endian order.
 func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {

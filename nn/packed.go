@@ -148,7 +148,8 @@ type headProducts[T tensor.Float] struct {
 	q, k, v []T // [H,B,D]
 }
 
-func (p *headProducts[T]) Head(h int, ahead []T) {
+// ProjectHead sets head h of the queries, keys and values, and prefetches the state memory next.
+func (p *headProducts[T]) ProjectHead(h int, next []T) {
 	n, d := p.x.Rows, p.layer.layer.D
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -157,7 +158,7 @@ func (p *headProducts[T]) Head(h int, ahead []T) {
 		w *PackedLinear[T]
 		y []T
 	}{{p.layer.q, p.q}, {p.layer.k, p.k}, {p.layer.v, p.v}} {
-		ahead = f.w.panels.multiplyColumns(viewMatrix(f.y[h*n*d:], n, d), p.x, h*d, false, scratch, ahead)
+		next = f.w.panels.multiplyColumns(viewMatrix(f.y[h*n*d:], n, d), p.x, h*d, false, scratch, next)
 	}
 }
 

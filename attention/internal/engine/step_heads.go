@@ -43,7 +43,7 @@ type headSteps[T tensor.Float] struct {
 func (f *headSteps[T]) RunRange(lo, hi int) {
 	n := f.s.Shape.B
 	for h := lo; h < hi; h++ {
-		f.source.Head(h, f.s.moments.data[h*n*f.s.moments.size:][:n*f.s.moments.size])
+		f.source.ProjectHead(h, f.s.moments.data[h*n*f.s.moments.size:][:n*f.s.moments.size])
 		ar := arena.Acquire()
 		f.rows.prepare(ar, h*n, (h+1)*n)
 		ar.Release()

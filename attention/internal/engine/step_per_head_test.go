@@ -21,10 +21,10 @@ type revealed struct {
 	ahead int
 }
 
-func (r *revealed) Head(h int, ahead []float32) {
+func (r *revealed) ProjectHead(h int, next []float32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.heads, r.ahead = append(r.heads, h), r.ahead+len(ahead)
+	r.heads, r.ahead = append(r.heads, h), r.ahead+len(next)
 	reveal(&r.c.Q, &r.whole.Q, h)
 	reveal(&r.c.K, &r.whole.K, h)
 	reveal(&r.c.V, &r.whole.V, h)
