@@ -28,10 +28,10 @@ var (
 // UnsupportedError is the error of a method that a model does not have. errors.Is(err,
 // errors.ErrUnsupported) reports true.
 type UnsupportedError struct {
-	Dir    string   // folder of the model
 	Method string   // that was called
 	Kind   string   // what the model is, as in Info
 	Can    []string // the methods that it has
+	Err    error    // why it does not have this one
 }
 
 // Error returns a message that says what the model is and what it can do.
@@ -40,8 +40,11 @@ func (e *UnsupportedError) Error() string {
 	if len(e.Can) > 0 {
 		can = strings.Join(e.Can, ", ")
 	}
-	return fmt.Sprintf("%s: %s: is not for a %s, which has: %s", e.Dir, e.Method, e.Kind, can)
+	return fmt.Sprintf("%s: %v; the model is a %s, which has: %s", e.Method, e.Err, e.Kind, can)
 }
+
+// Unwrap returns the reason.
+func (e *UnsupportedError) Unwrap() error { return e.Err }
 
 // Is reports whether target is errors.ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }

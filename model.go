@@ -105,14 +105,14 @@ func (m *Model) Info() (Info, error) {
 	if p, err := x.Predictor(); err == nil {
 		info.Labels = p.Classes
 	}
-	if published := x.Published(); published != nil && x.Has("Embed") {
+	if published := x.Published(); published != nil && x.Check("Embed") == nil {
 		prompts, err := published.Prompts()
 		if err != nil {
 			return info, err
 		}
 		info.Prompts = prompts.Names()
 	}
-	if x.Has("Session") {
+	if x.Check("Session") == nil {
 		info.FixedState, err = c.HasFixedState()
 	}
 	return info, err
@@ -133,10 +133,13 @@ func (m *Model) begin(ctx context.Context, method string) (*opened, error) {
 	if err == nil {
 		err = ctx.Err()
 	}
-	if err == nil && !x.Has(method) {
-		err = &UnsupportedError{Dir: x.Path(), Method: method, Kind: x.Kind(), Can: x.Can()}
+	if err != nil {
+		return nil, err
 	}
-	return x, err
+	if err := x.Check(method); err != nil {
+		return nil, &UnsupportedError{Method: method, Kind: x.Kind(), Can: x.Can(), Err: err}
+	}
+	return x, nil
 }
 
 // Embed returns a vector for each text, pooled and normalised as a published folder says. The

@@ -94,7 +94,7 @@ func ExampleOpen() {
 	// Output:
 	// published bert encoder
 	// [Tokenize Embed]
-	// true pretrained/testdata/tiny: Generate: is not for a published bert encoder, which has: Tokenize, Embed
+	// true Generate: pretrained/testdata/tiny: the bert has no head that predicts tokens; the model is a published bert encoder, which has: Tokenize, Embed
 }
 
 func ExampleModel_Embed() {

@@ -1,6 +1,7 @@
 package inference
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -30,47 +31,75 @@ func (m *Model) Kind() string {
 	return fmt.Sprintf("%s, of kind %s", what, c.Kind)
 }
 
-// methods are the methods of farfield.Model in the order of Can, and whether a model has them.
+// methods are the methods of farfield.Model in the order of Can, and why a model does not have them.
 var methods = []struct {
-	name string
-	has  func(m *Model) bool
+	name  string
+	check func(m *Model) error
 }{
-	{"Tokenize", func(m *Model) bool { return m.vocab != nil }},
-	{"Embed", func(m *Model) bool { return m.vocab != nil && m.Config().Kind != model.EncoderDecoder }},
-	{"Classify", func(m *Model) bool { p, err := m.predictor(); return err == nil && p.NeedsLines }},
-	{"ClassifyFile", func(m *Model) bool { p, err := m.predictor(); return err == nil && !p.NeedsLines }},
-	{"Score", func(m *Model) bool {
-		return m.vocab != nil && m.hasSessions() && m.Config().Loss == model.CrossEntropy
+	{"Tokenize", func(m *Model) error { return m.vocabErr }},
+	{"Embed", func(m *Model) error {
+		if m.vocab != nil && m.Config().Kind == model.EncoderDecoder {
+			return fmt.Errorf("%s: the %s has an encoder and a decoder, and no vector of a text", m.path, m.Family())
+		}
+		return m.vocabErr
 	}},
-	{"Generate", func(m *Model) bool {
-		hasTargets := m.Config().Kind == model.EncoderDecoder && len(m.rules.StartTokens) > 0 && m.CheckNextTokens() == nil
-		return m.vocab != nil && (hasTargets || m.hasSessions())
+	{"Classify", func(m *Model) error { return m.checkInputs(true) }},
+	{"ClassifyFile", func(m *Model) error { return m.checkInputs(false) }},
+	{"Score", func(m *Model) error {
+		if loss := m.Config().Loss; loss != model.CrossEntropy {
+			return fmt.Errorf("%s: the model loses %s, not bits", m.path, loss)
+		}
+		return cmp.Or(m.checkSessions(), m.vocabErr)
 	}},
-	{"Session", (*Model).hasSessions},
+	{"Generate", func(m *Model) error {
+		switch {
+		case m.Config().Kind != model.EncoderDecoder:
+			return cmp.Or(m.checkSessions(), m.vocabErr)
+		case len(m.rules.StartTokens) == 0:
+			return fmt.Errorf("%s: decoder_start_token_id: is missing", m.path)
+		}
+		return cmp.Or(m.CheckNextTokens(), m.vocabErr)
+	}},
+	{"Session", (*Model).checkSessions},
 }
 
-// hasSessions reports whether the model is a decoder whose texts are continued.
-func (m *Model) hasSessions() bool { return m.CheckNextTokens() == nil && m.Config().HasSessions() }
+// checkInputs returns an error unless the model predicts of lines of text, or of files.
+func (m *Model) checkInputs(isLine bool) error {
+	p, err := m.predictor()
+	if err == nil && p.NeedsLines != isLine {
+		err = fmt.Errorf("%s: an input is %s", m.path, p.Input)
+	}
+	return err
+}
+
+// checkSessions returns an error unless the model is a decoder whose texts are continued.
+func (m *Model) checkSessions() error {
+	err := m.CheckNextTokens()
+	if err == nil && !m.Config().HasSessions() {
+		err = fmt.Errorf("%s: the %s has no sessions", m.path, m.Family())
+	}
+	return err
+}
 
 // Can returns the methods of farfield.Model that the model has.
 func (m *Model) Can() []string {
 	var list []string
 	for _, x := range methods {
-		if x.has(m) {
+		if x.check(m) == nil {
 			list = append(list, x.name)
 		}
 	}
 	return list
 }
 
-// Has reports whether the model has a method of farfield.Model.
-func (m *Model) Has(method string) bool {
+// Check returns an error unless the model has a method of farfield.Model.
+func (m *Model) Check(method string) error {
 	for _, x := range methods {
 		if x.name == method {
-			return x.has(m)
+			return x.check(m)
 		}
 	}
-	return false
+	return fmt.Errorf("there is no method %s", method)
 }
 
 // Tokenize returns the tokens of text with special tokens, and the bytes of text under each. It
