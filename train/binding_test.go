@@ -125,7 +125,7 @@ func TestNamesAreBoundToCheckpoints(t *testing.T) {
 	} {
 		dir := copyRun(t, c.run)
 		edit(t, filepath.Join(dir, c.file), c.from, c.to)
-		if _, err := OpenPredictor(dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, c.file)+": "+c.want) {
+		if _, err := openPredictor(dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, c.file)+": "+c.want) {
 			t.Errorf("%s: error is %v, want %s", c.file, err, c.want)
 		}
 		at, err := findCheckpoint(dir)
@@ -136,14 +136,14 @@ func TestNamesAreBoundToCheckpoints(t *testing.T) {
 			t.Errorf("%s: outside of its run the error is %v", c.file, err)
 		}
 		withoutCopies(t, dir)
-		if _, err := OpenPredictor(dir); err != nil {
+		if _, err := openPredictor(dir); err != nil {
 			t.Errorf("%s: without a copy the error is %v", c.file, err)
 		}
 		dir = copyRun(t, c.run)
 		if err := os.Remove(filepath.Join(dir, c.file)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenPredictor(dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, c.file)) {
+		if _, err := openPredictor(dir); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, c.file)) {
 			t.Errorf("%s is missing: error is %v", c.file, err)
 		}
 	}

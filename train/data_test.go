@@ -243,7 +243,7 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := OpenPredictor(dir)
+	p, err := openPredictor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func TestFrozenModelHasAFittedHead(t *testing.T) {
 		}
 	}
 
-	p, err := OpenPredictor(dir)
+	p, err := openPredictor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

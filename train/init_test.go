@@ -146,7 +146,7 @@ func TestTunedRunsResumeToTheSameBits(t *testing.T) {
 				t.Errorf("rank %d: the score is %+v, %v, want %+v", rank, got, err, score)
 			}
 		}
-		p, err := OpenPredictor(want)
+		p, err := openPredictor(want)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +450,7 @@ func TestRunStartsFromPublishedModel(t *testing.T) {
 		t.Errorf("the score is %+v, want %+v", got, score)
 	}
 	same(t, dir, want)
-	p, err := OpenPredictor(dir)
+	p, err := openPredictor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -502,7 +502,7 @@ func TestRunsCutTheSideThatFilesName(t *testing.T) {
 	c, src := start(folder)
 	dir, _ := taskRun(t, c, src)
 	start(dir)
-	p, err := OpenPredictor(dir)
+	p, err := openPredictor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -668,7 +668,7 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 	if saved.TaskSet["length"] != fmt.Sprint(saved.Model.Context) {
 		t.Errorf("length is %q, the context %d", saved.TaskSet["length"], saved.Model.Context)
 	}
-	p, err := OpenPredictor(want)
+	p, err := openPredictor(want)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -685,7 +685,7 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 	}
 	changed, lacking := copyRun(t, want), copyRun(t, want)
 	edit(t, filepath.Join(changed, tokenizerFile), "{", "{ ")
-	_, opened := OpenPredictor(changed)
+	_, opened := openPredictor(changed)
 	_, resumed := Resume(src, changed)
 	for _, err := range []error{opened, resumed} {
 		if err == nil || !strings.Contains(err.Error(), filepath.Join(changed, tokenizerFile)+": its SHA-256 is ") {
@@ -693,13 +693,13 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 		}
 	}
 	withoutCopies(t, changed)
-	if _, err := OpenPredictor(changed); err != nil {
+	if _, err := openPredictor(changed); err != nil {
 		t.Errorf("without a copy the error is %v", err)
 	}
 	if err := os.Remove(filepath.Join(lacking, tokenizerFile)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenPredictor(lacking); err == nil || !strings.Contains(err.Error(), filepath.Join(lacking, tokenizerFile)+": is missing") {
+	if _, err := openPredictor(lacking); err == nil || !strings.Contains(err.Error(), filepath.Join(lacking, tokenizerFile)+": is missing") {
 		t.Errorf("without the tokenizer the error is %v", err)
 	}
 	for _, name := range []string{"bpe=300", "bpe=260"} {

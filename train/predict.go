@@ -73,50 +73,18 @@ type Prediction struct {
 	IsTruncated   bool      // the model read a part of the input
 }
 
-// OpenPredictor reads the model of a run, as LoadModel does, and returns its Predictor. It returns
-// an error if the run is damaged or its task does not predict.
-func OpenPredictor(path string) (*Predictor, error) {
-	config, err := askableConfig(path)
-	if err != nil {
-		return nil, err
-	}
-	m, _, err := LoadModel(path)
-	if err != nil {
-		return nil, err
-	}
-	return newPredictor(path, &config, m)
-}
-
 // NewPredictor returns the Predictor of a model that LoadModel read at path, or of a model of the
 // same shape, with the run's names of classes and columns and scales of numbers. It returns an error
 // if the run is damaged or its task does not predict.
 func NewPredictor(path string, m *model.Model) (*Predictor, error) {
-	config, err := askableConfig(path)
+	run := RunFolder(path)
+	config, err := RunConfig(run)
 	if err != nil {
 		return nil, err
 	}
-	return newPredictor(path, &config, m)
-}
-
-// askableConfig returns the configuration of the run of path. It returns an error if path is no run
-// or its task does not predict.
-func askableConfig(path string) (Config, error) {
-	if err := CheckForeign(path); err != nil {
-		return Config{}, err
-	}
-	config, err := RunConfig(RunFolder(path))
-	if err != nil {
-		return config, err
-	}
 	if err := task.CheckAskable(config.Task); err != nil {
-		return config, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return config, nil
-}
-
-// newPredictor is NewPredictor of a run with a configuration.
-func newPredictor(path string, config *Config, m *model.Model) (*Predictor, error) {
-	run := RunFolder(path)
 	c := m.Config()
 	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Tokens: config.startTokens()}
 	if known.Outputs == 0 {

@@ -74,7 +74,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 				t.Fatal(err)
 			}
 			run, _ := taskRun(t, c, src)
-			p, err := OpenPredictor(run)
+			p, err := openPredictor(run)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestPointsHaveNoOrder(t *testing.T) {
 	}
 	c.Model.Positions = ""
 	run, _ := taskRun(t, c, src)
-	p, err := OpenPredictor(run)
+	p, err := openPredictor(run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestPredictFileRefusesOtherColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`other.csv: columns: they are ["y" "x"], the model learned from ["x" "y"]`, ""} {
-		p, err := OpenPredictor(run)
+		p, err := openPredictor(run)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestForecastsGoOnFromTheLastValue(t *testing.T) {
 	}
 	data, other := writeFile(t, folder, "a.csv", table(50)), writeFile(t, folder, "b.csv", table(1050))
 	dir := smallRun(t, "forecast", map[string]string{"data": data, "target": "b", "window": "8", "horizon": "3"})
-	p, err := OpenPredictor(dir)
+	p, err := openPredictor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

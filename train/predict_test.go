@@ -18,6 +18,15 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
+// openPredictor reads the model of a run and returns its predictor.
+func openPredictor(path string) (*Predictor, error) {
+	m, _, err := LoadModel(path)
+	if err != nil {
+		return nil, err
+	}
+	return NewPredictor(path, m)
+}
+
 // ownRun trains a model of the user's own texts for a moment: to give each a class, a
 // number, or each of its bytes a label. It returns the folder of the run.
 func ownRun(t *testing.T, target string, quirk bool) string {
@@ -64,7 +73,7 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 	for _, target := range []string{"class", "number", "bytes"} {
 		for _, quirk := range []bool{false, true} {
 			dir := ownRun(t, target, quirk)
-			p, err := OpenPredictor(dir)
+			p, err := openPredictor(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,7 +170,7 @@ func TestSoftmaxOfAPrediction(t *testing.T) {
 // Calls at the same time have the bits of calls alone, and end with their context.
 func TestPredictorAnswersAtTheSameTime(t *testing.T) {
 	for _, target := range []string{"class", "number", "bytes"} {
-		p, err := OpenPredictor(ownRun(t, target, false))
+		p, err := openPredictor(ownRun(t, target, false))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +206,7 @@ func TestPredictorAnswersAtTheSameTime(t *testing.T) {
 }
 
 func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
-	p, err := OpenPredictor(ownRun(t, "class", false))
+	p, err := openPredictor(ownRun(t, "class", false))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +256,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 	}{
 		{"another task", replace(`"task": "file"`, `"task": "copy"`), "DIR: task copy: setting \"data\": unknown; there are: symbols, length"},
 		{"a task of texts", replace(`"task": "file"`, `"task": "bytelm"`), "DIR: task bytelm: its models go on with a text: farfield generate writes"},
-		{"no configuration", remove(configFile), "open DIR/config.json: no such file or directory"},
+		{"no configuration", remove(configFile), "DIR: is neither a run nor a checkpoint: it has no config.json and no checkpoint.json"},
 		{"no checkpoint", remove(checkpointsFolder), "DIR: the run has no checkpoint yet"},
 		{"another length", replace(`"length": "6"`, `"length": "7"`), "DIR: the run's task has 257 tokens, 0 numbers, 2 outputs and 7 positions, the model 257, 0, 2 and 6"},
 		{"a number for a class", replace(`"target": "class"`, `"target": "number"`), "DIR: the run's task has 257 tokens, 0 numbers, 1 outputs and 6 positions, the model 257, 0, 2 and 6"},
@@ -274,7 +283,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 		}
 		c.damage(t, dir)
 		want := strings.ReplaceAll(c.want, "DIR", dir)
-		if p, err := OpenPredictor(dir); p != nil || err == nil || !strings.Contains(err.Error(), want) {
+		if p, err := openPredictor(dir); p != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, want %s", c.name, err, want)
 		}
 	}
@@ -286,9 +295,9 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 	if err := m.Save(alone); err != nil {
 		t.Fatal(err)
 	}
-	_, opened := OpenPredictor(alone)
+	_, opened := openPredictor(alone)
 	_, _, loaded := LoadModel(alone)
-	for name, err := range map[string]error{"OpenPredictor": opened, "LoadModel": loaded} {
+	for name, err := range map[string]error{"openPredictor": opened, "LoadModel": loaded} {
 		if err == nil || !strings.Contains(err.Error(), "config.json: describes a model alone") {
 			t.Errorf("%s of a model without a run: error is %v", name, err)
 		}
@@ -298,7 +307,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := OpenPredictor(path); err != nil || !slices.Equal(p.Classes, []string{"all \xc3\xa4", "b\tb"}) {
+	if p, err := openPredictor(path); err != nil || !slices.Equal(p.Classes, []string{"all \xc3\xa4", "b\tb"}) {
 		t.Errorf("%s: %v", path, err)
 	}
 }

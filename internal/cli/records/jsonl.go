@@ -150,8 +150,8 @@ func ReadText(line []byte) (record []byte, text *string) {
 		return line, nil
 	}
 	plain := string(line)
-	record, _ = Object{{"text", plain}}.MarshalJSON() // a string has no error
-	return record, &plain
+	value, _ := atomicfile.MarshalJSON(plain) // a string has no error
+	return fmt.Appendf(nil, `{"text":%s}`, value), &plain
 }
 
 // FilterBatches filters the lines of in for a function of several texts. in reads files. If take is
