@@ -180,8 +180,8 @@ func (s *Session) append(ctx context.Context, ids []int32) error {
 }
 
 // Generate continues the text and returns what is new, as Model.Generate does. The text goes on
-// with what was drawn. Equal texts, seeds and options give equal draws, however the draws are
-// divided into calls.
+// with what was drawn, a token that ended it included. Equal texts, seeds and options give equal
+// draws, however the draws are divided into calls.
 func (s *Session) Generate(ctx context.Context, o GenerateOptions) (string, error) {
 	if _, err := s.model.Vocabulary(); err != nil {
 		return "", err
