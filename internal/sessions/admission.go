@@ -115,8 +115,12 @@ func (m *Manager) release(s *session) {
 type memory struct {
 	idleSessions list.List // sessions with a state and no request, the latest in front
 	bytes        int64     // of all states
+	texts        int64     // bytes of the tokens of sessions in memory alone
 	reserved     int64     // bytes of Manager.Reserve
 }
+
+// tokenBytes is the memory of a token of a session in memory alone.
+const tokenBytes = 4
 
 // Reserve counts bytes of memory beside the states until Release. It returns ErrFull if the states
 // that have to stay leave no room for them. Other states make room.
@@ -191,22 +195,36 @@ func checkMemoryLocked(m *Manager) error {
 // pinnedBytes returns the bytes that have to stay in memory: of states, and reserved ones. Where they
 // and more fit below the limit, it may count idle sessions too. m.mu is held.
 func pinnedBytes(m *Manager, more int64) int64 {
-	n := m.memory.bytes + m.memory.reserved + m.queue.bytes.Load()
-	if m.store != nil && n+more >= m.o.Memory {
+	n := m.memory.bytes + m.memory.texts + m.memory.reserved + m.queue.bytes.Load()
+	if n+more >= m.o.Memory {
 		for at := m.memory.idleSessions.Front(); at != nil; at = at.Next() {
-			n -= at.Value.(*session).counted
+			if s := at.Value.(*session); m.canDrop(s) {
+				n -= s.counted
+			}
 		}
 	}
 	return n
 }
 
+// oldestIdle returns the idle session whose state can be dropped and was used the longest ago; nil: there is none.
+// m.mu is held.
+func (m *Manager) oldestIdle() *session {
+	for at := m.memory.idleSessions.Back(); at != nil; at = at.Prev() {
+		if s := at.Value.(*session); m.canDrop(s) {
+			return s
+		}
+	}
+	return nil
+}
+
 // trimMemory drops or saves states while they exceed the limit: prefixes first, then idle
-// sessions, each the one that was used the longest ago.
+// sessions, each the one that was used the longest ago. Without a store the state of a session is dropped, and its
+// next request reads its tokens again.
 func (m *Manager) trimMemory() {
 	for {
 		m.mu.Lock()
 		m.cache.mu.Lock()
-		over := m.memory.bytes+m.memory.reserved+m.queue.bytes.Load()+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
+		over := m.memory.bytes+m.memory.texts+m.memory.reserved+m.queue.bytes.Load()+m.cache.memoryBytes-m.cache.savingBytes > m.o.Memory
 		var e *entry
 		if over {
 			e = victim(&m.cache.memory, true)
@@ -220,23 +238,27 @@ func (m *Manager) trimMemory() {
 			m.cache.setSaving(e, true)
 		}
 		var s *session
-		if over && e == nil && m.store != nil && m.memory.idleSessions.Len() > 0 {
-			s = m.memory.idleSessions.Back().Value.(*session)
-			m.memory.setIdle(s, false)
+		if over && e == nil {
+			s = m.oldestIdle()
 		}
 		var state *model.Session
 		var known prefix // of state; a request may own s after m.mu
 		if s != nil {
 			state, known = s.state, s.prefix
+			m.memory.setIdle(s, false)
 			m.memory.setState(s, nil)
+			if m.store == nil {
+				m.stats.Recomputed++
+			}
 		}
 		m.mu.Unlock()
 		switch {
+		case s != nil && m.store == nil:
 		case s != nil:
 			// If the disk is behind, the next request reads tokens from the log.
-			m.saver.add(known, state, s.id)
+			m.saver.add(known, state, s)
 		case spills:
-			if !m.saver.queue(e, "") {
+			if !m.saver.queue(saving{e: e}) {
 				m.cache.mu.Lock()
 				m.cache.dropMemory(e)
 				m.cache.mu.Unlock()
@@ -257,18 +279,14 @@ func (m *Manager) checkRoom(owner string) error {
 	if err := checkMemoryLocked(m); err != nil {
 		return err
 	}
-	size := m.coder.empty.HeapBytes()
-	if err := m.checkShareLocked(owner, 1, size); err != nil {
-		return err
-	}
-	return m.checkSessionLocked(0, size)
+	return m.checkShareLocked(owner, 1, 0)
 }
 
 // checkCountLocked returns ErrFull if there are as many sessions as there may be, and none is expired. m.mu is held.
 func (m *Manager) checkCountLocked() error {
 	for len(m.sessions) >= m.o.MaxSessions {
 		if !m.expireLocked() {
-			return fmt.Errorf("%w: %d sessions are held, as many as --max-sessions allows; DELETE some", ErrFull, len(m.sessions))
+			return fmt.Errorf("%w: %d sessions are held, as many as --max-sessions allows; %s", ErrFull, len(m.sessions), m.remedy("DELETE some"))
 		}
 	}
 	return nil

@@ -202,8 +202,9 @@ type saver struct {
 
 // saving is an entry to be written, and the session whose last snapshot it becomes.
 type saving struct {
-	e  *entry
-	id string // "": none
+	e   *entry
+	id  string // "": none
+	era int64  // of the session
 }
 
 // Limits of the states that wait for the disk.
@@ -219,20 +220,24 @@ func newSaver(m *Manager) *saver {
 	return s
 }
 
-// add queues the entry of p for the disk. It returns false if the queue is full.
-func (s *saver) add(p prefix, state *model.Session, id string) bool {
+// add queues the entry of p, the prefix of a session, for the disk. It returns false if the queue is full.
+func (s *saver) add(p prefix, state *model.Session, of *session) bool {
 	e := s.m.cache.put(p, state)
 	s.m.cache.setSaving(e, true)
-	return s.queue(e, id)
+	s.m.mu.Lock()
+	era := of.era
+	s.m.mu.Unlock()
+	return s.queue(saving{e, of.id, era})
 }
 
 // queue queues an entry that is marked as saving. It returns false, and takes the mark
 // back, if the queue is full.
-func (s *saver) queue(e *entry, id string) bool {
+func (s *saver) queue(next saving) bool {
+	e := next.e
 	s.mu.Lock()
 	full := s.stop || len(s.list) >= maxSaving || s.m.cache.isWaitFull(e, s.m.o.Memory/savingShare)
 	if !full {
-		s.list = append(s.list, saving{e, id})
+		s.list = append(s.list, next)
 	}
 	s.mu.Unlock()
 	if full {
@@ -257,7 +262,7 @@ func (s *saver) serve() {
 		switch {
 		case next.e != nil:
 			if s.m.saveEntry(next.e) && next.id != "" {
-				s.m.setSnapshots(map[string]*entry{next.id: next.e})
+				s.m.setSnapshots([]saving{next})
 			}
 		case stop:
 			return
@@ -285,21 +290,22 @@ func (m *Manager) saveEntry(e *entry) bool {
 	return isSaved
 }
 
-// setSnapshots makes entries the last snapshots of sessions, by id.
-func (m *Manager) setSnapshots(entries map[string]*entry) {
+// setSnapshots makes entries the last snapshots of their sessions, unless those were rewound meanwhile.
+func (m *Manager) setSnapshots(list []saving) {
 	m.mu.Lock()
-	for id, e := range entries {
-		if s := m.sessions[id]; s != nil && s.snapshot != e {
-			m.cache.pin(e, 1)
-			m.cache.pin(s.snapshot, -1)
-			s.snapshot = e
-		} else {
-			delete(entries, id)
+	list = slices.DeleteFunc(list, func(x saving) bool {
+		s := m.sessions[x.id]
+		if s == nil || s.snapshot == x.e || s.era != x.era {
+			return true
 		}
-	}
+		m.cache.pin(x.e, 1)
+		m.cache.pin(s.snapshot, -1)
+		s.snapshot = x.e
+		return false
+	})
 	m.mu.Unlock()
-	if len(entries) > 0 {
+	if len(list) > 0 {
 		// An error only makes the next restart longer.
-		_ = m.store.setSnapshots(entries)
+		_ = m.store.setSnapshots(list)
 	}
 }

@@ -33,7 +33,7 @@ const (
 
 // write calls f, which writes what requests need. While the disk is full it removes snapshots that can be computed a
 // second time, those that were used the longest ago first, and calls f again. It returns the error of f.
-func (m *Manager) write(f func() error) error {
+func (m *Manager) write(f func() error) (err error) {
 	attempt := func() error {
 		if m.o.beforeWrite != nil {
 			if err := m.o.beforeWrite(); err != nil {
@@ -42,7 +42,12 @@ func (m *Manager) write(f func() error) error {
 		}
 		return f()
 	}
-	err := attempt()
+	err = attempt()
+	defer func() {
+		if err != nil {
+			m.count(func(s *Stats) { s.StoreErrors++ })
+		}
+	}()
 	if !isFullDisk(err) {
 		return err
 	}

@@ -56,7 +56,10 @@ func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 		return Info{}, err
 	}
 	key := importKey(data)
-	s := &session{id: newID(), owner: ownerOf(ctx), state: from.state, prefix: prefix{chain: key}, pending: from.pending, tokens: start + int64(len(from.pending)), imported: fmt.Sprintf("%x", key), saved: start}
+	s := &session{id: newID(), owner: ownerOf(ctx), state: from.state, prefix: prefix{chain: key}, pending: from.pending, tokens: start + int64(len(from.pending)), imported: fmt.Sprintf("%x", key), saved: start, start: start}
+	if m.store == nil {
+		s.ids = from.pending
+	}
 	info, err := m.add(s, func() error {
 		if err := m.imports.write(s.imported, data); err != nil {
 			return err

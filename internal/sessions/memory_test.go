@@ -52,11 +52,11 @@ func TestOneLargeStateWaitsForTheDisk(t *testing.T) {
 	}
 	written := m.cache.put(p(1), state())
 	m.cache.setSaving(written, true) // as saver does while it writes
-	if m.saver.add(p(2), state(), "") {
+	if m.saver.add(p(2), state(), new(session)) {
 		t.Errorf("two states wait for the disk with %d bytes, the limit is %d", 2*state().HeapBytes(), m.o.Memory/savingShare)
 	}
 	m.cache.setSaving(written, false)
-	if !m.saver.add(p(3), state(), "") {
+	if !m.saver.add(p(3), state(), new(session)) {
 		t.Error("a state alone does not wait for the disk")
 	}
 }

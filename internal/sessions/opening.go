@@ -138,7 +138,7 @@ func (m *Manager) openStore() (err error) {
 		return err
 	}
 	for id, r := range records {
-		s := &session{id: id, owner: r.Owner, tokens: r.Tokens, bytes: r.Bytes, imported: r.Import}
+		s := &session{id: id, owner: r.Owner, tokens: r.Tokens, bytes: r.Bytes, imported: r.Import, start: r.Start, era: r.Rewinds}
 		if key, ok := parseKey(r.Snapshot); ok {
 			s.snapshot = m.cache.lookup(key)
 			m.cache.pin(s.snapshot, 1)
@@ -189,7 +189,7 @@ func (m *Manager) saveAll(ctx context.Context) {
 		list = append(list, at.Value.(*session))
 	}
 	m.mu.Unlock()
-	saved := map[string]*entry{}
+	var saved []saving
 	for _, s := range list {
 		if ctx.Err() != nil {
 			break
@@ -205,7 +205,7 @@ func (m *Manager) saveAll(ctx context.Context) {
 		e := m.cache.put(known, state)
 		m.cache.setSaving(e, true)
 		if m.saveEntry(e) {
-			saved[s.id] = e
+			saved = append(saved, saving{e, s.id, s.era})
 		}
 	}
 	m.setSnapshots(saved)
@@ -278,7 +278,7 @@ func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.stats
-	s.Sessions, s.Running, s.StateBytes = len(m.sessions), m.running, m.memory.bytes
+	s.Sessions, s.Running, s.StateBytes = len(m.sessions), m.running, m.memory.bytes+m.memory.texts
 	s.PrefixBytes, s.DiskBytes = m.cache.bytes()
 	s.WorkBytes = m.queue.bytes.Load() + m.memory.reserved
 	s.DiskBytes += m.imports.bytes()

@@ -109,7 +109,9 @@ func TestOwnersShareTheQueue(t *testing.T) {
 // A key that takes all it gets has half of the sessions and of their memory, unless it is the only one.
 func TestOwnersShareSessionsAndMemory(t *testing.T) {
 	model := newNearFar(t)
-	size := open(t, Options{Model: model}).coder.empty.HeapBytes()
+	other := open(t, Options{Model: model})
+	size := other.coder.empty.HeapBytes()
+	snapshot := must[[]byte](t)(other.Export(ctx, must[Info](t)(other.Create(ctx, nil)).ID))
 	for name, x := range map[string]struct {
 		o    Options
 		want []int // sessions of a, b and c
@@ -125,7 +127,12 @@ func TestOwnersShareSessionsAndMemory(t *testing.T) {
 			n := 0
 			var err error
 			for ; n < 20; n++ {
-				if _, err = m.Create(WithOwner(ctx, owner), nil); err != nil {
+				if name == "memory" { // imported states alone stay there
+					_, err = m.Import(WithOwner(ctx, owner), snapshot)
+				} else {
+					_, err = m.Create(WithOwner(ctx, owner), nil)
+				}
+				if err != nil {
 					break
 				}
 			}

@@ -34,6 +34,9 @@ func (m *Manager) Create(ctx context.Context, ids []int32) (Info, error) {
 		}
 	}
 	s := &session{id: newID(), owner: ownerOf(ctx), state: j.state, prefix: j.prefix, pending: slices.Clone(j.feed), tokens: int64(len(ids))}
+	if m.store == nil {
+		s.ids = slices.Clone(ids)
+	}
 	return m.add(s, func() error { return m.store.create(s.id, record{Owner: s.owner, Bytes: s.state.Bytes()}, ids) })
 }
 
@@ -52,7 +55,7 @@ func (m *Manager) Append(ctx context.Context, id string, ids []int32) (Info, err
 	if err := m.o.checkLength(s.tokens, int64(len(ids))); err != nil {
 		return Info{}, err
 	}
-	err = m.change(ctx, s, func(j *job) ([]int32, error) {
+	err = m.change(ctx, s, nil, func(j *job) ([]int32, error) {
 		j.feed = append(j.feed, ids...)
 		if len(j.feed) < 2 {
 			return ids, nil
@@ -70,8 +73,9 @@ func infoOf(m *Manager, s *session) Info {
 }
 
 // change runs a request that adds tokens to a session. f runs the job and returns the
-// tokens that are added. A request that fails leaves the session as it was.
-func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int32, error)) error {
+// tokens that are added. A request that fails leaves the session as it was. Where ctx ends, kept returns the number of
+// drawn tokens that stay; nil: none.
+func (m *Manager) change(ctx context.Context, s *session, kept func() int, f func(j *job) ([]int32, error)) error {
 	if err := m.checkMemory(); err != nil {
 		return err
 	}
@@ -90,13 +94,18 @@ func (m *Manager) change(ctx context.Context, s *session, f func(j *job) ([]int3
 	if err == nil {
 		err = m.commit(s, j, ids)
 	}
-	if err != nil {
+	if err != nil && (!m.isStopped(ctx, j, kept) || m.keepPart(s, u, j, j.ids[:min(kept(), len(j.ids))], j.state.Bytes()) != nil) {
 		m.takeBack(s, u)
 	}
 	if s.imported != "" && errors.Is(err, attention.ErrNonFinite) {
 		return fmt.Errorf("%w: its imported snapshot: %w", ErrDamaged, err)
 	}
 	return err
+}
+
+// isStopped reports whether a job was stopped by its caller after tokens that stay.
+func (m *Manager) isStopped(ctx context.Context, j *job, kept func() int) bool {
+	return ctx.Err() != nil && kept != nil && kept() > 0 && len(j.ids) > 0 && !j.isBroken
 }
 
 // checkGrowth returns ErrFull if the state of a session has grown into the room for a running request.
@@ -108,10 +117,17 @@ func (m *Manager) checkGrowth(s *session, j *job) error {
 	if more <= m.coder.empty.HeapBytes() { // a state of fixed size grows by less
 		return nil
 	}
-	if err := m.checkShareLocked(s.owner, 0, more); err != nil {
+	if err := m.checkShareLocked(s.owner, 0, m.stayingBytes(s, more)); err != nil {
 		return err
 	}
-	return m.checkSessionLocked(size, more)
+	if m.store == nil && m.canDrop(s) {
+		// The next request needs the state a second time, to take back what fails.
+		room := min(m.o.Memory/renderRoom, maxRenderRoom)
+		if more > room/4 && 2*size+room > m.o.Memory {
+			return fmt.Errorf("%w: the state of the session would take %d bytes, and a request needs it twice; the limit of --memory is %d", ErrFull, size, m.o.Memory)
+		}
+	}
+	return m.checkSessionLocked(s, size, more)
 }
 
 // Generate draws tokens after the tokens of a session, which then holds them. It calls
@@ -135,7 +151,7 @@ func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(tok
 		return Result{}, fieldErrorf("ids", "the session is empty, there is nothing to continue")
 	}
 	r := Result{Reason: Length}
-	err = m.change(ctx, s, func(j *job) ([]int32, error) {
+	err = m.change(ctx, s, d.Kept, func(j *job) ([]int32, error) {
 		if d.MaxTokens == 0 {
 			return nil, nil
 		}
@@ -177,19 +193,27 @@ func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(t
 		return Result{}, err
 	}
 	defer m.end(ownerOf(ctx))
-	j, reused, err := m.newJob(ctx, ids, d.MaxTokens)
+	find := m.newJob
+	if d.Prompt != nil {
+		find = m.newWholeJob
+	}
+	j, reused, err := find(ctx, ids, d.MaxTokens)
 	if err != nil {
 		return Result{}, err
 	}
 	r := Result{Reason: Length, Reused: reused}
-	if d.MaxTokens > 0 {
+	j.watch = d.Prompt
+	switch {
+	case d.MaxTokens > 0:
 		j.draw, j.sampler = &d, sampler
 		err = m.queue.run(j, emit)
 		r.IDs, r.Reason = j.ids, j.reason
+	case d.Prompt != nil && len(ids) > 1:
+		err = m.queue.run(j, nil)
 	}
 	r.Info = Info{Tokens: int64(len(ids) + len(r.IDs)), Bytes: j.state.Bytes()}
 	// The state of a request that was cancelled is as good as another; a refused one has no room.
-	if !j.isBroken && !errors.Is(err, ErrFull) && j.state.Tokens() > reused {
+	if !j.isBroken && !errors.Is(err, ErrFull) && j.state.Tokens() > reused && d.Prompt == nil {
 		m.cache.put(j.prefix, j.state)
 		m.trimMemory()
 	}
@@ -211,7 +235,7 @@ func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
 	if err := m.activate(ctx, s); err != nil {
 		return Info{}, err
 	}
-	c := &session{id: newID(), owner: cmp.Or(s.owner, ownerOf(ctx)), tokens: s.tokens, imported: s.imported, saved: s.saved, state: s.state.Clone(), prefix: s.prefix.clone(), pending: slices.Clone(s.pending)}
+	c := &session{id: newID(), owner: cmp.Or(s.owner, ownerOf(ctx)), tokens: s.tokens, imported: s.imported, saved: s.saved, state: s.state.Clone(), prefix: s.prefix.clone(), pending: slices.Clone(s.pending), start: s.start, ids: slices.Clone(s.ids)}
 	m.mu.Lock()
 	c.snapshot = s.snapshot
 	m.mu.Unlock()
@@ -243,8 +267,8 @@ func (m *Manager) Delete(ctx context.Context, id string) error {
 		}
 	}
 	m.mu.Lock()
-	delete(m.sessions, id)
 	m.memory.setState(s, nil)
+	m.forgetLocked(s)
 	m.cache.pin(s.snapshot, -1)
 	s.snapshot = nil
 	m.mu.Unlock()
@@ -279,13 +303,7 @@ func (m *Manager) deleteDamaged(ctx context.Context, id string) error {
 // newJob returns a job of ids from the longest known prefix on, and the number of its
 // tokens. The session has more tokens later.
 func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int64, error) {
-	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
-		return nil, 0, err
-	}
-	if err := m.o.checkLength(int64(len(ids)), int64(more)); err != nil {
-		return nil, 0, err
-	}
-	if err := m.checkMemory(); err != nil {
+	if err := m.checkJob(ids, more); err != nil {
 		return nil, 0, err
 	}
 	known := ids[:max(len(ids)-1, 0)]
@@ -302,15 +320,35 @@ func (m *Manager) newJob(ctx context.Context, ids []int32, more int) (*job, int6
 	return &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids[n:], keeps: true, keepFrom: int64(n), keepAt: int64(seen)}, int64(n), nil
 }
 
+// checkJob returns an error if a job of ids, which the session has more tokens after, is refused.
+func (m *Manager) checkJob(ids []int32, more int) error {
+	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
+		return err
+	}
+	if err := m.o.checkLength(int64(len(ids)), int64(more)); err != nil {
+		return err
+	}
+	return m.checkMemory()
+}
+
+// newWholeJob is newJob without a known prefix.
+func (m *Manager) newWholeJob(ctx context.Context, ids []int32, more int) (*job, int64, error) {
+	if err := m.checkJob(ids, more); err != nil {
+		return nil, 0, err
+	}
+	from := m.coder.newState(ownerOf(ctx))
+	return &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids}, 0, nil
+}
+
 // add holds a new session that the caller has filled. create puts it into the store.
 func (m *Manager) add(s *session, create func() error) (Info, error) {
 	m.mu.Lock()
 	refused := m.checkCountLocked()
 	if refused == nil {
-		refused = m.checkShareLocked(s.owner, 1, s.state.HeapBytes())
+		refused = m.checkShareLocked(s.owner, 1, m.stayingBytes(s, s.state.HeapBytes())+tokenBytes*int64(len(s.ids)))
 	}
 	if refused == nil {
-		refused = m.checkSessionLocked(s.state.HeapBytes(), s.state.HeapBytes())
+		refused = m.checkSessionLocked(s, s.state.HeapBytes(), s.state.HeapBytes())
 	}
 	if refused != nil {
 		m.mu.Unlock()
@@ -318,6 +356,7 @@ func (m *Manager) add(s *session, create func() error) (Info, error) {
 	}
 	s.isBusy = true
 	m.sessions[s.id] = s
+	m.memory.texts += tokenBytes * int64(len(s.ids))
 	m.memory.setState(s, s.state)
 	info := s.info()
 	m.mu.Unlock()
@@ -327,7 +366,7 @@ func (m *Manager) add(s *session, create func() error) (Info, error) {
 	}
 	m.mu.Lock()
 	if err != nil {
-		delete(m.sessions, s.id)
+		m.forgetLocked(s)
 		m.memory.setState(s, nil)
 	}
 	m.mu.Unlock()

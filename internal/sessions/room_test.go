@@ -2,48 +2,65 @@ package sessions
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// Sessions in memory alone leave room for a running request, so that full memory refuses new sessions alone.
+// States of sessions in memory alone make room for others and are computed again, so that no session is locked and none
+// is refused. What they draw does not depend on it.
 func TestFullMemoryLocksNoSession(t *testing.T) {
 	for name, x := range mechanisms(t) {
-		m := open(t, Options{Model: x, Memory: 2 << 20})
-		var ids []string
-		var err error
-		for i := uint64(0); i < 500 && err == nil; i++ {
-			var s Info
-			if s, err = m.Create(ctx, tokens(60, i)); err == nil {
-				ids = append(ids, s.ID)
-			}
+		m, wide := open(t, Options{Model: x, Memory: 2 << 20}), open(t, Options{Model: x})
+		var ids, others []string
+		for i := range uint64(500) {
+			ids = append(ids, must[Info](t)(m.Create(ctx, tokens(60, i))).ID)
+			others = append(others, must[Info](t)(wide.Create(ctx, tokens(60, i))).ID)
 		}
-		if !errors.Is(err, ErrFull) || len(ids) < 3 || !strings.Contains(err.Error(), "DELETE sessions, wait until some are idle for 30m0s (--session-ttl), keep them in a --store, or give --memory more") {
-			t.Errorf("%s: %d sessions are held, error is %v", name, len(ids), err)
-		}
-		if _, err := m.Fork(ctx, ids[0]); !errors.Is(err, ErrFull) {
-			t.Errorf("%s: fork: error is %v", name, err)
-		}
-		for i := range 3 {
-			for _, id := range ids {
-				if _, err := m.Generate(ctx, id, Draw{MaxTokens: 1}, nil); err != nil {
-					t.Fatalf("%s: session in turn %d: %v", name, i, err)
+		must[Info](t)(m.Fork(ctx, ids[0]))
+		for turn := range 2 {
+			for i, id := range ids {
+				d := Draw{Sampling: Sampling{Temperature: 1, Seed: uint64(i)}, MaxTokens: 3}
+				got, want := must[Result](t)(m.Generate(ctx, id, d, nil)), must[Result](t)(wide.Generate(ctx, others[i], d, nil))
+				if !slices.Equal(got.IDs, want.IDs) {
+					t.Fatalf("%s: session %d in turn %d draws %v, with memory for all %v", name, i, turn, got.IDs, want.IDs)
 				}
 			}
-			if _, err := m.Complete(ctx, tokens(60, 600), Draw{MaxTokens: 2}, nil); err != nil {
-				t.Errorf("%s: completion: %v", name, err)
-			}
+			must[Result](t)(m.Complete(ctx, tokens(60, 600), Draw{MaxTokens: 2}, nil))
 			if err := m.Reserve(1 << 10); err != nil {
 				t.Errorf("%s: memory beside the states: %v", name, err)
 			}
 			m.Release(1 << 10)
 		}
-		if err := m.Delete(ctx, ids[0]); err != nil {
-			t.Fatal(err)
+		if n := m.Stats(); n.Recomputed < 500 || n.StateBytes > m.o.Memory || n.Expired != 0 {
+			t.Errorf("%s: counts are %+v", name, n)
 		}
-		must[Info](t)(m.Create(ctx, tokens(20, 1)))
+		if n := m.Stats().StateBytes; wide.Stats().Recomputed > 0 || n == 0 {
+			t.Errorf("%s: with memory for all %d states are computed again", name, wide.Stats().Recomputed)
+		}
 	}
+}
+
+// States of imported sessions in memory alone cannot be computed again. They leave room for a running request.
+func TestFullMemoryRefusesImports(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t), Memory: 2 << 20})
+	data := must[[]byte](t)(m.Export(ctx, must[Info](t)(m.Create(ctx, tokens(60, 1))).ID))
+	var ids []string
+	var err error
+	for i := 0; i < 500 && err == nil; i++ {
+		var s Info
+		if s, err = m.Import(ctx, data); err == nil {
+			ids = append(ids, s.ID)
+		}
+	}
+	if !errors.Is(err, ErrFull) || len(ids) < 3 || !strings.Contains(err.Error(), "give --memory more, keep sessions in a --store, DELETE some, or wait until some are idle for 30m0s (--session-ttl)") {
+		t.Errorf("%d sessions are held, error is %v", len(ids), err)
+	}
+	for _, id := range ids {
+		must[Result](t)(m.Generate(ctx, id, Draw{MaxTokens: 1}, nil))
+	}
+	must[Result](t)(m.Complete(ctx, tokens(60, 600), Draw{MaxTokens: 2}, nil))
 }
 
 // States that grow do not take the room that sessions leave.
@@ -73,7 +90,6 @@ func TestGrownSessionsLeaveRoom(t *testing.T) {
 // Sessions that were idle for long make room for new ones, the oldest first, and it is said.
 func TestIdleSessionsMakeRoom(t *testing.T) {
 	for name, change := range map[string]func(o *Options){
-		"memory":   func(o *Options) { o.Memory = 2 << 20 },
 		"sessions": func(o *Options) { o.MaxSessions = 8 },
 	} {
 		var lines []string
@@ -101,6 +117,17 @@ func TestIdleSessionsMakeRoom(t *testing.T) {
 			t.Errorf("%s: lines are %q", name, lines)
 		}
 		must[Result](t)(m.Generate(ctx, ids[499], Draw{MaxTokens: 1}, nil))
+	}
+}
+
+// The tokens of sessions in memory alone count, and old sessions make room for those of others.
+func TestTokensOfSessionsTakeMemory(t *testing.T) {
+	m := open(t, Options{Model: newNearFar(t), Memory: 600 << 10, SessionTTL: time.Nanosecond})
+	for range 150 {
+		must[Info](t)(m.Create(ctx, tokens(2000, 1)))
+	}
+	if n, held := m.Stats().Expired, len(m.List(ctx)); n < 1 || int(n)+held != 150 {
+		t.Errorf("%d sessions expired, %d are held", n, held)
 	}
 }
 

@@ -22,6 +22,8 @@ type job struct {
 
 	draw    *Draw // nil: only read
 	sampler *generate.Sampler
+	watch   func(i int, logits []float32) // Draw.Prompt
+	watched int                           // tokens of the prompt that watch has seen
 
 	isBroken bool // the state is not valid any more
 
@@ -185,6 +187,9 @@ func (q *scheduler) pick() {
 			if j.draw == nil {
 				n = min(n, len(j.feed)-1)
 			}
+			if j.watch != nil {
+				n = 1 // each token needs its logits
+			}
 			q.add(j, n)
 			rows -= n
 		}
@@ -200,7 +205,7 @@ func (j *job) isPrompt() bool { return len(j.feed) > 1 || j.draw == nil }
 // add puts n tokens of j into the round.
 func (q *scheduler) add(j *job, n int) {
 	q.jobs = append(q.jobs, j)
-	q.steps = append(q.steps, model.SessionStep{Session: j.state, Tokens: j.feed[:n], SkipLogits: n < len(j.feed)})
+	q.steps = append(q.steps, model.SessionStep{Session: j.state, Tokens: j.feed[:n], SkipLogits: n < len(j.feed) && j.watch == nil})
 }
 
 // round makes the step of a round and advances its jobs. States that jobs have put into the
@@ -258,7 +263,7 @@ func (q *scheduler) countRound() {
 	for i, j := range q.jobs {
 		if q.steps[i].Err == nil {
 			read += len(q.steps[i].Tokens)
-			if j.draw != nil && q.steps[i].Logits != nil {
+			if j.draw != nil && q.steps[i].Logits != nil && len(q.steps[i].Tokens) == len(j.feed) {
 				drawn++
 			}
 		}
@@ -292,6 +297,10 @@ func (j *job) advance(m *Manager, s *model.SessionStep) {
 	j.prefix.add(s.Tokens)
 	j.feed = j.feed[len(s.Tokens):]
 	j.keepSnapshot(m)
+	if j.watch != nil && len(j.ids) == 0 {
+		j.watch(j.watched, s.Logits)
+		j.watched++
+	}
 	if j.draw == nil {
 		if len(j.feed) == 1 {
 			j.finish("", nil)
@@ -301,7 +310,7 @@ func (j *job) advance(m *Manager, s *model.SessionStep) {
 	if len(j.feed) > 0 {
 		return
 	}
-	t, err := j.sampler.DrawToken(s.Logits, uint64(len(j.ids)))
+	t, err := j.drawToken(s.Logits)
 	if err != nil {
 		j.finish("", err)
 		return
@@ -319,6 +328,20 @@ func (j *job) advance(m *Manager, s *model.SessionStep) {
 	default:
 		signal(j.wake)
 	}
+}
+
+// drawToken draws the next token.
+func (j *job) drawToken(logits []float32) (int32, error) {
+	if j.draw.Shape != nil {
+		if err := j.draw.Shape(j.ids, logits); err != nil {
+			return 0, err
+		}
+	}
+	t, err := j.sampler.DrawToken(logits, uint64(len(j.ids)))
+	if err == nil && j.draw.Drawn != nil {
+		j.draw.Drawn(t)
+	}
+	return t, err
 }
 
 // keepSnapshot puts a snapshot of a prompt into the cache at some borders of chunks.

@@ -3,7 +3,6 @@ package sessions
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -30,7 +29,14 @@ type session struct {
 	prefix  prefix         // of the tokens that state has read
 	pending []int32        // tokens that state has not read; an empty session alone has none
 	saved   int64          // tokens of the last snapshot that was queued for the disk
+
+	start int64   // tokens before an imported snapshot, which are unknown
+	ids   []int32 // the other tokens, of a session in memory alone; Manager.mu protects changes
+	era   int64   // number of rewinds; Manager.mu protects it
 }
+
+// canDrop reports whether the state of s can be computed again: its tokens are in the store or in memory.
+func (m *Manager) canDrop(s *session) bool { return m.store != nil || s.imported == "" }
 
 // info describes the session. Manager.mu is held.
 func (s *session) info() Info { return Info{s.id, s.tokens, s.bytes} }
@@ -40,9 +46,6 @@ func (s *session) info() Info { return Info{s.id, s.tokens, s.bytes} }
 func (m *Manager) activate(ctx context.Context, s *session) (err error) {
 	if s.state != nil {
 		return nil
-	}
-	if m.store == nil {
-		return fmt.Errorf("%w: its state is lost", ErrDamaged)
 	}
 	m.mu.Lock()
 	if err = checkMemoryLocked(m); err == nil {
@@ -58,14 +61,9 @@ func (m *Manager) activate(ctx context.Context, s *session) (err error) {
 		}
 	}()
 	m.trimMemory()
-	from, ids, err := m.lastSnapshot(s)
+	from, ids, err := m.lastState(s)
 	if err != nil {
 		return err
-	}
-	if from == nil {
-		if from, ids, err = m.longestState(s); err != nil {
-			return err
-		}
 	}
 	j := &job{ctx: ctx, state: from.state, prefix: from.prefix, feed: ids, keeps: true, keepFrom: from.state.Tokens(), counted: s.counted}
 	s.saved = from.state.Tokens()
@@ -78,6 +76,23 @@ func (m *Manager) activate(ctx context.Context, s *session) (err error) {
 	s.prefix, s.pending = j.prefix, slices.Clone(j.feed)
 	m.setState(s, j.state)
 	return nil
+}
+
+// lastState returns the last known state of a session and the tokens after it.
+func (m *Manager) lastState(s *session) (*savedState, []int32, error) {
+	if m.store == nil {
+		known := s.ids[:max(len(s.ids)-1, 0)]
+		from, n, err := m.files.findLongest(chainKeys(m.coder.rootOf(s.owner), known), known)
+		if from == nil {
+			from, n = m.coder.newState(s.owner), 0
+		}
+		return from, s.ids[n:], err
+	}
+	from, ids, err := m.lastSnapshot(s)
+	if from == nil && err == nil {
+		from, ids, err = m.longestState(s)
+	}
+	return from, ids, err
 }
 
 // lastSnapshot returns the last snapshot of a session and the tokens after it. It returns
@@ -159,10 +174,37 @@ func (m *Manager) commit(s *session, j *job, ids []int32) error {
 	}
 	s.prefix, s.pending = j.prefix, slices.Clone(j.feed)
 	m.setState(s, j.state)
-	m.mu.Lock()
-	s.tokens += int64(len(ids))
-	m.mu.Unlock()
+	m.addTokens(s, ids)
 	m.saveBehind(s)
+	return nil
+}
+
+// addTokens counts ids as tokens of a session.
+func (m *Manager) addTokens(s *session, ids []int32) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.tokens += int64(len(ids))
+	if m.store == nil {
+		s.ids = append(s.ids, ids...)
+		m.memory.texts += tokenBytes * int64(len(ids))
+	}
+}
+
+// keepPart acknowledges ids, the first tokens that a job has drawn before it was stopped. u is the undo of its
+// request. It returns an error if the store cannot be written.
+func (m *Manager) keepPart(s *session, u undo, j *job, ids []int32, bytes int64) error {
+	if len(ids) == len(j.ids) {
+		return m.commit(s, j, ids)
+	}
+	if m.store != nil {
+		if err := m.store.append(s.id, ids, bytes); err != nil {
+			return err
+		}
+	}
+	// The state has read more tokens: the next request reads ids again.
+	m.takeBack(s, u)
+	s.pending = append(s.pending, ids...)
+	m.addTokens(s, ids)
 	return nil
 }
 
@@ -173,7 +215,7 @@ func (m *Manager) saveBehind(s *session) {
 	if m.store == nil || n-s.saved < restartDistance(n, s.state.Bytes()) {
 		return
 	}
-	if m.saver.add(s.prefix, s.state.Clone(), s.id) {
+	if m.saver.add(s.prefix, s.state.Clone(), s) {
 		s.saved = n
 	}
 }

@@ -96,6 +96,18 @@ type Draw struct {
 	// Stop reports whether the drawn ids end the text; nil: never. It runs between two
 	// steps of the model and must be quick. It must not call the Manager.
 	Stop func(ids []int32) bool
+
+	// Shape changes the logits [vocab] of the next token before it is drawn, and Drawn is called with the token; nil:
+	// nothing happens. ids are those that are drawn so far. An error of Shape ends the request. Prompt is called with
+	// the logits after token i of the prompt of Complete, which is then read token by token from its beginning. They
+	// run between two steps of the model, and must be quick. They must not call the Manager.
+	Shape  func(ids []int32, logits []float32) error
+	Drawn  func(id int32)
+	Prompt func(i int, logits []float32)
+
+	// Kept returns the number of drawn tokens that a session keeps where ctx ends before the last; nil: none, and the
+	// session stays as it was.
+	Kept func() int
 }
 
 // Reasons of the end of a Result.
@@ -131,5 +143,7 @@ type Stats struct {
 	Dropped      int64 // snapshots removed because the disk was full
 
 	Expired         int64 // sessions that made room for others
+	Recomputed      int64 // states of sessions in memory alone that made room, and are computed again
+	StoreErrors     int64 // writes of the store that failed
 	DamagedSessions int   // records refused because of their bytes, until they are deleted
 }

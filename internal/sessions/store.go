@@ -80,6 +80,7 @@ type record struct {
 	Segments []segment `json:"segments"`
 	Snapshot string    `json:"snapshot,omitempty"` // key of the last snapshot
 	Bytes    int64     `json:"bytes"`              // of the state
+	Rewinds  int64     `json:"rewinds,omitempty"`
 }
 
 // read returns the segments that have tokens of the session.
@@ -396,13 +397,55 @@ func (s *store) append(id string, ids []int32, bytes int64) error {
 	})
 }
 
+// rewind leaves the first tokens of a session alone. Tokens that follow go to a line of their own, since forks may
+// read the old one.
+func (s *store) rewind(id string, tokens int64) error {
+	return s.update(func(tx transaction) error {
+		var old record
+		err := change(tx, id, func(r *record) error {
+			old = *r
+			line, err := tx.Bucket(tokenBucket).NextSequence()
+			if err != nil {
+				return err
+			}
+			at := r.Start
+			var list []segment
+			for _, g := range r.read() {
+				if at < tokens {
+					list = append(list, segment{g.Line, min(g.End, tokens)})
+				}
+				at = g.End
+			}
+			r.Segments = append(list, segment{line, tokens})
+			r.Tokens, r.Snapshot = tokens, ""
+			r.Rewinds++
+			s.count(*r, 1)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		s.count(old, -1)
+		for _, g := range old.Segments {
+			if s.lines[g.Line] == 0 {
+				if err := deleteLine(tx, g.Line); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
 // setSnapshots records the last snapshots of sessions. Sessions that are gone are left
 // out.
-func (s *store) setSnapshots(entries map[string]*entry) error {
+func (s *store) setSnapshots(list []saving) error {
 	return s.update(func(tx transaction) error {
-		for id, e := range entries {
-			err := change(tx, id, func(r *record) error {
-				r.Snapshot = hex.EncodeToString(e.key[:])
+		for _, x := range list {
+			err := change(tx, x.id, func(r *record) error {
+				if r.Rewinds == x.era {
+					r.Snapshot = hex.EncodeToString(x.e.key[:])
+				}
 				return nil
 			})
 			if err != nil && !errors.Is(err, ErrUnknown) {

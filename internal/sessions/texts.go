@@ -1,0 +1,59 @@
+package sessions
+
+import (
+	"context"
+	"slices"
+)
+
+// Tokens returns the ids of a session's tokens, and the number of tokens before them that are unknown, because they
+// came with an imported snapshot. It returns an error if the session is unknown or its files are damaged.
+func (m *Manager) Tokens(ctx context.Context, id string) (ids []int32, unknown int64, err error) {
+	m.mu.Lock()
+	s, err := m.find(ctx, id)
+	if err == nil && m.store == nil {
+		ids, unknown = slices.Clone(s.ids), s.start
+	}
+	m.mu.Unlock()
+	if err != nil || m.store == nil {
+		return ids, unknown, err
+	}
+	r, ids, err := m.store.read(id, 0)
+	return ids, r.Start, err
+}
+
+// Rewind leaves the first tokens of a session, and forgets the others. Forks keep them. It returns an error if the
+// session is unknown or busy, has fewer tokens, or they came with an imported snapshot and are unknown.
+func (m *Manager) Rewind(ctx context.Context, id string, tokens int64) (Info, error) {
+	s, err := m.acquire(ctx, id)
+	if err != nil {
+		return Info{}, err
+	}
+	defer m.release(s)
+	switch {
+	case tokens < 0 || tokens > s.tokens:
+		return Info{}, fieldErrorf("tokens", "%d is not between 0 and the %d of the session", tokens, s.tokens)
+	case tokens == s.tokens:
+		return infoOf(m, s), nil
+	case tokens <= s.start && s.imported != "":
+		return Info{}, fieldErrorf("tokens", "%d, but the first %d came with an imported snapshot, and the state behind fewer is unknown; needs more", tokens, s.start)
+	case !m.canDrop(s):
+		return Info{}, fieldErrorf("tokens", "%d, but the session is of an imported snapshot, which is kept with --store alone", tokens)
+	}
+	if m.store != nil {
+		if err := m.store.rewind(id, tokens); err != nil {
+			return Info{}, err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.memory.setState(s, nil) // the next request computes it from a known prefix
+	s.era++
+	m.cache.pin(s.snapshot, -1)
+	s.snapshot, s.saved, s.tokens = nil, s.start, tokens
+	if m.store == nil {
+		n := tokens - s.start
+		m.memory.texts -= tokenBytes * (int64(len(s.ids)) - n)
+		s.ids = slices.Clone(s.ids[:n])
+	}
+	return s.info(), nil
+}
