@@ -14,7 +14,9 @@ type Sampling struct {
 	Temperature float64 `json:"temperature"` // divisor of the logits; 0: the most likely token
 	TopK        int     `json:"top_k"`       // only the k most likely tokens; 0: all
 	TopP        float64 `json:"top_p"`       // then the smallest set of likely tokens with this probability; 0 or 1: all
-	Seed        uint64  `json:"seed"`
+	// MinP leaves out tokens with a smaller share of the most likely token's probability; 0: none.
+	MinP float64 `json:"min_p,omitempty"`
+	Seed uint64  `json:"seed"`
 }
 
 // validate returns an error for the first invalid setting.
@@ -26,6 +28,8 @@ func (s Sampling) validate() error {
 		return fmt.Errorf("top-k: %d is negative", s.TopK)
 	case !(s.TopP >= 0 && s.TopP <= 1):
 		return fmt.Errorf("top-p: %v is not between 0 and 1", s.TopP)
+	case !(s.MinP >= 0 && s.MinP <= 1):
+		return fmt.Errorf("min-p: %v is not between 0 and 1", s.MinP)
 	}
 	return nil
 }
@@ -93,6 +97,15 @@ func (s *Sampler) DrawToken(logits []float32, i uint64) (int32, error) {
 	}
 	if limitP {
 		n, sum = s.cutNucleus(n, sum)
+	}
+	if s.settings.MinP > 0 {
+		sum = 0
+		for j, w := range s.weights[:n] {
+			if w < s.settings.MinP { // the most likely token has weight 1
+				s.weights[j] = 0
+			}
+			sum += s.weights[j]
+		}
 	}
 	// The last token with a weight also covers the rounding error of the sum.
 	u, last := s.key.Float64(i)*sum, s.order[0]

@@ -57,6 +57,8 @@ func TestTokensFollowTheLimitedDistribution(t *testing.T) {
 		{"top-k", Sampling{Temperature: 1, TopK: 2}, share(0, 0.4, 0, 0.3, 0)},
 		{"top-p ends inside", Sampling{Temperature: 1, TopP: 0.71}, share(0, 0.4, 0, 0.3, 0.15)},
 		{"top-p keeps at least one", Sampling{Temperature: 1, TopP: 0.01}, share(0, 1, 0, 0, 0)},
+		{"min-p", Sampling{Temperature: 1, MinP: 0.3}, share(0, 0.4, 0, 0.3, 0.15)},
+		{"min-p after temperature and top-p", Sampling{Temperature: 0.5, MinP: 0.5, TopP: 0.99}, share(0, 0.16, 0, 0.09, 0)},
 		{"top-p after top-k", Sampling{Temperature: 1, TopK: 3, TopP: 0.8}, share(0, 0.4, 0, 0.3, 0)},
 		{"greedy", Sampling{}, share(0, 1, 0, 0, 0)},
 		{"top-k of one is greedy", Sampling{Temperature: 2, TopK: 1}, share(0, 1, 0, 0, 0)},
