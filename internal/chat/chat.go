@@ -9,8 +9,10 @@
 package chat
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -38,6 +40,10 @@ type Message struct {
 	Role    string
 	Content string
 	Name    string // "": none
+
+	HasNoContent bool            // content is none, as beside calls of tools
+	ToolCalls    json.RawMessage // an array of objects, whose arguments are objects; nil: none
+	ToolCallID   string          // of the call that a message of role tool answers; "": none
 }
 
 // Options are the values that a template reads besides messages.
@@ -45,7 +51,8 @@ type Options struct {
 	SpecialTokens map[string]string // texts by names such as bos_token
 	// NeedsAnswer adds the beginning of the assistant's answer.
 	NeedsAnswer bool
-	Date        time.Time // for strftime_now
+	Tools       json.RawMessage // an array of objects; nil: none
+	Date        time.Time       // for strftime_now
 	// Reserve is called before rendering takes the next bytes of memory; nil: nobody counts them.
 	// Its error ends rendering.
 	Reserve func(bytes int) error
@@ -53,8 +60,12 @@ type Options struct {
 
 // Template is a parsed template. It is immutable, and its methods may be called concurrently.
 type Template struct {
-	body []statement
+	source string
+	body   []statement
 }
+
+// Mentions reports whether the template has a text, such as the name of a variable.
+func (t *Template) Mentions(text string) bool { return strings.Contains(t.source, text) }
 
 // RefusedError is the error by which a template refuses messages, in its own words.
 type RefusedError struct{ Message string }
@@ -111,7 +122,7 @@ func Parse(source string) (*Template, error) {
 	if err != nil {
 		return nil, fmt.Errorf("chat template: line %d: %w", p.line, err)
 	}
-	return &Template{body}, nil
+	return &Template{source, body}, nil
 }
 
 // Render returns the text of messages. It returns a *RefusedError if the template refuses
@@ -130,9 +141,29 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 		if m.Name != "" {
 			d.set("name", m.Name)
 		}
+		if m.HasNoContent {
+			d.set("content", nil)
+		}
+		if m.ToolCallID != "" {
+			d.set("tool_call_id", m.ToolCallID)
+		}
+		if m.ToolCalls != nil {
+			calls, err := r.parseJSON(m.ToolCalls)
+			if err != nil {
+				return "", fmt.Errorf("chat template: tool_calls of message %d: %w", i, err)
+			}
+			d.set("tool_calls", calls)
+		}
 		list[i] = d
 	}
 	global := map[string]any{"messages": list, "add_generation_prompt": o.NeedsAnswer, "tools": nil, "documents": nil}
+	if o.Tools != nil {
+		tools, err := r.parseJSON(o.Tools)
+		if err != nil {
+			return "", fmt.Errorf("chat template: tools: %w", err)
+		}
+		global["tools"] = tools
+	}
 	for name, text := range o.SpecialTokens {
 		global[name] = text
 	}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,14 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	}
 	writer := w.(*countedWriter) // ServeHTTP made it
 	counted := &countedBody{body: http.MaxBytesReader(w, r.Body, limit), server: s}
+	switch coding := strings.ToLower(r.Header.Get("Content-Encoding")); coding {
+	case "", "identity":
+	case "gzip", "x-gzip":
+		counted.body = &unzipped{from: counted.body, limit: limit}
+	default:
+		w.Header().Set("Accept-Encoding", "gzip")
+		return nil, &apiError{Status: http.StatusUnsupportedMediaType, Type: typeRequest, Code: "unsupported_encoding", Message: fmt.Sprintf("content-encoding: %.40q is neither gzip nor identity", coding)}
+	}
 	defer func() {
 		if err != nil {
 			s.bodies.Add(-counted.read)
@@ -46,8 +55,13 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	data, err = io.ReadAll(counted)
 	var long *http.MaxBytesError
 	var full *apiError
-	if errors.As(err, &full) || errors.As(err, &long) {
+	switch {
+	case errors.Is(err, errLongContent):
+		return nil, &http.MaxBytesError{Limit: limit}
+	case errors.As(err, &full) || errors.As(err, &long):
 		return nil, err
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum):
+		return nil, badBody(err.Error())
 	}
 	writer.isEnded = true
 	if err != nil {
@@ -65,6 +79,31 @@ func (s *Server) refuseBody(n int64) error {
 	return &apiError{Status: http.StatusTooManyRequests, Type: typeLimit, Code: "full", Retry: time.Second,
 		Message: fmt.Sprintf("body: %d bytes are too many beside the bodies of other requests; all may have %d", n, s.o.MaxBodies)}
 }
+
+// unzipped reads a body of gzip.
+type unzipped struct {
+	from  io.Reader
+	zip   *gzip.Reader // of from; nil: nothing is read
+	limit int64        // of the bytes that are left
+}
+
+// Read reads a part of the content. It returns an error if it is longer than the limit.
+func (u *unzipped) Read(p []byte) (int, error) {
+	if u.zip == nil {
+		var err error
+		if u.zip, err = gzip.NewReader(u.from); err != nil {
+			return 0, err
+		}
+	}
+	n, err := u.zip.Read(p)
+	if u.limit -= int64(n); u.limit < 0 {
+		return 0, errLongContent
+	}
+	return n, err
+}
+
+// errLongContent is the error of a body of gzip whose content is too long.
+var errLongContent = errors.New("its content is too long")
 
 // countedBody counts a body in Server.bodies as it comes. A client that sends nothing takes no room of others.
 type countedBody struct {

@@ -28,6 +28,8 @@ type Sessions interface {
 	Export(ctx context.Context, id string) ([]byte, error)
 	Import(ctx context.Context, data []byte) (sessions.Info, error)
 	Delete(ctx context.Context, id string) error
+	Tokens(ctx context.Context, id string) (ids []int32, unknown int64, err error)
+	Rewind(ctx context.Context, id string, tokens int64) (sessions.Info, error)
 	Stats() sessions.Stats
 	// Reserve counts memory of other work beside the states until Release. It returns an error if the states that
 	// have to stay leave no room for it.
@@ -53,6 +55,8 @@ type Tokens interface {
 type Embedder interface {
 	// Width returns the numbers of a vector.
 	Width() int
+	// MaxTokens returns the tokens of a text that are read.
+	MaxTokens() int
 	// Prompts returns the prompts that the model's folder has.
 	Prompts() *pretrained.Prompts
 	// Embed returns the vectors of texts behind the prompt of a name, which Prompts has. nil:
@@ -69,6 +73,20 @@ type Classifier interface {
 	// PredictTexts returns the predictions for texts, which are classes. It returns an
 	// *inference.TextError if a text cannot be read, and an error if an output is not finite or ctx ends.
 	PredictTexts(ctx context.Context, texts []string) ([]train.Prediction, error)
+}
+
+// Score is the relevance of a document for a query.
+type Score struct {
+	Value       float64
+	Tokens      int  // of both, before they were cut
+	IsTruncated bool // they have more tokens than are read
+}
+
+// Reranker scores documents for a query, as a cross-encoder does. It is safe for concurrent use.
+type Reranker interface {
+	// Rerank returns the scores of documents. It returns an *inference.TextError if a document cannot be read, and an
+	// error if a score is not finite or ctx ends.
+	Rerank(ctx context.Context, query string, documents []string) ([]Score, error)
 }
 
 // Mapper computes attention maps. It is safe for concurrent use.
@@ -101,6 +119,10 @@ type Card struct {
 	HasSessions     bool     `json:"has_sessions"`
 	HasChat         bool     `json:"has_chat"`
 	Embeds          bool     `json:"embeds"`
+	Dimensions      int      `json:"dimensions,omitempty"`       // of a vector
+	EmbedTokens     int      `json:"embedding_tokens,omitempty"` // of a text that its vector reads
+	VectorNote      string   `json:"vector_note,omitempty"`      // what vectors of this model mean little for
+	Reranks         bool     `json:"reranks"`
 	HasMaps         bool     `json:"has_maps"`
 	Classes         []string `json:"classes"`
 }

@@ -149,3 +149,20 @@ func decodeObject(data []byte, v any, path string, strict bool) error {
 func badBody(message string) error {
 	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: " + message}
 }
+
+// whole is an integer, however it is written: some clients send 1.0.
+type whole int
+
+// UnmarshalJSON reads an integer. It returns an error for other values.
+func (w *whole) UnmarshalJSON(data []byte) error {
+	var x float64
+	if err := json.Unmarshal(data, &x); err != nil || x != float64(int(x)) || x > 1<<53 || x < -1<<53 {
+		kind := "number " + string(data)
+		if err != nil {
+			kind = "of another type"
+		}
+		return &json.UnmarshalTypeError{Value: kind, Type: reflect.TypeFor[int]()}
+	}
+	*w = whole(x)
+	return nil
+}

@@ -20,6 +20,8 @@ type gate struct {
 	open  chan struct{}
 }
 
+func (x gate) MaxTokens() int { return 64 }
+
 func (x gate) Embed(ctx context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {
 	x.begin <- texts
 	<-x.open
@@ -102,6 +104,8 @@ type fault struct {
 	open  chan struct{}
 }
 
+func (x fault) MaxTokens() int { return 64 }
+
 func (x fault) Embed(_ context.Context, _ *string, texts []string) ([]inference.Embedding, error) {
 	x.begin <- struct{}{}
 	<-x.open
@@ -157,6 +161,8 @@ type prompted struct {
 	gate
 	names *[]string
 }
+
+func (x prompted) MaxTokens() int { return 64 }
 
 func (x prompted) Embed(ctx context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {
 	name := "the default"

@@ -28,8 +28,12 @@ func (s *Server) checkOrigin(r *http.Request) error {
 	}
 	if list := r.Header.Values("Origin"); len(list) > 0 {
 		u, err := url.Parse(list[0])
-		if len(list) > 1 || err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host) {
-			return forbidden("origin: " + strconv.Quote(list[0]) + " is not this server")
+		isListed := len(list) == 1 && s.isOwnOrigin(list[0])
+		if !isListed && (len(list) > 1 || err != nil || u.Host == "" || !strings.EqualFold(u.Host, r.Host)) {
+			return forbidden("origin: " + strconv.Quote(list[0]) + " is neither this server nor an --origin")
+		}
+		if isListed { // Sec-Fetch-Site says cross-site
+			return nil
 		}
 	}
 	// A link from another site may open the page, nothing else.
@@ -53,6 +57,35 @@ func (s *Server) isOwnHost(host string) bool {
 		return true
 	}
 	return slices.ContainsFunc(s.o.Hosts, func(own string) bool { return strings.EqualFold(own, name) })
+}
+
+// isOwnOrigin reports whether pages of an origin may send requests.
+func (s *Server) isOwnOrigin(origin string) bool {
+	return slices.ContainsFunc(s.o.Origins, func(own string) bool { return strings.EqualFold(own, origin) })
+}
+
+// allowOrigin lets pages of Origins read the answer. It answers their question whether a request is allowed, which
+// browsers ask before it, and reports whether that was all.
+func (s *Server) allowOrigin(w http.ResponseWriter, r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if len(s.o.Origins) > 0 {
+		w.Header().Add("Vary", "Origin")
+	}
+	if origin == "" || !s.isOwnOrigin(origin) {
+		return false
+	}
+	w.Header().Set("Access-Control-Allow-Origin", origin)
+	w.Header().Set("Access-Control-Expose-Headers", "Retry-After")
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	w.Header().Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+	if names := r.Header.Get("Access-Control-Request-Headers"); names != "" {
+		w.Header().Set("Access-Control-Allow-Headers", names)
+	}
+	w.Header().Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
 }
 
 // hashKeys returns the hashes of keys, which have one length.

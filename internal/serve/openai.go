@@ -11,9 +11,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"sync"
-
-	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
 // completionAPI answers the endpoints that continue prompts and conversations.
@@ -30,11 +27,10 @@ type drawRequest struct {
 	StreamOptions *streamOptions  `json:"stream_options"`
 	MaxTokens     *int            `json:"max_tokens"`
 
-	N                json.RawMessage `json:"n"`
-	LogitBias        json.RawMessage `json:"logit_bias"`
-	Logprobs         json.RawMessage `json:"logprobs"`
-	FrequencyPenalty json.RawMessage `json:"frequency_penalty"`
-	PresencePenalty  json.RawMessage `json:"presence_penalty"`
+	penalties
+	N        *whole          `json:"n" doc:"Answers to each prompt (1)."`
+	Logprobs json.RawMessage `json:"logprobs" doc:"Log-probabilities of tokens: of completions the number of likely tokens at each place, of chat true."`
+	Format   *responseFormat `json:"response_format" doc:"The form of the answer."`
 
 	User     json.RawMessage `json:"user"`
 	Metadata json.RawMessage `json:"metadata"`
@@ -46,51 +42,37 @@ type streamOptions struct {
 	IncludeObfuscation bool `json:"include_obfuscation"`
 }
 
-// Limits of stops.
+// Limits of stops and of answers to a prompt.
 const (
 	maxStops      = 16
 	maxStopLength = 256
+	maxChoices    = 128
 )
 
-// check returns the draw and the stops of a request. It returns an error for an invalid field,
-// and for one that asks for more than there is.
-func (q *drawRequest) check(s *Server) (d sessions.Draw, stops []string, err error) {
+// check returns what a request draws. It returns an error for an invalid field.
+func (q *drawRequest) check(s *Server) (*drawing, error) {
+	d := &drawing{top: -1}
+	var err error
 	if err := s.checkModel(q.Model); err != nil {
-		return d, nil, err
+		return nil, err
 	}
 	if d.Sampling, err = q.sampling.check(); err != nil {
-		return d, nil, err
+		return nil, err
 	}
-	for _, f := range []struct {
-		name    string
-		value   json.RawMessage
-		neutral []string
-	}{
-		{"n", q.N, []string{"1"}},
-		{"logit_bias", q.LogitBias, []string{"{}"}},
-		{"logprobs", q.Logprobs, []string{"false"}},
-		{"frequency_penalty", q.FrequencyPenalty, []string{"0"}},
-		{"presence_penalty", q.PresencePenalty, []string{"0"}},
-	} {
-		if err := refuseField(f.name, f.value, f.neutral...); err != nil {
-			return d, nil, err
-		}
+	if d.biases, err = q.penalties.check(s.o.Card.Vocab); err != nil {
+		return nil, err
+	}
+	if d.grammar, err = q.Format.grammar("response_format"); err != nil {
+		return nil, err
+	}
+	if q.N != nil && (*q.N < 1 || *q.N > maxChoices) {
+		return nil, badFieldf("n", "%d is not between 1 and %d", *q.N, maxChoices)
 	}
 	if q.StreamOptions != nil && !q.Stream && (s.o.Strict || *q.StreamOptions != streamOptions{}) {
-		return d, nil, badFieldf("stream_options", "are given without stream")
+		return nil, badFieldf("stream_options", "are given without stream")
 	}
-	if stop := compact(q.Stop); stop != "" && stop != "null" && (stop != "[]" || s.o.Strict) {
-		if stops, err = parseTexts("stop", q.Stop); err != nil {
-			return d, nil, err
-		}
-		if len(stops) > maxStops {
-			return d, nil, badFieldf("stop", "has %d texts, at most %d", len(stops), maxStops)
-		}
-		for i, stop := range stops {
-			if stop == "" || len(stop) > maxStopLength {
-				return d, nil, badFieldf("stop", "text %d has %d bytes, needs 1 to %d", i, len(stop), maxStopLength)
-			}
-		}
+	if d.stops, err = s.parseStops(q.Stop); err != nil {
+		return nil, err
 	}
 	if q.Seed != nil {
 		d.Seed = uint64(*q.Seed)
@@ -98,7 +80,15 @@ func (q *drawRequest) check(s *Server) (d sessions.Draw, stops []string, err err
 		d.Seed = randomSeed()
 	}
 	d.StopAtEnd = true
-	return d, stops, nil
+	return d, nil
+}
+
+// choices returns the number of answers to a prompt.
+func (q *drawRequest) choices() int {
+	if q.N == nil {
+		return 1
+	}
+	return int(*q.N)
 }
 
 // randomSeed returns the seed of a draw whose request has none.
@@ -167,82 +157,13 @@ func newID(prefix string) string {
 	return prefix + hex.EncodeToString(b[:])
 }
 
-// completion is the text that continues one prompt.
-type completion struct {
-	text   string
-	reason string
-	result sessions.Result
-}
-
-// continueText draws tokens after ids and calls emit, unless nil, with each part of their text.
-// The text ends before the first stop. A stop that is the text of a special token ends the draw at this token,
-// which has no text. An end token has none either.
-func (s completionAPI) continueText(ctx context.Context, ids []int32, d sessions.Draw, stops []string, emit func(text string) error) (*completion, error) {
-	if len(stops) > 0 {
-		watch := stopText{decoder: textDecoder{tokens: s.o.Tokens, ends: s.o.EndTokens}, stops: stops}
-		special := s.findSpecialStops(stops)
-		read := 0
-		d.Stop = func(ids []int32) bool {
-			for ; read < len(ids) && !watch.isEnded; read++ {
-				// An id outside the vocabulary is the error of the text below.
-				_, _ = watch.add(ids[read])
-			}
-			return watch.isEnded || slices.Contains(special, ids[len(ids)-1])
-		}
-	}
-	text := stopText{decoder: textDecoder{tokens: s.o.Tokens, ends: s.o.EndTokens}, stops: stops}
-	var whole []byte
-	each := func(part string) error {
-		if part == "" {
-			return nil
-		}
-		if emit != nil {
-			return emit(part)
-		}
-		whole = append(whole, part...)
-		return nil
-	}
-	result, err := streamTokens(ctx, func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
-		return s.o.Sessions.Complete(ctx, ids, d, emit)
-	}, func(id int32) error {
-		part, err := text.add(id)
-		if err != nil {
-			return err
-		}
-		return each(part)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := each(text.end()); err != nil {
-		return nil, err
-	}
-	return &completion{string(whole), result.Reason, result}, nil
-}
-
-// findSpecialStops returns the ids of the stops that are texts of special tokens.
-func (s completionAPI) findSpecialStops(stops []string) []int32 {
-	var list []int32
-	for _, stop := range stops {
-		// A stop without ids is found in the text alone.
-		ids, err := s.o.Tokens.Encode(stop, false)
-		if err != nil || len(ids) != 1 {
-			continue
-		}
-		if b, err := s.o.Tokens.Bytes(nil, ids[0]); err == nil && len(b) == 0 {
-			list = append(list, ids[0])
-		}
-	}
-	return list
-}
-
 // completionRequest is the body of /v1/completions.
 type completionRequest struct {
 	drawRequest
-	Prompt json.RawMessage `json:"prompt"`
-	Echo   json.RawMessage `json:"echo"`
-	BestOf json.RawMessage `json:"best_of"`
-	Suffix json.RawMessage `json:"suffix"`
+	Prompt json.RawMessage `json:"prompt" doc:"A text, ids, or an array of them."`
+	Echo   *bool           `json:"echo" doc:"Put the prompt before the answer, and tell the probabilities of its tokens (false)."`
+	BestOf *whole          `json:"best_of" doc:"Answers that are drawn, of which the n with the most likely tokens are returned (n)."`
+	Suffix json.RawMessage `json:"suffix" doc:"Not supported: text in front of a suffix."`
 }
 
 // completionAnswer is the answer of /v1/completions, or an event of its stream.
@@ -256,10 +177,10 @@ type completionAnswer struct {
 }
 
 type completionChoice struct {
-	Text     string  `json:"text"`
-	Index    int     `json:"index"`
-	Logprobs *string `json:"logprobs"` // always null
-	Reason   *string `json:"finish_reason"`
+	Text     string              `json:"text"`
+	Index    int                 `json:"index"`
+	Logprobs *completionLogprobs `json:"logprobs"`
+	Reason   *string             `json:"finish_reason"`
 }
 
 // parsePrompts returns the ids of a prompt: of a string or ids, or of several. It returns an
@@ -320,115 +241,13 @@ func (s completionAPI) checkPrompts(n int) error {
 	return nil
 }
 
-// complete answers /v1/completions.
-func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
-	var q completionRequest
-	if err := s.readJSON(w, r, &q); err != nil {
-		return err
-	}
-	d, stops, err := q.check(s.Server)
-	if err != nil {
-		return err
-	}
-	if d.MaxTokens, err = s.checkMaxTokens("max_tokens", q.MaxTokens, defaultTokens); err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		name    string
-		value   json.RawMessage
-		neutral string
-	}{{"echo", q.Echo, "false"}, {"best_of", q.BestOf, "1"}, {"suffix", q.Suffix, `""`}} {
-		if err := refuseField(f.name, f.value, f.neutral); err != nil {
-			return err
-		}
-	}
-	prompts, err := s.parsePrompts(r.Context(), q.Prompt)
-	if err != nil {
-		return err
-	}
-	answer := completionAnswer{ID: newID("cmpl-"), Object: "text_completion", Created: s.o.Clock().Unix(), Model: s.o.Name}
-	if q.Stream {
-		return s.streamCompletion(w, r, &q, answer, prompts, d, stops)
-	}
-	answer.Choices = make([]completionChoice, len(prompts))
-	list, err := s.completeAll(r.Context(), &q, prompts, d, stops)
-	if err != nil {
-		return err
-	}
-	var read, drawn, reused, beyond int64
-	for i, c := range list {
-		beyond += s.o.Card.beyondContext(int64(len(prompts[i]) + len(c.result.IDs)))
-		answer.Choices[i] = completionChoice{Text: c.text, Index: i, Reason: &c.reason}
-		read, drawn, reused = read+int64(len(prompts[i])), drawn+int64(len(c.result.IDs)), reused+c.result.Reused
-	}
-	answer.Usage = newUsage(read, drawn, reused)
-	answer.Usage.Beyond = beyond
-	return writeJSON(w, http.StatusOK, answer)
-}
-
-// maxPrompts bounds the prompts of a request that are continued at a time.
-const maxPrompts = 8
-
-// completeAll continues prompts. Without a seed in q each prompt has a random seed. It returns the first error.
-func (s completionAPI) completeAll(ctx context.Context, q *completionRequest, prompts [][]int32, d sessions.Draw, stops []string) ([]*completion, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	list := make([]*completion, len(prompts))
-	var wait sync.WaitGroup
-	var once sync.Once
-	var first error
-	most := s.o.MaxQueue
-	if len(s.keys) > 0 {
-		most = (most + 1) / 2 // a key's share of the queue
-	}
-	places := make(chan struct{}, min(maxPrompts, most))
-	for i, ids := range prompts {
-		places <- struct{}{}
-		d := d
-		if q.Seed == nil {
-			d.Seed = randomSeed()
-		}
-		wait.Go(func() {
-			defer func() { <-places }()
-			c, err := s.continueText(ctx, ids, d, stops, nil)
-			if err != nil {
-				once.Do(func() { first = err })
-				cancel()
-			}
-			list[i] = c
-		})
-	}
-	wait.Wait()
-	return list, first
-}
-
-// streamCompletion sends the parts of one prompt's continuation.
-func (s completionAPI) streamCompletion(w http.ResponseWriter, r *http.Request, q *completionRequest, answer completionAnswer, prompts [][]int32, d sessions.Draw, stops []string) error {
-	if len(prompts) > 1 {
-		return badFieldf("stream", "is of one prompt, there are %d", len(prompts))
-	}
-	return s.sendStream(w, func(e *events) error {
-		c, err := s.continueText(r.Context(), prompts[0], d, stops, func(text string) error {
-			answer.Choices = []completionChoice{{Text: text}}
-			return e.send(answer)
-		})
-		if err != nil {
-			return err
-		}
-		answer.Choices = []completionChoice{{Reason: &c.reason}}
-		if err := e.send(answer); err != nil || q.StreamOptions == nil || !q.StreamOptions.IncludeUsage {
-			return err
-		}
-		answer.Choices = []completionChoice{}
-		answer.Usage = newUsage(int64(len(prompts[0])), int64(len(c.result.IDs)), c.result.Reused)
-		answer.Usage.Beyond = s.o.Card.beyondContext(answer.Usage.Total)
-		return e.send(answer)
-	})
-}
-
 // listModels answers /v1/models.
 func (s *Server) listModels(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": []modelObject{s.modelObject()}})
+	list := []modelObject{}
+	for _, name := range append([]string{s.o.Name}, s.o.Aliases...) {
+		list = append(list, s.modelObject(name))
+	}
+	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
 }
 
 // describeModel answers /v1/models/{id}.
@@ -437,7 +256,7 @@ func (s *Server) describeModel(w http.ResponseWriter, r *http.Request) error {
 	if err := s.checkModel(&id); err != nil {
 		return err
 	}
-	return writeJSON(w, http.StatusOK, s.modelObject())
+	return writeJSON(w, http.StatusOK, s.modelObject(id))
 }
 
 // modelObject is the JSON of the model.
@@ -449,11 +268,14 @@ type modelObject struct {
 	Card    Card   `json:"farfield"`
 }
 
-// modelObject returns the JSON of the model.
-func (s *Server) modelObject() modelObject {
+// modelObject returns the JSON of the model under a name.
+func (s *Server) modelObject(name string) modelObject {
 	c := s.o.Card
 	c.HasSessions, c.HasChat = s.o.Sessions != nil, s.o.Chat != nil && s.o.Chat.Refused == nil
-	c.Embeds, c.HasMaps = s.o.Embedder != nil, s.o.Mapper != nil
+	c.Embeds, c.HasMaps, c.Reranks = s.o.Embedder != nil, s.o.Mapper != nil, s.o.Reranker != nil
+	if c.Embeds {
+		c.Dimensions, c.EmbedTokens = s.o.Embedder.Width(), s.o.Embedder.MaxTokens()
+	}
 	if !c.HasSessions {
 		c.State = ""
 	}
@@ -461,7 +283,7 @@ func (s *Server) modelObject() modelObject {
 	if s.o.Classifier != nil {
 		c.Classes = s.o.Classifier.ClassNames()
 	}
-	return modelObject{s.o.Name, "model", s.started.Unix(), "farfield", c}
+	return modelObject{name, "model", s.started.Unix(), "farfield", c}
 }
 
 // fieldName returns the name of element i of a field.

@@ -84,13 +84,13 @@ type site struct {
 // newSite returns a server of a small decoder, with changes to its options.
 func newSite(t testing.TB, change func(o *Options)) *site {
 	t.Helper()
-	template, err := chat.Parse("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}<{{ m.role }}>{{ m.content }}\n{% endfor %}")
+	template, err := chat.Parse("{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no such role') }}{% endif %}<{{ m.role }}>{{ m.content }}\n{% endfor %}")
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := Options{
 		Name: "tiny", Card: Card{Vocab: 258, Layers: 2}, Tokens: byteTokens{}, Sessions: newManager(t, 1),
-		Chat: &Chat{Template: template}, Embedder: lengths{}, Classifier: parity{}, Mapper: diagonal{}, MaxBody: 1 << 16,
+		Chat: &Chat{Template: template}, Embedder: lengths{}, Classifier: parity{}, Reranker: parity{}, Mapper: diagonal{}, MaxBody: 1 << 16,
 	}
 	if change != nil {
 		change(&o)
@@ -108,6 +108,8 @@ func newSite(t testing.TB, change func(o *Options)) *site {
 type lengths struct{}
 
 func (lengths) Width() int { return 2 }
+
+func (lengths) MaxTokens() int { return 64 }
 
 func (lengths) Prompts() *pretrained.Prompts {
 	return &pretrained.Prompts{Texts: map[string]string{"document": "", "query": ""}}
@@ -129,6 +131,17 @@ func (lengths) Embed(_ context.Context, prompt *string, texts []string) ([]infer
 
 // parity classifies texts by their length.
 type parity struct{}
+
+func (parity) Rerank(_ context.Context, query string, documents []string) ([]Score, error) {
+	var list []Score
+	for i, text := range documents {
+		if text == "?" {
+			return nil, &inference.TextError{Text: i, Err: errors.New("is no text")}
+		}
+		list = append(list, Score{Value: float64(strings.Count(text, query)), Tokens: len(query + text)})
+	}
+	return list, nil
+}
 
 func (parity) ClassNames() []string { return []string{"even", "odd"} }
 
@@ -624,8 +637,8 @@ func (limited) Complete(_ context.Context, _ []int32, d sessions.Draw, _ func(in
 
 func TestAnswerOfAConversationFitsTheTrainedContext(t *testing.T) {
 	s := newSite(t, func(o *Options) { o.Card.TrainedContext, o.Sessions = 100, limited{o.Sessions.(*sessions.Manager)} })
-	for _, letters := range []int{1, 50, 90, 200} { // behind 7 other tokens
-		for max, want := range map[string]int{"": max(93-letters, 16), `,"max_tokens":300`: 300} {
+	for _, letters := range []int{1, 50, 90} { // behind 7 other tokens
+		for max, want := range map[string]int{"": 93 - letters, `,"max_tokens":2`: 2} {
 			var a answer
 			s.need(200, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+strings.Repeat("a", letters)+`"}]`+max+"}", &a)
 			if a.Usage.Completion != want {
@@ -635,9 +648,36 @@ func TestAnswerOfAConversationFitsTheTrainedContext(t *testing.T) {
 	}
 }
 
+// Texts end at the trained context unless the server goes on behind it.
+func TestTextsEndAtTheTrainedContext(t *testing.T) {
+	long := strings.Repeat("a", 70)
+	bodies := func(id string) map[string]string {
+		return map[string]string{
+			"/v1/completions":                  `{"prompt":"` + long + `"}`,
+			"/v1/completions ":                 `{"prompt":"a","max_tokens":63}`,
+			"/v1/chat/completions":             `{"messages":[{"role":"user","content":"` + long + `"}]}`,
+			"/v1/sessions":                     `{"text":"` + long + `"}`,
+			"/v1/sessions/" + id + "/append":   `{"text":"` + long + `"}`,
+			"/v1/sessions/" + id + "/generate": `{"max_tokens":63}`,
+		}
+	}
+	for _, beyond := range []bool{false, true} {
+		s := newSite(t, func(o *Options) { o.Card.TrainedContext, o.BeyondContext = 64, beyond })
+		var a object
+		s.need(201, "POST", "/v1/sessions", `{"text":"a"}`, &a)
+		s.need(200, "POST", "/v1/completions", `{"prompt":"`+long[:55]+`"}`, nil) // 8 tokens are left
+		for path, body := range bodies(a.ID) {
+			status, text := s.send("POST", strings.TrimSpace(path), body)
+			if (status/100 == 2) != beyond || !beyond && (status != 400 || !strings.Contains(text, "context_length_exceeded") || !strings.Contains(text, "--beyond-context")) {
+				t.Errorf("beyond %v: %s %.40s: status %d, %.200s", beyond, path, body, status, text)
+			}
+		}
+	}
+}
+
 // Texts go on in their states beyond the trained context, and answers say how far.
 func TestAnswersCountTokensBeyondTheTrainedContext(t *testing.T) {
-	s := newSite(t, func(o *Options) { o.Card.TrainedContext = 64 })
+	s := newSite(t, func(o *Options) { o.Card.TrainedContext, o.BeyondContext = 64, true })
 	type counts struct {
 		ID     string
 		Tokens int64

@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/grammar"
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
 // Options configures a Server. Fields that are nil have no endpoints.
 type Options struct {
-	Name string // of the model
-	Card Card
+	Name    string   // of the model
+	Aliases []string // other names that requests may give it
+	Card    Card
 
 	ModelBytes int64 // of the weights, of a decoder with their packed copy
 
@@ -25,13 +28,18 @@ type Options struct {
 	Chat       *Chat
 	Embedder   Embedder
 	Classifier Classifier
+	Reranker   Reranker
 	Mapper     Mapper
 	Page       Page // at /
+
+	BeyondContext bool // texts may go on behind the context that the model was trained with
 
 	Strict bool // unknown fields are refused also where they are null or empty, and so are empty stops and options
 
 	Keys  []string // a request needs one; nil: none is needed
 	Hosts []string // names that a Host header may have, besides localhost and addresses
+
+	Origins []string // other origins whose pages may send requests, such as https://example.org
 
 	MaxBody     int64   // bytes of a body; 0: 8 MiB
 	MaxBodies   int64   // bytes of the bodies of all requests that are not answered, and of all large answers that are being sent; 0: 256 MiB, at least MaxImport
@@ -64,6 +72,9 @@ type Server struct {
 	answering *shares // of requests whose bodies are there
 
 	gatherer gatherer
+
+	makeVocab  sync.Once
+	tokenVocab *grammar.Vocab // of makeVocab
 
 	running  atomic.Int64
 	bodies   atomic.Int64 // bytes of the bodies of requests that are not answered
@@ -138,12 +149,15 @@ func (s *Server) routes() []route {
 	text := completionAPI{s}
 	return append([]route{
 		{"GET", "/healthz", s.health, true, true},
+		{"GET", "/health", s.health, true, true},
 		{"GET", "/readyz", s.showReadiness, true, true},
 		{"GET", "/metrics", s.printMetrics, false, true},
 		{"GET", "/v1/models", s.listModels, false, false},
 		{"GET", "/v1/models/{id}", s.describeModel, false, false},
 		{"POST", "/v1/embeddings", s.embed, false, false},
 		{"POST", "/v1/classify", s.classify, false, false},
+		{"POST", "/v1/rerank", s.rerank, false, false},
+		{"POST", "/v1/tokenize", s.tokenize, false, false},
 		{"POST", "/v1/maps", s.drawMaps, false, false},
 		{"POST", "/v1/completions", s.needSessions(text.complete), false, false},
 		{"POST", "/v1/chat/completions", s.needSessions(text.completeChat), false, false},
@@ -200,6 +214,9 @@ func (s *Server) answerPath(path string, list []route) http.Handler {
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, list []route) error {
 	if err := s.checkOrigin(r); err != nil {
 		return err
+	}
+	if s.allowOrigin(w, r) {
+		return nil
 	}
 	at := slices.IndexFunc(list, func(x route) bool { return x.method == r.Method || x.method == "GET" && r.Method == "HEAD" })
 	if at < 0 && list[0].path == "/" && (r.URL.Path != "/" || s.o.Page == nil) {

@@ -8,6 +8,9 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
@@ -62,7 +65,7 @@ func (s *Server) encode(ctx context.Context, in textInput, needed bool, encode f
 
 // checkModel returns an error if a request names another model.
 func (s *Server) checkModel(name *string) error {
-	if name == nil || *name == s.o.Name {
+	if name == nil || *name == s.o.Name || slices.Contains(s.o.Aliases, *name) {
 		return nil
 	}
 	return &apiError{Status: http.StatusNotFound, Type: typeRequest, Param: "model", Code: "model_not_found",
@@ -98,6 +101,7 @@ func (s sessionAPI) routes() []route {
 		{"POST", "/v1/sessions/{id}/append", s.needSessions(s.appendSession), false, false},
 		{"POST", "/v1/sessions/{id}/generate", s.needSessions(s.generate), false, false},
 		{"POST", "/v1/sessions/{id}/fork", s.needSessions(s.forkSession), false, false},
+		{"POST", "/v1/sessions/{id}/rewind", s.needSessions(s.rewindSession), false, false},
 		{"GET", "/v1/sessions/{id}/export", s.needSessions(s.exportSession), false, false},
 	}
 }
@@ -131,6 +135,9 @@ func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
+	if _, err := s.fitContext("text", len(ids), 0, true); err != nil {
+		return err
+	}
 	info, err := s.o.Sessions.Create(r.Context(), ids)
 	if err != nil {
 		return err
@@ -153,7 +160,46 @@ func (s sessionAPI) describeSession(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
+	if !r.URL.Query().Has("text") {
+		return writeJSON(w, http.StatusOK, s.object(info))
+	}
+	ids, unknown, err := s.o.Sessions.Tokens(r.Context(), info.ID)
+	if err != nil {
+		return err
+	}
+	text, err := textDecoder{tokens: s.o.Tokens}.decode(ids)
+	if err != nil {
+		return err
+	}
+	if ids == nil {
+		ids = []int32{}
+	}
+	return s.writeLargeJSON(w, struct {
+		sessionObject
+		Text    string  `json:"text"`
+		IDs     []int32 `json:"ids"`
+		Unknown int64   `json:"unknown_tokens,omitempty"` // before text, of an imported snapshot
+	}{s.object(info), text, ids, unknown})
+}
+
+func (s sessionAPI) rewindSession(w http.ResponseWriter, r *http.Request) error {
+	var body rewindRequest
+	if err := s.readJSON(w, r, &body); err != nil {
+		return err
+	}
+	if body.Tokens == nil {
+		return badFieldf("tokens", "is missing")
+	}
+	info, err := s.o.Sessions.Rewind(r.Context(), r.PathValue("id"), *body.Tokens)
+	if err != nil {
+		return err
+	}
 	return writeJSON(w, http.StatusOK, s.object(info))
+}
+
+// rewindRequest is the body of a rewind.
+type rewindRequest struct {
+	Tokens *int64 `json:"tokens" doc:"Tokens that are left, from the first."`
 }
 
 func (s sessionAPI) deleteSession(w http.ResponseWriter, r *http.Request) error {
@@ -175,6 +221,9 @@ func (s sessionAPI) appendSession(w http.ResponseWriter, r *http.Request) error 
 	}
 	ids, err := s.encode(r.Context(), body, true, func(text string) ([]int32, error) { return s.o.Tokens.EncodeContinuation(text, info.Tokens) })
 	if err != nil {
+		return err
+	}
+	if _, err := s.fitContext("text", int(info.Tokens)+len(ids), 0, true); err != nil {
 		return err
 	}
 	info, err = s.o.Sessions.Append(r.Context(), r.PathValue("id"), ids)
@@ -238,14 +287,18 @@ type generation struct {
 	Beyond int64   `json:"beyond_trained_context,omitempty"` // of Tokens
 }
 
+// generateRequest is the body of a session's generate.
+type generateRequest struct {
+	sampling
+	MaxTokens *int            `json:"max_tokens" doc:"Tokens of the answer (16)."`
+	Seed      *uint64         `json:"seed" doc:"Seed of the draw (1)."`
+	Stop      json.RawMessage `json:"stop" doc:"Texts before the first of which the text of the answer ends. The session holds the tokens of the stop."`
+	StopAtEnd bool            `json:"stop_at_end" doc:"End at a token that ends texts (false)."`
+	Stream    bool            `json:"stream" doc:"Answer with server-sent events (false)."`
+}
+
 func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
-	var body struct {
-		sampling
-		MaxTokens *int    `json:"max_tokens"`
-		Seed      *uint64 `json:"seed"`
-		StopAtEnd bool    `json:"stop_at_end"`
-		Stream    bool    `json:"stream"`
-	}
+	var body generateRequest
 	if err := s.readJSON(w, r, &body); err != nil {
 		return err
 	}
@@ -257,13 +310,29 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 	if d.MaxTokens, err = s.checkMaxTokens("max_tokens", body.MaxTokens, defaultTokens); err != nil {
 		return err
 	}
+	stops, err := s.parseStops(body.Stop)
+	if err != nil {
+		return err
+	}
+	if len(stops) > 0 {
+		d.Stop = s.stopper(stops, func() bool { return false })
+	}
 	d.Seed = defaultSeed
 	if body.Seed != nil {
 		d.Seed = *body.Seed
 	}
-	decoder := textDecoder{tokens: s.o.Tokens}
+	if s.o.Card.TrainedContext > 0 {
+		info, err := s.o.Sessions.Get(r.Context(), r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		if d.MaxTokens, err = s.fitContext("max_tokens", int(info.Tokens), d.MaxTokens, body.MaxTokens != nil); err != nil {
+			return err
+		}
+	}
+	begin := stopText{decoder: textDecoder{tokens: s.o.Tokens}, stops: stops}
 	if d.StopAtEnd {
-		decoder.ends = s.o.EndTokens
+		begin.decoder.ends = s.o.EndTokens
 	}
 	draw := func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
 		return s.o.Sessions.Generate(ctx, r.PathValue("id"), d, emit)
@@ -273,28 +342,35 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		last, err := s.describeGeneration(decoder, result)
+		last, err := s.describeGeneration(begin, result)
 		if err != nil {
 			return err
 		}
 		return writeJSON(w, http.StatusOK, last)
 	}
+	// A client that goes away keeps what it was sent.
+	var sent atomic.Int64
+	d.Kept = func() int { return int(sent.Load()) }
 	return s.sendStream(w, func(e *events) error {
-		text := decoder
+		text := begin
 		result, err := streamTokens(r.Context(), draw, func(id int32) error {
 			part, err := text.add(id)
 			if err != nil {
 				return err
 			}
-			return e.send(struct {
+			err = e.send(struct {
 				ID   int32  `json:"id"`
 				Text string `json:"text"`
 			}{id, part})
+			if err == nil {
+				sent.Add(1)
+			}
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		last, err := s.describeGeneration(decoder, result)
+		last, err := s.describeGeneration(begin, result)
 		if err != nil {
 			return err
 		}
@@ -302,23 +378,30 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// describeGeneration returns the answer for a result. It returns an error if an id is outside the vocabulary.
-func (s sessionAPI) describeGeneration(d textDecoder, r sessions.Result) (*generation, error) {
-	text, err := d.decode(r.IDs)
-	if err != nil {
-		return nil, err
+// describeGeneration returns the answer for a result, whose text t decodes. It returns an error if an id is outside the
+// vocabulary.
+func (s sessionAPI) describeGeneration(t stopText, r sessions.Result) (*generation, error) {
+	var text strings.Builder
+	for _, id := range r.IDs {
+		part, err := t.add(id)
+		if err != nil {
+			return nil, err
+		}
+		text.WriteString(part)
 	}
+	text.WriteString(t.end())
 	if r.IDs == nil {
 		r.IDs = []int32{}
 	}
-	return &generation{r.IDs, text, r.Info.Tokens, r.Reason, s.o.Card.beyondContext(r.Info.Tokens)}, nil
+	return &generation{r.IDs, text.String(), r.Info.Tokens, r.Reason, s.o.Card.beyondContext(r.Info.Tokens)}, nil
 }
 
 // sampling holds the fields of a request that choose tokens.
 type sampling struct {
-	Temperature *float64 `json:"temperature"`
-	TopK        *int     `json:"top_k"`
-	TopP        *float64 `json:"top_p"`
+	Temperature *float64 `json:"temperature" doc:"Divisor of the logits; 0: the most likely token (1)."`
+	TopK        *int     `json:"top_k" doc:"Draw from the k most likely tokens; 0 or -1: all (0)."`
+	TopP        *float64 `json:"top_p" doc:"Draw from the smallest set of likely tokens with this probability, 0 to 1 (1)."`
+	MinP        *float64 `json:"min_p" doc:"Leave out tokens with a smaller share of the most likely token's probability, 0 to 1 (0)."`
 }
 
 // check returns the settings without a seed. It returns an error for an invalid field.
@@ -327,8 +410,11 @@ func (p *sampling) check() (sessions.Sampling, error) {
 	if p.Temperature != nil {
 		v.Temperature = *p.Temperature
 	}
-	if p.TopK != nil {
+	if p.TopK != nil && *p.TopK != -1 { // as vLLM says that there is no limit
 		v.TopK = *p.TopK
+	}
+	if p.MinP != nil {
+		v.MinP = *p.MinP
 	}
 	if p.TopP != nil {
 		v.TopP = *p.TopP
@@ -343,6 +429,8 @@ func (p *sampling) check() (sessions.Sampling, error) {
 		return v, badFieldf("top_k", "%d is negative", v.TopK)
 	case !(v.TopP >= 0 && v.TopP <= 1):
 		return v, badFieldf("top_p", "%v is not between 0 and 1", v.TopP)
+	case !(v.MinP >= 0 && v.MinP <= 1):
+		return v, badFieldf("min_p", "%v is not between 0 and 1", v.MinP)
 	}
 	return v, nil
 }
@@ -360,4 +448,19 @@ func (s *Server) checkMaxTokens(param string, n *int, otherwise int) (int, error
 		return 0, badFieldf(param, "%d is not between 0 and %d", *n, s.o.MaxTokens)
 	}
 	return *n, nil
+}
+
+// fitContext returns the tokens to draw after n tokens. It returns an error if they do not fit the context that the
+// model was trained with, unless Options.BeyondContext. A number that the request does not give is cut instead.
+func (s *Server) fitContext(param string, n, want int, isGiven bool) (int, error) {
+	most := s.o.Card.TrainedContext
+	if most == 0 || s.o.BeyondContext || n+want <= most {
+		return want, nil
+	}
+	if !isGiven && n < most {
+		return most - n, nil
+	}
+	e := badFieldf(param, "%d tokens and %d of an answer are more than the %d that the model was trained with, behind which text gets worse; shorten them, or start the server with --beyond-context", n, want, most)
+	e.Code = "context_length_exceeded"
+	return 0, e
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -25,11 +26,77 @@ type textsRequest struct {
 
 // readTexts returns the texts of q. It returns an error if q names another model or a text is
 // not valid.
-func (s *Server) readTexts(q *textsRequest) ([]string, error) {
+func (s *Server) readTexts(ctx context.Context, q *textsRequest) ([]string, error) {
 	if err := s.checkModel(q.Model); err != nil {
 		return nil, err
 	}
+	if texts, err := s.decodeInput(ctx, q.Input); texts != nil || err != nil {
+		return texts, err
+	}
 	return s.parseInput(q.Input)
+}
+
+// decodeInput returns the texts of ids, or of arrays of them, that this model's tokenizer gives back for these texts.
+// It returns nil if data has no ids, and an error for ids of another tokenizer: LangChain sends those of OpenAI's unless
+// check_embedding_ctx_length is false.
+func (s *Server) decodeInput(ctx context.Context, data json.RawMessage) ([]string, error) {
+	var one tokenIDs
+	var several []tokenIDs
+	switch {
+	case json.Unmarshal(data, &one) == nil && len(one) > 0:
+		several = []tokenIDs{one}
+	case json.Unmarshal(data, &several) != nil || len(several) == 0:
+		return nil, nil
+	}
+	if len(several) > s.o.MaxTexts {
+		return nil, badFieldf("input", "has %d texts, at most %d", len(several), s.o.MaxTexts)
+	}
+	texts := make([]string, len(several))
+	for i, ids := range several {
+		text, ok, err := s.decodeText(ctx, ids)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			e := badFieldf(fieldName("input", i), "these ids are not the tokens that this model's tokenizer makes of their text; send texts (in LangChain check_embedding_ctx_length=False), or ids of /v1/tokenize")
+			e.Code = "foreign_tokens"
+			return nil, e
+		}
+		texts[i] = text
+	}
+	return texts, nil
+}
+
+// decodeText returns the text whose tokens are ids, with or without special tokens, and whether there is one.
+func (s *Server) decodeText(ctx context.Context, ids []int32) (string, bool, error) {
+	if s.o.Tokens == nil {
+		return "", false, nil
+	}
+	text, err := textDecoder{tokens: s.o.Tokens}.decode(ids)
+	if err != nil { // an id outside the vocabulary
+		return "", false, ctx.Err()
+	}
+	for _, text := range []string{text, strings.TrimPrefix(text, " ")} {
+		for _, special := range []bool{true, false} {
+			again, err := s.encodeText(ctx, text, special)
+			if ctx.Err() != nil {
+				return "", false, ctx.Err()
+			}
+			if err == nil && slices.Equal(again, ids) {
+				return text, text != "", nil
+			}
+		}
+	}
+	return "", false, nil
+}
+
+// embedRequest is the body of /v1/embeddings.
+type embedRequest struct {
+	textsRequest
+	Format     *string         `json:"encoding_format" doc:"float or base64 (float)."`
+	Dimensions *int            `json:"dimensions" doc:"Numbers of a vector: its first ones, divided by their length."`
+	Prompt     *string         `json:"prompt_name" doc:"Name of a prompt of the folder; an empty text: none (its default)."`
+	User       json.RawMessage `json:"user"`
 }
 
 // embed answers /v1/embeddings.
@@ -37,13 +104,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if s.o.Embedder == nil {
 		return s.refuseModel("makes no vectors of texts")
 	}
-	var q struct {
-		textsRequest
-		Format     *string         `json:"encoding_format"`
-		Dimensions *int            `json:"dimensions"`
-		Prompt     *string         `json:"prompt_name"`
-		User       json.RawMessage `json:"user"`
-	}
+	var q embedRequest
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
@@ -60,7 +121,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if q.Format != nil && !isBase64 && *q.Format != "float" {
 		return badFieldf("encoding_format", "%q is neither float nor base64", *q.Format)
 	}
-	texts, err := s.readTexts(&q.textsRequest)
+	texts, err := s.readTexts(r.Context(), &q.textsRequest)
 	if err != nil {
 		return err
 	}
@@ -72,6 +133,8 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 		Object    string `json:"object"`
 		Index     int    `json:"index"`
 		Embedding any    `json:"embedding"`
+		Tokens    int    `json:"tokens"` // of the text
+		Truncated bool   `json:"truncated"`
 	}
 	data := make([]object, len(vectors))
 	var tokens int64
@@ -80,16 +143,29 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 			return badFieldf(fieldName("input", i), "has no tokens")
 		}
 		tokens += int64(v.Tokens)
-		data[i] = object{"embedding", i, v.Values}
+		data[i] = object{"embedding", i, v.Values, v.Tokens, v.IsTruncated}
+		if v.IsTruncated && s.o.Tokens != nil {
+			ids, err := s.encodeText(r.Context(), texts[i], true)
+			if err != nil {
+				return err
+			}
+			data[i].Tokens = max(v.Tokens, len(ids))
+		}
 		if isBase64 {
 			data[i].Embedding = encodeVector(v.Values)
 		}
 	}
-	return s.writeLargeJSON(w, map[string]any{"object": "list", "model": s.o.Name, "data": data,
-		"usage": struct {
-			Prompt int64 `json:"prompt_tokens"`
-			Total  int64 `json:"total_tokens"`
-		}{tokens, tokens}})
+	type counts struct {
+		Prompt int64 `json:"prompt_tokens"`
+		Total  int64 `json:"total_tokens"`
+	}
+	return s.writeLargeJSON(w, struct {
+		Object string   `json:"object"`
+		Model  string   `json:"model"`
+		Data   []object `json:"data"`
+		Usage  counts   `json:"usage"`
+		Note   string   `json:"note,omitempty"`
+	}{"list", s.o.Name, data, counts{tokens, tokens}, s.o.Card.VectorNote})
 }
 
 // encodeVector returns the bytes of a vector in base64, least significant byte first.
@@ -106,10 +182,6 @@ func encodeVector(vector []float32) string {
 func (s *Server) parseInput(data json.RawMessage) ([]string, error) {
 	list, err := parseTexts("input", data)
 	if err != nil {
-		var ids []json.Number
-		if json.Unmarshal(data, &ids) == nil && len(ids) > 0 {
-			return nil, badFieldf("input", "token ids are not supported, send texts")
-		}
 		return nil, err
 	}
 	if len(list) > s.o.MaxTexts {
@@ -132,7 +204,7 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
-	texts, err := s.readTexts(&q)
+	texts, err := s.readTexts(r.Context(), &q)
 	if err != nil {
 		return err
 	}
@@ -161,16 +233,19 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) error {
 // maxMapTokens bounds the tokens of maps, which have their square.
 const maxMapTokens = 256
 
+// mapsRequest is the body of /v1/maps.
+type mapsRequest struct {
+	Model *string `json:"model"`
+	Layer int     `json:"layer" doc:"Layer, counted from 0 (0)."`
+	textInput
+}
+
 // drawMaps answers /v1/maps.
 func (s *Server) drawMaps(w http.ResponseWriter, r *http.Request) error {
 	if s.o.Mapper == nil {
 		return s.refuseModel("has no attention maps")
 	}
-	var q struct {
-		Model *string `json:"model"`
-		Layer int     `json:"layer"`
-		textInput
-	}
+	var q mapsRequest
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
