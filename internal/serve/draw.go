@@ -288,7 +288,7 @@ type emitter func(text string, probs []tokenProb) error
 // The text ends before the first stop. A stop that is the text of a special token ends the draw at this token,
 // which has no text. An end token has none either.
 func (s completionAPI) continueText(ctx context.Context, ids []int32, q *drawing, emit emitter) (*completion, error) {
-	d := q.Draw
+	d, begun := q.Draw, s.o.Clock()
 	if q.grammar != nil {
 		if err := s.o.Sessions.Reserve(grammar.MatcherBytes); err != nil {
 			return nil, err
@@ -322,7 +322,9 @@ func (s completionAPI) continueText(ctx context.Context, ids []int32, q *drawing
 	result, err := streamTokens(ctx, func(ctx context.Context, emit func(int32) error) (sessions.Result, error) {
 		return s.o.Sessions.Complete(ctx, ids, d, emit)
 	}, func(id int32) error {
-		read++
+		if read++; read == before+1 {
+			s.metrics.firstToken.Observe(s.o.Clock().Sub(begun).Seconds())
+		}
 		part, err := text.add(id)
 		if err != nil {
 			return err

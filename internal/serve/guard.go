@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // checkOrigin returns an error if the Host header is a name of another site, as after DNS
@@ -201,23 +203,18 @@ const maxClients = 4096
 
 // rates limits requests of each client: a bucket of burst places that fills at a rate.
 type rates struct {
-	rate, burst float64
+	rate  rate.Limit
+	burst int
 
 	mu      sync.Mutex
-	clients map[string]*bucket
+	clients map[string]*rate.Limiter
 }
 
-// bucket holds the requests that a client may send at once.
-type bucket struct {
-	level float64
-	time  time.Time // of the level
-}
-
-// newRates returns limits of rate requests a second; 0: no limit.
-func newRates(rate float64, burst int) *rates {
-	r := &rates{rate: rate, burst: float64(burst), clients: map[string]*bucket{}}
+// newRates returns limits of perSecond requests a second; 0: no limit.
+func newRates(perSecond float64, burst int) *rates {
+	r := &rates{rate: rate.Limit(perSecond), burst: burst, clients: map[string]*rate.Limiter{}}
 	if burst == 0 {
-		r.burst = max(1, math.Ceil(rate))
+		r.burst = int(max(1, math.Ceil(perSecond)))
 	}
 	return r
 }
@@ -234,22 +231,21 @@ func (r *rates) take(client string, now time.Time) time.Duration {
 		if len(r.clients) >= maxClients {
 			r.dropFull(now)
 		}
-		b = &bucket{r.burst, now}
+		b = rate.NewLimiter(r.rate, r.burst)
 		r.clients[client] = b
 	}
-	b.level = min(r.burst, b.level+r.rate*now.Sub(b.time).Seconds())
-	b.time = now
-	if b.level < 1 {
-		return time.Duration(math.Ceil((1 - b.level) / r.rate * float64(time.Second)))
+	place := b.ReserveN(now, 1)
+	wait := place.DelayFrom(now)
+	if wait > 0 {
+		place.CancelAt(now)
 	}
-	b.level--
-	return 0
+	return wait
 }
 
 // dropFull drops the clients whose buckets are full, and all if none is.
 func (r *rates) dropFull(now time.Time) {
 	for name, b := range r.clients {
-		if b.level+r.rate*now.Sub(b.time).Seconds() >= r.burst {
+		if b.TokensAt(now) >= float64(r.burst) {
 			delete(r.clients, name)
 		}
 	}

@@ -126,7 +126,7 @@ func New(o Options) (*Server, error) {
 	s.arriving, s.answering = newShares(o.MaxRequests), newShares(o.MaxRequests)
 	s.keys = hashKeys(o.Keys)
 	routes := s.routes()
-	s.metrics = newMetrics(routes)
+	s.metrics = newMetrics(s, routes)
 	byPath := map[string][]route{}
 	for _, r := range routes {
 		byPath[r.path] = append(byPath[r.path], r)

@@ -350,6 +350,7 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 	}
 	// A client that goes away keeps what it was sent.
 	var sent atomic.Int64
+	begun := s.o.Clock()
 	d.Kept = func() int { return int(sent.Load()) }
 	return s.sendStream(w, func(e *events) error {
 		text := begin
@@ -362,8 +363,8 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 				ID   int32  `json:"id"`
 				Text string `json:"text"`
 			}{id, part})
-			if err == nil {
-				sent.Add(1)
+			if err == nil && sent.Add(1) == 1 {
+				s.metrics.firstToken.Observe(s.o.Clock().Sub(begun).Seconds())
 			}
 			return err
 		})
