@@ -78,6 +78,7 @@ var layers = []string{
 	"internal/inference",
 	"internal/sessions",
 	"internal/chat",
+	"internal/grammar",
 	"internal/serve",
 	"internal/bench",
 	"internal/report",
@@ -108,6 +109,7 @@ var layers = []string{
 	"internal/cli/export",
 	"internal/cli/forward",
 	"internal/cli/generate",
+	"internal/cli/health",
 	"internal/cli/maps",
 	"internal/cli/predict",
 	"internal/cli/score",
@@ -124,7 +126,7 @@ var layers = []string{
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"comm/mpi", "internal/sessions", "internal/bench", "internal/report", "cmd/farfield"}
+var heavy = []string{"comm/mpi", "internal/sessions", "internal/serve", "internal/bench", "internal/report", "cmd/farfield"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "attention/internal/calltest"}

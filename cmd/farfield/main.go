@@ -24,6 +24,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/export"
 	"github.com/farfield-ml/farfield/internal/cli/forward"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
+	"github.com/farfield-ml/farfield/internal/cli/health"
 	"github.com/farfield-ml/farfield/internal/cli/help"
 	"github.com/farfield-ml/farfield/internal/cli/inspect"
 	"github.com/farfield-ml/farfield/internal/cli/maps"
@@ -57,6 +58,7 @@ type verbTable struct {
 	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
 	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
 	Serve    serve.Command    `cmd:"" group:"Learn" help:"Answer HTTP requests with a model; keep its states."`
+	Health   health.Command   `cmd:"" group:"Learn" help:"Ask whether a server answers requests."`
 	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`

@@ -74,7 +74,9 @@ func asAPIError(err error, stopping bool) *apiError {
 	case errors.Is(err, sessions.ErrBusy):
 		return request(http.StatusConflict, "session_busy")
 	case errors.Is(err, sessions.ErrDamaged):
-		return request(http.StatusGone, "session_damaged")
+		e := request(http.StatusGone, "session_damaged")
+		e.Message = hidePaths(e.Message)
+		return e
 	case errors.Is(err, sessions.ErrForeign):
 		return request(http.StatusConflict, "foreign_snapshot")
 	case errors.Is(err, sessions.ErrTooLong):
@@ -86,7 +88,7 @@ func asAPIError(err error, stopping bool) *apiError {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &apiError{Status: statusClosed, Type: typeRequest, Code: "cancelled", Message: "the request was cancelled"}
 	}
-	return &apiError{Status: http.StatusInternalServerError, Type: typeServer, Message: err.Error()}
+	return &apiError{Status: http.StatusInternalServerError, Type: typeServer, Message: hidePaths(err.Error())}
 }
 
 // errorBody is the JSON of an error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync"
@@ -52,6 +53,10 @@ type Options struct {
 	Rate        float64 // requests a second of a key, or of an address where there are no keys; 0: no limit
 	Burst       int     // requests at once under Rate; 0: one second's
 
+	Log    *slog.Logger  // gets a line for each request that fails with 5xx or is slow; nil: none
+	LogAll bool          // each request has a line
+	Slow   time.Duration // until the first byte of an answer, from which a request is slow; 0: 10 s
+
 	WriteTime time.Duration    // in which a client reads a part of an answer; 0: 30 s
 	Clock     func() time.Time // nil: time.Now
 }
@@ -96,7 +101,7 @@ type route struct {
 // New returns a server. It returns an error if an option is invalid.
 func New(o Options) (*Server, error) {
 	for name, v := range map[string]int64{"MaxBody": o.MaxBody, "MaxBodies": o.MaxBodies, "MaxImport": o.MaxImport, "MaxTokens": int64(o.MaxTokens),
-		"MaxTexts": int64(o.MaxTexts), "MaxSession": o.MaxSession, "MaxQueue": int64(o.MaxQueue), "MaxRequests": int64(o.MaxRequests), "Burst": int64(o.Burst), "WriteTime": int64(o.WriteTime)} {
+		"MaxTexts": int64(o.MaxTexts), "MaxSession": o.MaxSession, "MaxQueue": int64(o.MaxQueue), "MaxRequests": int64(o.MaxRequests), "Burst": int64(o.Burst), "WriteTime": int64(o.WriteTime), "Slow": int64(o.Slow)} {
 		if v < 0 {
 			return nil, fmt.Errorf("serve: %s: %d is negative", name, v)
 		}
@@ -117,6 +122,7 @@ func New(o Options) (*Server, error) {
 	setDefault(&o.MaxQueue, 256)
 	setDefault(&o.MaxRequests, max(512, 2*o.MaxQueue))
 	setDefault(&o.WriteTime, 30*time.Second)
+	setDefault(&o.Slow, 10*time.Second)
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
@@ -173,7 +179,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	counted := newCountedWriter(w, s.o.WriteTime)
+	counted := newCountedWriter(w, s.o.WriteTime, s.o.Clock)
 	if r.ContentLength != 0 {
 		// Package http reads a body that no endpoint reads. A writer without deadlines, as in tests, has no slow clients.
 		_ = counted.control.SetReadDeadline(time.Now().Add(bodyTime))
@@ -200,6 +206,8 @@ func (s *Server) answerPath(path string, list []route) http.Handler {
 			switch {
 			case counted.status == 0:
 				e.refuse(counted, r, func() { s.metrics.addRequest(r.Method, path, status, s.o.Clock().Sub(begin)) })
+				counted.status = status
+				s.report(counted, r, path, begin, err)
 				return
 			case status == http.StatusInternalServerError && r.Context().Err() != nil: // a part of the answer was not written
 				status = statusClosed
@@ -207,6 +215,7 @@ func (s *Server) answerPath(path string, list []route) http.Handler {
 			counted.status = status
 		}
 		s.metrics.addRequest(r.Method, path, counted.status, s.o.Clock().Sub(begin))
+		s.report(counted, r, path, begin, err)
 	})
 }
 

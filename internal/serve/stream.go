@@ -19,35 +19,41 @@ type countedWriter struct {
 	control *http.ResponseController
 	time    time.Duration // in which a part is read
 	status  int           // 0: nothing is sent
-	body    int64         // bytes of the request's body in Server.bodies
-	place   place         // of the request
-	isBegun bool          // the request's body is read
-	isEnded bool          // nothing more of the body comes
+	clock   func() time.Time
+	first   time.Time // when the header was sent
+	written int64     // bytes of the answer
+	body    int64     // bytes of the request's body in Server.bodies
+	place   place     // of the request
+	isBegun bool      // the request's body is read
+	isEnded bool      // nothing more of the body comes
 }
 
 // newCountedWriter returns a writer over w.
-func newCountedWriter(w http.ResponseWriter, d time.Duration) *countedWriter {
-	return &countedWriter{ResponseWriter: w, control: http.NewResponseController(w), time: d}
+func newCountedWriter(w http.ResponseWriter, d time.Duration, clock func() time.Time) *countedWriter {
+	return &countedWriter{ResponseWriter: w, control: http.NewResponseController(w), time: d, clock: clock}
+}
+
+// begin keeps the status and the time of the answer's beginning.
+func (c *countedWriter) begin(status int) {
+	if c.status == 0 {
+		c.status, c.first = status, c.clock()
+	}
 }
 
 // WriteHeader sends the status.
 func (c *countedWriter) WriteHeader(status int) {
-	if c.status == 0 {
-		c.status = status
-	}
+	c.begin(status)
 	c.setDeadline()
 	c.ResponseWriter.WriteHeader(status)
 }
 
 // Write sends a part of the answer.
 func (c *countedWriter) Write(p []byte) (n int, err error) {
-	if c.status == 0 {
-		c.status = http.StatusOK
-	}
+	c.begin(http.StatusOK)
 	for {
 		c.setDeadline()
 		part, err := c.ResponseWriter.Write(p[:min(len(p), writePart)])
-		n += part
+		n, c.written = n+part, c.written+int64(part)
 		p = p[part:]
 		if err != nil || len(p) == 0 {
 			return n, err

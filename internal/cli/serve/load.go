@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"os"
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/chat"
@@ -20,6 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // opened is a model with what is closed at the end.
@@ -80,6 +82,12 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	}
 	if config.Kind != model.EncoderDecoder && len(m.AttentionNames()) > 0 {
 		o.Mapper = m
+	}
+	if _, err := os.Stat(filepath.Join(path, "modules.json")); err != nil && o.Embedder != nil && m.CheckNextTokens() == nil {
+		o.Card.VectorNote = "the model predicts next tokens and was not trained to make vectors: they are means of its last layer and say little about meaning"
+	}
+	if p := m.Published(); p != nil && p.ClassKind() == pretrained.Regression && len(p.Labels()) == 1 && p.CheckClasses() == nil {
+		o.Reranker = reranker{p, m.Model}
 	}
 	if m.CheckNextTokens() == nil && config.HasSessions() {
 		if m.memory, err = flags.ParseBytes(c.Memory); err != nil {
@@ -172,6 +180,38 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 		card.State = "fixed"
 	}
 	return card, nil
+}
+
+// reranker scores pairs with a cross-encoder.
+type reranker struct {
+	*pretrained.Model
+	tokens serve.Tokens
+}
+
+// Rerank returns the scores of documents. It returns an *inference.TextError if a document cannot be encoded, and an
+// error if a score is not finite or ctx ends.
+func (x reranker) Rerank(ctx context.Context, query string, documents []string) ([]serve.Score, error) {
+	pairs := make([][2]string, len(documents))
+	for i, text := range documents {
+		pairs[i] = [2]string{query, text}
+	}
+	scores, err := x.ClassifyPairs(ctx, pairs)
+	for i, text := range documents {
+		if err == nil || ctx.Err() != nil {
+			break
+		}
+		if _, refused := x.tokens.Encode(text, true); refused != nil { // it explains err
+			return nil, &inference.TextError{Text: i, Err: refused}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	list := make([]serve.Score, len(scores))
+	for i := range scores {
+		list[i] = serve.Score{Value: x.Numbers(&scores[i])[0], Tokens: scores[i].Tokens, IsTruncated: scores[i].IsTruncated}
+	}
+	return list, nil
 }
 
 // discardLog returns a log of no lines: errors of connections are no results.

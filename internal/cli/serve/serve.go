@@ -6,11 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -25,10 +28,13 @@ import (
 // Command is the verb serve: it answers HTTP requests with a model.
 type Command struct {
 	Model string   `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
+	Name  []string `sep:"," placeholder:"NAME" help:"Names of the model in requests and answers, the first in answers (base name of its folder)."`
 	Addr  string   `default:"127.0.0.1:8181" placeholder:"ADDR" help:"Address to listen on; port 0: any (${default})."`
 	Store string   `placeholder:"DIR" help:"Folder that keeps sessions (in memory alone)."`
 	Keys  string   `placeholder:"FILE" help:"File of keys, one a line; a request needs one."`
 	Host  []string `placeholder:"NAME" help:"Name of this server in Host headers, besides localhost."`
+
+	Origin []string `placeholder:"URL" help:"Another origin whose pages may send requests, such as https://example.org."`
 
 	Memory        string        `default:"1GiB" placeholder:"BYTES" help:"Memory of states and prefixes (${default})."`
 	Disk          string        `default:"8GiB" placeholder:"BYTES" help:"Size of snapshots in --store (${default})."`
@@ -37,8 +43,11 @@ type Command struct {
 	SessionTokens flags.Count   `name:"session-tokens" default:"1048576" placeholder:"N" help:"Tokens of a session (${default})."`
 	MaxTokens     flags.Count   `name:"max-tokens" default:"65536" placeholder:"N" help:"Tokens of one answer (${default})."`
 	Queue         flags.Count   `default:"256" placeholder:"N" help:"Requests of the model that run or wait (${default})."`
+	BeyondContext bool          `name:"beyond-context" help:"Let texts go on behind the context that the model was trained with, where they get worse."`
 	Strict        bool          `help:"Refuse unknown fields of requests also where they are null or empty."`
 	Rate          float64       `placeholder:"X" help:"Requests a second of a key or an address; 0: any (0)."`
+	AccessLog     bool          `name:"access-log" help:"Write a line for each request to standard error, not only for those that fail with 5xx or are slow."`
+	Slow          time.Duration `default:"10s" placeholder:"TIME" help:"Time to the first byte of an answer from which a request is slow (${default})."`
 	Grace         time.Duration `default:"10s" placeholder:"TIME" help:"Time for running requests after SIGTERM (${default})."`
 	flags.Opening
 }
@@ -94,12 +103,19 @@ func (c *Command) Run(e *env.Env) error {
 	if m.memory > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		defer debug.SetMemoryLimit(debug.SetMemoryLimit(o.ModelBytes + m.memory + m.memory/workShare + workBytes))
 	}
+	if len(c.Name) > 0 {
+		o.Name, o.Aliases = c.Name[0], c.Name[1:]
+	}
+	o.Log = slog.New(slog.NewTextHandler(e.Notes(), nil))
 	handler, err := serve.New(*o)
 	if err != nil {
 		return errors.Join(err, m.close(context.Background()))
 	}
 	if at, ok := listener.Addr().(*net.TCPAddr); ok && !at.IP.IsLoopback() && len(o.Keys) == 0 {
 		fmt.Fprintf(e.Notes(), "%s: other machines may reach this address, and no --keys are given\n", at)
+	}
+	if o.Card.VectorNote != "" {
+		fmt.Fprintf(e.Notes(), "/v1/embeddings: %s\n", o.Card.VectorNote)
 	}
 	if o.Chat != nil && o.Chat.Refused != nil {
 		fmt.Fprintf(e.Notes(), "%v; /v1/chat/completions is refused\n", o.Chat.Refused)
@@ -168,10 +184,26 @@ func (c *Command) options() (*serve.Options, error) {
 	if c.Grace < 0 {
 		return nil, fmt.Errorf("--grace: %v is negative", c.Grace)
 	}
+	if c.Slow <= 0 {
+		return nil, fmt.Errorf("--slow: %v is not above 0", c.Slow)
+	}
 	if c.SessionTTL < 0 {
 		return nil, fmt.Errorf("--session-ttl: %v is negative", c.SessionTTL)
 	}
-	o := &serve.Options{MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate, Strict: c.Strict}
+	o := &serve.Options{MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate, Strict: c.Strict,
+		BeyondContext: c.BeyondContext, LogAll: c.AccessLog, Slow: c.Slow}
+	for i, name := range c.Name {
+		if name == "" || strings.ContainsFunc(name, unicode.IsControl) || slices.Contains(c.Name[:i], name) {
+			return nil, fmt.Errorf("--name: name %d, %q, is empty, has control characters or is given before", i+1, name)
+		}
+	}
+	for _, origin := range c.Origin {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme == "" || u.Host == "" || u.Scheme+"://"+u.Host != origin {
+			return nil, fmt.Errorf("--origin: %q is no origin, such as https://example.org, without a path", origin)
+		}
+		o.Origins = append(o.Origins, origin)
+	}
 	if host, _, err := net.SplitHostPort(c.Addr); err != nil {
 		return nil, fmt.Errorf("--addr: %w", err)
 	} else if _, err := netip.ParseAddr(host); err != nil && host != "" {
