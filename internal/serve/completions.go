@@ -105,7 +105,7 @@ func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 			choice := completionChoice{Text: c.text, Index: len(answer.Choices), Reason: &c.reason}
 			begin := ""
 			if d.echo {
-				if begin, err = s.echo(ids); err != nil {
+				if begin, err = s.echo(r.Context(), ids); err != nil {
 					return err
 				}
 				choice.Text = begin + choice.Text
@@ -124,8 +124,12 @@ func (s completionAPI) complete(w http.ResponseWriter, r *http.Request) error {
 	return s.writeLargeJSON(w, answer)
 }
 
-// echo returns the text of a prompt. Special tokens have none.
-func (s completionAPI) echo(ids []int32) (string, error) {
+// echo returns the text of a prompt, without the space that the tokenizer puts before a text. Special tokens have none.
+func (s completionAPI) echo(ctx context.Context, ids []int32) (string, error) {
+	text, ok, err := s.decodeText(ctx, ids)
+	if ok || err != nil {
+		return text, err
+	}
 	return textDecoder{tokens: s.o.Tokens}.decode(ids)
 }
 
@@ -210,7 +214,7 @@ func (s completionAPI) streamCompletion(w http.ResponseWriter, r *http.Request, 
 		}
 		if d.echo {
 			for i := range offsets {
-				text, err := s.echo(prompts[i/n])
+				text, err := s.echo(r.Context(), prompts[i/n])
 				if err != nil {
 					return err
 				}

@@ -158,6 +158,7 @@ func (s *Server) routes() []route {
 		{"GET", "/health", s.health, true, true},
 		{"GET", "/readyz", s.showReadiness, true, true},
 		{"GET", "/metrics", s.printMetrics, false, true},
+		{"GET", "/openapi.json", s.showAPI, true, true},
 		{"GET", "/v1/models", s.listModels, false, false},
 		{"GET", "/v1/models/{id}", s.describeModel, false, false},
 		{"POST", "/v1/embeddings", s.embed, false, false},

@@ -120,11 +120,14 @@ func (s sessionAPI) object(i sessions.Info) sessionObject {
 	return sessionObject{i.ID, i.Tokens, i.Bytes, s.o.Name, s.o.Card.beyondContext(i.Tokens)}
 }
 
+// createRequest is the body of a new session.
+type createRequest struct {
+	Model *string `json:"model"`
+	textInput
+}
+
 func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error {
-	var body struct {
-		Model *string `json:"model"`
-		textInput
-	}
+	var body createRequest
 	if err := s.readJSON(w, r, &body); err != nil {
 		return err
 	}
