@@ -224,3 +224,21 @@ func TestEmptyTextIsSent(t *testing.T) {
 		}
 	}
 }
+
+func TestTextsAndRewinds(t *testing.T) {
+	c := server(t, map[string]func(http.ResponseWriter, string){
+		"GET /v1/sessions/5f": say(200, `{"id":"5f","text":"abc","ids":[7,8],"unknown_tokens":3}`),
+		"POST /v1/sessions/5f/rewind": func(w http.ResponseWriter, body string) {
+			say(200, `{"id":"5f","tokens":4}`)(w, body)
+			if body != `{"tokens":4}` {
+				t.Errorf("body is %s", body)
+			}
+		},
+	})
+	if x, err := c.Text(t.Context(), "5f"); err != nil || x.Text != "abc" || len(x.IDs) != 2 || x.Unknown != 3 {
+		t.Errorf("%+v, %v", x, err)
+	}
+	if s, err := c.Rewind(t.Context(), "5f", 4); err != nil || s.Tokens != 4 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}

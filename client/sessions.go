@@ -67,6 +67,8 @@ type Draw struct {
 	MaxTokens   int     `json:"max_tokens"`
 	Temperature float64 `json:"temperature"`
 	Seed        uint64  `json:"seed"`
+
+	Stop []string `json:"stop,omitempty"` // texts before the first of which the text ends
 }
 
 // A Token is one new token of a session as it is drawn.
@@ -220,4 +222,26 @@ func (c *Client) Import(ctx context.Context, snapshot io.Reader) (Session, error
 	}
 	defer a.Close()
 	return s, decode(a, "/v1/sessions/import", &s)
+}
+
+// A Text is what a session has read and drawn.
+type Text struct {
+	Text    string  `json:"text"`
+	IDs     []int32 `json:"ids"`
+	Unknown int64   `json:"unknown_tokens"` // before IDs, of an imported snapshot
+}
+
+// Text returns the text of a session and its tokens.
+func (c *Client) Text(ctx context.Context, id string) (Text, error) {
+	var t Text
+	err := c.call(ctx, "GET", sessionPath(id, "?text"), nil, &t)
+	return t, err
+}
+
+// Rewind leaves the first tokens of a session, and forgets the others. It fails where there are fewer, or where they
+// came with an imported snapshot.
+func (c *Client) Rewind(ctx context.Context, id string, tokens int64) (Session, error) {
+	var s Session
+	err := c.call(ctx, "POST", sessionPath(id, "/rewind"), map[string]int64{"tokens": tokens}, &s)
+	return s, err
 }

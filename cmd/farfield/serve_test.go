@@ -30,7 +30,7 @@ type served struct {
 // startServer starts serve and waits for its first line.
 func startServer(t *testing.T, args ...string) *served {
 	t.Helper()
-	s := &served{Cmd: exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0", "--threads", "1"}, args...)...), t: t}
+	s := &served{Cmd: exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0", "--threads", "1", "--beyond-context"}, args...)...), t: t}
 	s.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1")
 	s.Stderr = os.Stderr
 	out, err := s.StdoutPipe()

@@ -21,7 +21,7 @@ type options struct {
 	model, command, address string
 	store, memory, disk     string
 	duration, pause         time.Duration
-	clients                 int
+	clients, sessions       int
 	seed                    uint64
 	checkEvery              int
 }
@@ -41,6 +41,7 @@ func Run(ctx context.Context, args []string, stdout io.Writer) error {
 	f.DurationVar(&o.pause, "pause", 0, "largest pause of a client between two requests")
 	f.IntVar(&o.clients, "clients", 16, "clients at a time")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the requests")
+	f.IntVar(&o.sessions, "sessions", 0, "hold this many sessions in memory alone, and use each in turn, in place of mixed traffic")
 	f.IntVar(&o.checkEvery, "check", 16, "compare every n-th text with the same request alone")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -55,6 +56,9 @@ func Run(ctx context.Context, args []string, stdout io.Writer) error {
 			return err
 		}
 		defer stop()
+	}
+	if o.sessions > 0 {
+		return hold(ctx, &o, t, stdout)
 	}
 	return drive(ctx, &o, t, stdout)
 }
@@ -81,7 +85,10 @@ func start(ctx context.Context, o *options, t *target) (stop func(), err error) 
 	if t.store = o.store; t.store == "" {
 		t.store = filepath.Join(dir, "store")
 	}
-	c := exec.Command(o.command, "serve", "--model", o.model, "--addr", "127.0.0.1:0", "--store", t.store, "--memory", o.memory, "--disk", o.disk)
+	c := exec.Command(o.command, "serve", "--model", o.model, "--addr", "127.0.0.1:0", "--memory", o.memory, "--beyond-context")
+	if o.sessions == 0 {
+		c.Args = append(c.Args, "--store", t.store, "--disk", o.disk)
+	}
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	if err != nil {

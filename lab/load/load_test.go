@@ -40,6 +40,8 @@ type lengths struct{}
 
 func (lengths) Width() int { return 1 }
 
+func (lengths) MaxTokens() int { return 1 << 10 }
+
 func (lengths) Prompts() []string { return nil }
 
 func (lengths) Embed(_ context.Context, _ *string, texts []string) ([]serve.Vector, error) {

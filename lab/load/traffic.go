@@ -214,7 +214,7 @@ func (c *client) generate(s *session) {
 	}
 }
 
-// leaveSession leaves a stream of a session, which then has the tokens before or after it.
+// leaveSession leaves a stream of a session, which then has as many tokens as were sent.
 func (c *client) leaveSession() {
 	s := c.createSession()
 	if s == nil {
@@ -225,7 +225,7 @@ func (c *client) leaveSession() {
 		body: map[string]any{"max_tokens": drawn, "stream": true}}
 	c.ask(q)
 	a := c.ask(&request{kind: "get", method: "GET", path: "/v1/sessions/" + s.id, wanted: []int{200}})
-	if a.status == 200 && a.event.Tokens != s.tokens && a.event.Tokens != s.tokens+drawn {
+	if a.status == 200 && (a.event.Tokens < s.tokens || a.event.Tokens > s.tokens+drawn) {
 		c.fail(q, "session %s has %d tokens after a stream of %d that was left, %d before", s.id, a.event.Tokens, drawn, s.tokens)
 	}
 	c.drop(s)
@@ -240,7 +240,7 @@ var badBodies = []request{
 	{path: "/v1/completions", body: []byte(`{"prompt":[999999999]}`)},
 	{path: "/v1/completions", body: []byte(`{"prompt":"a","max_tokens":-1}`)},
 	{path: "/v1/completions", body: []byte(`{"prompt":"a","temperature":"x"}`)},
-	{path: "/v1/completions", body: []byte(`{"prompt":"a","n":2}`)},
+	{path: "/v1/completions", body: []byte(`{"prompt":"a","n":0}`)},
 	{path: "/v1/completions", body: []byte(`{"prompt":"a","model":"another"}`)},
 	{path: "/v1/chat/completions", body: []byte(`{"messages":[]}`)},
 	{path: "/v1/embeddings", body: []byte(`{"input":7}`)},
