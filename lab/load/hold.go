@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/farfield-ml/farfield/client"
+	farfield "github.com/farfield-ml/farfield/client"
 )
 
 // hold creates sessions and lets the model go on in each, in turns, until the duration of o ends. It returns an error
@@ -16,7 +16,7 @@ import (
 func hold(ctx context.Context, o *options, t *target, w io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c := &client.Client{URL: t.url}
+	c := &farfield.Client{URL: t.url}
 	begin := time.Now()
 	var requests, tokens atomic.Int64
 	var wait sync.WaitGroup
@@ -25,7 +25,7 @@ func hold(ctx context.Context, o *options, t *target, w io.Writer) error {
 			var ids []string
 			fail := func(id string, err error) { cancel(fmt.Errorf("session %q: %w", id, err)) }
 			for n := i; n < o.sessions && ctx.Err() == nil; n += o.clients {
-				s, err := c.Create(ctx, client.Input{Text: fmt.Sprintf("Story %d: one day a little girl named Lily went to the park.", n)})
+				s, err := c.Create(ctx, farfield.Input{Text: fmt.Sprintf("Story %d: one day a little girl named Lily went to the park.", n)})
 				if err != nil {
 					fail("", err)
 					return
@@ -35,7 +35,7 @@ func hold(ctx context.Context, o *options, t *target, w io.Writer) error {
 			}
 			for time.Since(begin) < o.duration {
 				for _, id := range ids {
-					g, err := c.Generate(ctx, id, client.Draw{MaxTokens: 2, Seed: 1}, nil)
+					g, err := c.Generate(ctx, id, farfield.Draw{MaxTokens: 2, Seed: 1}, nil)
 					if err != nil {
 						fail(id, err)
 						return

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/chat"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/serve"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -42,12 +44,12 @@ func (lengths) Width() int { return 1 }
 
 func (lengths) MaxTokens() int { return 1 << 10 }
 
-func (lengths) Prompts() []string { return nil }
+func (lengths) Prompts() *pretrained.Prompts { return &pretrained.Prompts{} }
 
-func (lengths) Embed(_ context.Context, _ *string, texts []string) ([]serve.Vector, error) {
-	list := make([]serve.Vector, len(texts))
+func (lengths) Embed(_ context.Context, _ *string, texts []string) ([]inference.Embedding, error) {
+	list := make([]inference.Embedding, len(texts))
 	for i, text := range texts {
-		list[i] = serve.Vector{Values: []float32{float32(len(text))}, Tokens: len(text)}
+		list[i] = inference.Embedding{Values: []float32{float32(len(text))}, Tokens: len(text)}
 	}
 	return list, nil
 }
@@ -152,5 +154,16 @@ func TestQuantilesAreWithinABucket(t *testing.T) {
 		if d := h.quantile(share); d < want*98/100 || d > want*102/100 {
 			t.Errorf("quantile %v is %v, want %v", share, d, want)
 		}
+	}
+}
+
+// No session is refused, also where their states are more than the memory.
+func TestHeldSessionsAreAnswered(t *testing.T) {
+	s := httptest.NewServer(newHandler(t))
+	defer s.Close()
+	var out strings.Builder
+	o := &options{clients: 4, sessions: 40, duration: 200 * time.Millisecond}
+	if err := hold(t.Context(), o, &target{url: s.URL}, &out); err != nil || !strings.Contains(out.String(), "40 sessions") {
+		t.Errorf("%q, %v", out.String(), err)
 	}
 }

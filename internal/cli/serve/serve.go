@@ -184,14 +184,14 @@ func (c *Command) options() (*serve.Options, error) {
 	if c.Grace < 0 {
 		return nil, fmt.Errorf("--grace: %v is negative", c.Grace)
 	}
-	if c.Slow <= 0 {
-		return nil, fmt.Errorf("--slow: %v is not above 0", c.Slow)
+	if c.Slow < 0 {
+		return nil, fmt.Errorf("--slow: %v is negative", c.Slow)
 	}
 	if c.SessionTTL < 0 {
 		return nil, fmt.Errorf("--session-ttl: %v is negative", c.SessionTTL)
 	}
 	o := &serve.Options{MaxTokens: int(c.MaxTokens), MaxSession: int64(c.SessionTokens), MaxQueue: int(c.Queue), Rate: c.Rate, Strict: c.Strict,
-		BeyondContext: c.BeyondContext, LogAll: c.AccessLog, Slow: c.Slow}
+		BeyondContext: c.BeyondContext, LogAll: c.AccessLog, Slow: max(c.Slow, 1)} // 0 is the default of Options, and of the flag any time
 	for i, name := range c.Name {
 		if name == "" || strings.ContainsFunc(name, unicode.IsControl) || slices.Contains(c.Name[:i], name) {
 			return nil, fmt.Errorf("--name: name %d, %q, is empty, has control characters or is given before", i+1, name)

@@ -62,6 +62,25 @@ func TestTablesReadByRowAreNotPacked(t *testing.T) {
 	}
 }
 
+func TestOriginsAndNamesAreChecked(t *testing.T) {
+	for _, origin := range []string{"", "example.org", "https://example.org/", "https://example.org/page", "*", "https://"} {
+		c := Command{Addr: "127.0.0.1:0", Origin: []string{origin}}
+		if _, err := c.options(); err == nil || !strings.HasPrefix(err.Error(), "--origin: ") {
+			t.Errorf("%q: error is %v", origin, err)
+		}
+	}
+	for _, names := range [][]string{{""}, {"a", "a"}, {"a\n"}} {
+		c := Command{Addr: "127.0.0.1:0", Name: names}
+		if _, err := c.options(); err == nil || !strings.HasPrefix(err.Error(), "--name: ") {
+			t.Errorf("%q: error is %v", names, err)
+		}
+	}
+	c := Command{Addr: "127.0.0.1:0", Name: []string{"a", "b/c"}, Origin: []string{"https://example.org:8443"}}
+	if o, err := c.options(); err != nil || !slices.Equal(o.Origins, c.Origin) {
+		t.Errorf("origins are %q, %v", o.Origins, err)
+	}
+}
+
 func TestHostsAreNames(t *testing.T) {
 	for _, name := range []string{"", ".", "example.org:8181", "http://example.org", "example.org/", " example.org", "a b", "[::1]"} {
 		c := Command{Addr: "127.0.0.1:0", Host: []string{name}}
