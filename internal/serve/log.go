@@ -22,7 +22,7 @@ func (s *Server) report(w *countedWriter, r *http.Request, path string, begin ti
 	}
 	level, message := slog.LevelInfo, "request"
 	switch {
-	case w.status >= http.StatusInternalServerError:
+	case w.status >= http.StatusInternalServerError && (w.status != http.StatusServiceUnavailable || !s.stopping.Load()): // a stop is no failure
 		level, message = slog.LevelError, "request failed"
 	case first >= s.o.Slow:
 		level, message = slog.LevelWarn, "slow request"
