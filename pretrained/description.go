@@ -3,6 +3,7 @@ package pretrained
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/internal/array"
 )
@@ -17,8 +18,12 @@ type Description struct {
 
 // Pooling says how vectors of texts are made of rows.
 type Pooling struct {
-	Kind         string `json:"kind"` // mean, cls, max or last
+	// Kind is mean, cls, max, last, mean_sqrt_len or weighted_mean, or several of them with + between,
+	// whose vectors are joined.
+	Kind         string `json:"kind"`
+	Dense        []int  `json:"dense,omitempty"` // widths of the linear layers behind it
 	IsNormalised bool   `json:"normalised"`
+	Dimensions   int    `json:"dimensions,omitempty"` // numbers of a vector that are kept; 0: all
 	MaxTokens    int    `json:"max_tokens,omitempty"` // after which texts are cut; 0: the model's limit
 	Prompt       string `json:"prompt,omitempty"`     // before each text
 	// Prompts are the texts of all prompts by name.
@@ -55,13 +60,20 @@ func (m *Model) Describe() (*Description, error) {
 			d.Architecture = row.architectures[m.plan.head]
 		}
 	}
-	s, err := readSentence(m.dir)
+	s, err := m.sentence()
 	if err != nil && m.plan.head != sequenceHead { // a cross-encoder makes no vectors
 		return nil, fmt.Errorf("%s: %w", m.dir, err)
 	}
 	if err == nil && s.isGiven {
-		kind := map[string]string{poolMean: "mean", poolFirst: "cls", poolMax: "max", poolLast: "last"}[s.pool]
-		d.Pooling = &Pooling{kind, s.normalised, s.maxTokens, s.prompts.Texts[s.prompts.Default], s.prompts.Texts}
+		var kinds []string
+		for _, pool := range s.pools {
+			for _, row := range poolings {
+				if row.member == pool {
+					kinds = append(kinds, row.kind)
+				}
+			}
+		}
+		d.Pooling = &Pooling{strings.Join(kinds, "+"), s.denseWidths(), s.isNormalised(), s.keeps, s.maxTokens, s.prompts.Texts[s.prompts.Default], s.prompts.Texts}
 	}
 	for _, x := range m.stored {
 		t := Tensor{Name: x.name, Type: typeNames[x.dtype], Shape: x.shape}
@@ -71,4 +83,14 @@ func (m *Model) Describe() (*Description, error) {
 		d.Tensors = append(d.Tensors, t)
 	}
 	return d, nil
+}
+
+// denseWidths returns the widths of the linear layers behind the poolings.
+func (s *sentence) denseWidths() (widths []int) {
+	for _, x := range s.steps {
+		if x.dense != nil {
+			widths = append(widths, x.dense.out)
+		}
+	}
+	return widths
 }

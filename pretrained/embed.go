@@ -37,6 +37,9 @@ type EmbedOptions struct {
 	// Prompt is the name of the prompt that is put before each text. nil: the default of the
 	// folder; an empty name: none.
 	Prompt *string
+	// Dimensions is the number of numbers of each vector that are kept and divided by their length
+	// (ShortenVector). 0: as the folder says.
+	Dimensions int
 	// Progress is called after each batch with the number of texts done; nil: not called.
 	Progress func(done int)
 }
@@ -82,6 +85,9 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.dir, err)
 	}
+	if most := s.width(c.Width); o.Dimensions < 0 || o.Dimensions > most {
+		return nil, fmt.Errorf("dimensions: %d, the vectors of the model have %d", o.Dimensions, most)
+	}
 	skip := 0 // tokens that a vector leaves out
 	if s.lacksPrompt && prompt != "" {
 		skip = m.texts.countPrompt(prompt)
@@ -117,7 +123,17 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 			}
 		}
 	}
-	return v, m.embedEncoded(ctx, v.Rows, list, s, skip, o.Progress)
+	if o.Dimensions > 0 && s.keeps > 0 {
+		whole := *s
+		whole.keeps, s = 0, &whole
+	}
+	if err := m.embedEncoded(ctx, v.Rows, list, s, skip, o.Progress); err != nil || o.Dimensions == 0 {
+		return v, err
+	}
+	for i, row := range v.Rows {
+		v.Rows[i] = ShortenVector(row, o.Dimensions)
+	}
+	return v, nil
 }
 
 // reachesBeyond reports whether a token of e reaches beyond the first n bytes of its text.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -14,23 +15,45 @@ import (
 
 // The poolings of modules.json, by the member of their config.json that is true.
 const (
-	poolMean  = "pooling_mode_mean_tokens"
-	poolFirst = "pooling_mode_cls_token"
-	poolMax   = "pooling_mode_max_tokens"
-	poolLast  = "pooling_mode_lasttoken"
+	poolMean     = "pooling_mode_mean_tokens"
+	poolFirst    = "pooling_mode_cls_token"
+	poolMax      = "pooling_mode_max_tokens"
+	poolLast     = "pooling_mode_lasttoken"
+	poolRoot     = "pooling_mode_mean_sqrt_len_tokens"
+	poolWeighted = "pooling_mode_weightedmean_tokens"
 )
+
+// poolings lists the poolings with their names in newer folders and in descriptions. Vectors of
+// several poolings are joined in this order, unless a newer folder lists another one.
+var poolings = []struct{ member, mode, kind string }{
+	{poolFirst, "cls", "cls"},
+	{poolMax, "max", "max"},
+	{poolMean, "mean", "mean"},
+	{poolRoot, "mean_sqrt_len_tokens", "mean_sqrt_len"},
+	{poolWeighted, "weightedmean", "weighted_mean"},
+	{poolLast, "lasttoken", "last"},
+}
 
 // sentence is what a folder says about vectors of texts.
 type sentence struct {
-	pool       string
-	normalised bool
-	maxTokens  int  // 0: no limit but the model's
-	isCapped   bool // the model's context bounds texts, too
-	prompts    Prompts
-	isGiven    bool // modules.json exists
+	pools     []string // whose vectors are joined
+	steps     []step   // behind the poolings
+	keeps     int      // numbers of a vector that are kept, of truncate_dim; 0: all
+	maxTokens int      // 0: no limit but the model's
+	isCapped  bool     // the model's context bounds texts, too
+	prompts   Prompts
+	isGiven   bool // modules.json exists
 
 	lacksPrompt bool // vectors are of the rows behind a prompt
 	isLowercase bool // the tokenizer needs to write texts in lower case
+}
+
+// step is a module behind the poolings.
+type step struct{ dense *dense } // nil: the vector is divided by its length
+
+// isNormalised reports whether the length of vectors is 1.
+func (s *sentence) isNormalised() bool {
+	return len(s.steps) > 0 && s.steps[len(s.steps)-1].dense == nil && s.keeps == 0
 }
 
 // maxModules bounds the modules of a folder, each with a file of its own.
@@ -71,16 +94,15 @@ func readModules(dir string) ([]module, error) {
 	return modules, nil
 }
 
-// readSentence reads modules.json and its neighbours. Without modules.json vectors are
-// means of the tokens.
-func readSentence(dir string) (*sentence, error) {
-	s := &sentence{pool: poolMean}
+// readSentence reads modules.json and its neighbours for rows of width numbers; 0: of any number.
+// Without modules.json vectors are means of the tokens.
+func readSentence(dir string, width int) (*sentence, error) {
+	s := &sentence{pools: []string{poolMean}}
 	modules, err := readModules(dir)
 	if err != nil || modules == nil {
 		return s, err
 	}
-	s.isGiven = true
-	s.pool = ""
+	s.isGiven, s.pools = true, nil
 	for i, x := range modules {
 		kind := x.Type[strings.LastIndexByte(x.Type, '.')+1:]
 		if !strings.HasPrefix(x.Type, "sentence_transformers.") { // code of the folder's own
@@ -92,20 +114,40 @@ func readSentence(dir string) (*sentence, error) {
 			if err := s.readPooling(dir, x.Path); err != nil {
 				return nil, err
 			}
-			s.normalised = false // of the pooling before
+			s.steps = nil // of the pooling before
 		case i > 0 && kind == "Normalize":
 			if err := checkNormalize(dir, x.Path); err != nil {
 				return nil, err
 			}
-			s.normalised = s.pool != "" // before a pooling there is nothing to normalise
+			if s.pools != nil { // before a pooling there is nothing to normalise
+				s.steps = append(s.steps, step{})
+			}
+		case i > 0 && kind == "Dense" && s.pools != nil:
+			d, err := readDense(dir, x.Path, s.width(width))
+			if err != nil {
+				return nil, err
+			}
+			s.steps = append(s.steps, step{d})
 		default:
-			return nil, fmt.Errorf("modules.json: module %d is %q at %q, supported are Transformer, Pooling and Normalize", i, infile.Shorten(x.Type), infile.Shorten(x.Path))
+			return nil, fmt.Errorf("modules.json: module %d is %q at %q, supported are Transformer, Pooling, and behind it Dense and Normalize", i, infile.Shorten(x.Type), infile.Shorten(x.Path))
 		}
 	}
-	if s.pool == "" {
+	if s.pools == nil {
 		return nil, errors.New("modules.json: has no Pooling, which makes a vector of the tokens")
 	}
 	return s, s.readLimits(dir)
+}
+
+// width returns the numbers of a vector behind the steps, before it is shortened, for rows of width
+// numbers; 0: any number.
+func (s *sentence) width(width int) int {
+	width *= len(s.pools)
+	for _, x := range s.steps {
+		if x.dense != nil {
+			width = x.dense.out
+		}
+	}
+	return width
 }
 
 // checkNormalize returns an error if the file of a norm, if there is one, names other rows than the
@@ -152,33 +194,58 @@ func (s *sentence) readPooling(dir, path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	s.pool = ""
-	if f.has("pooling_mode") { // of newer folders, in place of the flags
-		mode := f.text("pooling_mode", "")
-		s.pool = map[string]string{"mean": poolMean, "cls": poolFirst, "max": poolMax, "lasttoken": poolLast}[mode]
-		if s.pool == "" {
-			f.fail("pooling_mode", "is %s, supported are mean, cls, max and lasttoken", shorten(f.values["pooling_mode"]))
+	if s.pools = nil; f.has("pooling_mode") { // of newer folders, in place of the flags
+		s.pools = f.poolingModes()
+	}
+	hasModes := s.pools != nil
+	for _, row := range poolings {
+		if f.flag(row.member, false) && !hasModes {
+			s.pools = append(s.pools, row.member)
 		}
 	}
-	hasMode := s.pool != ""
 	for member := range f.values {
-		if !strings.HasPrefix(member, "pooling_mode_") || !f.flag(member, false) || hasMode {
-			continue
+		if strings.HasPrefix(member, "pooling_mode_") {
+			f.needs(member, "true", "false")
+			if !slices.ContainsFunc(poolings, func(row struct{ member, mode, kind string }) bool { return row.member == member }) {
+				f.needs(member, "false")
+			}
 		}
-		if s.pool != "" {
-			return fmt.Errorf("%s: %s and %s are both true, one is supported", name, infile.Shorten(s.pool), infile.Shorten(member))
-		}
-		s.pool = member
+	}
+	if s.pools == nil {
+		s.pools = []string{poolMean}
 	}
 	s.lacksPrompt = !f.flag("include_prompt", true)
 	if err := f.finishFile(poolingFile); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	switch s.pool {
-	case poolMean, poolFirst, poolMax, poolLast:
+	return nil
+}
+
+// poolingModes returns the poolings that pooling_mode names: one, or a list of them.
+func (f *fields) poolingModes() (pools []string) {
+	const name = "pooling_mode"
+	modes := make([]string, 1)
+	if f.values[name][0] == '[' {
+		f.decode(name, "a name or a list of names", &modes)
+	} else {
+		f.decode(name, "a name or a list of names", &modes[0])
+	}
+	if len(modes) == 0 || len(modes) > len(poolings) {
+		f.fail(name, "has %d names, from 1 to %d are supported", len(modes), len(poolings))
 		return nil
 	}
-	return fmt.Errorf("%s: pooling is %q, supported are %s, %s, %s and %s", name, infile.Shorten(s.pool), poolMean, poolFirst, poolMax, poolLast)
+	for _, mode := range modes {
+		known := false
+		for _, row := range poolings {
+			if row.mode == mode {
+				pools, known = append(pools, row.member), true
+			}
+		}
+		if !known {
+			f.fail(name, "is %s, supported are cls, max, mean, mean_sqrt_len_tokens, weightedmean and lasttoken", shorten(f.values[name]))
+		}
+	}
+	return pools
 }
 
 // lengthFiles are files with the length of texts. A folder has at most one.
@@ -231,7 +298,9 @@ func (s *sentence) readLimits(dir string) error {
 	}
 	s.prompts = f.prompts()
 	f.needs("model_type", `"SentenceTransformer"`)
-	f.needs("truncate_dim")
+	if f.has("truncate_dim") {
+		s.keeps = f.count("truncate_dim", 0)
+	}
 	f.needs("similarity_fn_name", `"cosine"`, `"dot"`, `"euclidean"`, `"manhattan"`)
 	if err := f.finishFile(sentenceFile); err != nil {
 		return fmt.Errorf("%s: %w", sentenceFile, err)
@@ -277,41 +346,84 @@ func (s *sentence) readLongest(dir string) error {
 	return nil
 }
 
-// apply returns the vector [w] of rows [n,w]. The first skip rows are of a prompt that the
-// vector leaves out.
+// apply returns the vector of rows [n,w]. The first skip rows are of a prompt that the vector
+// leaves out.
 func (s *sentence) apply(rows []float32, n, skip, w int) []float32 {
-	rows, n = rows[skip*w:], n-skip
-	v := make([]float32, w)
-	switch s.pool {
+	v := make([]float32, len(s.pools)*w)
+	for i, pool := range s.pools {
+		poolRows(v[i*w:][:w], pool, rows, n, skip)
+	}
+	for _, x := range s.steps {
+		if x.dense == nil {
+			normaliseVector(v)
+		} else {
+			v = x.dense.apply(v)
+		}
+	}
+	if s.keeps > 0 {
+		v = v[:min(s.keeps, len(v))]
+	}
+	return v
+}
+
+// poolRows sets v [w] to the pooling of the rows [n,w] behind the first skip.
+func poolRows(v []float32, pool string, rows []float32, n, skip int) {
+	w := len(v)
+	switch pool {
 	case poolFirst:
-		copy(v, rows[:w])
+		copy(v, rows[skip*w:][:w])
+		return
 	case poolLast:
 		copy(v, rows[(n-1)*w:][:w])
+		return
 	case poolMax:
-		copy(v, rows[:w])
-		for i := range n {
+		copy(v, rows[skip*w:][:w])
+		for i := skip; i < n; i++ {
 			for j, x := range rows[i*w:][:w] {
 				v[j] = max(v[j], x)
 			}
 		}
-	default:
-		for j := range v {
-			var sum float64
-			for i := range n {
-				sum += float64(rows[i*w+j])
-			}
-			v[j] = float32(sum / float64(n))
-		}
+		return
 	}
-	if s.normalised {
+	divisor := float64(n - skip)
+	switch pool {
+	case poolRoot:
+		divisor = math.Sqrt(divisor)
+	case poolWeighted: // rows count by their places in the text with the prompt
+		divisor *= float64(n+skip+1) / 2
+	}
+	for j := range v {
 		var sum float64
-		for _, x := range v {
-			sum += float64(x) * float64(x)
+		for i := skip; i < n; i++ {
+			x := float64(rows[i*w+j])
+			if pool == poolWeighted {
+				x *= float64(i + 1)
+			}
+			sum += x
 		}
-		length := max(math.Sqrt(sum), 1e-12)
-		for j, x := range v {
-			v[j] = float32(float64(x) / length)
-		}
+		v[j] = float32(sum / divisor)
 	}
-	return v
+}
+
+// normaliseVector divides v by its length.
+func normaliseVector(v []float32) {
+	var sum float64
+	for _, x := range v {
+		sum += float64(x) * float64(x)
+	}
+	length := max(math.Sqrt(sum), 1e-12)
+	for j, x := range v {
+		v[j] = float32(float64(x) / length)
+	}
+}
+
+// ShortenVector returns the first numbers of a vector, dimensions of them, divided by their length.
+// Models whose vectors may be shortened are trained for it. ShortenVector returns nil for nil.
+func ShortenVector(vector []float32, dimensions int) []float32 {
+	if vector == nil {
+		return nil
+	}
+	short := slices.Clone(vector[:min(dimensions, len(vector))])
+	normaliseVector(short)
+	return short
 }

@@ -119,7 +119,7 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	p.canLackHead, p.hasOwnOutputs = classes != nil, own
 	m := &Model{inputReader: inputReader{family: family, plan: p}, dir: dir, text: text, notes: notes, poolers: poolers{}}
 	m.sentence = sync.OnceValues(func() (*sentence, error) {
-		s, err := readSentence(dir)
+		s, err := readSentence(dir, p.config.Width)
 		return s, infile.ShortenError(err)
 	})
 	m.activation = sync.OnceValues(func() (activation, error) {

@@ -80,7 +80,7 @@ func TestVectorsLeaveThePromptOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			const skip = 3 // [CLS] the dog
-			s := &sentence{pool: map[string]string{"mean": poolMean, "cls": poolFirst, "max": poolMax, "lasttoken": poolLast}[mode]}
+			s := &sentence{pools: []string{map[string]string{"mean": poolMean, "cls": poolFirst, "max": poolMax, "lasttoken": poolLast}[mode]}}
 			want := s.apply(rows[skip*8:], len(ids)-skip, 0, 8)
 			for j := range want {
 				if d := v[i][j] - want[j]; d > 1e-6 || d < -1e-6 {

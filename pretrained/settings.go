@@ -13,6 +13,7 @@ import (
 const (
 	poolingFile   = "the file of a pooling"
 	normalizeFile = "the file of a norm"
+	denseFile     = "the file of a dense layer"
 	moduleEntry   = "an entry of modules.json"
 )
 
@@ -49,6 +50,7 @@ var inertFields = map[string][]string{
 	moduleEntry:    strings.Fields(`idx name kwargs`),
 	poolingFile:    strings.Fields(`word_embedding_dimension embedding_dimension`),
 	normalizeFile:  {},
+	denseFile:      {},
 	lengthFiles[0]: strings.Fields(`unpad_inputs`),
 	sentenceFile:   strings.Fields(`__version__ requirements activation_fn keep_in_fp32_modules`),
 

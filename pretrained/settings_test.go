@@ -193,8 +193,8 @@ func TestFieldsOfOtherFilesAreAppliedInertOrRefused(t *testing.T) {
 		{"1_Pooling/config.json", `{"pooling_mode":"cls"}`, applied},
 		{"1_Pooling/config.json", `{"pooling_mode_cls_token":true}`, applied},
 		{"1_Pooling/config.json", `{"pooling_mode":"mean","embedding_dimension":8,"include_prompt":false}`, inert},
-		{"1_Pooling/config.json", `{"pooling_mode":"weightedmean"}`, "pooling_mode: is"},
-		{"1_Pooling/config.json", `{"pooling_mode":["cls","mean"]}`, "pooling_mode: is"},
+		{"1_Pooling/config.json", `{"pooling_mode":"median"}`, "pooling_mode: is"},
+		{"1_Pooling/config.json", `{"pooling_mode":["cls","median"]}`, "pooling_mode: is"},
 		{"1_Pooling/config.json", `{"pooling_mode":"mean","new":1}`, "new: is 1"},
 		{"2_Normalize/config.json", `{"module_input_name":"sentence_embedding","module_output_name":null}`, inert},
 		{"2_Normalize/config.json", `{"module_input_name":"token_embeddings"}`, "module_input_name: is"},
@@ -215,7 +215,7 @@ func TestFieldsOfOtherFilesAreAppliedInertOrRefused(t *testing.T) {
 		{lengthFiles[0], `{"model_args":{"torch_dtype":"float16"}}`, "model_args: is"},
 		{sentenceFile, `{"prompts":{"query":"a "},"default_prompt_name":"query"}`, applied},
 		{sentenceFile, `{"prompts":{"query":"a "},"default_prompt_name":null,"similarity_fn_name":"dot","__version__":{"pytorch":"2.1"},"model_type":"SentenceTransformer"}`, inert},
-		{sentenceFile, `{"truncate_dim":4}`, "truncate_dim: is 4"},
+		{sentenceFile, `{"truncate_dim":0}`, "truncate_dim: is 0"},
 		{sentenceFile, `{"model_type":"SparseEncoder"}`, "model_type: is"},
 		{sentenceFile, `{"similarity_fn_name":"maxsim"}`, "similarity_fn_name: is"},
 		{sentenceFile, `{"new":true}`, "new: is true"},
@@ -226,7 +226,7 @@ func TestFieldsOfOtherFilesAreAppliedInertOrRefused(t *testing.T) {
 		{"modules.json", `[` + pooling + `,` + normalize + `]`, "module 0 is"},
 		{"modules.json", `[{"path":"","type":"custom_st.Transformer"},` + pooling + `]`, `module 0 is "custom_st.Transformer"`},
 		{"modules.json", `[` + transformer + `,{"path":"1_Pooling","type":"sentence_transformers.models.Pooling","new":2}]`, "new: is 2"},
-		{"modules.json", `[` + transformer + `,` + pooling + `,{"path":"3","type":"sentence_transformers.models.Dense"}]`, "module 2 is"},
+		{"modules.json", `[` + transformer + `,` + pooling + `,{"path":"3","type":"sentence_transformers.models.Dense"}]`, "config.json: is missing"},
 		{"modules.json", `{"0":3}`, "a JSON array of objects is needed"},
 	} {
 		got, err := vector(map[string]string{c.file: c.text})

@@ -217,6 +217,30 @@ func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
 			t.Errorf("logit %d is %v, want %v", k, got, w)
 		}
 	}
+
+	// The vectors of the folder are the logits.
+	const text = "dog on mat"
+	p, err := OpenPredictor(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := p.Predict(t.Context(), []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vectors, err := body.Embed(t.Context(), []string{text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum float64
+	for _, x := range vectors[0] {
+		sum += math.Exp(float64(x))
+	}
+	for k, x := range vectors[0] {
+		if share := math.Exp(float64(x)) / sum; math.Abs(share-r.Probabilities[k]) > 1e-5 {
+			t.Errorf("class %d has the probability %v of the vectors, want %v", k, share, r.Probabilities[k])
+		}
+	}
 }
 
 func TestFrozenRunResumesToTheSameBits(t *testing.T) {

@@ -39,6 +39,7 @@ type Embedder struct {
 	width     int
 	maxTokens int
 	window    int
+	short     int // numbers of vectors that are kept; 0: width
 	prompts   *pretrained.Prompts
 
 	options    pretrained.EmbedOptions // of a published model
@@ -106,8 +107,18 @@ func (e *Embedder) prepareFolder() (err error) {
 	return nil
 }
 
+// Shorten keeps the first numbers of vectors, dimensions of them, divided by their length; 0 keeps all.
+// It returns an error if dimensions is negative or more than Width.
+func (e *Embedder) Shorten(dimensions int) error {
+	if dimensions < 0 || dimensions > e.width {
+		return fmt.Errorf("dimensions: %d, the vectors of the model have %d", dimensions, e.width)
+	}
+	e.short = dimensions
+	return nil
+}
+
 // Width returns the numbers of a vector.
-func (e *Embedder) Width() int { return e.width }
+func (e *Embedder) Width() int { return cmp.Or(e.short, e.width) }
 
 // MaxTokens returns the tokens of a text that are read.
 func (e *Embedder) MaxTokens() int { return e.maxTokens }
@@ -122,6 +133,17 @@ func (e *Embedder) Prompts() *pretrained.Prompts { return e.prompts }
 // the folder's default; an empty name: without a prompt. Embed returns a *TextError if a text has no
 // tokens or an unknown character, and an error if a vector is not finite or ctx ends.
 func (e *Embedder) Embed(ctx context.Context, prompt *string, texts []string) ([]Embedding, error) {
+	list, err := e.embed(ctx, prompt, texts)
+	for i := range list {
+		if e.short > 0 {
+			list[i].Values = pretrained.ShortenVector(list[i].Values, e.short)
+		}
+	}
+	return list, err
+}
+
+// embed is Embed of whole vectors.
+func (e *Embedder) embed(ctx context.Context, prompt *string, texts []string) ([]Embedding, error) {
 	if prompt != nil {
 		if err := e.prompts.Check(*prompt); err != nil {
 			return nil, err

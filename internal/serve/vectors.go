@@ -14,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -108,7 +109,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 	if err := s.readJSON(w, r, &q); err != nil {
 		return err
 	}
-	if n := s.o.Embedder.Width(); q.Dimensions != nil && *q.Dimensions != n {
+	if n := s.o.Embedder.Width(); q.Dimensions != nil && (*q.Dimensions < 1 || *q.Dimensions > n) {
 		return badFieldf("dimensions", "%d, the vectors of the model have %d", *q.Dimensions, n)
 	}
 	if names := s.o.Embedder.Prompts().Names(); q.Prompt != nil && *q.Prompt != "" && !slices.Contains(names, *q.Prompt) {
@@ -143,6 +144,9 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 			return badFieldf(fieldName("input", i), "has no tokens")
 		}
 		tokens += int64(v.Tokens)
+		if q.Dimensions != nil && *q.Dimensions < len(v.Values) {
+			v.Values = pretrained.ShortenVector(v.Values, *q.Dimensions)
+		}
 		data[i] = object{"embedding", i, v.Values, v.Tokens, v.IsTruncated}
 		if v.IsTruncated && s.o.Tokens != nil {
 			ids, err := s.encodeText(r.Context(), texts[i], true)

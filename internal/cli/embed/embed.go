@@ -22,11 +22,12 @@ import (
 
 // Command is the verb embed: a vector for each text.
 type Command struct {
-	Files     []string `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
-	Model     string   `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
-	MaxTokens int      `name:"max-tokens" placeholder:"N" help:"Read at most N tokens of a text (65536, or the context)."`
-	Prompt    *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before texts; \"\": none (its default)."`
-	JSONL     *bool    `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
+	Files      []string `arg:"" optional:"" placeholder:"FILE" help:"Texts, one a line, or JSON lines (- for standard input)."`
+	Model      string   `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
+	MaxTokens  int      `name:"max-tokens" placeholder:"N" help:"Read at most N tokens of a text (65536, or the context)."`
+	Prompt     *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before texts; \"\": none (its default)."`
+	Dimensions int      `placeholder:"N" help:"Keep the first N numbers of a vector, and divide them by their length (all)."`
+	JSONL      *bool    `name:"jsonl" negatable:"" help:"Lines are JSON objects, or texts (by the first line)."`
 	flags.Opening
 	Filter records.Filter `embed:""`
 }
@@ -77,6 +78,9 @@ func (c *Command) Run(e *env.Env) error {
 	if enc.MaxTokens() < c.MaxTokens {
 		return env.InputErrorf("--max-tokens: %d, the model learned %d positions", c.MaxTokens, enc.MaxTokens())
 	}
+	if err := enc.Shorten(c.Dimensions); err != nil {
+		return env.InputErrorf("--%w", err)
+	}
 	if len(c.Files) == 0 {
 		c.Files = []string{"-"}
 	}
@@ -104,6 +108,9 @@ func (c *Command) Run(e *env.Env) error {
 	filter.Bind("--max-tokens", fmt.Sprint(enc.MaxTokens()))
 	if c.Prompt != nil {
 		filter.Bind("--prompt", *c.Prompt)
+	}
+	if c.Dimensions > 0 {
+		filter.Bind("--dimensions", fmt.Sprint(c.Dimensions))
 	}
 	c.Opening.Bind(filter.Bind)
 	if err := c.each(e, &filter, in, x); err != nil {

@@ -69,7 +69,7 @@ func (c *Command) Run(e *env.Env) error {
 		}
 		err := pretrained.WriteLike(c.Out, like, m)
 		if err == nil && pretrained.HasVectorHead(c.Out) {
-			fmt.Fprintf(e.Notes(), "%s: the head is linear on the encoder's vectors: in sentence-transformers encode gives the logits of the classes of id2label\n", c.Out)
+			fmt.Fprintf(e.Notes(), "%s: the head is linear on the encoder's vectors: encode of sentence-transformers, and embed, give the logits of the classes of id2label\n", c.Out)
 		}
 		return env.MarkInput(err)
 	}

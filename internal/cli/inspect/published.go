@@ -46,8 +46,14 @@ func inspectPublished(path string) (*display.Finding, error) {
 	}
 	if s := d.Pooling; s != nil {
 		text := s.Kind
+		for _, width := range s.Dense {
+			text += fmt.Sprintf(", a linear layer of %d", width)
+		}
 		if s.IsNormalised {
 			text += ", normalised"
+		}
+		if s.Dimensions > 0 {
+			text += fmt.Sprintf(", cut to %d numbers", s.Dimensions)
 		}
 		if s.MaxTokens > 0 {
 			text += fmt.Sprintf(", of the first %d tokens", s.MaxTokens)

@@ -24,16 +24,17 @@ import (
 
 // Command is the verb search.
 type Command struct {
-	Vectors string   `arg:"" placeholder:"FILE" help:"Vectors that embed wrote: .npy, .safetensors or JSON lines."`
-	Query   []string `arg:"" optional:"" placeholder:"TEXT" help:"Texts to search for, with --model."`
-	Queries string   `placeholder:"FILE" help:"Vectors to search for; with --model, texts, one a line."`
-	Model   string   `placeholder:"DIR" help:"Model of the vectors: run, published folder, or name."`
-	Prompt  *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before queries; \"\": none (query)."`
-	Top     int      `default:"10" placeholder:"N" help:"Rows to find for each query (${default})."`
-	Texts   string   `placeholder:"FILE" help:"File that embed read, to print the text of each row."`
-	Field   string   `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
-	JSONL   *bool    `name:"jsonl" negatable:"" help:"--texts are JSON lines, or texts (by the first line)."`
-	JSON    bool     `name:"json" help:"Print a JSON object for each query."`
+	Vectors    string   `arg:"" placeholder:"FILE" help:"Vectors that embed wrote: .npy, .safetensors or JSON lines."`
+	Query      []string `arg:"" optional:"" placeholder:"TEXT" help:"Texts to search for, with --model."`
+	Queries    string   `placeholder:"FILE" help:"Vectors to search for; with --model, texts, one a line."`
+	Model      string   `placeholder:"DIR" help:"Model of the vectors: run, published folder, or name."`
+	Prompt     *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before queries; \"\": none (query)."`
+	Dimensions int      `placeholder:"N" help:"Shorten the vectors of queries as embed --dimensions did (0: not)."`
+	Top        int      `default:"10" placeholder:"N" help:"Rows to find for each query (${default})."`
+	Texts      string   `placeholder:"FILE" help:"File that embed read, to print the text of each row."`
+	Field      string   `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
+	JSONL      *bool    `name:"jsonl" negatable:"" help:"--texts are JSON lines, or texts (by the first line)."`
+	JSON       bool     `name:"json" help:"Print a JSON object for each query."`
 	flags.Opening
 }
 
@@ -89,6 +90,9 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	if c.Prompt != nil && c.Model == "" {
 		return env.InputErrorf("--prompt: needs --model, whose folder has the prompts")
+	}
+	if c.Dimensions != 0 && c.Model == "" {
+		return env.InputErrorf("--dimensions: needs --model, whose vectors are shortened")
 	}
 	if c.Mechanism != "" && c.Model == "" {
 		return env.InputErrorf("--mechanism: needs --model, which has the layers")
@@ -179,6 +183,9 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	enc, err := m.NewEmbedder(0)
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := enc.Shorten(c.Dimensions); err != nil {
+		return nil, nil, fmt.Errorf("--%w", err)
 	}
 	if enc.Width() != width {
 		return nil, nil, fmt.Errorf("%s: has vectors of width %d, the model %s makes width %d: search needs the model that made them", c.Vectors, width, c.Model, enc.Width())
