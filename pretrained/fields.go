@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -25,6 +26,7 @@ const (
 // error stays.
 type fields struct {
 	prefix string // of names in errors
+	hint   string // what can be done about an unknown member
 	values map[string]json.RawMessage
 	read   map[string]bool
 	err    error
@@ -232,5 +234,50 @@ func (f *fields) findUnknown(isInert func(name string) bool) error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return fault.Mark(fault.UnknownField, fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function", f.prefix, infile.Shorten(unknown[0]), shorten(f.values[unknown[0]])))
+	return fault.Mark(fault.UnknownField, fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function%s", f.prefix, infile.Shorten(unknown[0]), shorten(f.values[unknown[0]]), f.hint))
+}
+
+// ignoreHint says how a folder is opened whose config.json has a field that is unknown here.
+const ignoreHint = "; if it does not, export --ignore-field writes a folder without it"
+
+// findCode returns what auto_map of config.json names as the code of a model; "": nothing.
+func findCode(text []byte) string {
+	var c struct {
+		Map map[string]json.RawMessage `json:"auto_map"`
+	}
+	if json.Unmarshal(text, &c) != nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Map)) {
+		if name != "AutoConfig" && name != "AutoTokenizer" {
+			return string(c.Map[name])
+		}
+	}
+	return ""
+}
+
+// dropFields returns config.json without members, and a note for each that it had. It returns an
+// error for a member that decides what the folder is.
+func dropFields(text []byte, names []string) ([]byte, []string, error) {
+	if len(names) == 0 {
+		return text, nil, nil
+	}
+	f, err := parseFields(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	var notes []string
+	for _, name := range names {
+		value, has := f.values[name]
+		switch {
+		case name == "model_type" || name == "architectures":
+			return nil, nil, fmt.Errorf("%s: cannot be ignored", name)
+		case !has:
+			return nil, nil, fmt.Errorf("%s: cannot be ignored, there is no such field", infile.Shorten(name))
+		}
+		notes = append(notes, fmt.Sprintf("%s: %s is ignored, it is %s", configFile, infile.Shorten(name), shorten(value)))
+		delete(f.values, name)
+	}
+	text, err = json.MarshalIndent(f.values, "", "  ")
+	return text, notes, err
 }

@@ -153,10 +153,12 @@ func (s *source) differ(name, embedding string) (bool, error) {
 }
 
 // Notes returns what the files of the folder have beside what the model reads of them: a head
-// that config.json does not name, outputs that it ties to the embedding although they differ, and
+// that config.json does not name, files or tensors that differ from the index, a tokenizer that
+// differs from the table of tokens or from its settings, fields that are ignored, outputs that it ties to the embedding although they differ, and
 // heads of other tasks.
 func (m *Model) Notes() []string {
 	notes := slices.Clone(m.notes)
+	notes = append(notes, m.texts.notes...)
 	if names := m.unreadHeads(); len(names) > 0 {
 		notes = append(notes, fmt.Sprintf("not read are %s, of the head of another task", infile.Shorten(strings.Join(names, ", "))))
 	}
@@ -166,7 +168,7 @@ func (m *Model) Notes() []string {
 // unreadHeads returns the names of the tensors that are of other heads than the model's.
 func (m *Model) unreadHeads() (names []string) {
 	for _, x := range m.stored {
-		if key := m.plan.reduce(x.name); x.weight == nil && !isBuffer(key) && !strings.HasPrefix(key, "pooler.") {
+		if key := m.plan.reduce(x.name); x.weight == nil && !isBuffer(key) && !strings.HasPrefix(key, "pooler.") && m.plan.isUnused(key) {
 			names = append(names, x.name)
 		}
 	}

@@ -111,6 +111,7 @@ func readPlan(text []byte, tensors int) (family string, p *plan, err error) {
 	if err != nil {
 		return "", nil, err
 	}
+	f.hint = ignoreHint
 	family = f.text("model_type", "")
 	var classes []string
 	f.decode("architectures", "a list of names", &classes)

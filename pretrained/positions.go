@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
@@ -22,6 +23,7 @@ func (f *fields) rope(thetaName, shareName string, theta, share float64) ropeFie
 	if shareName != "" {
 		r.fraction = f.number(shareName, share)
 	}
+	f.has("original_max_position_embeddings") // without scaling it has no effect
 	newer, older := f.object("rope_parameters"), f.object("rope_scaling")
 	switch {
 	case newer != nil && older != nil && string(f.values["rope_parameters"]) != string(f.values["rope_scaling"]):
@@ -48,13 +50,16 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 		s.Factor = o.number("factor", 0)
 	case "llama3":
 		s.Factor = o.number("factor", 0)
-		s.OriginalContext = o.count("original_max_position_embeddings", 0)
+		s.OriginalContext = f.originalContext(o)
 		s.LowFrequency, s.HighFrequency = o.number("low_freq_factor", 1), o.number("high_freq_factor", 4)
 	case "yarn":
-		s.Factor = o.number("factor", 0)
-		s.OriginalContext = o.count("original_max_position_embeddings", f.count("max_position_embeddings", 2048))
+		s.OriginalContext = f.originalContext(o)
+		s.Factor = o.number("factor", float64(f.count("max_position_embeddings", 2048))/float64(s.OriginalContext))
 		s.BetaFast, s.BetaSlow = o.number("beta_fast", 0), o.number("beta_slow", 0)
 		s.AttentionFactor = o.number("attention_factor", 0)
+		if m, all := o.number("mscale", 0), o.number("mscale_all_dim", 0); m != 0 && all != 0 && s.AttentionFactor == 0 {
+			s.AttentionFactor = yarnScale(s.Factor, m) / yarnScale(s.Factor, all)
+		}
 		o.needs("truncate", "true")
 	default:
 		o.fail("rope_type", "is %q, supported are default, linear, llama3 and yarn", infile.Shorten(kind))
@@ -68,6 +73,23 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 	if err := o.finish(); err != nil && f.err == nil {
 		f.err = err
 	}
+}
+
+// originalContext returns the tokens before scaling: a member of config.json or of its object of
+// rotations, without both max_position_embeddings.
+func (f *fields) originalContext(o *fields) int {
+	const name = "original_max_position_embeddings"
+	n := o.count(name, f.count("max_position_embeddings", 2048))
+	return f.count(name, n)
+}
+
+// yarnScale returns the factor of rotations that YaRN has for frequencies over factor, and a weight
+// of its logarithm.
+func yarnScale(factor, weight float64) float64 {
+	if factor <= 1 {
+		return 1
+	}
+	return 1 + 0.1*weight*math.Log(factor)
 }
 
 // windowSpan returns sliding_window: 4096 without the member, 0 if it is null.

@@ -37,6 +37,9 @@ type Options struct {
 	Exchange *model.Exchange
 	// Precision holds the weights in fewer bits, by Compress of model.Model.
 	Precision nn.Precision
+	// IgnoreFields are names of members of config.json that are read as if they were not there, for
+	// members that are unknown here and do not change the function. Save leaves them out.
+	IgnoreFields []string
 }
 
 // Model is a model of a folder. Its methods may be called at the same time while no
@@ -89,6 +92,10 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	text, notes, err := dropFields(text, o.IgnoreFields)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	own := classes == nil || hasClasses(text, classes)
 	if classes != nil {
 		if text, err = headText(text, classes); err != nil {
@@ -103,11 +110,12 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 		return nil, err
 	}
 	defer s.close()
-	var notes []string
 	if classes == nil {
-		if text, notes, err = resolveHead(text, s); err != nil {
+		var more []string
+		if text, more, err = resolveHead(text, s); err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
+		notes = append(notes, more...)
 	}
 	family, p, err := readPlan(text, len(s.names))
 	if err == nil && classes == nil && p.head == maskedHead && p.lacksHead(s.names) {
@@ -128,6 +136,10 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	})
 	if m.stored, err = p.match(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	m.notes = append(m.notes, s.notes()...)
+	if code := findCode(text); code != "" {
+		m.notes = append(m.notes, fmt.Sprintf("%s: auto_map names code of the folder, %s, which is not executed: the model is %s of transformers", configFile, infile.Shorten(code), family))
 	}
 	if o.Exchange != nil {
 		if p.config, err = p.config.Exchanged(*o.Exchange); err != nil {

@@ -44,7 +44,10 @@ var inertFields = map[string][]string{
 		predict_special_tokens is_llama_config transformers.js_config sbert_ce_default_activation_function _flash_attn_2_enabled
 		neftune_noise_alpha return_dict_in_generate output_scores bad_words_ids diversity_penalty num_beam_groups
 		num_return_sequences encoder_no_repeat_ngram_size exponential_decay_length_penalty remove_invalid_values tf_legacy_loss
-		typical_p use_bfloat16`),
+		typical_p use_bfloat16 auto_map name license license_name license_link model_name author authors description language_code tags
+		base_model base_model_name_or_path library_name pipeline_tag datasets version model_version revision created_by bos_token eos_token pad_token
+		unk_token tokenizer_file vocab_file cache_implementation trl_version peft_version use_cache_quantization
+		custom_pipelines ignore_index`),
 
 	// Vectors: the modules of sentence-transformers.
 	moduleEntry:    strings.Fields(`idx name kwargs`),

@@ -33,19 +33,23 @@ type source struct {
 	index map[string]int // of the file of each tensor
 	names []string       // in the order of the files
 
+	unlisted map[string]bool   // tensors that the index does not list
+	listed   map[string]string // file of each tensor that the index lists; nil: there is no index
+	lost     []string          // files that the index lists and the folder lacks
+
 	buffer []float32 // of visit
 }
 
-// openSource opens the tensors of a folder. It returns an error if there are none, or an
-// index does not agree with its files.
+// openSource opens the tensors of a folder. It returns an error if there are none, or a file
+// is malformed. A file of the index that the folder lacks is an error of match, if its tensors are
+// needed.
 func openSource(dir string) (s *source, err error) {
-	s = &source{index: map[string]int{}}
+	s = &source{index: map[string]int{}, unlisted: map[string]bool{}}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
-	var listed map[string]string // of an index
 	path := filepath.Join(dir, weightsFile)
 	f, err := safetensors.Open(path)
 	switch {
@@ -54,35 +58,40 @@ func openSource(dir string) (s *source, err error) {
 	case !errors.Is(err, fs.ErrNotExist):
 		return s, err
 	default:
-		if listed, err = readIndex(dir); err != nil {
+		if s.listed, err = readIndex(dir); err != nil {
 			return s, err
 		}
-		if s.files, err = listShards(listed); err != nil {
+		shards, err := listShards(s.listed)
+		if err != nil {
 			return s, fmt.Errorf("%s: %w", filepath.Join(dir, indexFile), err)
 		}
-		for _, name := range s.files {
+		for _, name := range shards {
 			f, err := safetensors.Open(filepath.Join(dir, name))
+			if errors.Is(err, fs.ErrNotExist) {
+				s.lost = append(s.lost, name)
+				continue
+			}
 			if err != nil {
 				return s, err
 			}
-			s.open = append(s.open, f)
+			s.files, s.open = append(s.files, name), append(s.open, f)
+		}
+		if len(s.files) == 0 {
+			return s, fmt.Errorf("%s: has none of the files that it lists, such as %s", filepath.Join(dir, indexFile), s.lost[0])
 		}
 	}
 	for i, f := range s.open {
 		for _, name := range f.Names() {
+			file, isListed := s.listed[name]
+			if isListed && file != s.files[i] { // the index names the file that counts
+				continue
+			}
 			if _, twice := s.index[name]; twice {
 				return s, fmt.Errorf("%s: %s has a tensor of another file", name, s.files[i])
 			}
-			if listed != nil && listed[name] != s.files[i] {
-				return s, fmt.Errorf("%s: is in %s, the index names %q", name, s.files[i], listed[name])
-			}
+			s.unlisted[name] = s.listed != nil && !isListed
 			s.index[name] = i
 			s.names = append(s.names, name)
-		}
-	}
-	for name, file := range listed {
-		if _, has := s.index[name]; !has {
-			return s, fmt.Errorf("%s: the index names %s, which does not have it", name, file)
 		}
 	}
 	return s, nil
@@ -292,7 +301,7 @@ func (p *plan) match(s *source) ([]stored, error) {
 			list[at].weight, found = w, true
 		}
 		if w.isNew = !found && p.canLackHead && w.isOfHead(); !found && !w.optional && !w.isNew {
-			return nil, fmt.Errorf("%s: is missing", p.fileName(w.name))
+			return nil, s.missing(p.fileName(w.name))
 		}
 	}
 	for _, x := range list {
@@ -300,11 +309,47 @@ func (p *plan) match(s *source) ([]stored, error) {
 		if x.weight == nil && strings.HasPrefix(key, "qa_outputs.") {
 			return nil, fmt.Errorf("%s: is of a head that answers questions, which is not supported", x.name)
 		}
-		if x.weight == nil && !isBuffer(key) && !slices.ContainsFunc(p.unused, func(start string) bool { return strings.HasPrefix(key, start) }) {
+		if x.weight == nil && !isBuffer(key) && !s.unlisted[x.name] && !p.isUnused(key) {
 			return nil, fmt.Errorf("%s: the tensor is unknown here", infile.Shorten(x.name))
 		}
 	}
 	return list, nil
+}
+
+// isUnused reports whether the architecture leaves out a tensor of a reduced name.
+func (p *plan) isUnused(key string) bool {
+	return slices.ContainsFunc(p.unused, func(start string) bool { return strings.HasPrefix(key, start) })
+}
+
+// missing returns the error for a tensor that the files lack.
+func (s *source) missing(name string) error {
+	for listed, file := range s.listed {
+		if !strings.HasSuffix(listed, name) && !strings.HasSuffix(name, listed) {
+			continue
+		}
+		if slices.Contains(s.lost, file) {
+			return fmt.Errorf("%s: the index names %s, which is missing: no such file", name, file)
+		}
+		return fmt.Errorf("%s: the index names %s, which does not have it", name, file)
+	}
+	return fmt.Errorf("%s: is missing", name)
+}
+
+// notes says what the index and the files of the folder differ in.
+func (s *source) notes() (notes []string) {
+	if len(s.lost) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: lists %s, which is missing; no tensor of the model is there", indexFile, infile.Shorten(strings.Join(s.lost, ", "))))
+	}
+	var extra []string
+	for _, name := range s.names {
+		if s.unlisted[name] {
+			extra = append(extra, name)
+		}
+	}
+	if len(extra) > 0 {
+		notes = append(notes, fmt.Sprintf("%s: does not list %s, which the files have", indexFile, infile.Shorten(strings.Join(extra, ", "))))
+	}
+	return notes
 }
 
 // isOfHead reports whether a weight is of the outputs or of the units before them.

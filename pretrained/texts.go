@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
@@ -27,13 +28,16 @@ type textReader struct {
 	pad    int  // id behind the tokens of a text; below 0: 0
 	types  bool // the model gets types of tokens
 
+	size  int      // tokens of the model, of which a tokenizer may have more
+	notes []string // what the tokenizer differs in from the model or from its settings
+
 	cutsStart bool // long texts lose their beginning, not their end
 }
 
 // newTextReader reads the tokenizer of a folder, if there is one, or the characters of
 // config.json.
 func newTextReader(dir string, p *plan, config []byte) textReader {
-	r := textReader{err: fmt.Errorf("%s: has no tokenizer", dir), pad: p.padPosition, types: p.config.TokenTypes > 1}
+	r := textReader{size: p.config.Vocab, err: fmt.Errorf("%s: has no tokenizer", dir), pad: p.padPosition, types: p.config.TokenTypes > 1}
 	if p.config.Pool == model.PoolLast {
 		r.pad = p.padding
 	}
@@ -43,8 +47,11 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 	for _, name := range tokenizerFiles {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 			r.words, r.err = tokenizer.Open(dir)
-			if r.err == nil && p.vision == nil && r.words.Size() > p.config.Vocab {
-				r.err = fmt.Errorf("%s: the tokenizer has %d tokens, the model %d", dir, r.words.Size(), p.config.Vocab)
+			if r.err == nil && p.vision == nil && r.words.Size() > r.size {
+				r.notes = append(r.notes, fmt.Sprintf("the tokenizer has %d tokens, the model %d: texts with the others are refused", r.words.Size(), r.size))
+			}
+			if r.err == nil {
+				r.notes = append(r.notes, r.words.Notes()...)
 			}
 			if r.err == nil {
 				r.cutsStart, r.err = HasLeftTruncation(dir, r.words)
@@ -89,13 +96,33 @@ func (r *textReader) encode(text string, most int) (e tokenizer.Encoding, all in
 		return e, 0, errors.New("has no tokens")
 	}
 	if most > 0 && all > most {
-		err = r.cut(&e, most)
+		if err := r.cut(&e, most); err != nil {
+			return e, all, err
+		}
 	}
-	return e, all, err
+	return e, all, r.checkIDs(e.IDs)
+}
+
+// checkIDs returns an error that names the first token that the model does not have.
+func (r *textReader) checkIDs(ids []int32) error {
+	for _, id := range ids {
+		if int(id) >= r.size {
+			return fmt.Errorf("token %q: has the id %d, the model has %d tokens", infile.Shorten(r.words.Token(id)), id, r.size)
+		}
+	}
+	return nil
 }
 
 // encodePair is encode of a text and its pair. The longer of both is cut first.
 func (r *textReader) encodePair(text, pair string, most int) (e tokenizer.Encoding, all int, err error) {
+	if e, all, err = r.cutPair(text, pair, most); err == nil {
+		err = r.checkIDs(e.IDs)
+	}
+	return e, all, err
+}
+
+// cutPair is encodePair without a check of the tokens.
+func (r *textReader) cutPair(text, pair string, most int) (e tokenizer.Encoding, all int, err error) {
 	e = r.words.EncodePair(text, pair)
 	all = len(e.IDs)
 	if all == 0 {

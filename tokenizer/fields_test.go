@@ -74,7 +74,7 @@ func TestFieldsOfTokenizerConfigAreTreatedAsTheTableSays(t *testing.T) {
 		}
 		e := v.Encode("x . y")
 		text, err := v.Decode(e.IDs)
-		return fmt.Sprint(e.IDs, e.Offsets, text, err)
+		return fmt.Sprint(e.IDs, e.Offsets, text, err, v.Notes())
 	}
 	for _, name := range slices.Sorted(maps.Keys(fieldTreatments["tokenizer_config.json"])) {
 		value, has := values[name]

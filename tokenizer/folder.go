@@ -308,10 +308,11 @@ func (c *config) amend(dir string, t *Tokenizer) (*Tokenizer, error) {
 		slices.SortFunc(list, func(a, b addedToken) int { return cmp.Compare(a.ID, b.ID) })
 		changed["added_tokens"] = list
 	}
-	post, err := c.template(t)
+	post, notes, err := c.template(t)
 	if err != nil {
 		return nil, err
 	}
+	t.notes = notes
 	if post != nil {
 		changed["post_processor"] = post
 	}
@@ -330,7 +331,10 @@ func (c *config) amend(dir string, t *Tokenizer) (*Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Parse(data)
+	if t, err = Parse(data); err == nil {
+		t.notes = notes
+	}
+	return t, err
 }
 
 // cleaningDecoder returns a decoder with the steps of clean_up_tokenization_spaces behind it.
@@ -350,9 +354,10 @@ func cleaningDecoder(raw json.RawMessage) object {
 }
 
 // template returns the post-processor that puts the tokens of add_bos_token and add_eos_token
-// around each text; nil if the one of t does. It returns an error if the folder contradicts
-// itself in another way.
-func (c *config) template(t *Tokenizer) (object, error) {
+// around each text; nil if the one of t stays. Where the flags contradict the post-processor of
+// tokenizer.json in another way, it stays as in transformers, and notes say so. It returns an error
+// if the named tokens are malformed.
+func (c *config) template(t *Tokenizer) (post object, notes []string, err error) {
 	ends := [2]struct {
 		name  string
 		wants *bool
@@ -366,7 +371,7 @@ func (c *config) template(t *Tokenizer) (object, error) {
 		e := &ends[i]
 		token, err := c.named(field)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		id, known := t.ids[token]
 		e.token, e.id = token, -1
@@ -380,16 +385,21 @@ func (c *config) template(t *Tokenizer) (object, error) {
 		case *e.wants && known && c.is(pieceClasses, pieceFamilies):
 			differs = true
 		default:
-			return nil, fmt.Errorf("tokenizer_config.json: %s is %t, but with tokenizer.json a text %s with a special token: %t", e.name, *e.wants, []string{"begins", "ends"}[i], e.has)
+			does := []string{"begins", "ends"}[i] + " with no special token"
+			if e.has {
+				does = fmt.Sprintf("%s with %q", []string{"begins", "ends"}[i], t.tokens[at])
+			}
+			notes = append(notes, fmt.Sprintf("tokenizer_config.json: %s is %t, which is not followed: by tokenizer.json a text %s", e.name, *e.wants, does))
+			e.wants = nil
 		}
 	}
 	if !differs {
-		return nil, nil
+		return nil, notes, nil
 	}
 	for i := range ends {
 		e := &ends[i]
 		if at := t.single[i*(count-1)].id; e.has && at != e.id {
-			return nil, fmt.Errorf("tokenizer_config.json: %s and %s cannot be added beside token %d, %q, of tokenizer.json's post_processor", ends[0].name, ends[1].name, at, t.tokens[at])
+			return nil, append(notes, fmt.Sprintf("tokenizer_config.json: %s and %s are not followed beside token %d, %q, of tokenizer.json", ends[0].name, ends[1].name, at, t.tokens[at])), nil
 		}
 		e.has = e.has || e.wants != nil && *e.wants
 	}
@@ -407,7 +417,7 @@ func (c *config) template(t *Tokenizer) (object, error) {
 		return list
 	}
 	single := around("A", 0)
-	return object{"type": "TemplateProcessing", "single": single, "pair": append(slices.Clone(single), around("B", 1)...), "special_tokens": special}, nil
+	return object{"type": "TemplateProcessing", "single": single, "pair": append(slices.Clone(single), around("B", 1)...), "special_tokens": special}, notes, nil
 }
 
 // component is a normalizer or pre-tokenizer, with the fields that tokenizer_config.json may

@@ -34,6 +34,7 @@ type Tokenizer struct {
 	isAdded                  map[int32]bool
 	byteTokens               bool // the model's tokens are written in the alphabet of byte-level BPE
 	cutsStart                bool // truncation.direction is Left
+	notes                    []string
 	hasTemplate, hasTrim     bool // a post-processor has set the templates, or trim
 	states                   sync.Pool
 }
@@ -277,6 +278,9 @@ func (t *Tokenizer) Kind() string {
 	}
 	return "BPE"
 }
+
+// Notes returns what the files of a folder say of the tokenizer and is not followed.
+func (t *Tokenizer) Notes() []string { return t.notes }
 
 // Size returns the number of ids: one more than the largest.
 func (t *Tokenizer) Size() int { return len(t.tokens) }

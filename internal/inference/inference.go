@@ -29,6 +29,8 @@ type Options struct {
 	Exchange  *model.Exchange // another attention function in layers; nil: the model's own
 	Positions string          // of a published model, as in pretrained.Options
 	Precision nn.Precision    // of the weights
+	// IgnoreFields are fields of a published model's config.json that are left out.
+	IgnoreFields []string
 }
 
 // Model is an open model. Its methods may run at the same time.
@@ -98,7 +100,7 @@ func isAlone(path string) bool {
 
 // openFolder opens a published model.
 func (m *Model) openFolder(o Options) (err error) {
-	if m.folder, err = pretrained.OpenWith(m.path, pretrained.Options{Positions: o.Positions, Exchange: o.Exchange, Precision: o.Precision}); err != nil {
+	if m.folder, err = pretrained.OpenWith(m.path, pretrained.Options{Positions: o.Positions, Exchange: o.Exchange, Precision: o.Precision, IgnoreFields: o.IgnoreFields}); err != nil {
 		return err
 	}
 	if m.stored = m.folder.Config(); m.stored.Inputs > 0 {

@@ -70,7 +70,7 @@ func New(m *model.Model, vocab *token.Vocabulary) (*Scorer, error) {
 	if vocab == nil {
 		return nil, errors.New("vocabulary: missing; the model's is needed")
 	}
-	if n := m.Config().Vocab; vocab.Size() > n || vocab.Size() < n && vocab.Tokenizer() == nil {
+	if n := m.Config().Vocab; vocab.Size() != n && vocab.Tokenizer() == nil {
 		return nil, fmt.Errorf("vocabulary: has %d tokens, the model %d", vocab.Size(), n)
 	}
 	if c := m.Config(); c.Outputs != 0 && c.Outputs != c.Vocab || c.Loss != model.CrossEntropy {

@@ -39,6 +39,15 @@ OLDER = {
     "tie_word_embeddings": None, "attn_logit_softcapping": 1.0, "query_pre_attn_scalar": 3, "add_cross_attention": True, "n_inner": 20,
 }
 
+# Fields that describe a folder, of bert and llama.
+MARKS = {
+    "auto_map": {"AutoModel": "modeling.Mine"}, "base_model": "a/b", "license": "mit", "license_link": "LICENSE", "language_code": "en", "tags": ["a"],
+    "datasets": ["a"], "version": 2, "cache_implementation": "hybrid", "use_cache_quantization": True, "ignore_index": -1,
+} | {
+    name: "x" for name in """name license_name model_name author authors description base_model_name_or_path library_name pipeline_tag model_version
+    revision created_by bos_token eos_token pad_token unk_token tokenizer_file vocab_file trl_version peft_version custom_pipelines""".split()
+}
+
 
 def load(folder):
     config = json.loads((folder / "config.json").read_text())
@@ -54,6 +63,8 @@ def outputs(model, given):
 
 
 def mutated(name, old):
+    if name in MARKS:
+        return MARKS[name]
     if OLDER.get(name) is not None and OLDER[name] != old:
         return OLDER[name]
     if name == "layer_types" or name == "tie_word_embeddings" and old is None:
@@ -82,7 +93,8 @@ def main():
         model = load(folder)
         base = outputs(model, given)
         own = model.config.to_dict()
-        for name in sorted((set(own) | set(OLDER) | set(type(model.config).attribute_map)) - skip):
+        marks = MARKS if folder.name in ("bert", "llama") else {}
+        for name in sorted((set(own) | set(OLDER) | set(marks) | set(type(model.config).attribute_map)) - skip):
             value = mutated(name, text.get(name, own.get(name)))
             if value is None:
                 continue

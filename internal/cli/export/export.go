@@ -21,6 +21,8 @@ import (
 type Command struct {
 	Model string `required:"" placeholder:"DIR" help:"Run, checkpoint, or folder in the Hugging Face layout."`
 	Out   string `required:"" short:"o" placeholder:"DIR" help:"New folder to write."`
+
+	IgnoreField []string `sep:"none" placeholder:"NAME" help:"Leave out a field of config.json that is unknown here and does not change the function (repeatable)."`
 }
 
 // Help says what is written.
@@ -46,7 +48,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	if pretrained.IsFolder(path) {
-		m, err := pretrained.Open(path)
+		m, err := pretrained.OpenWith(path, pretrained.Options{IgnoreFields: c.IgnoreField})
 		if err != nil {
 			return env.MarkInput(err)
 		}
@@ -56,8 +58,12 @@ func (c *Command) Run(e *env.Env) error {
 		if err := m.Save(c.Out); err != nil {
 			return err
 		}
+		runs.PrintNotes(e.Notes(), m)
 		fmt.Fprintf(e.Notes(), "%s: %s of %d weights\n", c.Out, m.Family(), m.Model().Params().Size())
 		return nil
+	}
+	if len(c.IgnoreField) > 0 {
+		return env.InputErrorf("--ignore-field: needs a folder in the Hugging Face layout, %s is a run", path)
 	}
 	m, vocab, err := train.LoadModel(path)
 	if err != nil {

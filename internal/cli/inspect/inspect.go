@@ -39,8 +39,9 @@ import (
 
 // Command is the verb inspect.
 type Command struct {
-	Model string `placeholder:"DIR" help:"Model of a saved text, to describe its state too."`
-	JSON  bool   `name:"json" help:"Print a JSON object; its field kind names the subject."`
+	Model       string   `placeholder:"DIR" help:"Model of a saved text, to describe its state too."`
+	IgnoreField []string `sep:"none" placeholder:"NAME" help:"Read a folder without a field of its config.json (repeatable)."`
+	JSON        bool     `name:"json" help:"Print a JSON object; its field kind names the subject."`
 
 	Path string `arg:"" optional:"" complete:"mechanisms-or-files" help:"File or folder, or the word mechanisms (this machine)."`
 }
@@ -74,7 +75,7 @@ func (c *Command) Run(e *env.Env) error {
 	case c.Path != "":
 		var path string
 		if path, err = runs.ResolveModel(c.Path); err == nil {
-			f, err = inspectPath(path)
+			f, err = inspectPath(path, c.IgnoreField)
 		}
 		err = env.MarkInput(err)
 	default:
@@ -145,14 +146,15 @@ func inspectMechanisms() (*display.Finding, error) {
 	return f, nil
 }
 
-// inspectPath describes a file or a folder by its content.
-func inspectPath(path string) (*display.Finding, error) {
+// inspectPath describes a file or a folder by its content. ignored are fields of a published folder's
+// config.json that are left out.
+func inspectPath(path string, ignored []string) (*display.Finding, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if info.IsDir() {
-		return inspectFolder(path)
+		return inspectFolder(path, ignored)
 	}
 	file, err := infile.Open(path)
 	if err != nil {
@@ -190,8 +192,8 @@ func inspectPath(path string) (*display.Finding, error) {
 	return nil, fmt.Errorf("%s: begins with %.12q, which is nothing that farfield writes or reads as arrays: a run, checkpoint or model is expected, or .npz, .npy, .safetensors", path, head)
 }
 
-// inspectFolder describes a folder by the files in it.
-func inspectFolder(path string) (*display.Finding, error) {
+// inspectFolder describes a folder by the files in it, as inspectPath does.
+func inspectFolder(path string, ignored []string) (*display.Finding, error) {
 	is := func(names ...string) bool {
 		for _, name := range names {
 			if _, err := os.Stat(filepath.Join(path, name)); err != nil {
@@ -201,7 +203,7 @@ func inspectFolder(path string) (*display.Finding, error) {
 		return true
 	}
 	if pretrained.IsFolder(path) {
-		return inspectPublished(path)
+		return inspectPublished(path, ignored)
 	}
 	if err := train.CheckForeign(path); err != nil {
 		return nil, err

@@ -14,9 +14,9 @@ import (
 )
 
 // inspectPublished describes the model of a published folder, its tokenizer, its head and
-// the tensors of its files.
-func inspectPublished(path string) (*display.Finding, error) {
-	m, err := inference.Open(path, inference.Options{})
+// the tensors of its files. ignored are fields of config.json that are left out.
+func inspectPublished(path string, ignored []string) (*display.Finding, error) {
+	m, err := inference.Open(path, inference.Options{IgnoreFields: ignored})
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +65,9 @@ func inspectPublished(path string) (*display.Finding, error) {
 			text += ", prompts " + strings.Join(slices.Sorted(maps.Keys(s.Prompts)), ", ")
 		}
 		f.AddText("pooling", s, "%s", text)
+	}
+	if notes := p.Notes(); len(notes) > 0 {
+		f.AddText("notes", notes, "%s", strings.Join(notes, "; "))
 	}
 	f.Add("layer attention", layerTable(c))
 	tensors := &display.Table{Columns: []string{"tensor", "type", "shape", "parameters"}}
