@@ -53,7 +53,7 @@ func (f *Folder) ReadHeader(name string) (t DType, shape []int, err error) {
 		return t, nil, err
 	}
 	defer file.Close()
-	if t, shape, err = readNPYHeader(file); err != nil {
+	if t, shape, _, err = readNPYHeader(file); err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
 	return t, shape, err

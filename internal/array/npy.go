@@ -20,49 +20,52 @@ const (
 )
 
 // ReadNPY reads one array without name in .npy format, version 1.0, 2.0 or 3.0. It reads no byte
-// after the array. It returns an error for types unknown to this package, big-endian data, pickled
-// objects, Fortran order of two or more dimensions, and malformed or truncated files.
+// after the array. Big-endian numbers and Fortran order are rewritten. It returns an error for types
+// unknown to this package, pickled objects, and malformed or truncated files.
 func ReadNPY(r io.Reader) (*Array, error) {
-	t, shape, err := readNPYHeader(r)
+	t, shape, order, err := readNPYHeader(r)
 	if err != nil {
+		return nil, err
+	}
+	if r, err = order.rewrite(r, t, shape); err != nil {
 		return nil, err
 	}
 	return Decode(r, t, shape)
 }
 
-// readNPYHeader reads everything before the data and returns type and shape.
-func readNPYHeader(r io.Reader) (DType, []int, error) {
+// readNPYHeader reads everything before the data and returns type, shape and order.
+func readNPYHeader(r io.Reader) (t DType, shape []int, order layout, err error) {
 	var start [len(npyMagic) + 2]byte
 	if err := readFull(r, start[:]); err != nil {
-		return 0, nil, err
+		return 0, nil, order, err
 	}
 	if string(start[:len(npyMagic)]) != npyMagic {
-		return 0, nil, fmt.Errorf("not in .npy format: it begins with %q", start[:len(npyMagic)])
+		return 0, nil, order, fmt.Errorf("not in .npy format: it begins with %q", start[:len(npyMagic)])
 	}
 	var size int
 	switch major, minor := start[len(npyMagic)], start[len(npyMagic)+1]; {
 	case major == 1 && minor == 0:
 		var b [2]byte
 		if err := readFull(r, b[:]); err != nil {
-			return 0, nil, err
+			return 0, nil, order, err
 		}
 		size = int(binary.LittleEndian.Uint16(b[:]))
 	case (major == 2 || major == 3) && minor == 0:
 		var b [4]byte
 		if err := readFull(r, b[:]); err != nil {
-			return 0, nil, err
+			return 0, nil, order, err
 		}
 		n := binary.LittleEndian.Uint32(b[:])
 		if n > maxHeader {
-			return 0, nil, fmt.Errorf("header has %d bytes, at most %d are read", n, maxHeader)
+			return 0, nil, order, fmt.Errorf("header has %d bytes, at most %d are read", n, maxHeader)
 		}
 		size = int(n)
 	default:
-		return 0, nil, fmt.Errorf(".npy version is %d.%d; 1.0, 2.0 or 3.0 is needed", major, minor)
+		return 0, nil, order, fmt.Errorf(".npy version is %d.%d; 1.0, 2.0 or 3.0 is needed", major, minor)
 	}
 	text := make([]byte, size)
 	if err := readFull(r, text); err != nil {
-		return 0, nil, err
+		return 0, nil, order, err
 	}
 	return parseNPYHeader(string(text))
 }
@@ -77,16 +80,14 @@ func readFull(r io.Reader, b []byte) error {
 }
 
 // parseNPYHeader parses a dictionary with exactly the keys descr, fortran_order and shape.
-func parseNPYHeader(text string) (DType, []int, error) {
-	bad := func() (DType, []int, error) {
-		return 0, nil, fmt.Errorf("header is not a dictionary of descr, fortran_order and shape: %.100q", text)
+func parseNPYHeader(text string) (t DType, shape []int, order layout, err error) {
+	bad := func() (DType, []int, layout, error) {
+		return 0, nil, layout{}, fmt.Errorf("header is not a dictionary of descr, fortran_order and shape: %.100q", text)
 	}
 	var (
-		descr   string
-		fortran bool
-		shape   []int
-		seen    = make(map[string]bool)
-		s       = literalReader{text}
+		descr string
+		seen  = make(map[string]bool)
+		s     = literalReader{text}
 	)
 	if !s.skipToken("{") {
 		return bad()
@@ -100,12 +101,12 @@ func parseNPYHeader(text string) (DType, []int, error) {
 		switch key {
 		case "descr":
 			if s.skipToken("[") || s.skipToken("(") {
-				return 0, nil, fmt.Errorf("dtype is structured; %s is needed", readableTypes)
+				return 0, nil, order, fmt.Errorf("dtype is structured; %s is needed", readableTypes)
 			}
 			descr, ok = s.readString()
 		case "fortran_order":
-			fortran = s.skipToken("True")
-			ok = fortran || s.skipToken("False")
+			order.isFortran = s.skipToken("True")
+			ok = order.isFortran || s.skipToken("False")
 		case "shape":
 			shape, ok = s.readInts()
 		default:
@@ -121,24 +122,21 @@ func parseNPYHeader(text string) (DType, []int, error) {
 	if len(seen) != 3 || strings.TrimSpace(s.rest) != "" {
 		return bad()
 	}
-	t, err := parseDescr(descr)
-	if err != nil {
-		return 0, nil, err
+	if t, order.isBig, err = parseDescr(descr); err != nil {
+		return 0, nil, order, err
 	}
-	if fortran && len(shape) > 1 {
-		return 0, nil, fmt.Errorf("shape %s is in Fortran order; C order is needed", infile.Shorten(formatShape(shape)))
-	}
-	return t, shape, nil
+	order.isFortran = order.isFortran && len(shape) > 1
+	return t, shape, order, nil
 }
 
 const readableTypes = "f2, f4, f8, i4, i8, u1 or bool"
 
 // parseDescr parses numpy's name of a type: byte order, kind, size in bytes.
-func parseDescr(descr string) (DType, error) {
+// isBig says that the most significant byte comes first.
+func parseDescr(descr string) (t DType, isBig bool, err error) {
 	if len(descr) < 2 {
-		return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
+		return 0, false, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
 	}
-	var t DType
 	switch descr[1:] {
 	case "f4":
 		t = F4
@@ -166,15 +164,15 @@ func parseDescr(descr string) (DType, error) {
 		case 'V':
 			what = "is structured"
 		}
-		return 0, fmt.Errorf("dtype %s %s; %s is needed", infile.Shorten(descr), what, readableTypes)
+		return 0, false, fmt.Errorf("dtype %s %s; %s is needed", infile.Shorten(descr), what, readableTypes)
 	}
 	switch order := descr[0]; {
 	case order == '<', t.Size() == 1 && (order == '|' || order == '>'):
-		return t, nil
+		return t, false, nil
 	case order == '>':
-		return 0, fmt.Errorf("dtype %s is big-endian; <%s is needed", descr, descr[1:])
+		return t, true, nil
 	}
-	return 0, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
+	return 0, false, fmt.Errorf("dtype is %q; %s is needed", descr, readableTypes)
 }
 
 // literalReader parses the Python literals of a header from the front of rest.

@@ -98,7 +98,7 @@ func (f *File) ReadHeader(name string) (t DType, shape []int, err error) {
 		return t, nil, fmt.Errorf("%s: %w", name, err)
 	}
 	defer r.Close()
-	if t, shape, err = readNPYHeader(r); err != nil {
+	if t, shape, _, err = readNPYHeader(r); err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
 	return t, shape, err
@@ -122,7 +122,7 @@ func (f *File) readMember(m *zip.File) (*Array, error) {
 		return nil, err
 	}
 	defer r.Close()
-	t, shape, err := readNPYHeader(r)
+	t, shape, order, err := readNPYHeader(r)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,11 @@ func (f *File) readMember(m *zip.File) (*Array, error) {
 	if size := int64(n) * int64(t.Size()); size > f.Limit {
 		return nil, fmt.Errorf("shape %s has %d bytes of data, the limit is %d", formatShape(shape), size, f.Limit)
 	}
-	a, err := Decode(r, t, shape)
+	data, err := order.rewrite(r, t, shape)
+	if err != nil {
+		return nil, err
+	}
+	a, err := Decode(data, t, shape)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package array
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -46,10 +47,11 @@ func NewStoredArray(name string, t DType, shape []int, r io.ReaderAt, start, siz
 }
 
 // OpenStoredNPY returns the array of the .npy file of size bytes in r. It returns an error if the
-// header is malformed or size does not match the shape.
+// header is malformed or size does not match the shape. Big-endian numbers and Fortran order are
+// rewritten in memory.
 func OpenStoredNPY(name string, r io.ReaderAt, size int64) (*StoredArray, error) {
 	head := io.NewSectionReader(r, 0, size)
-	t, shape, err := readNPYHeader(head)
+	t, shape, order, err := readNPYHeader(head)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
@@ -57,7 +59,18 @@ func OpenStoredNPY(name string, r io.ReaderAt, size int64) (*StoredArray, error)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return NewStoredArray(name, t, shape, r, start, size-start)
+	if order == (layout{}) {
+		return NewStoredArray(name, t, shape, r, start, size-start)
+	}
+	if size-start > DefaultLimit {
+		return nil, fmt.Errorf("%s: has %d bytes of big-endian numbers or in Fortran order, which are rewritten in memory up to %d", name, size-start, int64(DefaultLimit))
+	}
+	data, err := order.rewrite(head, t, shape)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	memory, _ := data.(*bytes.Reader) // of an order that is rewritten
+	return NewStoredArray(name, t, shape, memory, 0, size-start)
 }
 
 // File returns the file of the array, or nil if r is no file.
