@@ -456,6 +456,9 @@ func (c *compiler) addChoice(m matcher) matcher {
 	}
 }
 
+// isPatternWord reports whether r is a member of \w.
+func isPatternWord(r rune) bool { return isClass(r, classPatternWord) }
+
 func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 	if c.nodes++; c.nodes > maxCompiled {
 		return nil, fmt.Errorf("it is too large")
@@ -528,6 +531,16 @@ func (c *compiler) compile(re *syntax.Regexp, next matcher) (matcher, error) {
 			}
 			return next(s, b, i)
 		}, nil
+	case syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+		return func(s *search, b []byte, i int) int {
+			before, _ := utf8.DecodeLastRune(b[:i])
+			after, _ := utf8.DecodeRune(b[i:])
+			atBoundary := (i > 0 && isPatternWord(before)) != (i < len(b) && isPatternWord(after))
+			if atBoundary != (re.Op == syntax.OpWordBoundary) {
+				return -1
+			}
+			return next(s, b, i)
+		}, nil
 	case syntax.OpEndText, syntax.OpEndLine:
 		return func(s *search, b []byte, i int) int {
 			if i < len(b) && (re.Op == syntax.OpEndText || b[i] != '\n') {
@@ -555,7 +568,18 @@ func (c *compiler) repeat(re *syntax.Regexp, least, most int, next matcher) (mat
 		body.Op == syntax.OpLiteral && len(body.Rune) == 1
 	if !single {
 		if most < 0 {
-			return nil, fmt.Errorf("%s: only single characters are repeated without a bound", re)
+			unit := fixedSets(nil, body)
+			if unit == nil {
+				return nil, fmt.Errorf("%s: only groups of a fixed number of characters are repeated without a bound", re)
+			}
+			if c.nodes += len(unit); least > 1 {
+				tail, err := c.repeat(re, 0, most, next)
+				if err != nil {
+					return nil, err
+				}
+				return c.repeat(re, least, least, tail)
+			}
+			return c.runGroup(unit, least, next), nil
 		}
 		last := next
 		for k := most; k > 0; k-- {
@@ -640,6 +664,107 @@ func (c *compiler) run(set *charSet, least int, next matcher) matcher {
 		s.add(s.failed, choice, i, at)
 		return -1
 	}
+}
+
+// fixedSets appends to sets one for each character of a node that matches in one way alone: characters
+// one behind the other. It returns nil for other nodes, and for more than maxUnit characters.
+func fixedSets(sets []*charSet, re *syntax.Regexp) []*charSet {
+	switch re.Op {
+	case syntax.OpLiteral:
+		for i := range re.Rune {
+			sets = append(sets, newCharSet(&syntax.Regexp{Op: re.Op, Flags: re.Flags, Rune: re.Rune[i : i+1]}))
+		}
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		sets = append(sets, newCharSet(re))
+	case syntax.OpConcat, syntax.OpRepeat, syntax.OpCapture:
+		times := 1
+		if re.Op == syntax.OpRepeat {
+			if times = re.Min; re.Min != re.Max {
+				return nil
+			}
+		}
+		if re.Name != "" { // a lookahead
+			return nil
+		}
+		for range times {
+			for _, sub := range re.Sub {
+				if sets = fixedSets(sets, sub); sets == nil || len(sets) > maxUnit {
+					return nil
+				}
+			}
+		}
+	default:
+		return nil
+	}
+	if len(sets) > maxUnit {
+		return nil
+	}
+	return sets
+}
+
+// maxUnit bounds the characters of a group that is repeated without a bound.
+const maxUnit = 64
+
+// runGroup is run of a group of characters.
+func (c *compiler) runGroup(unit []*charSet, least int, next matcher) matcher {
+	choice, ahead := c.choices, c.ahead
+	c.choices++
+	return func(s *search, b []byte, i int) int {
+		// record adds the beginnings of groups from byte i to last.
+		record := func(of [][]uint64, last int) {
+			for at := i; of != nil && at <= last; {
+				s.add(of, choice, at, at)
+				n := groupSize(unit, b, at)
+				if n == 0 {
+					break
+				}
+				at += n
+			}
+		}
+		at, count := i, 0
+		for !s.has(s.failed, choice, at) {
+			if ahead && s.has(s.matched, choice, at) {
+				record(s.matched, at)
+				return at
+			}
+			n := groupSize(unit, b, at)
+			if n == 0 {
+				break
+			}
+			at += n
+			count++
+		}
+		s.step((at - i) + 1)
+		for j := at; count >= least; count-- {
+			if end := next(s, b, j); end >= 0 {
+				if ahead {
+					record(s.matched, j-least)
+				}
+				return end
+			}
+			for range unit {
+				if j > i {
+					_, n := utf8.DecodeLastRune(b[i:j])
+					j -= n
+				}
+			}
+		}
+		record(s.failed, at)
+		return -1
+	}
+}
+
+// groupSize returns the bytes of the characters of unit at b[i]; 0 if they are others.
+func groupSize(unit []*charSet, b []byte, i int) int {
+	at := i
+	for _, set := range unit {
+		n := set.size(b, at)
+		if n == 0 {
+			return 0
+		}
+		at += n
+	}
+	return at - i
 }
 
 // charSet is a set of characters.

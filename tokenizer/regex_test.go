@@ -27,6 +27,16 @@ func TestPatternsMatchAsTheReference(t *testing.T) {
 		{`[^\D]+`, "a٣b", []string{"٣"}},
 		{`\p{^L}+`, "a1 b", []string{"1 "}},
 		{`(?i:'s|k)`, "'S'ſK", []string{"'S", "'ſ", "K"}},
+		{`\d{1,3}(?=(?:\d{3})*\b)`, "1234567 12 a123456b 9", []string{"1", "234", "567", "12", "9"}},
+		{`\b\w`, "ab cd-éf ²a", []string{"a", "c", "é", "²"}},
+		{`\B\w+`, "ab cd _x é", []string{"b", "d", "x"}},
+		{`\w+\b.`, "don't stop٣!", []string{"don'", "t ", "stop٣!"}},
+		{`(?:ab)+c`, "ababc abab abc", []string{"ababc", "abc"}},
+		{`(?:a.){2,}`, "axayaz ab", []string{"axayaz"}},
+		{`\bfoo\b`, "foo foobar (foo) foo_ fooé foo\u0301", []string{"foo", "foo"}},
+		{`a(?:é\d)*b?`, "aé1é2b aé1é", []string{"aé1é2b", "aé1"}},
+		{` ?\b[A-Z]+\b`, "AB cD EF", []string{"AB", " EF"}},
+		{`\b²|x\b`, "² ²a x² x", []string{"²", "²", "x"}},
 	} {
 		p, err := newPattern(c.pattern)
 		if err != nil {
@@ -50,6 +60,7 @@ func TestPatternsTakeLinearTime(t *testing.T) {
 		`(?:a|aa){1,40}b`, `a*a*a*a*a*a*a*a*b`, `(?:a?){30}a{30}b`, `a+a{2,}a{0,9}a+b|a{5,}c`, `(?:é|a|aé){0,30}éb`,
 		`(?!a*(?!a*(?!a*(?!a*(?!a*c))))b)a+b`, `a(?=(?:a|aa){1,40}b)a*a*c`,
 		`a.*b|a`, `a(?=.*b)`, `a(?=.+b)|a`, `a(?!.*b)|a`, `a(?=(?:a|aa){1,9}.*.*c)|é`, `aa.*(?:b|é)c|a(?:.*c)?`, `a[^c]*b|a`,
+		`a(?:aa)*b`, `a{1,3}(?=(?:aaa)*\b)`, `(?:ab)+c|a`, `(?:aé){2,}c`, `(?:aaa)*(?:aa)*a*(?:aaaa)*b`, `a(?!(?:aa)*(?:a.)*c)|b`,
 	} {
 		p, err := newPattern(pattern)
 		if err != nil {
