@@ -1,7 +1,7 @@
 // Package chat renders the chat templates of published models: a bounded subset of Jinja.
 //
-// Statements are for, if, set, macro, break and continue; others are refused by name when a
-// template is parsed. Expressions have attributes, subscripts, slices, the operators of Jinja, and
+// Statements are for, if, set, with, filter, macro, call, break and continue; others are refused by
+// name when a template is parsed. Expressions have attributes, subscripts, slices, the operators of Jinja, and
 // the functions, filters, tests and methods of the tables in functions.go. Another function, filter,
 // test or method is refused by name when a conversation reaches it. Rendering has a bound on work and one on memory,
 // and both are spent before a value is made, so a template of a foreign folder cannot hold a server up. Integers have
@@ -51,8 +51,10 @@ type Options struct {
 	SpecialTokens map[string]string // texts by names such as bos_token
 	// NeedsAnswer adds the beginning of the assistant's answer.
 	NeedsAnswer bool
-	Tools       json.RawMessage // an array of objects; nil: none
-	Date        time.Time       // for strftime_now
+	// Continues ends the text behind the content of the last message, which the model goes on with.
+	Continues bool
+	Tools     json.RawMessage // an array of objects; nil: none
+	Date      time.Time       // for strftime_now
 	// Reserve is called before rendering takes the next bytes of memory; nil: nobody counts them.
 	// Its error ends rendering.
 	Reserve func(bytes int) error
@@ -168,11 +170,54 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 		global[name] = text
 	}
 	r.scopes = []map[string]any{global}
+	if o.Continues {
+		if err := r.markLast(messages, list, t); err != nil {
+			return "", err
+		}
+	}
 	if err := r.run(t.body); err != nil {
 		if !isFinal(err) {
 			err = fmt.Errorf("chat template: %w", err)
 		}
 		return "", err
 	}
+	if o.Continues {
+		return cutAtMark(r.out.String())
+	}
 	return r.out.String(), nil
+}
+
+// continueMark stands behind the content of a message that is continued. It ends with a space, by
+// which is seen whether the template trims the content.
+const continueMark = "CONTINUE_FINAL_MESSAGE_TAG "
+
+// markLast adds continueMark to the content of the last message. It returns an error if there is no
+// content, or the template does not read it.
+func (r *renderer) markLast(messages []Message, list []any, t *Template) error {
+	if len(messages) == 0 {
+		return errors.New("messages: there is none that could be continued")
+	}
+	last := messages[len(messages)-1]
+	if last.HasNoContent || !t.Mentions("content") {
+		return fmt.Errorf("messages[%d].content: there is none that could be continued, or the chat template reads none", len(messages)-1)
+	}
+	if err := r.take(len(last.Content) + len(continueMark)); err != nil {
+		return err
+	}
+	d, _ := list[len(list)-1].(*dict)
+	d.set("content", last.Content+continueMark)
+	return nil
+}
+
+// cutAtMark returns the text before the last continueMark, without spaces at its end where the
+// template trims the content. It returns an error if the template leaves the content out.
+func cutAtMark(text string) (string, error) {
+	at := strings.LastIndex(text, strings.TrimSpace(continueMark))
+	switch {
+	case at < 0:
+		return "", errors.New("chat template: leaves out the content of the last message, which is to be continued")
+	case strings.HasPrefix(text[at:], continueMark):
+		return text[:at], nil
+	}
+	return strings.TrimRight(text[:at], spaces), nil
 }

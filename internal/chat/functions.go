@@ -9,15 +9,21 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
 // The names that templates may use.
 var (
-	functions = []string{"raise_exception", "strftime_now", "namespace", "range"}
-	filters   = []string{"trim", "upper", "lower", "capitalize", "length", "count", "tojson", "default", "d", "join", "first", "last", "replace", "string", "list", "int", "items", "reverse", "select", "reject", "selectattr", "rejectattr", "map"}
-	tests     = []string{"defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer", "boolean", "true", "false", "odd", "even", "callable", "equalto", "eq", "ne", "in"}
-	methods   = []string{"strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "capitalize", "replace", "join", "get", "items", "keys", "values"}
+	functions = []string{"raise_exception", "strftime_now", "namespace", "range", "dict"}
+	filters   = []string{"trim", "upper", "lower", "capitalize", "length", "count", "tojson", "default", "d", "join", "first", "last", "replace", "string", "list", "int", "items", "reverse", "select", "reject", "selectattr", "rejectattr", "map",
+		"sort", "unique", "min", "max", "sum", "dictsort", "indent", "title", "float", "abs", "round", "format", "safe", "wordcount",
+		"groupby", "batch", "truncate", "center", "e", "escape"}
+	tests = []string{"defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer", "boolean", "true", "false", "odd", "even", "callable", "equalto", "eq", "ne", "in",
+		"sameas", "float", "divisibleby", "upper", "lower", "gt", "ge", "lt", "le", "greaterthan", "lessthan", "filter", "test"}
+	methods = []string{"strip", "lstrip", "rstrip", "split", "startswith", "endswith", "upper", "lower", "capitalize", "replace", "join", "get", "items", "keys", "values",
+		"title", "rsplit", "splitlines", "find", "count", "index", "isdigit", "isalpha", "isalnum", "isspace", "isupper", "islower", "removeprefix", "removesuffix", "cycle", "changed",
+		"format", "rjust", "ljust", "center", "zfill"}
 )
 
 // call is a function, a method, a filter or a test of a value.
@@ -53,14 +59,21 @@ func (c *call) value(r *renderer) (any, error) {
 		if args[i], err = r.value(e); err != nil {
 			return nil, err
 		}
-		if c.names[i] != "" && m == nil && c.name != "namespace" && (c.kind != '|' || c.name != "tojson" && c.name != "map") {
-			return nil, fmt.Errorf("%s: argument %s by its name is not supported", c.name, c.names[i])
+	}
+	if m == nil && c.name != "namespace" && c.name != "dict" && (c.kind != 'm' || c.name != "format") && (c.kind != '|' || c.name != "map") {
+		var err error
+		if args, err = bindNames(c.name, args, c.names); err != nil {
+			return nil, err
 		}
 	}
 	var v any
 	var err error
 	if m != nil {
-		v, err = m.apply(r, args, c.names)
+		caller := r.caller
+		if r.called != c { // a call among the arguments
+			caller = nil
+		}
+		v, err = m.apply(r, args, c.names, caller)
 	} else {
 		v, err = c.apply(r, of, args)
 	}
@@ -101,6 +114,9 @@ func (c *call) apply(r *renderer, of any, args []any) (any, error) {
 			return nil, errors.New("the value is undefined")
 		}
 	}
+	if l, ok := of.(*loop); ok && c.kind == 'm' {
+		return l.apply(r, c.name, args)
+	}
 	if text, ok := of.(string); ok {
 		if err := r.spend(4 * len(text)); err != nil {
 			return nil, err
@@ -140,18 +156,31 @@ func (c *call) applyFunction(r *renderer, args []any) (any, error) {
 			}
 		}
 		return nil, errors.New("needs a text")
-	case "namespace":
+	case "namespace", "dict":
 		if err := r.take(objectBytes + entryBytes*len(args)); err != nil {
 			return nil, err
 		}
-		n := &namespace{map[string]any{}}
+		d := newDict()
 		for i, v := range args {
-			if c.names[i] == "" {
+			name := c.names[i]
+			if first, ok := v.(*dict); ok && name == "" && i == 0 {
+				if err := r.take(entryBytes * len(first.keys)); err != nil {
+					return nil, err
+				}
+				for _, key := range first.keys {
+					d.set(key, first.values[key])
+				}
+				continue
+			}
+			if name == "" {
 				return nil, errors.New("an argument has no name")
 			}
-			n.values[c.names[i]] = v
+			d.set(name, v)
 		}
-		return n, nil
+		if c.name == "dict" {
+			return d, nil
+		}
+		return &namespace{d.values}, nil
 	}
 	bounds := [3]int64{0, 0, 1}
 	for i, v := range args {
@@ -181,6 +210,28 @@ func (c *call) applyFunction(r *renderer, args []any) (any, error) {
 // test returns the result of a test with arguments.
 func (r *renderer) test(name string, v any, args []any) (bool, error) {
 	switch name {
+	case "sameas":
+		if len(args) == 1 {
+			equal, err := r.isEqual(v, args[0])
+			return equal && typeName(v) == typeName(args[0]), err
+		}
+		return false, errors.New("needs one argument")
+	case "divisibleby", "gt", "ge", "lt", "le", "greaterthan", "lessthan":
+		if len(args) != 1 {
+			return false, errors.New("needs one argument")
+		}
+		if name != "divisibleby" {
+			return r.compare(map[string]string{"gt": ">", "greaterthan": ">", "ge": ">=", "lt": "<", "lessthan": "<", "le": "<="}[name], v, args[0])
+		}
+		rest, err := calculate("%", v, args[0])
+		return rest == any(int64(0)), err
+	case "filter", "test":
+		known := filters
+		if name == "test" {
+			known = tests
+		}
+		text, ok := v.(string)
+		return ok && slices.Contains(known, text), nil
 	case "equalto", "eq", "ne", "in":
 		if len(args) != 1 {
 			return false, errors.New("needs one argument")
@@ -322,9 +373,11 @@ func (c *call) mapEach(r *renderer, list []any, args []any) (any, error) {
 	if err := filter.check(); err != nil {
 		return nil, err
 	}
-	for _, argument := range filter.names {
-		if argument != "" && name != "map" && name != "tojson" {
-			return nil, fmt.Errorf("%s: argument %s by its name is not supported", name, argument)
+	rest := args[1:]
+	if name != "map" {
+		var err error
+		if rest, err = bindNames(name, rest, filter.names); err != nil {
+			return nil, err
 		}
 	}
 	if err := r.take(elementBytes * (1 + len(list))); err != nil {
@@ -333,7 +386,7 @@ func (c *call) mapEach(r *renderer, list []any, args []any) (any, error) {
 	mapped := make([]any, len(list))
 	for i, x := range list {
 		var err error
-		if mapped[i], err = filter.apply(r, x, args[1:]); err != nil {
+		if mapped[i], err = filter.apply(r, x, rest); err != nil {
 			return nil, err
 		}
 	}
@@ -371,6 +424,14 @@ func isKind(name string, v any) (bool, error) {
 		return isInteger, nil
 	case "boolean":
 		return isBool, nil
+	case "float":
+		return isFloat, nil
+	case "upper", "lower":
+		text, err := format(v)
+		if name == "upper" {
+			return isCased(text, unicode.IsLower), err
+		}
+		return isCased(text, unicode.IsUpper), err
 	case "true":
 		return v == true, nil
 	case "false":
@@ -441,9 +502,103 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 		}
 		return strings.ToUpper(string(first)) + strings.ToLower(s[n:]), true, nil
 	case "length", "count":
+		if c.kind == 'm' {
+			if !arguments(1, 1) {
+				return nil, true, err
+			}
+			return int64(strings.Count(s, text[0])), true, nil
+		}
 		return int64(utf8.RuneCountInString(s)), true, nil
-	case "string":
+	case "string", "safe":
 		return s, true, nil
+	case "title":
+		if err := r.take(caseGrowth * (1 + len(s))); err != nil {
+			return nil, true, err
+		}
+		if c.kind == '|' {
+			return titleFilter(s), true, nil
+		}
+		return titleMethod(s), true, nil
+	case "indent":
+		v, err := r.indent(s, args)
+		return v, true, err
+	case "format":
+		if c.kind == 'm' {
+			v, err := r.formatBraces(s, args, c.names)
+			return v, true, err
+		}
+		v, err := r.formatText(s, args)
+		return v, true, err
+	case "rjust", "ljust", "center", "zfill":
+		v, err := r.justify(c.name, s, args)
+		return v, true, err
+	case "truncate":
+		v, err := truncate(s, args)
+		return v, true, err
+	case "e", "escape":
+		if err := r.take(5 * len(s)); err != nil {
+			return nil, true, err
+		}
+		return strings.NewReplacer("&", "&amp;", ">", "&gt;", "<", "&lt;", "'", "&#39;", `"`, "&#34;").Replace(s), true, nil
+	case "wordcount":
+		return int64(len(strings.FieldsFunc(s, func(c rune) bool { return c != '_' && !unicode.IsLetter(c) && !unicode.IsNumber(c) }))), true, nil
+	case "find", "index":
+		if !arguments(1, 1) {
+			return nil, true, err
+		}
+		at := strings.Index(s, text[0])
+		if at < 0 && c.name == "index" {
+			return nil, true, errors.New("the text is not found")
+		}
+		return int64(utf8.RuneCountInString(s[:max(at, 0)])) + int64(min(at, 0)), true, nil
+	case "removeprefix", "removesuffix":
+		if !arguments(1, 1) {
+			return nil, true, err
+		}
+		if c.name == "removeprefix" {
+			return strings.TrimPrefix(s, text[0]), true, nil
+		}
+		return strings.TrimSuffix(s, text[0]), true, nil
+	case "isdigit", "isalpha", "isalnum", "isspace":
+		is := map[string]func(rune) bool{"isdigit": unicode.IsDigit, "isalpha": unicode.IsLetter, "isspace": isSpace, "isalnum": func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }}[c.name]
+		return s != "" && strings.IndexFunc(s, func(c rune) bool { return !is(c) }) < 0, true, nil
+	case "isupper":
+		return isCased(s, unicode.IsLower), true, nil
+	case "islower":
+		return isCased(s, unicode.IsUpper), true, nil
+	case "splitlines":
+		lines := splitLines(s)
+		if err := r.take(elementBytes * (1 + len(lines))); err != nil {
+			return nil, true, err
+		}
+		list := make([]any, len(lines))
+		for i, line := range lines {
+			list[i] = line
+		}
+		return list, true, nil
+	case "rsplit":
+		if len(args) != 2 {
+			return (&call{kind: c.kind, name: "split", names: c.names}).applyString(r, s, args)
+		}
+		count, _ := integer(args[1])
+		separator, err := textArgs(args[:1], 1, 1)
+		if err != nil || separator[0] == "" {
+			return nil, true, cmp.Or(err, errors.New("the separator is empty"))
+		}
+		var parts []any
+		for ; count != 0; count-- {
+			at := strings.LastIndex(s, separator[0])
+			if at < 0 {
+				break
+			}
+			if err := r.take(elementBytes + at); err != nil {
+				return nil, true, err
+			}
+			parts, s = append(parts, s[at+len(separator[0]):]), s[:at]
+		}
+		parts = append(parts, s)
+		slices.Reverse(parts)
+		return parts, true, nil
 	case "startswith":
 		if !arguments(1, 1) {
 			return nil, true, err
@@ -487,14 +642,22 @@ func (c *call) applyString(r *renderer, s string, args []any) (v any, known bool
 		}
 		return list, true, nil
 	case "replace":
+		most := int64(-1)
+		if len(args) == 3 {
+			most, _ = integer(args[2])
+			args = args[:2]
+		}
 		if !arguments(2, 2) {
 			return nil, true, err
 		}
 		n := strings.Count(s, text[0])
+		if most >= 0 {
+			n = min(n, int(most))
+		}
 		if err := r.take(len(s) + product(n, len(text[1]))); err != nil {
 			return nil, true, err
 		}
-		return strings.ReplaceAll(s, text[0], text[1]), true, nil
+		return strings.Replace(s, text[0], text[1], n), true, nil
 	case "join":
 		if c.kind != 'm' {
 			return nil, false, nil
@@ -536,7 +699,7 @@ func (r *renderer) join(v any, separator string) (string, error) {
 	}
 	size := 0
 	for _, x := range list {
-		text, err := format(x)
+		text, err := r.format(x)
 		if err != nil {
 			return "", err
 		}
@@ -549,7 +712,7 @@ func (r *renderer) join(v any, separator string) (string, error) {
 	var b strings.Builder
 	b.Grow(size)
 	for i, x := range list {
-		text, _ := format(x) // as above
+		text, _ := r.format(x) // as above
 		if i > 0 {
 			b.WriteString(separator)
 		}
@@ -603,8 +766,16 @@ func (c *call) applyDict(r *renderer, d *dict, args []any) (v any, known bool, e
 	return nil, false, nil
 }
 
+// isCased reports whether a text has letters, and none of the other case.
+func isCased(s string, isOther func(rune) bool) bool {
+	return strings.ContainsFunc(s, unicode.IsLetter) && !strings.ContainsFunc(s, isOther)
+}
+
 // applyFilter returns the result of a filter of any value.
 func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
+	if v, known, err := c.applyNumber(of, args); known {
+		return v, err
+	}
 	switch c.name {
 	case "default", "d":
 		if len(args) < 1 || len(args) > 2 {
@@ -616,27 +787,40 @@ func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
 		}
 		return of, nil
 	case "tojson":
-		if len(args) > 0 {
-			return nil, errors.New("arguments are not supported")
-		}
-		var b strings.Builder
-		err := r.toJSON(&b, of)
-		return b.String(), err
-	case "string":
-		return format(of)
-	case "int":
-		if x, ok := integer(of); ok {
-			return x, nil
-		}
-		return nil, fmt.Errorf("of %s is not supported", typeName(of))
-	case "join":
-		separator, err := textArgs(args, 0, 1)
+		style, err := newJSONStyle(args)
 		if err != nil {
 			return nil, err
 		}
-		return r.join(of, strings.Join(separator, ""))
-	case "trim", "upper", "lower", "capitalize", "replace":
-		text, err := format(of)
+		var b strings.Builder
+		err = r.toJSON(&b, of, style, 0)
+		return b.String(), err
+	case "string", "safe":
+		return r.format(of)
+	case "join":
+		attribute := argument(args, 1, nil)
+		separator, isText := argument(args, 0, "").(string)
+		if !isText || len(args) > 2 {
+			return nil, fmt.Errorf("the separator is %s, needs a string", typeName(argument(args, 0, "")))
+		}
+		if attribute != nil {
+			list, err := r.list(of)
+			if err != nil {
+				return nil, err
+			}
+			of, err = (&call{kind: '|', name: "map", names: []string{"attribute"}}).mapAttribute(r, list, []any{attribute})
+			if err != nil {
+				return nil, err
+			}
+		}
+		return r.join(of, separator)
+	case "dictsort":
+		d, ok := of.(*dict)
+		if !ok {
+			return nil, fmt.Errorf("of %s is not supported", typeName(of))
+		}
+		return r.sortDict(d, args)
+	case "trim", "upper", "lower", "capitalize", "replace", "title", "indent", "wordcount", "truncate", "center", "e", "escape":
+		text, err := r.format(of)
 		if err != nil {
 			return nil, err
 		}
@@ -650,6 +834,9 @@ func (c *call) applyFilter(r *renderer, of any, args []any) (any, error) {
 	list, err := r.list(of)
 	if err != nil {
 		return nil, err
+	}
+	if v, known, err := c.applyListFilter(r, list, args); known {
+		return v, err
 	}
 	switch c.name {
 	case "length", "count":
@@ -706,12 +893,65 @@ func formatDate(date time.Time, layout string) (string, error) {
 		if i++; i == len(layout) {
 			return "", errors.New("% has no letter")
 		}
-		known := map[byte]string{'d': "02", 'b': "Jan", 'B': "January", 'm': "01", 'Y': "2006", 'y': "06", 'H': "15", 'M': "04", 'S': "05", 'a': "Mon", 'A': "Monday"}
-		directive, ok := known[layout[i]]
-		if !ok {
-			return "", fmt.Errorf("%%%c is not supported", layout[i])
+		plain := layout[i] == '-' && i+1 < len(layout) // without zeros before
+		if plain {
+			i++
 		}
-		b.WriteString(date.Format(directive))
+		if text, ok := formatDatePart(date, layout[i]); ok {
+			if plain {
+				text = cmp.Or(strings.TrimLeft(text, "0 "), "0")
+			}
+			b.WriteString(text)
+			continue
+		}
+		return "", fmt.Errorf("%%%c is not supported", layout[i])
 	}
 	return b.String(), nil
+}
+
+// dateLayouts are layouts of package time for letters of strftime, in the locale C.
+var dateLayouts = map[byte]string{
+	'd': "02", 'b': "Jan", 'h': "Jan", 'B': "January", 'm': "01", 'Y': "2006", 'y': "06", 'H': "15", 'I': "03", 'p': "PM", 'M': "04", 'S': "05",
+	'a': "Mon", 'A': "Monday", 'e': "_2", 'j': "002", 'F': "2006-01-02", 'T': "15:04:05", 'D': "01/02/06", 'x': "01/02/06", 'X': "15:04:05",
+	'R': "15:04", 'r': "03:04:05 PM", 'c': "Mon Jan _2 15:04:05 2006", 'z': "-0700", 'Z': "MST",
+}
+
+// formatDatePart returns the part of a date for a letter of strftime, and whether the letter is known.
+func formatDatePart(date time.Time, letter byte) (string, bool) {
+	year, week := date.ISOWeek()
+	weekday := int(date.Weekday())
+	switch letter {
+	case '%':
+		return "%", true
+	case 'n':
+		return "\n", true
+	case 't':
+		return "\t", true
+	case 'f':
+		return fmt.Sprintf("%06d", date.Nanosecond()/1000), true
+	case 'k':
+		return fmt.Sprintf("%2d", date.Hour()), true
+	case 'l':
+		return fmt.Sprintf("%2d", (date.Hour()+11)%12+1), true
+	case 's':
+		return strconv.FormatInt(date.Unix(), 10), true
+	case 'C':
+		return fmt.Sprintf("%02d", date.Year()/100), true
+	case 'G':
+		return strconv.Itoa(year), true
+	case 'g':
+		return fmt.Sprintf("%02d", year%100), true
+	case 'V':
+		return fmt.Sprintf("%02d", week), true
+	case 'u':
+		return strconv.Itoa((weekday+6)%7 + 1), true
+	case 'w':
+		return strconv.Itoa(weekday), true
+	case 'U':
+		return fmt.Sprintf("%02d", (date.YearDay()+6-weekday)/7), true
+	case 'W':
+		return fmt.Sprintf("%02d", (date.YearDay()+6-(weekday+6)%7)/7), true
+	}
+	layout, known := dateLayouts[letter]
+	return date.Format(layout), known
 }

@@ -237,9 +237,25 @@ func lexNumber(source string) (lexeme, string, error) {
 	for n < len(source) && source[n] >= '0' && source[n] <= '9' {
 		n++
 	}
+	digits := n
 	if n+1 < len(source) && source[n] == '.' && source[n+1] >= '0' && source[n+1] <= '9' {
 		for n++; n < len(source) && source[n] >= '0' && source[n] <= '9'; n++ {
 		}
+	}
+	if n < len(source) && source[n]|0x20 == 'e' {
+		k := n + 1
+		if k < len(source) && (source[k] == '+' || source[k] == '-') {
+			k++
+		}
+		start := k
+		for k < len(source) && source[k] >= '0' && source[k] <= '9' {
+			k++
+		}
+		if k > start {
+			n = k
+		}
+	}
+	if n > digits {
 		x, err := strconv.ParseFloat(source[:n], 64)
 		return lexeme{kind: 'f', value: x}, source[n:], err
 	}

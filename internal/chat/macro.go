@@ -13,6 +13,7 @@ type macro struct {
 	names  []string
 	values []expression // of arguments that a call leaves out
 	body   []statement
+	scopes []map[string]any // that a caller sees; nil: the names outside loops
 }
 
 func (m *macro) run(r *renderer) error {
@@ -20,8 +21,8 @@ func (m *macro) run(r *renderer) error {
 	return nil
 }
 
-// apply returns what m writes for arguments.
-func (m *macro) apply(r *renderer, args []any, names []string) (any, error) {
+// apply returns what m writes for arguments. caller is the function caller() inside; nil: none.
+func (m *macro) apply(r *renderer, args []any, names []string, caller *macro) (any, error) {
 	if r.calls++; r.calls > maxDepth {
 		return nil, fmt.Errorf("has more than %d nested calls", maxDepth)
 	}
@@ -43,9 +44,17 @@ func (m *macro) apply(r *renderer, args []any, names []string) (any, error) {
 		}
 		scope[name] = v
 	}
-	scopes := r.scopes
-	defer func() { r.scopes = scopes }()
-	r.scopes = append(slices.Clone(scopes[:1]), scope)
+	scopes, called := r.scopes, r.called
+	defer func() { r.scopes, r.called = scopes, called }()
+	r.called = nil
+	seen := scopes[:1]
+	if m.scopes != nil {
+		seen = m.scopes
+	}
+	r.scopes = append(slices.Clone(seen), scope)
+	if caller != nil {
+		scope["caller"] = caller
+	}
 	for i, name := range m.names {
 		if _, ok := scope[name]; !ok {
 			v, err := r.value(m.values[i])
@@ -68,21 +77,8 @@ func (p *parser) parseMacro() (statement, error) {
 	if err := p.need("("); err != nil {
 		return nil, err
 	}
-	for !p.take("o", ")") {
-		name, err := p.name()
-		if err != nil {
-			return nil, err
-		}
-		var value expression = constant{undefined{}}
-		if p.take("o", "=") {
-			if value, err = p.parseExpression(); err != nil {
-				return nil, err
-			}
-		}
-		m.names, m.values = append(m.names, name), append(m.values, value)
-		if err := p.needSeparator(")"); err != nil {
-			return nil, err
-		}
+	if m.names, m.values, err = p.parseParameters(); err != nil {
+		return nil, err
 	}
 	body, end, err := p.parseBlock()
 	if err != nil {
@@ -90,6 +86,28 @@ func (p *parser) parseMacro() (statement, error) {
 	}
 	m.body = body
 	return m, p.close("macro", "endmacro", end)
+}
+
+// parseParameters parses the parameters of a macro behind the bracket, with the values of arguments that
+// a call leaves out.
+func (p *parser) parseParameters() (names []string, values []expression, err error) {
+	for !p.take("o", ")") {
+		name, err := p.name()
+		if err != nil {
+			return nil, nil, err
+		}
+		var value expression = constant{undefined{}}
+		if p.take("o", "=") {
+			if value, err = p.parseExpression(); err != nil {
+				return nil, nil, err
+			}
+		}
+		names, values = append(names, name), append(values, value)
+		if err := p.needSeparator(")"); err != nil {
+			return nil, nil, err
+		}
+	}
+	return names, values, nil
 }
 
 // jumpStatement is break or continue.

@@ -1,6 +1,7 @@
 package chat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -72,11 +73,17 @@ func (p *parser) parseBody() (body []statement, end string, err error) {
 			s, err = p.parseSet()
 		case "macro":
 			s, err = p.parseMacro()
+		case "call":
+			s, err = p.parseCallBlock()
+		case "with":
+			s, err = p.parseWith()
+		case "filter":
+			s, err = p.parseFilterBlock()
 		case "break", "continue":
 			s, err = jumpStatement(name), p.end()
 		case "generation", "endgeneration": // marks the answer for training
 			err = p.end()
-		case "elif", "else", "endif", "endfor", "endset", "endmacro":
+		case "elif", "else", "endif", "endfor", "endset", "endmacro", "endcall", "endwith", "endfilter":
 			return body, name, nil
 		default:
 			err = fmt.Errorf("statement %s is not supported", name)
@@ -137,8 +144,8 @@ func (p *parser) parseFor() (statement, error) {
 			break
 		}
 	}
-	if len(s.names) > 2 {
-		return nil, fmt.Errorf("statement for has %d names, at most 2", len(s.names))
+	if len(s.names) > maxNames {
+		return nil, fmt.Errorf("statement for has %d names, at most %d", len(s.names), maxNames)
 	}
 	if !p.take("n", "in") {
 		return nil, errors.New("statement for has no in")
@@ -180,9 +187,24 @@ func (p *parser) parseSet() (statement, error) {
 			return nil, err
 		}
 	}
+	for s.field == "" && p.take("o", ",") {
+		name, err := p.name()
+		if err != nil {
+			return nil, err
+		}
+		if s.names = append(s.names, name); len(s.names) > maxNames {
+			return nil, fmt.Errorf("statement set has more than %d names", maxNames)
+		}
+	}
 	if p.take("o", "=") {
-		s.value, err = p.parseWhole()
+		s.value, err = p.parseTuple()
 		return s, err
+	}
+	if len(s.names) > 0 {
+		return nil, p.need("=")
+	}
+	if s.filters, err = p.parseFilters(capturedText{}); err != nil {
+		return nil, err
 	}
 	if len(p.tokens) > 1 {
 		return nil, fmt.Errorf("statement set: %q is not supported", p.tokens[0].text)
@@ -193,6 +215,35 @@ func (p *parser) parseSet() (statement, error) {
 	}
 	s.body = body
 	return s, p.close("set", "endset", end)
+}
+
+// maxNames bounds the names that an element of a loop, or a value, is divided into.
+const maxNames = 16
+
+// parseTuple parses an expression up to the end of a tag, or a list without brackets.
+func (p *parser) parseTuple() (expression, error) {
+	e, err := p.parseExpression()
+	if err != nil || !p.take("o", ",") {
+		return e, cmp.Or(err, p.endOf(err))
+	}
+	list := listExpression{e}
+	for p.tokens[0].kind != 0 {
+		if e, err = p.parseExpression(); err != nil {
+			return nil, err
+		}
+		if list = append(list, e); !p.take("o", ",") {
+			break
+		}
+	}
+	return list, p.end()
+}
+
+// endOf is end unless there is an error already.
+func (p *parser) endOf(err error) error {
+	if err != nil {
+		return err
+	}
+	return p.end()
 }
 
 // take takes the next word if it has the kind and text.
@@ -329,6 +380,7 @@ func (p *parser) parseCompare() (expression, error) {
 	if err != nil {
 		return nil, err
 	}
+	var chain *comparison
 	for count := 0; ; count++ {
 		operator := ""
 		switch t := p.tokens[0]; {
@@ -343,14 +395,20 @@ func (p *parser) parseCompare() (expression, error) {
 		default:
 			return e, nil
 		}
-		if count > 0 {
-			return nil, errors.New("a comparison of three values is not supported")
-		}
 		right, err := p.parseLevel(0)
 		if err != nil {
 			return nil, err
 		}
-		e = &binary{operator, e, right}
+		switch first := e; count {
+		case 0:
+			e = &binary{operator, e, right}
+		case 1:
+			pair, _ := first.(*binary)
+			chain = &comparison{pair.first, []string{pair.operator, operator}, []expression{pair.second, right}}
+			e = chain
+		default:
+			chain.operators, chain.values = append(chain.operators, operator), append(chain.values, right)
+		}
 	}
 }
 
@@ -398,7 +456,11 @@ func (p *parser) parseSigned() (expression, error) {
 	if e, err = p.parsePrimary(); err != nil {
 		return nil, err
 	}
-	return p.parsePostfix(e, false)
+	if e, err = p.parsePostfix(e, false); err != nil || !p.take("o", "**") {
+		return e, err
+	}
+	right, err := p.parseSigned()
+	return &binary{"**", e, right}, err
 }
 
 // constants are the values of names that Jinja reserves.
@@ -426,6 +488,9 @@ func (p *parser) parsePrimary() (expression, error) {
 	}
 	switch {
 	case p.take("o", "("):
+		if p.take("o", ")") {
+			return listExpression{}, nil
+		}
 		e, err := p.parseExpression()
 		switch {
 		case err != nil:
@@ -487,6 +552,11 @@ func (p *parser) parsePostfix(e expression, filters bool) (expression, error) {
 		var err error
 		switch {
 		case p.take("o", "."):
+			if t := p.tokens[0]; t.kind == 'i' {
+				p.tokens = p.tokens[1:]
+				e = &attribute{e, constant{t.value}}
+				continue
+			}
 			var name string
 			if name, err = p.name(); err != nil {
 				return nil, err
@@ -522,6 +592,11 @@ func (p *parser) parsePostfix(e expression, filters bool) (expression, error) {
 			c := &call{kind: '?', name: name, owner: e}
 			if e = c; p.take("o", "(") {
 				e, err = p.parseCall(c)
+			} else if p.beginsArgument() {
+				var argument expression
+				if argument, err = p.parseSigned(); err == nil {
+					c.args, c.names = []expression{argument}, []string{""}
+				}
 			}
 			if isNot {
 				e = &negation{e}
@@ -533,6 +608,18 @@ func (p *parser) parsePostfix(e expression, filters bool) (expression, error) {
 			return nil, err
 		}
 	}
+}
+
+// beginsArgument reports whether the argument of a test without brackets is next.
+func (p *parser) beginsArgument() bool {
+	t := p.tokens[0]
+	switch t.kind {
+	case 's', 'i', 'f':
+		return true
+	case 'n':
+		return !slices.Contains([]string{"and", "or", "if", "else", "is", "in", "not", "recursive"}, t.text)
+	}
+	return t.kind == 'o' && (t.text == "[" || t.text == "{")
 }
 
 // parseSubscript parses an index or a slice of e behind its bracket.

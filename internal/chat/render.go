@@ -17,7 +17,12 @@ type renderer struct {
 	scopes []map[string]any // the last is the innermost
 	out    strings.Builder
 	calls  int // of macros, that have not ended
-	date   time.Time
+
+	called   *call  // of the statement call that runs; nil: none
+	caller   *macro // that it gives to its macro
+	captured string // of capturedText
+
+	date time.Time
 
 	work     int
 	memory   int // of values, also of those that are dropped
@@ -131,7 +136,7 @@ func (s printStatement) run(r *renderer) error {
 	if err != nil {
 		return err
 	}
-	text, err := format(v)
+	text, err := r.format(v)
 	if err != nil {
 		return err
 	}
@@ -198,6 +203,7 @@ func (s *forStatement) run(r *renderer) error {
 		}
 	}
 	n := len(list)
+	var last any = undefined{} // of loop.changed
 	for i, x := range list {
 		clear(scope)
 		if err := s.bind(r, scope, x); err != nil {
@@ -206,7 +212,7 @@ func (s *forStatement) run(r *renderer) error {
 		if err := r.take(stepWork); err != nil {
 			return err
 		}
-		scope["loop"] = &loop{list, i}
+		scope["loop"] = &loop{list: list, at: i, last: &last}
 		switch err := r.run(s.body); {
 		case errors.Is(err, errBreak):
 			if g, ok := v.(*generator); ok && s.test == nil {
@@ -244,9 +250,11 @@ func (s *forStatement) bind(r *renderer, scope map[string]any, x any) error {
 }
 
 type setStatement struct {
-	name, field string // field of a namespace; "": none
+	name, field string   // field of a namespace; "": none
+	names       []string // further names, each for an element of the value
 	value       expression
 	body        []statement // in place of value
+	filters     expression  // of what body writes
 }
 
 func (s *setStatement) run(r *renderer) error {
@@ -255,10 +263,24 @@ func (s *setStatement) run(r *renderer) error {
 	if s.value != nil {
 		v, err = r.value(s.value)
 	} else {
-		v, err = r.capture(s.body)
+		v, err = r.captureFiltered(s.body, s.filters)
 	}
 	if err != nil {
 		return err
+	}
+	if len(s.names) > 0 {
+		parts, err := r.list(v)
+		if err != nil {
+			return err
+		}
+		if len(parts) != len(s.names)+1 {
+			return fmt.Errorf("set: the value has %d parts, there are %d names", len(parts), len(s.names)+1)
+		}
+		scope := r.scopes[len(r.scopes)-1]
+		for i, name := range append([]string{s.name}, s.names...) {
+			scope[name] = parts[i]
+		}
+		return r.take(entryBytes * len(parts))
 	}
 	if s.field == "" {
 		scope := r.scopes[len(r.scopes)-1]
@@ -535,11 +557,11 @@ func (e *binary) value(r *renderer) (any, error) {
 	case "<", "<=", ">", ">=":
 		return r.compare(e.operator, a, b)
 	case "~":
-		left, err := format(a)
+		left, err := r.format(a)
 		if err != nil {
 			return nil, err
 		}
-		right, err := format(b)
+		right, err := r.format(b)
 		if err != nil {
 			return nil, err
 		}
@@ -562,6 +584,20 @@ func (e *binary) value(r *renderer) (any, error) {
 					return nil, err
 				}
 				return slices.Concat(a, b), nil
+			}
+		}
+	case "%":
+		if text, ok := a.(string); ok {
+			return r.formatText(text, b)
+		}
+	case "*":
+		if n, ok := integer(b); ok {
+			if text, ok := a.(string); ok {
+				n = max(n, 0)
+				if err := r.take(product(len(text), int(min(n, maxMemory+1)))); err != nil {
+					return nil, err
+				}
+				return strings.Repeat(text, int(n)), nil
 			}
 		}
 	}
@@ -641,6 +677,9 @@ func calculate(operator string, a, b any) (any, error) {
 	x, isX := integer(a)
 	y, isY := integer(b)
 	if isX && isY {
+		if operator == "**" {
+			return power(x, y)
+		}
 		if y == 0 && operator != "+" && operator != "-" && operator != "*" {
 			return nil, fmt.Errorf("%s: division by 0", operator)
 		}

@@ -2,11 +2,14 @@ package chat
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/big"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -43,6 +46,22 @@ type namespace struct{ values map[string]any }
 type loop struct {
 	list []any
 	at   int
+	last *any // of changed; nil: it was not asked
+}
+
+// apply returns the result of a method of the loop.
+func (l *loop) apply(r *renderer, name string, args []any) (any, error) {
+	switch {
+	case name == "cycle" && len(args) > 0:
+		return args[l.at%len(args)], nil
+	case name == "changed":
+		now := any(append([]any{}, args...))
+		before := *l.last
+		*l.last = now
+		equal, err := r.isEqual(now, before)
+		return !equal, err
+	}
+	return nil, errors.New("is no method of loop, or has no arguments")
 }
 
 // lookup returns an attribute of the loop.
@@ -363,8 +382,8 @@ func (r *renderer) lookup(v, key any) (any, error) {
 	return undefined{}, nil
 }
 
-// toJSON appends a value as Python's json.dumps writes it without escapes of other alphabets.
-func (r *renderer) toJSON(b *strings.Builder, v any) error {
+// toJSON appends a value at a depth as Python's json.dumps writes it.
+func (r *renderer) toJSON(b *strings.Builder, v any, s *jsonStyle, depth int) error {
 	if err := r.take(stepWork); err != nil { // also of a number, and of what stands between values
 		return err
 	}
@@ -381,7 +400,7 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 		}
 		b.WriteString(formatFloat(v))
 	case string:
-		return r.writeJSONString(b, v)
+		return r.writeJSONString(b, v, s.isASCII)
 	case []any:
 		if err := r.spend(nestWork); err != nil {
 			return err
@@ -389,9 +408,17 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 		b.WriteByte('[')
 		for i, x := range v {
 			if i > 0 {
-				b.WriteString(", ")
+				b.WriteString(s.item)
 			}
-			if err := r.toJSON(b, x); err != nil {
+			if err := r.breakJSON(b, s, depth+1); err != nil {
+				return err
+			}
+			if err := r.toJSON(b, x, s, depth+1); err != nil {
+				return err
+			}
+		}
+		if len(v) > 0 {
+			if err := r.breakJSON(b, s, depth); err != nil {
 				return err
 			}
 		}
@@ -401,15 +428,30 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 			return err
 		}
 		b.WriteByte('{')
-		for i, key := range v.keys {
-			if i > 0 {
-				b.WriteString(", ")
-			}
-			if err := r.writeJSONString(b, key); err != nil {
+		keys := v.keys
+		if s.isSorted {
+			if err := r.take(product(stepWork, 1+len(keys))); err != nil {
 				return err
 			}
-			b.WriteString(": ")
-			if err := r.toJSON(b, v.values[key]); err != nil {
+			keys = slices.Sorted(slices.Values(keys))
+		}
+		for i, key := range keys {
+			if i > 0 {
+				b.WriteString(s.item)
+			}
+			if err := r.breakJSON(b, s, depth+1); err != nil {
+				return err
+			}
+			if err := r.writeJSONString(b, key, s.isASCII); err != nil {
+				return err
+			}
+			b.WriteString(s.key)
+			if err := r.toJSON(b, v.values[key], s, depth+1); err != nil {
+				return err
+			}
+		}
+		if len(keys) > 0 {
+			if err := r.breakJSON(b, s, depth); err != nil {
 				return err
 			}
 		}
@@ -420,8 +462,24 @@ func (r *renderer) toJSON(b *strings.Builder, v any) error {
 	return nil
 }
 
-// writeJSONString writes a string with the escapes that JSON needs.
-func (r *renderer) writeJSONString(b *strings.Builder, s string) error {
+// breakJSON begins a line at a depth where the style has lines.
+func (r *renderer) breakJSON(b *strings.Builder, s *jsonStyle, depth int) error {
+	if !s.isIndented {
+		return r.take(growth * (len(s.item) + len(s.key)))
+	}
+	if err := r.take(growth * (1 + product(depth, len(s.indent)) + len(s.item) + len(s.key))); err != nil {
+		return err
+	}
+	b.WriteByte('\n')
+	for range depth {
+		b.WriteString(s.indent)
+	}
+	return nil
+}
+
+// writeJSONString writes a string with the escapes that JSON needs, with isASCII also of all
+// characters beyond ASCII.
+func (r *renderer) writeJSONString(b *strings.Builder, s string, isASCII bool) error {
 	if err := r.spend(len(s)); err != nil {
 		return err
 	}
@@ -430,7 +488,7 @@ func (r *renderer) writeJSONString(b *strings.Builder, s string) error {
 		switch c := s[i]; {
 		case c == '"' || c == '\\' || c == '\n' || c == '\t' || c == '\r' || c == '\b' || c == '\f':
 			size += 2
-		case c < ' ':
+		case c < ' ' || isASCII && c > '~':
 			size += 6
 		default:
 			size++
@@ -456,6 +514,11 @@ func (r *renderer) writeJSONString(b *strings.Builder, s string) error {
 		case c == '\f':
 			b.WriteString(`\f`)
 		case c < ' ':
+			fmt.Fprintf(b, `\u%04x`, c)
+		case isASCII && c > 0xffff:
+			high, low := utf16.EncodeRune(c)
+			fmt.Fprintf(b, `\u%04x\u%04x`, high, low)
+		case isASCII && c > '~':
 			fmt.Fprintf(b, `\u%04x`, c)
 		default:
 			b.WriteRune(c)
