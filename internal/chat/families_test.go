@@ -86,10 +86,10 @@ func TestFurtherFiltersAndMethodsAreJinjas(t *testing.T) {
 		`{{ 'one two three'|truncate(9) }}|{{ 'one two three'|truncate(9, true, '..', 0) }}|{{ 'abcdef'|truncate(4) }}`: `one two three|one two..|abcdef`,
 		`{{ range(5)|batch(2)|list }}{{ range(3)|batch(2, 0)|list }}`:                                                   `[[0, 1], [2, 3], [4]][[0, 1], [2, 0]]`,
 		`{{ 1e20 }} {{ 2.5e-7 }} {{ 1e3 }}`: `1e+20 2.5e-07 1000.0`,
-		"{{ 'a b c d'.rsplit(' ', 2) }}{{ 'x\ny'.splitlines() }}{{ 'abc'.find('z') }}{{ 'don\\'t'.title() }}{{ 'a1'.isalnum() }}":                                  `['a b', 'c', 'd']['x', 'y']-1Don'TTrue`,
+		"{{ 'a b c d'.rsplit(' ', 2) }}{{ 'x\ny'.splitlines() }}{{ 'abc'.find('z') }}{{ 'don\\'t'.title() }}{{ 'a1'.isalnum() }}":                                                        `['a b', 'c', 'd']['x', 'y']-1Don'TTrue`,
 		`{{ {'b': 1, 'A': 2}|dictsort|map('last')|join }}{{ ({'b': 1, 'a': 0}|dictsort(by='value')|last)[0] }}{{ [3,1,2]|sort(reverse=true) }}{{ ['b','A']|sort(case_sensitive=true) }}`: `21b[3, 2, 1]['A', 'b']`,
-		`{% for i in [1,1,2] %}{{ loop.changed(i) }}{{ loop.cycle('a','b') }}{% endfor %}`:                                                                         `TrueaFalsebTruea`,
-		`{{ 3 > 2 > 1 }}{{ 1 < 3 < 2 }}{{ 1 == 1 == 1.0 }}`:                                                                                                        `TrueFalseTrue`,
+		`{% for i in [1,1,2] %}{{ loop.changed(i) }}{{ loop.cycle('a','b') }}{% endfor %}`:                                                                                               `TrueaFalsebTruea`,
+		`{{ 3 > 2 > 1 }}{{ 1 < 3 < 2 }}{{ 1 == 1 == 1.0 }}`:                                                                                                                              `TrueFalseTrue`,
 		`{{ [{'x': [5]}].0.x.0 }}`: `5`,
 		`{{ '%s|%5d|%-5s|%05.1f|%+d|%r|%%|%(a)s' % {'a': 1} if false else '%s|%5d|%-5s|%05.1f|%+d|%r|%%' % ('a', 42, 'b', 3.14159, 5, 'q') }}{{ '%(a)s' % {'a': 1} }}`: `a|   42|b    |003.1|+5|'q'|%1`,
 	} {

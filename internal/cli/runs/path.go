@@ -1,10 +1,12 @@
 package runs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 
@@ -13,11 +15,15 @@ import (
 	"github.com/farfield-ml/farfield/internal/fetch"
 )
 
-// ResolveModel returns the folder of a model: path itself, or where the model with this
-// name of the catalogue was fetched to. It returns an error if the model is not at hand.
+// ResolveModel returns the folder of a model: path itself, where the model with this name of the
+// catalogue was fetched to, or for org/name[@revision] the folder in the cache of the hub, to which it
+// is fetched if it is not there. It returns an error if the model is not at hand.
 func ResolveModel(path string) (string, error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return path, nil
+	}
+	if name, is := fetch.ParseHubName(path); is {
+		return resolveHub(path, name)
 	}
 	s, err := fetch.LookupModel(path)
 	if err != nil {
@@ -32,6 +38,27 @@ func ResolveModel(path string) (string, error) {
 		return "", fmt.Errorf("model %s: is not in %s; farfield models fetch %s", s.Name, folder, s.Name)
 	}
 	return filepath.Join(folder, s.Name), nil
+}
+
+// resolveHub returns the folder of a model of the hub. A path without such a model on the hub is left as
+// it is where its first part is a folder: the verb says that it does not exist.
+func resolveHub(path string, name fetch.HubName) (string, error) {
+	if _, err := os.Stat(filepath.Dir(path)); err == nil {
+		return path, nil
+	}
+	hub, err := fetch.NewHub()
+	if err != nil {
+		return "", err
+	}
+	if dir, has := hub.Find(name); has {
+		return dir, nil
+	}
+	if !hub.IsOffline {
+		fmt.Fprintf(os.Stderr, "fetching %s from %s to %s\n", name, hub.Endpoint, hub.Cache)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	return hub.Fetch(ctx, name)
 }
 
 // ModelFiles returns the files of the model at path, which no output may replace: of a run with its
