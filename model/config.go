@@ -15,56 +15,65 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The kinds of a model, Config.Kind.
+// Kind is the kind of a model.
+type Kind string
+
+// The kinds of a model.
 const (
-	Decoder        = "decoder"         // causal: predicts the next token
-	Encoder        = "encoder"         // sees all: an output for every token
-	EncoderDecoder = "encoder-decoder" // a decoder that sees an encoded source
-	Convolutional  = "convolutional"   // convolutions with ReLU, and attention in the middle
+	Decoder        Kind = "decoder"         // causal: predicts the next token
+	Encoder        Kind = "encoder"         // sees all: an output for every token
+	EncoderDecoder Kind = "encoder-decoder" // a decoder that sees an encoded source
+	Convolutional  Kind = "convolutional"   // convolutions with ReLU, and attention in the middle
 )
 
-// The position encodings, Config.Positions.
+// Positions is a position encoding.
+type Positions string
+
+// The position encodings.
 const (
-	Learned    = "learned"    // a trained table, added to the embeddings
-	Sinusoidal = "sinusoidal" // sines and cosines, added to the embeddings
-	Rotary     = "rope"       // queries and keys are rotated, in self-attention
-	NoPosition = "none"
+	Learned    Positions = "learned"    // a trained table, added to the embeddings
+	Sinusoidal Positions = "sinusoidal" // sines and cosines, added to the embeddings
+	Rotary     Positions = "rope"       // queries and keys are rotated, in self-attention
+	NoPosition Positions = "none"
 )
 
-// The kinds of log-decay of causal self-attention, Config.Decay.
+// Decay is the log-decay of causal self-attention. The zero value is NoDecay.
+type Decay string
+
+// The kinds of log-decay.
 const (
-	NoDecay      = "none"
-	FixedDecay   = "fixed"   // by nn.Retention of the key head, for each token
-	LearnedDecay = "learned" // by a gate, which begins there
+	NoDecay      Decay = "none"
+	FixedDecay   Decay = "fixed"   // by nn.Retention of the key head, for each token
+	LearnedDecay Decay = "learned" // by a gate, which begins there
 )
 
 // Config describes a model. Its JSON with a version is config.json, which Load reads.
 type Config struct {
-	Kind        string `json:"kind"`
-	Vocab       int    `json:"vocab"`                  // number of different tokens
-	SourceVocab int    `json:"source_vocab,omitempty"` // of an encoder-decoder's source; 0: Vocab
+	Kind        Kind `json:"kind"`
+	Vocab       int  `json:"vocab"`                  // number of different tokens
+	SourceVocab int  `json:"source_vocab,omitempty"` // of an encoder-decoder's source; 0: Vocab
 
 	// Inputs is the number of numbers at a position. A linear layer reads them in place
 	// of token embeddings, and Vocab is 0. 0: the model reads tokens.
 	Inputs int `json:"inputs,omitempty"`
 	// Outputs is the number of outputs of the head; 0: Vocab.
 	Outputs int `json:"outputs,omitempty"`
-	// Pool is a pooling constant; "": the head reads every position. A decoder has no
+	// Pool reduces the positions of a sequence to one; "": the head reads every position. A decoder has no
 	// PoolCLS, because its first position sees only itself; its PoolLast has seen all
 	// positions.
-	Pool string `json:"pool,omitempty"`
+	Pool Pool `json:"pool,omitempty"`
 	// Parts is 2 if sequences 2i and 2i+1 of a batch are a pair. Their pooled x and y
 	// are read as [x, y, x∘y, x-y]. 0 and 1: there are no pairs.
 	Parts int `json:"parts,omitempty"`
 	// HeadHidden is the number of units between pooling and outputs; 0: none.
 	HeadHidden int `json:"head_hidden,omitempty"`
-	// HeadActivation is the activation of HeadHidden, a constant of heads; "": relu.
-	HeadActivation string `json:"head_activation,omitempty"`
+	// HeadActivation is the activation of HeadHidden: ReLU, Tanh, GELU or TanhGELU; "": ReLU.
+	HeadActivation Activation `json:"head_activation,omitempty"`
 	// HeadNorm places a norm between the units of HeadHidden and the outputs.
 	HeadNorm bool `json:"head_norm,omitempty"`
-	// Loss is a loss constant. Logistics has three Outputs for each part of the mixture
+	// Loss is the loss that Forward returns. Logistics has three Outputs for each part of the mixture
 	// (nn.Logistics).
-	Loss string `json:"loss,omitempty"`
+	Loss Loss `json:"loss,omitempty"`
 
 	Layers int `json:"layers"` // of the encoder and of the decoder, each; convolutions, the head among them
 	// SourceLayers is the number of layers of an encoder-decoder's encoder; 0: Layers.
@@ -79,8 +88,8 @@ type Config struct {
 
 	Conv int `json:"conv"` // tokens of the short convolution before attention and MLP of a decoder, 0: none; of every convolution
 
-	Positions string  `json:"positions"`
-	RopeTheta float64 `json:"rope_theta,omitempty"` // base of the rotations' frequencies, 1 or more; 0: 10000
+	Positions Positions `json:"positions"`
+	RopeTheta float64   `json:"rope_theta,omitempty"` // base of the rotations' frequencies, 1 or more; 0: 10000
 	// RopeFraction is the fraction of a head's channels that are rotated: the first
 	// ⌊D·RopeFraction⌋, in pairs of their halves. 0: 1.
 	RopeFraction float64 `json:"rope_fraction,omitempty"`
@@ -128,18 +137,18 @@ type Config struct {
 	Dropout float64 `json:"dropout,omitempty"`
 
 	// AttentionDropout is the rate at which Forward drops parts of queries and keys.
-	// AttentionDropoutKind is a name of attention.DropKind; "": 1d. Losses, Logits and
-	// sessions drop nothing.
-	AttentionDropout     float64 `json:"attention_dropout,omitempty"`
-	AttentionDropoutKind string  `json:"attention_dropout_kind,omitempty"`
+	// AttentionDropoutKind says which parts; "": DropTokens. Losses, Logits and sessions
+	// drop nothing.
+	AttentionDropout     float64     `json:"attention_dropout,omitempty"`
+	AttentionDropoutKind DropoutKind `json:"attention_dropout_kind,omitempty"`
 
-	// Decay is a constant of log-decay; "": none. Every key head has its own factors.
-	Decay string `json:"decay,omitempty"`
+	// Decay is the log-decay; "": none. Every key head has its own factors.
+	Decay Decay `json:"decay,omitempty"`
 
-	// Activation names the MLP and Norm names the norm, by their constants; "":
-	// gelu-tanh and layer.
-	Activation string `json:"activation,omitempty"`
-	Norm       string `json:"norm,omitempty"`
+	// Activation is the activation of the MLP and Norm is the kind of norm; "": TanhGELU
+	// and LayerNorm.
+	Activation Activation `json:"activation,omitempty"`
+	Norm       Norm       `json:"norm,omitempty"`
 	// PostNorm places the norm after the sum, norm(x + f(x)), as in the first
 	// transformer.
 	PostNorm bool `json:"post_norm,omitempty"`
@@ -153,7 +162,7 @@ type Config struct {
 	// ParallelBlocks gives attention and MLP of a layer the same input, x + f(norm(x)) +
 	// g(norm(x)): ParallelOne with one norm, ParallelTwo with a norm each; "": the MLP
 	// reads the sum.
-	ParallelBlocks string `json:"parallel_blocks,omitempty"`
+	ParallelBlocks ParallelBlocks `json:"parallel_blocks,omitempty"`
 
 	// EntryScale multiplies the embeddings of tokens before positions are added; 0: 1.
 	EntryScale float64 `json:"entry_scale,omitempty"`
@@ -426,7 +435,7 @@ func (c Config) dropKind() (attention.DropKind, error) {
 	if c.AttentionDropoutKind == "" {
 		return attention.TokenDrop, nil
 	}
-	return attention.ParseDropKind(c.AttentionDropoutKind)
+	return attention.ParseDropKind(string(c.AttentionDropoutKind))
 }
 
 // Rows returns the number of outputs of a batch of b sequences with n positions: one

@@ -138,11 +138,11 @@ func (c validation) checkConvolutional() error {
 		set  bool
 		way  string
 	}{
-		{"hidden", c.Hidden != 0, "hidden to 0"}, {"decay", c.hasDecay(), "decay to " + NoDecay}, {"activation", c.Activation != "", "activation to nothing"},
+		{"hidden", c.Hidden != 0, "hidden to 0"}, {"decay", c.hasDecay(), "decay to " + string(NoDecay)}, {"activation", c.Activation != "", "activation to nothing"},
 		{"norm", c.Norm != "", "norm to nothing"},
 		{"post_norm", c.PostNorm, "post_norm to false"}, {"tied", c.Tied, "tied to false"}, {"dropout", c.Dropout != 0, "dropout to 0"},
-		{"attention_dropout", c.AttentionDropout != 0, "attention_dropout to 0"}, {"positions", c.Positions != NoPosition, "positions to " + NoPosition},
-		{"pool", c.Pool == PoolCLS, "pool to " + PoolMean}, {"heads", c.Mechanism == "" && c.Heads != 0, "heads to 0"},
+		{"attention_dropout", c.AttentionDropout != 0, "attention_dropout to 0"}, {"positions", c.Positions != NoPosition, "positions to " + string(NoPosition)},
+		{"pool", c.Pool == PoolCLS, "pool to " + string(PoolMean)}, {"heads", c.Mechanism == "" && c.Heads != 0, "heads to 0"},
 		{"kv_heads", c.Mechanism == "" && c.KVHeads != 0, "kv_heads to 0"}, {"order", c.Mechanism == "" && c.Order != 0, "order to 0"},
 		{"set", c.Mechanism == "" && len(c.Set) > 0, "set to nothing"},
 	} {

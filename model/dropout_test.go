@@ -8,7 +8,7 @@ import (
 )
 
 // dropped is a configuration with dropout of attention.
-func dropped(kind, mechanism, drop string) Config {
+func dropped(kind Kind, mechanism string, drop DropoutKind) Config {
 	c := tiny(kind, mechanism)
 	c.AttentionDropout, c.AttentionDropoutKind = 0.3, drop
 	return c

@@ -14,7 +14,7 @@ import (
 )
 
 // tiny is the smallest configuration in which nothing is a power of two.
-func tiny(kind, mechanism string) Config {
+func tiny(kind Kind, mechanism string) Config {
 	return Config{
 		Kind: kind, Vocab: 11, Layers: 2, Heads: 3, Width: 12, Hidden: 17, Context: 7,
 		Positions: Learned, Mechanism: mechanism, Bias: true, Tied: true,
@@ -39,7 +39,7 @@ func llama() Config {
 func cases() map[string]Config {
 	all := map[string]Config{}
 	for _, mechanism := range []string{"softmax", "fastmax", "taylorshift", "linear"} {
-		for _, kind := range []string{Decoder, Encoder, EncoderDecoder} {
+		for _, kind := range []Kind{Decoder, Encoder, EncoderDecoder} {
 			all[kind+" "+mechanism] = tiny(kind, mechanism)
 		}
 	}

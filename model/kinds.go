@@ -9,42 +9,56 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// Norm is a kind of norm. The zero value is LayerNorm.
+type Norm string
+
 // The kinds of norm.
 const (
-	LayerNorm = "layer" // minus the mean, over the deviation
-	RMSNorm   = "rms"   // over the root mean square, without a bias
+	LayerNorm Norm = "layer" // minus the mean, over the deviation
+	RMSNorm   Norm = "rms"   // over the root mean square, without a bias
 )
 
-// The kinds of MLP, by their activation.
-const (
-	TanhGELU = "gelu-tanh"
-	GELU     = "gelu" // exact
-	ReLU     = "relu"
-	SiLU     = "silu"
-	SwiGLU   = "swiglu" // a SiLU gates a second projection
-	GEGLU    = "geglu"  // an exact GELU gates it
+// Activation is an activation of an MLP or of the units before the head.
+type Activation string
 
-	TanhGEGLU = "geglu-tanh" // a GELU in its tanh form gates it
+// The activations. The zero value of an MLP is TanhGELU, that of the units before the head
+// is ReLU.
+const (
+	TanhGELU  Activation = "gelu-tanh"
+	GELU      Activation = "gelu" // exact
+	ReLU      Activation = "relu"
+	SiLU      Activation = "silu"       // of an MLP alone
+	SwiGLU    Activation = "swiglu"     // of an MLP alone: a SiLU gates a second projection
+	GEGLU     Activation = "geglu"      // of an MLP alone: an exact GELU gates it
+	TanhGEGLU Activation = "geglu-tanh" // of an MLP alone: a GELU in its tanh form gates it
+	Tanh      Activation = "tanh"       // of the units before the head alone
+)
+
+// DropoutKind says what dropout of attention drops. The zero value is DropTokens.
+type DropoutKind string
+
+// The kinds of dropout of attention, which are those of attention.DropKind.
+const (
+	DropTokens   DropoutKind = "1d"        // whole tokens
+	DropElements DropoutKind = "standard"  // elements of queries and keys
+	DropProducts DropoutKind = "quadratic" // products of channels
 )
 
 // norms and mlps list the kinds, the default first.
 var (
-	norms = []string{LayerNorm, RMSNorm}
+	norms = []Norm{LayerNorm, RMSNorm}
 	mlps  = []mlpKind{
 		{TanhGELU, nn.TanhGELU, false}, {GELU, nn.GELU, false}, {ReLU, nn.ReLU, false}, {SiLU, nn.SiLU, false},
 		{SwiGLU, nn.SiLU, true}, {GEGLU, nn.GELU, true}, {TanhGEGLU, nn.TanhGELU, true},
 	}
 )
 
-// Tanh is an activation of units before the head, beside ReLU, GELU and TanhGELU.
-const Tanh = "tanh"
-
 // headActivations holds the activations of units before the head.
-var headActivations = map[string]nn.Activation{"": nn.ReLU, ReLU: nn.ReLU, Tanh: nn.Tanh, GELU: nn.GELU, TanhGELU: nn.TanhGELU}
+var headActivations = map[Activation]nn.Activation{"": nn.ReLU, ReLU: nn.ReLU, Tanh: nn.Tanh, GELU: nn.GELU, TanhGELU: nn.TanhGELU}
 
 // mlpKind is a kind of MLP.
 type mlpKind struct {
-	name  string
+	name  Activation
 	act   nn.Activation
 	gated bool
 }
@@ -52,16 +66,25 @@ type mlpKind struct {
 // checkKinds returns an error if the norm or the activation is not listed.
 func (c validation) checkKinds() error {
 	if c.Norm != "" && !slices.Contains(norms, c.Norm) {
-		return fmt.Errorf("norm: %q is none of %s", c.Norm, strings.Join(norms, ", "))
+		return fmt.Errorf("norm: %q is none of %s", c.Norm, joinNames(norms))
 	}
-	var names []string
+	var names []Activation
 	for _, k := range mlps {
 		names = append(names, k.name)
 	}
 	if c.Activation != "" && !slices.Contains(names, c.Activation) {
-		return fmt.Errorf("activation: %q is none of %s", c.Activation, strings.Join(names, ", "))
+		return fmt.Errorf("activation: %q is none of %s", c.Activation, joinNames(names))
 	}
 	return nil
+}
+
+// joinNames returns the names with commas between them.
+func joinNames[S ~string](names []S) string {
+	list := make([]string, len(names))
+	for i, name := range names {
+		list[i] = string(name)
+	}
+	return strings.Join(list, ", ")
 }
 
 // mlpKind returns the kind of the MLP of a valid configuration.

@@ -203,7 +203,7 @@ func TestPaddingIsNotSeen(t *testing.T) {
 func TestThreadsDoNotChangeBits(t *testing.T) {
 	defer par.SetThreads(0)
 	for _, mechanism := range []string{"softmax", "fastmax"} {
-		for _, kind := range []string{Decoder, EncoderDecoder} {
+		for _, kind := range []Kind{Decoder, EncoderDecoder} {
 			c := tiny(kind, mechanism)
 			c.Vocab, c.Width, c.Hidden, c.Context, c.Heads = 67, 60, 0, 70, 4
 			run := func(threads int) (float64, [][]float32) {

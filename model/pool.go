@@ -6,18 +6,21 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The poolings of positions, Config.Pool.
+// Pool is a pooling of positions. The zero value pools nothing: the head reads every position.
+type Pool string
+
+// The poolings of positions.
 const (
-	PoolMean  = "mean"  // of those that are valid
-	PoolLast  = "last"  // of the last that is valid
-	PoolFirst = "first" // of the first, a token of the sequence
-	PoolCLS   = "cls"   // of a learned token in front of the others
+	PoolMean  Pool = "mean"  // of those that are valid
+	PoolLast  Pool = "last"  // of the last that is valid
+	PoolFirst Pool = "first" // of the first, a token of the sequence
+	PoolCLS   Pool = "cls"   // of a learned token in front of the others
 )
 
 // pool reduces the outputs of positions for the head. A sequence without valid
 // positions has zeros.
 type pool[T tensor.Float] struct {
-	kind   string        // "": an output at every position
+	kind   Pool          // "": an output at every position
 	pairs  bool          // two sequences are read together
 	hidden *nn.Linear[T] // nil: none
 	act    nn.Activation // of hidden

@@ -89,7 +89,7 @@ func (s *sessionOf[T]) addStates(source func(nn.CrossAttention[T]) nn.State[T]) 
 
 // checkSessions returns an error if models of the configuration have no sessions of a kind:
 // Decoder, or EncoderDecoder for sessions with a source.
-func (c Config) checkSessions(kind string) error {
+func (c Config) checkSessions(kind Kind) error {
 	switch {
 	case c.Kind == EncoderDecoder && kind == Decoder:
 		return fmt.Errorf("session: kind is %s, whose sessions need a source", c.Kind)

@@ -8,16 +8,19 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The losses, Config.Loss.
+// Loss is what Forward returns the mean of. The zero value is CrossEntropy.
+type Loss string
+
+// The losses.
 const (
-	CrossEntropy = ""          // -log of the probability of a class, by the softmax of the outputs
-	Squared      = "squared"   // mean of squared differences from numbers
-	Logistics    = "logistics" // -log of the probability of a level, by a mixture of logistics
+	CrossEntropy Loss = ""          // -log of the probability of a class, by the softmax of the outputs
+	Squared      Loss = "squared"   // mean of squared differences from numbers
+	Logistics    Loss = "logistics" // -log of the probability of a level, by a mixture of logistics
 )
 
 // targets holds the targets of output rows.
 type targets struct {
-	loss    string
+	loss    Loss
 	classes []int32   // [rows], -1 where not counted
 	numbers []float32 // [rows,each], NaN where not counted
 	each    int

@@ -8,25 +8,32 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// The parallel blocks, Config.ParallelBlocks.
+// ParallelBlocks says what the attention and the MLP of a layer read if both read the same
+// input. The zero value means that the MLP reads the sum after attention.
+type ParallelBlocks string
+
+// The parallel blocks.
 const (
-	ParallelOne = "one" // attention and MLP read the same norm
-	ParallelTwo = "two" // each has its own norm
+	ParallelOne ParallelBlocks = "one" // attention and MLP read the same norm
+	ParallelTwo ParallelBlocks = "two" // each has its own norm
 )
 
-// The kinds of rope scaling, RopeScaling.Kind.
+// ScalingKind is a kind of rope scaling.
+type ScalingKind string
+
+// The kinds of rope scaling.
 const (
-	LinearScaling = "linear" // all frequencies over Factor (Chen et al. 2023, arXiv 2306.15595)
-	Llama3Scaling = "llama3" // low frequencies over Factor (Grattafiori et al. 2024, arXiv 2407.21783)
-	YarnScaling   = "yarn"   // NTK by parts and a factor of the rotations (Peng et al. 2023, arXiv 2309.00071)
+	LinearScaling ScalingKind = "linear" // all frequencies over Factor (Chen et al. 2023, arXiv 2306.15595)
+	Llama3Scaling ScalingKind = "llama3" // low frequencies over Factor (Grattafiori et al. 2024, arXiv 2407.21783)
+	YarnScaling   ScalingKind = "yarn"   // NTK by parts and a factor of the rotations (Peng et al. 2023, arXiv 2309.00071)
 )
 
 // RopeScaling describes scaled frequencies of rotations. A frequency f turns
 // OriginalContext·f/2π times over the original context.
 type RopeScaling struct {
-	Kind            string  `json:"kind"`
-	Factor          float64 `json:"factor"`                     // divides scaled frequencies; 1 or more
-	OriginalContext int     `json:"original_context,omitempty"` // tokens before scaling; llama3 and yarn need it
+	Kind            ScalingKind `json:"kind"`
+	Factor          float64     `json:"factor"`                     // divides scaled frequencies; 1 or more
+	OriginalContext int         `json:"original_context,omitempty"` // tokens before scaling; llama3 and yarn need it
 
 	// Llama3Scaling scales frequencies of fewer than LowFrequency turns whole, and of
 	// more than HighFrequency turns not at all. Between them it interpolates. 0: 1 and 4.

@@ -195,7 +195,7 @@ func TestRopeScaling(t *testing.T) {
 				t.Errorf("%s: pair %d has %v of its frequency", r.Kind, j, ratio)
 			}
 		}
-		if want := map[string]float64{YarnScaling: 1 + 0.1*math.Log(16)}[r.Kind]; f.Factor != want || r.Kind != LinearScaling && between < 3 {
+		if want := map[ScalingKind]float64{YarnScaling: 1 + 0.1*math.Log(16)}[r.Kind]; f.Factor != want || r.Kind != LinearScaling && between < 3 {
 			t.Errorf("%s: the factor is %v, want %v; %d pairs are between", r.Kind, f.Factor, want, between)
 		}
 	}

@@ -24,7 +24,7 @@ func TestInnerWatchEnds(t *testing.T) {
 }
 
 func TestWatchedShareComputesBesideItsModel(t *testing.T) {
-	for _, kind := range []string{Decoder, Encoder, EncoderDecoder} {
+	for _, kind := range []Kind{Decoder, Encoder, EncoderDecoder} {
 		m, err := newModel[float32](Config{Kind: kind, Vocab: 11, Layers: 2, Heads: 2, Width: 8, Context: 16, Positions: Rotary, Mechanism: "softmax"}, rng.New(3))
 		if err != nil {
 			t.Fatal(err)

@@ -186,7 +186,7 @@ func setPositive(f members, name string, x float64) {
 }
 
 // activationName returns the name of an activation in config.json.
-func activationName(a string) string {
+func activationName(a model.Activation) string {
 	switch a {
 	case model.GELU, model.GEGLU:
 		return "gelu"

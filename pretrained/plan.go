@@ -256,7 +256,7 @@ func (p *plan) addBeside(name string, out, in int) {
 }
 
 // activation returns the activation of a name in config.json.
-func (f *fields) activation(name, byDefault string) string {
+func (f *fields) activation(name, byDefault string) model.Activation {
 	switch a := f.text(name, byDefault); a {
 	case "gelu", "gelu_python":
 		return model.GELU
@@ -273,7 +273,7 @@ func (f *fields) activation(name, byDefault string) string {
 }
 
 // headActivation is activation for units before the head.
-func (f *fields) headActivation(name, byDefault string) string {
+func (f *fields) headActivation(name, byDefault string) model.Activation {
 	a := f.activation(name, byDefault)
 	if a == model.SiLU {
 		f.fail(name, "is silu, which units before a head do not have")
@@ -282,7 +282,7 @@ func (f *fields) headActivation(name, byDefault string) string {
 }
 
 // gatedActivation is activation for a gated MLP.
-func (f *fields) gatedActivation(name, byDefault string) string {
+func (f *fields) gatedActivation(name, byDefault string) model.Activation {
 	switch a := f.activation(name, byDefault); a {
 	case model.GELU:
 		return model.GEGLU

@@ -42,7 +42,7 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 	r.fraction = o.number("partial_rotary_factor", r.fraction)
 	kind := o.text("type", "default")
 	kind = o.text("rope_type", kind)
-	s := &model.RopeScaling{Kind: kind}
+	s := &model.RopeScaling{Kind: model.ScalingKind(kind)}
 	switch kind {
 	case "default":
 		s = nil

@@ -28,7 +28,7 @@ func HasVectorHead(dir string) bool {
 }
 
 // vectorPools are the poolings of vectors, by the pooling of the model.
-var vectorPools = map[string]string{model.PoolMean: poolMean, model.PoolFirst: poolFirst, model.PoolLast: poolLast}
+var vectorPools = map[model.Pool]string{model.PoolMean: poolMean, model.PoolFirst: poolFirst, model.PoolLast: poolLast}
 
 // vectorBody returns the plan of the family without a head, and config.json for it, for a model whose head is
 // linear on pooled vectors, which no family's classifier has. It returns an error if the model is another.

@@ -2,10 +2,10 @@ package pretrained
 
 import "github.com/farfield-ml/farfield/model"
 
-// VectorPooling returns the pooling of the vectors of a folder, a constant of package model. It is
-// model.PoolMean where the folder does not say, and in place of poolings that models do not have. It
-// returns an error if modules.json or a file beside it cannot be read.
-func VectorPooling(dir string) (string, error) {
+// VectorPooling returns the pooling of the vectors of a folder. It is model.PoolMean where the folder
+// does not say, and in place of poolings that models do not have. It returns an error if modules.json
+// or a file beside it cannot be read.
+func VectorPooling(dir string) (model.Pool, error) {
 	s, err := readSentence(dir, 0)
 	if err != nil {
 		return "", err

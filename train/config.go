@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/optim"
@@ -92,16 +91,16 @@ type Config struct {
 	// the schedule and the lengths of windows follow a run of that many steps.
 	Lengthened []int `json:"lengthened,omitempty"`
 
-	Optimizer string  `json:"optimizer"` // AdamW, Adam or RAdam
-	Schedule  string  `json:"schedule"`  // Cosine, Linear or Constant
-	Rate      float64 `json:"lr"`        // peak rate, reached after WarmUp updates
-	MinRate   float64 `json:"min_lr"`    // last rate; Constant stays at Rate
-	WarmUp    int     `json:"warmup"`
-	Decay     float64 `json:"weight_decay"` // weight decay of matrices
-	Beta1     float64 `json:"beta1"`
-	Beta2     float64 `json:"beta2"`
-	Clip      float64 `json:"clip"` // maximum norm of the gradient; 0: none
-	Seed      uint64  `json:"seed"` // seed of the initial weights and of the data order
+	Optimizer Optimizer `json:"optimizer"`
+	Schedule  Schedule  `json:"schedule"`
+	Rate      float64   `json:"lr"`     // peak rate, reached after WarmUp updates
+	MinRate   float64   `json:"min_lr"` // last rate; ConstantSchedule stays at Rate
+	WarmUp    int       `json:"warmup"`
+	Decay     float64   `json:"weight_decay"` // weight decay of matrices
+	Beta1     float64   `json:"beta1"`
+	Beta2     float64   `json:"beta2"`
+	Clip      float64   `json:"clip"` // maximum norm of the gradient; 0: none
+	Seed      uint64    `json:"seed"` // seed of the initial weights and of the data order
 
 	EvalEvery    int `json:"eval_every"`    // updates between validations; 0: only at the end
 	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all; -1 with Init: by the windows of a text
@@ -115,18 +114,24 @@ type Config struct {
 	isUnordered bool // the positions of samples have no order
 }
 
-// Optimisers.
+// Optimizer is the rule by which gradients change weights.
+type Optimizer string
+
+// The optimisers.
 const (
-	AdamW = "adamw"
-	Adam  = "adam"  // without weight decay
-	RAdam = "radam" // rectified (Liu et al. 2019, arXiv 1908.03265)
+	AdamW Optimizer = "adamw"
+	Adam  Optimizer = "adam"  // without weight decay
+	RAdam Optimizer = "radam" // rectified (Liu et al. 2019, arXiv 1908.03265)
 )
 
-// Learning-rate schedules.
+// Schedule is the course of the learning rate after the warm-up.
+type Schedule string
+
+// The schedules.
 const (
-	CosineSchedule   = "cosine"
-	LinearSchedule   = "linear"
-	ConstantSchedule = "constant"
+	CosineSchedule   Schedule = "cosine"   // from Rate to MinRate along half a cosine
+	LinearSchedule   Schedule = "linear"   // from Rate to MinRate along a line
+	ConstantSchedule Schedule = "constant" // stays at Rate
 )
 
 // ReadConfig reads a JSON file over the fields of c, which may hold defaults. It returns
@@ -594,7 +599,7 @@ func (c *Config) settle() error {
 		far.Order = row.Order
 	}
 	window := m.Kind == model.Decoder || m.Kind == model.Encoder && !c.isUnordered
-	window = window && m.AttentionDropoutKind != attention.ProductDrop.String() && m.Set["window"] != "0"
+	window = window && m.AttentionDropoutKind != model.DropProducts && m.Set["window"] != "0"
 	// Layers may differ where the near field alone can do what is asked.
 	differ := m.AttentionDropout == 0 && (m.Decay == "" || m.Decay == model.NoDecay) && c.Segment == 0
 	switch {

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
@@ -196,7 +195,7 @@ func TestOrderOfTheFarFieldIsTheDefault(t *testing.T) {
 // names none: a run that began before windows were the default goes on as it began.
 func TestWindowIsLeftOutWhereItCannotBe(t *testing.T) {
 	dropped := little("fastmax")
-	dropped.Model.AttentionDropout, dropped.Model.AttentionDropoutKind = 0.1, attention.ProductDrop.String()
+	dropped.Model.AttentionDropout, dropped.Model.AttentionDropoutKind = 0.1, model.DropProducts
 	begun := little("fastmax")
 	begun.Model.Order, begun.Model.Set = 2, map[string]string{"scale": "1/sqrt(D)"}
 	path := filepath.Join(t.TempDir(), configFile)
@@ -269,10 +268,10 @@ func TestSetMechanismDropsSettingsOfTheFormerOne(t *testing.T) {
 	for _, x := range []struct {
 		name      string
 		order     int
-		decay     string
+		decay     model.Decay
 		kvHeads   int
 		dropout   float64
-		positions string
+		positions model.Positions
 		theta     float64
 	}{
 		{"fastmax", 4, model.LearnedDecay, 2, 0.1, model.Rotary, 500},

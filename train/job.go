@@ -33,13 +33,16 @@ import (
 // writes the folder of the run; observers of other ranks may be empty.
 type Job struct {
 	Ranks  *comm.Comm // nil: this process alone
-	Divide string     // DivideBatch (also "") or DivideSequence
+	Divide Division
 }
 
-// Kinds of division among ranks.
+// Division says what the ranks of a job divide among them. The zero value is DivideBatch.
+type Division string
+
+// The divisions.
 const (
-	DivideBatch    = "batch"
-	DivideSequence = "sequence"
+	DivideBatch    Division = "batch"
+	DivideSequence Division = "sequence"
 )
 
 // isSequenceParallel reports whether ranks divide the tokens of a window.
@@ -140,7 +143,7 @@ func (j Job) agreeOnRun(t *Trainer, err error) error {
 	}
 	return comm.CheckAgreement(j.Ranks,
 		comm.Field{Name: "instructions (FARFIELD_ISA)", Value: kernel.Active[float32]().Name},
-		comm.Field{Name: "divide", Value: j.Divide},
+		comm.Field{Name: "divide", Value: string(j.Divide)},
 		comm.Field{Name: "configuration", Value: string(config)},
 		comm.Field{Name: "data", Value: t.digest},
 	)

@@ -26,7 +26,7 @@ func ranksTrain(t *testing.T, n int, c Config, src func(rank int) task.Source, d
 }
 
 // ranksDivide is ranksTrain, with what ranks divide.
-func ranksDivide(t *testing.T, what string, n int, c Config, src func(rank int) task.Source, dir string, stop int) (score Score, err error) {
+func ranksDivide(t *testing.T, what Division, n int, c Config, src func(rank int) task.Source, dir string, stop int) (score Score, err error) {
 	t.Helper()
 	scores := make([]Score, n)
 	err = comm.RunLocal(n, func(ranks *comm.Comm) error {
@@ -291,7 +291,7 @@ func TestRanksDivideSequences(t *testing.T) {
 	want := rows(t, whole)
 	for _, x := range []struct {
 		ranks int
-		then  string
+		then  Division
 	}{{2, DivideSequence}, {3, DivideSequence}, {2, DivideBatch}} {
 		dir := filepath.Join(t.TempDir(), "run")
 		if _, err := ranksDivide(t, DivideSequence, x.ranks, c, alike(t, "text"), dir, 11); err != nil {

@@ -39,7 +39,7 @@ func TestRefusedCombinationsNameAWayOut(t *testing.T) {
 	seen, refused, taken := map[string]bool{}, 0, 0
 	for _, spec := range specs {
 		spec.Count = [3]int{9, 9, 9}
-		for _, kind := range []string{"", model.Decoder, model.Encoder, model.EncoderDecoder, model.Convolutional} {
+		for _, kind := range []model.Kind{"", model.Decoder, model.Encoder, model.EncoderDecoder, model.Convolutional} {
 			for _, name := range mechanisms {
 				for i, change := range []func(c *Config){
 					func(*Config) {},

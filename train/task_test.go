@@ -138,7 +138,7 @@ func TestPaddingChangesNothing(t *testing.T) {
 	const samples = 6
 	for name, src := range kinds() {
 		for _, mechanism := range []string{"softmax", "fastmax", "linear"} {
-			for _, pool := range []string{"", model.PoolMean, model.PoolCLS} {
+			for _, pool := range []model.Pool{"", model.PoolMean, model.PoolCLS} {
 				c := littleTask(src, mechanism)
 				c.Model.Pool = pool
 				whole := src.spec.Kind == task.Class || src.spec.Kind == task.Regression

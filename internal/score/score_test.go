@@ -89,8 +89,9 @@ func TestScoreIsTheLoss(t *testing.T) {
 func TestTextsBeyondTheContextAreScoredInWindows(t *testing.T) {
 	const window = 20
 	for _, x := range []struct {
-		mechanism, positions string
-		context, table       int
+		mechanism      string
+		positions      model.Positions
+		context, table int
 	}{
 		{"fastmax", model.Rotary, window, 0},
 		{"softmax", model.NoPosition, window, 0},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -33,7 +34,9 @@ func withDropout(form string, rate float64) method {
 	if m.Label = "none"; form != "" {
 		m.Label = fmt.Sprintf("%s %g", form, rate)
 	}
-	m.change = func(c *train.Config) { c.Model.AttentionDropoutKind, c.Model.AttentionDropout = form, rate }
+	m.change = func(c *train.Config) {
+		c.Model.AttentionDropoutKind, c.Model.AttentionDropout = model.DropoutKind(form), rate
+	}
 	return m
 }
 

@@ -30,12 +30,12 @@ func OverrideValue[T any](given *[]string, name string, dst, flag *T) {
 	}
 }
 
-// GivenText is the value of a flag that is not given if it is empty.
-func GivenText(flag string) *string {
-	if flag == "" {
-		return nil
+// OverrideText is OverrideValue for a flag that is not given if its text is empty.
+func OverrideText[S ~string](given *[]string, name string, dst *S, text string) {
+	if text != "" {
+		value := S(text)
+		OverrideValue(given, name, dst, &value)
 	}
-	return &flag
 }
 
 // MergeSettings returns the settings of a, which keeps its own, and of b.

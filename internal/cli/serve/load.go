@@ -158,7 +158,7 @@ func (c *Command) openSessions(e *env.Env, text *inference.Model, memory int64, 
 // describeModel returns the card of a model.
 func describeModel(family string, c model.Config) (serve.Card, error) {
 	card := serve.Card{
-		Family: family, Kind: c.Kind, Layers: c.Layers, Width: c.Width, Heads: c.Heads, HeadWidth: c.HeadWidth,
+		Family: family, Kind: string(c.Kind), Layers: c.Layers, Width: c.Width, Heads: c.Heads, HeadWidth: c.HeadWidth,
 		Vocab: c.Vocab, State: "grows", TrainedContext: c.TrainedContext(),
 	}
 	if card.HeadWidth == 0 && c.Heads > 0 {

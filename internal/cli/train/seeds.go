@@ -193,7 +193,7 @@ func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds 
 	if err = comm.ShareError(e.Ranks, err); err != nil {
 		return err
 	}
-	job := train.Job{Ranks: e.Ranks, Divide: t.Divide}
+	job := train.Job{Ranks: e.Ranks, Divide: train.Division(t.Divide)}
 	if !t.Resume {
 		trainer, err := job.New(c, src, "") // whose configuration is complete
 		if err != nil {
@@ -253,7 +253,7 @@ func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds 
 }
 
 func (t *Command) resumeOne(e *env.Env, src task.Source, dir string) (*runs.Report, error) {
-	trainer, err := train.Job{Ranks: e.Ranks, Divide: t.Divide}.Resume(src, dir)
+	trainer, err := train.Job{Ranks: e.Ranks, Divide: train.Division(t.Divide)}.Resume(src, dir)
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}

@@ -173,7 +173,7 @@ func (t *Command) plan() (p trainPlan, err error) {
 }
 
 func (t *Command) run(e *env.Env) error {
-	job := train.Job{Ranks: e.Ranks, Divide: t.Divide}
+	job := train.Job{Ranks: e.Ranks, Divide: train.Division(t.Divide)}
 	p, err := comm.CallOnRankZero(e.Ranks, t.plan)
 	if err == nil {
 		p.Config, err = job.ShareConfig(p.Config)
