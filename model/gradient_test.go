@@ -40,7 +40,7 @@ func cases() map[string]Config {
 	all := map[string]Config{}
 	for _, mechanism := range []string{"softmax", "fastmax", "taylorshift", "linear"} {
 		for _, kind := range []Kind{Decoder, Encoder, EncoderDecoder} {
-			all[kind+" "+mechanism] = tiny(kind, mechanism)
+			all[string(kind)+" "+mechanism] = tiny(kind, mechanism)
 		}
 	}
 	d := tiny(Decoder, "fastmax")
