@@ -69,6 +69,7 @@ var layers = []string{
 	"internal/optim",
 	"tokenizer",
 	"internal/token",
+	"train/data",
 	"internal/task",
 	"model",
 	"pretrained",

@@ -3,8 +3,8 @@ package train
 import (
 	"fmt"
 
-	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // levelMixtureSize is the default number of logistics in the mixture of a level
@@ -14,7 +14,7 @@ const levelMixtureSize = 10
 // adaptModelToTask sets the inputs, outputs and loss of the model to fit the task. A kind
 // or pooling that the configuration gives is kept. It returns an error if the two do not
 // fit.
-func (c *Config) adaptModelToTask(s task.Spec) error {
+func (c *Config) adaptModelToTask(s data.Spec) error {
 	m := &c.Model
 	length := s.Length / s.Sequences()
 	if c.Init != "" {
@@ -25,7 +25,7 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 		if m.HeadHidden == 0 { // left out by a flag
 			m.HeadActivation, m.HeadNorm = "", false
 		}
-		m.Tied = m.Tied && s.Kind == task.Next && s.Classes == s.Vocab
+		m.Tied = m.Tied && s.Kind == data.Next && s.Classes == s.Vocab
 	}
 	if m.Context != 0 && m.Context != length {
 		return fmt.Errorf("context: %d, but the samples of task %s have up to %d positions; set the task's length, or leave out the context", m.Context, s.Name, length)
@@ -37,7 +37,7 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 	}
 	whole := false // one output for all positions
 	switch s.Kind {
-	case task.Next:
+	case data.Next:
 		m.Outputs = s.Classes
 		if s.Classes == s.Vocab {
 			m.Outputs = 0
@@ -48,7 +48,7 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 		if m.Kind != model.Decoder {
 			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s; set kind to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
 		}
-	case task.Level:
+	case data.Level:
 		if m.Outputs == 0 {
 			m.Outputs = 3 * levelMixtureSize
 		}
@@ -59,13 +59,13 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 		if m.Kind != model.Decoder {
 			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s; set kind to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
 		}
-	case task.Class:
+	case data.Class:
 		m.Outputs, whole = s.Classes, true
-	case task.Labels:
+	case data.Labels:
 		m.Outputs = s.Classes
-	case task.Regression:
+	case data.Regression:
 		m.Outputs, m.Loss, whole = s.Outputs, model.Squared, true
-	case task.Trace:
+	case data.Trace:
 		m.Outputs, m.Loss = s.Outputs, model.Squared
 	default:
 		return fmt.Errorf("task %s: asks for %v, which no model says", s.Name, s.Kind)
@@ -86,9 +86,9 @@ func (c *Config) adaptModelToTask(s task.Spec) error {
 
 // setPositions sets the default kind of positions. It returns an error if the model uses
 // the order of points that have none.
-func (c *Config) setPositions(src task.Source) error {
+func (c *Config) setPositions(src data.Source) error {
 	m := &c.Model
-	if u, ok := src.(task.OrderReporter); ok {
+	if u, ok := src.(data.OrderReporter); ok {
 		c.isUnordered = u.IsUnordered()
 	}
 	switch {

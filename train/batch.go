@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // packedBatch is a batch of samples, padded to one length.
@@ -18,29 +18,29 @@ type packedBatch struct {
 
 // collector combines samples into batches.
 type collector struct {
-	spec    task.Spec
-	samples []task.Sample
+	spec    data.Spec
+	samples []data.Sample
 }
 
 // PackBatch returns samples of a task as one batch for a model, padded to the longest
 // sample.
-func PackBatch(spec task.Spec, samples ...task.Sample) *model.Batch {
+func PackBatch(spec data.Spec, samples ...data.Sample) *model.Batch {
 	b := new(packedBatch)
 	(&collector{spec: spec}).packBatch(b, samples)
 	return &b.Batch
 }
 
 // sampleBuffer returns n samples in memory that the collector keeps.
-func (c *collector) sampleBuffer(n int) []task.Sample {
+func (c *collector) sampleBuffer(n int) []data.Sample {
 	if more := n - len(c.samples); more > 0 {
-		c.samples = append(c.samples, make([]task.Sample, more)...)
+		c.samples = append(c.samples, make([]data.Sample, more)...)
 	}
 	return c.samples[:n]
 }
 
 // packBatch sets b to samples, padded to the longest of them. b.Lens holds the lengths,
 // and is nil if no sample is padded.
-func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
+func (c *collector) packBatch(b *packedBatch, samples []data.Sample) {
 	s := &c.spec
 	b.B, b.N = len(samples)*s.Sequences(), 0
 	b.Tokens, b.Values, b.Targets, b.Numbers = b.Tokens[:0], b.Values[:0], b.Targets[:0], b.Numbers[:0]
@@ -52,7 +52,7 @@ func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 			b.N = max(b.N, to-from)
 		}
 	}
-	if slices.ContainsFunc(samples, func(x task.Sample) bool { return len(x.Types) > 0 }) {
+	if slices.ContainsFunc(samples, func(x data.Sample) bool { return len(x.Types) > 0 }) {
 		for i := range samples {
 			b.types = append(b.types, samples[i].Types...)
 			b.types = appendRepeated(b.types, (i+1)*b.N-len(b.types), 0)
@@ -71,16 +71,16 @@ func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 				b.Values = appendRepeated(append(b.Values, x.Values[from*s.Channels:to*s.Channels]...), padding*s.Channels, 0)
 			}
 			switch s.Kind {
-			case task.Labels, task.Next:
+			case data.Labels, data.Next:
 				b.Targets = appendRepeated(append(b.Targets, x.Labels...), padding, -1)
-			case task.Trace, task.Level:
+			case data.Trace, data.Level:
 				b.Numbers = appendRepeated(append(b.Numbers, x.Targets...), padding*s.Outputs, nan)
 			}
 		}
 		switch s.Kind {
-		case task.Class:
+		case data.Class:
 			b.Targets = append(b.Targets, x.Class)
-		case task.Regression:
+		case data.Regression:
 			b.Numbers = append(b.Numbers, x.Targets...)
 		}
 	}
@@ -102,7 +102,7 @@ func (c *collector) packBatch(b *packedBatch, samples []task.Sample) {
 }
 
 // countPositions returns the number of positions of a sample, both parts together.
-func (c *collector) countPositions(s *task.Sample) int {
+func (c *collector) countPositions(s *data.Sample) int {
 	if c.spec.Vocab == 0 {
 		return len(s.Values) / c.spec.Channels
 	}
@@ -110,7 +110,7 @@ func (c *collector) countPositions(s *task.Sample) int {
 }
 
 // partBounds returns the positions from ≤ n < to of one part of a sample.
-func (c *collector) partBounds(s *task.Sample, part int) (from, to int) {
+func (c *collector) partBounds(s *data.Sample, part int) (from, to int) {
 	n := c.countPositions(s)
 	switch {
 	case c.spec.Sequences() == 1:

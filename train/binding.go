@@ -21,6 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // runFile is the copy of the run's configuration in a checkpoint. Copies of classesFile,
@@ -312,7 +313,7 @@ func (t *Trainer) checkData(was string) error {
 
 // checkDigest returns an error if the SHA-256 of the data src is another than it was. Runs of
 // earlier versions have one of some samples, which is compared as it was.
-func checkDigest(c *Config, src task.Source, digest, was string) error {
+func checkDigest(c *Config, src data.Source, digest, was string) error {
 	digest, err := task.DigestLike(was, src, digest)
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // maxNameBytes bounds a file of names.
@@ -55,11 +55,11 @@ func readColumns(dir string, n int) ([]string, error) {
 }
 
 // labelNames returns the names of the classes and of the columns of src; nil: none.
-func labelNames(src task.Source) (classes, columns []string) {
-	if named, ok := src.(task.ClassNamer); ok {
+func labelNames(src data.Source) (classes, columns []string) {
+	if named, ok := src.(data.ClassNamer); ok {
 		classes = named.ClassNames()
 	}
-	if named, ok := src.(task.ColumnNamer); ok {
+	if named, ok := src.(data.ColumnNamer); ok {
 		columns = named.ColumnNames()
 	}
 	return classes, columns

@@ -20,6 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 const configVersion = 2
@@ -28,7 +29,7 @@ const configVersion = 2
 // folder. The same Config and data give the same bits.
 type Config struct {
 	Version  int               `json:"version"`
-	Task     string            `json:"task"`               // name in package task
+	Task     string            `json:"task"`               // name in docs/tasks.md, or of data of your own
 	TaskSet  map[string]string `json:"task_set,omitempty"` // its settings
 	Folder   string            `json:"folder,omitempty"`   // folder of the data sets
 	DataSeed uint64            `json:"data_seed"`          // seed of generated samples
@@ -45,7 +46,7 @@ type Config struct {
 	Standardise    bool      `json:"standardise"`
 	InputMean      []float64 `json:"input_mean,omitempty"`
 	InputDeviation []float64 `json:"input_deviation,omitempty"`
-	// LRAQuirk pads samples as task.Pad does, without a mask.
+	// LRAQuirk pads samples to one length, without a mask.
 	LRAQuirk bool `json:"lra_quirk"`
 
 	Model model.Config `json:"model"` // inputs and outputs are set by the task
@@ -69,7 +70,7 @@ type Config struct {
 	Batch      int `json:"batch"`      // samples (or windows of Model.Context tokens) of a pass
 	Accumulate int `json:"accumulate"` // passes of an update, whose gradients are added
 	// FirstContext is the first window length of a text, or of another task that draws
-	// samples of a wanted length (task.WindowDrawer); it doubles until Model.Context.
+	// samples of a wanted length (data.WindowDrawer); it doubles until Model.Context.
 	// A pass begins with FirstBatch windows and halves their number with each doubling,
 	// to Batch at least. Each length trains on the same number of tokens. Short windows
 	// teach attention with smooth weights about near tokens sooner (staged training,
@@ -202,7 +203,7 @@ func (c Config) clone() Config {
 
 // OpenTask opens the task and reads its data. It returns an error if the task is unknown
 // or its data is missing or damaged.
-func (c Config) OpenTask() (task.Source, error) {
+func (c Config) OpenTask() (data.Source, error) {
 	return task.Open(c.Task, c.taskOptions())
 }
 
@@ -214,12 +215,12 @@ func (c *Config) taskOptions() task.Options {
 // PrepareTask returns src as the model reads it: in windows, standardised, padded. The
 // returned Config has all defaults of task and mechanism filled in. It returns an error
 // for the first invalid field.
-func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
-	fail := func(err error) (Config, task.Source, error) { return c, nil, err }
+func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
+	fail := func(err error) (Config, data.Source, error) { return c, nil, err }
 	if src == nil {
 		return fail(errors.New("source: is nil"))
 	}
-	if w, ok := src.(task.WindowSource); ok {
+	if w, ok := src.(data.WindowSource); ok {
 		if _, ok := c.TaskSet["length"]; ok {
 			return fail(errors.New("task_set: length is not for training: windows are as long as the model's context"))
 		}
@@ -283,17 +284,17 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 		}
 	}
 	if c.LRAQuirk {
-		if _, ok := src.(task.WindowSource); ok {
+		if _, ok := src.(data.WindowSource); ok {
 			return fail(fmt.Errorf("lra_quirk: the windows of task %s have no padding; leave it out", c.Task))
 		}
 		src = task.Pad(src)
 	}
-	drawer, grows := src.(task.WindowDrawer)
+	drawer, grows := src.(data.WindowDrawer)
 	if !grows && (c.FirstContext > 0 || c.FirstBatch > 0) {
 		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
 	if grows && c.FirstContext > 0 && c.FirstContext < c.Model.Context {
-		if err := drawer.DrawWindow(new(task.Sample), c.FirstContext, rng.New(c.Seed), 0); err != nil {
+		if err := drawer.DrawWindow(new(data.Sample), c.FirstContext, rng.New(c.Seed), 0); err != nil {
 			return fail(fmt.Errorf("first_context: %w", err))
 		}
 	}
@@ -302,11 +303,11 @@ func (c Config) PrepareTask(src task.Source) (Config, task.Source, error) {
 
 // setEpochs replaces Epochs by Steps. It returns an error if samples have no end, or there
 // are too many updates.
-func (c *Config) setEpochs(src task.Source) error {
+func (c *Config) setEpochs(src data.Source) error {
 	if c.Epochs == 0 {
 		return nil
 	}
-	if _, ok := src.(task.WindowSource); !ok && c.FirstContext > 0 {
+	if _, ok := src.(data.WindowSource); !ok && c.FirstContext > 0 {
 		return fmt.Errorf("epochs: is %d, but first_context is %d: samples that grow are drawn at random; set steps", c.Epochs, c.FirstContext)
 	}
 	epoch, ends := c.epochUpdates(src)
@@ -322,13 +323,13 @@ func (c *Config) setEpochs(src task.Source) error {
 
 // epochUpdates returns the number of updates of a pass over the training samples, and
 // whether these end.
-func (c *Config) epochUpdates(src task.Source) (updates int, ends bool) {
-	n, size := src.Spec().Count[task.Train], max(c.Batch*c.Accumulate, 1)
-	return max((n+size-1)/size, 1), n != task.Endless
+func (c *Config) epochUpdates(src data.Source) (updates int, ends bool) {
+	n, size := src.Spec().Count[data.Train], max(c.Batch*c.Accumulate, 1)
+	return max((n+size-1)/size, 1), n != data.Endless
 }
 
 // checkFields returns an error for the first invalid field.
-func (c *Config) checkFields(src task.Source) error {
+func (c *Config) checkFields(src data.Source) error {
 	for _, f := range []struct {
 		name  string
 		x     float64
@@ -377,26 +378,26 @@ func (c *Config) checkFields(src task.Source) error {
 		return err
 	}
 	if text, ok := src.(*task.Text); ok {
-		if n := text.Tokens(task.Train).Len(); n <= c.Model.Context {
+		if n := text.Tokens(data.Train).Len(); n <= c.Model.Context {
 			return fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", c.Model.Context, n)
 		}
 	}
 	spec := src.Spec()
-	if spec.Count[task.Train] == 0 || spec.Count[spec.JudgedSplit()] == 0 {
-		return fmt.Errorf("task %s: %d samples to learn from and %d to be judged by are too few", spec.Name, spec.Count[task.Train], spec.Count[spec.JudgedSplit()])
+	if spec.Count[data.Train] == 0 || spec.Count[spec.JudgedSplit()] == 0 {
+		return fmt.Errorf("task %s: %d samples to learn from and %d to be judged by are too few", spec.Name, spec.Count[data.Train], spec.Count[spec.JudgedSplit()])
 	}
-	if _, ok := src.(task.WindowSource); ok { // each split needs to be longer than a window
+	if _, ok := src.(data.WindowSource); ok { // each split needs to be longer than a window
 		for split, n := range spec.Count {
 			if n == 0 {
 				continue
 			}
-			if err := src.Sample(new(task.Sample), task.Split(split), 0); err != nil {
+			if err := src.Sample(new(data.Sample), data.Split(split), 0); err != nil {
 				return err
 			}
 		}
 	}
-	if c.Patience > 0 && (c.EvalEvery == 0 || spec.Count[task.Valid] == 0) {
-		return fmt.Errorf("patience: %d looks, but eval_every is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[task.Valid])
+	if c.Patience > 0 && (c.EvalEvery == 0 || spec.Count[data.Valid] == 0) {
+		return fmt.Errorf("patience: %d looks, but eval_every is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[data.Valid])
 	}
 	return nil
 }
@@ -458,8 +459,8 @@ func (s scheduleList) Rate(step int) float64 {
 // needsBestWeights reports whether the run is scored with the weights of the best
 // validation. They are kept if the final score is on another split, or if the run may
 // stop early.
-func (c *Config) needsBestWeights(spec task.Spec) bool {
-	return !c.Freeze && spec.Count[task.Valid] != 0 && (spec.JudgedSplit() != task.Valid || c.Patience > 0)
+func (c *Config) needsBestWeights(spec data.Spec) bool {
+	return !c.Freeze && spec.Count[data.Valid] != 0 && (spec.JudgedSplit() != data.Valid || c.Patience > 0)
 }
 
 // SetTask selects the task name. For another task it clears the settings, the input

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // ErrDataChanged is returned for data that is not the data of the run.
@@ -17,7 +18,7 @@ var ErrDataChanged = errors.New("is not the data that the run learned from")
 // data of the model at path, as LoadModel reads it. src is the task that the configuration of
 // the run opens. Of runs without these records the number of classes is compared. CheckData returns an error if
 // the records are damaged or a sample cannot be read.
-func CheckData(path string, src task.Source) error {
+func CheckData(path string, src data.Source) error {
 	checkpoint, err := findCheckpoint(path)
 	if err != nil {
 		return err
@@ -31,7 +32,7 @@ func CheckData(path string, src task.Source) error {
 		return err
 	}
 	difference := ""
-	if named, ok := src.(task.ClassNamer); ok {
+	if named, ok := src.(data.ClassNamer); ok {
 		known, err := readClasses(RunFolder(path), -1)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -41,7 +42,7 @@ func CheckData(path string, src task.Source) error {
 		}
 	}
 	spec := src.Spec()
-	if difference == "" && (spec.Kind == task.Class || spec.Kind == task.Labels) && spec.Classes != c.Model.Outputs {
+	if difference == "" && (spec.Kind == data.Class || spec.Kind == data.Labels) && spec.Classes != c.Model.Outputs {
 		difference = fmt.Sprintf("it has %d classes, were %d", spec.Classes, c.Model.Outputs)
 	}
 	if difference == "" && m.Data != "" {
@@ -95,11 +96,11 @@ func compareClasses(names, known []string) string {
 	return "its classes are in another order"
 }
 
-// OpenOtherData opens data, a file or folder of the task of c, for the model of the run in
+// OpenOtherData opens the file or folder at path, data for the task of c, for the model of the run in
 // dir. Classes have the numbers of the run by their names, and scaled targets its scales.
 // hasAll makes all samples the test set. OpenOtherData returns an error if the task reads no
-// data of the user, data is malformed or has other channels, or a class is none of the run.
-func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error) {
+// data of the user, the data is malformed or has other channels, or a class is none of the run.
+func (c Config) OpenOtherData(dir, path string, hasAll bool) (data.Source, error) {
 	row, err := task.Lookup(c.Task)
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error
 	}
 	set := map[string]string{}
 	maps.Copy(set, c.TaskSet)
-	set["data"] = data
+	set["data"] = path
 	if slices.ContainsFunc(row.Settings, func(s task.Setting) bool { return s.Name == "length" }) {
 		set["length"] = fmt.Sprint(c.Model.Context) // as predict reads it
 	}
@@ -121,15 +122,15 @@ func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error
 		return nil, err
 	}
 	if s := src.Spec(); s.Vocab != c.Model.Vocab || s.Channels != c.Model.Inputs {
-		return nil, fmt.Errorf("%s: its positions have %d tokens or %d numbers, of the run %d or %d", data, s.Vocab, s.Channels, c.Model.Vocab, c.Model.Inputs)
+		return nil, fmt.Errorf("%s: its positions have %d tokens or %d numbers, of the run %d or %d", path, s.Vocab, s.Channels, c.Model.Vocab, c.Model.Inputs)
 	}
-	if named, ok := src.(task.ColumnNamer); ok {
+	if named, ok := src.(data.ColumnNamer); ok {
 		known, err := readColumns(dir, c.Model.Inputs)
 		if err != nil {
 			return nil, err
 		}
 		if columns := named.ColumnNames(); known != nil && columns != nil && !slices.Equal(columns, known) {
-			return nil, fmt.Errorf("%s: its columns are %q, of the run %q", data, columns, known)
+			return nil, fmt.Errorf("%s: its columns are %q, of the run %q", path, columns, known)
 		}
 	}
 	var names []string
@@ -143,14 +144,14 @@ func (c Config) OpenOtherData(dir, data string, hasAll bool) (task.Source, error
 		return nil, err
 	}
 	if src, err = task.NumberAsLearned(src, names, scales, hasAll); err != nil {
-		return nil, fmt.Errorf("%s: %w", data, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return c.adaptValues(src)
 }
 
 // adaptValues returns src standardised and padded as in training. It returns an error if the
 // moments do not fit the channels.
-func (c *Config) adaptValues(src task.Source) (task.Source, error) {
+func (c *Config) adaptValues(src data.Source) (data.Source, error) {
 	if c.Standardise {
 		var err error
 		if src, err = task.Standardise(src, c.InputMean, c.InputDeviation); err != nil {

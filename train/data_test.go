@@ -278,7 +278,7 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 	if names := src.(task.ClassNamer).ClassNames(); !slices.Equal(names, []string{"a", "b", "c"}) {
 		t.Error(names)
 	}
-	if all, err := src.Baselines(0); err != nil || len(all) != 1 || all[0].Score != 0.5 || all[0].Learned != 0 || all[0].Judged != 30 {
+	if all, err := task.Baselines(src, 0); err != nil || len(all) != 1 || all[0].Score != 0.5 || all[0].Learned != 0 || all[0].Judged != 30 {
 		t.Errorf("baselines %+v, %v", all, err)
 	}
 	// Without all, a tenth is scored.
@@ -286,7 +286,7 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := src.Spec()
-	if all, err := src.Baselines(0); err != nil || len(all) < 2 || all[0].Learned != spec.Count[task.Train] || all[0].Judged != spec.Count[task.Test] {
+	if all, err := task.Baselines(src, 0); err != nil || len(all) < 2 || all[0].Learned != spec.Count[task.Train] || all[0].Judged != spec.Count[task.Test] {
 		t.Errorf("baselines %+v, %v", all, err)
 	}
 	if n := spec.Count[task.Test]; n < 1 || n > 10 {
@@ -385,14 +385,14 @@ func TestOtherDataOfSeries(t *testing.T) {
 	}
 	// The mean misses by 0 or 3.
 	mean := 6 / (scales.Deviation[0] * scales.Deviation[0])
-	if all, err := src.Baselines(0); err != nil || len(all) != 1 || math.Abs(all[0].Score-mean) > 1e-5*mean {
+	if all, err := task.Baselines(src, 0); err != nil || len(all) != 1 || math.Abs(all[0].Score-mean) > 1e-5*mean {
 		t.Errorf("baselines %+v, %v, the mean scores %g", all, err, mean)
 	}
 	// The baselines of a tenth are in these scales too: 3 of 30 targets differ by 0, 3 or 6.
 	if src, err = c.OpenOtherData(dir, other, false); err != nil {
 		t.Fatal(err)
 	}
-	if all, err := src.Baselines(0); err != nil || len(all) != 2 || all[0].Score > 36/(scales.Deviation[0]*scales.Deviation[0]) {
+	if all, err := task.Baselines(src, 0); err != nil || len(all) != 2 || all[0].Score > 36/(scales.Deviation[0]*scales.Deviation[0]) {
 		t.Errorf("baselines %+v, %v", all, err)
 	}
 	if err := os.Remove(filepath.Join(dir, scalesFile)); err != nil {

@@ -1,5 +1,6 @@
 // Package train trains models: the training loop, its metrics, and checkpoints. A resumed
-// run has the same bits as a run without interruption.
+// run has the same bits as a run without interruption. New starts a run on data of any kind: a
+// data.Source has two methods.
 //
 // Each run has a folder. At any moment each file in it is complete or absent, but for the
 // ends of metrics.jsonl and events.out.tfevents, so a run may be killed. A killed run loses the updates since the last checkpoint and repeats

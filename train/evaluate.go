@@ -10,12 +10,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // Score is the result of an evaluation.
 type Score struct {
 	Loss    float64     `json:"loss"`   // mean training loss over targets: nats, or squares
-	Metric  task.Metric `json:"metric"` // metric of the task
+	Metric  data.Metric `json:"metric"` // metric of the task
 	Value   float64     `json:"score"`  // value of Metric
 	Bits    float64     `json:"bits_per_byte,omitempty"`
 	Samples int64       `json:"samples"`
@@ -74,20 +75,20 @@ const (
 //
 // It returns an error if the model does not fit the task, the split has no samples or
 // only ignored targets, a sample does not fit the specification, or ctx ends.
-func Evaluate(ctx context.Context, m *model.Model, src task.Source, split task.Split, limit int) (Score, Detail, error) {
+func Evaluate(ctx context.Context, m *model.Model, src data.Source, split data.Split, limit int) (Score, Detail, error) {
 	return Job{}.Evaluate(ctx, m, src, split, limit)
 }
 
 // Evaluate is the function Evaluate for the ranks of a job, which hold the same model. It
 // returns an error on every rank if one rank has one.
-func (j Job) Evaluate(ctx context.Context, m *model.Model, src task.Source, split task.Split, limit int) (Score, Detail, error) {
+func (j Job) Evaluate(ctx context.Context, m *model.Model, src data.Source, split data.Split, limit int) (Score, Detail, error) {
 	fail := func(err error) (Score, Detail, error) { return Score{}, Detail{}, err }
 	spec, c := src.Spec(), m.Config()
 	if err := spec.Check(); err != nil {
 		return fail(err)
 	}
-	if split < task.Train || split > task.Test {
-		return fail(fmt.Errorf("split: is %d, needs %d to %d", int(split), int(task.Train), int(task.Test)))
+	if split < data.Train || split > data.Test {
+		return fail(fmt.Errorf("split: is %d, needs %d to %d", int(split), int(data.Train), int(data.Test)))
 	}
 	if spec.Vocab != c.Vocab || spec.Channels != c.Inputs {
 		return fail(fmt.Errorf("task %s: its positions have %d tokens or %d numbers, the model's %d or %d", spec.Name, spec.Vocab, spec.Channels, c.Vocab, c.Inputs))
@@ -95,16 +96,16 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model, src task.Source, spli
 	count := spec.Count[split]
 	chosen := count
 	switch {
-	case count == task.Endless && limit > 0:
+	case count == data.Endless && limit > 0:
 		count, chosen = limit, limit
-	case count == task.Endless:
+	case count == data.Endless:
 		count, chosen = endlessSamples, endlessSamples
 	case count == 0:
 		return fail(fmt.Errorf("task %s: the split %v has no samples", spec.Name, split))
 	case limit > 0:
 		chosen = min(count, limit)
 	}
-	_, windows := src.(task.WindowSource)
+	_, windows := src.(data.WindowSource)
 	number := func(i int) int {
 		switch {
 		case chosen == count:
@@ -186,21 +187,21 @@ type evaluation struct {
 }
 
 // newEvaluation returns an evaluation of m on the task src without samples.
-func newEvaluation(m *model.Model, src task.Source) *evaluation {
+func newEvaluation(m *model.Model, src data.Source) *evaluation {
 	spec := src.Spec()
 	e := &evaluation{collector: collector{spec: spec}, model: m, outputs: max(spec.Classes, spec.Outputs)}
 	e.text, _ = src.(*task.Text)
 	e.rows = evalTokens / spec.Length
 	switch {
-	case spec.Metric == task.Nats || spec.Metric == task.Bits:
+	case spec.Metric == data.Nats || spec.Metric == data.Bits:
 		n := bits.Len(uint(spec.Length))
 		e.bucketLosses, e.bucketCounts = make([]float64, n), make([]int64, n)
-	case spec.Kind == task.Class || spec.Kind == task.Regression:
+	case spec.Kind == data.Class || spec.Kind == data.Regression:
 	default:
 		e.rows = min(e.rows, evalOutputs/(spec.Length*e.outputs))
 	}
 	e.rows = max(e.rows, 1)
-	if spec.Metric == task.Accuracy && spec.Classes <= maxConfusionClasses {
+	if spec.Metric == data.Accuracy && spec.Classes <= maxConfusionClasses {
 		for range spec.Classes {
 			e.confusion = append(e.confusion, make([]int64, spec.Classes))
 		}
@@ -209,7 +210,7 @@ func newEvaluation(m *model.Model, src task.Source) *evaluation {
 }
 
 // addSamples adds the scores of a batch of samples.
-func (e *evaluation) addSamples(ctx context.Context, samples []task.Sample) error {
+func (e *evaluation) addSamples(ctx context.Context, samples []data.Sample) error {
 	b := &e.batch
 	e.packBatch(b, samples)
 	e.samples += int64(len(samples))
@@ -390,11 +391,11 @@ func (e *evaluation) summarise() (s Score, d Detail) {
 	n := float64(s.Tokens)
 	s.Loss, d.Confusion = e.lossSum/n, e.confusion
 	switch s.Metric {
-	case task.Nats:
+	case data.Nats:
 		s.Value = s.Loss
-	case task.Bits:
+	case data.Bits:
 		s.Value = s.Loss / math.Ln2
-	case task.MSE:
+	case data.MSE:
 		all := task.SquareSums{Sum: e.valueSum, Squares: e.errorSquares, Products: e.errorProducts,
 			Samples: float64(e.samples), Counts: float64(e.squareCount), CountSquares: float64(e.countSquares)}
 		s.Value, s.Error = all.Mean()

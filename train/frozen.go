@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/logistic"
-	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // MostFrozenTexts is the largest training set for which SuitsFreeze recommends a frozen model.
@@ -19,11 +19,11 @@ const MostFrozenTexts = 5000
 
 // SuitsFreeze reports whether a linear head on the frozen model is the better default for the
 // classes of src: the run starts from a published encoder, and the training set is small.
-func (c *Config) SuitsFreeze(src task.Source) bool {
+func (c *Config) SuitsFreeze(src data.Source) bool {
 	spec := src.Spec()
-	n := spec.Count[task.Train]
-	return c.Init != "" && c.Model.Kind == model.Encoder && pretrained.IsFolder(c.Init) && spec.Kind == task.Class &&
-		n != task.Endless && n <= MostFrozenTexts
+	n := spec.Count[data.Train]
+	return c.Init != "" && c.Model.Kind == model.Encoder && pretrained.IsFolder(c.Init) && spec.Kind == data.Class &&
+		n != data.Endless && n <= MostFrozenTexts
 }
 
 // FreezeHead changes c, as StartFrom returns it, to keep the weights of the model. The run is one
@@ -61,15 +61,15 @@ func (c *Config) FreezeHead() error {
 }
 
 // checkFreeze returns an error if c asks a frozen model for something that it cannot do.
-func (c *Config) checkFreeze(spec task.Spec) error {
+func (c *Config) checkFreeze(spec data.Spec) error {
 	switch {
 	case !c.Freeze:
 		return nil
 	case c.Init == "":
 		return fmt.Errorf("freeze: there is no model to keep; name it by init")
-	case spec.Kind != task.Class:
+	case spec.Kind != data.Class:
 		return fmt.Errorf("freeze: task %s asks for %v; a frozen model says classes of samples, leave out freeze", spec.Name, spec.Kind)
-	case spec.Count[task.Train] == task.Endless:
+	case spec.Count[data.Train] == data.Endless:
 		return fmt.Errorf("freeze: task %s draws samples without end; leave out freeze", spec.Name)
 	case c.Adapters > 0:
 		return fmt.Errorf("freeze: the model is kept, but adapters is %d; leave out one of them", c.Adapters)
@@ -111,16 +111,16 @@ func headParams(m *model.Model) (*param.Set[float32], error) {
 func (t *Trainer) fitHead(ctx context.Context, o Observer) error {
 	start := time.Now()
 	spec := t.source.Spec()
-	splits := []task.Split{task.Train}
-	if spec.JudgedSplit() == task.Test {
-		splits = append(splits, task.Valid)
+	splits := []data.Split{data.Train}
+	if spec.JudgedSplit() == data.Test {
+		splits = append(splits, data.Valid)
 	}
 	x, classes, tokens, err := t.sampleVectors(ctx, splits, o)
 	if err != nil {
 		return err
 	}
-	held := logistic.HoldOut(classes[:spec.Count[task.Train]], 5)
-	if n := spec.Count[task.Train]; n < len(classes) {
+	held := logistic.HoldOut(classes[:spec.Count[data.Train]], 5)
+	if n := spec.Count[data.Train]; n < len(classes) {
 		held = held[:0]
 		for i := n; i < len(classes); i++ {
 			held = append(held, i)
@@ -158,19 +158,19 @@ func (t *Trainer) fitHead(ctx context.Context, o Observer) error {
 // validation set.
 func (t *Trainer) lookAtHeldOut() (row Eval, ok bool) {
 	f, spec := t.headFit, t.source.Spec()
-	if f == nil || spec.JudgedSplit() == task.Valid || spec.Count[task.Valid] == 0 {
+	if f == nil || spec.JudgedSplit() == data.Valid || spec.Count[data.Valid] == 0 {
 		return row, false
 	}
 	n := int64(f.Held)
-	return Eval{Step: t.step, Eval: EvalLook, Split: task.Valid.String(), Elapsed: t.elapsed.Seconds(),
+	return Eval{Step: t.step, Eval: EvalLook, Split: data.Valid.String(), Elapsed: t.elapsed.Seconds(),
 		Score: Score{Loss: f.Loss, Metric: spec.Metric, Value: f.Accuracy, Samples: n, Tokens: n}}, true
 }
 
 // sampleVectors returns the vectors and classes of the samples of splits, one split after another, and
 // the number of their positions. Batches have samples of similar length.
-func (t *Trainer) sampleVectors(ctx context.Context, splits []task.Split, o Observer) (x *logistic.Matrix, classes []int32, tokens int64, err error) {
+func (t *Trainer) sampleVectors(ctx context.Context, splits []data.Split, o Observer) (x *logistic.Matrix, classes []int32, tokens int64, err error) {
 	spec := t.source.Spec()
-	lengths, _ := t.source.(task.LengthReporter)
+	lengths, _ := t.source.(data.LengthReporter)
 	all, done := 0, 0
 	for _, split := range splits {
 		all += spec.Count[split]

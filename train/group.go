@@ -3,8 +3,8 @@ package train
 import (
 	"slices"
 
-	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // groupBatches is the number of batches whose samples are sorted by length together.
@@ -13,7 +13,7 @@ const groupBatches = 32
 // lengthGroups orders the samples of epochs so that the samples of a batch have similar
 // lengths. Each epoch has a whole number of batches.
 type lengthGroups struct {
-	lengths task.LengthReporter // nil: there are no groups
+	lengths data.LengthReporter // nil: there are no groups
 	batch   int
 	first   int   // position of order[0] in the run
 	order   []int // samples of the current group
@@ -37,7 +37,7 @@ func (g *lengthGroups) sampleAt(i, n int, key rng.Key) int {
 			g.sorted = append(g.sorted, key.Fold(uint64(epoch)).Permute(position, n))
 		}
 		slices.SortStableFunc(g.sorted, func(a, b int) int {
-			return g.lengths.SampleLength(task.Train, a) - g.lengths.SampleLength(task.Train, b)
+			return g.lengths.SampleLength(data.Train, a) - g.lengths.SampleLength(data.Train, b)
 		})
 		count := (len(g.sorted) + g.batch - 1) / g.batch
 		g.order, g.first = g.order[:0], first

@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/tokenizer"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // Defaults of fine-tuning.
@@ -254,20 +255,20 @@ func (c *Config) SetAdapters(rank int) {
 }
 
 // setTuneBatch derives the batch from the data where StartFrom left it open.
-func (c *Config) setTuneBatch(src task.Source) {
+func (c *Config) setTuneBatch(src data.Source) {
 	if c.Batch != 0 {
 		return
 	}
 	spec := src.Spec()
 	c.Batch = min(max(tuneTokens/max(spec.Length, 1), leastTuneSize), mostTuneBatch)
-	for n := spec.Count[task.Train]; n != task.Endless && c.Batch > leastTuneSize && n < 20*c.Batch; {
+	for n := spec.Count[data.Train]; n != data.Endless && c.Batch > leastTuneSize && n < 20*c.Batch; {
 		c.Batch /= 2 // a few updates need a few samples each
 	}
 }
 
 // setTuning derives steps, warm-up, intervals and the windows of evaluations from the data
 // where StartFrom left them open.
-func (c *Config) setTuning(src task.Source) {
+func (c *Config) setTuning(src data.Source) {
 	epoch, ends := c.epochUpdates(src)
 	if !ends {
 		epoch = 100 // updates of windows without end

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // Predictor applies the model of a run to new inputs. Its methods may run at the same time: the
@@ -34,7 +35,7 @@ type PredictorInfo struct {
 // asker asks the model of a run, one input after another.
 type asker struct {
 	question *task.Question
-	source   task.Source // question, prepared as in training
+	source   data.Source // question, prepared as in training
 	e        *evaluation
 	scales   *task.Scales
 }
@@ -61,7 +62,7 @@ func (p *Predictor) put(a *asker) {
 
 // Prediction is the output of a model for one input. Its slices are the caller's.
 type Prediction struct {
-	Kind          task.Kind // Class, Regression, Labels, Next or Trace
+	Kind          data.Kind // Class, Regression, Labels, Next or Trace
 	Numbers       []float64 // Regression and Trace: [rows, Columns]
 	Columns       int       // columns of Numbers
 	Deviation     []float64 // deviation of each column among the learned targets; nil: Numbers are the model's outputs
@@ -139,7 +140,7 @@ func NewPredictor(path string, m *model.Model) (*Predictor, error) {
 // Reading is the input of a model for a line of text.
 type Reading struct {
 	Batch  *model.Batch
-	Spec   task.Spec
+	Spec   data.Spec
 	Tokens *task.Tokens // of the text; nil: those of the task, such as a byte and one
 }
 
@@ -157,8 +158,8 @@ func (p *Predictor) Read(text []byte) (*Reading, error) {
 	if err := a.question.SetLine(text); err != nil {
 		return nil, &LineError{err}
 	}
-	var s task.Sample
-	if err := a.source.Sample(&s, task.Test, 0); err != nil {
+	var s data.Sample
+	if err := a.source.Sample(&s, data.Test, 0); err != nil {
 		return nil, err
 	}
 	return &Reading{PackBatch(a.e.spec, s), a.e.spec, p.tokens}, nil
@@ -230,7 +231,7 @@ func (p *Predictor) PredictFile(ctx context.Context, path string, each func(name
 func (p *asker) predictSamples(ctx context.Context) (Prediction, error) {
 	spec := &p.e.spec
 	r := Prediction{Kind: spec.Kind}
-	for i := range p.question.Spec().Count[task.Test] {
+	for i := range p.question.Spec().Count[data.Test] {
 		if err := ctx.Err(); err != nil {
 			return r, err
 		}
@@ -256,15 +257,15 @@ func (p *asker) predictSamples(ctx context.Context) (Prediction, error) {
 func (p *asker) addSample(ctx context.Context, r *Prediction, i int) error {
 	spec := &p.e.spec
 	samples := p.e.sampleBuffer(1)
-	if err := p.question.Sample(&samples[0], task.Test, i); err != nil {
+	if err := p.question.Sample(&samples[0], data.Test, i); err != nil {
 		return err
 	}
 	seen := (&collector{spec: *spec}).countPositions(&samples[0]) // without padding
-	if err := p.source.Sample(&samples[0], task.Test, i); err != nil {
+	if err := p.source.Sample(&samples[0], data.Test, i); err != nil {
 		return err
 	}
 	rows := 1
-	if spec.Kind == task.Labels || spec.Kind == task.Next || spec.Kind == task.Trace {
+	if spec.Kind == data.Labels || spec.Kind == data.Next || spec.Kind == data.Trace {
 		rows = p.e.countPositions(&samples[0])
 	}
 	p.e.packBatch(&p.e.batch, samples)
@@ -279,11 +280,11 @@ func (p *asker) addSample(ctx context.Context, r *Prediction, i int) error {
 		}
 	}
 	switch spec.Kind {
-	case task.Regression, task.Trace:
+	case data.Regression, data.Trace:
 		for _, x := range p.e.logits[:min(rows, max(seen, 1))*p.e.outputs] {
 			r.Numbers = append(r.Numbers, float64(x))
 		}
-	case task.Labels, task.Next:
+	case data.Labels, data.Next:
 		for i := range min(rows, seen) {
 			r.Labels = append(r.Labels, largestIndex(p.e.logits[i*p.e.outputs:][:p.e.outputs]))
 		}

@@ -298,7 +298,7 @@ func TestForecastsGoOnFromTheLastValue(t *testing.T) {
 	if spec := src.Spec(); spec.Count[task.Test] != 96-8-3+1+2*(12-3+1) {
 		t.Errorf("%+v", spec)
 	}
-	if list, err := src.Baselines(100); err != nil || len(list) == 0 {
+	if list, err := task.Baselines(src, 100); err != nil || len(list) == 0 {
 		t.Errorf("baselines %v, %v", list, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // RunConfig returns the configuration of the run in the folder dir. It returns an error
@@ -27,7 +28,7 @@ func RunConfig(dir string) (Config, error) {
 //
 // It returns an error if the data or the model has changed or a file is damaged, and a
 // *HeldError if the folder has an owner.
-func Resume(src task.Source, dir string) (*Trainer, error) {
+func Resume(src data.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
 
@@ -62,7 +63,7 @@ func readSavedRun(dir string) (k savedRun, err error) {
 // Resume is the function Resume for the ranks of a job, whose number may differ from
 // before. Rank 0 alone reads the folder. It returns an error on every rank if one rank
 // has one.
-func (j Job) Resume(src task.Source, dir string) (_ *Trainer, err error) {
+func (j Job) Resume(src data.Source, dir string) (_ *Trainer, err error) {
 	var held *lock.Lock
 	defer func() {
 		if err != nil {
@@ -133,7 +134,7 @@ func lockRun(dir string) (*lock.Lock, error) {
 //
 // src is the task that the configuration of the runs opens. LengthenRuns returns an error, and
 // changes no run, if one of them is unfinished or longer, or began with other data.
-func LengthenRuns(src task.Source, steps int, dirs ...string) error {
+func LengthenRuns(src data.Source, steps int, dirs ...string) error {
 	sums := &task.FileSums{}
 	if len(dirs) > 0 {
 		sums = readFileSums(dirs[0])

@@ -19,6 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // Trainer is a run in progress.
@@ -27,9 +28,9 @@ type Trainer struct {
 	config   Config
 	recorded Config // in the folder
 	dir      string // "": no files are written
-	source   task.Source
+	source   data.Source
 	text     *task.Text        // nil: the task is not a text
-	windows  task.WindowDrawer // nil: samples have the length they have
+	windows  data.WindowDrawer // nil: samples have the length they have
 	digest   string
 	sums     *task.FileSums // of the files that digest is of
 	classes  []string       // names of the classes; nil: none
@@ -106,13 +107,13 @@ const (
 //
 // It returns ErrRunExists for a folder with a run, a *HeldError for a folder with an
 // owner, and an error for the first invalid field of c.
-func New(c Config, src task.Source, dir string) (*Trainer, error) {
+func New(c Config, src data.Source, dir string) (*Trainer, error) {
 	return Job{}.New(c, src, dir)
 }
 
 // New is the function New for the ranks of a job. Rank 0 alone uses the folder. It
 // returns an error on every rank if one rank has one.
-func (j Job) New(c Config, src task.Source, dir string) (*Trainer, error) {
+func (j Job) New(c Config, src data.Source, dir string) (*Trainer, error) {
 	t, err := func() (*Trainer, error) {
 		c, prepared, err := c.PrepareTask(src)
 		if err == nil {
@@ -169,13 +170,13 @@ func (c *Config) checkMemory() error {
 }
 
 // newModel returns the model before its first update.
-func (c *Config) newModel(src task.Source) (*model.Model, error) {
+func (c *Config) newModel(src data.Source) (*model.Model, error) {
 	m, err := model.New(c.Model, rng.New(c.Seed).Fold(streamWeights))
 	if err != nil || c.Init == "" {
 		return m, err
 	}
 	var classes []string
-	if named, ok := src.(task.ClassNamer); ok {
+	if named, ok := src.(data.ClassNamer); ok {
 		classes = named.ClassNames()
 	}
 	return m, c.keepStart(m, classes)
@@ -253,7 +254,7 @@ func (t *Trainer) checkNoRun() error {
 
 // newTrainer returns a trainer before its first update. prepared is the task src as the
 // model reads it.
-func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *model.Model) (*Trainer, error) {
+func (j Job) newTrainer(c Config, src, prepared data.Source, dir string, m *model.Model) (*Trainer, error) {
 	if c.Segment > 0 {
 		if err := m.CanSegment(c.Segment); err != nil {
 			return nil, err
@@ -301,11 +302,11 @@ func (j Job) newTrainer(c Config, src, prepared task.Source, dir string, m *mode
 		batches:    make([]packedBatch, c.Accumulate),
 	}
 	t.text, _ = prepared.(*task.Text)
-	if _, ok := prepared.(task.WindowSource); ok || c.FirstContext > 0 {
-		t.windows = prepared.(task.WindowDrawer)
+	if _, ok := prepared.(data.WindowSource); ok || c.FirstContext > 0 {
+		t.windows = prepared.(data.WindowDrawer)
 	}
 	if c.GroupLengths {
-		t.groups.lengths, _ = prepared.(task.LengthReporter)
+		t.groups.lengths, _ = prepared.(data.LengthReporter)
 		t.groups.batch = c.Batch
 	}
 	t.classes, t.columns = labelNames(src)
@@ -343,7 +344,7 @@ func (t *Trainer) Config() Config { return t.config }
 func (t *Trainer) Model() *model.Model { return t.model }
 
 // Source returns the task as the model reads it.
-func (t *Trainer) Source() task.Source { return t.source }
+func (t *Trainer) Source() data.Source { return t.source }
 
 // StepsDone returns the number of updates made.
 func (t *Trainer) StepsDone() int { return t.step }
@@ -422,7 +423,7 @@ func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 		}
 	}
 	what := EvalWhole
-	if c.FinalSamples > 0 || spec.Count[spec.JudgedSplit()] == task.Endless {
+	if c.FinalSamples > 0 || spec.Count[spec.JudgedSplit()] == data.Endless {
 		what = EvalPart
 	}
 	score, err := t.evaluateSplit(ctx, what, spec.JudgedSplit(), c.FinalSamples, o)
@@ -468,10 +469,10 @@ func (t *Trainer) finishUpdate(ctx context.Context, o Observer) error {
 	}
 	c, spec := &t.config, t.source.Spec()
 	selects, last := c.needsBestWeights(spec), t.step == c.plannedSteps(t.step-1)
-	if t.needsLook && (isDue(c.EvalEvery, t.step) && !last && spec.Count[task.Valid] != 0 || selects && last) {
+	if t.needsLook && (isDue(c.EvalEvery, t.step) && !last && spec.Count[data.Valid] != 0 || selects && last) {
 		// Not interrupted, so that the metrics have the same lines
 		// wherever the run stops.
-		score, err := t.evaluateSplit(context.WithoutCancel(ctx), EvalLook, task.Valid, c.EvalSamples, o)
+		score, err := t.evaluateSplit(context.WithoutCancel(ctx), EvalLook, data.Valid, c.EvalSamples, o)
 		if err != nil {
 			return err
 		}
@@ -506,7 +507,7 @@ func isDue(n, step int) bool { return n > 0 && step%n == 0 }
 
 // evaluateSplit scores limit samples of a split, or all if limit is 0, and records the
 // score.
-func (t *Trainer) evaluateSplit(ctx context.Context, what string, split task.Split, limit int, o Observer) (Score, error) {
+func (t *Trainer) evaluateSplit(ctx context.Context, what string, split data.Split, limit int, o Observer) (Score, error) {
 	start := time.Now()
 	score, detail, err := t.job.Evaluate(ctx, t.model, t.source, split, limit)
 	if err != nil {

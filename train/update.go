@@ -9,9 +9,9 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/optim"
-	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // batchError is an error of an update before its first pass, on all ranks. The update
@@ -231,7 +231,7 @@ func (t *Trainer) nextBatches() error {
 			if t.windows != nil {
 				err = t.windows.DrawWindow(s, length, key, uint64(n))
 			} else {
-				err = t.source.Sample(s, task.Train, t.sampleIndex(t.step*size*len(t.batches)+n))
+				err = t.source.Sample(s, data.Train, t.sampleIndex(t.step*size*len(t.batches)+n))
 			}
 			if err == nil {
 				err = t.collector.spec.CheckSample(s)
@@ -253,8 +253,8 @@ func (t *Trainer) nextBatches() error {
 // sample once, in an order of its own. An endless task gives successive samples from a
 // start that the seed chooses.
 func (t *Trainer) sampleIndex(i int) int {
-	n := t.collector.spec.Count[task.Train]
-	if n == task.Endless {
+	n := t.collector.spec.Count[data.Train]
+	if n == data.Endless {
 		return int(t.orderKey.Uint64(0)>>2&(math.MaxInt>>1)) + i
 	}
 	if t.groups.lengths != nil {

@@ -1,73 +1,77 @@
-// Command train teaches a small transformer to repeat a text: the loop of farfield
-// train, written by hand.
+// Command train teaches a small transformer to repeat a word: it trains on data of its own.
 package main
 
 import (
+	"context"
 	"fmt"
 	"log"
 
-	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/train"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // A sample is letters and then, letter by letter, the same again.
 const (
-	vocabulary = 8
-	word       = 4
-	batch      = 32
-	steps      = 200
+	letters = 8
+	word    = 4
 )
 
-func main() {
-	m, err := model.New(model.Config{
-		Kind: model.Decoder, Vocab: vocabulary, Layers: 2, Heads: 2, Width: 32, Context: 2*word - 1,
-		Positions: model.Learned, Mechanism: "fastmax", Tied: true,
-	}, rng.New(1))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(m.Config().Params(), "weights")
+// repeated is the data. Its two methods are all that training needs.
+type repeated struct{}
 
-	adam := optim.NewAdamW(m.Params())
-	rate := optim.Cosine{Peak: 3e-3, Floor: 3e-4, WarmUp: 20, Steps: steps}
-	for step := range steps {
-		m.Params().ZeroGrad()
-		loss, err := m.Forward(samples(rng.New(2).Fold(uint64(step))))
-		if err != nil {
-			log.Fatal(err)
-		}
-		if err := m.Backward(1); err != nil {
-			log.Fatal(err)
-		}
-		adam.Step(rate.Rate(step), optim.ClipFactor(optim.GradNorm(m.Params()), 1))
-		if step%50 == 0 {
-			fmt.Printf("step %3d: loss %.1f\n", step, loss)
-		}
+// Spec says what a sample is: the next token is to be predicted.
+func (repeated) Spec() data.Spec {
+	return data.Spec{
+		Name: "repeated", Kind: data.Next, Metric: data.Accuracy,
+		Vocab: letters, Classes: letters, Length: 2*word - 1, Count: [3]int{data.Endless, 100, 100},
 	}
-
-	// Samples that it has not seen.
-	loss, err := m.Forward(samples(rng.New(3)))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("it has learned to copy:", loss < 0.1)
 }
 
-// samples draws words. Only their second halves are to be predicted: a target of
-// -1 is none.
-func samples(key rng.Key) *model.Batch {
-	b := &model.Batch{B: batch, N: 2*word - 1}
-	for i := range batch {
-		letter := func(j int) int32 { return int32(key.Fold(uint64(i)).Intn(uint64(j%word), vocabulary)) }
-		for j := range b.N {
-			b.Tokens = append(b.Tokens, letter(j))
-			if j+1 < word {
-				b.Targets = append(b.Targets, -1)
-			} else {
-				b.Targets = append(b.Targets, letter(j+1))
-			}
+// Sample sets s to a random word and its repetition. Only the second half is to be predicted:
+// a label of -1 is none.
+func (repeated) Sample(s *data.Sample, split data.Split, i int) error {
+	key := rng.New(1).Fold(uint64(split)).Fold(uint64(i))
+	letter := func(j int) int32 { return int32(key.Intn(uint64(j%word), letters)) }
+	s.Tokens, s.Labels = s.Tokens[:0], s.Labels[:0]
+	for j := range 2*word - 1 {
+		s.Tokens = append(s.Tokens, letter(j))
+		if j+1 < word {
+			s.Labels = append(s.Labels, -1)
+		} else {
+			s.Labels = append(s.Labels, letter(j+1))
 		}
 	}
-	return b
+	return nil
+}
+
+func main() {
+	tiny, err := train.LookupPreset("tiny")
+	if err != nil {
+		log.Fatal(err)
+	}
+	c := tiny.Config
+	c.Task = "repeated"
+	c.Model.Layers, c.Model.Heads, c.Model.Width, c.Model.Context = 2, 2, 32, 2*word-1
+	c.Model.Positions = model.Learned
+	c.Batch, c.Steps, c.WarmUp, c.Rate, c.MinRate = 32, 200, 20, 3e-3, 3e-4
+
+	// A folder in place of "" keeps the run, and train.Resume continues it.
+	t, err := train.New(c, repeated{}, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer t.Close()
+	score, err := t.Train(context.Background(), train.Observer{
+		Step: func(s train.Step) {
+			if s.Step%150 == 1 {
+				fmt.Printf("step %3d: loss %.1f\n", s.Step, s.Loss)
+			}
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("it repeats words that it has not seen:", score.Value > 0.99)
 }

@@ -13,7 +13,7 @@ type classOrdered interface{ isClassOrdered() bool }
 func eachSample(src Source, split Split, n int, f func(*Sample)) (samples int, err error) {
 	spec := src.Spec()
 	var s Sample
-	samples = spec.sampleCount(split, n)
+	samples = sampleCount(&spec, split, n)
 	ordered, is := src.(classOrdered)
 	spread := is && ordered.isClassOrdered()
 	for i := range samples {
@@ -207,7 +207,7 @@ func scoreNearestMean(src Source, n int) (Baseline, error) {
 	m := nearestMean{mean: make([][]float64, src.Spec().Classes)}
 	var x []float64
 	learned, err := eachSample(src, Train, n, func(s *Sample) {
-		x = s.appendNumbers(x)
+		x = appendNumbers(s, x)
 		m.addSample(int(s.Class), x)
 	})
 	if err != nil {
@@ -215,7 +215,7 @@ func scoreNearestMean(src Source, n int) (Baseline, error) {
 	}
 	m.finishMeans()
 	return scoreClasses("nearest mean", src, n, learned, func(s *Sample) int {
-		x = s.appendNumbers(x)
+		x = appendNumbers(s, x)
 		return m.classify(x)
 	})
 }
@@ -268,7 +268,7 @@ func (m *nearestMean) classify(x []float64) int {
 }
 
 // appendNumbers returns tokens and values of s as numbers, and reuses the memory of x.
-func (s *Sample) appendNumbers(x []float64) []float64 {
+func appendNumbers(s *Sample, x []float64) []float64 {
 	x = x[:0]
 	for _, t := range s.Tokens {
 		x = append(x, float64(t))

@@ -63,7 +63,7 @@ func TestTextBaselinesAreComputedFromAllLines(t *testing.T) {
 	}
 	dir := folderOf(t, map[string][]byte{"t.tsv": []byte(rows.String())})
 	src := openSource(t, "file", Options{Seed: 1}, "data", dir+"/t.tsv")
-	list, err := src.Baselines(0)
+	list, err := Baselines(src, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestTextBaselinesAreComputedFromAllLines(t *testing.T) {
 	if b := list[1]; b.Score != want || b.Learned != len(texts) || b.Judged != len(judge) {
 		t.Errorf("baseline is %+v, the textbook has %g of %d lines, judged by %d", b, want, len(texts), len(judge))
 	}
-	if few, err := src.Baselines(200); err != nil || few[1].Learned != 200 || few[1].Judged != 200 {
+	if few, err := Baselines(src, 200); err != nil || few[1].Learned != 200 || few[1].Judged != 200 {
 		t.Errorf("of 200 lines: %+v, %v", few, err)
 	}
 	if b := list[0]; b.Score < 0.15 || b.Score > 0.25 || b.Learned != len(texts) {
@@ -140,7 +140,7 @@ func TestFewSamplesOfAFolderAreOfEveryClass(t *testing.T) {
 		dir[fmt.Sprintf("a/%02d.txt", i)], dir[fmt.Sprintf("b/%02d.txt", i)] = []byte("xx"), []byte("yy")
 	}
 	src := openSource(t, "file", Options{Seed: 1}, "data", folderOf(t, dir))
-	if list, err := src.Baselines(6); err != nil || list[1].Score != 1 {
+	if list, err := Baselines(src, 6); err != nil || list[1].Score != 1 {
 		t.Errorf("baselines %+v, %v: naive Bayes has seen one class alone", list, err)
 	}
 }
@@ -209,7 +209,7 @@ func TestLinearClassifierReadsBigrams(t *testing.T) {
 		fmt.Fprintf(&rows, "%s %s\t%v\n", []string{"not", "very"}[a], []string{"good", "bad"}[b], a == b)
 	}
 	src := openSource(t, "file", Options{Seed: 1}, "data", folderOf(t, map[string][]byte{"t.tsv": []byte(rows.String())})+"/t.tsv", "length", "4")
-	list, err := src.Baselines(0)
+	list, err := Baselines(src, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func TestAdviceStaysWhereTokensWereLearned(t *testing.T) {
 	model := &Tokens{Vocabulary: token.NewByteVocabulary(), Size: 256}
 	for _, c := range []struct{ vocabulary, want string }{{"bpe", "fine-tune a trained model"}, {"", "train longer"}} {
 		src := openSource(t, "file", Options{Tokens: model}, "data", path, "vocabulary", c.vocabulary)
-		if list, err := src.Baselines(0); err != nil || !strings.HasPrefix(list[0].Advice, c.want) {
+		if list, err := Baselines(src, 0); err != nil || !strings.HasPrefix(list[0].Advice, c.want) {
 			t.Errorf("vocabulary %q: advice is %q, %v, want %s", c.vocabulary, list[0].Advice, err, c.want)
 		}
 	}
@@ -238,7 +238,7 @@ func TestTextsWithoutWordsAreOfTheCommonestClass(t *testing.T) {
 		fmt.Fprintf(&rows, "%d ?\t%v\n", i%10, i%4 > 0)
 	}
 	path := folderOf(t, map[string][]byte{"t.tsv": []byte(rows.String())}) + "/t.tsv"
-	list, err := openSource(t, "file", Options{Seed: 1}, "data", path).Baselines(0)
+	list, err := Baselines(openSource(t, "file", Options{Seed: 1}, "data", path), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,10 +40,10 @@ func (t *Copy) Spec() Spec {
 // has no sample i.
 func (t *Copy) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	d := newDraws(t.Seed, split, i)
 	for range t.Length {
 		s.Tokens = append(s.Tokens, 1+int32(d.intn(t.Symbols)))

@@ -89,7 +89,7 @@ func TestReviewsOfBothForms(t *testing.T) {
 			t.Errorf("window of %d bytes: error %v", n, err)
 		}
 	}
-	list, err := a.Baselines(36)
+	list, err := Baselines(a, 36)
 	if err != nil || list[0].Score != 0.5 || list[1].Score != 1 {
 		t.Errorf("baselines %v, %v: a word tells all", list, err)
 	}

@@ -151,8 +151,8 @@ func (d *digester) addSample(s *Sample, short bool) {
 		}
 		d.write()
 	}
-	d.addCount(len(s.values64))
-	for _, x := range s.values64 {
+	d.addCount(len(s.Values64))
+	for _, x := range s.Values64 {
 		d.buf = binary.LittleEndian.AppendUint64(d.buf, math.Float64bits(x))
 	}
 	d.write()

@@ -298,7 +298,7 @@ func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*
 				return nil, fmt.Errorf("%s: record %d, %q: it has no letters", path, i, r.Name)
 			}
 			var s Sample
-			s.appendLetters(r.Bases[:min(len(r.Bases), length)], letters)
+			appendLetters(&s, r.Bases[:min(len(r.Bases), length)], letters)
 			list = append(list, Input{Name: r.Name, Samples: []Sample{s}, Size: len(r.Bases)})
 		}
 		return list, nil
@@ -306,7 +306,7 @@ func askRecords(classes []string, length int, letters *[256]int32, vocab int) (*
 }
 
 // appendLetters appends the tokens of letters to s.
-func (s *Sample) appendLetters(list []byte, tokens *[256]int32) {
+func appendLetters(s *Sample, list []byte, tokens *[256]int32) {
 	for _, c := range list {
 		s.Tokens = append(s.Tokens, tokens[c])
 	}
@@ -323,12 +323,12 @@ func (t *FASTA) Spec() Spec {
 // sample i.
 func (t *FASTA) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	r := &t.parts[split][i]
-	s.appendLetters(r.letters, t.letters)
+	appendLetters(s, r.letters, t.letters)
 	s.Class = r.class
 	return nil
 }

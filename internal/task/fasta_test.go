@@ -44,7 +44,7 @@ func TestFASTALabelsComeFromFolderFileHeaderOrTable(t *testing.T) {
 					t.Errorf("%s, %s: class %d of %v", label, as, s.Class, s.Tokens)
 				}
 			}
-			if list, err := src.Baselines(0); err != nil || list[1].Score != 1 {
+			if list, err := Baselines(src, 0); err != nil || list[1].Score != 1 {
 				t.Errorf("%s, %s: %+v, %v", label, as, list, err)
 			}
 		}

@@ -92,7 +92,7 @@ const ownName = "file"
 // askOwnText returns the question about a text.
 func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
 	var spec Spec
-	spec.setTarget(o.targetKind("target", "bytes"), len(k.Classes))
+	setTarget(&spec, o.targetKind("target", "bytes"), len(k.Classes))
 	if k.Tokens != nil {
 		return askTokenText(spec, k)
 	}
@@ -470,10 +470,10 @@ func (t *OwnTexts) Spec() Spec {
 // sample i, or the text's file is empty or cannot be read.
 func (t *OwnTexts) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	own := &t.parts[split][i]
 	if t.tokens != nil {
 		s.Tokens = t.ends.appendTruncated(s.Tokens, own.ids, t.length)

@@ -53,7 +53,7 @@ func TestRealDataSetsHaveKnownBaselines(t *testing.T) {
 				t.Errorf("%s has %v samples, want %v", spec.Name, spec.Count, c.count)
 			}
 			holds(t, src)
-			list, err := src.Baselines(c.n)
+			list, err := Baselines(src, c.n)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestLevelsOfMNISTHaveKnownBits(t *testing.T) {
 		t.Skip("reads all images several times")
 	}
 	src := openSource(t, "mnist-gen", Options{Folder: sharedData(t)})
-	list, err := src.Baselines(60000)
+	list, err := Baselines(src, 60000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestHistogramByPositionPredictsFixedLevels(t *testing.T) {
 		m.Pixels = append(m.Pixels, byte(5*(i%48)))
 	}
 	src := &Pixels{images: images{train: m, test: m}, name: "x", height: 4, width: 4, channels: 3}
-	list, err := src.Baselines(20)
+	list, err := Baselines(src, 20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestRetrievalPairsAreCutAndLabelled(t *testing.T) {
 	if s.Cut != 7 || len(s.Tokens) != 14 || s.Class != 1 || s.Tokens[7] != 't'+1 {
 		t.Errorf("%+v", s)
 	}
-	list, err := src.Baselines(2)
+	list, err := Baselines(src, 2)
 	if err != nil || list[1].Score != 1 {
 		t.Errorf("%v, %v", list, err)
 	}

@@ -101,7 +101,7 @@ func TestClassesWithoutTrainingFilesAreNamed(t *testing.T) {
 	if err := CheckTrainingClasses(src); err == nil || !strings.HasPrefix(err.Error(), `class "b": its folder in train holds no file`) {
 		t.Errorf("error is %v", err)
 	}
-	if list, err := src.Baselines(0); err != nil || len(list) != 3 {
+	if list, err := Baselines(src, 0); err != nil || len(list) != 3 {
 		t.Errorf("%v, %v", list, err)
 	}
 }

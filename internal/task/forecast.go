@@ -192,12 +192,12 @@ func (t *Forecast) firstTarget(split Split, i int) int {
 // error if the split has no sample i.
 func (t *Forecast) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	row := t.firstTarget(split, i)
-	s.setRows(t.values[(row-t.Window)*len(t.columns) : row*len(t.columns)])
+	setRows(s, t.values[(row-t.Window)*len(t.columns):row*len(t.columns)])
 	for r := row; r < row+t.Horizon; r++ {
 		for k, c := range t.targets {
 			s.Targets = append(s.Targets, float32((t.at(r, c)-t.at(row-1, c))/t.scales.Deviation[k]))
@@ -207,11 +207,11 @@ func (t *Forecast) Sample(s *Sample, split Split, i int) error {
 }
 
 // setRows appends numbers of 64 bits to the input.
-func (s *Sample) setRows(values []float64) {
+func setRows(s *Sample, values []float64) {
 	for _, x := range values {
 		s.Values = append(s.Values, float32(x))
 	}
-	s.values64 = append(s.values64, values...)
+	s.Values64 = append(s.Values64, values...)
 }
 
 // regressionWindow bounds the values of a column that the linear baseline reads.
@@ -227,7 +227,7 @@ func (t *Forecast) Baselines(n int) ([]Baseline, error) {
 	}
 	// before returns a value of a target, back rows before the end of the input, less the last value.
 	before := func(s *Sample, k, back int) float64 {
-		column := func(r int) float64 { return s.values64[r*len(t.columns)+t.targets[k]] }
+		column := func(r int) float64 { return s.Values64[r*len(t.columns)+t.targets[k]] }
 		return (column(t.Window-back) - column(t.Window-1)) / t.scales.Deviation[k]
 	}
 	if p := t.season; p > 0 {
@@ -325,7 +325,7 @@ func askForecast(o *settingsReader, k ModelInfo) (*Question, error) {
 		}
 		var g Input
 		var s Sample
-		s.setRows(table.Values[(table.Rows()-f.Window)*k.Channels:])
+		setRows(&s, table.Values[(table.Rows()-f.Window)*k.Channels:])
 		for _, c := range targets {
 			g.Last = append(g.Last, table.Row(table.Rows() - 1)[c])
 		}

@@ -41,7 +41,7 @@ func TestForecastTargetsFollowInputs(t *testing.T) {
 			t.Errorf("target %d is %g, want %g", h, y, want)
 		}
 	}
-	list, err := src.Baselines(2000)
+	list, err := Baselines(src, 2000)
 	if err != nil || len(list) != 3 {
 		t.Fatalf("baselines %v, %v", list, err)
 	}

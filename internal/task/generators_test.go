@@ -67,7 +67,7 @@ func TestOfficialListOpsRowsHaveTheirValue(t *testing.T) {
 		}
 	}
 	holds(t, src)
-	list, err := src.Baselines(2000)
+	list, err := Baselines(src, 2000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestOfficialListOpsRowsHaveTheirValue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list, err = made.Baselines(2000); err != nil {
+	if list, err = Baselines(made, 2000); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("own: %v", list)
@@ -240,7 +240,7 @@ func TestBaselinesOfNeedlesStayNearChance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := src.Baselines(64)
+	list, err := Baselines(src, 64)
 	if err != nil || len(list) != 2 {
 		t.Fatal(list, err)
 	}
@@ -256,7 +256,7 @@ func TestBaselinesOfNeedlesStayNearChance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list, err = one.Baselines(8); err != nil || list[1].Score != 1 {
+	if list, err = Baselines(one, 8); err != nil || list[1].Score != 1 {
 		t.Errorf("baselines of one line %v, %v", list, err)
 	}
 }
@@ -379,7 +379,7 @@ func TestMQARCanBeAnswered(t *testing.T) {
 // drawings 0.163, mean and deviation of signals 3.33 and 6.26.
 func TestShapesHasReferenceBaselines(t *testing.T) {
 	src := openSource(t, "shapes", Options{Seed: 5})
-	list, err := src.Baselines(1000)
+	list, err := Baselines(src, 1000)
 	if err != nil {
 		t.Fatal(err)
 	}

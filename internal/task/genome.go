@@ -137,10 +137,10 @@ func (t *Genome) ClassNames() []string { return slices.Clone(t.classes) }
 // Sample overwrites s with a window. It returns an error if the split has no sample i.
 func (t *Genome) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	d := newDraws(t.seed, split, i)
 	class := d.intn(len(t.classes))
 	s.Class = int32(class)

@@ -17,14 +17,6 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// LengthReporter is a source that knows the lengths of its samples without reading them.
-type LengthReporter interface {
-	Source
-	// SampleLength returns the positions of sample i of a split. It is 0 where the length
-	// is not known.
-	SampleLength(split Split, i int) int
-}
-
 // TruncationReporter is a source that cuts long inputs.
 type TruncationReporter interface {
 	Source

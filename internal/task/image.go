@@ -116,10 +116,10 @@ func (t *Image) Spec() Spec {
 // no sample i.
 func (t *Image) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	m, i := t.locateImage(split, i)
 	s.Class = int32(m.Labels[i])
 	for _, p := range m.Image(i) {

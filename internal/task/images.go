@@ -52,7 +52,7 @@ func (m *images) locateImage(split Split, i int) (*dataset.Images, int) {
 // i.
 func (m *images) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := Spec{Name: "picture", Count: m.countSamples()}
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return nil, err
 	}
 	all, i := m.locateImage(split, i)

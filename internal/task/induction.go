@@ -40,10 +40,10 @@ func (t *Induction) Spec() Spec {
 // has a label. It returns an error if the split has no sample i.
 func (t *Induction) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	d := newDraws(t.Seed, split, i)
 	for range t.Length {
 		s.Tokens = append(s.Tokens, int32(d.intn(t.Symbols)))

@@ -279,7 +279,7 @@ func BaselinesFrom(learned, judged Source) (list []Baseline, ok bool, err error)
 	if src == nil || src.Spec().Count[Train] == 0 {
 		return nil, false, nil
 	}
-	list, err = src.Baselines(0)
+	list, err = Baselines(src, 0)
 	return unlessCertain(list), true, err
 }
 
@@ -345,7 +345,7 @@ func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
 	if t.spec.Count[Train] == 0 {
 		return scoreInHindsight(t, "")
 	}
-	all, err := t.Source.Baselines(n)
+	all, err := Baselines(t.Source, n)
 	all = unlessCertain(all)
 	switch {
 	case err != nil || t.own == nil:
@@ -364,7 +364,7 @@ func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
 // Sample overwrites s with a sample whose classes and targets are the model's. It returns an
 // error if the split has no sample i, or the errors of the source.
 func (t *learnedSource) Sample(s *Sample, split Split, i int) error {
-	if err := t.spec.checkIndex(split, i); err != nil {
+	if err := t.spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	if t.hasAll {

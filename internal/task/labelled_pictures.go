@@ -47,10 +47,10 @@ func (t *LabelledPictures) isClassOrdered() bool { return true }
 // sample i or the file cannot be read.
 func (t *LabelledPictures) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	f := t.files.files[split][i]
 	values, err := t.read(f.path)
 	if err != nil {

@@ -72,7 +72,7 @@ func TestScoredDataNeedsOneSample(t *testing.T) {
 			if s := take(t, learned, Test, 0); s.Class != 2 && !slices.Equal(s.Labels, []int32{2}) && fmt.Sprint(s.Targets) != "[0.5]" {
 				t.Errorf("%q: %+v", set, s)
 			}
-			if all, err := learned.Baselines(0); err != nil || len(all) != 0 {
+			if all, err := Baselines(learned, 0); err != nil || len(all) != 0 {
 				t.Errorf("%q: baselines of one target %+v, %v", set, all, err)
 			}
 		}

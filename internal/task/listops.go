@@ -109,12 +109,12 @@ func (t *ListOps) Spec() Spec {
 // no sample i.
 func (t *ListOps) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	if rows := t.rows[split]; rows != nil {
 		var err error
-		s.reset()
+		resetSample(s)
 		s.Tokens, err = ParseExpression(s.Tokens, rows[i].Source)
 		s.Class = int32(rows[i].Target)
 		return err
@@ -141,7 +141,7 @@ func (t *ListOps) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
 
 // draw overwrites s with an expression of more than above and fewer than below tokens.
 func (t *ListOps) draw(s *Sample, above, below int, d *randomDraws) {
-	s.reset()
+	resetSample(s)
 	for len(s.Tokens) <= above || len(s.Tokens) >= below {
 		s.Tokens = growExpression(s.Tokens[:0], d, 1, below)
 	}

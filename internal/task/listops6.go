@@ -50,7 +50,7 @@ type listNode struct {
 // no sample i.
 func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	t.draw(s, t.Min, t.Max, newDraws(t.Seed, split, i))
@@ -70,7 +70,7 @@ func (t *ListOps6) DrawWindow(s *Sample, length int, key rng.Key, i uint64) erro
 
 // draw overwrites s with an expression of least to most tokens.
 func (t *ListOps6) draw(s *Sample, least, most int, d *randomDraws) {
-	s.reset()
+	resetSample(s)
 	length := least + d.intn(most-least+1)
 	for {
 		if nodes := growTree(d, length); nodes != nil {

@@ -103,10 +103,10 @@ func (t *MNIST) Spec() Spec {
 // an error if the split has no sample i.
 func (t *MNIST) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	m, i := t.locateImage(split, i)
 	s.Class = int32(m.Labels[i])
 	if t.patch > 0 {

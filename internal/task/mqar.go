@@ -58,7 +58,7 @@ func (t *MQAR) Spec() Spec {
 // split has no sample i.
 func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	t.draw(s, t.Length, newDraws(t.Seed, split, i))
@@ -78,7 +78,7 @@ func (t *MQAR) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 
 // draw overwrites s with a sequence of length tokens.
 func (t *MQAR) draw(s *Sample, length int, d *randomDraws) {
-	s.reset()
+	resetSample(s)
 	pairs, half := min(t.Pairs, length/4), t.Vocab/2
 	keys, values := make([]int, pairs), make([]int, pairs)
 	d.chooseDistinct(keys, half-1)

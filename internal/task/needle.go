@@ -99,7 +99,7 @@ func (t *Needle) shortenWindow() *Needle {
 // text is not longer than a window.
 func (t *Needle) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	return t.draw(s, split, t.length, newDraws(t.Seed, split, i))
@@ -117,7 +117,7 @@ func (t *Needle) draw(s *Sample, split Split, length int, d *randomDraws) error 
 	if length < needleLeast || part.Len() <= length {
 		return fmt.Errorf("context: %d tokens; from %d to less than the %d tokens of the text's part %v are possible", length, needleLeast, part.Len(), split)
 	}
-	s.reset()
+	resetSample(s)
 	at := d.intn(part.Len() - length)
 	s.Tokens = part.Append(s.Tokens, at, at+length)
 	for range length {

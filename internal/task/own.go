@@ -54,12 +54,12 @@ func (d *ownData[T]) hasSamples(scoreOnly bool) bool {
 // spec returns the specification without the width of a position.
 func (d *ownData[T]) spec() Spec {
 	s := Spec{Name: d.name, Length: d.length, Parts: 1, Count: [3]int{len(d.parts[0]), len(d.parts[1]), len(d.parts[2])}}
-	s.setTarget(d.kind, len(d.classes))
+	setTarget(&s, d.kind, len(d.classes))
 	return s
 }
 
 // setTarget sets kind and metric: one number per sample for Regression, classes otherwise.
-func (s *Spec) setTarget(kind Kind, classes int) {
+func setTarget(s *Spec, kind Kind, classes int) {
 	s.Kind, s.Metric, s.Classes = kind, Accuracy, classes
 	if kind == Regression {
 		s.Metric, s.Classes, s.Outputs = MSE, 0, 1

@@ -199,14 +199,14 @@ func (t *Pathfinder) Spec() Spec {
 // the split has no sample i or the image cannot be read.
 func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	pixels, label, err := t.readImage(split, i)
 	if err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	s.Class = label
 	for _, p := range pixels {
 		s.Tokens = append(s.Tokens, int32(p))
@@ -218,7 +218,7 @@ func (t *Pathfinder) Sample(s *Sample, split Split, i int) error {
 // image cannot be read.
 func (t *Pathfinder) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return nil, err
 	}
 	pixels, _, err := t.readImage(split, i)

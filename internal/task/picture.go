@@ -109,10 +109,10 @@ func (t *Pictures) ClassNames() []string { return slices.Clone(t.classFolder.cla
 // an error if the split has no sample i or the file cannot be read.
 func (t *Pictures) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	square, err := t.readSquare(split, i)
 	if err != nil {
 		return err
@@ -141,7 +141,7 @@ func (t *Pictures) readSquare(split Split, i int) ([]byte, error) {
 // picture i or the file cannot be read.
 func (t *Pictures) Picture(split Split, i int) (*dataset.Images, error) {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return nil, err
 	}
 	square, err := t.readSquare(split, i)

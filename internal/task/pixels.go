@@ -81,10 +81,10 @@ func (t *Pixels) Spec() Spec {
 // It returns an error if the split has no sample i.
 func (t *Pixels) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	m, i := t.locateImage(split, i)
 	last := int32(PixelStart)
 	for _, p := range m.Image(i) {

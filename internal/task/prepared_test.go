@@ -15,11 +15,11 @@ type given struct {
 func (g *given) Spec() Spec { return g.spec }
 
 func (g *given) Sample(s *Sample, split Split, i int) error {
-	if err := g.spec.checkIndex(split, i); err != nil {
+	if err := g.spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	from := g.samples[i]
-	s.reset()
+	resetSample(s)
 	s.Tokens = append(s.Tokens, from.Tokens...)
 	s.Values = append(s.Values, from.Values...)
 	s.Labels = append(s.Labels, from.Labels...)

@@ -126,7 +126,7 @@ func (q *Question) SetLine(text []byte) error {
 		q.samples = make([]Sample, 1)
 	}
 	q.samples = q.samples[:1]
-	q.samples[0].reset()
+	resetSample(&q.samples[0])
 	return q.readLine(&q.samples[0], text)
 }
 
@@ -156,13 +156,13 @@ func (q *Question) Spec() Spec {
 // error if the split has no sample i.
 func (q *Question) Sample(s *Sample, split Split, i int) error {
 	spec := q.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	from := &q.samples[i]
 	s.Tokens, s.Values, s.Cut = append(s.Tokens, from.Tokens...), append(s.Values, from.Values...), from.Cut
-	s.values64 = append(s.values64, from.values64...)
+	s.Values64 = append(s.Values64, from.Values64...)
 	rows := len(s.Tokens)
 	if spec.Vocab == 0 {
 		rows = len(s.Values) / spec.Channels
@@ -231,7 +231,7 @@ func askPair(o *settingsReader, _ ModelInfo) (*Question, error) {
 			if !found || a == "" || b == "" {
 				return fmt.Errorf("%.40q is not two texts with a tab between them", text)
 			}
-			s.setPair([]byte(a), []byte(b), length, false)
+			setPair(s, []byte(a), []byte(b), length, false)
 			return nil
 		}}, nil
 }
@@ -353,7 +353,7 @@ func valuesInput(path string, v *dataset.Values, spec *Spec, windows bool) ([]In
 		end := min(i+n, len(v.Numbers))
 		s := Sample{Values: v.Numbers[i:end]}
 		if v.Numbers64 != nil {
-			s.values64 = v.Numbers64[i:end]
+			s.Values64 = v.Numbers64[i:end]
 		}
 		g.Samples = append(g.Samples, s)
 	}

@@ -52,17 +52,17 @@ func (t *Retrieval) Spec() Spec {
 // error if the split has no sample i.
 func (t *Retrieval) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	p := &t.pairs[split][i]
-	s.setPair(p.Text[0], p.Text[1], t.length, p.Match)
+	setPair(s, p.Text[0], p.Text[1], t.length, p.Match)
 	return nil
 }
 
 // setPair overwrites s with the first most bytes of two texts; class 1 means match.
-func (s *Sample) setPair(a, b []byte, most int, match bool) {
-	s.reset()
+func setPair(s *Sample, a, b []byte, most int, match bool) {
+	resetSample(s)
 	s.Tokens = appendBytes(s.Tokens, a, most)
 	s.Cut = len(s.Tokens)
 	s.Tokens = appendBytes(s.Tokens, b, most)
@@ -180,7 +180,7 @@ func (t *Films) Spec() Spec {
 // split has no sample i.
 func (t *Films) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	d := newDraws(t.seed, split, i)
@@ -194,7 +194,7 @@ func (t *Films) Sample(s *Sample, split Split, i int) error {
 		if b >= a {
 			b++
 		}
-		s.setPair(films[f][a], films[f][b], t.length, true)
+		setPair(s, films[f][a], films[f][b], t.length, true)
 		return nil
 	}
 	l := d.intn(len(pairs) - 1)
@@ -202,7 +202,7 @@ func (t *Films) Sample(s *Sample, split Split, i int) error {
 		l++
 	}
 	g := pairs[l]
-	s.setPair(films[f][a], films[g][d.intn(len(films[g]))], t.length, false)
+	setPair(s, films[f][a], films[g][d.intn(len(films[g]))], t.length, false)
 	return nil
 }
 

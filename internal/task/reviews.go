@@ -78,10 +78,10 @@ func (t *Reviews) Spec() Spec {
 // the split has no sample i.
 func (t *Reviews) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	list := t.train
 	switch split {
 	case Valid:

@@ -86,7 +86,7 @@ func openOwnSeries(o *settingsReader) (Source, error) {
 func askSeries(o *settingsReader, k ModelInfo) (*Question, error) {
 	s := o.seriesOptions()
 	var spec Spec
-	spec.setTarget(s.Ask, len(k.Classes))
+	setTarget(&spec, s.Ask, len(k.Classes))
 	if s.Ask == Regression && s.Standardise && (k.Scales == nil || len(k.Scales.Mean) != 1) {
 		return nil, fmt.Errorf("scales: of the numbers they are not known; farfield train --resume writes them to the folder of the run")
 	}
@@ -443,12 +443,12 @@ func (t *OwnSeries) Spec() Spec {
 // Sample overwrites s with a sequence. It returns an error if the split has no sample i.
 func (t *OwnSeries) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	from := &t.parts[split][i]
-	s.Values, s.values64 = append(s.Values, from.values...), append(s.values64, from.values64...)
+	s.Values, s.Values64 = append(s.Values, from.values...), append(s.Values64, from.values64...)
 	s.Class = from.class
 	s.Labels = append(s.Labels, from.labels...)
 	if t.Ask == Regression {

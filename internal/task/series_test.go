@@ -36,7 +36,7 @@ func TestSeriesOfClassesHasPerfectStatisticsBaseline(t *testing.T) {
 	if spec.Length != 26 || spec.Channels != 1 || spec.Classes != 2 || spec.Count[0]+spec.Count[1]+spec.Count[2] != 80 || src.IsUnordered() {
 		t.Errorf("%+v, classes %q", spec, src.ClassNames())
 	}
-	list, err := src.Baselines(0)
+	list, err := Baselines(src, 0)
 	if err != nil || list[1].Name != "nearest mean of statistics" || list[1].Score != 1 || list[0].Score > 0.9 {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -65,7 +65,7 @@ func TestSeriesOfNumbersAreStandardised(t *testing.T) {
 	if y = math.Round(y*1e3) / 1e3; y != 1000 && y != 1010 {
 		t.Errorf("a number is %g", y)
 	}
-	list, err := src.Baselines(0)
+	list, err := Baselines(src, 0)
 	if err != nil || list[0].Score < 0.5 || list[1].Score > 0.1 {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -132,7 +132,7 @@ func TestSeriesStandardisesLargeNumbers(t *testing.T) {
 		}
 		s := take(t, standardised, split, 0)
 		for i := 0; i < len(s.Values); i += 2 { // both columns are 0, 1, 3 but for a constant
-			if d := math.Abs(float64(s.Values[i] - s.Values[i+1])); d > 1e-6 || len(s.values64) > 0 {
+			if d := math.Abs(float64(s.Values[i] - s.Values[i+1])); d > 1e-6 || len(s.Values64) > 0 {
 				t.Errorf("%v: values are %v", split, s.Values)
 			}
 		}
@@ -170,7 +170,7 @@ func TestSeriesBaselinesReadLargeNumbers(t *testing.T) {
 			files[fmt.Sprintf("data/%02d.csv", i)] = []byte(rows)
 		}
 		src := openSource(t, "series", Options{Seed: 1}, "data", filepath.Join(folderOf(t, files), "data"), "ask", "each")
-		if list, err := src.Baselines(0); err != nil || list[1].Score != 1 {
+		if list, err := Baselines(src, 0); err != nil || list[1].Score != 1 {
 			t.Errorf("from %d: %+v, %v", start, list, err)
 		}
 		s := take(t, src, Train, 0)
@@ -289,7 +289,7 @@ func TestSeriesOfLabelsAreReadFromTables(t *testing.T) {
 	if spec := src.Spec(); spec.Length != 6 || spec.Channels != 2 || !slices.Equal(src.ClassNames(), []string{"off", "on"}) || fmt.Sprint(s.Labels[:4]) != "[0 1 0 1]" {
 		t.Errorf("%+v, %q, labels %v", src.Spec(), src.ClassNames(), s.Labels)
 	}
-	if list, err := src.Baselines(0); err != nil || list[1].Score != 1 {
+	if list, err := Baselines(src, 0); err != nil || list[1].Score != 1 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

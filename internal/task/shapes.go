@@ -64,10 +64,10 @@ func (s *shape) heightAt(x float64) float64 {
 // sample i.
 func (t *Shapes) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	d := newDraws(t.Seed, split, i)
 	before := t.drawShapes(d)
 	after := before

@@ -101,7 +101,7 @@ func holds(t *testing.T, src Source) {
 	spec := src.Spec()
 	var reused Sample
 	for split := Train; split <= Test; split++ {
-		n := spec.sampleCount(split, 5)
+		n := sampleCount(&spec, split, 5)
 		first := make([]Sample, n)
 		for i := range n {
 			first[i] = take(t, src, split, i)
@@ -137,7 +137,7 @@ func holds(t *testing.T, src Source) {
 	if err := src.Sample(&reused, 3, 0); err == nil {
 		t.Errorf("%s: split 3", spec.Name)
 	}
-	list, err := src.Baselines(20)
+	list, err := Baselines(src, 20)
 	if err != nil || len(list) == 0 {
 		t.Errorf("%s: baselines %v, %v", spec.Name, list, err)
 	}

@@ -22,7 +22,7 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 	var unfit error
 	_, err = eachSample(src, Train, standardSamples, func(s *Sample) {
 		if unfit == nil {
-			_, unfit = spec.checkPositions(s)
+			_, unfit = spec.Positions(s)
 		}
 		if unfit != nil {
 			return
@@ -30,7 +30,7 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 		for i := 0; i < len(s.Values); i += spec.Channels {
 			n++
 			for c := range mean {
-				x := s.value(i + c)
+				x := sampleValue(s, i+c)
 				d := x - mean[c]
 				mean[c] += d / n
 				deviation[c] += d * (x - mean[c])
@@ -58,6 +58,9 @@ func (t wrappedSource) ClassNames() []string {
 	}
 	return nil
 }
+
+// Baselines returns the baselines of the source.
+func (t wrappedSource) Baselines(n int) ([]Baseline, error) { return Baselines(t.Source, n) }
 
 // CountTruncated returns the number of inputs that are cut, and of all; 0 if the source does
 // not count them.
@@ -99,8 +102,8 @@ func (t *standardisedSource) Sample(s *Sample, split Split, i int) error {
 	}
 	for i := range s.Values {
 		c := i % len(t.mean)
-		s.Values[i] = float32((s.value(i) - t.mean[c]) * t.scale[c])
+		s.Values[i] = float32((sampleValue(s, i) - t.mean[c]) * t.scale[c])
 	}
-	s.values64 = s.values64[:0]
+	s.Values64 = s.Values64[:0]
 	return nil
 }

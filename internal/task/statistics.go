@@ -20,7 +20,7 @@ func appendStatistics(dst []float64, s *Sample, channels int) []float64 {
 		step, before := 0., 0.
 		least, most := math.Inf(1), math.Inf(-1)
 		for i := range n {
-			x := s.value(i*channels + c)
+			x := sampleValue(s, i*channels+c)
 			all.add(x)
 			least, most = min(least, x), max(most, x)
 			if i > 0 {
@@ -206,7 +206,7 @@ func scoreNearestRow(src Source, n int) (Baseline, error) {
 	row := make([]float64, spec.Channels)
 	read := func(s *Sample, i int) []float64 {
 		for c := range row {
-			row[c] = s.value(i*spec.Channels+c) / deviation[c]
+			row[c] = sampleValue(s, i*spec.Channels+c) / deviation[c]
 		}
 		return row
 	}

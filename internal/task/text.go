@@ -229,7 +229,7 @@ func (t *Text) Spec() Spec {
 // no sample i.
 func (t *Text) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
 	if split == Train {
@@ -253,7 +253,7 @@ func (t *Text) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 
 // setWindow overwrites s with length tokens of a part from position at, and their next tokens.
 func (t *Text) setWindow(s *Sample, part token.Sequence, at, length int) {
-	s.reset()
+	resetSample(s)
 	s.Tokens = part.Append(append(s.Tokens, t.begin...), at, at+length)
 	s.Labels = append(s.Labels, s.Tokens[1:]...)
 	for i := range t.begin {

@@ -58,7 +58,7 @@ func askSound(o *settingsReader, k ModelInfo) (*Question, error) {
 	length := o.int("length")
 	return &Question{spec: Spec{Kind: Class, Channels: 1, Length: length}, classes: k.Classes, inputKind: "a WAV file", readFile: func(path string) ([]Input, error) {
 		var s Sample
-		frames, err := s.appendSound(path, length)
+		frames, err := appendSound(&s, path, length)
 		return []Input{{Samples: []Sample{s}, Size: frames}}, err
 	}}, checkRange("length", length, 1, 1<<24)
 }
@@ -67,19 +67,19 @@ func askSound(o *settingsReader, k ModelInfo) (*Question, error) {
 // file cannot be read.
 func (t *Sounds) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
-	if err := spec.checkIndex(split, i); err != nil {
+	if err := spec.CheckIndex(split, i); err != nil {
 		return err
 	}
-	s.reset()
+	resetSample(s)
 	f := t.classFolder.files[split][i]
 	s.Class = f.class
-	_, err := s.appendSound(f.path, t.length)
+	_, err := appendSound(s, f.path, t.length)
 	return err
 }
 
 // appendSound appends the mean of the channels of a file's first length frames. It returns
 // the frames of the file.
-func (s *Sample) appendSound(path string, length int) (frames int, err error) {
+func appendSound(s *Sample, path string, length int) (frames int, err error) {
 	a, err := dataset.ReadFile(path, dataset.ReadWAV)
 	if err != nil {
 		return 0, err

@@ -143,7 +143,7 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 				if err != nil {
 					return nil, err
 				}
-				return src.Baselines(samples)
+				return task.Baselines(src, samples)
 			},
 		})
 	}

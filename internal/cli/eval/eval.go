@@ -138,7 +138,7 @@ func (c *Command) otherBaselines(src task.Source) (list []task.Baseline, err err
 			}
 		}
 	}
-	return src.Baselines(0)
+	return task.Baselines(src, 0)
 }
 
 // evaluate sets the score of m on the split of src that the flags name. It returns an

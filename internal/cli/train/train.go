@@ -289,7 +289,7 @@ func (t *Command) one(e *env.Env, trainer *train.Trainer, dir string) (*runs.Rep
 	} else {
 		var list []task.Baseline
 		err = e.RunInterruptibly(func() (err error) {
-			list, err = src.Baselines(0)
+			list, err = task.Baselines(src, 0)
 			return err
 		})
 		switch {

@@ -1,9 +1,64 @@
-package task
+package data
 
 import (
 	"fmt"
 	"slices"
 )
+
+// Spec is the specification of a task's samples.
+type Spec struct {
+	Name     string
+	Kind     Kind
+	Metric   Metric
+	Vocab    int    // tokens are 0 ≤ t < Vocab; 0: positions hold numbers
+	Channels int    // numbers of a position where Vocab is 0
+	Length   int    // maximum positions of a sample, both parts together
+	Parts    int    // 2: pairs of sequences; 0 and 1: single sequences
+	Classes  int    // labels are 0 ≤ y < Classes
+	Outputs  int    // numbers of a target, per sample or per position
+	Count    [3]int // samples by split; may be Endless
+}
+
+// Sample is one sample. A field that the specification does not use stays empty.
+type Sample struct {
+	Tokens  []int32   // [positions]
+	Cut     int       // start of the second part if Parts is 2
+	Types   []int32   // [positions] of tokens, of a pair that is one sequence; empty: all 0
+	Values  []float32 // [positions, Channels]
+	Class   int32
+	Labels  []int32   // [positions]; -1: no label
+	Targets []float32 // [Outputs], or [positions, Outputs]
+	// Values64 [positions, Channels] are the numbers that Values rounds, from which means and
+	// deviations are computed; empty: Values are as they are.
+	Values64 []float64
+}
+
+// IsBetter reports whether score a is better than score b.
+func (m Metric) IsBetter(a, b float64) bool {
+	if m == Accuracy {
+		return a > b
+	}
+	return a < b
+}
+
+// CheckIndex returns an error if the split is unknown or has no sample i.
+func (s *Spec) CheckIndex(split Split, i int) error {
+	if split < Train || split > Test {
+		return fmt.Errorf("%s: split is %d; there are 0 (train), 1 (valid), 2 (test)", s.Name, int(split))
+	}
+	if n := s.Count[split]; i < 0 || n != Endless && i >= n {
+		return fmt.Errorf("%s: sample is %d, the split %v has %d", s.Name, i, split, n)
+	}
+	return nil
+}
+
+// JudgedSplit returns the split that results are scored on: Test, or Valid if Test is empty.
+func (s *Spec) JudgedSplit() Split {
+	if s.Count[Test] == 0 {
+		return Valid
+	}
+	return Test
+}
 
 // metrics lists the metrics of each kind of target.
 var metrics = map[Kind][]Metric{
@@ -62,8 +117,8 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// checkPositions returns the number of positions of x, or an error if s does not allow it.
-func (s *Spec) checkPositions(x *Sample) (n int, err error) {
+// Positions returns the number of positions of x, or an error if s does not allow it.
+func (s *Spec) Positions(x *Sample) (n int, err error) {
 	n = len(x.Tokens)
 	if s.Vocab == 0 {
 		if len(x.Values)%s.Channels != 0 {
@@ -80,7 +135,7 @@ func (s *Spec) checkPositions(x *Sample) (n int, err error) {
 // CheckSample returns an error that names the first field of x that s does not allow. Check
 // has accepted s.
 func (s *Spec) CheckSample(x *Sample) error {
-	n, err := s.checkPositions(x)
+	n, err := s.Positions(x)
 	switch {
 	case err != nil:
 		return err
