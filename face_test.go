@@ -1,0 +1,165 @@
+package farfield_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// publicPackages are the packages that a user imports.
+var publicPackages = []string{
+	".", "attention", "attention/factorised", "attention/headwise", "client", "comm", "comm/mpi", "comm/sequence", "mechanism", "model",
+	"nn", "param", "pretrained", "rng", "safetensors", "stream", "tensor", "tokenizer", "train", "train/data",
+}
+
+// internalTypes are exported names of public packages that mention a type of an internal package,
+// with the reason why they do.
+var internalTypes = map[string]string{
+	"attention/factorised.Softmax":     "the arena is scratch memory of the engines, which call it",
+	"attention/headwise.Head":          "the kernels of a head task",
+	"attention/headwise.RotateAndMask": "the arena is scratch memory of the call",
+	"mechanism.HammingMeans":           "shared with tests of package oracle",
+	"mechanism.Largest":                "shared with tests of package oracle",
+	"mechanism.Row.ReadSettings":       "the reader of settings of a row, which package nn shares",
+	"mechanism.SortGroups":             "shared with tests of package oracle",
+	"nn.MixerArgs":                     "the reader of settings of a mixer",
+	"pretrained.Model.Gradients":       "arrays of npz files, which the command writes",
+	"pretrained.Model.Pixels":          "pictures of data sets",
+	"pretrained.Output":                "arrays of npz files, which the command writes",
+	"safetensors.EncodeHeader":         "arrays have a shape and a type, which npz files share",
+	"safetensors.File.OpenStored":      "arrays have a shape and a type, which npz files share",
+	"safetensors.File.ReadArray":       "arrays have a shape and a type, which npz files share",
+	"safetensors.File.ReadHeader":      "arrays have a shape and a type, which npz files share",
+	"safetensors.Write":                "arrays have a shape and a type, which npz files share",
+	"stream.Files":                     "arrays of npz files",
+	"stream.HeldError":                 "an alias: one error for all folders in use",
+	"train.HeldError":                  "an alias: one error for all folders in use",
+	"train.LoadModel":                  "serves the command; farfield.Open serves a user",
+	"train.LoadTextModel":              "serves the command; farfield.Open serves a user",
+	"train.Reading":                    "serves the command",
+	"train.SaveModel":                  "serves the command; model.Save serves a user",
+}
+
+// A user can name every type that an exported declaration mentions: none is of an internal package.
+func TestNothingExportedMentionsInternalTypes(t *testing.T) {
+	found := map[string]bool{}
+	for _, dir := range publicPackages {
+		fset := token.NewFileSet()
+		pkgs, err := parser.ParseDir(fset, dir, func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pkg := range pkgs {
+			for _, file := range pkg.Files {
+				for name, of := range mentionedInternals(file) {
+					key := strings.TrimPrefix(filepath.ToSlash(dir)+"."+name, "..")
+					if found[key] = true; internalTypes[key] == "" {
+						t.Errorf("%s: mentions a type of %s", key, of)
+					}
+				}
+			}
+		}
+	}
+	for key := range internalTypes {
+		if !found[key] {
+			t.Errorf("%s: mentions no internal type any more, take it off the list", key)
+		}
+	}
+}
+
+// mentionedInternals returns the exported declarations of a file that mention a type of an internal
+// package, each with the path of the package.
+func mentionedInternals(file *ast.File) map[string]string {
+	internals := map[string]string{} // by the name in the file
+	for _, spec := range file.Imports {
+		path, _ := strconv.Unquote(spec.Path.Value)
+		if parts := strings.Split(path, "/"); strings.HasPrefix(path, module) && slices.Contains(parts, "internal") {
+			name := parts[len(parts)-1]
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+			internals[name] = path
+		}
+	}
+	mentioned := map[string]string{}
+	check := func(name string, nodes ...ast.Node) {
+		for _, node := range nodes {
+			ast.Inspect(node, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.FuncLit, *ast.BlockStmt:
+					return false
+				case *ast.SelectorExpr:
+					if x, is := n.X.(*ast.Ident); is && internals[x.Name] != "" && ast.IsExported(n.Sel.Name) {
+						mentioned[name] = internals[x.Name]
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, d := range file.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if receiver := receiverName(d); d.Name.IsExported() && (receiver == "" || ast.IsExported(receiver)) {
+				check(strings.TrimPrefix(receiver+"."+d.Name.Name, "."), d.Type)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					if spec.Name.IsExported() {
+						check(spec.Name.Name, exportedParts(spec.Type)...)
+					}
+				case *ast.ValueSpec:
+					if d.Tok == token.VAR && slices.ContainsFunc(spec.Names, func(x *ast.Ident) bool { return x.IsExported() }) {
+						nodes := []ast.Node{}
+						if spec.Type != nil {
+							nodes = append(nodes, spec.Type)
+						} else {
+							for _, v := range spec.Values {
+								nodes = append(nodes, v)
+							}
+						}
+						check(spec.Names[0].Name, nodes...)
+					}
+				}
+			}
+		}
+	}
+	return mentioned
+}
+
+// receiverName returns the name of the type of a method; "": d is a function.
+func receiverName(d *ast.FuncDecl) (name string) {
+	if d.Recv == nil {
+		return ""
+	}
+	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+		if x, is := n.(*ast.Ident); is && name == "" {
+			name = x.Name
+		}
+		return true
+	})
+	return name
+}
+
+// exportedParts returns the parts of a type that a user sees: of a struct its exported and embedded
+// fields.
+func exportedParts(typ ast.Expr) (parts []ast.Node) {
+	of, is := typ.(*ast.StructType)
+	if !is {
+		return []ast.Node{typ}
+	}
+	for _, f := range of.Fields.List {
+		if len(f.Names) == 0 || slices.ContainsFunc(f.Names, func(x *ast.Ident) bool { return x.IsExported() }) {
+			parts = append(parts, f.Type)
+		}
+	}
+	return parts
+}
