@@ -1,7 +1,6 @@
 package model
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -39,10 +38,6 @@ type Batch struct {
 
 	// Key is the random key of dropout. Every update needs another key.
 	Key rng.Key
-
-	// Ctx ends Forward and Backward with its error between two blocks. The gradients
-	// are then incomplete. nil: no end.
-	Ctx context.Context
 }
 
 var errNoBatch = errors.New("batch: it is nil")

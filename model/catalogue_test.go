@@ -110,7 +110,7 @@ func TestEveryMechanismDecodes(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range b.N {
-				got, err := s.Step(b.Tokens[i:][:1], 1)
+				got, err := s.Step(t.Context(), b.Tokens[i:][:1], 1)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -44,7 +44,7 @@ func TestCompressedModelsAreRoundedModels(t *testing.T) {
 			b := batch(c, 3, 4, min(c.Context, 6), true)
 			losses := func(m *modelOf[float32]) []float64 {
 				list := make([]float64, c.Rows(b.B, b.N))
-				if err := m.Losses(b, list); err != nil {
+				if err := m.Losses(t.Context(), b, list); err != nil {
 					t.Fatal(err)
 				}
 				return list
@@ -60,7 +60,7 @@ func TestCompressedModelsAreRoundedModels(t *testing.T) {
 			if !(off <= 0.02*math.Abs(sum)) {
 				t.Errorf("losses with 8 bits are off by %g of %g", off, sum)
 			}
-			if _, err := half.Forward(b); !errors.Is(err, ErrCompressed) {
+			if _, err := half.Forward(t.Context(), b); !errors.Is(err, ErrCompressed) {
 				t.Errorf("a compressed model learns: %v", err)
 			}
 			if err := half.Save(t.TempDir()); !errors.Is(err, ErrCompressed) {
@@ -78,7 +78,7 @@ func TestCompressedModelsAreRoundedModels(t *testing.T) {
 				}
 				var all []float32
 				for _, n := range []int{1, 3, 1} {
-					logits, err := s.Step(tokensOf(c, 5, n), n)
+					logits, err := s.Step(t.Context(), tokensOf(c, 5, n), n)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/comm"
@@ -27,12 +28,12 @@ func (m *modelOf[T]) CanDivide() error {
 }
 
 // TrainDivided is Model.TrainDivided.
-func (m *modelOf[T]) TrainDivided(c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
+func (m *modelOf[T]) TrainDivided(ctx context.Context, c *comm.Comm, b *Batch, scale T) (loss float64, err error) {
 	if b == nil {
 		return 0, errNoBatch
 	}
 	size := (b.N + c.Size() - 1) / c.Size()
-	s, t, err := newTrainSegments(m, b, max(size, 1))
+	s, t, err := newTrainSegments(ctx, m, b, max(size, 1))
 	if err != nil {
 		return 0, err
 	}

@@ -39,7 +39,7 @@ func TestDividedIsTheWhole(t *testing.T) {
 				own := models[ranks.Rank()]
 				for range 2 { // the memory of the first serves the second
 					own.Params().ZeroGrad()
-					l, err := own.TrainDivided(ranks, b, 1)
+					l, err := own.TrainDivided(t.Context(), ranks, b, 1)
 					if err != nil {
 						return err
 					}
@@ -87,7 +87,7 @@ func TestDividedRefuses(t *testing.T) {
 	b := batch(c, 3, 2, 5, false)
 	models := []*modelOf[float64]{m, made[float64](t, c), made[float64](t, c), made[float64](t, c)}
 	err := comm.RunLocal(4, func(ranks *comm.Comm) error {
-		_, err := models[ranks.Rank()].TrainDivided(ranks, b, 1)
+		_, err := models[ranks.Rank()].TrainDivided(t.Context(), ranks, b, 1)
 		return err
 	})
 	if err == nil || !strings.Contains(err.Error(), "segment: 2 tokens, needs 1 or more, and those of the convolution") {

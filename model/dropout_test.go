@@ -54,10 +54,10 @@ func testDropoutFollowsKey(t *testing.T, c Config) {
 		t.Errorf("losses with two keys are both %v", one)
 	}
 	got, want := make([]float64, 10), make([]float64, 10)
-	if err := m.Losses(b, got); err != nil {
+	if err := m.Losses(t.Context(), b, got); err != nil {
 		t.Fatal(err)
 	}
-	if err := plain.Losses(b, want); err != nil {
+	if err := plain.Losses(t.Context(), b, want); err != nil {
 		t.Fatal(err)
 	}
 	for i := range got {

@@ -129,7 +129,7 @@ type batchCopy[T tensor.Float] struct {
 
 // readBatch returns b with front positions before each sequence.
 func (r *batchCopy[T]) readBatch(b *Batch, inputs, front int) input[T] {
-	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, mask: b.KeyMask, positions: b.Positions, types: b.Types, key: b.Key.Fold(0), ctx: b.Ctx}
+	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, mask: b.KeyMask, positions: b.Positions, types: b.Types, key: b.Key.Fold(0)}
 	if inputs > 0 {
 		in.values = resizeMatrix(&r.values, in.b*in.n, inputs)
 		for i := range in.b {

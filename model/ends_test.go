@@ -131,7 +131,7 @@ func TestBatchesFitTheEnds(t *testing.T) {
 	} {
 		b := batch(all[x.name], 1, 2, 4, false)
 		x.change(b)
-		if _, err := made[float32](t, all[x.name]).Forward(b); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := made[float32](t, all[x.name]).Forward(t.Context(), b); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: error is %v, want %q", x.name, err, x.want)
 		}
 	}

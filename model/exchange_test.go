@@ -186,7 +186,7 @@ func TestSessionsOfExchangedModels(t *testing.T) {
 		}
 		var got []float64
 		for _, id := range b.Tokens {
-			if got, err = s.Step([]int32{id}, 1); err != nil {
+			if got, err = s.Step(t.Context(), []int32{id}, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -31,17 +31,17 @@ func TestModelSaysWhatIsNotFinite(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	check("logits", m.Logits(b, make([]float32, 4*c.Vocab)))
-	check("losses", m.Losses(b, make([]float64, 4)))
-	_, err = m.Forward(b)
+	check("logits", m.Logits(t.Context(), b, make([]float32, 4*c.Vocab)))
+	check("losses", m.Losses(t.Context(), b, make([]float64, 4)))
+	_, err = m.Forward(t.Context(), b)
 	check("forward", err)
-	_, _, err = m.Vectors(nil, b)
+	_, _, err = m.Vectors(t.Context(), nil, b)
 	check("vectors", err)
 	s, err := m.NewSession(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Step(tokens, 4)
+	_, err = s.Step(t.Context(), tokens, 4)
 	check("a session's logits", err)
 	before := []byte("before")
 	for name, err := range map[string]error{
@@ -53,8 +53,8 @@ func TestModelSaysWhatIsNotFinite(t *testing.T) {
 			return err
 		}(),
 		"a snapshot of a clone": func() error { _, err := s.Clone().AppendBinary(nil); return err }(),
-		"another step":          func() error { _, err := s.Step(tokens, 4); return err }(),
-		"its losses":            s.Losses(make([]float64, 4), tokens, tokens, 4),
+		"another step":          func() error { _, err := s.Step(t.Context(), tokens, 4); return err }(),
+		"its losses":            s.Losses(t.Context(), make([]float64, 4), tokens, tokens, 4),
 	} {
 		if !errors.Is(err, ErrSessionFailed) || !errors.Is(err, attention.ErrNonFinite) {
 			t.Errorf("%s of a session that failed: %v", name, err)
@@ -64,7 +64,7 @@ func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	if _, err := s.AppendBinary(nil); err != nil {
 		t.Errorf("a snapshot after Reset: %v", err)
 	}
-	check("a session's losses", s.Losses(make([]float64, 4), tokens, tokens, 4))
+	check("a session's losses", s.Losses(t.Context(), make([]float64, 4), tokens, tokens, 4))
 }
 
 // Log-decays that a model computes are its own numbers, not input.
@@ -81,13 +81,13 @@ func TestModelSaysWhichDecaysAreNotFinite(t *testing.T) {
 		}
 		tokens := []int32{1, 2, 3, 4}
 		b := &Batch{B: 1, N: 4, Tokens: tokens, Targets: tokens}
-		if _, err := m.Forward(b); !errors.Is(err, attention.ErrNonFinite) {
+		if _, err := m.Forward(t.Context(), b); !errors.Is(err, attention.ErrNonFinite) {
 			t.Errorf("%s: forward: %v", name, err)
 		}
-		if err := m.Losses(b, make([]float64, 4)); !errors.Is(err, attention.ErrNonFinite) {
+		if err := m.Losses(t.Context(), b, make([]float64, 4)); !errors.Is(err, attention.ErrNonFinite) {
 			t.Errorf("%s: losses: %v", name, err)
 		}
-		if _, err := session(t, m, 1).Step(tokens, 4); !errors.Is(err, attention.ErrNonFinite) {
+		if _, err := session(t, m, 1).Step(t.Context(), tokens, 4); !errors.Is(err, attention.ErrNonFinite) {
 			t.Errorf("%s: a session: %v", name, err)
 		}
 		g, err := m.NewSessionGroup()

@@ -78,7 +78,7 @@ func checkForged(t *testing.T, m *modelOf[float32], b *Batch, what string, data 
 	if err != nil {
 		return
 	}
-	if _, err := s.Step(make([]int32, s.Batch()), 1); err != nil {
+	if _, err := s.Step(t.Context(), make([]int32, s.Batch()), 1); err != nil {
 		t.Errorf("%s: the session is restored, and its step fails: %v", what, err)
 	}
 }

@@ -39,7 +39,7 @@ func TestFrozenModelKeepsItsBits(t *testing.T) {
 			}
 			logits := func(b *Batch) []float32 {
 				dst := make([]float32, b.B*n*c.Vocab)
-				if err := m.Logits(b, dst); err != nil {
+				if err := m.Logits(t.Context(), b, dst); err != nil {
 					t.Fatal(err)
 				}
 				return dst

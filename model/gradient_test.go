@@ -202,7 +202,7 @@ func made[T tensor.Float](t testing.TB, c Config) *modelOf[T] {
 
 func loss[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch) float64 {
 	t.Helper()
-	l, err := m.Forward(b)
+	l, err := m.Forward(t.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func BenchmarkStepTogether(b *testing.B) {
 		b.Fatal(err)
 	}
 	prompt := tokensOf(m.config, 1, 64)
-	if _, err := one.Step(prompt, len(prompt)); err != nil {
+	if _, err := one.Step(b.Context(), prompt, len(prompt)); err != nil {
 		b.Fatal(err)
 	}
 	snapshot, err := one.AppendBinary(nil)
@@ -62,7 +62,7 @@ func BenchmarkStepTogether(b *testing.B) {
 			for b.Loop() {
 				start := time.Now()
 				for i, s := range alone {
-					if _, err := s.Step(steps[i].Tokens, 1); err != nil {
+					if _, err := s.Step(b.Context(), steps[i].Tokens, 1); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -60,7 +60,7 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 					continue
 				}
 				ids := tokensOf(c, uint64(10*call+i), batches[i]*n)
-				logits, err := alone[i].Step(ids, n)
+				logits, err := alone[i].Step(t.Context(), ids, n)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,11 +92,11 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 				t.Fatal(err)
 			}
 			ids := tokensOf(c, 99, batches[i])
-			want, err := alone[i].Step(ids, 1)
+			want, err := alone[i].Step(t.Context(), ids, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got, err := restored.Step(ids, 1); err != nil || !slices.Equal(got, want) {
+			if got, err := restored.Step(t.Context(), ids, 1); err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s: session %d gives other logits when restored: %v", name, i, err)
 			}
 		}
@@ -118,7 +118,7 @@ func TestLongPromptsOfAGroup(t *testing.T) {
 	var want [][]float32
 	for i, n := range []int{stepRows + 700, 1, stepRows, 300, 1} {
 		ids := tokensOf(c, uint64(i), n)
-		logits, err := session(t, m, 1).Step(ids, n)
+		logits, err := session(t, m, 1).Step(t.Context(), ids, n)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestErrorsOfAGroupStayApart(t *testing.T) {
 	m.main.entry.embed.W.Data[10*c.Width] = float32(math.Inf(1))
 	g := group(t, m)
 	ids := []int32{1, 2, 3}
-	want, err := session(t, m, 1).Step(ids, 3)
+	want, err := session(t, m, 1).Step(t.Context(), ids, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 	g := group(t, m)
 	first := session(t, m, 1)
 	ids := tokensOf(c, 1, 6)
-	if _, err := first.Step(ids, len(ids)); err != nil {
+	if _, err := first.Step(t.Context(), ids, len(ids)); err != nil {
 		t.Fatal(err)
 	}
 	data, err := first.AppendBinary(nil)
@@ -251,7 +251,7 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := tokensOf(c, 2, 1)
-	logits, err := first.Step(next, 1)
+	logits, err := first.Step(t.Context(), next, 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"context"
+
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
@@ -9,7 +11,8 @@ import (
 )
 
 // Model is a transformer with its weights and the memory of its passes. The memory is
-// kept for the largest batch. Methods must not run at the same time. Sessions of one
+// kept for the largest batch. A pass whose context ends returns the error of the context
+// between two blocks. Methods must not run at the same time. Sessions of one
 // model may, while its weights do not change.
 //
 // New, NewUndrawn and Load return models.
@@ -23,21 +26,22 @@ type modelMethods interface {
 	Config() Config
 	Params() *param.Set[float32]
 	Constants() *param.Set[float32]
-	Forward(b *Batch) (loss float64, err error)
+	Forward(ctx context.Context, b *Batch) (loss float64, err error)
 	Backward(scale float32) error
 	Aux() float64
-	Outputs(b *Batch) (tensor.Mat[float32], error)
+	ForwardLogits(ctx context.Context, b *Batch, dst []float32) error
+	Outputs(ctx context.Context, b *Batch) (tensor.Mat[float32], error)
 	BackwardOutputs(dy tensor.Mat[float32], scale float32) error
 	BackwardLogits(dlogits []float32, scale float32) error
-	Losses(b *Batch, dst []float64) error
-	Logits(b *Batch, dst []float32) error
-	Vectors(dst []float32, b *Batch) (out []float32, width int, err error)
-	VisitLayers(b *Batch, visit func(source bool, layer int, rows tensor.Mat[float32]) error) error
-	VisitLogits(b *Batch, dst []float32, visit func(source bool, layer int, rows tensor.Mat[float32]) error) error
-	TrainSegments(b *Batch, size int, scale float32, done func(done, all int) error) (loss float64, err error)
+	Losses(ctx context.Context, b *Batch, dst []float64) error
+	Logits(ctx context.Context, b *Batch, dst []float32) error
+	Vectors(ctx context.Context, dst []float32, b *Batch) (out []float32, width int, err error)
+	VisitLayers(ctx context.Context, b *Batch, visit func(source bool, layer int, rows tensor.Mat[float32]) error) error
+	VisitLogits(ctx context.Context, b *Batch, dst []float32, visit func(source bool, layer int, rows tensor.Mat[float32]) error) error
+	TrainSegments(ctx context.Context, b *Batch, size int, scale float32, done func(done, all int) error) (loss float64, err error)
 	CanSegment(size int) error
-	SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error
-	TrainDivided(c *comm.Comm, b *Batch, scale float32) (loss float64, err error)
+	SegmentLosses(ctx context.Context, b *Batch, size int, dst []float64, done func(done, all int) error) error
+	TrainDivided(ctx context.Context, c *comm.Comm, b *Batch, scale float32) (loss float64, err error)
 	CanDivide() error
 	newSession(batch int) (*Session, error)
 	newSourceSession(source []int32, lens []int64, batch int) (*Session, error)
@@ -139,25 +143,41 @@ func (m *Model) Constants() *param.Set[float32] { return m.of.Constants() }
 // Forward returns the mean loss of the counted outputs, in nats or squared differences,
 // and saves intermediate results for Backward. b must not change before Backward.
 // Forward returns an error if b does not fit the model, no target is counted, or a
-// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite.
-func (m *Model) Forward(b *Batch) (loss float64, err error) { return m.of.Forward(b) }
+// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite. The
+// end of ctx ends Backward as well.
+func (m *Model) Forward(ctx context.Context, b *Batch) (loss float64, err error) {
+	return m.of.Forward(ctx, b)
+}
 
 // Backward adds scale times the gradient of the last Forward's loss to the gradients of
 // the weights. It returns an error if no Forward precedes it, or if a mechanism has no
-// gradient.
+// gradient. After an error the gradients are incomplete.
 func (m *Model) Backward(scale float32) error { return m.of.Backward(scale) }
 
 // Aux returns the auxiliary loss of the last Forward, in the mean of its sequences. It
 // is 0 for most mechanisms. Backward includes its gradient.
 func (m *Model) Aux() float64 { return m.of.Aux() }
 
+// ForwardLogits sets dst [Config.Rows(B, N), outputs] to the outputs of the head, and saves
+// intermediate results for BackwardLogits. It serves losses other than the model's: compute
+// the gradient of the loss for the logits, and give it to BackwardLogits. b needs no targets,
+// and must not change before BackwardLogits. Dropout drops what it drops in Forward.
+//
+// ForwardLogits returns an error if dst or b do not fit the model, a mechanism refuses its
+// call, or ctx ends, and attention.ErrNonFinite if an output is not finite.
+func (m *Model) ForwardLogits(ctx context.Context, b *Batch, dst []float32) error {
+	return m.of.ForwardLogits(ctx, b, dst)
+}
+
 // Outputs returns the rows [B·N,width] before pooling and head, and saves intermediate
-// results for BackwardOutputs. It serves losses other than the model's. With PoolCLS
+// results for BackwardOutputs. It serves losses of these rows. With PoolCLS
 // each sequence begins with the class row. A convolutional net returns windows of rows.
 // The result is valid until the next pass; b must not change before BackwardOutputs.
 //
 // Outputs returns an error if b does not fit the model or a mechanism refuses its call.
-func (m *Model) Outputs(b *Batch) (tensor.Mat[float32], error) { return m.of.Outputs(b) }
+func (m *Model) Outputs(ctx context.Context, b *Batch) (tensor.Mat[float32], error) {
+	return m.of.Outputs(ctx, b)
+}
 
 // BackwardOutputs adds to the gradients of the weights, from the gradient dy of the
 // rows that Outputs returned, of their shape. It adds scale times the gradient of the
@@ -168,9 +188,9 @@ func (m *Model) BackwardOutputs(dy tensor.Mat[float32], scale float32) error {
 }
 
 // BackwardLogits adds to the gradients of the weights, from the gradient dlogits
-// [Config.Rows(B, N), outputs] of the logits for the batch of the last Outputs. It adds
-// scale times the gradient of the auxiliary loss. It returns an error if no Outputs
-// precedes it or dlogits has another size.
+// [Config.Rows(B, N), outputs] of the logits of the last ForwardLogits. It adds scale times
+// the gradient of the auxiliary loss. It returns an error if no ForwardLogits precedes it or
+// dlogits has another size.
 func (m *Model) BackwardLogits(dlogits []float32, scale float32) error {
 	return m.of.BackwardLogits(dlogits, scale)
 }
@@ -180,14 +200,18 @@ func (m *Model) BackwardLogits(dlogits []float32, scale float32) error {
 //
 // Losses returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if a loss is not finite.
-func (m *Model) Losses(b *Batch, dst []float64) error { return m.of.Losses(b, dst) }
+func (m *Model) Losses(ctx context.Context, b *Batch, dst []float64) error {
+	return m.of.Losses(ctx, b, dst)
+}
 
 // Logits sets dst [Config.Rows(B, N), outputs] to the outputs of the head. outputs is
 // Config.Outputs or, if it is 0, Vocab. A Backward that is due stays possible.
 //
 // Logits returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if an output is not finite.
-func (m *Model) Logits(b *Batch, dst []float32) error { return m.of.Logits(b, dst) }
+func (m *Model) Logits(ctx context.Context, b *Batch, dst []float32) error {
+	return m.of.Logits(ctx, b, dst)
+}
 
 // Vectors appends one vector for each sequence or pair of b to dst, and returns dst
 // [rows·width] and the width. A vector is the pooled input of the head. Without pooling
@@ -196,8 +220,8 @@ func (m *Model) Logits(b *Batch, dst []float32) error { return m.of.Logits(b, ds
 //
 // Vectors returns an error if b does not fit the model, and attention.ErrNonFinite if a
 // number is not finite.
-func (m *Model) Vectors(dst []float32, b *Batch) (out []float32, width int, err error) {
-	return m.of.Vectors(dst, b)
+func (m *Model) Vectors(ctx context.Context, dst []float32, b *Batch) (out []float32, width int, err error) {
+	return m.of.Vectors(ctx, dst, b)
 }
 
 // VisitLayers runs a pass of b and calls visit with the rows between layers. With PoolCLS
@@ -205,13 +229,15 @@ func (m *Model) Vectors(dst []float32, b *Batch) (out []float32, width int, err 
 //
 // VisitLayers returns an error if the model is a convolutional net, b does not fit the
 // model, a mechanism refuses its call, or visit returns one.
-func (m *Model) VisitLayers(b *Batch, visit Visit) error { return m.of.VisitLayers(b, visit) }
+func (m *Model) VisitLayers(ctx context.Context, b *Batch, visit Visit) error {
+	return m.of.VisitLayers(ctx, b, visit)
+}
 
 // VisitLogits is VisitLayers and Logits in one pass: it calls visit, and sets dst
 // [Config.Rows(B, N), outputs] to the outputs of the head. It returns an error where one of
 // them does.
-func (m *Model) VisitLogits(b *Batch, dst []float32, visit Visit) error {
-	return m.of.VisitLogits(b, dst, visit)
+func (m *Model) VisitLogits(ctx context.Context, b *Batch, dst []float32, visit Visit) error {
+	return m.of.VisitLogits(ctx, b, dst, visit)
 }
 
 // TrainSegments is Forward and Backward of b in segments of size positions. The
@@ -224,8 +250,8 @@ func (m *Model) VisitLogits(b *Batch, dst []float32, visit Visit) error {
 //
 // TrainSegments returns an error if CanSegment does, b does not fit the model, no
 // target is counted, or done returns one.
-func (m *Model) TrainSegments(b *Batch, size int, scale float32, done func(done, all int) error) (loss float64, err error) {
-	return m.of.TrainSegments(b, size, scale, done)
+func (m *Model) TrainSegments(ctx context.Context, b *Batch, size int, scale float32, done func(done, all int) error) (loss float64, err error) {
+	return m.of.TrainSegments(ctx, b, size, scale, done)
 }
 
 // CanSegment returns an error if the model cannot process sequences in parts of size
@@ -239,8 +265,8 @@ func (m *Model) CanSegment(size int) error { return m.of.CanSegment(size) }
 //
 // SegmentLosses returns an error if CanSegment does, b or dst do not fit the model, a
 // loss is not finite, or done returns one.
-func (m *Model) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
-	return m.of.SegmentLosses(b, size, dst, done)
+func (m *Model) SegmentLosses(ctx context.Context, b *Batch, size int, dst []float64, done func(done, all int) error) error {
+	return m.of.SegmentLosses(ctx, b, size, dst, done)
 }
 
 // TrainDivided is Forward and Backward of b with sequences divided among ranks. Each
@@ -257,8 +283,8 @@ func (m *Model) SegmentLosses(b *Batch, size int, dst []float64, done func(done,
 //
 // It returns an error if CanDivide does, b does not fit the model, a rank would have no
 // tokens, or the exchange fails, and attention.ErrNonFinite if the loss is not finite.
-func (m *Model) TrainDivided(c *comm.Comm, b *Batch, scale float32) (loss float64, err error) {
-	return m.of.TrainDivided(c, b, scale)
+func (m *Model) TrainDivided(ctx context.Context, c *comm.Comm, b *Batch, scale float32) (loss float64, err error) {
+	return m.of.TrainDivided(ctx, c, b, scale)
 }
 
 // CanDivide returns an error if the model cannot divide sequences among ranks. Models

@@ -21,7 +21,7 @@ func logits[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch) []T {
 	t.Helper()
 	c := m.Config()
 	x := make([]T, c.Rows(b.B, b.N)*c.outputSize())
-	if err := m.Logits(b, x); err != nil {
+	if err := m.Logits(t.Context(), b, x); err != nil {
 		t.Fatal(err)
 	}
 	return x
@@ -277,7 +277,7 @@ func TestLossesAreThoseOfTheLogits(t *testing.T) {
 		x := logits(t, m, b)
 		got := make([]float64, c.Rows(b.B, b.N))
 		want := loss(t, m, b)
-		if err := m.Losses(b, got); err != nil {
+		if err := m.Losses(t.Context(), b, got); err != nil {
 			t.Fatal(err)
 		}
 		var sum float64
@@ -317,7 +317,7 @@ func TestLongHead(t *testing.T) {
 	m := made[float32](t, c)
 	b := batch(c, 8, 1, headRows+3, false)
 	all := make([]float64, b.N)
-	if err := m.Losses(b, all); err != nil {
+	if err := m.Losses(t.Context(), b, all); err != nil {
 		t.Fatal(err)
 	}
 	if len(m.head.logits) >= b.N*c.Vocab {
@@ -327,7 +327,7 @@ func TestLongHead(t *testing.T) {
 	first.N = 10
 	first.Tokens, first.Targets = b.Tokens[:10], b.Targets[:10]
 	few := make([]float64, 10)
-	if err := m.Losses(&first, few); err != nil {
+	if err := m.Losses(t.Context(), &first, few); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(few, all[:10]) {
@@ -422,7 +422,7 @@ func TestBatchesAreChecked(t *testing.T) {
 		b := batch(x.c, 1, 2, 5, false)
 		x.change(b)
 		m := made[float32](t, x.c)
-		_, err := m.Forward(b)
+		_, err := m.Forward(t.Context(), b)
 		if err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want one with %q", err, x.want)
 		}
@@ -432,12 +432,12 @@ func TestBatchesAreChecked(t *testing.T) {
 	}
 	m := made[float32](t, d)
 	for name, f := range map[string]func() error{
-		"Forward":      func() error { _, err := m.Forward(nil); return err },
-		"Outputs":      func() error { _, err := m.Outputs(nil); return err },
-		"Losses":       func() error { return m.Losses(nil, nil) },
-		"Logits":       func() error { return m.Logits(nil, nil) },
-		"Vectors":      func() error { _, _, err := m.Vectors(nil, nil); return err },
-		"TrainDivided": func() error { _, err := m.TrainDivided(nil, nil, 1); return err },
+		"Forward":      func() error { _, err := m.Forward(t.Context(), nil); return err },
+		"Outputs":      func() error { _, err := m.Outputs(t.Context(), nil); return err },
+		"Losses":       func() error { return m.Losses(t.Context(), nil, nil) },
+		"Logits":       func() error { return m.Logits(t.Context(), nil, nil) },
+		"Vectors":      func() error { _, _, err := m.Vectors(t.Context(), nil, nil); return err },
+		"TrainDivided": func() error { _, err := m.TrainDivided(t.Context(), nil, nil, 1); return err },
 	} {
 		if err := f(); err == nil || err.Error() != "batch: it is nil" {
 			t.Errorf("%s of no batch: error %v", name, err)

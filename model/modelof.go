@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -138,9 +139,9 @@ func (m *modelOf[T]) Aux() float64 {
 }
 
 // Forward is Model.Forward.
-func (m *modelOf[T]) Forward(b *Batch) (loss float64, err error) {
+func (m *modelOf[T]) Forward(ctx context.Context, b *Batch) (loss float64, err error) {
 	m.canBackward, m.canBackwardOutputs = false, false
-	if err := m.train.run(m, b); err != nil {
+	if err := m.train.run(ctx, m, b); err != nil {
 		return 0, err
 	}
 	if err := m.targets.setTargets(&m.config, b); err != nil {
@@ -174,10 +175,18 @@ func (m *modelOf[T]) Backward(scale T) error {
 	return tr.backward(m, m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
 
+// ForwardLogits is Model.ForwardLogits.
+func (m *modelOf[T]) ForwardLogits(ctx context.Context, b *Batch, dst []T) error {
+	m.canBackward, m.canBackwardOutputs = false, false
+	err := m.setLogits(&m.train, b, dst, func() error { return m.train.run(ctx, m, b) })
+	m.canBackwardOutputs = err == nil
+	return err
+}
+
 // Outputs is Model.Outputs.
-func (m *modelOf[T]) Outputs(b *Batch) (tensor.Mat[T], error) {
+func (m *modelOf[T]) Outputs(ctx context.Context, b *Batch) (tensor.Mat[T], error) {
 	m.canBackward = false
-	err := m.train.run(m, b)
+	err := m.train.run(ctx, m, b)
 	m.canBackwardOutputs = err == nil
 	return m.train.body, err
 }
@@ -200,14 +209,14 @@ func (m *modelOf[T]) BackwardOutputs(dy tensor.Mat[T], scale T) error {
 }
 
 // Losses is Model.Losses.
-func (m *modelOf[T]) Losses(b *Batch, dst []float64) error {
+func (m *modelOf[T]) Losses(ctx context.Context, b *Batch, dst []float64) error {
 	if b == nil {
 		return errNoBatch
 	}
 	if rows := m.config.Rows(b.B, b.N); len(dst) != rows {
 		return fmt.Errorf("losses: destination has %d elements, a batch of %d·%d has %d outputs", len(dst), b.B, b.N, rows)
 	}
-	if err := m.eval.run(m, b); err != nil {
+	if err := m.eval.run(ctx, m, b); err != nil {
 		return err
 	}
 	var t targets
@@ -219,12 +228,12 @@ func (m *modelOf[T]) Losses(b *Batch, dst []float64) error {
 }
 
 // Logits is Model.Logits.
-func (m *modelOf[T]) Logits(b *Batch, dst []T) error {
-	return m.setLogits(b, dst, func() error { return m.eval.run(m, b) })
+func (m *modelOf[T]) Logits(ctx context.Context, b *Batch, dst []T) error {
+	return m.setLogits(&m.eval, b, dst, func() error { return m.eval.run(ctx, m, b) })
 }
 
-// setLogits is Logits with the given pass before the head.
-func (m *modelOf[T]) setLogits(b *Batch, dst []T, run func() error) error {
+// setLogits sets dst to the outputs of the head after the pass that run runs in p.
+func (m *modelOf[T]) setLogits(p *passes[T], b *Batch, dst []T, run func() error) error {
 	if b == nil {
 		return errNoBatch
 	}
@@ -235,14 +244,14 @@ func (m *modelOf[T]) setLogits(b *Batch, dst []T, run func() error) error {
 	if err := run(); err != nil {
 		return err
 	}
-	x := m.eval.readOutputs(&m.pool)
+	x := p.readOutputs(&m.pool)
 	m.head.Forward(resizeMatrix(&dst, x.Rows, outputs), x, false)
 	return checkFinite("logits", dst, outputs)
 }
 
 // Vectors is Model.Vectors.
-func (m *modelOf[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) {
-	if err := m.eval.run(m, b); err != nil {
+func (m *modelOf[T]) Vectors(ctx context.Context, dst []T, b *Batch) (out []T, width int, err error) {
+	if err := m.eval.run(ctx, m, b); err != nil {
 		return dst, 0, err
 	}
 	read := m.pool
@@ -258,7 +267,7 @@ func (m *modelOf[T]) Vectors(dst []T, b *Batch) (out []T, width int, err error) 
 }
 
 // run runs a pass of a model before pooling and head.
-func (p *passes[T]) run(m *modelOf[T], b *Batch) (err error) {
+func (p *passes[T]) run(ctx context.Context, m *modelOf[T], b *Batch) (err error) {
 	if err := b.check(&m.config); err != nil {
 		return err
 	}
@@ -268,12 +277,13 @@ func (p *passes[T]) run(m *modelOf[T], b *Batch) (err error) {
 		}
 	}
 	p.in = p.reading.readBatch(b, m.config.Inputs, m.config.frontPositions())
+	p.in.ctx = ctx
 	if m.net != nil {
 		p.body, err = m.net.forward(&p.in, &p.net, p.main.keep)
 		return err
 	}
 	if m.encoder != nil {
-		source, err := m.encoder.forward(input[T]{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens, key: b.Key.Fold(1), ctx: b.Ctx}, &p.encoder)
+		source, err := m.encoder.forward(input[T]{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens, key: b.Key.Fold(1), ctx: ctx}, &p.encoder)
 		if err != nil {
 			return fmt.Errorf("source: %w", err)
 		}

@@ -67,7 +67,7 @@ func TestNumbersOfAConfigNeverGiveNaN(t *testing.T) {
 				computed++
 				m := made[float32](t, c)
 				b := batch(c, 3, 1, 40, false)
-				l, err := m.Forward(b)
+				l, err := m.Forward(t.Context(), b)
 				if err != nil || l-l != 0 {
 					t.Errorf("%s: the loss is %v: %v", field, l, err)
 					continue

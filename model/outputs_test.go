@@ -18,7 +18,7 @@ func TestGradientsFromOutputs(t *testing.T) {
 			dy.Data[i] = rng.New(7).Normal(uint64(i))
 		}
 		f := func() (sum float64) {
-			y, err := m.Outputs(b)
+			y, err := m.Outputs(t.Context(), b)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -254,7 +254,7 @@ func TestForwardPassIsWhatThePageSays(t *testing.T) {
 		}
 		tokens := []int32{3, 0, 10, 7, 7, 1, 9, 2}
 		got := make([]float64, len(tokens)*c.Vocab)
-		if err := m.Logits(&Batch{B: 1, N: len(tokens), Tokens: tokens}, got); err != nil {
+		if err := m.Logits(t.Context(), &Batch{B: 1, N: len(tokens), Tokens: tokens}, got); err != nil {
 			t.Fatal(name, err)
 		}
 		for i, want := range r.logits(tokens) {

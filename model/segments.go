@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -86,6 +87,7 @@ func (p *segmentContext[T]) setStateGrads(sc *nn.Scratch[T], i int) {
 
 // segments divides the sequences of a batch into parts of size positions for a decoder.
 type segments[T tensor.Float] struct {
+	ctx    context.Context
 	m      *modelOf[T]
 	b      *Batch
 	size   int
@@ -126,8 +128,8 @@ func (m *modelOf[T]) CanSegment(size int) error {
 }
 
 // TrainSegments is Model.TrainSegments.
-func (m *modelOf[T]) TrainSegments(b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
-	s, t, err := newTrainSegments(m, b, size)
+func (m *modelOf[T]) TrainSegments(ctx context.Context, b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
+	s, t, err := newTrainSegments(ctx, m, b, size)
 	if err != nil {
 		return 0, err
 	}
@@ -168,8 +170,8 @@ func (m *modelOf[T]) TrainSegments(b *Batch, size int, scale T, done func(done, 
 }
 
 // SegmentLosses is Model.SegmentLosses.
-func (m *modelOf[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(done, all int) error) error {
-	s, err := newSegments(m, b, size)
+func (m *modelOf[T]) SegmentLosses(ctx context.Context, b *Batch, size int, dst []float64, done func(done, all int) error) error {
+	s, err := newSegments(ctx, m, b, size)
 	if err != nil {
 		return err
 	}
@@ -204,7 +206,7 @@ func (m *modelOf[T]) SegmentLosses(b *Batch, size int, dst []float64, done func(
 }
 
 // newSegments divides a batch. It returns an error if the model or the batch cannot be divided.
-func newSegments[T tensor.Float](m *modelOf[T], b *Batch, size int) (*segments[T], error) {
+func newSegments[T tensor.Float](ctx context.Context, m *modelOf[T], b *Batch, size int) (*segments[T], error) {
 	if err := m.CanSegment(size); err != nil {
 		return nil, err
 	}
@@ -217,13 +219,13 @@ func newSegments[T tensor.Float](m *modelOf[T], b *Batch, size int) (*segments[T
 	if b.KeyMask != nil || b.Positions != nil || b.Types != nil {
 		return nil, fmt.Errorf("segment: key_mask, positions and types have %d, %d and %d elements, segments take none", len(b.KeyMask), len(b.Positions), len(b.Types))
 	}
-	return &segments[T]{m: m, b: b, size: size}, nil
+	return &segments[T]{ctx: ctx, m: m, b: b, size: size}, nil
 }
 
 // newTrainSegments returns the segments and the targets of b for a gradient. It returns
 // an error if newSegments does or no target is counted.
-func newTrainSegments[T tensor.Float](m *modelOf[T], b *Batch, size int) (*segments[T], *targets, error) {
-	s, err := newSegments(m, b, size)
+func newTrainSegments[T tensor.Float](ctx context.Context, m *modelOf[T], b *Batch, size int) (*segments[T], *targets, error) {
+	s, err := newSegments(ctx, m, b, size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -259,7 +261,7 @@ func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
 	for r := range b.B {
 		s.tokens = append(s.tokens, b.Tokens[r*b.N+at:][:n]...)
 	}
-	in := input[T]{b: b.B, n: n, tokens: s.tokens, segment: p, ctx: b.Ctx}
+	in := input[T]{b: b.B, n: n, tokens: s.tokens, segment: p, ctx: s.ctx}
 	if b.Lens != nil {
 		for _, l := range b.Lens {
 			s.lens = append(s.lens, min(max(l-int64(at), 0), int64(n)))

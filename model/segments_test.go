@@ -28,7 +28,7 @@ func segmented() map[string]Config {
 func segmentGrads[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch, size int) (float64, [][]T) {
 	t.Helper()
 	m.Params().ZeroGrad()
-	loss, err := m.TrainSegments(b, size, 1, nil)
+	loss, err := m.TrainSegments(t.Context(), b, size, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestSegmentsAreTheWhole(t *testing.T) {
 		whole := grads(t, m, b)
 		want := loss(t, m, b)
 		losses := make([]float64, b.B*b.N)
-		if err := m.Losses(b, losses); err != nil {
+		if err := m.Losses(t.Context(), b, losses); err != nil {
 			t.Fatal(err)
 		}
 		for _, size := range []int{max(c.Conv, 1), max(c.Conv, 5), 11, 12, 22, 23, math.MaxInt} {
@@ -72,7 +72,7 @@ func TestSegmentsAreTheWhole(t *testing.T) {
 				}
 			}
 			each := make([]float64, len(losses))
-			if err := m.SegmentLosses(b, size, each, nil); err != nil {
+			if err := m.SegmentLosses(t.Context(), b, size, each, nil); err != nil {
 				t.Fatal(err)
 			}
 			if r := check.ErrorRatio(each, losses, 16*0x1p-53*check.MaxAbs(losses)); !(r <= 1) {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -121,10 +122,10 @@ func (f sessionMaker[T]) create(batch int) (*sessionOf[T], error) {
 }
 
 // Step is Session.Step.
-func (s *sessionOf[T]) Step(tokens []int32, n int) (logits []T, err error) {
+func (s *sessionOf[T]) Step(ctx context.Context, tokens []int32, n int) (logits []T, err error) {
 	m := s.model
 	var y tensor.Mat[T]
-	if err := s.eachPiece(tokens, n, func(_, _ int, rows tensor.Mat[T]) { y = rows }); err != nil {
+	if err := s.eachPiece(ctx, tokens, n, func(_, _ int, rows tensor.Mat[T]) { y = rows }); err != nil {
 		return nil, err
 	}
 	// The last row of each sequence.
@@ -135,7 +136,7 @@ func (s *sessionOf[T]) Step(tokens []int32, n int) (logits []T, err error) {
 }
 
 // Losses is Session.Losses.
-func (s *sessionOf[T]) Losses(dst []float64, tokens, targets []int32, n int) error {
+func (s *sessionOf[T]) Losses(ctx context.Context, dst []float64, tokens, targets []int32, n int) error {
 	m := s.model
 	if len(dst) != s.batch*n {
 		return fmt.Errorf("losses: destination has %d elements, batch·n is %d·%d", len(dst), s.batch, n)
@@ -147,7 +148,7 @@ func (s *sessionOf[T]) Losses(dst []float64, tokens, targets []int32, n int) err
 		return err
 	}
 	s.head.Linear = m.head.Linear // in memory of its own: sessions run beside each other
-	err := s.eachPiece(tokens, n, func(i, size int, y tensor.Mat[T]) {
+	err := s.eachPiece(ctx, tokens, n, func(i, size int, y tensor.Mat[T]) {
 		s.next.classes = s.next.classes[:0]
 		for b := range s.batch {
 			s.next.classes = append(s.next.classes, targets[b*n+i:][:size]...)
@@ -184,14 +185,17 @@ func (s *sessionOf[T]) checkFailure() error {
 }
 
 // eachPiece adds n tokens to each sequence. It calls each with the head's input for
-// size tokens, from token i on.
-func (s *sessionOf[T]) eachPiece(tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
+// size tokens, from token i on. It returns the error of ctx between two pieces.
+func (s *sessionOf[T]) eachPiece(ctx context.Context, tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
 	m := s.model
 	if err := s.checkTokens(tokens, n); err != nil {
 		return err
 	}
 	most := s.pieceSize()
 	for i := 0; i < n; i += most {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		size := min(most, n-i)
 		s.piece.clear()
 		s.piece.add(&s.decoding, &m.main.frequencies, tokens, i, size)

@@ -30,7 +30,7 @@ func step[T tensor.Float](t testing.TB, s *sessionOf[T], b *Batch, n0, n1 int) [
 	for row := range b.B {
 		tokens = append(tokens, b.Tokens[row*b.N+n0:row*b.N+n1]...)
 	}
-	logits, err := s.Step(tokens, n1-n0)
+	logits, err := s.Step(t.Context(), tokens, n1-n0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestSessionLosses(t *testing.T) {
 		m := made[float64](t, c)
 		b := batch(c, 3, 2, 37, false)
 		want := make([]float64, b.B*b.N)
-		if err := m.Losses(b, want); err != nil {
+		if err := m.Losses(t.Context(), b, want); err != nil {
 			t.Fatal(err)
 		}
 		var first []float64
@@ -74,7 +74,7 @@ func TestSessionLosses(t *testing.T) {
 					targets = append(targets, b.Targets[row*b.N+n0:][:n]...)
 				}
 				part := make([]float64, b.B*n)
-				if err := s.Losses(part, tokens, targets, n); err != nil {
+				if err := s.Losses(t.Context(), part, tokens, targets, n); err != nil {
 					t.Fatal(err)
 				}
 				for row := range b.B {
@@ -217,7 +217,7 @@ func TestSessionsRunAtTheSameTime(t *testing.T) {
 			var got []float32
 			for n := range b.N {
 				var err error
-				if got, err = s.Step(b.Tokens[n:n+1], 1); err != nil {
+				if got, err = s.Step(t.Context(), b.Tokens[n:n+1], 1); err != nil {
 					t.Error(err)
 					return
 				}
@@ -287,10 +287,10 @@ func TestStepsAreChecked(t *testing.T) {
 	bad[3] = 11
 	_, encoder := made[float32](t, tiny(Encoder, "fastmax")).NewSession(1)
 	_, none := m.NewSession(0)
-	_, vocab := s.Step(bad, 2)
-	_, count := s.Step(ids(3), 2)
-	_, nothing := s.Step(nil, 0)
-	_, far := s.Step(ids(16), 8)
+	_, vocab := s.Step(t.Context(), bad, 2)
+	_, count := s.Step(t.Context(), ids(3), 2)
+	_, nothing := s.Step(t.Context(), nil, 0)
+	_, far := s.Step(t.Context(), ids(16), 8)
 	for want, err := range map[string]error{
 		"session: kind is encoder, needs decoder":                encoder,
 		"session: batch 0, needs to be":                          none,
@@ -327,7 +327,7 @@ func TestTokensDoNotAllocate(t *testing.T) {
 		s := session(t, made[float32](t, c), 1)
 		token := []int32{1}
 		step := func() {
-			if _, err := s.Step(token, 1); err != nil {
+			if _, err := s.Step(t.Context(), token, 1); err != nil {
 				t.Fatal(err)
 			}
 		}

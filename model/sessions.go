@@ -1,5 +1,7 @@
 package model
 
+import "context"
+
 // Session is a decoder in the middle of sequences. It holds the states of all mixers.
 // Streaming mixers need constant memory and constant time per token. Logits do not
 // depend on how tokens are divided into calls.
@@ -12,8 +14,8 @@ type Session struct{ of sessionMethods }
 
 // sessionMethods are the methods of sessionOf[float32].
 type sessionMethods interface {
-	Step(tokens []int32, n int) (logits []float32, err error)
-	Losses(dst []float64, tokens, targets []int32, n int) error
+	Step(ctx context.Context, tokens []int32, n int) (logits []float32, err error)
+	Losses(ctx context.Context, dst []float64, tokens, targets []int32, n int) error
 	Batch() int
 	Tokens() int64
 	Bytes() int64
@@ -43,9 +45,11 @@ func (s float32Session) clone() *Session { return &Session{float32Session{s.Clon
 // Step returns an error if tokens do not fit the model, learned positions run out, a
 // mixer fails, or logits are not finite (attention.ErrNonFinite). After the last two
 // errors the states of the layers may differ in their tokens. The session then refuses
-// further tokens and AppendBinary, with ErrSessionFailed, until Reset.
-func (s *Session) Step(tokens []int32, n int) (logits []float32, err error) {
-	return s.of.Step(tokens, n)
+// further tokens and AppendBinary, with ErrSessionFailed, until Reset. When ctx ends, Step
+// returns its error between two pieces of a long prompt: the session goes on after the
+// Tokens that it has by then.
+func (s *Session) Step(ctx context.Context, tokens []int32, n int) (logits []float32, err error) {
+	return s.of.Step(ctx, tokens, n)
 }
 
 // Losses adds n tokens to each sequence, tokens [batch·n]. It sets dst [batch·n] to the
@@ -53,8 +57,8 @@ func (s *Session) Step(tokens []int32, n int) (logits []float32, err error) {
 //
 // Losses returns an error where Step does, and if dst or targets do not fit or the
 // model's loss is not cross-entropy.
-func (s *Session) Losses(dst []float64, tokens, targets []int32, n int) error {
-	return s.of.Losses(dst, tokens, targets, n)
+func (s *Session) Losses(ctx context.Context, dst []float64, tokens, targets []int32, n int) error {
+	return s.of.Losses(ctx, dst, tokens, targets, n)
 }
 
 // Batch returns the number of sequences.

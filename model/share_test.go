@@ -17,7 +17,7 @@ func TestSharedModelsComputeAtTheSameTime(t *testing.T) {
 			texts := []*Batch{batch(c, 1, 1, 7, false), batch(c, 2, 1, 3, false), batch(c, 3, 1, 6, false)}
 			var want [][]float32
 			for _, b := range texts {
-				v, _, err := m.Vectors(nil, b)
+				v, _, err := m.Vectors(t.Context(), nil, b)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -29,7 +29,7 @@ func TestSharedModelsComputeAtTheSameTime(t *testing.T) {
 				ready.Go(func() {
 					for i := range 6 {
 						k := (i + worker) % len(texts)
-						if v, _, err := own.Vectors(nil, texts[k]); err != nil || !slices.Equal(v, want[k]) {
+						if v, _, err := own.Vectors(t.Context(), nil, texts[k]); err != nil || !slices.Equal(v, want[k]) {
 							t.Errorf("worker %d, text %d: %v, %v, want %v", worker, k, v, err, want[k])
 						}
 					}

@@ -26,7 +26,7 @@ func BenchmarkStates(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			if _, err := s.Step(tokensOf(x.c, 1, x.tokens), x.tokens); err != nil {
+			if _, err := s.Step(b.Context(), tokensOf(x.c, 1, x.tokens), x.tokens); err != nil {
 				b.Fatal(err)
 			}
 			var data []byte

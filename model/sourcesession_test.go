@@ -92,7 +92,7 @@ func TestSourceSessionKeepsItsLens(t *testing.T) {
 		if i == 1 {
 			lens[0] = 4
 		}
-		if got[i], err = s.Step([]int32{1}, 1); err != nil {
+		if got[i], err = s.Step(t.Context(), []int32{1}, 1); err != nil {
 			t.Fatal(err)
 		}
 	}

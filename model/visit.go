@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -15,7 +16,7 @@ import (
 type Visit func(source bool, layer int, rows tensor.Mat[float32]) error
 
 // VisitLayers is Model.VisitLayers.
-func (m *modelOf[T]) VisitLayers(b *Batch, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
+func (m *modelOf[T]) VisitLayers(ctx context.Context, b *Batch, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
 	if m.net != nil {
 		return fmt.Errorf("visit: kind is %s, needs %s, %s or %s", m.config.Kind, Decoder, Encoder, EncoderDecoder)
 	}
@@ -23,18 +24,18 @@ func (m *modelOf[T]) VisitLayers(b *Batch, visit func(source bool, layer int, ro
 	p.main.visit = func(layer int, rows tensor.Mat[T]) error { return visit(false, layer, rows) }
 	p.encoder.visit = func(layer int, rows tensor.Mat[T]) error { return visit(true, layer, rows) }
 	defer func() { p.main.visit, p.encoder.visit = nil, nil }()
-	return p.run(m, b)
+	return p.run(ctx, m, b)
 }
 
 // VisitLogits is Model.VisitLogits.
-func (m *modelOf[T]) VisitLogits(b *Batch, dst []T, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
-	return m.setLogits(b, dst, func() error { return m.VisitLayers(b, visit) })
+func (m *modelOf[T]) VisitLogits(ctx context.Context, b *Batch, dst []T, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
+	return m.setLogits(&m.eval, b, dst, func() error { return m.VisitLayers(ctx, b, visit) })
 }
 
 // BackwardLogits is Model.BackwardLogits.
 func (m *modelOf[T]) BackwardLogits(dlogits []T, scale T) error {
 	if !m.canBackwardOutputs {
-		return errors.New("backward: no outputs precede it")
+		return errors.New("backward: no logits or outputs precede it")
 	}
 	tr, sc := &m.train, &m.scratch
 	x := tr.readOutputs(&m.pool)

@@ -18,7 +18,7 @@ func TestVisitLayersSeesEveryLayer(t *testing.T) {
 		m, b := made[float64](t, c), batch(c, 1, 2, 5, true)
 		var places [2][]int
 		var last []float64
-		err := m.VisitLayers(b, func(source bool, layer int, rows tensor.Mat[float64]) error {
+		err := m.VisitLayers(t.Context(), b, func(source bool, layer int, rows tensor.Mat[float64]) error {
 			if source {
 				places[1] = append(places[1], layer)
 			} else {
@@ -29,7 +29,7 @@ func TestVisitLayersSeesEveryLayer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := m.Outputs(b)
+		y, err := m.Outputs(t.Context(), b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestVisitLogitsAreLogits(t *testing.T) {
 		m, b := made[float64](t, c), batch(c, 1, 2, 5, true)
 		want := logits(t, m, b)
 		got, last := make([]float64, len(want)), 0
-		err := m.VisitLogits(b, got, func(_ bool, layer int, _ tensor.Mat[float64]) error {
+		err := m.VisitLogits(t.Context(), b, got, func(_ bool, layer int, _ tensor.Mat[float64]) error {
 			last = layer
 			return nil
 		})
@@ -62,7 +62,7 @@ func TestVisitLogitsAreLogits(t *testing.T) {
 		if !slices.Equal(got, want) || last != c.Layers+1 {
 			t.Errorf("%s: logits differ, or the last place is %d and not %d", name, last, c.Layers+1)
 		}
-		if err := m.VisitLogits(b, got[1:], nil); err == nil {
+		if err := m.VisitLogits(t.Context(), b, got[1:], nil); err == nil {
 			t.Errorf("%s: a short destination is accepted", name)
 		}
 	}
@@ -80,7 +80,7 @@ func TestGradientsFromLogits(t *testing.T) {
 		if err := m.BackwardLogits(dlogits, 1); err == nil {
 			t.Errorf("%s: BackwardLogits is accepted without Outputs", name)
 		}
-		if _, err := m.Outputs(b); err != nil {
+		if _, err := m.Outputs(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.BackwardLogits(dlogits, 1); err != nil {
@@ -153,11 +153,11 @@ func TestPositionsChooseRows(t *testing.T) {
 	}
 	againstSlopes(t, m, b)
 	b.Positions[3] = 10
-	if _, err := m.Forward(b); err == nil || err.Error() != "positions: row 0, position 3 is 10, the learned table has 10" {
+	if _, err := m.Forward(t.Context(), b); err == nil || err.Error() != "positions: row 0, position 3 is 10, the learned table has 10" {
 		t.Errorf("error is %v", err)
 	}
 	b = batch(c, 1, 1, 9, false)
-	if _, err := m.Forward(b); err == nil || err.Error() != "positions: 9 are needed, the learned table has 8" {
+	if _, err := m.Forward(t.Context(), b); err == nil || err.Error() != "positions: 9 are needed, the learned table has 8" {
 		t.Errorf("error is %v", err)
 	}
 }
@@ -234,11 +234,11 @@ func TestPartsOfRowsHaveTheBitsOfAll(t *testing.T) {
 	for _, name := range []string{"bert", "modernbert", "phi", "gpt-neox", "crate encoder"} {
 		c := with(cases()[name], func(c *Config) { c.Context, c.PositionTable = partRows+50, 0 })
 		m, b := made[float32](t, c), batch(c, 1, 1, partRows+50, false)
-		y, err := m.Outputs(b)
+		y, err := m.Outputs(t.Context(), b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := m.VisitLayers(b, func(_ bool, layer int, rows tensor.Mat[float32]) error {
+		if err := m.VisitLayers(t.Context(), b, func(_ bool, layer int, rows tensor.Mat[float32]) error {
 			if layer == c.Layers+1 && !slices.Equal(rows.Data, y.Data) {
 				t.Errorf("%s: rows in parts have other bits", name)
 			}

@@ -34,7 +34,7 @@ func TestWatchedShareComputesBesideItsModel(t *testing.T) {
 			b.Source, b.SourceN = []int32{6, 7, 8}, 3
 		}
 		want := make([]float32, m.Config().Rows(1, 5)*11)
-		if err := m.Logits(b, want); err != nil {
+		if err := m.Logits(t.Context(), b, want); err != nil {
 			t.Fatal(err)
 		}
 		var seen []string
@@ -44,12 +44,12 @@ func TestWatchedShareComputesBesideItsModel(t *testing.T) {
 		})
 		var beside sync.WaitGroup
 		beside.Go(func() {
-			if err := m.Logits(b, make([]float32, len(want))); err != nil {
+			if err := m.Logits(t.Context(), b, make([]float32, len(want))); err != nil {
 				t.Error(err)
 			}
 		})
 		got := make([]float32, len(want))
-		if err := share.Logits(b, got); err != nil {
+		if err := share.Logits(t.Context(), b, got); err != nil {
 			t.Fatal(err)
 		}
 		beside.Wait()

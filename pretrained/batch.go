@@ -1,7 +1,6 @@
 package pretrained
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -31,11 +30,11 @@ type inputReader struct {
 }
 
 // batch returns the batch of an input. It returns an error if the input does not fit.
-func (r *inputReader) batch(ctx context.Context, in *Input) (*model.Batch, error) {
+func (r *inputReader) batch(in *Input) (*model.Batch, error) {
 	if in == nil {
 		return nil, fmt.Errorf("input: it is nil")
 	}
-	b := &model.Batch{B: in.B, N: in.N, Ctx: ctx}
+	b := &model.Batch{B: in.B, N: in.N}
 	c := &r.plan.config
 	if in.B < 1 || r.plan.vision == nil && in.N < 1 || tensor.Size(in.B, max(in.N, 1), c.Width) == math.MaxInt {
 		return nil, fmt.Errorf("input_ids: %d sequences of %d tokens", in.B, in.N)

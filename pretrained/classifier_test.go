@@ -113,7 +113,7 @@ func checkSameLogits(t *testing.T, name, dir string, m *model.Model) {
 	in := tinyInput(got)
 	x := outputs(t, got)
 	y := make([]float32, len(x))
-	if err := m.Logits(&model.Batch{B: 2, N: 6, Tokens: in.IDs, Lens: []int64{6, 4}}, y); err != nil {
+	if err := m.Logits(t.Context(), &model.Batch{B: 2, N: 6, Tokens: in.IDs, Lens: []int64{6, 4}}, y); err != nil {
 		t.Fatal(err)
 	}
 	for i := range x {

@@ -158,14 +158,14 @@ func (m *Model) embedEncoded(ctx context.Context, rows [][]float32, list []token
 
 // embedBatch sets the vectors of the texts of in.
 func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, texts []int, in *Input, s *sentence, skip int) error {
-	b, err := m.batch(ctx, in)
+	b, err := m.batch(in)
 	if err != nil {
 		return err
 	}
 	share := m.passes.begin(b)
 	defer m.passes.end(b, share)
 	layers, w := m.plan.config.Layers, m.plan.config.Width
-	return share.VisitLayers(b, func(_ bool, layer int, x tensor.Mat[float32]) error {
+	return share.VisitLayers(ctx, b, func(_ bool, layer int, x tensor.Mat[float32]) error {
 		if layer != layers+1 {
 			return nil
 		}

@@ -372,7 +372,7 @@ func compareGreedy(t *testing.T, m *Model, r reference) {
 	}
 	next := prompt
 	for i, id := range want {
-		logits, err := s.Step(next, len(next))
+		logits, err := s.Step(t.Context(), next, len(next))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -49,7 +49,7 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := m.batch(ctx, in)
+	b, err := m.batch(in)
 	if err != nil {
 		return nil, err
 	}
@@ -63,9 +63,9 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 		}
 	}
 	if !m.plan.scores || in.Hidden || share.Config().Kind == model.EncoderDecoder {
-		err = m.visitLayers(share, b, in, out, logits)
+		err = m.visitLayers(ctx, share, b, in, out, logits)
 	} else {
-		err = share.Logits(b, logits)
+		err = share.Logits(ctx, b, logits)
 	}
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 
 // visitLayers sets the rows between layers and what follows from them, and logits if the
 // model has them.
-func (m *Model) visitLayers(share *model.Model, b *model.Batch, in *Input, out *Output, logits []float32) error {
+func (m *Model) visitLayers(ctx context.Context, share *model.Model, b *model.Batch, in *Input, out *Output, logits []float32) error {
 	c := share.Config()
 	n, w := m.plan.rowCount(b), c.Width
 	rows := b.B * n
@@ -117,9 +117,9 @@ func (m *Model) visitLayers(share *model.Model, b *model.Batch, in *Input, out *
 	}
 	var err error
 	if m.plan.scores {
-		err = share.VisitLogits(b, logits, visit)
+		err = share.VisitLogits(ctx, b, logits, visit)
 	} else {
-		err = share.VisitLayers(b, visit)
+		err = share.VisitLayers(ctx, b, visit)
 	}
 	if err != nil {
 		return err
@@ -218,7 +218,7 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	if err != nil {
 		return nil, err
 	}
-	b, err := m.batch(ctx, in)
+	b, err := m.batch(in)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	m.passes.use.Lock()
 	defer m.passes.use.Unlock()
 	m.body.Params().ZeroGrad()
-	y, err := m.body.Outputs(b)
+	y, err := m.body.Outputs(ctx, b)
 	if err != nil {
 		return nil, err
 	}
@@ -266,14 +266,14 @@ func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name 
 	if c := m.plan.config; c.Kind == model.EncoderDecoder || c.Inputs > 0 {
 		return errors.New("attention: " + m.family + " is no encoder or decoder of texts")
 	}
-	b, err := m.batch(ctx, &Input{B: 1, N: len(ids), IDs: ids})
+	b, err := m.batch(&Input{B: 1, N: len(ids), IDs: ids})
 	if err != nil {
 		return err
 	}
 	m.passes.refill(b)
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
-	return model.ShareWatched(m.body, look).VisitLayers(b, func(bool, int, tensor.Mat[float32]) error { return nil })
+	return model.ShareWatched(m.body, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat[float32]) error { return nil })
 }
 
 // clearMasked sets the rows [·,width] of masked tokens to 0.

@@ -74,7 +74,7 @@ func writeTuned(t *testing.T, dir, to string) error {
 		ids[i] = int32(5 + i*7%30)
 	}
 	logits := make([]float32, len(classes))
-	if err := m.Logits(&model.Batch{B: 1, N: n, Tokens: ids}, logits); err != nil {
+	if err := m.Logits(t.Context(), &model.Batch{B: 1, N: n, Tokens: ids}, logits); err != nil {
 		return err
 	}
 	x, err := array.New("input_ids", ids, 1, n)

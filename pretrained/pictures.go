@@ -1,7 +1,6 @@
 package pretrained
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -270,7 +269,7 @@ func (m *Model) CheckPixels(shape []int) error {
 // Patches returns the values [positions,channels·side·side] of pixel_values of one image, as
 // batches of the model have them. It returns an error if the number of pixels is another.
 func (m *Model) Patches(pixels []float32) ([]float32, error) {
-	b, err := m.batch(context.Background(), &Input{B: 1, Pixels: pixels})
+	b, err := m.batch(&Input{B: 1, Pixels: pixels})
 	if err != nil {
 		return nil, err
 	}

@@ -223,7 +223,7 @@ func (e *evaluation) addSamples(ctx context.Context, samples []data.Sample) erro
 	}
 	rows := max(len(b.Targets), len(b.Numbers)/max(e.spec.Outputs, 1))
 	e.logits = resize(e.logits, rows*e.outputs)
-	if err := e.model.Logits(&b.Batch, e.logits); err != nil {
+	if err := e.model.Logits(ctx, &b.Batch, e.logits); err != nil {
 		return err
 	}
 	if len(b.Numbers) > 0 {
@@ -238,10 +238,10 @@ func (e *evaluation) addSamples(ctx context.Context, samples []data.Sample) erro
 // in segments where it supports them.
 func (e *evaluation) addLosses(ctx context.Context, b *packedBatch) error {
 	e.losses = resize(e.losses, b.B*b.N)
-	losses := func() error { return e.model.Losses(&b.Batch, e.losses) }
+	losses := func() error { return e.model.Losses(ctx, &b.Batch, e.losses) }
 	if b.N > evalSegment && e.model.CanSegment(evalSegment) == nil {
 		losses = func() error {
-			return e.model.SegmentLosses(&b.Batch, evalSegment, e.losses, func(int, int) error { return ctx.Err() })
+			return e.model.SegmentLosses(ctx, &b.Batch, evalSegment, e.losses, func(int, int) error { return ctx.Err() })
 		}
 	}
 	if err := losses(); err != nil {

@@ -208,7 +208,7 @@ func (t *Trainer) sampleVectors(ctx context.Context, splits []data.Split, o Obse
 				tokens += int64(e.countPositions(&samples[k]))
 			}
 			e.packBatch(&batch, samples)
-			if packed, width, err = t.model.Vectors(packed[:0], &batch.Batch); err != nil {
+			if packed, width, err = t.model.Vectors(ctx, packed[:0], &batch.Batch); err != nil {
 				return nil, nil, 0, wrapDiverged(1, err)
 			}
 			rows = slices.Grow(rows, max(all*width-len(rows), 0))[:all*width]

@@ -102,7 +102,7 @@ func TestFrozenModelHasAFittedHead(t *testing.T) {
 			if err := src.Sample(&s, split, i); err != nil {
 				t.Fatal(err)
 			}
-			v, _, err := trainer.Model().Vectors(nil, PackBatch(src.Spec(), s))
+			v, _, err := trainer.Model().Vectors(t.Context(), nil, PackBatch(src.Spec(), s))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +196,7 @@ func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := make([]float32, classes)
-	if err := m.Logits(PackBatch(src.Spec(), s), want); err != nil {
+	if err := m.Logits(t.Context(), PackBatch(src.Spec(), s), want); err != nil {
 		t.Fatal(err)
 	}
 	n := len(s.Tokens)

@@ -233,7 +233,7 @@ func TestAdapterGradientsAreSlopes(t *testing.T) {
 		}
 		loss := func() float64 {
 			a.apply()
-			l, err := m.Forward(b)
+			l, err := m.Forward(t.Context(), b)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -608,7 +608,7 @@ func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
 	}
 	ids := words.AppendIDs(nil, "the dog sat on", false)
 	want := make([]float32, 2)
-	if err := m.Logits(&model.Batch{B: 1, N: len(ids), Tokens: ids}, want); err != nil {
+	if err := m.Logits(t.Context(), &model.Batch{B: 1, N: len(ids), Tokens: ids}, want); err != nil {
 		t.Fatal(err)
 	}
 	mask := make([]bool, len(ids))

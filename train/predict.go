@@ -54,7 +54,6 @@ func (p *Predictor) take() (*asker, error) {
 
 // put gives back an asker.
 func (p *Predictor) put(a *asker) {
-	a.e.batch.Ctx = nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.idle = append(p.idle, a)
@@ -269,9 +268,8 @@ func (p *asker) addSample(ctx context.Context, r *Prediction, i int) error {
 		rows = p.e.countPositions(&samples[0])
 	}
 	p.e.packBatch(&p.e.batch, samples)
-	p.e.batch.Ctx = ctx
 	p.e.logits = resize(p.e.logits, rows*p.e.outputs)
-	if err := p.e.model.Logits(&p.e.batch.Batch, p.e.logits); err != nil {
+	if err := p.e.model.Logits(ctx, &p.e.batch.Batch, p.e.logits); err != nil {
 		return err
 	}
 	for _, x := range p.e.logits {

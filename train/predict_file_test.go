@@ -117,7 +117,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 					b := PackBatch(seen.Spec(), s)
 					outputs := max(src.Spec().Classes, src.Spec().Outputs)
 					logits := make([]float32, m.Config().Rows(b.B, b.N)*outputs)
-					if err := m.Logits(b, logits); err != nil {
+					if err := m.Logits(t.Context(), b, logits); err != nil {
 						t.Fatal(err)
 					}
 					want := fmt.Sprint(largestIndex(logits), []float64(nil), []int(nil))

@@ -105,7 +105,7 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 					rows = len(tokens)
 				}
 				logits := make([]float32, rows*outputs)
-				if err := m.Logits(&model.Batch{B: 1, N: len(tokens), Tokens: tokens}, logits); err != nil {
+				if err := m.Logits(t.Context(), &model.Batch{B: 1, N: len(tokens), Tokens: tokens}, logits); err != nil {
 					t.Fatal(err)
 				}
 				what := fmt.Sprintf("%s, padded %t, %q", target, quirk, text)

@@ -113,7 +113,7 @@ func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss
 		if b.counted == 0 {
 			continue
 		}
-		l, err := m.Forward(&b.Batch)
+		l, err := m.Forward(t.Context(), &b.Batch)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -340,11 +340,11 @@ func TestEvaluateAgreesWithSamplesOneByOne(t *testing.T) {
 			var b packedBatch
 			collect.packBatch(&b, list)
 			logits := make([]float32, c.Model.Rows(b.B, b.N)*outputs)
-			if err := m.Logits(&b.Batch, logits); err != nil {
+			if err := m.Logits(t.Context(), &b.Batch, logits); err != nil {
 				t.Fatal(err)
 			}
 			losses := make([]float64, c.Model.Rows(b.B, b.N))
-			if err := m.Losses(&b.Batch, losses); err != nil {
+			if err := m.Losses(t.Context(), &b.Batch, losses); err != nil {
 				t.Fatal(err)
 			}
 			for _, l := range losses {

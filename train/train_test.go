@@ -315,7 +315,7 @@ func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
 		at := window * c.Context
 		n = min(c.Context, len(tokens)-1-at)
 		losses := make([]float64, n)
-		if err := m.Losses(&model.Batch{B: 1, N: n, Tokens: tokens[at:][:n], Targets: tokens[at+1:][:n]}, losses); err != nil {
+		if err := m.Losses(t.Context(), &model.Batch{B: 1, N: n, Tokens: tokens[at:][:n], Targets: tokens[at+1:][:n]}, losses); err != nil {
 			t.Fatal(err)
 		}
 		for _, l := range losses {

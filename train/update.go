@@ -200,18 +200,17 @@ func (t *Trainer) sumPasses(lost []float64) (loss, aux float64, err error) {
 // runPass adds share times the gradient of the mean loss of b, and returns that loss.
 func (t *Trainer) runPass(ctx context.Context, b *model.Batch, share float32, o Observer) (loss float64, err error) {
 	if t.job.isSequenceParallel() {
-		return t.model.TrainDivided(t.job.Ranks, b, share)
+		return t.model.TrainDivided(ctx, t.job.Ranks, b, share)
 	}
-	b.Ctx = ctx
 	if size := t.config.Segment; size > 0 && b.N > size {
-		return t.model.TrainSegments(b, size, share, func(done, all int) error {
+		return t.model.TrainSegments(ctx, b, size, share, func(done, all int) error {
 			if o.Progress != nil {
 				o.Progress(done, all)
 			}
 			return ctx.Err()
 		})
 	}
-	if loss, err = t.model.Forward(b); err != nil {
+	if loss, err = t.model.Forward(ctx, b); err != nil {
 		return 0, err
 	}
 	return loss, t.model.Backward(share)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -121,7 +122,7 @@ func (u *Update) runPass(lane int) error {
 	n, rows := len(b.Tokens), len(b.Targets)
 	for i := lane; i < u.passes; i += len(u.lanes) {
 		b.Tokens, b.Targets = u.tokens[i*n:][:n], u.targets[i*rows:][:rows]
-		if _, err := m.Forward(&b); err != nil {
+		if _, err := m.Forward(context.Background(), &b); err != nil {
 			return err
 		}
 		if err := m.Backward(1 / float32(u.passes)); err != nil {

@@ -150,13 +150,14 @@ func (g *Generator) Prefill(ctx context.Context) error {
 }
 
 // step adds the first n pending tokens to the session and returns the logits after them.
-// Refused tokens leave the session as it is. After numbers that are not finite the session
+// Refused tokens leave the session as it is. No context ends a step, so that the session has the
+// tokens of g. After numbers that are not finite the session
 // has some of the tokens, and the text ends.
 func (g *Generator) step(n int) ([]float32, error) {
 	tokens := g.pending[:n]
 	first := g.windowStart(g.dropped + int64(len(g.history)+n))
 	if first == g.dropped { // also without windows
-		logits, err := g.session.Step(tokens, n)
+		logits, err := g.session.Step(context.Background(), tokens, n)
 		if errors.Is(err, attention.ErrNonFinite) {
 			g.failure = err
 		}
@@ -175,7 +176,7 @@ func (g *Generator) step(n int) ([]float32, error) {
 	g.history, g.dropped = append(g.history[:0], text[first-g.dropped:]...), first
 	g.session.Reset()
 	window := slices.Concat(g.begin, g.history)
-	logits, err := g.session.Step(window, len(window))
+	logits, err := g.session.Step(context.Background(), window, len(window))
 	if err != nil {
 		g.failure = err // the session does not have the text
 	}

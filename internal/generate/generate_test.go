@@ -104,7 +104,7 @@ func TestTokensAreDrawnWithNumbersOfTheirOwn(t *testing.T) {
 	}
 	last := int32(1)
 	for i, token := range got {
-		logits, err := session.Step([]int32{last}, 1)
+		logits, err := session.Step(t.Context(), []int32{last}, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +121,7 @@ func TestGreedyTextIsTheModels(t *testing.T) {
 	// Every drawn token is the most likely one of a whole evaluation.
 	const vocab = 23
 	logits := make([]float32, len(text)*vocab)
-	if err := m.Logits(&model.Batch{B: 1, N: len(text), Tokens: text}, logits); err != nil {
+	if err := m.Logits(t.Context(), &model.Batch{B: 1, N: len(text), Tokens: text}, logits); err != nil {
 		t.Fatal(err)
 	}
 	for i := 2; i < len(text); i++ {
@@ -487,7 +487,7 @@ func TestLongTextsAreContinuedInWindows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			logits, err := s.Step(window, len(window))
+			logits, err := s.Step(t.Context(), window, len(window))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -357,7 +357,7 @@ func (p *imagePart) drawLevels(ctx context.Context, first int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		outputs, err := p.nextOutputs(tokens)
+		outputs, err := p.nextOutputs(ctx, tokens)
 		if err != nil {
 			return err
 		}
@@ -382,11 +382,11 @@ func (p *imagePart) drawLevels(ctx context.Context, first int) error {
 
 // nextOutputs returns the outputs after the last token of each image, [images, outputs].
 // With a session tokens holds only the new tokens, otherwise all tokens.
-func (p *imagePart) nextOutputs(tokens []int32) ([]float32, error) {
+func (p *imagePart) nextOutputs(ctx context.Context, tokens []int32) ([]float32, error) {
 	n := p.count
 	each := len(tokens) / n
 	if p.session != nil {
-		return p.session.Step(tokens, each)
+		return p.session.Step(ctx, tokens, each)
 	}
 	c := p.model.Config()
 	width := c.Outputs
@@ -394,7 +394,7 @@ func (p *imagePart) nextOutputs(tokens []int32) ([]float32, error) {
 		p.outputs = make([]float32, n*p.options.Size()*width)
 	}
 	all := p.outputs[:len(tokens)*width]
-	if err := p.model.Logits(&model.Batch{B: n, N: each, Tokens: tokens}, all); err != nil {
+	if err := p.model.Logits(ctx, &model.Batch{B: n, N: each, Tokens: tokens}, all); err != nil {
 		return nil, err
 	}
 	for i := range n {

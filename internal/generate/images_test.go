@@ -235,7 +235,7 @@ func TestPartsRememberAll(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := session.Step(make([]int32, 4*n), 4); err != nil {
+			if _, err := session.Step(t.Context(), make([]int32, 4*n), 4); err != nil {
 				t.Fatal(err)
 			}
 			want += session.Bytes()

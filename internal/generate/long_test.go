@@ -55,7 +55,7 @@ func TestLongTextEqualsTheModelReadingItAtOnce(t *testing.T) {
 	write := func(s *model.Session, last int32, each func(i int)) (written []int32, logits [][]float32) {
 		for i := int(s.Tokens()); i < tokens; i++ {
 			each(i)
-			row, err := s.Step([]int32{last}, 1)
+			row, err := s.Step(t.Context(), []int32{last}, 1)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestLongTextEqualsTheModelReadingItAtOnce(t *testing.T) {
 	t.Logf("a token takes %.4f ms in the second thousand, %.4f ms in the last: %.3f times", ms(1000, 2000), ms(tokens-1000, tokens), ms(tokens-1000, tokens)/ms(1000, 2000))
 
 	whole := make([]float32, tokens*vocab)
-	if err := m.Logits(&model.Batch{B: 1, N: tokens, Tokens: written}, whole); err != nil {
+	if err := m.Logits(t.Context(), &model.Batch{B: 1, N: tokens, Tokens: written}, whole); err != nil {
 		t.Fatal(err)
 	}
 	// Both forms of a logit are within limit of its exact value, so a gap of

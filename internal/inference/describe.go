@@ -20,7 +20,7 @@ func (m *Model) Kind() string {
 	}
 	what := "run"
 	if isAlone(m.path) {
-		return "saved " + c.Kind
+		return "saved " + string(c.Kind)
 	}
 	if filepath.Clean(train.RunFolder(m.path)) != filepath.Clean(m.path) {
 		what = "checkpoint"

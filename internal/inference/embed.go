@@ -79,7 +79,7 @@ func (e *Embedder) prepareRun() (err error) {
 		e.free <- body.Share()
 	}
 	one := <-e.free
-	_, e.width, err = one.Vectors(nil, &model.Batch{B: 1, N: 1, Tokens: []int32{0}})
+	_, e.width, err = one.Vectors(context.Background(), nil, &model.Batch{B: 1, N: 1, Tokens: []int32{0}})
 	e.free <- one
 	return err
 }
@@ -221,7 +221,7 @@ func (e *Embedder) embedText(ctx context.Context, x *Embedding, text string) err
 	var vector []float32
 	sum := make([]float64, e.width)
 	for window := range slices.Chunk(tokens, e.window) {
-		if vector, _, err = m.Vectors(vector[:0], &model.Batch{B: 1, N: len(window), Tokens: window, Ctx: ctx}); err != nil {
+		if vector, _, err = m.Vectors(ctx, vector[:0], &model.Batch{B: 1, N: len(window), Tokens: window}); err != nil {
 			return err
 		}
 		for i, v := range vector {

@@ -31,7 +31,7 @@ func (m *Model) WatchAttention(ctx context.Context, ids []int32, look AttentionL
 	if m.folder != nil {
 		return m.folder.WatchAttention(ctx, ids, look)
 	}
-	_, _, err := model.ShareWatched(m.body, look).Vectors(nil, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx})
+	_, _, err := model.ShareWatched(m.body, look).Vectors(ctx, nil, &model.Batch{B: 1, N: len(ids), Tokens: ids})
 	return err
 }
 

@@ -128,7 +128,7 @@ func (s *Scorer) Reset() error {
 		return nil
 	}
 	s.inputs, s.scored = append(s.inputs, start[:n]...), n
-	_, err := s.session.Step(start[:n], n)
+	_, err := s.session.Step(context.Background(), start[:n], n)
 	return err
 }
 
@@ -207,13 +207,13 @@ func (s *Scorer) setLosses(ctx context.Context, nats []float64, inputs, targets 
 		}
 		switch {
 		case n > 0:
-			err = s.session.Losses(nats[:n], inputs[:n], targets[:n], n)
+			err = s.session.Losses(ctx, nats[:n], inputs[:n], targets[:n], n)
 			s.scored += n
 		case s.window > batchTokens:
 			s.nextWindow()
 			s.session.Reset()
 			window := append(s.begin[:len(s.begin):len(s.begin)], s.inputs[len(s.begin)+s.first:][:s.scored-len(s.begin)]...)
-			_, err = s.session.Step(window, len(window))
+			_, err = s.session.Step(ctx, window, len(window))
 		default:
 			n, err = s.readWindows(ctx, nats, targets)
 		}
@@ -248,7 +248,7 @@ func (s *Scorer) readWindows(ctx context.Context, nats []float64, targets []int3
 		s.nextWindow()
 	}
 	b, stride := &s.batch, s.stride()
-	b.Ctx, b.B, b.N, b.Tokens, b.Targets = ctx, 0, s.window, b.Tokens[:0], b.Targets[:0]
+	b.B, b.N, b.Tokens, b.Targets = 0, s.window, b.Tokens[:0], b.Targets[:0]
 	n := 0 // targets in the windows of b
 	for first, row := s.first, s.scored; n < len(targets) && (b.B+1)*b.N <= batchTokens; first += stride {
 		// The targets of the rows before row are scored in the window before.
@@ -267,7 +267,7 @@ func (s *Scorer) readWindows(ctx context.Context, nats []float64, targets []int3
 		row = s.window - stride
 	}
 	s.losses = slices.Grow(s.losses[:0], b.B*b.N)[:b.B*b.N]
-	if err := s.model.Losses(b, s.losses); err != nil {
+	if err := s.model.Losses(ctx, b, s.losses); err != nil {
 		return 0, err
 	}
 	done := 0

@@ -66,7 +66,7 @@ func TestScoreIsTheLoss(t *testing.T) {
 		last = c
 	}
 	nats := make([]float64, b.N)
-	if err := m.Losses(b, nats); err != nil {
+	if err := m.Losses(t.Context(), b, nats); err != nil {
 		t.Fatal(err)
 	}
 	var want float64
@@ -121,7 +121,7 @@ func TestLongWindowsAreScoredAsShortOnes(t *testing.T) {
 	nats := make([]float64, c.Context)
 	begin := c.Context - c.Context/4 // of the second window in the inputs, of which the first is a line break
 	b := &model.Batch{B: 1, N: len(ids) - begin, Tokens: ids[begin-1 : len(ids)-1], Targets: ids[begin:]}
-	if err := m.Losses(b, nats[:b.N]); err != nil {
+	if err := m.Losses(t.Context(), b, nats[:b.N]); err != nil {
 		t.Fatal(err)
 	}
 	var want float64
@@ -149,7 +149,7 @@ func checkWindows(t *testing.T, m *model.Model, window int) {
 		end := min(begin+window, len(ids)-1)
 		b := &model.Batch{B: 1, N: end - begin, Tokens: ids[begin:end], Targets: ids[begin+1 : end+1]}
 		nats := make([]float64, b.N)
-		if err := m.Losses(b, nats); err != nil {
+		if err := m.Losses(t.Context(), b, nats); err != nil {
 			t.Fatal(err)
 		}
 		for _, x := range nats[counted-begin:] {

@@ -80,7 +80,7 @@ func coldState(t testing.TB, m *model.Model, ids []int32) []byte {
 		t.Fatal(err)
 	}
 	if len(ids) > 0 {
-		if _, err := s.Step(ids, len(ids)); err != nil {
+		if _, err := s.Step(ctx, ids, len(ids)); err != nil {
 			t.Fatal(err)
 		}
 	}

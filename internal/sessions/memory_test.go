@@ -64,7 +64,7 @@ func TestOneLargeStateWaitsForTheDisk(t *testing.T) {
 func TestMemoryBoundsPrefixesWhileAPromptIsRead(t *testing.T) {
 	x := newNearFar(t)
 	s := must[*model.Session](t)(x.NewSession(1))
-	must[[]float32](t)(s.Step(tokens(200, 1), 200))
+	must[[]float32](t)(s.Step(ctx, tokens(200, 1), 200))
 	limit := 6 * s.HeapBytes()
 	m := open(t, Options{Model: x, Memory: limit})
 	must[Result](t)(m.Complete(ctx, tokens(2005, 1), Draw{MaxTokens: 1}, func(int32) error {

@@ -1,6 +1,7 @@
 package golden
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -121,7 +122,7 @@ func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) 
 			return nil, err
 		}
 	}
-	y, err := m.Outputs(b)
+	y, err := m.Outputs(context.Background(), b)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func copyOutputs[T tensor.Float](p *param.Param[T]) {
 }
 
 // stepOutputs returns what the step of a session gives token by token.
-func stepOutputs[T tensor.Float](step func(tokens []int32, n int) ([]T, error), c model.Config, b *model.Batch) ([]float64, error) {
+func stepOutputs[T tensor.Float](step func(ctx context.Context, tokens []int32, n int) ([]T, error), c model.Config, b *model.Batch) ([]float64, error) {
 	width := c.Width
 	all := make([]float64, b.B*b.N*width)
 	for n := range b.N {
@@ -158,7 +159,7 @@ func stepOutputs[T tensor.Float](step func(tokens []int32, n int) ([]T, error), 
 		for r := range b.B {
 			tokens = append(tokens, b.Tokens[r*b.N+n])
 		}
-		logits, err := step(tokens, 1)
+		logits, err := step(context.Background(), tokens, 1)
 		if err != nil {
 			return nil, err
 		}

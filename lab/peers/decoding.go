@@ -41,7 +41,7 @@ func (c *encoderCase) openPrefill() (func() error, error) {
 	}
 	return func() error {
 		s.Reset()
-		_, err := s.Step(tokens, c.N)
+		_, err := s.Step(context.Background(), tokens, c.N)
 		return err
 	}, nil
 }
@@ -87,7 +87,7 @@ func compareDecoding(ctx context.Context, chosen *regexp.Regexp, rounds int) err
 				return ctx.Err()
 			}
 			s.Reset()
-			if _, err := s.Step(tokens, prompt); err != nil {
+			if _, err := s.Step(ctx, tokens, prompt); err != nil {
 				return err
 			}
 			var step, pass []float64
@@ -96,7 +96,7 @@ func compareDecoding(ctx context.Context, chosen *regexp.Regexp, rounds int) err
 				par.Run(len(data), readPiece, float64(len(data)), read)
 				middle := time.Now()
 				tokens[0] = int32(i * 31)
-				if _, err := s.Step(tokens[:1], 1); err != nil {
+				if _, err := s.Step(ctx, tokens[:1], 1); err != nil {
 					return err
 				}
 				pass, step = append(pass, middle.Sub(start).Seconds()), append(step, time.Since(middle).Seconds())

@@ -102,7 +102,7 @@ func (c *encoderCase) open() (func() error, error) {
 	}
 	m.Freeze()
 	batch, dst := &model.Batch{B: c.B, N: c.N, Tokens: tokens}, make([]float32, c.B)
-	return func() error { return m.Logits(batch, dst) }, nil
+	return func() error { return m.Logits(context.Background(), batch, dst) }, nil
 }
 
 // medianTime calls f for the budget, once at least, and returns the median time in milliseconds.

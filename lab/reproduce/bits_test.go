@@ -239,11 +239,11 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 	b := train.PackBatch(spec, samples...)
 	if spec.Kind == task.Next {
 		losses := make([]float64, b.B*b.N)
-		err = r.Model().Losses(b, losses)
+		err = r.Model().Losses(context.Background(), b, losses)
 		note(h, losses)
 	} else {
 		logits := make([]float32, max(len(b.Targets)*spec.Classes, len(b.Numbers)))
-		err = r.Model().Logits(b, logits)
+		err = r.Model().Logits(context.Background(), b, logits)
 		note(h, logits)
 	}
 	if err != nil || spec.Length > probeDrawn {

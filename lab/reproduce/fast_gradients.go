@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
@@ -245,7 +246,7 @@ func (c *normConfig) run() (x norms, err error) {
 	for i := range n {
 		b.Tokens[i], b.Targets[i] = int32(key.Fold(1).Intn(uint64(i), 256)), int32(key.Fold(2).Intn(uint64(i), 256))
 	}
-	if _, err := m.Forward(b); err != nil {
+	if _, err := m.Forward(context.Background(), b); err != nil {
 		return x, err
 	}
 	if err := m.Backward(1); err != nil {

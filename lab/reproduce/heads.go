@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"context"
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -32,7 +33,7 @@ func eachHead(m *model.Model, b *model.Batch, see func(headPlace, tensor.Mat[flo
 		}
 		return nil
 	})()
-	_, _, err := m.Vectors(nil, b)
+	_, _, err := m.Vectors(context.Background(), nil, b)
 	return err
 }
 

@@ -153,7 +153,7 @@ func recomputing(config model.Config, n int) (func() error, error) {
 	}
 	b.Tokens[0] = pixelLevels
 	logits := make([]float32, n*config.Outputs)
-	return func() error { return m.Logits(b, logits) }, nil
+	return func() error { return m.Logits(context.Background(), b, logits) }, nil
 }
 
 // image returns the seconds of an image by a way. For recomputing it sums over all lengths,

@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/bits"
@@ -96,7 +97,7 @@ func (a *needleAnswers) ask(m *model.Model, s *task.Sample) error {
 	for _, place := range task.FindNeedles(s) {
 		right, asked := 0, 0
 		for at := place.Question - 1; s.Labels[at] >= 0; at++ {
-			logits, err := session.Step(s.Tokens[fed:at+1], at+1-fed)
+			logits, err := session.Step(context.Background(), s.Tokens[fed:at+1], at+1-fed)
 			if err != nil {
 				return err
 			}

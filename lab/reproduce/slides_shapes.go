@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/report"
@@ -64,7 +65,7 @@ func shapesLook(t *train.Trainer) (any, error) {
 	}
 	n := len(s.Targets)
 	y := make([]float32, n)
-	if err := t.Model().Logits(&model.Batch{B: 1, N: n, Values: s.Values}, y); err != nil {
+	if err := t.Model().Logits(context.Background(), &model.Batch{B: 1, N: n, Values: s.Values}, y); err != nil {
 		return nil, err
 	}
 	x := new(shapesSignal)

@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -130,7 +131,7 @@ func (c *headsConfig) run(w *Work) ([]timing, error) {
 				return &formed{of, x.form}
 			})
 			logits := make([]float32, c.Images*config.Outputs)
-			return func() error { return u.Model.Logits(&u.Batch, logits) }, nil
+			return func() error { return u.Model.Logits(context.Background(), &u.Batch, logits) }, nil
 		})
 		list = append(list, timed{x.name, c.Heads, whole}, timed{memory(x.name), c.Heads, alone})
 	}

@@ -274,7 +274,7 @@ func (c *Command) pass(e *env.Env, m *model.Model, tokens token.Sequence, look f
 		}
 		return look(name, of, call)
 	})()
-	return e.RunInterruptibly(func() error { return m.Losses(b, make([]float64, len(b.Tokens))) })
+	return e.RunInterruptibly(func() error { return m.Losses(e.Context, b, make([]float64, len(b.Tokens))) })
 }
 
 func (r *Report) print(w io.Writer) error {

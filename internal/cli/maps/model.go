@@ -72,7 +72,7 @@ func (c *Command) model(e *env.Env, list []Map, dir string, m *inference.Model, 
 		}
 		body := m.Model() // also with a convolutional net
 		defer model.Watch(body, look)()
-		_, _, err := body.Vectors(nil, in.batch)
+		_, _, err := body.Vectors(e.Context, nil, in.batch)
 		return err
 	})
 }
