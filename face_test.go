@@ -123,7 +123,12 @@ func mentionedInternals(file *ast.File) map[string]string {
 							nodes = append(nodes, spec.Type)
 						} else {
 							for _, v := range spec.Values {
-								nodes = append(nodes, v)
+								ast.Inspect(v, func(n ast.Node) bool {
+									if x, is := n.(*ast.CompositeLit); is && x.Type != nil {
+										nodes = append(nodes, x.Type)
+									}
+									return true
+								})
 							}
 						}
 						check(spec.Names[0].Name, nodes...)

@@ -231,7 +231,7 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], number int) {
 	if o.Seed = seed; b.key != nil && !isKnown {
 		o.Seed = b.key.Fold(uint64(len(b.set.All()))).Uint64(0) // of the next weight
 	}
-	m, err := mechanism.New[T](kind, o)
+	m, err := newMechanism[T](&b.c, kind, o)
 	if err != nil {
 		b.err = err
 		return
@@ -245,7 +245,7 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], number int) {
 	if b.key != nil && m.Params().Size()+m.Constants().Size() == 0 {
 		seed := o.Seed
 		o.Seed = 0
-		if unseeded, err := mechanism.New[T](kind, o); err == nil && unseeded.Setting() != m.Setting() {
+		if unseeded, err := newMechanism[T](&b.c, kind, o); err == nil && unseeded.Setting() != m.Setting() {
 			b.seeds[name] = seed
 		}
 	}

@@ -80,7 +80,7 @@ func TestEveryMechanismIsSaved(t *testing.T) {
 			if err := m.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			again, err := loadModel[float32](dir)
+			again, err := loadModel[float32](dir, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

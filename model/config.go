@@ -120,12 +120,17 @@ type Config struct {
 	// weighs many keys is small, and its norm does not depend on their number.
 	AttentionNorm bool `json:"attention_norm,omitempty"`
 
-	// Mechanism names a row of package mechanism or a mixer of package nn. A mixer
+	// Mechanism names a row of package mechanism, one of Factories, or a mixer of package nn. A mixer
 	// replaces attention and interprets Heads itself. A convolutional net may be
 	// without mechanism, and then has 0 Heads.
 	Mechanism string            `json:"mechanism"`
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
+
+	// Factories has mechanisms of your own, by the names by which Mechanism and
+	// LayerMechanisms may call them. Order and Set are given to the factory. Files have the
+	// names and settings alone: LoadWith takes the factories.
+	Factories map[string]Factory `json:"-"`
 
 	// LayerMechanisms [Layers] has the mechanism of each layer's self-attention, in place of
 	// Mechanism and of LayerWindows. An element without a name leaves the layer as it is; nil:
@@ -193,6 +198,7 @@ func ParseConfig(data []byte) (Config, error) {
 
 // Clone returns c with maps, slices and pointers of its own.
 func (c Config) Clone() Config {
+	c.Factories = maps.Clone(c.Factories)
 	c.Set, c.LayerWindows, c.LayerMechanisms = maps.Clone(c.Set), slices.Clone(c.LayerWindows), slices.Clone(c.LayerMechanisms)
 	for i := range c.LayerMechanisms {
 		c.LayerMechanisms[i].Set = maps.Clone(c.LayerMechanisms[i].Set)
@@ -315,6 +321,9 @@ func (c validation) check() error {
 		return err
 	}
 	if err := c.checkOwner(); err != nil {
+		return err
+	}
+	if err := c.checkFactories(); err != nil {
 		return err
 	}
 	m, size, err := bareMixer(c.Config, c.IsCausal(), noLayer)

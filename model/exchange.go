@@ -27,6 +27,9 @@ type Exchange struct {
 	// keys, which are those without a window of LayerWindows, or with AllLayers every layer.
 	Layers    []int
 	AllLayers bool
+	// Factory builds a mechanism of your own, whose name is Mechanism. Its zero value: the
+	// mechanism is a row of package mechanism, or one of Config.Factories.
+	Factory Factory `json:"-"`
 }
 
 // Exchanged returns a copy of c in which layers have the mechanism of x. The scale of the scores
@@ -38,6 +41,12 @@ type Exchange struct {
 // (mechanism.Row.UntrainedWith) and the layer had another mechanism.
 func (c Config) Exchanged(x Exchange) (Config, error) {
 	c = c.Clone()
+	if x.Factory.build != nil {
+		if c.Factories == nil {
+			c.Factories = map[string]Factory{}
+		}
+		c.Factories[x.Mechanism] = x.Factory
+	}
 	row, err := x.row(c)
 	if err != nil {
 		return c, err
@@ -91,7 +100,7 @@ func (x Exchange) row(c Config) (mechanism.Row, error) {
 	if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Heads == 0 {
 		return mechanism.Row{}, fmt.Errorf("exchange: mechanism: %s, but the model has no attention whose function it could be: its mixer is %q", x.Mechanism, c.Mechanism)
 	}
-	row, err := mechanism.Lookup(x.Mechanism)
+	row, err := lookupMechanism(c, x.Mechanism)
 	if err != nil {
 		return row, fmt.Errorf("exchange: %w", err)
 	}
@@ -243,7 +252,7 @@ func (c validation) checkLayerNames() error {
 		if _, owns := nn.LookupMixer(x.Mechanism); owns {
 			return fmt.Errorf("layer_mechanisms: layer %d: %s owns its projections; set mechanism to an attention function such as softmax", i, x.Mechanism)
 		}
-		if _, err := mechanism.Lookup(x.Mechanism); err != nil {
+		if _, err := lookupMechanism(c.Config, x.Mechanism); err != nil {
 			return fmt.Errorf("layer_mechanisms: layer %d: %w", i, err)
 		}
 	}

@@ -95,7 +95,7 @@ func TestExchangedModelsAreSaved(t *testing.T) {
 			if err := y.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			z, err := loadModel[float32](dir)
+			z, err := loadModel[float32](dir, nil)
 			if err != nil {
 				t.Fatalf("%s, %+v: %v", name, x, err)
 			}

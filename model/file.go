@@ -87,13 +87,13 @@ func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
 }
 
 // loadModel is Load for elements of type T.
-func loadModel[T tensor.Float](dir string) (*modelOf[T], error) {
+func loadModel[T tensor.Float](dir string, factories map[string]Factory) (*modelOf[T], error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := infile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	c, err := parseConfigFile(text)
+	c, err := parseConfigFile(text, factories)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -110,7 +110,7 @@ func loadModel[T tensor.Float](dir string) (*modelOf[T], error) {
 	return m, nil
 }
 
-func parseConfigFile(text []byte) (Config, error) {
+func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) {
 	// The version is checked first: fields of a later version may be unknown.
 	var head struct {
 		Version *int `json:"version"`
@@ -128,6 +128,7 @@ func parseConfigFile(text []byte) (Config, error) {
 	if err := decodeStrict(text, &c); err != nil {
 		return Config{}, err
 	}
+	c.Factories = factories
 	return c.Config, c.Validate()
 }
 

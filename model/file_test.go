@@ -24,7 +24,7 @@ func TestSaveAndLoad(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		got, err := loadModel[float32](dir)
+		got, err := loadModel[float32](dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,14 +33,14 @@ func TestSaveAndLoad(t *testing.T) {
 			t.Errorf("%s: a loaded model gives other bits", name)
 		}
 		// To double precision and back nothing is lost.
-		wide, err := loadModel[float64](dir)
+		wide, err := loadModel[float64](dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := wide.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		if got, err = loadModel[float32](dir); err != nil {
+		if got, err = loadModel[float32](dir, nil); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
@@ -60,7 +60,7 @@ func TestLoadedModelDrawsTheSame(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		got, err := loadModel[float32](dir)
+		got, err := loadModel[float32](dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestRedrawnModelIsSaved(t *testing.T) {
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := loadModel[float32](dir)
+	loaded, err := loadModel[float32](dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func TestLoadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.change(t, dir)
-		_, err := loadModel[float32](dir)
+		_, err := loadModel[float32](dir, nil)
 		if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("error is %v, want one line with %q", err, x.want)
 		}
@@ -376,7 +376,7 @@ func FuzzModel(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, config, weights []byte) {
 		n := check.AllocatedBytes(func() {
-			c, err := parseConfigFile(config)
+			c, err := parseConfigFile(config, nil)
 			if err != nil {
 				return
 			}

@@ -32,8 +32,9 @@ func (l *layer[T]) mechanism() attention.Mechanism[T] {
 	}
 }
 
-// WrapMechanisms replaces the mechanism of each attention layer by the result of wrap: a
-// mechanism that observes its calls, or another one. wrap gets the name of a layer, such as
+// WrapMechanisms replaces the mechanism of each attention layer by the result of wrap for a
+// time: a mechanism that observes or changes its calls. Config.Factories gives a model a
+// mechanism of its own. wrap gets the name of a layer, such as
 // layers.0.attn, and its mechanism. restore puts the mechanisms back.
 //
 // Until then Params has the learned parameters that the new mechanisms expose, such as
@@ -156,10 +157,10 @@ func (m *modelOf[T]) Redraw(key rng.Key, updates int) error {
 	}
 	key = key.Fold(uint64(updates))
 	for i, l := range m.layers {
-		if l.built.Constants().Size() == 0 || l.mechanism() != l.built {
+		name, o := m.config.layerMechanism(l.number)
+		if _, own := m.config.Factories[name]; own || l.built.Constants().Size() == 0 || l.mechanism() != l.built {
 			continue
 		}
-		name, o := m.config.layerMechanism(l.number)
 		every, err := mechanism.RedrawInterval(name, o)
 		if err != nil {
 			return err

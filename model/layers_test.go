@@ -92,7 +92,7 @@ func TestSaveRefusesMechanismsThatNoFileDescribes(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Errorf("%s: a model that is watched: %v", mechanism, err)
 		}
-		again, err := loadModel[float32](dir)
+		again, err := loadModel[float32](dir, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -123,7 +123,15 @@ func NewUndrawn(c Config) (*Model, error) {
 // missing, unknown, misshapen or not finite.
 //
 //go:noinline
-func Load(dir string) (*Model, error) { return newFace(loadModel[float32](dir)) }
+func Load(dir string) (*Model, error) { return newFace(loadModel[float32](dir, nil)) }
+
+// LoadWith is Load of a model with mechanisms of your own, which factories build by their names
+// in the configuration.
+//
+//go:noinline
+func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
+	return newFace(loadModel[float32](dir, factories))
+}
 
 // NewOf returns New with elements of type T. It serves tests that need the precision of float64:
 // a package that calls it compiles the generic code of models and layers for T.

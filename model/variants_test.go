@@ -123,7 +123,7 @@ func TestLayersWithAWindowCountTheirOwnWeights(t *testing.T) {
 			if err := m.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := loadModel[float32](dir); err != nil {
+			if _, err := loadModel[float32](dir, nil); err != nil {
 				t.Errorf("%s, windows %v: %v", mechanism, windows, err)
 			}
 		}

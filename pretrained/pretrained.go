@@ -32,8 +32,8 @@ type Options struct {
 	Positions string
 	// Exchange puts another attention function into layers, by model.Config.Exchanged; nil: the
 	// layers have those of the folder. The model keeps its tokenizer, pooling and head. Save
-	// refuses it; Save of Model writes it in the layout of package model. A function that is no
-	// row of package mechanism takes its place by WrapMechanisms of Model.
+	// refuses it; Save of Model writes it in the layout of package model. Its Factory builds a
+	// function that is no row of package mechanism.
 	Exchange *model.Exchange
 	// Precision holds the weights in fewer bits, by Compress of model.Model.
 	Precision nn.Precision

@@ -588,6 +588,9 @@ func (c *Config) settle() error {
 	if owns || c.Model.Kind == model.Convolutional && c.Model.Mechanism == "" {
 		return nil
 	}
+	if _, own := c.Model.Factories[c.Model.Mechanism]; own {
+		return nil
+	}
 	row, err := mechanism.Lookup(c.Model.Mechanism)
 	if err != nil {
 		return err

@@ -1,15 +1,19 @@
 // Command custom-mechanism has two attention mechanisms of its own, a kernel and
 // a feature map, and shows what they get with that: both forms, gradients, states
-// that are saved, and a plan. docs/extending.md follows this file.
+// that are saved, and a plan. Then it puts one into a model, which is saved and read
+// back. docs/extending.md follows this file.
 package main
 
 import (
 	"fmt"
 	"log"
 	"math"
+	"os"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/factorised"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -74,6 +78,39 @@ func main() {
 			log.Fatal(err)
 		}
 	}
+	if err := saveModel(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// factories names a mechanism for models.
+var factories = map[string]model.Factory{
+	"compound": model.NewFactory(func(mechanism.Options) (attention.Mechanism[float32], error) { return newCompound[float32]() }),
+}
+
+// saveModel saves a model with the mechanism and reads it back.
+func saveModel() error {
+	m, err := model.New(model.Config{
+		Kind: model.Decoder, Vocab: 256, Layers: 2, Heads: heads, Width: heads * width, Context: tokens,
+		Positions: model.Rotary, Mechanism: "compound", Factories: factories,
+	}, rng.New(1))
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "custom-mechanism")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := m.Save(dir); err != nil {
+		return err
+	}
+	read, err := model.LoadWith(dir, factories)
+	if err != nil {
+		return err
+	}
+	fmt.Println("a model with compound is saved and read back:", read.WeightSum() == m.WeightSum())
+	return nil
 }
 
 // printMechanism computes one call in every way, and says how far these agree.

@@ -11,4 +11,5 @@ func Example() {
 	//   both forms agree: true
 	//   so does a state that is saved half-way: true
 	//   its gradient is the derivative: true
+	// a model with compound is saved and read back: true
 }

@@ -1,0 +1,76 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Factory builds a mechanism of your own for each layer of attention that has it. NewFactory
+// returns one.
+type Factory struct{ build any } // a buildFunc, which no package compiles by a field
+
+// buildFunc returns the mechanism of a layer.
+type buildFunc = func(o mechanism.Options) (attention.Mechanism[float32], error)
+
+// NewFactory returns a factory that calls build for each layer. build gets the order and settings
+// of the configuration and the sizes of the layer, and returns a new mechanism, or an error if it
+// refuses them. The learned parameters of the mechanism are among the Params of the model and what
+// it draws among the Constants, by the name of the layer, so Save and LoadWith keep their numbers.
+func NewFactory(build func(o mechanism.Options) (attention.Mechanism[float32], error)) Factory {
+	return Factory{build}
+}
+
+// newMechanism returns the mechanism of a name, a row of package mechanism or one of the factories
+// of c.
+func newMechanism[T tensor.Float](c *Config, name string, o mechanism.Options) (attention.Mechanism[T], error) {
+	f, own := c.Factories[name]
+	if !own {
+		return mechanism.New[T](name, o)
+	}
+	build, _ := f.build.(buildFunc)
+	if build == nil {
+		return nil, errNoFactory(name)
+	}
+	m, err := build(o)
+	if err != nil {
+		return nil, fmt.Errorf("mechanism: %s: %w", name, err)
+	}
+	x, is := any(m).(attention.Mechanism[T])
+	if !is {
+		return nil, fmt.Errorf("mechanism: %s: its factory returned %T, which is no mechanism of %s", name, m, elementType[T]())
+	}
+	return x, nil
+}
+
+func errNoFactory(name string) error {
+	return fmt.Errorf("factories: %s has no function that builds it; set it to a result of NewFactory", name)
+}
+
+// lookupMechanism returns the row of a mechanism; of one of the factories of c it has the name alone.
+func lookupMechanism(c Config, name string) (mechanism.Row, error) {
+	if _, own := c.Factories[name]; own {
+		return mechanism.Row{Name: name}, nil
+	}
+	return mechanism.Lookup(name)
+}
+
+// checkFactories returns an error if a factory is empty or has the name of another mechanism.
+func (c validation) checkFactories() error {
+	for _, name := range slices.Sorted(maps.Keys(c.Factories)) {
+		_, err := mechanism.Lookup(name)
+		_, owns := nn.LookupMixer(name)
+		if build, _ := c.Factories[name].build.(buildFunc); build == nil {
+			return errNoFactory(name)
+		}
+		if err == nil || owns {
+			return fmt.Errorf("factories: %s is the name of a mechanism of farfield; choose another name", name)
+		}
+	}
+	return nil
+}
