@@ -6,9 +6,11 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/param"
 )
 
 // LayerMechanism is the mechanism of one layer. The zero value leaves the layer as it is.
@@ -30,15 +32,34 @@ type Exchange struct {
 	// Factory builds a mechanism of your own, whose name is Mechanism. Its zero value: the
 	// mechanism is a row of package mechanism, or one of Config.Factories.
 	Factory Factory `json:"-"`
+	// Numbers are the mechanism's own numbers by their names in the model, such as
+	// layers.0.attn.codebook. A mechanism whose numbers mean nothing before training needs them
+	// for each layer that gets it.
+	Numbers map[string][]float32
 }
+
+// hasNumbers reports whether x has numbers for layer i.
+func (x Exchange) hasNumbers(i int) bool {
+	for name := range x.Numbers {
+		if strings.HasPrefix(name, layerName(i)+".") {
+			return true
+		}
+	}
+	return false
+}
+
+// layerName returns the name of the self-attention of layer i.
+func layerName(i int) string { return fmt.Sprintf("layers.%d.attn", i) }
 
 // Exchanged returns a copy of c in which layers have the mechanism of x. The scale of the scores
 // of softmax goes along with a layer: unless x sets one, it becomes the setting scale of the
-// mechanism. A layer that gets its own function is as it was before any exchange.
+// mechanism. A layer that gets its own function is as it was before any exchange. A layer that has the
+// mechanism already, with numbers that mean nothing before training, keeps the settings that x leaves
+// out.
 //
 // Exchanged returns an error if a layer cannot have the mechanism, if the mechanism has no setting
 // for a scale that is not 1/√D, and if it has numbers that mean nothing before training
-// (mechanism.Row.UntrainedWith) and the layer had another mechanism.
+// (mechanism.Row.UntrainedWith), the layer does not have them and x has no Numbers for it.
 func (c Config) Exchanged(x Exchange) (Config, error) {
 	c = c.Clone()
 	if x.Factory.build != nil {
@@ -60,6 +81,17 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 	for _, i := range layers {
 		name, o := plain.layerMechanism(i)
 		to := LayerMechanism{x.Mechanism, x.Order, maps.Clone(x.Set)}
+		now, has := c.layerMechanism(i)
+		keeps := now == row.Name && row.UntrainedWith(has.Set) != ""
+		if keeps && row.UntrainedWith(x.Set) != "" { // the numbers have the shapes of their settings
+			to.Set = maps.Clone(has.Set)
+			for key, value := range x.Set {
+				if to.Set == nil {
+					to.Set = map[string]string{}
+				}
+				to.Set[key] = value
+			}
+		}
 		if name == "softmax" || name == "local" {
 			if err := to.takeScale(row, o); err != nil {
 				return c, fmt.Errorf("exchange: layer %d: %w", i, err)
@@ -71,7 +103,7 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 			}
 			continue
 		}
-		if now, _ := c.layerMechanism(i); row.UntrainedWith(x.Set) != "" && now != row.Name {
+		if row.UntrainedWith(x.Set) != "" && !keeps && !x.hasNumbers(i) {
 			return c, fmt.Errorf("exchange: layer %d: mechanism %s has learned numbers (%s) that mean nothing before training, and the model does not have them; train a model with %s, or name another mechanism", i, row.Name, row.Untrained, row.Name)
 		}
 		if c.LayerMechanisms == nil {
@@ -200,11 +232,15 @@ func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 		}
 		from, _ := m.config.layerMechanism(l.number)
 		to, _ := c.layerMechanism(l.number)
+		row, err := mechanism.Lookup(to)
+		if err != nil {
+			return nil, err
+		}
 		for _, p := range l.built.Params().All() {
 			own[l.name+"."+p.Name] = from != to
 		}
 		for _, p := range l.built.Constants().All() {
-			own[l.name+"."+p.Name] = true
+			own[l.name+"."+p.Name] = from != to || p.Name != row.Untrained // drawn anew
 		}
 	}
 	for _, p := range y.storedParams() {
@@ -222,7 +258,47 @@ func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 		}
 		copy(p.Data, from.Data)
 	}
+	if err := y.SetNumbers(x.Numbers); err != nil {
+		return nil, fmt.Errorf("exchange: %w", err)
+	}
 	return y, nil
+}
+
+// SetNumbers is Model.SetNumbers.
+func (m *modelOf[T]) SetNumbers(numbers map[string][]float32) error {
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		p := m.numbers(name)
+		if p == nil {
+			return fmt.Errorf("%s: the mechanisms of the model have no such numbers", name)
+		}
+		if len(p.Data) != len(numbers[name]) {
+			return fmt.Errorf("%s: %d numbers are given, shape %v has %d", name, len(numbers[name]), p.Shape, len(p.Data))
+		}
+	}
+	for name, data := range numbers {
+		p := m.numbers(name)
+		for i, x := range data {
+			p.Data[i] = T(x)
+		}
+	}
+	return nil
+}
+
+// numbers returns a parameter or a constant of a layer's mechanism; nil: there is none.
+func (m *modelOf[T]) numbers(name string) *param.Param[T] {
+	for i := range m.layers {
+		l := &m.layers[i]
+		own, is := strings.CutPrefix(name, l.name+".")
+		if !is {
+			continue
+		}
+		for _, set := range []*param.Set[T]{l.built.Params(), l.built.Constants()} {
+			if p, err := set.Get(own); err == nil {
+				return p
+			}
+		}
+	}
+	return nil
 }
 
 // hasLayerMechanisms reports whether a layer has a mechanism of LayerMechanisms.

@@ -52,6 +52,7 @@ type modelMethods interface {
 	FreezeBody()
 	Thaw()
 	exchanged(x Exchange) (*Model, error)
+	SetNumbers(numbers map[string][]float32) error
 	AttentionNames() []string
 	CheckMechanisms() error
 	Redraw(key rng.Key, updates int) error
@@ -348,6 +349,10 @@ func (m *Model) Thaw() { m.of.Thaw() }
 // Exchanged returns an error where Config.Exchanged and CheckMechanisms do, and if the learned
 // numbers of a mechanism that stays have other shapes with the new settings.
 func (m *Model) Exchanged(x Exchange) (*Model, error) { return m.of.exchanged(x) }
+
+// SetNumbers sets numbers of the mechanisms of m by their names, such as layers.0.attn.codebook.
+// Before it sets any it returns an error if m has no numbers of a name, or another count of them.
+func (m *Model) SetNumbers(numbers map[string][]float32) error { return m.of.SetNumbers(numbers) }
 
 // AttentionNames returns the names of the layers of attention, such as layers.0.attn, in
 // the order of a pass.
