@@ -1,0 +1,858 @@
+// Package exchange puts multipole attention in the place of the softmax of a trained model. It makes
+// codebooks of the keys of its layers, measures what the model loses against itself as it was, and
+// chooses cells, order, near field and layers at the least cost.
+package exchange
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/rng"
+)
+
+const (
+	// Name is the mechanism that takes the place of softmax.
+	Name = "multipole"
+	// DefaultTokens is the number of tokens whose keys make the codebooks.
+	DefaultTokens = 16384
+	// MaxLength bounds the tokens of a pass where the model does not.
+	MaxLength = 4096
+
+	defaultCosine, defaultNats = 0.99, 0.02
+	heldTokens                 = 8192    // that a model is judged by
+	fewWindows                 = 4       // that a layer alone is judged by
+	maxKeyBytes                = 2 << 30 // of the keys of a calibration
+	multipoleSinks             = 1
+	multipoleEnds              = 1
+)
+
+// Wish is what a model may lose. The zero value asks for the default of its kind.
+type Wish struct {
+	Cosine float64 // least mean cosine of an encoder's vectors
+	Nats   float64 // nats a token that a decoder may lose
+	State  int64   // bytes of the state of a sequence in a decoder; 0: any
+}
+
+// Options are the choices of Run.
+type Options struct {
+	// Cells, Order, Block and Window are given or chosen (nil).
+	Cells, Order, Block, Window *int
+	// Layers get the mechanism; nil: all that have plain softmax.
+	Layers []int
+	Wish   *Wish // nil: the default, or if Cells, Order, Block or Window are given none
+	Length int   // tokens of a sequence for which cost is counted
+	Tokens int   // of the calibration; 0: DefaultTokens
+	Seed   uint64
+	// Say is told each step, and the share of the work that is done; nil: nobody is.
+	Say func(text string, share float64)
+}
+
+// Texts are windows of tokens.
+type Texts struct {
+	Calibration [][]int32 // whose keys make the codebooks
+	HeldOut     [][]int32 // that judge
+	Other       [][]int32 // of another kind, that judge too; nil: none
+}
+
+// Choice is what the layers get.
+type Choice struct {
+	Cells  int `json:"cells"`
+	Order  int `json:"order"`
+	Block  int `json:"block"`
+	Window int `json:"window"`
+}
+
+// String describes the choice in words.
+func (c Choice) String() string {
+	return fmt.Sprintf("%d cells of order %d, block %d, window %d", c.Cells, c.Order, c.Block, c.Window)
+}
+
+func (c Choice) field() field { return field{c.Block, c.Window, multipoleSinks, multipoleEnds} }
+
+// exceeds reports whether c has all that d has: where c fails, d fails.
+func (c Choice) exceeds(d Choice) bool {
+	return c.Order == d.Order && c.Cells >= d.Cells && c.Block+c.Window >= d.Block+d.Window
+}
+
+// Trial is a choice that was measured with all layers.
+type Trial struct {
+	Choice
+	Cost    float64  `json:"flops"` // of attention at Options.Length
+	Quality Quality  `json:"held_out"`
+	Other   *Quality `json:"other_texts,omitempty"`
+}
+
+// loss is the greater of both losses.
+func (t Trial) loss() float64 {
+	if t.Other != nil {
+		return max(t.Quality.Loss(), t.Other.Loss())
+	}
+	return t.Quality.Loss()
+}
+
+// Layer is what is known about a layer that could have another function.
+type Layer struct {
+	Number int  `json:"layer"`
+	Exact  bool `json:"exact"` // it keeps its own function
+	// Alone and NearAlone are the losses of the model in which this layer alone has the choice, or
+	// its near field without a far field.
+	Alone     float64   `json:"loss_alone"`
+	NearAlone float64   `json:"loss_near_alone"`
+	FarShare  float64   `json:"far_share"` // of the weight of a query, in the trained model
+	Distances []float64 `json:"distances"` // of held-out keys from their centres, by key heads
+	FLOPs     float64   `json:"flops"`     // at Options.Length, of the function that it has
+	State     float64   `json:"state_bytes,omitempty"`
+}
+
+// Time is what attention of one layer takes for a sequence.
+type Time struct {
+	Tokens    int     `json:"tokens"`
+	Trained   float64 `json:"trained_seconds"`
+	Choice    float64 `json:"choice_seconds"`
+	NearAlone float64 `json:"near_alone_seconds"`
+	// Of a decoder: what a session keeps for a layer.
+	CacheBytes float64 `json:"cache_bytes,omitempty"`
+	StateBytes float64 `json:"state_bytes,omitempty"`
+}
+
+// Result is what Run found.
+type Result struct {
+	Measure      string   `json:"measure"` // cosine or nats
+	Wish         *float64 `json:"wish"`    // the loss that was allowed; nil: none was named
+	Meets        bool     `json:"meets_wish"`
+	Choice       Choice   `json:"choice"`
+	Exchanged    []int    `json:"exchanged_layers"`
+	Exact        []int    `json:"exact_layers"`
+	Whole        Quality  `json:"whole"`
+	NearAlone    Quality  `json:"near_alone"`
+	Other        *Quality `json:"other_texts,omitempty"`
+	OtherNear    *Quality `json:"other_texts_near_alone,omitempty"`
+	Length       int      `json:"length"`
+	TrainedFLOPs float64  `json:"trained_flops"` // of attention of all layers at Length
+	ChoiceFLOPs  float64  `json:"choice_flops"`
+	NearFLOPs    float64  `json:"near_alone_flops"`
+	Tokens       int      `json:"calibration_tokens"`
+	Window       int      `json:"window_tokens"`
+	HeldOut      int      `json:"held_out_windows"`
+	Layers       []Layer  `json:"layers"`
+	Trials       []Trial  `json:"trials"`
+	Times        []Time   `json:"times"`
+
+	numbers  []*array.Array
+	settings []model.LayerMechanism
+	seed     uint64
+}
+
+// run is the work of Run.
+type run struct {
+	Options
+	ctx      context.Context
+	s        *Subject
+	config   model.Config
+	layers   []int
+	keys     map[int]*layerKeys // of the calibration, by layers
+	held     map[int]*layerKeys
+	own      map[int]attention.Mechanism[float32]
+	books    map[int]map[int][]float32 // [cells][layer]: centres [key heads,cells,d]
+	refs     []*reference              // held-out windows, and those of another kind
+	done     float64
+	expected float64
+}
+
+// say tells of a step that is as long as steps passes of the held-out windows.
+func (r *run) say(steps float64, form string, args ...any) {
+	if r.Say != nil {
+		r.Say(fmt.Sprintf(form, args...), min(r.done/r.expected, 1))
+	}
+	r.done += steps
+}
+
+// expect returns about how many passes of the held-out windows Run takes.
+func (r *run) expect(texts Texts) float64 {
+	held, sets := float64(len(texts.HeldOut)), 1.0
+	if texts.Other != nil {
+		sets = 1 + float64(len(texts.Other))/held
+	}
+	trials := 5.0
+	if r.allowedLoss() == nil {
+		trials = 1
+	}
+	few := min(fewWindows, held)
+	return (float64(len(texts.Calibration))+few)/held + sets + trials*(sets+bookPasses) + 1 + 2*float64(len(r.layers))*few/held + 2*sets + 5*timePasses
+}
+
+const (
+	bookPasses = 1.5 // passes as long as making codebooks
+	timePasses = 0.3 // passes as long as timing attention of a length
+)
+
+// Run makes codebooks, measures and chooses. Same inputs give the same result, apart from seconds. It
+// returns an error if the model cannot have the mechanism, texts are too few, no choice can have the
+// state that is wished, or ctx ends. While it runs, the model computes nothing else.
+func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, error) {
+	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}}
+	if err := r.findLayers(); err != nil {
+		return nil, err
+	}
+	if len(texts.Calibration) == 0 || len(texts.HeldOut) == 0 {
+		return nil, fmt.Errorf("texts: have %d windows to make codebooks of and %d to judge by, each needs 1", len(texts.Calibration), len(texts.HeldOut))
+	}
+	if err := s.Model.CheckMechanisms(); err != nil {
+		return nil, err
+	}
+	x := &Result{Measure: "cosine", Length: o.Length, Window: len(texts.Calibration[0]), HeldOut: len(texts.HeldOut), seed: o.Seed}
+	if s.predictsNext() {
+		x.Measure = "nats"
+	}
+	allowed := r.allowedLoss()
+	x.Wish = allowed
+	r.expected = r.expect(texts)
+	for _, ids := range texts.Calibration {
+		x.Tokens += max(len(ids)-r.nearToAll(), 0)
+	}
+	list, err := r.candidates(x.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.gather(texts); err != nil {
+		return nil, err
+	}
+	best, err := r.search(list, allowed, x)
+	if err != nil {
+		return nil, err
+	}
+	x.Choice, x.Meets = best.Choice, allowed == nil || best.loss() <= *allowed
+	if err := r.measureLayers(x, texts); err != nil {
+		return nil, err
+	}
+	exact, err := r.keepExact(x, allowed)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.measureWhole(x, exact); err != nil {
+		return nil, err
+	}
+	if err := r.finish(x, exact); err != nil {
+		return nil, err
+	}
+	return x, r.time(x)
+}
+
+// allowedLoss returns the loss that the wish allows; nil: any.
+func (r *run) allowedLoss() *float64 {
+	w := r.Wish
+	if w == nil {
+		if r.Cells != nil || r.Order != nil || r.Block != nil || r.Window != nil {
+			return nil
+		}
+		w = &Wish{}
+	}
+	loss := 1 - w.Cosine
+	if w.Cosine == 0 {
+		loss = 1 - defaultCosine
+	}
+	if r.s.predictsNext() {
+		if loss = w.Nats; loss == 0 {
+			loss = defaultNats
+		}
+	}
+	return &loss
+}
+
+// request returns the exchange of a choice in layers. Numbers name the codebooks alone where centres
+// is nil.
+func (r *run) request(c Choice, layers []int) model.Exchange {
+	x := model.Exchange{Mechanism: Name, Order: c.Order, Layers: layers, Numbers: map[string][]float32{}, Set: map[string]string{
+		"cells": strconv.Itoa(c.Cells), "block": strconv.Itoa(c.Block), "window": strconv.Itoa(c.Window),
+		"sinks": strconv.Itoa(multipoleSinks), "ends": strconv.Itoa(multipoleEnds),
+	}}
+	for _, i := range layers {
+		x.Numbers[layerName(i)+".codebook"] = r.books[c.Cells][i]
+	}
+	return x
+}
+
+// findLayers sets the layers that can have the mechanism. It returns an error if there are none, or
+// the model cannot have it.
+func (r *run) findLayers() error {
+	list := r.config.Mechanisms()
+	if r.Layers != nil {
+		r.layers = slices.Clone(r.Layers)
+		slices.Sort(r.layers)
+		r.layers = slices.Compact(r.layers)
+		for _, i := range r.layers {
+			if i < 0 || i >= len(list) {
+				return fmt.Errorf("layers: %d is given, the model has %d layers of attention, counted from 0", i, len(list))
+			}
+			if name := list[i].Mechanism; name != "softmax" && name != "local" {
+				return fmt.Errorf("layers: layer %d has mechanism %s, and %s takes the place of softmax", i, name, Name)
+			}
+		}
+	} else {
+		for i, x := range list {
+			if x.Mechanism == "softmax" {
+				r.layers = append(r.layers, i)
+			}
+		}
+	}
+	if len(r.layers) == 0 {
+		return fmt.Errorf("layers: none of %d has softmax of all keys, whose place %s takes; the mechanism of the model is %s", r.config.Layers, Name, r.config.Mechanism)
+	}
+	_, err := r.config.Exchanged(r.request(Choice{1, 0, 32, 16}, r.layers))
+	return err
+}
+
+// gather passes the texts through the trained model: it keeps the keys of its layers and its answers.
+func (r *run) gather(texts Texts) error {
+	r.own = map[int]attention.Mechanism[float32]{}
+	take := func(windows [][]int32) (map[int]*layerKeys, error) {
+		keys := map[int]*layerKeys{}
+		restore := model.WrapMechanisms(r.s.Model, func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+			i := numberOf(name)
+			if !slices.Contains(r.layers, i) {
+				return of
+			}
+			r.own[i] = of
+			keys[i] = &layerKeys{number: i, name: name}
+			return newTaker(of, keys[i], Choice{Block: 1}.field())
+		})
+		defer restore()
+		for i, ids := range windows {
+			r.say(1/float64(len(texts.HeldOut)), "keys of window %d of %d", i+1, len(windows))
+			if _, err := r.s.answer(r.ctx, ids); err != nil {
+				return nil, err
+			}
+		}
+		return keys, nil
+	}
+	var err error
+	if r.keys, err = take(texts.Calibration); err != nil {
+		return err
+	}
+	if r.held, err = take(texts.HeldOut[:min(fewWindows, len(texts.HeldOut))]); err != nil {
+		return err
+	}
+	if least := len(r.keys[r.layers[0]].rows[0]); least == 0 || len(r.held[r.layers[0]].rows[0]) == 0 {
+		return errors.New("texts: have no keys beside the first and the last of each window; give longer texts")
+	}
+	r.say(float64(1+len(texts.Other)/max(len(texts.HeldOut), 1)), "answers of the trained model")
+	for _, windows := range [][][]int32{texts.HeldOut, texts.Other} {
+		if windows == nil {
+			continue
+		}
+		ref, err := r.s.ask(r.ctx, windows)
+		if err != nil {
+			return err
+		}
+		r.refs = append(r.refs, ref)
+	}
+	return nil
+}
+
+// candidates returns the choices that are possible, the cheapest first. keys is the number of
+// calibration keys of a head.
+func (r *run) candidates(keys int) ([]Trial, error) {
+	cells, orders := []int{64, 128, 256, 512, 1024}, []int{0, 1, 2}
+	near := [][2]int{{32, 16}, {64, 32}}
+	none := r.allowedLoss() == nil
+	if r.Cells != nil {
+		if cells = []int{*r.Cells}; *r.Cells > keys {
+			return nil, fmt.Errorf("cells: %d, but texts have only %d keys to make them of; give more texts or tokens", *r.Cells, keys)
+		}
+	} else if none {
+		cells = []int{256}
+	}
+	if r.Order != nil {
+		orders = []int{*r.Order}
+	} else if none {
+		orders = []int{0}
+	}
+	if none || r.Block != nil || r.Window != nil {
+		near = [][2]int{{32, 16}}
+		if r.Block != nil {
+			near[0][0] = *r.Block
+		}
+		if r.Window != nil {
+			near[0][1] = *r.Window
+		}
+	}
+	cells = slices.DeleteFunc(cells, func(k int) bool { return r.Cells == nil && 2*k > keys && k > 64 })
+	if cells[0] > keys {
+		cells[0] = keys
+	}
+	var list []Trial
+	states := math.Inf(1)
+	for _, k := range cells {
+		for _, p := range orders {
+			for _, b := range near {
+				t := Trial{Choice: Choice{k, p, b[0], b[1]}}
+				for _, i := range r.layers {
+					m, err := r.bare(i, t.Choice)
+					if err != nil {
+						return nil, err
+					}
+					plan := m.Plan(r.shape(r.Length))
+					t.Cost += plan.FLOPs
+					if r.Wish != nil && r.Wish.State > 0 && i == r.layers[0] {
+						bytes := plan.State * float64(len(r.layers))
+						if states = min(states, bytes); bytes > float64(r.Wish.State) {
+							t.Cost = math.Inf(1)
+							break
+						}
+					}
+				}
+				if !math.IsInf(t.Cost, 1) {
+					list = append(list, t)
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("state: %d bytes are wished, the least that the choices have is %.0f", r.Wish.State, states)
+	}
+	slices.SortStableFunc(list, func(a, b Trial) int {
+		switch {
+		case a.Cost < b.Cost:
+			return -1
+		case a.Cost > b.Cost:
+			return 1
+		}
+		return 0
+	})
+	return list, nil
+}
+
+// shape returns the shape of a layer's call of n tokens.
+func (r *run) shape(n int) attention.Shape {
+	c := r.config
+	d := cmp.Or(c.HeadWidth, c.Width/c.Heads)
+	return attention.Shape{B: 1, H: c.Heads, Hkv: cmp.Or(c.KVHeads, c.Heads), N: n, M: n, D: d, Dv: d, Causal: c.IsCausal()}
+}
+
+// nearToAll returns the number of keys of a sequence that are in no cell.
+func (r *run) nearToAll() int {
+	if r.config.IsCausal() {
+		return multipoleSinks
+	}
+	return multipoleSinks + multipoleEnds
+}
+
+// scaleOf returns the setting scale of a layer; "": 1/√D.
+func (r *run) scaleOf(layer int) string { return r.config.Mechanisms()[layer].Set["scale"] }
+
+// bare returns the mechanism of a choice in a layer with other centres than the layer's.
+func (r *run) bare(layer int, c Choice) (attention.Mechanism[float32], error) {
+	shape, x := r.shape(1), r.request(c, nil)
+	if s := r.scaleOf(layer); s != "" {
+		x.Set["scale"] = s
+	}
+	return mechanism.New[float32](Name, mechanism.Options{Order: c.Order, Heads: shape.H, KeyHeads: shape.Hkv, Width: shape.D, Set: x.Set})
+}
+
+// mechanism returns the mechanism of a choice in a layer.
+func (r *run) mechanism(layer int, c Choice) (attention.Mechanism[float32], error) {
+	m, err := r.bare(layer, c)
+	if err != nil {
+		return nil, err
+	}
+	book, err := m.Constants().Get("codebook")
+	if err != nil {
+		return nil, err
+	}
+	centres := r.books[c.Cells][layer]
+	if len(centres) != len(book.Data) {
+		return nil, fmt.Errorf("codebook of layer %d: has %d numbers, %s has %d", layer, len(centres), Name, len(book.Data))
+	}
+	copy(book.Data, centres)
+	return m, nil
+}
+
+// near returns the near field of a choice in a layer, as a mechanism.
+func (r *run) near(layer int, c Choice) attention.Mechanism[float32] {
+	scale, _ := strconv.ParseFloat(r.scaleOf(layer), 64) // 0: 1/√D
+	return newNearAlone(c.field(), scale)
+}
+
+// makeBooks makes the codebooks of cells centres.
+func (r *run) makeBooks(cells int) error {
+	if r.books[cells] != nil {
+		return nil
+	}
+	r.say(bookPasses, "codebooks of %d cells", cells)
+	type part struct{ layer, head int }
+	var parts []part
+	books := map[int][]float32{}
+	for _, i := range r.layers {
+		k := r.keys[i]
+		books[i] = make([]float32, k.keyHeads*cells*k.d)
+		for h := range k.keyHeads {
+			parts = append(parts, part{i, h})
+		}
+	}
+	par.RunParts(len(parts), func(n int) {
+		if r.ctx.Err() != nil {
+			return
+		}
+		p := parts[n]
+		k := r.keys[p.layer]
+		key := rng.New(r.Seed).Fold(uint64(p.layer)).Fold(uint64(p.head))
+		copy(books[p.layer][p.head*cells*k.d:], centresOf(k.rows[p.head], k.d, cells, key))
+	})
+	r.books[cells] = books
+	return r.ctx.Err()
+}
+
+// evaluate measures the model in which layers have the choice, or its near field alone.
+func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *reference, most int) (q Quality, err error) {
+	list := map[int]attention.Mechanism[float32]{}
+	for _, i := range layers {
+		if nearAlone {
+			list[i] = r.near(i, c)
+		} else if list[i], err = r.mechanism(i, c); err != nil {
+			return q, err
+		}
+	}
+	err = r.s.with(func(i int) attention.Mechanism[float32] { return list[i] }, func() (err error) {
+		q, err = r.s.compare(r.ctx, ref, most)
+		return err
+	})
+	return q, err
+}
+
+// try measures a choice in layers on all texts.
+func (r *run) try(t *Trial, layers []int) (err error) {
+	if err := r.makeBooks(t.Cells); err != nil {
+		return err
+	}
+	r.say(float64(len(r.refs)), "%v in %d layers", t.Choice, len(layers))
+	if t.Quality, err = r.evaluate(t.Choice, layers, false, r.refs[0], math.MaxInt); err != nil || len(r.refs) == 1 {
+		return err
+	}
+	other, err := r.evaluate(t.Choice, layers, false, r.refs[1], math.MaxInt)
+	t.Other = &other
+	return err
+}
+
+// search returns the cheapest trial whose loss is allowed, or if there is none the one with the least
+// loss. It takes for granted that more cells and more near keys of one order lose less.
+func (r *run) search(list []Trial, allowed *float64, x *Result) (*Trial, error) {
+	failed, tried := make([]bool, len(list)), make([]bool, len(list))
+	best := len(list)
+	for {
+		var open []int
+		for i := range best {
+			if !failed[i] && !tried[i] {
+				open = append(open, i)
+			}
+		}
+		if len(open) == 0 {
+			break
+		}
+		at := open[len(open)/2]
+		t := &list[at]
+		if err := r.try(t, r.layers); err != nil {
+			return nil, err
+		}
+		tried[at] = true
+		x.Trials = append(x.Trials, *t)
+		if allowed == nil || t.loss() <= *allowed {
+			best = at
+			continue
+		}
+		for i := range list {
+			failed[i] = failed[i] || t.exceeds(list[i].Choice)
+		}
+	}
+	if best < len(list) {
+		return &list[best], nil
+	}
+	best = -1
+	for i := range list {
+		if tried[i] && (best < 0 || list[i].loss() < list[best].loss()) {
+			best = i
+		}
+	}
+	return &list[best], nil
+}
+
+// measureLayers measures each layer alone.
+func (r *run) measureLayers(x *Result, texts Texts) error {
+	r.say(1, "weight of far keys")
+	shares, err := r.s.farShares(r.ctx, texts.HeldOut[:min(2, len(texts.HeldOut))], x.Choice.field())
+	if err != nil {
+		return err
+	}
+	for n, i := range r.layers {
+		l := Layer{Number: i, FarShare: shares[i]}
+		r.say(2*float64(min(fewWindows, len(texts.HeldOut)))/float64(len(texts.HeldOut)), "layer %d alone, %d of %d", i, n+1, len(r.layers))
+		for _, near := range []bool{false, true} {
+			q, err := r.evaluate(x.Choice, []int{i}, near, r.refs[0], fewWindows)
+			if err != nil {
+				return err
+			}
+			if near {
+				l.NearAlone = q.Loss()
+			} else {
+				l.Alone = q.Loss()
+			}
+		}
+		k, held := r.keys[i], r.held[i]
+		size := x.Choice.Cells * k.d
+		for h := range k.keyHeads {
+			l.Distances = append(l.Distances, rootMeanDistance(held.rows[h], r.books[x.Choice.Cells][i][h*size:][:size], k.d))
+		}
+		x.Layers = append(x.Layers, l)
+	}
+	return nil
+}
+
+// keepExact returns the layers that keep their own function so that the loss is allowed: those that
+// lose most alone. With a wish for the state no layer can.
+func (r *run) keepExact(x *Result, allowed *float64) ([]int, error) {
+	if x.Meets || r.Wish != nil && r.Wish.State > 0 {
+		return nil, nil
+	}
+	order := make([]int, len(x.Layers))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		switch {
+		case x.Layers[a].Alone > x.Layers[b].Alone:
+			return -1
+		case x.Layers[a].Alone < x.Layers[b].Alone:
+			return 1
+		}
+		return 0
+	})
+	first := func(n int) (list []int) {
+		for _, i := range order[:n] {
+			list = append(list, x.Layers[i].Number)
+		}
+		slices.Sort(list)
+		return list
+	}
+	var failure error
+	n := 1 + sort.Search(len(order)-1, func(n int) bool {
+		t := Trial{Choice: x.Choice}
+		if failure == nil {
+			failure = r.try(&t, r.without(first(n+1)))
+		}
+		return failure != nil || t.loss() <= *allowed
+	})
+	x.Meets = failure == nil
+	return first(n), failure
+}
+
+// without returns the layers that are not exact.
+func (r *run) without(exact []int) []int {
+	return slices.DeleteFunc(slices.Clone(r.layers), func(i int) bool { return slices.Contains(exact, i) })
+}
+
+// measureWhole measures the model with the choice in all layers but the exact ones.
+func (r *run) measureWhole(x *Result, exact []int) (err error) {
+	x.Exact, x.Exchanged = append([]int{}, exact...), r.without(exact)
+	r.say(2*float64(len(r.refs)), "the whole model, and its near field alone")
+	for n, ref := range r.refs {
+		for _, near := range []bool{false, true} {
+			q, err := r.evaluate(x.Choice, x.Exchanged, near, ref, math.MaxInt)
+			if err != nil {
+				return err
+			}
+			switch {
+			case n == 0 && near:
+				x.NearAlone = q
+			case n == 0:
+				x.Whole = q
+			case near:
+				x.OtherNear = &q
+			default:
+				x.Other = &q
+			}
+		}
+	}
+	return nil
+}
+
+// finish sets costs, settings and numbers of the result.
+func (r *run) finish(x *Result, exact []int) error {
+	config, err := r.config.Exchanged(r.request(x.Choice, x.Exchanged))
+	if err != nil {
+		return err
+	}
+	x.settings = make([]model.LayerMechanism, config.Layers)
+	for i, m := range config.LayerMechanisms {
+		x.settings[i] = m
+	}
+	for n := range x.Layers {
+		l := &x.Layers[n]
+		k := r.keys[l.Number]
+		own := r.own[l.Number].Plan(r.shape(x.Length)).FLOPs
+		x.TrainedFLOPs += own
+		if l.Exact = slices.Contains(exact, l.Number); l.Exact {
+			l.FLOPs = own
+			x.ChoiceFLOPs, x.NearFLOPs = x.ChoiceFLOPs+own, x.NearFLOPs+own
+			continue
+		}
+		m, err := r.mechanism(l.Number, x.Choice)
+		if err != nil {
+			return err
+		}
+		plan := m.Plan(r.shape(x.Length))
+		l.FLOPs = plan.FLOPs
+		if k.causal {
+			l.State = plan.State
+		}
+		x.ChoiceFLOPs += l.FLOPs
+		x.NearFLOPs += r.near(l.Number, x.Choice).Plan(r.shape(x.Length)).FLOPs
+		book := r.books[x.Choice.Cells][l.Number]
+		a, err := array.New(layerName(l.Number)+".codebook", book, k.keyHeads, x.Choice.Cells, k.d)
+		if err != nil {
+			return err
+		}
+		x.numbers = append(x.numbers, a)
+	}
+	return nil
+}
+
+// Manifest returns the manifest of the exchanged model.
+func (x *Result) Manifest() exchanged.Manifest {
+	c := exchanged.Calibration{Tokens: x.Tokens, Window: x.Window, Length: x.Length, Seed: x.seed, Measure: x.Measure,
+		Value: x.Whole.value(), NearAlone: x.NearAlone.value(), ExactLayers: len(x.Exact), Distances: map[string][]float64{}}
+	if x.Other != nil {
+		a, b := x.Other.value(), x.OtherNear.value()
+		c.Other, c.OtherNear = &a, &b
+	}
+	for _, l := range x.Layers {
+		if !l.Exact {
+			c.Distances[layerName(l.Number)] = l.Distances
+		}
+	}
+	return exchanged.Manifest{Layers: x.settings, Calibration: c}
+}
+
+// Numbers returns the codebooks, under their names in the model.
+func (x *Result) Numbers() []*array.Array { return x.numbers }
+
+// value is the number that wishes are about.
+func (q Quality) value() float64 {
+	if q.isDecoder {
+		return q.Nats
+	}
+	return q.Cosine
+}
+
+// CutWindows divides the windows of texts into those of the calibration, about tokens tokens, and those
+// that judge: the last fifth of each of up to four stretches. It returns an error if there are fewer
+// than two.
+func CutWindows(windows [][]int32, tokens int) (calibration, heldOut [][]int32, err error) {
+	if len(windows) < 2 {
+		return nil, nil, fmt.Errorf("texts: have %d windows of tokens, needs 2: one to make codebooks of, one to judge by; give more text, or a smaller length", len(windows))
+	}
+	stretches := min(4, max(1, len(windows)/10))
+	for i := range stretches {
+		part := windows[i*len(windows)/stretches : (i+1)*len(windows)/stretches]
+		at := min(len(part)-1, (4*len(part)+4)/5)
+		calibration, heldOut = append(calibration, part[:at]...), append(heldOut, part[at:]...)
+	}
+	return spread(calibration, tokens), spread(heldOut, heldTokens), nil
+}
+
+// Spread returns windows with at most heldTokens tokens, spread evenly.
+func Spread(windows [][]int32) [][]int32 { return spread(windows, heldTokens) }
+
+// spread returns windows, spread evenly, with about tokens tokens; at least one.
+func spread(windows [][]int32, tokens int) [][]int32 {
+	all := 0
+	for _, w := range windows {
+		all += len(w)
+	}
+	if all <= tokens {
+		return windows
+	}
+	n := max(1, len(windows)*tokens/all)
+	list := make([][]int32, n)
+	for i := range list {
+		list[i] = windows[i*len(windows)/n]
+	}
+	return list
+}
+
+// WindowTokens returns the tokens of a window for a model of configuration c and sequences of length
+// tokens; 0: any.
+func WindowTokens(c model.Config, length int) int {
+	n := MaxLength
+	if context := c.TrainedContext(); context > 0 {
+		n = min(n, context)
+	}
+	if length == 0 {
+		return n
+	}
+	return max(min(n, length), min(n, 512))
+}
+
+// BoundTokens returns the tokens of a calibration for a model of configuration c: tokens, or as many as
+// keep its keys below a bound.
+func BoundTokens(c model.Config, tokens int) int {
+	heads, width := max(c.KVHeads, 1), c.HeadWidth
+	if c.KVHeads == 0 {
+		heads = max(c.Heads, 1)
+	}
+	if width == 0 {
+		width = c.Width / max(c.Heads, 1)
+	}
+	return max(1, min(tokens, maxKeyBytes/(4*max(c.Layers*heads*width, 1))))
+}
+
+// time measures attention of the first exchanged layer over lengths, as long as that is quick.
+func (r *run) time(x *Result) error {
+	if len(x.Exchanged) == 0 {
+		return nil
+	}
+	i := x.Exchanged[0]
+	chosen, err := r.mechanism(i, x.Choice)
+	if err != nil {
+		return err
+	}
+	k := r.keys[i]
+	for n := 512; n <= 8192; n *= 2 {
+		r.say(timePasses, "attention of %d tokens", n)
+		c, out := r.call(i, n)
+		t := Time{Tokens: n}
+		for _, f := range []struct {
+			m  attention.Mechanism[float32]
+			to *float64
+		}{{r.own[i], &t.Trained}, {chosen, &t.Choice}, {r.near(i, x.Choice), &t.NearAlone}} {
+			if err := r.ctx.Err(); err != nil {
+				return err
+			}
+			start := time.Now()
+			if err := f.m.Forward(out, c, nil); err != nil {
+				return err
+			}
+			*f.to = time.Since(start).Seconds()
+		}
+		if k.causal {
+			t.CacheBytes = 4 * float64(k.keyHeads*n*(k.d+k.dv))
+			t.StateBytes = chosen.Plan(r.shape(n)).State
+		}
+		x.Times = append(x.Times, t)
+		if t.Trained > 2 {
+			break
+		}
+	}
+	return nil
+}

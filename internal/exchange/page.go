@@ -1,0 +1,162 @@
+package exchange
+
+import (
+	"fmt"
+	"strings"
+)
+
+// NearDoesAsWell reports whether the near field without a far field does as well: it meets the wish, or
+// without one it loses no more than half as much again.
+func (x *Result) NearDoesAsWell() bool {
+	losses := [][2]float64{{x.NearAlone.Loss(), x.Whole.Loss()}}
+	if x.Other != nil {
+		losses = append(losses, [2]float64{x.OtherNear.Loss(), x.Other.Loss()})
+	}
+	for _, l := range losses {
+		if x.Wish != nil && l[0] > *x.Wish || x.Wish == nil && l[0] > 1.5*max(l[1], 0)+1e-3 {
+			return false
+		}
+	}
+	return true
+}
+
+// Verdict returns the first line of the page: whether the far field counts, and whether the wish is met.
+func (x *Result) Verdict() string {
+	var b strings.Builder
+	near := x.Choice.field().keys(1<<30, x.Measure == "nats")
+	switch {
+	case len(x.Exchanged) == 0:
+		b.WriteString("No layer can be exchanged within the wish: all keep their own function.")
+	case x.NearDoesAsWell():
+		fmt.Fprintf(&b, "The near field alone does as well here: %v with %d near keys and no far field, %v with it. On these texts the far field is not needed.", x.NearAlone, near, x.Whole)
+	default:
+		fmt.Fprintf(&b, "The far field counts: %v, and %v with the %d near keys alone.", x.Whole, x.NearAlone, near)
+	}
+	switch {
+	case x.Wish == nil:
+	case !x.Meets:
+		fmt.Fprintf(&b, " The wish is not met: %s.", x.formatWish())
+	case len(x.Exact) > 0:
+		fmt.Fprintf(&b, " The wish (%s) is met with %s exact.", x.formatWish(), FormatLayers(x.Exact))
+	default:
+		fmt.Fprintf(&b, " The wish (%s) is met.", x.formatWish())
+	}
+	return b.String()
+}
+
+func (x *Result) formatWish() string {
+	if x.Measure == "nats" {
+		return fmt.Sprintf("at most %.4g nats a token more", *x.Wish)
+	}
+	return fmt.Sprintf("a cosine of %.4g", 1-*x.Wish)
+}
+
+// FormatLayers names layers, as layers 0-3,5.
+func FormatLayers(list []int) string {
+	if len(list) == 1 {
+		return fmt.Sprintf("layer %d", list[0])
+	}
+	var parts []string
+	for i := 0; i < len(list); {
+		j := i
+		for j+1 < len(list) && list[j+1] == list[j]+1 {
+			j++
+		}
+		switch {
+		case j == i:
+			parts = append(parts, fmt.Sprint(list[i]))
+		default:
+			parts = append(parts, fmt.Sprintf("%d-%d", list[i], list[j]))
+		}
+		i = j + 1
+	}
+	return "layers " + strings.Join(parts, ",")
+}
+
+// Page returns the page of the result in Markdown. title names the model.
+func (x *Result) Page(title string) []byte {
+	var b strings.Builder
+	line := func(form string, args ...any) { fmt.Fprintf(&b, form+"\n", args...) }
+	line("%s\n", x.Verdict())
+	line("# %s, exchanged\n", title)
+	line("%s: %v. %s. Codebooks are of %d tokens of calibration a head, in windows of %d; %d held-out windows judge.\n",
+		FormatLayers(x.Exchanged), x.Choice, x.costLine(), x.Tokens, x.Window, x.HeldOut)
+	line("## The whole model against the trained one\n")
+	kinds := []struct {
+		name        string
+		whole, near *Quality
+	}{{"held-out texts", &x.Whole, &x.NearAlone}, {"texts of another kind", x.Other, x.OtherNear}}
+	if x.Measure == "nats" {
+		line("| texts | trained, nats a token | exchanged | near field alone |\n|---|---:|---:|---:|")
+		for _, k := range kinds {
+			if k.whole != nil {
+				line("| %s | %.4f | %+.4f | %+.4f |", k.name, k.whole.TrainedNats, k.whole.Nats, k.near.Nats)
+			}
+		}
+	} else {
+		line("| texts | exchanged: cosine of vectors, mean (least) | of rows of tokens | near field alone: cosine of vectors (least) | of rows |\n|---|---:|---:|---:|---:|")
+		for _, k := range kinds {
+			if k.whole != nil {
+				line("| %s | %.4f (%.4f) | %.4f | %.4f (%.4f) | %.4f |", k.name, k.whole.Cosine, k.whole.LeastCosine, k.whole.RowCosine, k.near.Cosine, k.near.LeastCosine, k.near.RowCosine)
+			}
+		}
+	}
+	line("\nA cosine or a loss near that of the trained model does not prove that a use needs the far field: compare both columns in your own use.\n")
+	unit := "1 - cosine"
+	if x.Measure == "nats" {
+		unit = "nats a token"
+	}
+	line("## Layers\n\nThe loss (%s) of the model in which the layer alone is exchanged, the share of a query's weight that lies on far keys in the trained model, and the root mean square distance of held-out keys from their centres.\n", unit)
+	line("| layer | function | loss alone | near field alone | far share | distance | multiply-adds at %d | state, bytes |\n|---:|---|---:|---:|---:|---:|---:|---:|", x.Length)
+	for _, l := range x.Layers {
+		function := Name
+		if l.Exact {
+			function = "its own"
+		}
+		line("| %d | %s | %.5f | %.5f | %.1f %% | %.3f | %.3g | %.0f |", l.Number, function, l.Alone, l.NearAlone, 100*l.FarShare, mean(l.Distances), l.FLOPs/2, l.State)
+	}
+	if len(x.Trials) > 0 {
+		line("\n## What was tried\n\n| cells | order | block | window | multiply-adds at %d | held out | another kind |\n|---:|---:|---:|---:|---:|---:|---:|", x.Length)
+		for _, t := range x.Trials {
+			other := ""
+			if t.Other != nil {
+				other = t.Other.String()
+			}
+			line("| %d | %d | %d | %d | %.3g | %v | %s |", t.Cells, t.Order, t.Block, t.Window, t.Cost/2, t.Quality, other)
+		}
+	}
+	if len(x.Times) > 0 {
+		line("\n## Attention of one layer over length\n")
+		decoder := x.Times[0].CacheBytes > 0
+		head, rule := "| tokens | trained, ms | exchanged, ms | near field alone, ms |", "|---:|---:|---:|---:|"
+		if decoder {
+			head, rule = head+" cache, bytes | state, bytes |", rule+"---:|---:|"
+		}
+		line("%s\n%s", head, rule)
+		for _, t := range x.Times {
+			more := ""
+			if decoder {
+				more = fmt.Sprintf(" %.0f | %.0f |", t.CacheBytes, t.StateBytes)
+			}
+			line("| %d | %.3g | %.3g | %.3g |%s", t.Tokens, 1e3*t.Trained, 1e3*t.Choice, 1e3*t.NearAlone, more)
+		}
+	}
+	return []byte(b.String())
+}
+
+// costLine compares the costs of attention.
+func (x *Result) costLine() string {
+	s := fmt.Sprintf("Attention of %d tokens takes %.3g multiply-adds in these layers, %.3g in the trained model, %.3g with the near field alone", x.Length, x.ChoiceFLOPs/2, x.TrainedFLOPs/2, x.NearFLOPs/2)
+	if x.ChoiceFLOPs > x.TrainedFLOPs {
+		s += ": at this length the exchange does not pay"
+	}
+	return s
+}
+
+func mean(list []float64) float64 {
+	var sum float64
+	for _, x := range list {
+		sum += x
+	}
+	return sum / float64(max(len(list), 1))
+}
