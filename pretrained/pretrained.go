@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
@@ -52,8 +53,10 @@ type Model struct {
 	notes   []string
 	body    *model.Model
 	poolers poolers
-	texts   textReader
-	passes  passPool
+	// calibration says what the functions of an exchanged model come from; nil: the model is none.
+	calibration *exchanged.Calibration
+	texts       textReader
+	passes      passPool
 
 	pictures *pictureReader            // nil: the model reads texts
 	sentence func() (*sentence, error) // readSentence, once
@@ -69,7 +72,7 @@ type poolers map[string]*param.Param[float32]
 // agree with it.
 func Open(dir string) (*Model, error) { return OpenWith(dir, Options{}) }
 
-// OpenWith opens a folder. It returns an error where Open does, for unknown options, and where
+// OpenWith opens a folder, or the folder of an exchanged model that farfield exchange wrote. It returns an error where Open does, for unknown options, and where
 // model.Config.Exchanged does.
 func OpenWith(dir string, o Options) (*Model, error) {
 	if o.Positions != "" && o.Positions != Interpolate {
@@ -87,6 +90,13 @@ func open(dir string, o Options, classes []string) (*Model, error) {
 // openFolder opens a folder with the head that it has, or unless classes is nil as a classifier of
 // sequences.
 func openFolder(dir string, o Options, classes []string) (*Model, error) {
+	functions, err := exchanged.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if functions != nil {
+		dir = functions.Model()
+	}
 	path := filepath.Join(dir, configFile)
 	text, err := infile.ReadBounded(path, maxConfig)
 	if err != nil {
@@ -141,6 +151,11 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	if code := findCode(text); code != "" {
 		m.notes = append(m.notes, fmt.Sprintf("%s: auto_map names code of the folder, %s, which is not executed: the model is %s of transformers", configFile, infile.Shorten(code), family))
 	}
+	if functions != nil {
+		if p.config, err = functions.Configure(p.config); err != nil {
+			return nil, err
+		}
+	}
 	if o.Exchange != nil {
 		if p.config, err = p.config.Exchanged(*o.Exchange); err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)
@@ -154,6 +169,17 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	}
 	if err := m.readWeights(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	if functions != nil {
+		if err := functions.Fill(m.body); err != nil {
+			return nil, err
+		}
+		m.calibration = &functions.Calibration
+	}
+	if o.Exchange != nil {
+		if err := m.body.SetNumbers(o.Exchange.Numbers); err != nil {
+			return nil, fmt.Errorf("%s: exchange: %w", dir, err)
+		}
 	}
 	m.stretched.fill(m.body)
 	if err := m.body.Compress(o.Precision); err != nil {

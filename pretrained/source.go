@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -370,8 +371,10 @@ func (p *plan) fileName(name string) string {
 }
 
 // IsFolder reports whether dir has a config.json with a model_type, as folders in the
-// Hugging Face layout have. Open may still refuse the folder.
+// Hugging Face layout have, or is an exchanged model of such a folder. Open may still refuse the
+// folder.
 func IsFolder(dir string) bool {
+	dir = exchanged.Resolve(dir)
 	var c map[string]json.RawMessage
 	if infile.ReadJSON(filepath.Join(dir, configFile), maxConfig, &c) != nil {
 		return false

@@ -185,13 +185,7 @@ func dropTokens(e tokenizer.Encoding, from, to int) tokenizer.Encoding {
 // cut removes tokens of the text, and keeps special tokens at both ends. It returns an error
 // if no token of the text is left.
 func (r *textReader) cut(e *tokenizer.Encoding, most int) error {
-	first, last := 0, len(e.IDs)
-	for last > 0 && r.isTemplate(e, last-1) {
-		last--
-	}
-	for first < last && r.isTemplate(e, first) {
-		first++
-	}
+	first, last := r.body(e)
 	keep := most - (len(e.IDs) - last) // with the special tokens before
 	if keep <= first {
 		return fmt.Errorf("max tokens: %d leave no room beside special tokens", most)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -16,6 +17,7 @@ import (
 // RunFolder returns the folder of the run to which path belongs. path is the folder of a
 // run or of one of its checkpoints.
 func RunFolder(path string) string {
+	path = exchanged.Resolve(path)
 	if isCheckpoint(path) {
 		return filepath.Join(path, "..", "..")
 	}
@@ -56,7 +58,8 @@ const maxLoads = 100
 // LoadModel reads a model and the vocabulary of its text, which is nil for other tasks.
 // path is the folder of a checkpoint, or of a run, whose best checkpoint is preferred to
 // the latest one. Every file is verified by its checksum, and the run by its copies. A
-// checkpoint that is replaced meanwhile is read anew.
+// checkpoint that is replaced meanwhile is read anew. Of an exchanged model it reads the trained model
+// with the exchanged functions.
 //
 // It returns an error if path is neither, if a file is damaged, or if the vocabulary does
 // not fit the model.
@@ -66,6 +69,17 @@ func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
 	}
 	if err := CheckForeign(path); err != nil {
 		return nil, nil, err
+	}
+	functions, err := exchanged.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if functions != nil {
+		m, v, err := LoadModel(functions.Model())
+		if err == nil {
+			m, err = functions.Apply(m)
+		}
+		return m, v, err
 	}
 	for n := 1; ; n++ {
 		from, err := findCheckpoint(path)
@@ -83,6 +97,7 @@ func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
 
 // findCheckpoint returns the folder of the checkpoint that LoadModel reads.
 func findCheckpoint(path string) (string, error) {
+	path = exchanged.Resolve(path)
 	if isCheckpoint(path) {
 		return path, nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
@@ -19,7 +20,7 @@ import (
 // RunConfig returns the configuration of the run in the folder dir. It returns an error
 // if ReadConfig does.
 func RunConfig(dir string) (Config, error) {
-	return ReadConfig(filepath.Join(dir, configFile), Config{})
+	return ReadConfig(filepath.Join(exchanged.Resolve(dir), configFile), Config{})
 }
 
 // Resume continues the run in the folder dir from its latest checkpoint, or from the

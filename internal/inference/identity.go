@@ -77,5 +77,12 @@ func (m *Model) hashRun(h hash.Hash) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	if m.calibration != nil { // codebooks are no weights
+		for _, p := range m.body.Constants().All() {
+			if err := json.NewEncoder(h).Encode([]any{p.Name, p.Data}); err != nil {
+				return err
+			}
+		}
+	}
 	return json.NewEncoder(h).Encode([]any{m.stored, m.body.WeightSum(), m.vocab, classes})
 }

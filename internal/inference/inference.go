@@ -16,7 +16,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
@@ -44,6 +46,9 @@ type Model struct {
 	vocabErr      error
 	rules         pretrained.TextRules
 	rulesErr      error
+
+	calibration *exchanged.Calibration // of an exchanged run; nil: it is none
+	isNoted     atomic.Bool            // the distance of keys was told
 
 	predictor func() (*Predictor, error) // openPredictor, once
 	starts    starts
@@ -73,6 +78,13 @@ func (m *Model) openRun(o Options) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	functions, err := exchanged.Open(m.path)
+	if err != nil {
+		return err
+	}
+	if functions != nil {
+		m.calibration = &functions.Calibration
 	}
 	m.stored, m.output = m.body.Config(), m.vocab
 	if m.vocab == nil {

@@ -1,0 +1,103 @@
+package inference
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/farfield-ml/farfield/internal/exchange"
+	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// ExchangeSubject returns the model as the subject of an exchange. It returns an error if the model has
+// no vocabulary or is none whose layers can have another mechanism.
+func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
+	if m.folder != nil {
+		return m.folder.ExchangeSubject()
+	}
+	if m.vocab == nil {
+		return nil, m.vocabErr
+	}
+	return &exchange.Subject{Model: m.body}, nil
+}
+
+// Windows returns the tokens of a text in windows of n tokens, with the special tokens of a text. A last
+// window of fewer tokens is left out unless it is the only one. It returns an error if there is no
+// tokenizer or a character is not in the vocabulary.
+func (m *Model) Windows(text string, n int) ([][]int32, error) {
+	if m.folder != nil {
+		return m.folder.Windows(text, n)
+	}
+	if n < 1 {
+		return nil, fmt.Errorf("windows of %d tokens", n)
+	}
+	ids, err := m.vocab.Encode(nil, []byte(text))
+	if err != nil {
+		return nil, err
+	}
+	var list [][]int32
+	for at := 0; at < len(ids); at += n {
+		end := min(at+n, len(ids))
+		if end-at < n && len(list) > 0 {
+			break
+		}
+		list = append(list, ids[at:end])
+	}
+	return list, nil
+}
+
+// Calibration says what the functions of an exchanged model come from; nil: the model is none.
+func (m *Model) Calibration() *exchanged.Calibration {
+	if m.folder != nil {
+		return m.folder.Calibration()
+	}
+	return m.calibration
+}
+
+const (
+	// farKeys is the multiple of the calibrated distance of keys from which a text is of another kind.
+	farKeys = 1.1
+	// lookedTokens is the number of tokens by which a text is judged, leastTokens the least.
+	lookedTokens, leastTokens = 512, 64
+)
+
+// KeyDistance returns how far the keys of the first tokens of a text lie from the centres of their
+// cells, as a multiple of what the calibration saw; 0: the model has no cells, or there are too few
+// tokens. It returns an error if ids do not fit the model or ctx ends.
+func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
+	c := m.Calibration()
+	if ids = ids[:min(len(ids), lookedTokens)]; c == nil || len(c.Distances) == 0 || len(ids) < leastTokens {
+		return 0, nil
+	}
+	if m.folder != nil {
+		return m.folder.KeyDistance(ctx, ids)
+	}
+	return exchange.KeyDistance(m.body, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx}, c.Distances)
+}
+
+// NoteKeyDistance says once, for the first text that is long enough, that its keys lie farther from
+// their centres than those of the calibration. It says nothing of models without cells.
+func (m *Model) NoteKeyDistance(ctx context.Context, w io.Writer, ids []int32) {
+	if m.Calibration() == nil || len(ids) < leastTokens || m.isNoted.Load() {
+		return
+	}
+	x, err := m.KeyDistance(ctx, ids)
+	if err != nil || m.isNoted.Swap(true) {
+		return // the pass of the verb reports the error
+	}
+	if x > farKeys {
+		fmt.Fprintf(w, "%s: keys lie %.2f times as far from the centres of their cells as in calibration: the text is of another kind, and the model loses more than exchange.md says\n", m.path, x)
+	}
+}
+
+// NoteTextDistance is NoteKeyDistance of a text.
+func (m *Model) NoteTextDistance(ctx context.Context, w io.Writer, text string) {
+	if m.Calibration() == nil || m.isNoted.Load() {
+		return
+	}
+	const most = 1 << 14 // bytes
+	if ids, err := m.Encode(text[:min(len(text), most)], true); err == nil {
+		m.NoteKeyDistance(ctx, w, ids)
+	}
+}
