@@ -1,8 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -44,4 +47,65 @@ func TestExchange(t *testing.T) {
 	refuses(t, "E and F", "serve", "--model", tinyModel, "--mechanism", "linformer", "--addr", "127.0.0.1:0")
 	refuses(t, "E and F", "predict", "--model", tinyModel, "--mechanism", "linformer", text)
 	refuses(t, "E and F", "forward", "--model", tinyModel, "--mechanism", "linformer", text, filepath.Join(dir, "out.npz"))
+}
+
+// exchange writes a folder that verbs read, and never over another one.
+func TestExchangedFolders(t *testing.T) {
+	run, dir := trained(t, "--mechanism", "softmax"), t.TempDir()
+	text := filepath.Join(dir, "text.txt")
+	line := "the cat sat on a mat, and dogs ran in the rain! the sun was red, and the cat ran to the dogs. "
+	if err := os.WriteFile(text, []byte(strings.Repeat(line, 60)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	short := filepath.Join(dir, "short.txt")
+	if err := os.WriteFile(short, []byte("the cat sat on a mat\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]string{"run": run, "folder": tinyModel} {
+		out := filepath.Join(dir, name)
+		args := []string{"exchange", "--model", from, "--data", text, "--cells", "8", "--order", "0", "--block", "4", "--window", "2"}
+		page := works(t, args...)
+		first, _, _ := strings.Cut(page, "\n")
+		if !strings.Contains(first, "near") || !strings.Contains(page, "## Layers") {
+			t.Errorf("%s: the page begins with %s", name, first)
+		}
+		var report struct {
+			Verdict string
+			Layers  []struct{ Distances []float64 }
+			Choice  struct{ Cells, Order, Block, Window int }
+		}
+		if err := json.Unmarshal([]byte(works(t, append(args, "--json", "--out", out)...)), &report); err != nil || report.Verdict != first || report.Choice.Cells != 8 || len(report.Layers) == 0 {
+			t.Errorf("%s: the result is %+v: %v", name, report, err)
+		}
+		refuses(t, "exists already", append(args, "--out", out)...)
+		refuses(t, "is an exchanged model", "exchange", "--model", out, "--data", text)
+		if _, err := os.Stat(filepath.Join(out, "config.json")); err == nil {
+			t.Errorf("%s: the folder has a config.json", name)
+		}
+		if got := works(t, "inspect", out); !strings.Contains(got, "multipole") || !strings.Contains(got, "calibrated distances") && !strings.Contains(got, "distance of held-out keys") {
+			t.Errorf("%s: inspect prints %s", name, got)
+		}
+		if own, got := works(t, "embed", "--model", from, short), works(t, "embed", "--model", out, short); own == got {
+			t.Errorf("%s: vectors are those of the trained model", name)
+		}
+		works(t, "maps", "--model", out, "--text", "the cat sat on a mat", "--layers", "0-0")
+		refuses(t, "multipole", "export", "--model", out, "--out", filepath.Join(dir, "hf"))
+	}
+	out := filepath.Join(dir, "run")
+	for _, args := range [][]string{{"score", short}, {"eval"}, {"generate", "--tokens", "4", "--prompt", "the cat"}} {
+		works(t, append(args, "--model", out)...)
+	}
+	works(t, "tokenize", "--model", filepath.Join(dir, "folder"), short)
+	for want, args := range map[string][]string{
+		"--cells: 0":          {"--cells", "0"},
+		"--order: 3":          {"--order", "3"},
+		"--cosine: is of enc": {"--cosine", "0.9"},
+		"--nats: 0":           {"--nats", "0"},
+		"--state: ":           {"--state", "much"},
+		"--layers: ":          {"--layers", "1,"},
+		"state: 8 bytes":      {"--state", "8"},
+		"no such file":        {"--also", filepath.Join(dir, "none")},
+	} {
+		refuses(t, want, append([]string{"exchange", "--model", run, "--data", text}, args...)...)
+	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/compare"
 	"github.com/farfield-ml/farfield/internal/cli/data"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/exchange"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
 	attentionmaps "github.com/farfield-ml/farfield/internal/cli/maps"
 	"github.com/farfield-ml/farfield/internal/cli/plan"
@@ -105,6 +106,7 @@ var printed = map[string][]any{
 	"data list":    {data.ListedSet{}},
 	"data verify":  {data.ListedSet{}},
 	"eval":         {eval.Report{}},
+	"exchange":     {exchange.Report{}},
 	"generate":     {generate.Report{}, generate.IDReport{}},
 	"inspect":      {},
 	"maps":         {attentionmaps.Map{}},

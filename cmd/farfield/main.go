@@ -21,6 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/embed"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
+	"github.com/farfield-ml/farfield/internal/cli/exchange"
 	"github.com/farfield-ml/farfield/internal/cli/export"
 	"github.com/farfield-ml/farfield/internal/cli/forward"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
@@ -59,6 +60,7 @@ type verbTable struct {
 	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
 	Serve    serve.Command    `cmd:"" group:"Learn" help:"Answer HTTP requests with a model; keep its states."`
 	Health   health.Command   `cmd:"" group:"Learn" help:"Ask whether a server answers requests."`
+	Exchange exchange.Command `cmd:"" group:"Learn" help:"Put attention of linear cost into a trained model, and say what it loses."`
 	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`

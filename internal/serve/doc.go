@@ -125,4 +125,16 @@ type Card struct {
 	Reranks         bool     `json:"reranks"`
 	HasMaps         bool     `json:"has_maps"`
 	Classes         []string `json:"classes"`
+	// Mechanisms are the functions of the layers of an exchanged model; absent: they have their own.
+	Mechanisms []LayerMechanism `json:"mechanisms,omitempty"`
+	// KeyDistances are the distances of keys from the centres of their cells that the calibration of
+	// an exchanged model saw, by layers.
+	KeyDistances map[string][]float64 `json:"key_distances,omitempty"`
+}
+
+// LayerMechanism is the function of a layer.
+type LayerMechanism struct {
+	Mechanism string            `json:"mechanism"`
+	Order     int               `json:"order,omitempty"`
+	Set       map[string]string `json:"set,omitempty"`
 }

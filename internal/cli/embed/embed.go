@@ -90,6 +90,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	defer in.Close()
 	x := &embedding{context: e.Context, embedder: enc, prompt: c.Prompt}
+	x.note = func(text string) { m.NoteTextDistance(e.Context, e.Notes(), text) }
 	if c.Prompt == nil {
 		c.notePrompts(e, enc.Prompts())
 	} else if err := enc.Prompts().Check(*c.Prompt); err != nil {
@@ -165,7 +166,8 @@ func (c *Command) each(e *env.Env, f *records.Filter, in *texts.JoinedFiles, x *
 type embedding struct {
 	context  context.Context
 	embedder *inference.Embedder
-	prompt   *string // name; nil: the default
+	note     func(text string) // tells of a text of another kind than an exchanged model was fitted to
+	prompt   *string           // name; nil: the default
 	lengths  runs.Lengths
 	empty    int           // texts
 	rows     *vectors.Rows // nil: records are printed
@@ -173,6 +175,9 @@ type embedding struct {
 
 // encode returns the vectors of texts as fields.
 func (x *embedding) encode(texts []string) ([][]records.Field, error) {
+	for _, text := range texts {
+		x.note(text)
+	}
 	list, err := x.embedder.Embed(x.context, x.prompt, texts)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (c *Command) Run(e *env.Env) error {
 			return env.MarkInput(err)
 		}
 		if err := m.Save(c.Out); err != nil {
-			return err
+			return env.MarkInput(err)
 		}
 		runs.PrintNotes(e.Notes(), m)
 		fmt.Fprintf(e.Notes(), "%s: %s of %d weights\n", c.Out, m.Family(), m.Model().Params().Size())

@@ -33,7 +33,7 @@ func (x *Exchange) Request() (*model.Exchange, error) {
 	}
 	y := &model.Exchange{Mechanism: x.Mechanism, Order: o.Order, Set: x.Set, AllLayers: x.Layers == "all"}
 	if x.Layers != "" && !y.AllLayers {
-		if y.Layers, err = parseLayers(x.Layers); err != nil {
+		if y.Layers, err = ParseNumbers(x.Layers); err != nil {
 			return nil, env.InputErrorf("--layers: %w", err)
 		}
 	}
@@ -61,8 +61,9 @@ func (x *Exchange) Bind(bind func(name, value string)) {
 // maxLayer bounds the number of a layer of --layers.
 const maxLayer = 1 << 16
 
-// parseLayers reads a list of numbers and ranges, such as 0,2-5.
-func parseLayers(list string) ([]int, error) {
+// ParseNumbers reads a list of the numbers of layers or heads and their ranges, such as 0,2-5. It
+// returns an error for what is neither.
+func ParseNumbers(list string) ([]int, error) {
 	layers := []int{}
 	for part := range strings.SplitSeq(list, ",") {
 		first, last, isRange := strings.Cut(part, "-")
@@ -72,10 +73,10 @@ func parseLayers(list string) ([]int, error) {
 		from, errFrom := strconv.ParseUint(first, 10, 64)
 		to, errTo := strconv.ParseUint(last, 10, 64)
 		if errFrom != nil || errTo != nil || from > to {
-			return nil, fmt.Errorf("%q is neither the number of a layer, counted from 0, nor a range as 2-5", part)
+			return nil, fmt.Errorf("%q is neither a number, counted from 0, nor a range as 2-5", part)
 		}
 		if to > maxLayer || len(layers) > maxLayer {
-			return nil, fmt.Errorf("%q: layers above %d are not possible", part, maxLayer)
+			return nil, fmt.Errorf("%q: numbers above %d are not possible", part, maxLayer)
 		}
 		for i := from; i <= to; i++ {
 			layers = append(layers, int(i))

@@ -21,6 +21,8 @@ func TestExchangeOfFlags(t *testing.T) {
 		{Exchange{Mechanism: "local", Layers: "0,2-4,7"}, &model.Exchange{Mechanism: "local", Layers: []int{0, 2, 3, 4, 7}}, ""},
 		{Exchange{Mechanism: "fastmax", Settings: Settings{Order: &two}}, &model.Exchange{Mechanism: "fastmax", Order: 2}, ""},
 		{Exchange{Mechanism: "fastmax", Settings: Settings{Order: &none}}, nil, "--order: 0"},
+		{Exchange{Mechanism: "multipole", Settings: Settings{Order: &none}}, &model.Exchange{Mechanism: "multipole"}, ""},
+		{Exchange{Mechanism: "multipole", Settings: Settings{Order: &two}}, &model.Exchange{Mechanism: "multipole", Order: 2}, ""},
 		{Exchange{Mechanism: "crate"}, nil, "--mechanism: "},
 		{Exchange{Mechanism: "nothing"}, nil, "--mechanism: "},
 		{Exchange{Layers: "1"}, nil, "--layers: needs --mechanism"},

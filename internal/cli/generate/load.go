@@ -42,6 +42,7 @@ func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *inference.M
 	if err != nil {
 		return err
 	}
+	m.NoteKeyDistance(e.Context, e.Notes(), ids)
 	g.Append(ids...)
 	if err := c.fits(g, m.Config()); err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -209,6 +210,8 @@ func inspectFolder(path string, ignored []string) (*display.Finding, error) {
 		return nil, err
 	}
 	switch {
+	case exchanged.Is(path):
+		return inspectExchanged(path)
 	case is("checkpoint.json"):
 		return inspectModel("checkpoint", path)
 	case is(model.WeightsFile, model.ConfigFile):
@@ -321,6 +324,20 @@ func inspectModel(kind, path string) (*display.Finding, error) {
 	}
 	f := &display.Finding{Kind: kind}
 	return f, describeModel(f, m.Model())
+}
+
+// inspectExchanged describes the model of an exchanged run.
+func inspectExchanged(path string) (*display.Finding, error) {
+	x, err := exchanged.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := inspectModel("exchanged model", path)
+	if err != nil {
+		return nil, err
+	}
+	describeExchange(f, &x.Calibration)
+	return f, nil
 }
 
 func describeModel(f *display.Finding, m *model.Model) error {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
@@ -33,6 +34,11 @@ func inspectPublished(path string, ignored []string) (*display.Finding, error) {
 		return nil, err
 	}
 	describeShape(f, c)
+	if len(c.LayerMechanisms) > 0 && c.HasSessions() {
+		if err := describeDecoding(f, p.Model()); err != nil {
+			return nil, err
+		}
+	}
 	describeFiles(f, d)
 	if words := p.Tokenizer(); words != nil {
 		f.AddText("tokenizer", map[string]any{"kind": words.Kind(), "tokens": words.Size()}, "%s of %d tokens", words.Kind(), words.Size())
@@ -70,6 +76,7 @@ func inspectPublished(path string, ignored []string) (*display.Finding, error) {
 		f.AddText("notes", notes, "%s", strings.Join(notes, "; "))
 	}
 	f.Add("layer attention", layerTable(c))
+	describeExchange(f, p.Calibration())
 	tensors := &display.Table{Columns: []string{"tensor", "type", "shape", "parameters"}}
 	for _, t := range d.Tensors {
 		tensors.AddRow(t.Name, t.Type, t.Shape, names(t.Parameters))
@@ -102,7 +109,7 @@ func describeShape(f *display.Finding, c model.Config) {
 	default:
 		f.AddText("position encoding", c.Positions, "%s for %d tokens", c.Positions, c.Context)
 	}
-	if !c.HasSessions() {
+	if !c.HasSessions() || len(c.LayerMechanisms) > 0 {
 		return
 	}
 	const float = 4 // bytes
@@ -154,13 +161,33 @@ func layerTable(c model.Config) *display.Table {
 				base = c.LocalRopeTheta
 			}
 		}
-		name := c.Mechanism
-		if w > 0 {
-			name = "local"
+		name, list := c.Mechanism, c.Mechanisms()
+		if i < len(list) {
+			name = list[i].Mechanism
+		}
+		if name != c.Mechanism && name != "local" {
+			w = 0 // the function has its own near field
 		}
 		table.AddRow(i, name, w, base)
 	}
 	return table
+}
+
+// describeExchange tells what the functions of an exchanged model come from; nil: the model is none.
+func describeExchange(f *display.Finding, x *exchanged.Calibration) {
+	if x == nil {
+		return
+	}
+	f.AddText("exchange", x, "%s of the whole model %.4f, of its near fields alone %.4f; codebooks of %d tokens a head, in windows of %d", x.Measure, x.Value, x.NearAlone, x.Tokens, x.Window)
+	table := &display.Table{Columns: []string{"layer", "distance of held-out keys from their centres, by key heads"}}
+	for _, name := range slices.Sorted(maps.Keys(x.Distances)) {
+		var list []string
+		for _, d := range x.Distances[name] {
+			list = append(list, fmt.Sprintf("%.3g", d))
+		}
+		table.AddRow(name, strings.Join(list, " "))
+	}
+	f.Add("calibrated distances", table)
 }
 
 // layerWindow returns the span of the window of layer i; 0: none.

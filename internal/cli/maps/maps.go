@@ -32,10 +32,10 @@ type Command struct {
 	Text     string   `xor:"text" placeholder:"TEXT" help:"With --model: text that the model reads."`
 	TextFile string   `xor:"text" placeholder:"FILE" help:"With --model: file with the text; - is standard input."`
 	Sample   *int     `xor:"text" placeholder:"K" help:"With --model: test sample K, from 0."`
-	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: attention layers, from 0 (${default}); with --mechanism also those that get it."`
+	Layers   string   `placeholder:"L,..." default:"all" help:"With --model: attention layers, from 0, as 0,2-5 (${default}); with --mechanism also those that get it."`
 	flags.DataFolder
 
-	Heads    string `placeholder:"H,..." default:"all" help:"Query heads, from 0 (${default})."`
+	Heads    string `placeholder:"H,..." default:"all" help:"Query heads, from 0, as 0,2-5 (${default})."`
 	Rows     string `placeholder:"A:B" help:"Draw only queries A ≤ i < B (all)."`
 	MaxCells int    `name:"most" placeholder:"N" default:"512" help:"Most cells of a side; larger maps are averaged (${default})."`
 
@@ -167,14 +167,16 @@ func chosen(flag, list string, n int) ([]int, error) {
 		}
 		return numbers, nil
 	}
-	for _, text := range strings.Split(list, ",") {
-		i, err := strconv.Atoi(text)
-		if err != nil || i < 0 || i >= n {
-			return nil, fmt.Errorf("%s: %q is none of the %d, counted from 0", flag, text, n)
-		}
-		numbers = append(numbers, i)
+	given, err := flags.ParseNumbers(list)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
-	return numbers, nil
+	for _, i := range given {
+		if i >= n {
+			return nil, fmt.Errorf("%s: \"%d\" is none of the %d, counted from 0", flag, i, n)
+		}
+	}
+	return given, nil
 }
 
 // rows returns the queries to look at, of n.

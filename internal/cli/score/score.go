@@ -99,6 +99,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	defer in.Close()
 	t := &scoring{cmd: c, e: e, scorer: scorer, context: m.Config().TrainedContext(), start: time.Now()}
+	t.note = func(line []byte) { m.NoteTextDistance(e.Context, e.Notes(), string(line)) }
 	return t.run(&texts.LineSource{Reader: in, Longest: texts.LongestLine, WholeRunes: true})
 }
 
@@ -170,6 +171,7 @@ func (c *Command) RankLine(l score.LineScore) float64 {
 
 // scoring is a text that is being scored.
 type scoring struct {
+	note    func(line []byte) // tells of a text of another kind than an exchanged model was fitted to
 	cmd     *Command
 	e       *env.Env
 	scorer  *score.Scorer
@@ -262,6 +264,9 @@ func describeLongText(file string, size, scored int64, spent time.Duration) stri
 
 // lines scores lines and prints those that are to be printed.
 func (t *scoring) lines(lines [][]byte) error {
+	for _, line := range lines {
+		t.note(line)
+	}
 	var refused error
 	t.scored, refused = t.scorer.ScoreLines(t.e.Context, t.scored[:0], lines...)
 	t.printed.Reset()

@@ -187,6 +187,9 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	if err := enc.Shorten(c.Dimensions); err != nil {
 		return nil, nil, fmt.Errorf("--%w", err)
 	}
+	for _, query := range words {
+		m.NoteTextDistance(e.Context, e.Notes(), query)
+	}
 	if enc.Width() != width {
 		return nil, nil, fmt.Errorf("%s: has vectors of width %d, the model %s makes width %d: search needs the model that made them", c.Vectors, width, c.Model, enc.Width())
 	}

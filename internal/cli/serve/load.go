@@ -77,6 +77,9 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	if o.Card, err = describeModel(family, config); err != nil || o.Tokens == nil {
 		return m, err
 	}
+	if x := m.Calibration(); x != nil {
+		o.Card.KeyDistances = x.Distances
+	}
 	if embedder, err := m.NewEmbedder(0); err == nil {
 		o.Embedder = embedder
 	}
@@ -178,6 +181,11 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 	}
 	if isFixed {
 		card.State = "fixed"
+	}
+	if len(c.LayerMechanisms) > 0 {
+		for _, x := range c.Mechanisms() {
+			card.Mechanisms = append(card.Mechanisms, serve.LayerMechanism(x))
+		}
 	}
 	return card, nil
 }

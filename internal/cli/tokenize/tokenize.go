@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
@@ -45,7 +46,10 @@ func (c *Command) Run(e *env.Env) error {
 	path := c.Tokenizer
 	if path == "" {
 		var err error
-		if path, err = runs.ResolveModel(c.Model); err != nil {
+		if path, err = runs.ResolveModel(c.Model); err == nil {
+			path = exchanged.Resolve(path)
+		}
+		if err != nil {
 			return env.MarkInput(err)
 		}
 	}

@@ -1,0 +1,352 @@
+// Package exchange implements the verb exchange: multipole attention in place of a trained model's own.
+package exchange
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/cli/display"
+	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/records"
+	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/exchange"
+	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// Command is the verb exchange.
+type Command struct {
+	Model string   `required:"" placeholder:"DIR" help:"Run, checkpoint, published folder, or name of a model."`
+	Data  []string `required:"" sep:"none" placeholder:"TEXTS" help:"Text, or JSON lines, to make codebooks of and to judge by; may be repeated."`
+	Out   string   `short:"o" placeholder:"DIR" help:"New folder of the exchanged model (without it the page is printed alone)."`
+	Also  []string `sep:"none" placeholder:"TEXTS" help:"Texts of another kind, that judge too."`
+	Field string   `placeholder:"NAME" default:"text" help:"Member with the text in JSON lines (${default})."`
+
+	Cosine  *float64 `placeholder:"X" help:"Encoders: least mean cosine of vectors (0.99)."`
+	Nats    *float64 `placeholder:"X" help:"Decoders: most nats a token more than the trained model (0.02)."`
+	State   string   `placeholder:"BYTES" help:"Decoders: most bytes of the state of a sequence, as 64MiB."`
+	Closest bool     `help:"Write what comes closest if the wish cannot be met."`
+
+	Cells  *int   `placeholder:"K" help:"Cells of a head (64 to 1024, chosen)."`
+	Order  *int   `placeholder:"P" help:"Order of the expansion, 0 to 2 (chosen)."`
+	Window *int   `placeholder:"W" help:"Tokens beside a block that are near (chosen)."`
+	Block  *int   `placeholder:"B" help:"Queries that share their near keys (chosen)."`
+	Layers string `placeholder:"L,..." help:"Layers that get it: all, or as 0,2-5 (those without a window)."`
+
+	Length *int   `placeholder:"N" help:"Tokens of a sequence for which cost is counted (the context, at most 4096)."`
+	Tokens *int   `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
+	Seed   uint64 `default:"0" placeholder:"N" help:"Seed of the codebooks (${default})."`
+	JSON   bool   `name:"json" help:"Print the result as JSON."`
+}
+
+// Help returns the long help text with examples.
+func (c *Command) Help() string {
+	return "Puts multipole attention, whose cost is linear in the tokens, in place of the softmax of a trained model, without training. " +
+		"It reads the texts once, makes a codebook of each head's keys, and measures what the model loses against itself on the last fifth of the texts: encoders by the cosine of their vectors, decoders by nats a token. " +
+		"It chooses cells, order and near field at the least cost that meets --cosine or --nats; if none does, layers that lose most stay exact. With --cells, --order, --window or --block and no wish it takes these and measures alone.\n\n" +
+		"The folder has the trained model, untouched, in model, and codebooks beside it. All verbs read it. exchange.md has losses by layers, costs and times. The near field alone is measured beside it; the first line says whether it does as well." + flags.JoinExamples(
+		"farfield exchange --model all-MiniLM-L6-v2 --data meetings.txt --also novel.txt --out minilm-multipole",
+		"farfield exchange --model DIR --data stories.txt --nats 0.01 --out stories-multipole",
+		"farfield exchange --model DIR --data stories.txt --cells 256 --order 1 --block 32 --window 16",
+	)
+}
+
+// check returns an error for flags that are out of range or do not fit a model that predicts tokens or
+// does not.
+func (c *Command) check() error {
+	for _, x := range []struct {
+		name        string
+		value       *int
+		least, most int
+	}{{"cells", c.Cells, 1, 1 << 16}, {"order", c.Order, 0, 2}, {"window", c.Window, 0, 1 << 20}, {"block", c.Block, 1, 1 << 20}, {"length", c.Length, 1, 1 << 30}, {"tokens", c.Tokens, 1, 1 << 24}} {
+		if x.value != nil && (*x.value < x.least || *x.value > x.most) {
+			return env.InputErrorf("--%s: %d, needs %d to %d", x.name, *x.value, x.least, x.most)
+		}
+	}
+	switch {
+	case c.Cosine != nil && !(*c.Cosine > 0 && *c.Cosine <= 1):
+		return env.InputErrorf("--cosine: %g, needs to be above 0 and at most 1", *c.Cosine)
+	case c.Nats != nil && !(*c.Nats > 0 && *c.Nats <= 100):
+		return env.InputErrorf("--nats: %g, needs to be above 0 and at most 100", *c.Nats)
+	case c.Field == "":
+		return env.InputErrorf("--field: is empty")
+	case c.Out == "":
+		return nil
+	}
+	if _, err := os.Lstat(c.Out); err == nil {
+		return env.InputErrorf("--out: %s exists already; name a new folder", c.Out)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return env.InputErrorf("--out: %w", err)
+	}
+	return nil
+}
+
+// Report is the JSON result of exchange.
+type Report struct {
+	Model   string `json:"model"`
+	Out     string `json:"out,omitempty"`
+	Verdict string `json:"verdict"`
+	*exchange.Result
+}
+
+// Run measures the exchange and writes the folder. It returns an error if flags, model or texts are
+// invalid, the wish cannot be met, or a file cannot be written.
+func (c *Command) Run(e *env.Env) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	path, err := runs.ResolveModel(c.Model)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	if exchanged.Is(path) {
+		return env.InputErrorf("--model: %s is an exchanged model; name the trained one, %s", c.Model, filepath.Join(c.Model, exchanged.ModelFolder))
+	}
+	m, err := runs.OpenText(path, nil)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	subject, err := m.ExchangeSubject()
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	o, err := c.options(m.Config())
+	if err != nil {
+		return err
+	}
+	in, err := c.texts(e, m, &o)
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	o.Say = newProgress(e).say
+	var x *exchange.Result
+	if err := e.RunInterruptibly(func() (err error) {
+		x, err = exchange.Run(e.Context, subject, *in, o)
+		return err
+	}); err != nil {
+		return env.MarkInput(err)
+	}
+	page := x.Page(filepath.Base(path))
+	if c.Out != "" && (x.Meets || c.Closest) && len(x.Exchanged) > 0 {
+		text, err := atomicfile.MarshalJSON(x)
+		if err != nil {
+			return err
+		}
+		if err := exchanged.Write(c.Out, path, x.Manifest(), x.Numbers(), map[string][]byte{exchanged.PageFile: page, "result.json": text}); err != nil {
+			return err
+		}
+		fmt.Fprintf(e.Notes(), "%s: written\n", display.Escape(c.Out))
+	} else if c.Out != "" && !c.JSON {
+		defer fmt.Fprintf(e.Notes(), "%s: not written\n", display.Escape(c.Out))
+	}
+	if c.JSON {
+		r := Report{Model: c.Model, Out: c.Out, Verdict: x.Verdict(), Result: x}
+		if err := display.PrintJSON(e.Stdout, r); err != nil {
+			return err
+		}
+	} else if _, err := e.Stdout.Write(page); err != nil {
+		return err
+	}
+	switch {
+	case c.Out != "" && len(x.Exchanged) == 0:
+		return errors.New("the wish is met only with every layer exact: nothing is written")
+	case c.Out != "" && !x.Meets && !c.Closest:
+		return errors.New("the wish cannot be met: nothing is written; --closest writes what comes closest")
+	}
+	return nil
+}
+
+// options returns the choices of the flags for a model.
+func (c *Command) options(config model.Config) (o exchange.Options, err error) {
+	o = exchange.Options{Cells: c.Cells, Order: c.Order, Block: c.Block, Window: c.Window, Seed: c.Seed, Length: exchange.WindowTokens(config, 0), Tokens: exchange.DefaultTokens}
+	if c.Length != nil {
+		o.Length = *c.Length
+	}
+	if c.Tokens != nil {
+		o.Tokens = *c.Tokens
+	}
+	o.Tokens = exchange.BoundTokens(config, o.Tokens)
+	if c.Layers != "" {
+		list := flags.Exchange{Mechanism: exchange.Name, Layers: c.Layers}
+		x, err := list.Request()
+		if err != nil {
+			return o, err
+		}
+		if o.Layers = x.Layers; x.AllLayers {
+			for i := range config.Layers {
+				o.Layers = append(o.Layers, i)
+			}
+		}
+	}
+	isCausal := config.IsCausal()
+	switch {
+	case c.Cosine != nil && isCausal:
+		return o, env.InputErrorf("--cosine: is of encoders, and the model is a decoder; --nats is of decoders")
+	case c.Nats != nil && !isCausal:
+		return o, env.InputErrorf("--nats: is of decoders, and the model is an encoder; --cosine is of encoders")
+	case c.State != "" && !isCausal:
+		return o, env.InputErrorf("--state: is of decoders, and the model is an encoder, which keeps no state")
+	case c.Cosine == nil && c.Nats == nil && c.State == "":
+		return o, nil
+	}
+	o.Wish = &exchange.Wish{}
+	if c.Cosine != nil {
+		o.Wish.Cosine = *c.Cosine
+	}
+	if c.Nats != nil {
+		o.Wish.Nats = *c.Nats
+	}
+	if c.State != "" {
+		if o.Wish.State, err = flags.ParseBytes(c.State); err != nil {
+			return o, env.InputErrorf("--state: %w", err)
+		}
+	}
+	return o, nil
+}
+
+// texts reads the texts as windows of tokens.
+func (c *Command) texts(e *env.Env, m *inference.Model, o *exchange.Options) (*exchange.Texts, error) {
+	n := exchange.WindowTokens(m.Config(), o.Length)
+	data, err := c.windows(e, m, "--data", c.Data, n)
+	if err != nil {
+		return nil, err
+	}
+	var x exchange.Texts
+	if x.Calibration, x.HeldOut, err = exchange.CutWindows(data, o.Tokens); err != nil {
+		return nil, fmt.Errorf("--data: %w", err)
+	}
+	if len(c.Also) > 0 {
+		other, err := c.windows(e, m, "--also", c.Also, n)
+		if err != nil {
+			return nil, err
+		}
+		x.Other = exchange.Spread(other)
+	}
+	return &x, nil
+}
+
+const (
+	// fullWindows is the number of full windows from which texts that do not fill one are left out.
+	fullWindows = 4
+	// maxText is the size from which pieces of a text are read in its place.
+	maxText    = 8 << 20
+	textPieces = 16
+)
+
+// windows returns the windows of n tokens of texts. Texts that are shorter than a window are left out if
+// there are enough others; otherwise all are joined.
+func (c *Command) windows(e *env.Env, m *inference.Model, flag string, files []string, n int) ([][]int32, error) {
+	var all []string
+	for _, path := range files {
+		data, err := texts.ReadText(e, path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		list, err := c.split(path, data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		all = append(all, list...)
+	}
+	var full [][]int32
+	for _, text := range all {
+		list, err := m.Windows(text, n)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		for _, w := range list {
+			if len(w) == n {
+				full = append(full, w)
+			}
+		}
+	}
+	if len(full) >= fullWindows {
+		return full, nil
+	}
+	list, err := m.Windows(strings.Join(all, "\n"), n)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: has no text", flag)
+	}
+	return list, nil
+}
+
+// split returns the texts of a file: the members of JSON lines, or the whole.
+func (c *Command) split(path string, data []byte) (list []string, err error) {
+	if !records.IsFirstRecord(bufio.NewReaderSize(bytes.NewReader(data), 1<<16), c.Field) {
+		return pieces(strings.ToValidUTF8(string(data), "\ufffd")), nil
+	}
+	r := bufio.NewReader(infile.NewRecords(bytes.NewReader(data)))
+	for line := 1; ; line++ {
+		text, err := r.ReadBytes('\n')
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			var members map[string]json.RawMessage
+			if err := json.Unmarshal(text, &members); err != nil {
+				return nil, fmt.Errorf("%s: line %d: %w", path, line, err)
+			}
+			var s string
+			if err := json.Unmarshal(members[c.Field], &s); err != nil {
+				return nil, fmt.Errorf("%s: line %d: %s: is no text", path, line, display.Field(c.Field))
+			}
+			list = append(list, pieces(s)...)
+		}
+		if err != nil {
+			return list, nil
+		}
+	}
+}
+
+// pieces returns the text, or of a long one pieces that are spread evenly.
+func pieces(text string) []string {
+	if len(text) <= maxText {
+		return []string{text}
+	}
+	list := make([]string, textPieces)
+	for i := range list {
+		at := i * (len(text) / textPieces)
+		piece := text[at:][:maxText/textPieces]
+		for len(piece) > 0 && !utf8.RuneStart(piece[0]) {
+			piece = piece[1:]
+		}
+		list[i] = strings.ToValidUTF8(piece, "")
+	}
+	return list
+}
+
+// progress tells what is done, and about how long the rest takes.
+type progress struct {
+	e           *env.Env
+	start, told time.Time
+}
+
+func newProgress(e *env.Env) *progress { return &progress{e, time.Now(), time.Now()} }
+
+// say prints a step, at most one in two seconds.
+func (p *progress) say(text string, share float64) {
+	if time.Since(p.told) < 2*time.Second {
+		return
+	}
+	p.told = time.Now()
+	left := ""
+	if past := time.Since(p.start); share > 0.05 && share < 1 {
+		left = fmt.Sprintf(", about %s left", display.Span(math.Ceil(past.Seconds()*(1-share)/share)))
+	}
+	fmt.Fprintf(p.e.Notes(), "exchange: %s%s\n", text, left)
+}
