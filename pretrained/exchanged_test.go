@@ -87,6 +87,9 @@ func TestExchangedModelOpensAsAFolder(t *testing.T) {
 	} else if q, _ := m.Model().Constants().Get("layers.0.attn.codebook"); !slices.Equal(p.Data, q.Data) {
 		t.Error("with another order the codebook is another one")
 	}
+	if _, err := OpenWith(dir, Options{Exchange: &model.Exchange{Mechanism: "multipole", Set: map[string]string{"centres": "input"}}}); err != nil {
+		t.Errorf("clusters of the input in place of the codebook: %v", err)
+	}
 	to := t.TempDir()
 	if err := m.Save(to); err == nil || !strings.Contains(err.Error(), "has mechanism multipole") {
 		t.Errorf("Save of a function that the family has not: %v", err)

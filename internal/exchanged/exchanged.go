@@ -297,17 +297,16 @@ func (f *Folder) Fill(m *model.Model) error {
 		if x.Mechanism == "" || i >= len(now) || now[i].Mechanism != x.Mechanism {
 			continue
 		}
-		prefix, found := fmt.Sprintf("layers.%d.attn.", i), false
-		for name, data := range f.numbers {
-			if strings.HasPrefix(name, prefix) {
-				numbers[name], found = data, true
-			}
+		// With other settings the mechanism may do without numbers.
+		name := fmt.Sprintf("layers.%d.attn.codebook", i)
+		if _, err := m.Constants().Get(name); err != nil {
+			continue
 		}
-		for _, p := range slices.Concat(m.Params().All(), m.Constants().All()) {
-			if strings.HasPrefix(p.Name, prefix+"codebook") && !found {
-				return fmt.Errorf("%s: %s: is missing", filepath.Join(f.dir, NumbersFile), p.Name)
-			}
+		data, found := f.numbers[name]
+		if !found {
+			return fmt.Errorf("%s: %s: is missing", filepath.Join(f.dir, NumbersFile), name)
 		}
+		numbers[name] = data
 	}
 	if err := m.SetNumbers(numbers); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(f.dir, NumbersFile), err)

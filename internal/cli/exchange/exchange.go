@@ -117,7 +117,7 @@ func (c *Command) Run(e *env.Env) error {
 	if exchanged.Is(path) {
 		return env.InputErrorf("--model: %s is an exchanged model; name the trained one, %s", c.Model, filepath.Join(c.Model, exchanged.ModelFolder))
 	}
-	m, err := runs.OpenText(path, nil)
+	m, err := runs.OpenText(path, inference.Options{})
 	if err != nil {
 		return env.MarkInput(err)
 	}
