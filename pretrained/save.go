@@ -37,9 +37,6 @@ var companions = append([]string{
 func (m *Model) Save(dir string) error {
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
-	if err := m.body.CheckMechanisms(); err != nil {
-		return err
-	}
 	if err := checkWritable(m.body); err != nil {
 		return err
 	}
@@ -91,8 +88,11 @@ func (m *Model) Save(dir string) error {
 }
 
 // checkWritable returns an error if the weights are held in fewer bits, or a layer has an exchanged
-// function, which no family has.
+// function or one that WrapMechanisms set, which no family has.
 func checkWritable(m *model.Model) error {
+	if err := m.CheckMechanisms(); err != nil {
+		return err
+	}
 	if p := m.Precision(); p != nn.Float32 {
 		return fmt.Errorf("%w: its weights are held as %v", model.ErrCompressed, p)
 	}

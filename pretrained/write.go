@@ -25,9 +25,6 @@ import (
 // dir has weights, tokenizer files or files beside them that Write does not replace, and if a
 // file cannot be written. It returns the error of model.Model.CheckMechanisms.
 func Write(dir string, m *model.Model, words *tokenizer.Tokenizer) error {
-	if err := m.CheckMechanisms(); err != nil {
-		return err
-	}
 	if err := checkWritable(m); err != nil {
 		return err
 	}
