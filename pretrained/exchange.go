@@ -35,7 +35,7 @@ func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
 	return &exchange.Subject{
 		Model: m.Model(),
 		Batch: func(ctx context.Context, ids []int32) (*model.Batch, error) {
-			return m.batch(ctx, &Input{B: 1, N: len(ids), IDs: ids})
+			return m.batch(&Input{B: 1, N: len(ids), IDs: ids})
 		},
 		Pool: func(rows []float32, n, width int) ([]float32, error) { return pooling.apply(rows, n, 0, width), nil },
 	}, nil
@@ -92,13 +92,13 @@ func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
 	if m.calibration == nil || len(m.calibration.Distances) == 0 {
 		return 0, nil
 	}
-	b, err := m.batch(ctx, &Input{B: 1, N: len(ids), IDs: ids})
+	b, err := m.batch(&Input{B: 1, N: len(ids), IDs: ids})
 	if err != nil {
 		return 0, err
 	}
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
-	return exchange.KeyDistance(m.body, b, m.calibration.Distances)
+	return exchange.KeyDistance(ctx, m.body, b, m.calibration.Distances)
 }
 
 // ExchangeOptions are the choices of WriteExchanged. Zero values are chosen.

@@ -220,7 +220,7 @@ func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
 
 	// The vectors of the folder are the logits.
 	const text = "dog on mat"
-	p, err := OpenPredictor(dir)
+	p, err := openPredictor(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -225,15 +225,15 @@ func TestKeyDistanceTellsTextsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := x.Manifest().Calibration.Distances
-	near, err := KeyDistance(y, &model.Batch{B: 1, N: 96, Tokens: in.HeldOut[0]}, known)
+	near, err := KeyDistance(t.Context(), y, &model.Batch{B: 1, N: 96, Tokens: in.HeldOut[0]}, known)
 	if err != nil || !(near > 0.9 && near < 1.1) {
 		t.Errorf("held-out keys are %g times as far as held-out keys: %v", near, err)
 	}
-	far, err := KeyDistance(y, &model.Batch{B: 1, N: 96, Tokens: windows(1, 96)[0]}, known)
+	far, err := KeyDistance(t.Context(), y, &model.Batch{B: 1, N: 96, Tokens: windows(1, 96)[0]}, known)
 	if err != nil || far < 1.1 {
 		t.Errorf("keys of other tokens are %g times as far: %v", far, err)
 	}
-	if none, err := KeyDistance(s.Model, &model.Batch{B: 1, N: 96, Tokens: in.HeldOut[0]}, nil); none != 0 || err != nil {
+	if none, err := KeyDistance(t.Context(), s.Model, &model.Batch{B: 1, N: 96, Tokens: in.HeldOut[0]}, nil); none != 0 || err != nil {
 		t.Errorf("a model without cells has the distance %g: %v", none, err)
 	}
 	if _, err := mechanism.Lookup(Name); err != nil {

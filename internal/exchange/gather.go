@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"context"
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/model"
@@ -82,7 +83,7 @@ func (x *capture) Forward(h *headwise.Head[float32]) {
 // of what the calibration of the model saw: the mean over key heads of the ratio of root mean square
 // distances. It returns 0 if no layer of m has calibrated cells. It returns an error if the batch does
 // not fit the model.
-func KeyDistance(m *model.Model, b *model.Batch, calibrated map[string][]float64) (float64, error) {
+func KeyDistance(ctx context.Context, m *model.Model, b *model.Batch, calibrated map[string][]float64) (float64, error) {
 	var sum float64
 	var heads int
 	look := func(name string, of attention.Mechanism[float32], c *attention.Call[float32]) error {
@@ -106,7 +107,7 @@ func KeyDistance(m *model.Model, b *model.Batch, calibrated map[string][]float64
 		}
 		return nil
 	}
-	err := model.ShareWatched(m, look).VisitLayers(b, func(bool, int, tensor.Mat[float32]) error { return nil })
+	err := model.ShareWatched(m, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat[float32]) error { return nil })
 	if err != nil || heads == 0 {
 		return 0, err
 	}

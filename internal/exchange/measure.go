@@ -33,7 +33,7 @@ func (s *Subject) batch(ctx context.Context, ids []int32) (*model.Batch, error) 
 	if s.Batch != nil {
 		return s.Batch(ctx, ids)
 	}
-	return &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx}, nil
+	return &model.Batch{B: 1, N: len(ids), Tokens: ids}, nil
 }
 
 // pool returns the vector of rows.
@@ -72,7 +72,7 @@ func (s *Subject) answer(ctx context.Context, ids []int32) (a answer, err error)
 	if s.predictsNext() {
 		b.Targets = append(append([]int32{}, ids[1:]...), -1)
 		losses := make([]float64, len(ids))
-		if err := s.Model.Losses(b, losses); err != nil {
+		if err := s.Model.Losses(ctx, b, losses); err != nil {
 			return a, err
 		}
 		for _, x := range losses {
@@ -82,7 +82,7 @@ func (s *Subject) answer(ctx context.Context, ids []int32) (a answer, err error)
 		return a, nil
 	}
 	last := s.Model.Config().Layers + 1
-	err = s.Model.VisitLayers(b, func(source bool, layer int, x tensor.Mat[float32]) error {
+	err = s.Model.VisitLayers(ctx, b, func(source bool, layer int, x tensor.Mat[float32]) error {
 		if source || layer != last {
 			return nil
 		}

@@ -73,7 +73,7 @@ func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
 	if m.folder != nil {
 		return m.folder.KeyDistance(ctx, ids)
 	}
-	return exchange.KeyDistance(m.body, &model.Batch{B: 1, N: len(ids), Tokens: ids, Ctx: ctx}, c.Distances)
+	return exchange.KeyDistance(ctx, m.body, &model.Batch{B: 1, N: len(ids), Tokens: ids}, c.Distances)
 }
 
 // NoteKeyDistance says once, for the first text that is long enough, that its keys lie farther from

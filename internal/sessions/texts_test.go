@@ -112,7 +112,7 @@ func TestHooksSeeLogits(t *testing.T) {
 	var shaped, drawn []int32
 	r, err := m.Complete(ctx, ids, Draw{MaxTokens: 5,
 		Prompt: func(i int, logits []float32) {
-			if want := must[[]float32](t)(session.Step(ids[i:i+1], 1)); i != watched || !slices.Equal(logits, want) {
+			if want := must[[]float32](t)(session.Step(ctx, ids[i:i+1], 1)); i != watched || !slices.Equal(logits, want) {
 				t.Errorf("logits after token %d, number %d, differ", i, watched)
 			}
 			watched++
