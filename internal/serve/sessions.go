@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
@@ -352,9 +352,15 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusOK, last)
 	}
 	// A client that goes away keeps what it was sent.
-	var sent atomic.Int64
+	var mu sync.Mutex
+	sent, isKept := 0, false // tokens; nothing more is sent
 	begun := s.o.Clock()
-	d.Kept = func() int { return int(sent.Load()) }
+	d.Kept = func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		isKept = true
+		return sent
+	}
 	return s.sendStream(w, func(e *events) error {
 		text := begin
 		result, err := streamTokens(r.Context(), draw, func(id int32) error {
@@ -362,14 +368,21 @@ func (s sessionAPI) generate(w http.ResponseWriter, r *http.Request) error {
 			if err != nil {
 				return err
 			}
-			err = e.send(struct {
+			mu.Lock()
+			defer mu.Unlock()
+			if isKept { // the session has the tokens before
+				return context.Canceled
+			}
+			if err := e.send(struct {
 				ID   int32  `json:"id"`
 				Text string `json:"text"`
-			}{id, part})
-			if err == nil && sent.Add(1) == 1 {
+			}{id, part}); err != nil {
+				return err
+			}
+			if sent++; sent == 1 {
 				s.metrics.firstToken.Observe(s.o.Clock().Sub(begun).Seconds())
 			}
-			return err
+			return nil
 		})
 		if err != nil {
 			return err
