@@ -25,7 +25,7 @@ type Predictor struct {
 
 // PredictorInfo says what a model reads and answers.
 type PredictorInfo struct {
-	Kind          task.Kind // of a prediction: Class, Regression, Labels, Next or Trace
+	Kind          data.Kind // of a prediction: Class, Regression, Labels, Next or Trace
 	Classes       []string  // names of the classes; nil for a model of numbers
 	NeedsLines    bool      // an input is a line of text, for Predict; otherwise a file, for PredictFile
 	HasByteLabels bool      // labels are of the bytes of a text
@@ -132,7 +132,7 @@ func NewPredictor(path string, m *model.Model) (*Predictor, error) {
 	}
 	p.idle = []*asker{first}
 	kind, isLine := first.e.spec.Kind, question.NeedsLine()
-	p.PredictorInfo = PredictorInfo{kind, question.ClassNames(), isLine, isLine && kind == task.Labels, question.InputKind()}
+	p.PredictorInfo = PredictorInfo{kind, question.ClassNames(), isLine, isLine && kind == data.Labels, question.InputKind()}
 	return p, nil
 }
 
