@@ -25,12 +25,12 @@ var crate = MixerRow{
 	ISTA: true,
 }
 
-// MSSA is the multi-head subspace self-attention of CRATE (Yu et al. 2023, arXiv
+// mssa is the multi-head subspace self-attention of CRATE (Yu et al. 2023, arXiv
 // 2306.01129, section 2.3): attention whose heads have one projection U for
 // queries, keys and values, so that tokens move towards those that lie near them in
 // the same subspace. O projects the heads back, which the paper derives as Uᵀ and
 // its program learns.
-type MSSA[T tensor.Float] struct {
+type mssa[T tensor.Float] struct {
 	U Linear[T] // [H·D,width], without bias
 	O Linear[T] // [width,H·D]
 
@@ -43,7 +43,7 @@ func newMSSA[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 		return nil, err
 	}
 	core, err := mechanism.New[T]("softmax", mechanism.Options{})
-	x := &MSSA[T]{H: m.Heads, D: m.Width / m.Heads, core: core}
+	x := &mssa[T]{H: m.Heads, D: m.Width / m.Heads, core: core}
 	x.U = Linear[T]{W: m.New("u_proj.weight", true, m.fanInShare(1, m.Width), x.H*x.D, m.Width)}
 	x.O = m.NewLinear("o_proj", m.Residual, m.Width, x.H*x.D)
 	return x, err
@@ -59,7 +59,7 @@ func istaSettings(v *settings.Reader) (step, lambda float64, err error) {
 
 // NewISTA makes the layer that takes the place of the MLP in blocks of a row with ISTA
 // set. It returns an error if o has a setting that the row does not take.
-func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *WeightMaker[T]) (*ISTA[T], error) {
+func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *WeightMaker[T]) (*ista[T], error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {
 		return nil, err
@@ -67,27 +67,27 @@ func NewISTA[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *Weig
 	step, lambda, err := istaSettings(values)
 	bound := math.Sqrt(6 / float64(width)) // He et al. 2015, arXiv 1502.01852
 	first := func(key rng.Key, i uint64) float64 { return bound * (2*key.Float64(i) - 1) }
-	return &ISTA[T]{D: Linear[T]{W: w.New("dictionary.weight", true, first, width, width)}, Rate: T(step), Lambda: T(lambda)}, err
+	return &ista[T]{D: Linear[T]{W: w.New("dictionary.weight", true, first, width, width)}, Rate: T(step), Lambda: T(lambda)}, err
 }
 
 // Traits returns the traits of softmax attention.
-func (m *MSSA[T]) Traits() attention.Traits {
+func (m *mssa[T]) Traits() attention.Traits {
 	return attention.Traits{Name: crate.Name, Positive: true, Causal: true}
 }
 
 // FLOPs counts projections and attention.
-func (m *MSSA[T]) FLOPs(n int, causal bool) float64 {
+func (m *mssa[T]) FLOPs(n int, causal bool) float64 {
 	s := m.callShape(1, causal)
 	s.N, s.M = n, n
 	return 2*float64(n)*(m.U.weightSize()+m.O.weightSize()) + m.core.Plan(s).FLOPs
 }
 
-func (m *MSSA[T]) callShape(batch int, causal bool) attention.Shape {
+func (m *mssa[T]) callShape(batch int, causal bool) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.D, Causal: causal}
 }
 
-// MSSATrace holds the intermediate results of MSSA.Forward for Backward.
-type MSSATrace[T tensor.Float] struct {
+// mssaTrace holds the intermediate results of MSSA.Forward for Backward.
+type mssaTrace[T tensor.Float] struct {
 	u, o  []T // [rows,H·D] projections, and outputs of attention
 	call  attention.Call[T]
 	saved attention.Saved[T]
@@ -95,19 +95,19 @@ type MSSATrace[T tensor.Float] struct {
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *MSSATrace[T]) Aux() float64 { return 0 }
+func (tr *mssaTrace[T]) Aux() float64 { return 0 }
 
-// NewTrace returns an empty MSSATrace.
-func (m *MSSA[T]) NewTrace() Trace[T] { return new(MSSATrace[T]) }
+// NewTrace returns an empty mssaTrace.
+func (m *mssa[T]) NewTrace() Trace[T] { return new(mssaTrace[T]) }
 
 // viewHeads views a [B·N, H·D] matrix by its heads.
-func (m *MSSA[T]) viewHeads(data []T, b int) tensor.Heads[T] {
+func (m *mssa[T]) viewHeads(data []T, b int) tensor.Heads[T] {
 	return tensor.Split(data, b, len(data)/(b*m.H*m.D), m.H*m.D, 0, m.H, m.D)
 }
 
 // setCall sets the call of tr from the projections, and returns the view of its
 // output.
-func (m *MSSA[T]) setCall(tr *MSSATrace[T], rows int, s Scope[T]) tensor.Heads[T] {
+func (m *mssa[T]) setCall(tr *mssaTrace[T], rows int, s Scope[T]) tensor.Heads[T] {
 	resizeMatrix(&tr.o, rows, m.H*m.D)
 	u := m.viewHeads(tr.u, s.B)
 	tr.call = attention.Call[T]{Q: u, K: u, V: u, Causal: s.Causal, KeyLens: s.KeyLens, Rope: s.Rope}
@@ -116,8 +116,8 @@ func (m *MSSA[T]) setCall(tr *MSSATrace[T], rows int, s Scope[T]) tensor.Heads[T
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. It
 // returns an error if the mechanism refuses the call.
-func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
-	tr := trace.(*MSSATrace[T])
+func (m *mssa[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
+	tr := trace.(*mssaTrace[T])
 	m.U.Forward(resizeMatrix(&tr.u, x.Rows, m.H*m.D), x, false)
 	out := m.setCall(tr, x.Rows, s)
 	saved := &tr.saved
@@ -134,8 +134,8 @@ func (m *MSSA[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], 
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. The gradients of queries, keys and values are added up. It returns an error
 // if the mechanism refuses the call.
-func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*MSSATrace[T])
+func (m *mssa[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*mssaTrace[T])
 	s.takeBack()
 	rows, wide, b := x.Rows, m.H*m.D, tr.call.Q.B
 	do, dq, dk, dv := s.lendMatrix(rows, wide), s.lendMatrix(rows, wide), s.lendMatrix(rows, wide), s.lendMatrix(rows, wide)
@@ -152,22 +152,22 @@ func (m *MSSA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T
 
 // NewState returns an empty state, which keeps all projections. It returns an error if
 // softmax attention does.
-func (m *MSSA[T]) NewState(batch int) (State[T], error) {
+func (m *mssa[T]) NewState(batch int) (State[T], error) {
 	state, err := m.core.NewState(m.callShape(batch, true))
 	return attentionState[T]{state}, err
 }
 
 // RestoreState reads a state for batch sequences. It returns an error if data is no such state,
 // or if the layer has no states of its heads or widths.
-func (m *MSSA[T]) RestoreState(batch int, data []byte) (State[T], error) {
+func (m *mssa[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	state, err := restoreState(m.core, m.callShape(batch, true), false, data)
 	return attentionState[T]{state}, err
 }
 
 // Step adds to y [B·N,width] the causal output for x [B·N,width] after the tokens of
 // state. It returns an error if the state refuses the call.
-func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*MSSATrace[T])
+func (m *mssa[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*mssaTrace[T])
 	m.U.Forward(resizeMatrix(&tr.u, x.Rows, m.H*m.D), x, false)
 	if err := state.(attentionState[T]).State.Step(m.setCall(tr, x.Rows, s), &tr.call); err != nil {
 		return err
@@ -178,18 +178,18 @@ func (m *MSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Tra
 
 // packedMSSA is an MSSA for steps.
 type packedMSSA[T tensor.Float] struct {
-	layer *MSSA[T]
+	layer *mssa[T]
 	u, o  *PackedLinear[T]
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *MSSA[T]) Freeze(rows int) Stepper[T] {
+func (m *mssa[T]) Freeze(rows int) Stepper[T] {
 	return &packedMSSA[T]{m, m.U.Freeze(rows), m.O.Freeze(rows)}
 }
 
 // Step is MSSA.Step.
 func (m *packedMSSA[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	l, tr := m.layer, trace.(*MSSATrace[T])
+	l, tr := m.layer, trace.(*mssaTrace[T])
 	m.u.Forward(resizeMatrix(&tr.u, x.Rows, l.H*l.D), x, false)
 	if err := state.(attentionState[T]).State.Step(l.setCall(tr, x.Rows, s), &tr.call); err != nil {
 		return err

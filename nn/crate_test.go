@@ -14,7 +14,7 @@ func TestMSSAIsItsDefinition(t *testing.T) {
 	const n = 9
 	x := subject{"crate", nil, 6, 2}
 	m, _ := built[float64](t, x, n)
-	l := m.(*MSSA[float64])
+	l := m.(*mssa[float64])
 	in := matrix[float64](&source{key: rng.New(95)}, n, x.width)
 	for _, causal := range []bool{false, true} {
 		want := tensor.NewMat[float64](n, x.width)
@@ -65,9 +65,9 @@ func TestMSSAIsItsDefinition(t *testing.T) {
 func TestISTA(t *testing.T) {
 	const n, w = 70, 5
 	s := &source{key: rng.New(97)}
-	m := &ISTA[float64]{D: Linear[float64]{W: weight[float64](s, w, w)}, Rate: 0.3, Lambda: 0.2}
+	m := &ista[float64]{D: Linear[float64]{W: weight[float64](s, w, w)}, Rate: 0.3, Lambda: 0.2}
 	x, dy := matrix[float64](s, n, w), matrix[float64](s, n, w)
-	var tr ISTATrace[float64]
+	var tr istaTrace[float64]
 	y := matrix[float64](s, n, w)
 	m.Forward(y, y, x, Scope[float64]{}, &tr, true)
 	var zeros int
@@ -98,7 +98,7 @@ func TestISTA(t *testing.T) {
 	}
 	f := func() float64 {
 		y := tensor.NewMat[float64](n, w)
-		m.Forward(y, y, x, Scope[float64]{}, new(ISTATrace[float64]), true)
+		m.Forward(y, y, x, Scope[float64]{}, new(istaTrace[float64]), true)
 		return sumOf(y, dy)
 	}
 	dx, kept := tensor.NewMat[float64](n, w), tensor.NewMat[float64](n, w)

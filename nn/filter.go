@@ -11,14 +11,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Filter computes the filters of long convolutions from positions alone (Poli et al.
+// filter computes the filters of long convolutions from positions alone (Poli et al.
 // 2023, Hyena, arXiv 2302.10866, section 3.3). A filter is an MLP with sines, of
 // features of the position n,
 //
 //	t = n/(Context-1), cos(2πn·f/Context), -sin(2πn·f/Context) for frequencies f
 //
 // times a window e^(-δ_c·t), whose δ lies evenly from slow to fast channels.
-type Filter[T tensor.Float] struct {
+type filter[T tensor.Float] struct {
 	Hidden []Linear[T]     // the first from the features
 	Freq   *param.Param[T] // [units] of the sines after each of them
 	Out    Linear[T]       // [width·filters, units]
@@ -38,8 +38,8 @@ const (
 const filterLayers = 3
 
 // newFilter makes that many filters of every channel.
-func newFilter[T tensor.Float](m *MixerArgs[T], filters, features, units int, freq float64) Filter[T] {
-	f := Filter[T]{Context: m.Context, Features: features, WindowRates: make([]T, m.Width)}
+func newFilter[T tensor.Float](m *MixerArgs[T], filters, features, units int, freq float64) filter[T] {
+	f := filter[T]{Context: m.Context, Features: features, WindowRates: make([]T, m.Width)}
 	for c := range f.WindowRates {
 		f.WindowRates[c] = T(windowRate(c, m.Width))
 	}
@@ -48,7 +48,7 @@ func newFilter[T tensor.Float](m *MixerArgs[T], filters, features, units int, fr
 		f.Hidden = append(f.Hidden, Linear[T]{W: m.New(name+".weight", true, FanInInit(in), units, in), B: m.New(name+".bias", false, FanInInit(in), units)})
 		in = units
 	}
-	f.Freq = m.New("filter.freq", false, ConstantInit(freq), units)
+	f.Freq = m.New("filter.freq", false, constantInit(freq), units)
 	f.Out = Linear[T]{W: m.New("filter.out.weight", true, FanInInit(units), filters*m.Width, units)}
 	return f
 }
@@ -58,15 +58,15 @@ func FanInInit(n int) Initializer {
 	return func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(n)) }
 }
 
-// FilterTrace holds the intermediate results of Filter.Forward for Backward.
-type FilterTrace[T tensor.Float] struct {
+// filterTrace holds the intermediate results of Filter.Forward for Backward.
+type filterTrace[T tensor.Float] struct {
 	features []T               // [N,Features]
 	pre, act [filterLayers][]T // [N,units] before and after the sines
 	h        []T               // [N,filters·width]
 }
 
 // Forward returns the filters [N,filters·width] at the places from start on.
-func (f *Filter[T]) Forward(start, n int, tr *FilterTrace[T]) tensor.Mat[T] {
+func (f *filter[T]) Forward(start, n int, tr *filterTrace[T]) tensor.Mat[T] {
 	x := resizeMatrix(&tr.features, n, f.Features)
 	for i := range n {
 		f.setFeatures(x.Row(i), start+i)
@@ -83,10 +83,10 @@ func (f *Filter[T]) Forward(start, n int, tr *FilterTrace[T]) tensor.Mat[T] {
 	return h
 }
 
-func (f *Filter[T]) countUnits() int { return f.Hidden[0].W.Shape[0] }
+func (f *filter[T]) countUnits() int { return f.Hidden[0].W.Shape[0] }
 
 // weightSize is the number of weights that each place is multiplied with.
-func (f *Filter[T]) weightSize() float64 {
+func (f *filter[T]) weightSize() float64 {
 	n := f.Out.weightSize()
 	for i := range f.Hidden {
 		n += f.Hidden[i].weightSize()
@@ -95,10 +95,10 @@ func (f *Filter[T]) weightSize() float64 {
 }
 
 // placeTime is the t of a place.
-func (f *Filter[T]) placeTime(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
+func (f *filter[T]) placeTime(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
 
 // setFeatures sets the features of place n.
-func (f *Filter[T]) setFeatures(x []T, n int) {
+func (f *filter[T]) setFeatures(x []T, n int) {
 	bands := (f.Features - 1) / 2
 	x[0] = T(f.placeTime(n))
 	for j := range bands {
@@ -116,7 +116,7 @@ const sineWork = 100
 
 // sines sets y = sin(freq∘x).
 type sines[T tensor.Float] struct {
-	f    *Filter[T]
+	f    *filter[T]
 	y, x tensor.Mat[T]
 }
 
@@ -131,7 +131,7 @@ func (f *sines[T]) RunRange(i0, i1 int) {
 
 // windows multiplies filters by their windows.
 type windows[T tensor.Float] struct {
-	f     *Filter[T]
+	f     *filter[T]
 	h     tensor.Mat[T]
 	start int
 }
@@ -162,7 +162,7 @@ func windowRate(c, width int) float64 {
 
 // Backward adds to the gradients of the weights, from dh of the filters at the
 // places from 0 on. It uses up dh.
-func (f *Filter[T]) Backward(dh tensor.Mat[T], tr *FilterTrace[T]) {
+func (f *filter[T]) Backward(dh tensor.Mat[T], tr *filterTrace[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	n, units := dh.Rows, f.countUnits()
@@ -187,7 +187,7 @@ func (f *Filter[T]) Backward(dh tensor.Mat[T], tr *FilterTrace[T]) {
 
 // sinesGrad turns d, the gradient of sines, into the gradient of their rows x.
 type sinesGrad[T tensor.Float] struct {
-	f           *Filter[T]
+	f           *filter[T]
 	d, x, parts tensor.Mat[T]
 }
 

@@ -210,7 +210,7 @@ func (l *FirstLayerCache[T]) partCall(tr *AttentionTrace[T], p *StepPart[T], s S
 
 // addOutputs adds to y the projection of the outputs o [rows,H·D] of the mechanism.
 func (l *FirstLayerCache[T]) addOutputs(y, o tensor.Mat[T], frozen Stepper[T]) {
-	if packed, is := frozen.(*PackedAttention[T]); is {
+	if packed, is := frozen.(*packedAttention[T]); is {
 		packed.o.Forward(y, o, true)
 	} else {
 		l.layer.O.Forward(y, o, true)
@@ -219,7 +219,7 @@ func (l *FirstLayerCache[T]) addOutputs(y, o tensor.Mat[T], frozen Stepper[T]) {
 
 // packedGate returns the gate of a packed attention; nil for another stepper.
 func packedGate[T tensor.Float](frozen Stepper[T]) *PackedLinear[T] {
-	if packed, is := frozen.(*PackedAttention[T]); is {
+	if packed, is := frozen.(*packedAttention[T]); is {
 		return packed.gate
 	}
 	return nil

@@ -16,16 +16,16 @@ type GatedMLP[T tensor.Float] struct {
 	Act      Activation
 }
 
-// GatedMLPTrace holds the intermediate results of GatedMLP.Forward for Backward.
-type GatedMLPTrace[T tensor.Float] struct {
+// gatedMLPTrace holds the intermediate results of GatedMLP.Forward for Backward.
+type gatedMLPTrace[T tensor.Float] struct {
 	gate, upOut, hidden []T // [rows,hidden]: both projections, and the input of DownProj
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (t *GatedMLPTrace[T]) Aux() float64 { return 0 }
+func (t *gatedMLPTrace[T]) Aux() float64 { return 0 }
 
-// NewTrace returns an empty GatedMLPTrace.
-func (m *GatedMLP[T]) NewTrace() Trace[T] { return new(GatedMLPTrace[T]) }
+// NewTrace returns an empty gatedMLPTrace.
+func (m *GatedMLP[T]) NewTrace() Trace[T] { return new(gatedMLPTrace[T]) }
 
 // FLOPs counts the three products.
 func (m *GatedMLP[T]) FLOPs(n int, _ bool) float64 {
@@ -39,7 +39,7 @@ func (m *GatedMLP[T]) forwardWork(rows int) float64 { return m.FLOPs(rows, false
 // be base, but not x. The error is nil.
 func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], keep bool) error {
 	if m.UpProj.compressed != nil {
-		m.forwardCompressed(y, base, x, trace.(*GatedMLPTrace[T]))
+		m.forwardCompressed(y, base, x, trace.(*gatedMLPTrace[T]))
 		return nil
 	}
 	if !keep && x.Rows > rowTile {
@@ -48,7 +48,7 @@ func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[
 		par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{act: m.Act, gateW: m.GateProj.packWeights(ar, true), upW: m.UpProj.packWeights(ar, true), downW: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
 		return nil
 	}
-	tr, out := trace.(*GatedMLPTrace[T]), m.UpProj.W.Shape[0]
+	tr, out := trace.(*gatedMLPTrace[T]), m.UpProj.W.Shape[0]
 	gate, up, hidden := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.upOut, x.Rows, out), resizeMatrix(&tr.hidden, x.Rows, out)
 	if x.Rows <= rowTile {
 		multiplyRows(true, rowProduct[T]{layer: &m.GateProj, y: gate, x: x}, rowProduct[T]{layer: &m.UpProj, y: up, x: x})
@@ -64,7 +64,7 @@ func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[
 }
 
 // forwardCompressed is Forward without Backward, with compressed weights, of few rows at a time.
-func (m *GatedMLP[T]) forwardCompressed(y, base, x tensor.Mat[T], tr *GatedMLPTrace[T]) {
+func (m *GatedMLP[T]) forwardCompressed(y, base, x tensor.Mat[T], tr *gatedMLPTrace[T]) {
 	out := m.UpProj.W.Shape[0]
 	for i := 0; i < x.Rows; i += compressedUnits {
 		x, y, base := x.Slice(i, min(i+compressedUnits, x.Rows)), y.Slice(i, min(i+compressedUnits, x.Rows)), base
@@ -129,7 +129,7 @@ func gateRows[T tensor.Float](act Activation, t *kernel.Table[T], y, gate, up te
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
 func (m *GatedMLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
-	tr, out := trace.(*GatedMLPTrace[T]), m.UpProj.W.Shape[0]
+	tr, out := trace.(*gatedMLPTrace[T]), m.UpProj.W.Shape[0]
 	gate, up, hidden := viewMatrix(tr.gate, x.Rows, out), viewMatrix(tr.upOut, x.Rows, out), viewMatrix(tr.hidden, x.Rows, out)
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -202,7 +202,7 @@ func (m *GatedMLP[T]) Freeze(rows int) Stepper[T] {
 
 // Step is GatedMLP.Step. For more than GEMVRows rows its products prefetch s.Next.
 func (m *packedGatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*GatedMLPTrace[T])
+	tr := trace.(*gatedMLPTrace[T])
 	// Products read rows well that lie an odd number of cache lines apart.
 	hidden := viewColumns(resizeMatrix(&tr.hidden, x.Rows, kernel.Stride(m.upProj.out)), 0, m.upProj.out)
 	if m.upProj.hasPanels {

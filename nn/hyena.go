@@ -32,14 +32,14 @@ var hyena = MixerRow{
 	},
 }
 
-// Hyena mixes tokens by convolutions as long as the sequence, with gates between them
+// hyenaLayer mixes tokens by convolutions as long as the sequence, with gates between them
 // (Poli et al. 2023, arXiv 2302.10866). In makes v and x¹ … xᴺ, which pass a short
 // convolution each. Then z¹ = v and zⁿ⁺¹ = xⁿ∘(hⁿ*zⁿ + dⁿ∘zⁿ), and Out projects the
 // last. Filters hⁿ are functions of the position (Filter).
-type Hyena[T tensor.Float] struct {
+type hyenaLayer[T tensor.Float] struct {
 	In     Linear[T]       // [width·(Order+1), width]: v, x¹, …
 	Conv   Conv[T]         // of them
-	Filter Filter[T]       // of all long convolutions, one after another
+	Filter filter[T]       // of all long convolutions, one after another
 	D      *param.Param[T] // [convolutions, width]
 	Out    Linear[T]       // [width, width]
 
@@ -48,7 +48,7 @@ type Hyena[T tensor.Float] struct {
 }
 
 func newHyena[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
-	x := new(Hyena[T])
+	x := new(hyenaLayer[T])
 	var taps, units, features int
 	for _, s := range []struct {
 		name   string
@@ -89,51 +89,51 @@ func newHyena[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 }
 
 // countConvs is the number of long convolutions.
-func (m *Hyena[T]) countConvs() int { return m.Order - m.Direct }
+func (m *hyenaLayer[T]) countConvs() int { return m.Order - m.Direct }
 
-func (m *Hyena[T]) rowWidth() int { return m.Out.W.Shape[0] }
+func (m *hyenaLayer[T]) rowWidth() int { return m.Out.W.Shape[0] }
 
 // partOf returns part i of [rows, parts·width].
-func (m *Hyena[T]) partOf(x tensor.Mat[T], i int) tensor.Mat[T] {
+func (m *hyenaLayer[T]) partOf(x tensor.Mat[T], i int) tensor.Mat[T] {
 	return viewColumns(x, i*m.rowWidth(), (i+1)*m.rowWidth())
 }
 
 // skipWeights is the d of convolution k, or its gradient.
-func (m *Hyena[T]) skipWeights(data []T, k int) []T { return data[k*m.rowWidth():][:m.rowWidth()] }
+func (m *hyenaLayer[T]) skipWeights(data []T, k int) []T { return data[k*m.rowWidth():][:m.rowWidth()] }
 
 // Traits returns the traits of a causal function of all inputs.
-func (m *Hyena[T]) Traits() attention.Traits {
+func (m *hyenaLayer[T]) Traits() attention.Traits {
 	return attention.Traits{Name: hyena.Name, Causal: true, CausalOnly: true}
 }
 
 // FLOPs counts projections, convolutions, and the filters, which every call makes
 // again.
-func (m *Hyena[T]) FLOPs(n int, _ bool) float64 {
+func (m *hyenaLayer[T]) FLOPs(n int, _ bool) float64 {
 	size := fourier.ConvolutionLength(n)
 	weights := m.In.weightSize() + m.Out.weightSize() + m.Filter.weightSize() + float64(m.Conv.countTaps()*m.In.W.Shape[0])
 	pairs := float64(m.countConvs() * ((m.rowWidth() + 1) / 2))
 	return 2*float64(n)*weights + pairs*(3*fourier.TransformFLOPs(size)+20*float64(size))
 }
 
-// HyenaTrace holds the intermediate results of Hyena.Forward for Backward.
-type HyenaTrace[T tensor.Float] struct {
+// hyenaTrace holds the intermediate results of Hyena.Forward for Backward.
+type hyenaTrace[T tensor.Float] struct {
 	proj, mixed []T   // [rows,(Order+1)·width] v, x¹, …, before and after the short convolution
 	z, c        [][]T // of each long convolution [rows,width]: zⁿ but that which is v, and what it gives
 	u           []T   // [rows,width] input of Out
-	filter      FilterTrace[T]
+	filter      filterTrace[T]
 	b           int
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *HyenaTrace[T]) Aux() float64 { return 0 }
+func (tr *hyenaTrace[T]) Aux() float64 { return 0 }
 
-// NewTrace returns an empty HyenaTrace.
-func (m *Hyena[T]) NewTrace() Trace[T] {
-	return &HyenaTrace[T]{z: make([][]T, m.countConvs()), c: make([][]T, m.countConvs())}
+// NewTrace returns an empty hyenaTrace.
+func (m *hyenaLayer[T]) NewTrace() Trace[T] {
+	return &hyenaTrace[T]{z: make([][]T, m.countConvs()), c: make([][]T, m.countConvs())}
 }
 
 // convInput returns the matrix of zⁿ that convolution k has.
-func (m *Hyena[T]) convInput(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
+func (m *hyenaLayer[T]) convInput(tr *hyenaTrace[T], rows, k int) tensor.Mat[T] {
 	if k == 0 && m.Direct == 0 {
 		return m.partOf(viewMatrix(tr.mixed, rows, m.In.W.Shape[0]), 0)
 	}
@@ -142,8 +142,8 @@ func (m *Hyena[T]) convInput(tr *HyenaTrace[T], rows, k int) tensor.Mat[T] {
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. The error is nil.
-func (m *Hyena[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], _ bool) error {
-	tr := trace.(*HyenaTrace[T])
+func (m *hyenaLayer[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], _ bool) error {
+	tr := trace.(*hyenaTrace[T])
 	tr.b = s.B
 	u := m.runGates(x, s.B, tr, nil)
 	multiplyRows(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
@@ -152,7 +152,7 @@ func (m *Hyena[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T],
 
 // runGates returns the rows that Out projects, after the tokens of state, which may be
 // nil.
-func (m *Hyena[T]) runGates(x tensor.Mat[T], b int, tr *HyenaTrace[T], state *hyenaState[T]) tensor.Mat[T] {
+func (m *hyenaLayer[T]) runGates(x tensor.Mat[T], b int, tr *hyenaTrace[T], state *hyenaState[T]) tensor.Mat[T] {
 	rows, n := x.Rows, x.Rows/b
 	proj, mixed := resizeMatrix(&tr.proj, rows, m.In.W.Shape[0]), resizeMatrix(&tr.mixed, rows, m.In.W.Shape[0])
 	m.In.Forward(proj, x, false)
@@ -204,8 +204,8 @@ func (f *gating[T]) RunRange(i0, i1 int) {
 
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. The error is nil.
-func (m *Hyena[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*HyenaTrace[T])
+func (m *hyenaLayer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*hyenaTrace[T])
 	rows, w := x.Rows, m.rowWidth()
 	n := rows / tr.b
 	s.takeBack()
@@ -241,9 +241,9 @@ type hyenaState[T tensor.Float] struct {
 }
 
 // NewState returns an empty state, which grows with the tokens. The error is nil.
-func (m *Hyena[T]) NewState(batch int) (State[T], error) { return m.newState(batch), nil }
+func (m *hyenaLayer[T]) NewState(batch int) (State[T], error) { return m.newState(batch), nil }
 
-func (m *Hyena[T]) newState(batch int) *hyenaState[T] {
+func (m *hyenaLayer[T]) newState(batch int) *hyenaState[T] {
 	return &hyenaState[T]{convRows: make([]T, batch*m.Conv.PastSize()), inputs: make([][]T, m.countConvs()*batch)}
 }
 
@@ -251,7 +251,7 @@ func (m *Hyena[T]) newState(batch int) *hyenaState[T] {
 const filterPlaces = 1 << 11
 
 // extendFilters returns the filters of all places up to n tokens after the state.
-func (s *hyenaState[T]) extendFilters(m *Hyena[T], n int, tr *HyenaTrace[T]) tensor.Mat[T] {
+func (s *hyenaState[T]) extendFilters(m *hyenaLayer[T], n int, tr *hyenaTrace[T]) tensor.Mat[T] {
 	cols := m.countConvs() * m.rowWidth()
 	need := int(s.tokens) + n
 	for have := len(s.h) / cols; have < need; have = len(s.h) / cols {
@@ -262,7 +262,7 @@ func (s *hyenaState[T]) extendFilters(m *Hyena[T], n int, tr *HyenaTrace[T]) ten
 }
 
 // appendAndConvolve takes in the inputs z of convolution k and sets c.
-func (s *hyenaState[T]) appendAndConvolve(m *Hyena[T], c, z, h tensor.Mat[T], d []T, k, b int) {
+func (s *hyenaState[T]) appendAndConvolve(m *hyenaLayer[T], c, z, h tensor.Mat[T], d []T, k, b int) {
 	n := z.Rows / b
 	for r := range b {
 		all := &s.inputs[k*b+r]
@@ -316,7 +316,7 @@ func (s *hyenaState[T]) AppendBinary(b []byte) ([]byte, error) {
 
 // RestoreState reads the state of batch sequences. It returns an error if data has
 // another length.
-func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
+func (m *hyenaLayer[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	if len(data) < 8 {
 		return nil, fmt.Errorf("hyena: the snapshot has %d bytes", len(data))
 	}
@@ -344,13 +344,13 @@ func (m *Hyena[T]) RestoreState(batch int, data []byte) (State[T], error) {
 
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // sums the inputs of all tokens for each token: O(tokens). The error is nil.
-func (m *Hyena[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (m *hyenaLayer[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	st := state.(*hyenaState[T])
-	u := m.runGates(x, s.B, trace.(*HyenaTrace[T]), st)
+	u := m.runGates(x, s.B, trace.(*hyenaTrace[T]), st)
 	st.tokens += int64(x.Rows / s.B)
 	m.Out.Forward(y, u, true)
 	return nil
 }
 
 // Freeze returns the layer itself: its sums, not its weights, take the time.
-func (m *Hyena[T]) Freeze(int) Stepper[T] { return m }
+func (m *hyenaLayer[T]) Freeze(int) Stepper[T] { return m }

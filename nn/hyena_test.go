@@ -74,7 +74,7 @@ func TestLongConvIsItsDefinition(t *testing.T) {
 }
 
 // textbook is the layer as arXiv 2302.10866 writes it, in float64 and O(N²).
-func textbook(m *Hyena[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
+func textbook(m *hyenaLayer[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
 	affine := func(l *Linear[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
 		y := tensor.NewMat[float64](x.Rows, l.W.Shape[0])
 		for i := range y.Rows {
@@ -153,7 +153,7 @@ func TestHyenaIsItsDefinition(t *testing.T) {
 		for _, n := range []int{2, 70, 300} {
 			m, _ := built[float64](t, x, n)
 			in := matrix[float64](&source{key: rng.New(91)}, n, x.width)
-			want := textbook(m.(*Hyena[float64]), in)
+			want := textbook(m.(*hyenaLayer[float64]), in)
 			got := mixed(t, m, in, Scope[float64]{B: 1, Causal: true})
 			if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); !(r <= 1) {
 				t.Errorf("%v, %d tokens: errs by %.3g of 1e-12", x, n, r)
@@ -167,7 +167,7 @@ func TestHyenaGoesBeyondItsContext(t *testing.T) {
 	x := subject{"hyena", map[string]string{"filter": "5", "features": "5", "freq": "1"}, 4, 1}
 	m, _ := built[float64](t, x, 20)
 	in := matrix[float64](&source{key: rng.New(93)}, 50, x.width)
-	want := textbook(m.(*Hyena[float64]), in)
+	want := textbook(m.(*hyenaLayer[float64]), in)
 	state, err := m.NewState(1)
 	if err != nil {
 		t.Fatal(err)
@@ -182,8 +182,8 @@ func TestHyenaGoesBeyondItsContext(t *testing.T) {
 func TestHyenaMakesFiltersInParts(t *testing.T) {
 	x := subject{"hyena", map[string]string{"filter": "5", "features": "5", "freq": "1"}, 4, 1}
 	b, _ := built[float64](t, x, 20)
-	m, n := b.(*Hyena[float64]), 2*filterPlaces+3
-	var tr HyenaTrace[float64]
+	m, n := b.(*hyenaLayer[float64]), 2*filterPlaces+3
+	var tr hyenaTrace[float64]
 	state := m.newState(1)
 	state.tokens = int64(n - 1)
 	got, places := state.extendFilters(m, 1, &tr), cap(tr.filter.features)/m.Filter.Features

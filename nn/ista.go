@@ -6,34 +6,34 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ISTA is a step of the iterative shrinkage-thresholding algorithm towards a code
+// ista is a step of the iterative shrinkage-thresholding algorithm towards a code
 // of x in a dictionary D whose numbers are few and not negative (Yu et al. 2023,
 // CRATE, arXiv 2306.01129, section 2.4): max(x + η·Dᵀ(x - Dx) - ηλ, 0). It takes
 // the place of an MLP, without a residual.
-type ISTA[T tensor.Float] struct {
+type ista[T tensor.Float] struct {
 	D      Linear[T] // [width,width], without bias
 	Rate   T         // η
 	Lambda T
 }
 
-// ISTATrace holds the intermediate results of ISTA.Forward for Backward.
-type ISTATrace[T tensor.Float] struct {
+// istaTrace holds the intermediate results of ISTA.Forward for Backward.
+type istaTrace[T tensor.Float] struct {
 	r, y []T // [rows,width] x - Dx, and the output
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *ISTATrace[T]) Aux() float64 { return 0 }
+func (tr *istaTrace[T]) Aux() float64 { return 0 }
 
-// NewTrace returns an empty ISTATrace.
-func (m *ISTA[T]) NewTrace() Trace[T] { return new(ISTATrace[T]) }
+// NewTrace returns an empty istaTrace.
+func (m *ista[T]) NewTrace() Trace[T] { return new(istaTrace[T]) }
 
 // FLOPs counts both products.
-func (m *ISTA[T]) FLOPs(n int, _ bool) float64 { return 4 * float64(n) * m.D.weightSize() }
+func (m *ista[T]) FLOPs(n int, _ bool) float64 { return 4 * float64(n) * m.D.weightSize() }
 
 // Forward sets y [rows,width] from x [rows,width], which do not overlap. It does not read
 // base. The error is nil.
-func (m *ISTA[T]) Forward(y, _, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
-	tr := trace.(*ISTATrace[T])
+func (m *ista[T]) Forward(y, _, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ bool) error {
+	tr := trace.(*istaTrace[T])
 	r, out := resizeMatrix(&tr.r, x.Rows, x.Cols), resizeMatrix(&tr.y, x.Rows, x.Cols)
 	multiplyRows(true, rowProduct[T]{layer: &m.D, y: r, x: x})
 	m.runRows(istaRows[T]{m, r, x, istaResidual})
@@ -44,18 +44,18 @@ func (m *ISTA[T]) Forward(y, _, x tensor.Mat[T], _ Scope[T], trace Trace[T], _ b
 }
 
 // Step sets y [rows,width] from x [rows,width]. The error is nil.
-func (m *ISTA[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+func (m *ista[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
 	return m.Forward(y, y, x, s, trace, false)
 }
 
 // Freeze returns the layer itself.
-func (m *ISTA[T]) Freeze(int) Stepper[T] { return m }
+func (m *ista[T]) Freeze(int) Stepper[T] { return m }
 
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradient of the
 // dictionary. dx overlaps neither dy nor x. It overwrites the trace and dy. The error is
 // nil.
-func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
-	tr := trace.(*ISTATrace[T])
+func (m *ista[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
+	tr := trace.(*istaTrace[T])
 	r, y := viewMatrix(tr.r, x.Rows, x.Cols), viewMatrix(tr.y, x.Rows, x.Cols)
 	m.runRows(istaRows[T]{m, dy, y, istaAlive})
 	// y is η times the gradient before max from here on, and then η times the gradient of r.
@@ -70,7 +70,7 @@ func (m *ISTA[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T
 	return nil
 }
 
-func (m *ISTA[T]) runRows(f istaRows[T]) {
+func (m *ista[T]) runRows(f istaRows[T]) {
 	if f.y.Rows <= normRows {
 		f.RunRange(0, f.y.Rows)
 	} else {
@@ -88,7 +88,7 @@ const (
 )
 
 type istaRows[T tensor.Float] struct {
-	m    *ISTA[T]
+	m    *ista[T]
 	y, x tensor.Mat[T]
 	what int
 }

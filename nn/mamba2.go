@@ -34,7 +34,7 @@ var mamba2 = MixerRow{
 	},
 }
 
-// Mamba2 is a selective state-space layer with a scalar decay for each head (Dao
+// mamba2Layer is a selective state-space layer with a scalar decay for each head (Dao
 // and Gu 2024, arXiv 2405.21060). The projections of a row are
 //
 //	z, x [H·P]   gate and values
@@ -46,7 +46,7 @@ var mamba2 = MixerRow{
 // Δ_t·x_t B_tᵀ, and gives y_t = S_t C_t + D·x_t: linear attention without a
 // denominator, with queries C, keys B, values Δ·x and log_g = -Δ·e^ALog. Out
 // projects RMSNorm(y∘SiLU(z)), normalised in each group.
-type Mamba2[T tensor.Float] struct {
+type mamba2Layer[T tensor.Float] struct {
 	In   Linear[T]       // [2·H·P+2·G·S+H, width]: z, x, B, C, Δ
 	Conv Conv[T]         // of x, B, C
 	ALog *param.Param[T] // [H]
@@ -90,7 +90,7 @@ func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 		return nil, fmt.Errorf("mamba-2: setting groups=%d: does not divide %d heads", groups, m.Heads)
 	}
 	inner := expand * m.Width
-	x := &Mamba2[T]{H: m.Heads, P: inner / m.Heads, G: groups, S: state}
+	x := &mamba2Layer[T]{H: m.Heads, P: inner / m.Heads, G: groups, S: state}
 	x.core, err = newSSD[T]()
 	uniform := func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(taps)) }
 	x.In = m.NewLinear("in_proj", 1, x.projWidth(), m.Width)
@@ -103,8 +103,8 @@ func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 		dt := math.Exp(math.Log(leastStep) + math.Log(mostStep/leastStep)*key.Float64(i))
 		return dt + math.Log(-math.Expm1(-dt)) // dt is its softplus
 	}, x.H)
-	x.D = m.New("D", false, ConstantInit(1), x.H)
-	x.Gain = m.New("norm.weight", false, ConstantInit(1), inner)
+	x.D = m.New("D", false, constantInit(1), x.H)
+	x.Gain = m.New("norm.weight", false, constantInit(1), inner)
 	x.Out = m.NewLinear("out_proj", m.Residual, m.Width, inner)
 	return x, err
 }
@@ -114,21 +114,21 @@ func newSSD[T tensor.Float]() (attention.Mechanism[T], error) {
 	return factorised.New(attention.Spec[T]{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
 }
 
-func (m *Mamba2[T]) innerWidth() int   { return m.H * m.P }
-func (m *Mamba2[T]) convWidth() int    { return m.innerWidth() + 2*m.G*m.S }           // x, B, C
-func (m *Mamba2[T]) projWidth() int    { return m.innerWidth() + m.convWidth() + m.H } // z, x, B, C, Δ
-func (m *Mamba2[T]) groupHeads() int   { return m.H / m.G }                            // of a group
-func (m *Mamba2[T]) keyAt(g int) int   { return m.innerWidth() + g*m.S }               // column of B of a group, among x, B, C
-func (m *Mamba2[T]) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }                 // of C
-func (m *Mamba2[T]) stepAt() int       { return m.innerWidth() + m.convWidth() }       // of Δ, among all
+func (m *mamba2Layer[T]) innerWidth() int   { return m.H * m.P }
+func (m *mamba2Layer[T]) convWidth() int    { return m.innerWidth() + 2*m.G*m.S }           // x, B, C
+func (m *mamba2Layer[T]) projWidth() int    { return m.innerWidth() + m.convWidth() + m.H } // z, x, B, C, Δ
+func (m *mamba2Layer[T]) groupHeads() int   { return m.H / m.G }                            // of a group
+func (m *mamba2Layer[T]) keyAt(g int) int   { return m.innerWidth() + g*m.S }               // column of B of a group, among x, B, C
+func (m *mamba2Layer[T]) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }                 // of C
+func (m *mamba2Layer[T]) stepAt() int       { return m.innerWidth() + m.convWidth() }       // of Δ, among all
 
 // Traits returns the traits of a causal recurrence.
-func (m *Mamba2[T]) Traits() attention.Traits {
+func (m *mamba2Layer[T]) Traits() attention.Traits {
 	return attention.Traits{Name: mamba2.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
 
 // FLOPs counts projections, the convolution and the products with the state.
-func (m *Mamba2[T]) FLOPs(n int, _ bool) float64 {
+func (m *mamba2Layer[T]) FLOPs(n int, _ bool) float64 {
 	s := m.callShape(1)
 	s.N, s.M = n, n
 	weights := m.In.weightSize() + m.Out.weightSize() + float64(m.Conv.countTaps()*m.convWidth())
@@ -136,12 +136,12 @@ func (m *Mamba2[T]) FLOPs(n int, _ bool) float64 {
 }
 
 // callShape is the shape of a call of the heads of a group.
-func (m *Mamba2[T]) callShape(batch int) attention.Shape {
+func (m *mamba2Layer[T]) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.groupHeads(), Hkv: m.groupHeads(), D: m.S, Dv: m.P, Causal: true}
 }
 
-// Mamba2Trace holds the intermediate results of Mamba2.Forward for Backward.
-type Mamba2Trace[T tensor.Float] struct {
+// mamba2Trace holds the intermediate results of Mamba2.Forward for Backward.
+type mamba2Trace[T tensor.Float] struct {
 	proj     []T // [rows, total] z, x, B, C, Δ as projected
 	pre, act []T // [rows, mixed] x, B, C after the convolution, and after SiLU
 	dt, g    []T // [rows,H] Δ, and log_g
@@ -158,18 +158,18 @@ type mamba2Group[T tensor.Float] struct {
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *Mamba2Trace[T]) Aux() float64 { return 0 }
+func (tr *mamba2Trace[T]) Aux() float64 { return 0 }
 
-// NewTrace returns an empty Mamba2Trace.
-func (m *Mamba2[T]) NewTrace() Trace[T] {
-	return &Mamba2Trace[T]{groups: make([]mamba2Group[T], m.G)}
+// NewTrace returns an empty mamba2Trace.
+func (m *mamba2Layer[T]) NewTrace() Trace[T] {
+	return &mamba2Trace[T]{groups: make([]mamba2Group[T], m.G)}
 }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. It returns an error if the mechanism
 // refuses the call.
-func (m *Mamba2[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
-	tr := trace.(*Mamba2Trace[T])
+func (m *mamba2Layer[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
+	tr := trace.(*mamba2Trace[T])
 	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)
 	u, err := m.runStates(x.Rows, s.B, tr, nil, keep)
 	if err != nil {
@@ -181,7 +181,7 @@ func (m *Mamba2[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T]
 
 // runStates returns the rows that Out projects, from the projections in tr, after the
 // tokens of state, which may be nil.
-func (m *Mamba2[T]) runStates(rows, b int, tr *Mamba2Trace[T], state *mamba2State[T], keep bool) (tensor.Mat[T], error) {
+func (m *mamba2Layer[T]) runStates(rows, b int, tr *mamba2Trace[T], state *mamba2State[T], keep bool) (tensor.Mat[T], error) {
 	in := viewMatrix(tr.proj, rows, m.projWidth())
 	pre, act := resizeMatrix(&tr.pre, rows, m.convWidth()), resizeMatrix(&tr.act, rows, m.convWidth())
 	var past []T
@@ -217,7 +217,7 @@ func (m *Mamba2[T]) runStates(rows, b int, tr *Mamba2Trace[T], state *mamba2Stat
 }
 
 // runBefore does f.
-func (m *Mamba2[T]) runBefore(rows int, f mamba2Before[T]) {
+func (m *mamba2Layer[T]) runBefore(rows int, f mamba2Before[T]) {
 	if rows <= normRows {
 		f.RunRange(0, rows)
 	} else {
@@ -227,7 +227,7 @@ func (m *Mamba2[T]) runBefore(rows int, f mamba2Before[T]) {
 
 // setCall sets c to the call of group i for b sequences of n tokens and returns the
 // view of its output.
-func (m *Mamba2[T]) setCall(i, b, n int, tr *Mamba2Trace[T], c *attention.Call[T]) tensor.Heads[T] {
+func (m *mamba2Layer[T]) setCall(i, b, n int, tr *mamba2Trace[T], c *attention.Call[T]) tensor.Heads[T] {
 	q := tensor.Split(tr.act, b, n, m.convWidth(), m.queryAt(i), m.groupHeads(), m.S)
 	k := tensor.Split(tr.act, b, n, m.convWidth(), m.keyAt(i), m.groupHeads(), m.S)
 	q.SH, k.SH = 0, 0 // the heads of a group share them
@@ -237,18 +237,18 @@ func (m *Mamba2[T]) setCall(i, b, n int, tr *Mamba2Trace[T], c *attention.Call[T
 
 // viewValues views the heads of a group in a [B·N, H·P] matrix, steps in a [B·N, H]
 // matrix.
-func (m *Mamba2[T]) viewValues(data []T, i, b, n int) tensor.Heads[T] {
+func (m *mamba2Layer[T]) viewValues(data []T, i, b, n int) tensor.Heads[T] {
 	return tensor.Split(data, b, n, m.innerWidth(), i*m.groupHeads()*m.P, m.groupHeads(), m.P)
 }
 
-func (m *Mamba2[T]) viewSteps(data []T, i, b, n int) tensor.Heads[T] {
+func (m *mamba2Layer[T]) viewSteps(data []T, i, b, n int) tensor.Heads[T] {
 	return tensor.Split(data, b, n, m.H, i*m.groupHeads(), m.groupHeads(), 1)
 }
 
 // mamba2Before computes the inputs of the states: x, B and C after SiLU, Δ, log_g and
 // values.
 type mamba2Before[T tensor.Float] struct {
-	m                      *Mamba2[T]
+	m                      *mamba2Layer[T]
 	in, pre, act, dt, g, v tensor.Mat[T]
 }
 
@@ -269,7 +269,7 @@ func (f *mamba2Before[T]) RunRange(i0, i1 int) {
 
 // mamba2After computes the input of Out: RMSNorm((o + D∘x)∘SiLU(z)).
 type mamba2After[T tensor.Float] struct {
-	m             *Mamba2[T]
+	m             *mamba2Layer[T]
 	in, act, o, u tensor.Mat[T]
 }
 
@@ -292,10 +292,10 @@ func (f *mamba2After[T]) RunRange(i0, i1 int) {
 }
 
 // groupWidth is the number of channels that are normalised together.
-func (m *Mamba2[T]) groupWidth() int { return m.innerWidth() / m.G }
+func (m *mamba2Layer[T]) groupWidth() int { return m.innerWidth() / m.G }
 
 // addSkip sets y = o + D∘x.
-func (m *Mamba2[T]) addSkip(t *kernel.Table[T], y, o, x []T) {
+func (m *mamba2Layer[T]) addSkip(t *kernel.Table[T], y, o, x []T) {
 	copy(y, o)
 	for h := range m.H {
 		t.Axpy(y[h*m.P:][:m.P], m.D.Data[h], x[h*m.P:][:m.P])
@@ -305,8 +305,8 @@ func (m *Mamba2[T]) addSkip(t *kernel.Table[T], y, o, x []T) {
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. It overwrites the trace. It returns an error if the mechanism refuses the
 // call.
-func (m *Mamba2[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*Mamba2Trace[T])
+func (m *mamba2Layer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
+	tr := trace.(*mamba2Trace[T])
 	rows, b := x.Rows, tr.groups[0].call.Q.B
 	n := rows / b
 	s.takeBack()
@@ -368,7 +368,7 @@ func (f *headSum[T]) RunRange(i0, i1 int) {
 // mamba2AfterGrad turns du into do, and into the parts of z in din and of D∘x in
 // dact.
 type mamba2AfterGrad[T tensor.Float] struct {
-	m                                    *Mamba2[T]
+	m                                    *mamba2Layer[T]
 	in, act, o, du, do, din, dact, parts tensor.Mat[T]
 }
 
@@ -414,7 +414,7 @@ func (f *mamba2AfterGrad[T]) RunRange(i0, i1 int) {
 // mamba2BeforeGrad turns the gradients of values, log_g and x, B, C into gradients of
 // the projections. pre becomes the gradient of the convolution's output.
 type mamba2BeforeGrad[T tensor.Float] struct {
-	m                                             *Mamba2[T]
+	m                                             *mamba2Layer[T]
 	in, act, dt, g, dv, dg, dact, din, pre, parts tensor.Mat[T]
 }
 
@@ -451,7 +451,7 @@ type mamba2State[T tensor.Float] struct {
 
 // NewState returns an empty state of fixed size. It returns an error if linear attention
 // does.
-func (m *Mamba2[T]) NewState(batch int) (State[T], error) {
+func (m *mamba2Layer[T]) NewState(batch int) (State[T], error) {
 	s := &mamba2State[T]{convRows: make([]T, batch*m.Conv.PastSize())}
 	for range m.G {
 		core, err := m.core.NewState(m.callShape(batch))
@@ -519,7 +519,7 @@ func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
 // RestoreState reads the state of batch sequences. It returns an error if data is no
 // such state, if the layer has no states of its heads, widths, chunk or decay, or if its groups
 // differ in their tokens.
-func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
+func (m *mamba2Layer[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	var z T
 	if need := batch * m.Conv.PastSize() * int(unsafe.Sizeof(z)); len(data) < need {
 		return nil, fmt.Errorf("mamba-2: the snapshot has %d bytes, its convolution needs %d", len(data), need)
@@ -553,8 +553,8 @@ func (m *Mamba2[T]) RestoreState(batch int, data []byte) (State[T], error) {
 
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // returns an error if the state refuses the call.
-func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*Mamba2Trace[T])
+func (m *mamba2Layer[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*mamba2Trace[T])
 	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)
 	u, err := m.runStates(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
 	if err != nil {
@@ -566,18 +566,18 @@ func (m *Mamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace T
 
 // packedMamba2 is a Mamba2 for steps.
 type packedMamba2[T tensor.Float] struct {
-	layer   *Mamba2[T]
+	layer   *mamba2Layer[T]
 	in, out *PackedLinear[T]
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *Mamba2[T]) Freeze(rows int) Stepper[T] {
+func (m *mamba2Layer[T]) Freeze(rows int) Stepper[T] {
 	return &packedMamba2[T]{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
 }
 
 // Step is Mamba2.Step.
 func (m *packedMamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*Mamba2Trace[T])
+	tr := trace.(*mamba2Trace[T])
 	m.in.Forward(resizeMatrix(&tr.proj, x.Rows, m.layer.projWidth()), x, false)
 	u, err := m.layer.runStates(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // recurrence is the layer as arXiv 2405.21060 writes it: the state, token by
 // token, in float64.
-func recurrence(m *Mamba2[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
+func recurrence(m *mamba2Layer[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
 	affine := func(l *Linear[float64], x []float64) []float64 {
 		y := make([]float64, l.W.Shape[0])
 		for i := range y {
@@ -80,7 +80,7 @@ func TestMamba2IsItsRecurrence(t *testing.T) {
 		for _, n := range []int{1, 2, 70, 700} {
 			m, weights := built[float64](t, x, n)
 			in := matrix[float64](&source{key: rng.New(71)}, n, x.width)
-			want := recurrence(m.(*Mamba2[float64]), in)
+			want := recurrence(m.(*mamba2Layer[float64]), in)
 			got := mixed(t, m, in, Scope[float64]{B: 1, Causal: true})
 			limit := 1e-12 * check.MaxAbs(want.Data)
 			if r := check.ErrorRatio(got.Data, want.Data, limit); !(r <= 1) {
@@ -100,7 +100,7 @@ func TestMamba2IsItsRecurrence(t *testing.T) {
 					in.Row(i)[j] = float64(float32(v))
 				}
 			}
-			want = recurrence(m.(*Mamba2[float64]), in)
+			want = recurrence(m.(*mamba2Layer[float64]), in)
 			// Sums of products of both signs: errors are counted in units of the
 			// largest row.
 			if r := check.ErrorRatio(mixed(t, single, in32, Scope[float32]{B: 1, Causal: true}).Data, want.Data, 256*0x1p-24*check.MaxAbs(want.Data)); !(r <= 1) {
@@ -114,7 +114,7 @@ func TestMamba2IsItsRecurrence(t *testing.T) {
 // 1 - 2^-k its response to one token falls by that factor.
 func TestMamba2Forgets(t *testing.T) {
 	m, weights := built[float64](t, subject{"mamba-2", map[string]string{"state": "1", "expand": "1", "conv": "1"}, 1, 1}, 8)
-	layer := m.(*Mamba2[float64])
+	layer := m.(*mamba2Layer[float64])
 	for _, p := range weights {
 		clear(p.Data)
 	}
@@ -122,7 +122,7 @@ func TestMamba2Forgets(t *testing.T) {
 	layer.In.W.Data[1] = 5                              // x of the token
 	layer.Conv.W.Data[0] = 1
 	layer.Dt.Data[0] = 0.3
-	tr := m.NewTrace().(*Mamba2Trace[float64])
+	tr := m.NewTrace().(*mamba2Trace[float64])
 	in, y := tensor.NewMat[float64](8, 1), tensor.NewMat[float64](8, 1)
 	in.Data[0] = 1
 	if err := m.Forward(y, y, in, Scope[float64]{B: 1, Causal: true}, tr, false); err != nil {

@@ -62,14 +62,14 @@ func NormalInit(deviation float64) Initializer {
 	return func(key rng.Key, i uint64) float64 { return deviation * key.Normal(i) }
 }
 
-// ConstantInit sets all elements to x.
-func ConstantInit(x float64) Initializer { return func(rng.Key, uint64) float64 { return x } }
+// constantInit sets all elements to x.
+func constantInit(x float64) Initializer { return func(rng.Key, uint64) float64 { return x } }
 
 // NewLinear makes a projection. Its initial weights are share times as large as others.
 func (w *WeightMaker[T]) NewLinear(name string, share float64, out, in int) Linear[T] {
 	l := Linear[T]{W: w.New(name+".weight", true, w.fanInShare(share, in), out, in)}
 	if w.Bias {
-		l.B = w.New(name+".bias", false, ConstantInit(0), out)
+		l.B = w.New(name+".bias", false, constantInit(0), out)
 	}
 	return l
 }
@@ -77,7 +77,7 @@ func (w *WeightMaker[T]) NewLinear(name string, share float64, out, in int) Line
 // fanInShare initialises weights with a share of the deviation for that many inputs.
 func (w *WeightMaker[T]) fanInShare(share float64, in int) Initializer {
 	if w.Deviation == nil {
-		return ConstantInit(0)
+		return constantInit(0)
 	}
 	return NormalInit(share * w.Deviation(in))
 }

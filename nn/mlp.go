@@ -16,20 +16,20 @@ type MLP[T tensor.Float] struct {
 	Act      Activation
 }
 
-// MLPTrace holds the intermediate results of MLP.Forward for Backward.
-type MLPTrace[T tensor.Float] struct {
+// mlpTrace holds the intermediate results of MLP.Forward for Backward.
+type mlpTrace[T tensor.Float] struct {
 	pre, act []T // [rows,hidden], before and after the activation
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (t *MLPTrace[T]) Aux() float64 { return 0 }
+func (t *mlpTrace[T]) Aux() float64 { return 0 }
 
-func (t *MLPTrace[T]) viewUnits(rows, hidden int) (pre, act tensor.Mat[T]) {
+func (t *mlpTrace[T]) viewUnits(rows, hidden int) (pre, act tensor.Mat[T]) {
 	return viewMatrix(t.pre, rows, hidden), viewMatrix(t.act, rows, hidden)
 }
 
-// NewTrace returns an empty MLPTrace.
-func (m *MLP[T]) NewTrace() Trace[T] { return new(MLPTrace[T]) }
+// NewTrace returns an empty mlpTrace.
+func (m *MLP[T]) NewTrace() Trace[T] { return new(mlpTrace[T]) }
 
 // FLOPs counts both products.
 func (m *MLP[T]) FLOPs(n int, _ bool) float64 {
@@ -40,10 +40,10 @@ func (m *MLP[T]) FLOPs(n int, _ bool) float64 {
 // be base, but not x. The error is nil.
 func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], keep bool) error {
 	if !keep {
-		m.forwardOnce(y, base, x, trace.(*MLPTrace[T]))
+		m.forwardOnce(y, base, x, trace.(*mlpTrace[T]))
 		return nil
 	}
-	tr, hidden := trace.(*MLPTrace[T]), m.UpProj.W.Shape[0]
+	tr, hidden := trace.(*mlpTrace[T]), m.UpProj.W.Shape[0]
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
 	pre, act := tr.viewUnits(x.Rows, hidden)
@@ -61,7 +61,7 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], k
 }
 
 // forwardOnce is Forward without Backward. It keeps the units of few rows at a time.
-func (m *MLP[T]) forwardOnce(y, base, x tensor.Mat[T], tr *MLPTrace[T]) {
+func (m *MLP[T]) forwardOnce(y, base, x tensor.Mat[T], tr *mlpTrace[T]) {
 	hidden := m.UpProj.W.Shape[0]
 	if m.UpProj.compressed != nil {
 		for i := 0; i < x.Rows; i += compressedUnits {
@@ -132,7 +132,7 @@ func (m *MLP[T]) forwardWork(rows int) float64 {
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
 func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
-	tr, hidden := trace.(*MLPTrace[T]), m.UpProj.W.Shape[0]
+	tr, hidden := trace.(*mlpTrace[T]), m.UpProj.W.Shape[0]
 	pre, act := tr.viewUnits(x.Rows, hidden)
 	ar := arena.Acquire()
 	defer ar.Release()

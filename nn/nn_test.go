@@ -116,7 +116,7 @@ func layers(s *source) map[string]layer {
 	}
 	for name, act := range map[string]Activation{"swiglu": SiLU, "geglu": GELU, "gated relu": ReLU} {
 		m := &GatedMLP[float64]{GateProj: *linear(9, 5, true), UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true), Act: act}
-		var trace GatedMLPTrace[float64]
+		var trace gatedMLPTrace[float64]
 		all[name] = layer{
 			in: 5, out: 5, weights: []*param.Param[float64]{m.GateProj.W, m.GateProj.B, m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B},
 			forward: func(y, x tensor.Mat[float64]) {
@@ -129,7 +129,7 @@ func layers(s *source) map[string]layer {
 		}
 	}
 	m := &MLP[float64]{UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true)}
-	var trace MLPTrace[float64]
+	var trace mlpTrace[float64]
 	all["mlp"] = layer{
 		in: 5, out: 5, weights: []*param.Param[float64]{m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B},
 		forward: func(y, x tensor.Mat[float64]) {
@@ -270,7 +270,7 @@ func TestRowsDoNotMeet(t *testing.T) {
 		y, z := tensor.NewMat[float32](x.Rows, 67), tensor.NewMat[float32](x.Rows, 67)
 		l.Forward(y, x, false)
 		n.Forward(y, y, make([]float32, 2*x.Rows))
-		m.Forward(z, z, y, Scope[float32]{}, new(MLPTrace[float32]), false)
+		m.Forward(z, z, y, Scope[float32]{}, new(mlpTrace[float32]), false)
 		return z
 	}
 	x := matrix[float32](s, 211, 300)
@@ -296,7 +296,7 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 		y, z := tensor.NewMat[float32](1500, 97), tensor.NewMat[float32](1500, 97)
 		dx, dz := tensor.NewMat[float32](1500, 97), tensor.NewMat[float32](1500, 97)
 		stats := make([]float32, 3000)
-		var trace MLPTrace[float32]
+		var trace mlpTrace[float32]
 		n.Forward(y, x, stats)
 		m.Forward(z, z, y, Scope[float32]{}, &trace, true)
 		m.Backward(dz, dy, y, &trace, nil)

@@ -123,8 +123,8 @@ func (f *panelForward[T]) RunRange(i0, i1 int) {
 	}
 }
 
-// PackedAttention is an Attention for steps.
-type PackedAttention[T tensor.Float] struct {
+// packedAttention is an Attention for steps.
+type packedAttention[T tensor.Float] struct {
 	layer      *Attention[T]
 	q, k, v, o *PackedLinear[T]
 	gate       *PackedLinear[T] // of the decay; nil: none
@@ -133,7 +133,7 @@ type PackedAttention[T tensor.Float] struct {
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (a *Attention[T]) Freeze(rows int) Stepper[T] {
-	t := &PackedAttention[T]{layer: a, q: a.Q.Freeze(rows), k: a.K.Freeze(rows), v: a.V.Freeze(rows), o: a.O.Freeze(rows)}
+	t := &packedAttention[T]{layer: a, q: a.Q.Freeze(rows), k: a.K.Freeze(rows), v: a.V.Freeze(rows), o: a.O.Freeze(rows)}
 	if a.Decay.isLearned() {
 		t.gate = a.Decay.Gate.Freeze(rows)
 	}
@@ -143,7 +143,7 @@ func (a *Attention[T]) Freeze(rows int) Stepper[T] {
 
 // headProducts makes the queries, keys and values of a token, which lie head by head.
 type headProducts[T tensor.Float] struct {
-	layer   *PackedAttention[T]
+	layer   *packedAttention[T]
 	x       tensor.Mat[T]
 	q, k, v []T // [H,B,D]
 }
@@ -163,7 +163,7 @@ func (p *headProducts[T]) ProjectHead(h int, next []T) {
 }
 
 // stepHeads is Step for one token of each sequence, head by head.
-func (a *PackedAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Scope[T], tr *AttentionTrace[T]) error {
+func (a *packedAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Scope[T], tr *AttentionTrace[T]) error {
 	l, b := a.layer, x.Rows
 	byHead := func(data []T) tensor.Heads[T] {
 		return tensor.Heads[T]{Data: data, B: b, H: l.H, N: 1, D: l.D, SB: l.D, SH: b * l.D, SN: l.D}
@@ -176,7 +176,7 @@ func (a *PackedAttention[T]) stepHeads(o, x tensor.Mat[T], state State[T], s Sco
 
 // Step adds to y [B·N,width] the causal self-attention of x [B·N,width] after the tokens
 // of state. It returns an error if the state refuses the call.
-func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
+func (a *packedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
 	l, tr := a.layer, trace.(*AttentionTrace[T])
 	if a.byHead && x.Rows == s.B {
 		o := a.resizeRows(x.Rows, tr)
@@ -202,7 +202,7 @@ func (a *PackedAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T]
 
 // resizeRows makes room in tr for the rows of a step and returns the outputs of the
 // mechanism [rows,H·D].
-func (a *PackedAttention[T]) resizeRows(rows int, tr *AttentionTrace[T]) tensor.Mat[T] {
+func (a *packedAttention[T]) resizeRows(rows int, tr *AttentionTrace[T]) tensor.Mat[T] {
 	wide, narrow := a.layer.H*a.layer.D, a.layer.Hkv*a.layer.D
 	resizeMatrix(&tr.q, rows, wide)
 	resizeMatrix(&tr.k, rows, narrow)
@@ -212,7 +212,7 @@ func (a *PackedAttention[T]) resizeRows(rows int, tr *AttentionTrace[T]) tensor.
 
 // project sets the queries, keys and values of tr from x [rows,width], and returns the
 // room of the outputs.
-func (a *PackedAttention[T]) project(x tensor.Mat[T], tr *AttentionTrace[T]) tensor.Mat[T] {
+func (a *packedAttention[T]) project(x tensor.Mat[T], tr *AttentionTrace[T]) tensor.Mat[T] {
 	wide, narrow := a.layer.H*a.layer.D, a.layer.Hkv*a.layer.D
 	o := a.resizeRows(x.Rows, tr)
 	a.q.Forward(viewMatrix(tr.q, x.Rows, wide), x, false)
@@ -228,21 +228,21 @@ func resizeMatrix[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
 	return viewMatrix(*data, rows, cols)
 }
 
-// PackedMLP is an MLP for steps.
-type PackedMLP[T tensor.Float] struct {
+// packedMLP is an MLP for steps.
+type packedMLP[T tensor.Float] struct {
 	upProj, downProj *PackedLinear[T]
 	act              Activation
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
 func (m *MLP[T]) Freeze(rows int) Stepper[T] {
-	return &PackedMLP[T]{m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
+	return &packedMLP[T]{m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }
 
 // Step adds to y [rows,width] the MLP of x [rows,width]. For more than GEMVRows rows its
 // products prefetch s.Next. The error is nil.
-func (m *PackedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*MLPTrace[T])
+func (m *packedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+	tr := trace.(*mlpTrace[T])
 	// Products read rows well that lie an odd number of cache lines apart.
 	hidden := viewColumns(resizeMatrix(&tr.act, x.Rows, kernel.Stride(m.upProj.out)), 0, m.upProj.out)
 	m.upProj.forwardActivated(hidden, x, false, m.act, nil)

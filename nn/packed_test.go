@@ -75,7 +75,7 @@ func TestPackedAttentionByHeadsHasTheBitsOfTheLayer(t *testing.T) {
 		}
 		a := &Attention[float32]{Q: project("q"), K: project("k"), V: project("v"), O: project("o"), Mechanism: linear, H: h, Hkv: h, D: d}
 		for _, batch := range []int{GEMVRows + 1, 29} {
-			frozen := a.Freeze(batch).(*PackedAttention[float32])
+			frozen := a.Freeze(batch).(*packedAttention[float32])
 			if want := d%16 == 0; frozen.byHead != want {
 				t.Fatalf("d=%d: by heads %v", d, frozen.byHead)
 			}

@@ -88,8 +88,8 @@ func (m *MSR[T]) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.P, Causal: true}
 }
 
-// MSRTrace holds the intermediate results of MSR.Forward for Backward.
-type MSRTrace[T tensor.Float] struct {
+// msrTrace holds the intermediate results of MSR.Forward for Backward.
+type msrTrace[T tensor.Float] struct {
 	q, k  []T // [rows,H·D]
 	v, g  []T // [rows,H·P]
 	o, u  []T // [rows,H·P] of retention, and the input of Out
@@ -103,15 +103,15 @@ type MSRTrace[T tensor.Float] struct {
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *MSRTrace[T]) Aux() float64 { return 0 }
+func (tr *msrTrace[T]) Aux() float64 { return 0 }
 
-// NewTrace returns an empty MSRTrace.
-func (m *MSR[T]) NewTrace() Trace[T] { return new(MSRTrace[T]) }
+// NewTrace returns an empty msrTrace.
+func (m *MSR[T]) NewTrace() Trace[T] { return new(msrTrace[T]) }
 
 // ropeFrom returns the rotations of n places from start on, for heads of width d. The
 // angle of pair j at place t is t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
 // last by 1/10000 with each token.
-func (tr *MSRTrace[T]) ropeFrom(d int, start int64, n int) *attention.Rope[T] {
+func (tr *msrTrace[T]) ropeFrom(d int, start int64, n int) *attention.Rope[T] {
 	r, half := &tr.rope, d/2
 	if r.Half == half && tr.start == start && r.Rows() >= n {
 		return r
@@ -135,7 +135,7 @@ func (m *MSR[T]) viewHeads(data []T, b, n, width int) tensor.Heads[T] {
 
 // setCall sets the call of tr from the projections, for tokens that follow past others,
 // and returns the view of its output.
-func (m *MSR[T]) setCall(tr *MSRTrace[T], rows, b int, past int64) tensor.Heads[T] {
+func (m *MSR[T]) setCall(tr *msrTrace[T], rows, b int, past int64) tensor.Heads[T] {
 	n := rows / b
 	resizeMatrix(&tr.o, rows, m.valueWidth())
 	tr.call = attention.Call[T]{
@@ -146,7 +146,7 @@ func (m *MSR[T]) setCall(tr *MSRTrace[T], rows, b int, past int64) tensor.Heads[
 }
 
 // setProjections sets the projections in tr.
-func (m *MSR[T]) setProjections(x tensor.Mat[T], tr *MSRTrace[T]) {
+func (m *MSR[T]) setProjections(x tensor.Mat[T], tr *msrTrace[T]) {
 	multiplyRows(true,
 		rowProduct[T]{layer: &m.Q, y: resizeMatrix(&tr.q, x.Rows, m.keyWidth()), x: x}, rowProduct[T]{layer: &m.K, y: resizeMatrix(&tr.k, x.Rows, m.keyWidth()), x: x},
 		rowProduct[T]{layer: &m.V, y: resizeMatrix(&tr.v, x.Rows, m.valueWidth()), x: x}, rowProduct[T]{layer: &m.G, y: resizeMatrix(&tr.g, x.Rows, m.valueWidth()), x: x})
@@ -156,7 +156,7 @@ func (m *MSR[T]) setProjections(x tensor.Mat[T], tr *MSRTrace[T]) {
 // token sees the tokens before it, valid or not. It returns an error if the mechanism
 // refuses the call.
 func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
-	tr := trace.(*MSRTrace[T])
+	tr := trace.(*msrTrace[T])
 	m.setProjections(x, tr)
 	saved := &tr.saved
 	if !keep {
@@ -170,7 +170,7 @@ func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], k
 }
 
 // applyGate returns the input of Out from the outputs of retention.
-func (m *MSR[T]) applyGate(tr *MSRTrace[T], rows int) tensor.Mat[T] {
+func (m *MSR[T]) applyGate(tr *msrTrace[T], rows int) tensor.Mat[T] {
 	u := resizeMatrix(&tr.u, rows, m.valueWidth())
 	if f := (msrGate[T]{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), u}); rows <= normRows {
 		f.RunRange(0, rows)
@@ -227,7 +227,7 @@ func subtractMean[T tensor.Float](x []T) {
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. It returns an error if the mechanism refuses the call.
 func (m *MSR[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*MSRTrace[T])
+	tr := trace.(*msrTrace[T])
 	rows, b := x.Rows, tr.call.Q.B
 	n := rows / b
 	s.takeBack()
@@ -295,7 +295,7 @@ func (m *MSR[T]) RestoreState(batch int, data []byte) (State[T], error) {
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // returns an error if the state refuses the call.
 func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*MSRTrace[T])
+	tr := trace.(*msrTrace[T])
 	m.setProjections(x, tr)
 	u, err := m.stepState(tr, x.Rows, s.B, state)
 	if err != nil {
@@ -306,7 +306,7 @@ func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trac
 }
 
 // stepState returns the rows that Out projects, after the tokens of state.
-func (m *MSR[T]) stepState(tr *MSRTrace[T], rows, b int, state State[T]) (u tensor.Mat[T], err error) {
+func (m *MSR[T]) stepState(tr *msrTrace[T], rows, b int, state State[T]) (u tensor.Mat[T], err error) {
 	if err := state.(attentionState[T]).State.Step(m.setCall(tr, rows, b, state.Tokens()), &tr.call); err != nil {
 		return u, err
 	}
@@ -326,7 +326,7 @@ func (m *MSR[T]) Freeze(rows int) Stepper[T] {
 
 // Step is MSR.Step.
 func (m *packedMSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	l, tr := m.layer, trace.(*MSRTrace[T])
+	l, tr := m.layer, trace.(*msrTrace[T])
 	m.q.Forward(resizeMatrix(&tr.q, x.Rows, l.keyWidth()), x, false)
 	m.k.Forward(resizeMatrix(&tr.k, x.Rows, l.keyWidth()), x, false)
 	m.v.Forward(resizeMatrix(&tr.v, x.Rows, l.valueWidth()), x, false)

@@ -114,7 +114,7 @@ func TestRetNetIsItsSum(t *testing.T) {
 // 1/10000.
 func TestRotationsOfRetNet(t *testing.T) {
 	for _, d := range []int{1, 2, 3, 4, 5, 16, 65} {
-		var tr MSRTrace[float64]
+		var tr msrTrace[float64]
 		r := tr.ropeFrom(d, 7, 2)
 		if r.Half != d/2 {
 			t.Fatalf("width %d: %d pairs", d, r.Half)

@@ -36,7 +36,7 @@ func (p *StepPart[T]) scope(s Scope[T]) Scope[T] {
 // have the bits of a Step of that part alone. Packed attention multiplies the rows of all
 // parts at once.
 func StepParts[T tensor.Float](by Stepper[T], y, x tensor.Mat[T], parts []StepPart[T], s Scope[T], tr Trace[T]) {
-	if a, shared := by.(*PackedAttention[T]); shared {
+	if a, shared := by.(*packedAttention[T]); shared {
 		a.stepParts(y, x, parts, s, tr.(*AttentionTrace[T]))
 		return
 	}
@@ -48,7 +48,7 @@ func StepParts[T tensor.Float](by Stepper[T], y, x tensor.Mat[T], parts []StepPa
 }
 
 // stepParts is StepParts of the layer.
-func (a *PackedAttention[T]) stepParts(y, x tensor.Mat[T], parts []StepPart[T], s Scope[T], tr *AttentionTrace[T]) {
+func (a *packedAttention[T]) stepParts(y, x tensor.Mat[T], parts []StepPart[T], s Scope[T], tr *AttentionTrace[T]) {
 	a.project(x, tr)
 	a.layer.setDecay(tr, x, 1, a.gate)
 	calls := tr.partCalls(len(parts))
