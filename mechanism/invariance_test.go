@@ -498,9 +498,9 @@ func TestPlacedQueriesAreDeclared(t *testing.T) {
 		"local": {"span": "8"}, "longformer": {"window": "8"}, "scatterbrain": {"window": "8"},
 		"clustered": {"clusters": "4"}, "improved-clustered": {"clusters": "4"},
 		"scatterbrain by hashes": {"support": "lsh", "cluster": "8"}, "performer by the longest": {"form": "code", "kernel": "hyperbolic"},
-		"polynomial over tokens": {"norm": "max"},
+		"polynomial over tokens": {"norm": "max"}, "multipole of the input": {"centres": "input", "least": "0"},
 	}
-	for _, label := range append(Names(), "scatterbrain by hashes", "performer by the longest", "polynomial over tokens") {
+	for _, label := range append(Names(), "multipole of the input", "scatterbrain by hashes", "performer by the longest", "polynomial over tokens") {
 		name, _, _ := strings.Cut(label, " ")
 		m, err := New[float64](name, Options{Heads: 1, Width: 4, Length: 64, Set: sets[label]})
 		if err != nil {

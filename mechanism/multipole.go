@@ -23,8 +23,8 @@ var multipole = Row{
 	MaxOrder: 2,
 	Settings: []Setting{
 		{"cells", "256", "K, the rows of the codebook, 1 to 65536"},
-		{"block", "32", "B: all queries at B places in a row have the same near keys"},
-		{"window", "16", "tokens before and after the block of a query that are near; a causal query has those before"},
+		{"block", "32", "with a codebook, B: all queries at B places in a row have the same near keys"},
+		{"window", "16", "tokens before and after the block of a query that are near; a causal query has those before, and alone with centres=input"},
 		{"sinks", "1", "first tokens of a sequence, near to every query"},
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
 		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
@@ -100,7 +100,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"adapt", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
+	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"block", "codebook"}, {"adapt", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
 		if _, given := r.o.Set[s.name]; given && s.centres != centres {
 			return nil, r.Refuse(s.name, "centres="+s.centres)
 		}
@@ -173,10 +173,13 @@ func (x *multipoleAttention[T]) factor(d int) T {
 
 // blockLength returns B: the number of queries with the same near keys but those chosen.
 func (x *multipoleAttention[T]) blockLength(causal bool) int {
-	if x.input && causal {
+	switch {
+	case !x.input:
+		return x.block
+	case causal:
 		return x.span
 	}
-	return x.block
+	return math.MaxInt32 // no near keys go by the places of queries
 }
 
 // floorDiv returns ⌊p/n⌋. p may be negative.

@@ -573,13 +573,13 @@ func newMultipoleInput[T tensor.Float](r *reader, x *multipoleAttention[T]) (hea
 		return nil, err
 	}
 	x.softmax = &headwise.PatternSoftmax[T]{Scale: x.scale}
-	x.setting = fmt.Sprintf("multipole centres=input order=%d tol=%s size=%d least=%d block=%d span=%d window=%d sinks=%d ends=%d scale=%s",
-		x.order, strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.block, x.span, x.window, x.sinks, x.ends, formatScale(x.scale))
+	x.setting = fmt.Sprintf("multipole centres=input order=%d tol=%s size=%d least=%d span=%d window=%d sinks=%d ends=%d scale=%s",
+		x.order, strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.span, x.window, x.sinks, x.ends, formatScale(x.scale))
 	return &inputMultipole[T]{x}, nil
 }
 
 func (m *inputMultipole[T]) Traits() attention.Traits {
-	return attention.Traits{Name: multipole.Name, Positive: m.x.order != 1, Causal: true, PlacedQueries: true}
+	return attention.Traits{Name: multipole.Name, Positive: m.x.order != 1, Causal: true}
 }
 
 func (m *inputMultipole[T]) Setting() string                  { return m.x.setting }
@@ -633,7 +633,7 @@ func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
 	if !s.Causal && s.M <= x.least {
 		return headwise.Cost{FLOPs: 2 * n * keys * (d + dv), Bytes: elementBytes[T]() * (n + chosenRows*(chosenKeys+dv))}
 	}
-	near := min(float64(x.block+2*x.window+x.sinks+x.ends), keys)
+	near := min(float64(x.sinks+x.ends), keys)
 	cells, seen, each := float64(x.clustersOf(max(s.M, 1), s.Causal)), keys, keys
 	if s.Causal {
 		near = min(float64(x.span)/2+float64(x.window+x.sinks), keys)

@@ -195,6 +195,9 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 
 // nearRange returns the bounds of the keys near to a block, among those between first and last.
 func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
+	if p.input && !p.h.Causal {
+		return p.first, p.first
+	}
 	within := func(j int) int { return max(min(j, p.last), p.first) }
 	lo, hi = block*p.length-p.window, (block+1)*p.length
 	if !p.h.Causal {

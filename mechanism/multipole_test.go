@@ -62,25 +62,25 @@ func multipoleSubjects() (list []subject) {
 // inputSubjects are multipole with centres=input.
 func inputSubjects() (list []subject) {
 	for _, x := range []struct {
-		order, size, block, span, window, sinks, ends, least int
-		tol, scale                                           float64
+		order, size, span, window, sinks, ends, least int
+		tol, scale                                    float64
 	}{
-		{0, 2, 2, 4, 0, 1, 1, 0, 0.1, 0},
-		{0, 3, 1, 3, 1, 0, 0, 0, 0.02, 2},
-		{1, 2, 2, 4, 2, 1, 0, 0, 0.05, 0},
-		{2, 4, 3, 5, 0, 0, 1, 0, 0.2, 0},
-		{0, 0, 1, 40, 0, 1, 1, 8, 0.1, 0},
-		{0, 2, 2, 4, 0, 1, 1, 0, 1, 0},
+		{0, 2, 4, 0, 1, 1, 0, 0.1, 0},
+		{0, 3, 3, 1, 0, 0, 0, 0.02, 2},
+		{1, 2, 4, 2, 1, 0, 0, 0.05, 0},
+		{2, 4, 5, 0, 0, 1, 0, 0.2, 0},
+		{0, 0, 40, 0, 1, 1, 8, 0.1, 0},
+		{0, 2, 4, 0, 1, 1, 0, 1, 0},
 	} {
 		s := subject{
 			name:    "multipole",
-			label:   fmt.Sprintf("multipole centres=input p=%d tol=%g size=%d block=%d span=%d window=%d", x.order, x.tol, x.size, x.block, x.span, x.window),
+			label:   fmt.Sprintf("multipole centres=input p=%d tol=%g size=%d span=%d window=%d sinks=%d ends=%d", x.order, x.tol, x.size, x.span, x.window, x.sinks, x.ends),
 			o:       Options{Order: x.order, Set: map[string]string{"centres": "input", "tol": strconv.FormatFloat(x.tol, 'g', -1, 64)}},
 			places:  "which keys are near goes by their places",
 			aligned: true,
 			average: true,
 		}
-		for name, n := range map[string]int{"size": x.size, "block": x.block, "span": x.span, "window": x.window, "sinks": x.sinks, "ends": x.ends, "least": x.least} {
+		for name, n := range map[string]int{"size": x.size, "span": x.span, "window": x.window, "sinks": x.sinks, "ends": x.ends, "least": x.least} {
 			s.o.Set[name] = strconv.Itoa(n)
 		}
 		if x.least > 0 {
@@ -92,7 +92,7 @@ func inputSubjects() (list []subject) {
 		}
 		s.whole = func(numbers) oracle.HeadMatrix {
 			return (&oracle.Multipole{Input: true, Order: x.order, Tol: x.tol, Size: x.size, Span: x.span, Least: x.least,
-				Block: x.block, Window: x.window, Sinks: x.sinks, Ends: x.ends, Scale: x.scale}).Weights
+				Window: x.window, Sinks: x.sinks, Ends: x.ends, Scale: x.scale}).Weights
 		}
 		list = append(list, s)
 	}

@@ -47,9 +47,11 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 	for i, q := range h.Q {
 		block := int(math.Floor(float64(i+h.Shift) / float64(length)))
 		near := func(j int) bool {
+			if m.Input && !h.Causal {
+				return j < m.Sinks || j >= len(h.K)-m.Ends || len(h.K) <= m.Least
+			}
 			return j < m.Sinks || !h.Causal && j >= len(h.K)-m.Ends ||
-				block*length-m.Window <= j && j < (block+1)*length+m.Window ||
-				m.Input && !h.Causal && len(h.K) <= m.Least
+				block*length-m.Window <= j && j < (block+1)*length+m.Window
 		}
 		means, counts := make([][]float64, count), make([]float64, count)
 		for c := range means {
