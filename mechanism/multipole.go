@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -101,7 +102,8 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		return nil, err
 	}
 	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"block", "codebook"}, {"adapt", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
-		if _, given := r.o.Set[s.name]; given && s.centres != centres {
+		at := slices.IndexFunc(r.row.Settings, func(x Setting) bool { return x.Name == s.name })
+		if r.Text(s.name) != r.row.Settings[at].Default && s.centres != centres {
 			return nil, r.Refuse(s.name, "centres="+s.centres)
 		}
 	}

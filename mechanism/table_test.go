@@ -104,7 +104,7 @@ func TestOptionsOutOfRangeAreRefused(t *testing.T) {
 		{"multipole", Options{Order: -1}, "multipole: order -1: needs to be 0 to 2"},
 		{"multipole", Options{Set: set("order", "0")}, "multipole: setting order=0: the degree is no setting, but Options.Order or --order 0"},
 		{"multipole", Options{Set: set("centres", "keys")}, "multipole: setting centres=keys: needs one of codebook, input"},
-		{"multipole", Options{Set: set("tol", "0.1")}, "multipole: setting tol=0.1: needs centres=input"},
+		{"multipole", Options{Set: set("tol", "0.2")}, "multipole: setting tol=0.2: needs centres=input"},
 		{"multipole", Options{Set: set("centres", "input", "cells", "8")}, "multipole: setting cells=8: needs centres=codebook"},
 		{"multipole", Options{Set: set("centres", "input", "tol", "-1")}, "multipole: setting tol=-1: needs a number from 0 to 1"},
 		{"multipole", Options{KeyHeads: -2}, "multipole: -2 key heads, 0 to 16777216 are possible"},
