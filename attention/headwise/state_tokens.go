@@ -60,9 +60,9 @@ type tokenState[T tensor.Float] struct {
 
 	// Rows of tokens from start on: all of them, or at least keep and at most 2·keep.
 	start int
-	valid [][]bool // [B][room] unmasked tokens
-	k, v  [][]T    // [B·Hkv][room, D] and [room, Dv]; zeros where a token is masked
-	q     [][]T    // [B·H][room, D] of a PastQueryReader that keeps all, rotated; nil for others
+	valid [][]bool           // [B][room] unmasked tokens
+	k, v  []states.Buffer[T] // [B·Hkv] of D and Dv numbers a token; zeros where a token is masked
+	q     []states.Buffer[T] // [B·H] of D numbers, of a PastQueryReader that keeps all, rotated; nil for others
 
 	indexes []KeyIndex[T] // [B·Hkv] of a KeyIndexer; nil for others
 }
@@ -106,20 +106,25 @@ func (w *driver[T]) stateBytes(s attention.Shape) float64 {
 func newTokenState[T tensor.Float](w *driver[T], s attention.Shape) *tokenState[T] {
 	st := &tokenState[T]{w: w, shape: attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}, keep: w.keptTokens()}
 	st.keys, st.period = w.reach()
-	st.valid, st.k, st.v = make([][]bool, s.B), make([][]T, s.B*s.Hkv), make([][]T, s.B*s.Hkv)
+	st.valid = make([][]bool, s.B)
+	st.k, st.v = states.MakeBuffers[T](s.B*s.Hkv, s.D), states.MakeBuffers[T](s.B*s.Hkv, s.Dv)
 	if _, is := w.Function.(PastQueryReader); is && st.keep == 0 {
-		st.q = make([][]T, s.B*s.H)
+		st.q = states.MakeBuffers[T](s.B*s.H, s.D)
 	}
 	st.resize(2 * st.keep)
 	st.newIndexes()
 	return st
 }
 
-// rowSets calls f with each kind of rows of the state and their width.
-func (s *tokenState[T]) rowSets(f func(rows [][]T, width int)) {
-	f(s.k, s.shape.D)
-	f(s.v, s.shape.Dv)
-	f(s.q, s.shape.D)
+// buffers calls f with each buffer of the state, in the order of a snapshot.
+func (s *tokenState[T]) buffers(f func(b *states.Buffer[T])) {
+	for i := range s.k {
+		f(&s.k[i])
+		f(&s.v[i])
+	}
+	for i := range s.q {
+		f(&s.q[i])
+	}
 }
 
 // resize makes room for n tokens.
@@ -127,11 +132,7 @@ func (s *tokenState[T]) resize(n int) {
 	for b := range s.valid {
 		s.valid[b] = scratch.Resize(s.valid[b], n)
 	}
-	s.rowSets(func(rows [][]T, width int) {
-		for i := range rows {
-			rows[i] = scratch.Resize(rows[i], n*width)
-		}
-	})
+	s.buffers(func(b *states.Buffer[T]) { b.Resize(n) })
 }
 
 // makeRoom makes room for n more tokens, at most keep if that bounds them, and returns
@@ -149,11 +150,7 @@ func (s *tokenState[T]) makeRoom(n int) int {
 	for b := range s.valid {
 		copy(s.valid[b], s.valid[b][drop:have])
 	}
-	s.rowSets(func(rows [][]T, width int) {
-		for i := range rows {
-			copy(rows[i], rows[i][drop*width:have*width])
-		}
-	})
+	s.buffers(func(b *states.Buffer[T]) { b.Copy(0, b, drop, have-drop) })
 	s.start += drop
 	return have - drop
 }
@@ -212,12 +209,12 @@ func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQuerie
 		mask := s.valid[b][at:][:n]
 		k := RotateAndMask(ar, c.K.Head(b, kh).Slice(j0, j1), mask, rope, 0)
 		v := RotateAndMask(ar, c.V.Head(b, kh).Slice(j0, j1), mask, nil, 0)
-		copy(s.k[i][at*d:], k.Data[:n*d])
-		copy(s.v[i][at*dv:], v.Data[:n*dv])
+		copy(s.k[i].Data[at*d:], k.Data[:n*d])
+		copy(s.v[i].Data[at*dv:], v.Data[:n*dv])
 		ar.Reset(mark)
 	}
 	for i := range s.q {
-		rows := s.q[i][at*d:][:n*d]
+		rows := s.q[i].Data[at*d:][:n*d]
 		if !hasQueries {
 			clear(rows)
 			continue
@@ -290,8 +287,8 @@ func (f *tokenOutputs[T]) setByIndex(kv int) {
 		if slices.Contains(valid, true) {
 			*h = Head[T]{
 				Q: q, Out: out,
-				K: tensor.Mat[T]{Data: s.k[kv], Rows: m, Cols: d, Stride: d},
-				V: tensor.Mat[T]{Data: s.v[kv], Rows: m, Cols: dv, Stride: dv},
+				K: tensor.Mat[T]{Data: s.k[kv].Data, Rows: m, Cols: d, Stride: d},
+				V: tensor.Mat[T]{Data: s.v[kv].Data, Rows: m, Cols: dv, Stride: dv},
 
 				Causal: true, Offset: m - 1, Shift: m - 1, Head: keyHead * group, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T](),
 			}
@@ -334,8 +331,8 @@ func (f *tokenOutputs[T]) setHead(u int) {
 		}
 		*h = Head[T]{
 			Q: RotateAndMask(ar, c.Q.Head(b, head).Slice(i, i+1), nil, c.Rope, i),
-			K: tensor.Mat[T]{Data: s.k[kv][at*d:], Rows: m, Cols: d, Stride: d},
-			V: tensor.Mat[T]{Data: s.v[kv][at*dv:], Rows: m, Cols: dv, Stride: dv},
+			K: tensor.Mat[T]{Data: s.k[kv].Data[at*d:], Rows: m, Cols: d, Stride: d},
+			V: tensor.Mat[T]{Data: s.v[kv].Data[at*dv:], Rows: m, Cols: dv, Stride: dv},
 
 			Causal: true, Offset: m - 1, Shift: m - 1, Head: head, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T](),
 		}
@@ -343,7 +340,7 @@ func (f *tokenOutputs[T]) setHead(u int) {
 			h.Mask = valid
 		}
 		if s.q != nil {
-			h.PastQueries = tensor.Mat[T]{Data: s.q[u], Rows: m - 1, Cols: d, Stride: d}
+			h.PastQueries = tensor.Mat[T]{Data: s.q[u].Data, Rows: m - 1, Cols: d, Stride: d}
 		}
 		h.Out = scratch.ForOutput(ar, row)
 		s.w.Function.Forward(h)
@@ -369,14 +366,14 @@ func (s *tokenState[T]) Merge(next attention.State[T]) error {
 	for b := range s.valid {
 		copy(s.valid[b][at:], n.valid[b][from:][:last])
 	}
-	add := func(to, rows [][]T, width int) {
+	add := func(to, rows []states.Buffer[T]) {
 		for i := range to {
-			copy(to[i][at*width:], rows[i][from*width:][:last*width])
+			to[i].Copy(at, &rows[i], from, last)
 		}
 	}
-	add(s.k, n.k, s.shape.D)
-	add(s.v, n.v, s.shape.Dv)
-	add(s.q, n.q, s.shape.D)
+	add(s.k, n.k)
+	add(s.v, n.v)
+	add(s.q, n.q)
 	// If next has dropped tokens, no query will see earlier ones.
 	s.start += n.tokens - last
 	s.tokens += n.tokens
@@ -395,18 +392,13 @@ func (s *tokenState[T]) keptTokens() (n, at int) {
 
 func (s *tokenState[T]) Clone() attention.State[T] {
 	c := *s
-	c.valid, c.k, c.v, c.q = cloneRows(s.valid), cloneRows(s.k), cloneRows(s.v), cloneRows(s.q)
+	c.valid = slices.Clone(s.valid)
+	for b := range c.valid {
+		c.valid[b] = slices.Clone(s.valid[b])
+	}
+	c.k, c.v, c.q = states.CloneBuffers(s.k), states.CloneBuffers(s.v), states.CloneBuffers(s.q)
 	c.newIndexes()
 	return &c
-}
-
-// cloneRows returns a copy of rows and their elements.
-func cloneRows[E any](rows [][]E) [][]E {
-	c := slices.Clone(rows)
-	for i := range c {
-		c[i] = slices.Clone(rows[i])
-	}
-	return c
 }
 
 func (s *tokenState[T]) Reset() {
@@ -420,20 +412,15 @@ func (s *tokenState[T]) Bytes() int64 {
 	if s.keep > 0 {
 		return int64(s.w.stateBytes(s.shape))
 	}
-	var elements, flags int
+	var n int64
 	for b := range s.valid {
-		flags += cap(s.valid[b])
+		n += int64(cap(s.valid[b]))
 	}
-	s.rowSets(func(rows [][]T, _ int) {
-		for i := range rows {
-			elements += cap(rows[i])
-		}
-	})
-	var indexes int64
 	for _, x := range s.indexes {
-		indexes += x.Bytes()
+		n += x.Bytes()
 	}
-	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + indexes
+	s.buffers(func(b *states.Buffer[T]) { n += b.Bytes() })
+	return n
 }
 
 // AppendBinary appends a snapshot: after the header, of all tokens or the last keep, the
@@ -450,18 +437,7 @@ func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
 		w.Flags(valid[at:][:n])
 		w.Flags(make([]bool, missing))
 	}
-	zeros := make([]T, missing*max(s.shape.D, s.shape.Dv))
-	write := func(rows []T, width int) {
-		snapshot.WriteElements(w, rows[at*width:][:n*width])
-		snapshot.WriteElements(w, zeros[:missing*width])
-	}
-	for i := range s.k {
-		write(s.k[i], s.shape.D)
-		write(s.v[i], s.shape.Dv)
-	}
-	for i := range s.q {
-		write(s.q[i], s.shape.D)
-	}
+	s.buffers(func(b *states.Buffer[T]) { b.Write(w, at, n, missing) })
 	return w.End()
 }
 
@@ -494,14 +470,7 @@ func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.Sta
 	for b := range s.valid {
 		r.Flags(s.valid[b][:n])
 	}
-	read := func(rows []T, width int) { snapshot.ReadElements(r, rows[:int(n)*width]) }
-	for i := range s.k {
-		read(s.k[i], sh.D)
-		read(s.v[i], sh.Dv)
-	}
-	for i := range s.q {
-		read(s.q[i], sh.D)
-	}
+	s.buffers(func(b *states.Buffer[T]) { b.Read(r, int(n)) })
 	if err := r.End(); err != nil {
 		return nil, err
 	}

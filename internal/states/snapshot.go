@@ -1,5 +1,5 @@
-// Package states has what states of all kinds of mechanisms share: the header of their
-// snapshots, and the checks before a merge.
+// Package states has what states of all kinds of mechanisms share: buffers of the numbers of
+// tokens, the header of snapshots, and the checks before a merge.
 package states
 
 import (

@@ -214,9 +214,8 @@ func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 		w.Int(int64(s.tokens))
 		rows := &s.heads[i].rows
 		rows.Each(s.tokens, da, func(x []T) { snapshot.WriteElements(w, x) })
-		for j := range s.tokens {
-			snapshot.WriteElements(w, rows.V[j*rows.Ldv:][:s.shape.Dv])
-		}
+		values := states.Buffer[T]{Data: rows.V, Count: s.shape.Dv, Stride: rows.Ldv}
+		values.Write(w, 0, s.tokens, 0)
 		if ages := s.heads[i].ages; ages != nil {
 			ages.Write(w, s.tokens)
 		}
@@ -249,9 +248,8 @@ func restoreCache[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64,
 		rows.Grow(da, 0, c.tokens)
 		rows.Each(c.tokens, da, func(x []T) { snapshot.ReadElements(r, x) })
 		clear(rows.V)
-		for j := range c.tokens {
-			snapshot.ReadElements(r, rows.V[j*rows.Ldv:][:s.Dv])
-		}
+		values := states.Buffer[T]{Data: rows.V, Count: s.Dv, Stride: rows.Ldv}
+		values.Read(r, c.tokens)
 		if r.Decay {
 			c.heads[i].ages = headtask.ReadAges(r, c.tokens, c.tokens)
 		}

@@ -252,7 +252,7 @@ func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
 	if len(s.Heads) == 0 {
 		return
 	}
-	zeros := make([]T, max(s.Shape.Chunk, s.Shape.Dv))
+	zeros := make([]T, max(s.Shape.Dv, 1))
 	for _, st := range s.Heads {
 		rest := s.Shape.Chunk - st.Count
 		p := &st.Moments
@@ -271,16 +271,11 @@ func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
 		w.Flags(st.Valid[:st.Count])
 		w.Flags(make([]bool, rest))
 		for c := 1; c <= st.Task.PreparedWidth; c++ {
-			snapshot.WriteElements(w, st.X[c*st.ColumnStride:][:st.Count])
-			snapshot.WriteElements(w, zeros[:rest])
+			column := states.Buffer[T]{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
+			column.Write(w, 0, st.Count, rest)
 		}
-		for j := range s.Shape.Chunk {
-			if j < st.Count {
-				snapshot.WriteElements(w, st.V[j*p.Stride:][:s.Shape.Dv])
-			} else {
-				snapshot.WriteElements(w, zeros[:s.Shape.Dv])
-			}
-		}
+		values := states.Buffer[T]{Data: st.V, Count: s.Shape.Dv, Stride: p.Stride}
+		values.Write(w, 0, st.Count, rest)
 		if st.Decays != nil {
 			st.Decays.Write(w, st.ChunkSize)
 		}
@@ -330,12 +325,12 @@ func RestoreSums[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64, 
 			}
 		}
 		r.Flags(st.Valid)
-		for a := 1; a <= st.Task.PreparedWidth; a++ {
-			snapshot.ReadElements(r, st.X[a*st.ColumnStride:][:s.Chunk])
+		for c := 1; c <= st.Task.PreparedWidth; c++ {
+			column := states.Buffer[T]{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
+			column.Read(r, s.Chunk)
 		}
-		for j := range s.Chunk {
-			snapshot.ReadElements(r, st.V[j*p.Stride:][:s.Dv])
-		}
+		values := states.Buffer[T]{Data: st.V, Count: s.Dv, Stride: p.Stride}
+		values.Read(r, s.Chunk)
 		for _, exists := range st.Valid[:n] {
 			st.AppendToken(exists)
 		}

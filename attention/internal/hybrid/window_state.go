@@ -57,35 +57,25 @@ func (w *hybrid[T]) room(s *attention.Shape, n int, decay bool, take func(n int)
 	return x
 }
 
-// parts calls f with each kind of numbers. A token has count of them, and the next
-// token begins stride numbers later.
-func (x *recentTokens[T]) parts(s *attention.Shape, da int, f func(x []T, count, stride int)) {
-	if x.tailRows != nil {
-		f(x.tailRows, da, da)
-	}
-	f(x.windowRows, s.D, s.D)
-	f(x.v, s.Dv, kernel.Pad(s.Dv))
-	if x.rates != nil {
-		f(x.rates, 1, 1)
+// buffers returns the numbers of the tokens, in the order of a snapshot; da is the width of rows
+// of the tail.
+func (x *recentTokens[T]) buffers(s *attention.Shape, da int) [4]states.Buffer[T] {
+	return [...]states.Buffer[T]{
+		{Data: x.tailRows, Count: da, Stride: da},
+		{Data: x.windowRows, Count: s.D, Stride: s.D},
+		{Data: x.v, Count: s.Dv, Stride: kernel.Pad(s.Dv)},
+		{Data: x.rates, Count: 1, Stride: 1},
 	}
 }
 
 // copy copies n tokens of from, from its token j on, to token i on.
 func (x *recentTokens[T]) copy(w *hybrid[T], s *attention.Shape, i int, from *recentTokens[T], j, n int) {
-	da, dv := w.tail.Spec.Width(s.D), kernel.Pad(s.Dv)
-	if x.tailRows != nil {
-		copy(x.tailRows[i*da:], from.tailRows[j*da:][:n*da])
+	da := w.tail.Spec.Width(s.D)
+	to, of := x.buffers(s, da), from.buffers(s, da)
+	for k := range to {
+		to[k].Copy(i, &of[k], j, n)
 	}
-	copy(x.windowRows[i*s.D:], from.windowRows[j*s.D:][:n*s.D])
-	copy(x.v[i*dv:], from.v[j*dv:][:n*dv])
 	copy(x.exist[i:], from.exist[j:][:n])
-	switch {
-	case x.rates == nil:
-	case from.rates == nil:
-		clear(x.rates[i:][:n])
-	default:
-		copy(x.rates[i:], from.rates[j:][:n])
-	}
 }
 
 // slice views the tokens from i on.
@@ -371,7 +361,10 @@ func (s *hybridState[T]) Bytes() int64 {
 	n := s.tail.Bytes()
 	for i := range s.rings {
 		r := &s.rings[i]
-		n += int64(len(r.tailRows)+len(r.windowRows)+len(r.v)+len(r.rates))*scratch.ElementSize[T]() + int64(len(r.exist))
+		for _, b := range r.buffers(&s.shape, 0) {
+			n += b.Bytes()
+		}
+		n += int64(len(r.exist))
 	}
 	return n
 }
@@ -381,8 +374,8 @@ func (s *hybridState[T]) HeapBytes() int64 {
 	n := s.tail.HeapBytes() + int64(unsafe.Sizeof(*s))
 	for i := range s.rings {
 		r := &s.rings[i]
-		for _, x := range [][]T{r.tailRows, r.windowRows, r.v, r.rates} {
-			n += scratch.AllocatedBytes(int64(len(x)) * scratch.ElementSize[T]())
+		for _, b := range r.buffers(&s.shape, 0) {
+			n += scratch.AllocatedBytes(b.Bytes())
 		}
 		j := &s.joints[i]
 		n += int64(len(r.exist)) + int64(unsafe.Sizeof(*r)+unsafe.Sizeof(*j)) + s.units[i].Bytes()
@@ -462,13 +455,9 @@ func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
 		w.Int(int64(r.n))
 		w.Flags(r.exist[r.start:][:r.n])
 		w.Flags(make([]bool, width-r.n))
-		x := r.slice(s.w, sh, r.start)
-		x.parts(sh, s.w.tail.Spec.Width(sh.D), func(x []T, count, stride int) {
-			for j := range r.n {
-				snapshot.WriteElements(w, x[j*stride:][:count])
-			}
-			snapshot.WriteElements(w, make([]T, (width-r.n)*count))
-		})
+		for _, b := range r.buffers(sh, s.w.tail.Spec.Width(sh.D)) {
+			b.Write(w, r.start, r.n, width-r.n)
+		}
 	}
 	return w.End()
 }
@@ -521,11 +510,9 @@ func (w *hybrid[T]) RestoreState(data []byte) (attention.State[T], error) {
 		}
 		g.n = int(n)
 		r.Flags(g.exist[:width])
-		g.parts(&s, da, func(x []T, count, stride int) {
-			for j := range width {
-				snapshot.ReadElements(r, x[j*stride:][:count])
-			}
-		})
+		for _, b := range g.buffers(&s, da) {
+			b.Read(r, width)
+		}
 	}
 	if err := r.End(); err != nil {
 		return nil, err

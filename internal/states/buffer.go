@@ -1,0 +1,82 @@
+package states
+
+import (
+	"slices"
+
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// Buffer holds numbers of the tokens of a head: Count numbers of each token, and the next token
+// begins Stride numbers later. A state is a list of buffers, of keys, of values and of what else
+// its mechanism keeps. A buffer without data holds nothing, of any number of tokens.
+type Buffer[T tensor.Float] struct {
+	Data          []T
+	Count, Stride int
+}
+
+// MakeBuffers returns n buffers without data for count numbers of a token.
+func MakeBuffers[T tensor.Float](n, count int) []Buffer[T] {
+	list := make([]Buffer[T], n)
+	for i := range list {
+		list[i].Count, list[i].Stride = count, count
+	}
+	return list
+}
+
+// CloneBuffers returns copies of buffers with data of their own.
+func CloneBuffers[T tensor.Float](list []Buffer[T]) []Buffer[T] {
+	c := slices.Clone(list)
+	for i := range c {
+		c[i].Data = slices.Clone(c[i].Data)
+	}
+	return c
+}
+
+// Resize makes room for n tokens.
+func (b *Buffer[T]) Resize(n int) { b.Data = scratch.Resize(b.Data, n*b.Stride) }
+
+// Copy copies n tokens of from, from its token j on, to token i on. Tokens of a buffer without
+// data are zeros.
+func (b *Buffer[T]) Copy(i int, from *Buffer[T], j, n int) {
+	switch {
+	case b.Data == nil:
+	case from.Data == nil:
+		clear(b.Data[i*b.Stride:][:n*b.Stride])
+	default:
+		copy(b.Data[i*b.Stride:], from.Data[j*b.Stride:][:n*b.Stride])
+	}
+}
+
+// Bytes returns the memory of the buffer.
+func (b *Buffer[T]) Bytes() int64 { return int64(cap(b.Data)) * scratch.ElementSize[T]() }
+
+// Write appends the numbers of n tokens from token at on, and zeros for missing tokens.
+func (b *Buffer[T]) Write(w *snapshot.Writer, at, n, missing int) {
+	if b.Data == nil {
+		return
+	}
+	if b.Count == b.Stride {
+		snapshot.WriteElements(w, b.Data[at*b.Stride:][:n*b.Stride])
+	} else {
+		for j := at; j < at+n; j++ {
+			snapshot.WriteElements(w, b.Data[j*b.Stride:][:b.Count])
+		}
+	}
+	w.Data = append(w.Data, make([]byte, missing*b.Count*int(scratch.ElementSize[T]()))...)
+}
+
+// Read sets the first n tokens to what Write appended.
+func (b *Buffer[T]) Read(r *snapshot.Reader, n int) {
+	if b.Data == nil {
+		return
+	}
+	if b.Count == b.Stride {
+		snapshot.ReadElements(r, b.Data[:n*b.Stride])
+		return
+	}
+	for j := range n {
+		snapshot.ReadElements(r, b.Data[j*b.Stride:][:b.Count])
+	}
+}
