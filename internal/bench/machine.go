@@ -1,4 +1,5 @@
-// Package bench describes the machine and times work on it.
+// Package bench describes the machine and times work on it. What is timed lives in the packages
+// that compute, and pages with figures in internal/report.
 package bench
 
 import (
@@ -13,7 +14,7 @@ import (
 
 // Machine describes the machine of measurements.
 type Machine struct {
-	CPU       cpu.Info
+	CPU       CPU
 	ISA       string  // instruction set in use
 	ISAReason string  // why that set is in use
 	Threads   int     // goroutines that compute
@@ -25,7 +26,7 @@ type Machine struct {
 // none is if d is 0.
 func DescribeMachine(d time.Duration) Machine {
 	m := Machine{
-		CPU:       cpu.Describe(),
+		CPU:       DescribeCPU(),
 		ISA:       kernel.Active[float32]().Name,
 		ISAReason: cpu.SelectionReason(),
 		Threads:   par.Threads(),

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -155,7 +154,7 @@ type Session struct {
 // short enough. It returns the errors of preparing and calling.
 func (c *Case) Open(budget time.Duration) (*Session, error) {
 	budget /= leastRounds
-	c.ISA, c.Machine = kernel.Active[float32]().Name, cpu.Describe().String()
+	c.ISA, c.Machine = kernel.Active[float32]().Name, DescribeCPU().String()
 	par.SetThreads(c.Threads)
 	w, err := c.open()
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -187,7 +186,7 @@ func CasesWithin(list []*Entry, limit time.Duration) (cases []*Case, err error) 
 				seconds = best * c.FLOPs / e.probe.FLOPs / float64(min(c.Threads, c.Heads))
 			}
 			if seconds > limit.Seconds() {
-				c.Guess, c.ISA, c.Machine = 1e3*seconds, kernel.Active[float32]().Name, cpu.Describe().String()
+				c.Guess, c.ISA, c.Machine = 1e3*seconds, kernel.Active[float32]().Name, DescribeCPU().String()
 				continue
 			}
 			cases = append(cases, c)

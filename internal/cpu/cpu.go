@@ -1,10 +1,10 @@
-// Package cpu selects the instruction set of the kernels.
+// Package cpu selects the instruction set of the kernels. Descriptions of the machine for people
+// live in internal/bench, and kernels in internal/kernel.
 package cpu
 
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 )
@@ -58,45 +58,4 @@ func chooseSet(wish string) (isa, why string) {
 		why += fmt.Sprintf("; %s=%q is ignored: it is none of these", Variable, wish)
 	}
 	return isa, why
-}
-
-// Info describes the processor. Unknown fields are zero.
-type Info struct {
-	Model      string // name by the maker
-	Arch       string // GOARCH
-	Cores      int    // usable logical processors
-	L1, L2, L3 int    // data cache sizes per core, in bytes
-}
-
-// Describe returns the properties of the processor.
-func Describe() Info {
-	info := Info{Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
-	info.readSystem()
-	return info
-}
-
-// String returns one line, such as "AMD EPYC, 2 cores, caches 32 KiB, 1 MiB, 32 MiB".
-func (i Info) String() string {
-	s := i.Model
-	if s == "" {
-		s = i.Arch
-	}
-	unit := "cores"
-	if i.Cores == 1 {
-		unit = "core"
-	}
-	s += fmt.Sprintf(", %d %s", i.Cores, unit)
-	var caches []string
-	for _, n := range []int{i.L1, i.L2, i.L3} {
-		switch {
-		case n >= 1<<20 && n%(1<<20) == 0:
-			caches = append(caches, fmt.Sprintf("%d MiB", n>>20))
-		case n > 0:
-			caches = append(caches, fmt.Sprintf("%d KiB", n>>10))
-		}
-	}
-	if caches != nil {
-		s += ", caches " + strings.Join(caches, ", ")
-	}
-	return s
 }

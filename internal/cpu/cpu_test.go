@@ -54,21 +54,3 @@ func TestUnknownSetsAreRefused(t *testing.T) {
 		}
 	}
 }
-
-func TestInfoIsOneLine(t *testing.T) {
-	for _, c := range []struct {
-		info Info
-		want string
-	}{
-		{Info{Arch: "arm64", Cores: 1}, "arm64, 1 core"},
-		{Info{Model: "Some CPU", Cores: 2, L1: 32 << 10, L2: 1 << 20, L3: 33 << 20}, "Some CPU, 2 cores, caches 32 KiB, 1 MiB, 33 MiB"},
-		{Info{Model: "Some CPU", Cores: 4, L2: 1280 << 10}, "Some CPU, 4 cores, caches 1280 KiB"},
-	} {
-		if got := c.info.String(); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-	if Describe().Cores < 1 {
-		t.Error("a machine without a core")
-	}
-}
