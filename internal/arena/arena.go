@@ -1,4 +1,5 @@
-// Package arena provides scratch memory from reused slabs, so that hot paths do not allocate.
+// Package arena provides scratch memory from reused slabs, so that hot paths do not allocate. It
+// decides nothing about shapes or threads: internal/scratch makes matrices of it.
 package arena
 
 import (

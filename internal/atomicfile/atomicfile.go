@@ -1,5 +1,5 @@
-// Package atomicfile writes files atomically: after a crash, a full disk or an error the old file is
-// unchanged.
+// Package atomicfile writes files atomically: after a crash, a full disk or an error the old file
+// is unchanged. Formats of files live in the packages that own them.
 package atomicfile
 
 import (

@@ -1,5 +1,6 @@
-// Package check measures errors and says how large they may be. Limits are in
-// units of the rounding u of the element type, as derived in docs/numerics.md.
+// Package check measures errors and says how large they may be. Limits are in units of the rounding
+// u of the element type, as derived in docs/numerics.md. Tests and commands import it, never a
+// library package.
 package check
 
 import (

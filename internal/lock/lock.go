@@ -1,5 +1,5 @@
 // Package lock gives a path one owner at a time, across processes and within one. The system
-// releases the lock of a dead process.
+// releases the lock of a dead process. What the folders hold is no concern of it.
 package lock
 
 import (

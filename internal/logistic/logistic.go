@@ -1,4 +1,5 @@
-// Package logistic fits multinomial logistic regressions with an L2 penalty, in float64.
+// Package logistic fits multinomial logistic regressions with an L2 penalty, in float64. It knows
+// nothing of models and tasks: callers bring a matrix of numbers and classes.
 package logistic
 
 import (

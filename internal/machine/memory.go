@@ -1,4 +1,5 @@
-// Package machine reports free memory and the peak memory of the process.
+// Package machine reports free memory and the peak memory of the process. It decides nothing:
+// callers compare what they need with what is free.
 package machine
 
 import (

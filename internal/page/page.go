@@ -1,4 +1,5 @@
-// Package page updates generated parts of Markdown pages, between invisible markers.
+// Package page updates generated parts of Markdown pages, between invisible markers. It does not
+// know what the parts say: the programs that write them do.
 package page
 
 import (

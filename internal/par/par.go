@@ -1,5 +1,7 @@
-// Package par runs independent pieces of work on a persistent thread pool. The caller splits the work
-// by its data alone, never by the number of workers, so results do not depend on that number.
+// Package par runs independent pieces of work on a persistent thread pool. The caller splits the
+// work by its data alone, never by the number of workers, so results do not depend on that number.
+// The caller divides the work by the data, never by the number of workers. No arithmetic lives
+// here.
 package par
 
 import (

@@ -1,4 +1,5 @@
 // Package scratch has matrices in scratch memory and slices that grow without being cleared.
+// Arithmetic on them lives in internal/kernel and in the packages that hold them.
 package scratch
 
 import (

@@ -1,5 +1,6 @@
-// Package sessions keeps the states of one decoder for many callers: sessions that
-// survive the process, the prefixes that they share, and a fair queue for the model.
+// Package sessions keeps the states of one decoder for many callers: sessions that survive the
+// process, the prefixes that they share, and a fair queue for the model. HTTP lives in
+// internal/serve, and the layers of a model in package model.
 package sessions
 
 import (

@@ -1,5 +1,6 @@
-// Package band computes the softmax of a sliding window. Each query sees a range of
-// keys whose ends do not move back from one query to the next.
+// Package band computes the softmax of a sliding window. Each query sees a range of keys whose ends
+// do not move back from one query to the next. Which rows belong to a window, and the linear tail
+// beside it, are decided in headtask and hybrid.
 package band
 
 import (

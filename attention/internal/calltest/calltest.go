@@ -1,5 +1,6 @@
 // Package calltest has what tests of attention and its mechanisms share: calls with every feature
 // of the contract, the same call for the reference and for an engine, and comparisons of both.
+// Tests import it, never a library package.
 package calltest
 
 import (

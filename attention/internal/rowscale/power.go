@@ -1,5 +1,5 @@
-// Package rowscale keeps rows of an exponential relative to a power of 2, so that scores of
-// any size neither overflow nor vanish.
+// Package rowscale keeps rows of an exponential relative to a power of 2, so that scores of any
+// size neither overflow nor vanish. It knows neither calls nor states, only rows of numbers.
 package rowscale
 
 import (

@@ -1,5 +1,5 @@
 // Package display formats results: numbers with units, JSON, findings, and text without control
-// characters.
+// characters. It writes what it is given: verbs decide what to show.
 package display
 
 import (

@@ -1,5 +1,5 @@
 // Package env holds the streams, context and ranks that a verb runs with, and the errors that set
-// its exit status.
+// its exit status. It reads no flags and knows no verb.
 package env
 
 import (
