@@ -29,6 +29,8 @@ var internalTypes = map[string]string{
 	"mechanism.Row.ReadSettings":       "the reader of settings of a row, which package nn shares",
 	"mechanism.SortGroups":             "shared with tests of package oracle",
 	"nn.MixerArgs":                     "the reader of settings of a mixer",
+	"pretrained.Model.Calibration":     "what exchange.json of a folder holds, for the command",
+	"pretrained.Model.ExchangeSubject": "serves the command; WriteExchanged serves a user",
 	"pretrained.Model.Gradients":       "arrays of npz files, which the command writes",
 	"pretrained.Model.Pixels":          "pictures of data sets",
 	"pretrained.Output":                "arrays of npz files, which the command writes",

@@ -17,7 +17,7 @@ import (
 )
 
 // subject returns a small model of a kind.
-func subject(t *testing.T, kind string) *Subject {
+func subject(t *testing.T, kind model.Kind) *Subject {
 	t.Helper()
 	m, err := model.New(model.Config{Kind: kind, Vocab: 31, Context: 96, Layers: 2, Width: 16, Heads: 4, KVHeads: 2, Mechanism: "softmax", Positions: model.Rotary}, rng.New(3))
 	if err != nil {
@@ -118,7 +118,7 @@ func TestNearAloneIsTheNearFieldOfMultipole(t *testing.T) {
 }
 
 func TestRunIsDeterministic(t *testing.T) {
-	for _, kind := range []string{"encoder", "decoder"} {
+	for _, kind := range []model.Kind{model.Encoder, model.Decoder} {
 		o := Options{Cells: number(16), Order: number(1), Block: number(8), Window: number(4), Length: 96, Seed: 2}
 		run := func() *Result {
 			x, err := Run(context.Background(), subject(t, kind), texts(), o)
