@@ -232,7 +232,7 @@ func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 		}
 		from, _ := m.config.layerMechanism(l.number)
 		to, _ := c.layerMechanism(l.number)
-		row, err := mechanism.Lookup(to)
+		row, err := lookupMechanism(c, to)
 		if err != nil {
 			return nil, err
 		}

@@ -447,25 +447,34 @@ func TestBatchesAreChecked(t *testing.T) {
 
 // elements counts what a trace holds. The views of a call, of its gradients and
 // its input are of memory counted elsewhere; the sums of keys that attention.Saved holds in its
-// field Moments depend on the form that is chosen, not on the tokens.
-func elements(v reflect.Value) (n int) {
+// field Moments depend on the form that is chosen, not on the tokens. What two fields share counts
+// once.
+func elements(v reflect.Value) int { return unseenElements(v, map[uintptr]bool{}) }
+
+func unseenElements(v reflect.Value, seen map[uintptr]bool) (n int) {
 	switch v.Kind() {
 	case reflect.Interface:
 		if !v.IsNil() {
-			return elements(v.Elem().Elem()) // a trace, by its pointer
+			return unseenElements(v.Elem().Elem(), seen) // a trace, by its pointer
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; name != "call" && name != "grads" && name != "in" && name != "source" && name != "Moments" {
-				n += elements(v.Field(i))
+				n += unseenElements(v.Field(i), seen)
 			}
 		}
 	case reflect.Slice, reflect.Array:
 		if v.Type().Elem().Kind() == reflect.Float32 {
+			if v.Kind() == reflect.Slice && v.Len() > 0 {
+				if seen[v.Pointer()] {
+					return 0
+				}
+				seen[v.Pointer()] = true
+			}
 			return v.Len()
 		}
 		for i := range v.Len() {
-			n += elements(v.Index(i))
+			n += unseenElements(v.Index(i), seen)
 		}
 	}
 	return n

@@ -49,7 +49,7 @@ type verbTable struct {
 	Attend    attend.Command    `cmd:"" group:"Compute" help:"Compute attention and its gradients, of arrays or streams."`
 	Forward   forward.Command   `cmd:"" group:"Compute" help:"Compute all outputs of a published model, and gradients."`
 	Plan      plan.Command      `cmd:"" group:"Compute" help:"Count operations and bytes of a shape, and predict times."`
-	Calibrate calibrate.Command `cmd:"" group:"Compute" help:"Fit fastmax-truncated to the queries and keys of a model."`
+	Calibrate calibrate.Command `cmd:"" group:"Around" help:"Fit fastmax-truncated to the queries and keys of a model."`
 
 	Train    train.Command    `cmd:"" group:"Learn" help:"Train a transformer on a text, or on another task."`
 	Eval     eval.Command     `cmd:"" group:"Learn" help:"Measure how well a model predicts a text or does its task."`
@@ -59,8 +59,8 @@ type verbTable struct {
 	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
 	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
 	Serve    serve.Command    `cmd:"" group:"Learn" help:"Answer HTTP requests with a model; keep its states."`
-	Health   health.Command   `cmd:"" group:"Learn" help:"Ask whether a server answers requests."`
-	Exchange exchange.Command `cmd:"" group:"Learn" help:"Put attention of linear cost into a trained model, and say what it loses."`
+	Health   health.Command   `cmd:"" hidden:"" group:"Learn" help:"Ask whether a server answers requests."`
+	Exchange exchange.Command `cmd:"" group:"Learn" help:"Put linear attention into a trained model."`
 	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`

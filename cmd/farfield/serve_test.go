@@ -208,7 +208,7 @@ func TestStoppedServerLeavesNoGoroutine(t *testing.T) {
 	out, in := io.Pipe()
 	status := make(chan int, 1)
 	go func() {
-		args := []string{"serve", "--addr", "127.0.0.1:0", "--model", dir, "--grace", "1ms"}
+		args := []string{"serve", "--addr", "127.0.0.1:0", "--model", dir, "--beyond-context", "--grace", "1ms"}
 		status <- farfield().RunVerb(args, &env.Env{Context: ctx, Stdin: strings.NewReader(""), Stdout: in, Stderr: io.Discard})
 		in.Close()
 	}()

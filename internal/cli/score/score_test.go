@@ -28,7 +28,7 @@ func TestPartsAreOneLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scored := &scoring{cmd: &Command{Top: 9}, e: &env.Env{Context: t.Context(), Stdout: io.Discard}, scorer: s}
+	scored := &scoring{cmd: &Command{Top: 9}, e: &env.Env{Context: t.Context(), Stdout: io.Discard}, scorer: s, note: func([]byte) {}}
 	for _, lines := range [][][]byte{{[]byte("a"), []byte("b")}, {[]byte("c\n"), []byte("d\n")}, {[]byte("e")}} {
 		if err := scored.lines(lines); err != nil {
 			t.Fatal(err)
