@@ -64,7 +64,7 @@ type verbTable struct {
 	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
-	Report  report.Command  `cmd:"" group:"Look" help:"Write a page of a run: curves, configuration, a sample."`
+	Report  report.Command  `cmd:"" group:"Around" help:"Write a page of a run: curves, configuration, a sample."`
 	Compare compare.Command `cmd:"" group:"Look" help:"Compare runs: curves, means and deviations."`
 	Inspect inspect.Command `cmd:"" group:"Look" help:"Describe a file, a folder or this machine."`
 
