@@ -46,10 +46,9 @@ import (
 type verbTable struct {
 	program.Flags
 
-	Attend    attend.Command    `cmd:"" group:"Compute" help:"Compute attention and its gradients, of arrays or streams."`
-	Forward   forward.Command   `cmd:"" group:"Compute" help:"Compute all outputs of a published model, and gradients."`
-	Plan      plan.Command      `cmd:"" group:"Compute" help:"Count operations and bytes of a shape, and predict times."`
-	Calibrate calibrate.Command `cmd:"" group:"Around" help:"Fit fastmax-truncated to the queries and keys of a model."`
+	Attend  attend.Command  `cmd:"" group:"Compute" help:"Compute attention and its gradients, of arrays or streams."`
+	Forward forward.Command `cmd:"" group:"Compute" help:"Compute all outputs of a published model, and gradients."`
+	Plan    plan.Command    `cmd:"" group:"Compute" help:"Count operations and bytes of a shape, and predict times."`
 
 	Train    train.Command    `cmd:"" group:"Learn" help:"Train a transformer on a text, or on another task."`
 	Eval     eval.Command     `cmd:"" group:"Learn" help:"Measure how well a model predicts a text or does its task."`
@@ -64,7 +63,7 @@ type verbTable struct {
 	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
-	Report  report.Command  `cmd:"" group:"Around" help:"Write a page of a run: curves, configuration, a sample."`
+	Report  report.Command  `cmd:"" group:"Look" help:"Write a page of a run: curves, configuration, a sample."`
 	Compare compare.Command `cmd:"" group:"Look" help:"Compare runs: curves, means and deviations."`
 	Inspect inspect.Command `cmd:"" group:"Look" help:"Describe a file, a folder or this machine."`
 
@@ -73,6 +72,7 @@ type verbTable struct {
 
 	Data       data.Command               `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
 	Models     models.Command             `cmd:"" group:"Around" help:"List and fetch trained models."`
+	Calibrate  calibrate.Command          `cmd:"" group:"Around" help:"Fit fastmax-truncated to the queries and keys of a model."`
 	Tokenize   tokenize.Command           `cmd:"" group:"Around" help:"Print the token ids of each text."`
 	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`
