@@ -13,12 +13,12 @@ import (
 // errors.ErrUnsupported.
 var (
 	// ErrInUse is in the errors of a file or folder that another owner writes.
-	ErrInUse = fault.InUse
+	ErrInUse = fault.ErrInUse
 	// ErrDamaged is in the errors of a file that is not as it was written.
-	ErrDamaged = fault.Damaged
+	ErrDamaged = fault.ErrDamaged
 	// ErrUnknownField is in the errors of a configuration with a field that this version does not
 	// know.
-	ErrUnknownField = fault.UnknownField
+	ErrUnknownField = fault.ErrUnknownField
 	// ErrTruncated is in every *TruncatedError.
 	ErrTruncated = errors.New("longer than the model reads")
 	// ErrClosed is the error of a model after Close.

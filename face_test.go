@@ -4,7 +4,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -53,17 +52,22 @@ func TestNothingExportedMentionsInternalTypes(t *testing.T) {
 	found := map[string]bool{}
 	for _, dir := range publicPackages {
 		fset := token.NewFileSet()
-		pkgs, err := parser.ParseDir(fset, dir, func(f fs.FileInfo) bool { return !strings.HasSuffix(f.Name(), "_test.go") }, parser.SkipObjectResolution)
+		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, pkg := range pkgs {
-			for _, file := range pkg.Files {
-				for name, of := range mentionedInternals(file) {
-					key := strings.TrimPrefix(filepath.ToSlash(dir)+"."+name, "..")
-					if found[key] = true; internalTypes[key] == "" {
-						t.Errorf("%s: mentions a type of %s", key, of)
-					}
+		for _, path := range paths {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for name, of := range mentionedInternals(file) {
+				key := strings.TrimPrefix(filepath.ToSlash(dir)+"."+name, "..")
+				if found[key] = true; internalTypes[key] == "" {
+					t.Errorf("%s: mentions a type of %s", key, of)
 				}
 			}
 		}

@@ -234,7 +234,7 @@ func (f *fields) findUnknown(isInert func(name string) bool) error {
 		return nil
 	}
 	slices.Sort(unknown)
-	return fault.Mark(fault.UnknownField, fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function%s", f.prefix, infile.Shorten(unknown[0]), shorten(f.values[unknown[0]]), f.hint))
+	return fault.Mark(fault.ErrUnknownField, fmt.Errorf("%s%s: is %s, but the field is unknown here and may change the function%s", f.prefix, infile.Shorten(unknown[0]), shorten(f.values[unknown[0]]), f.hint))
 }
 
 // ignoreHint says how a folder is opened whose config.json has a field that is unknown here.

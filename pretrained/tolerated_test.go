@@ -116,7 +116,7 @@ func TestDetailsThatTransformersToleratesDoNotRefuseAFolder(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		writeFolder(t, dir, tinyConfigs["llama"])
-		m, want := logits(t, dir)
+		_, want := logits(t, dir)
 		c.change(dir)
 		if c.err != "" {
 			if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), c.err) {

@@ -69,7 +69,7 @@ func Open(path string) (*File, error) {
 	f, err := New(r, info.Size())
 	if err != nil {
 		r.Close()
-		return nil, fmt.Errorf("%s: %w", path, fault.Mark(fault.Damaged, err))
+		return nil, fmt.Errorf("%s: %w", path, fault.Mark(fault.ErrDamaged, err))
 	}
 	f.file = r
 	return f, nil

@@ -310,7 +310,7 @@ func parseManifest(path string) (m manifest, err error) {
 		return m, err
 	}
 	if err := json.Unmarshal(text, &m); err != nil {
-		return m, fault.Mark(fault.Damaged, fmt.Errorf("%s: damaged: %w", name, err))
+		return m, fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: %w", name, err))
 	}
 	if m.Format != checkpointFormat {
 		return m, fmt.Errorf("%s: format is %q, not %q", name, m.Format, checkpointFormat)
@@ -320,7 +320,7 @@ func parseManifest(path string) (m manifest, err error) {
 	}
 	sum, err := m.checksum()
 	if err == nil && m.Sum != sum {
-		err = fault.Mark(fault.Damaged, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, it says %.12s…", name, sum, m.Sum))
+		err = fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, it says %.12s…", name, sum, m.Sum))
 	}
 	return m, err
 }
@@ -337,9 +337,9 @@ func checkManifest(path string) (m manifest, err error) {
 		case err != nil:
 			return m, err
 		case got.Bytes != want.Bytes:
-			return m, fault.Mark(fault.Damaged, fmt.Errorf("%s: damaged: it has %d bytes, was written with %d", filepath.Join(path, n), got.Bytes, want.Bytes))
+			return m, fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: it has %d bytes, was written with %d", filepath.Join(path, n), got.Bytes, want.Bytes))
 		case got.Sum != want.Sum:
-			return m, fault.Mark(fault.Damaged, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, was %.12s…", filepath.Join(path, n), got.Sum, want.Sum))
+			return m, fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, was %.12s…", filepath.Join(path, n), got.Sum, want.Sum))
 		}
 	}
 	return m, nil

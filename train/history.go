@@ -124,7 +124,7 @@ func verifyChecksum(line []byte) error {
 	}
 	sum := crc32.Update(crc32.Checksum(text[:i], castagnoli), castagnoli, []byte("}"))
 	if got, want := fmt.Sprintf("%08x", sum), string(text[i+len(checksumField):][:8]); got != want {
-		return fault.Mark(fault.Damaged, fmt.Errorf("damaged: its CRC-32C is %s, it says %.8q", got, want))
+		return fault.Mark(fault.ErrDamaged, fmt.Errorf("damaged: its CRC-32C is %s, it says %.8q", got, want))
 	}
 	return nil
 }

@@ -694,9 +694,7 @@ func (r *run) finish(x *Result, exact []int) error {
 		return err
 	}
 	x.settings = make([]model.LayerMechanism, config.Layers)
-	for i, m := range config.LayerMechanisms {
-		x.settings[i] = m
-	}
+	copy(x.settings, config.LayerMechanisms)
 	for n := range x.Layers {
 		l := &x.Layers[n]
 		k := r.keys[l.Number]

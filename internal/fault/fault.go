@@ -9,9 +9,9 @@ import (
 
 // The kinds of errors.
 var (
-	InUse        = errors.New("in use by another owner")
-	Damaged      = errors.New("damaged")
-	UnknownField = errors.New("a field is not known")
+	ErrInUse        = errors.New("in use by another owner")
+	ErrDamaged      = errors.New("damaged")
+	ErrUnknownField = errors.New("a field is not known")
 )
 
 // marked is an error of a kind.
@@ -34,11 +34,11 @@ func Mark(kind, err error) error {
 	return marked{err, kind}
 }
 
-// MarkJSON returns the error of a decoder of JSON, which may be nil: as one of the kind UnknownField
+// MarkJSON returns the error of a decoder of JSON, which may be nil: as one of the kind ErrUnknownField
 // if the JSON has a field that the decoder does not know.
 func MarkJSON(err error) error {
 	if err != nil && strings.HasPrefix(err.Error(), "json: unknown field ") {
-		return marked{err, UnknownField}
+		return marked{err, ErrUnknownField}
 	}
 	return err
 }

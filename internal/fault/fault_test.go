@@ -10,11 +10,11 @@ import (
 )
 
 func TestMarkedErrorsKeepTheirTextAndTheirKind(t *testing.T) {
-	err := fmt.Errorf("file: %w", Mark(Damaged, io.ErrUnexpectedEOF))
-	if err.Error() != "file: unexpected EOF" || !errors.Is(err, Damaged) || !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, InUse) {
+	err := fmt.Errorf("file: %w", Mark(ErrDamaged, io.ErrUnexpectedEOF))
+	if err.Error() != "file: unexpected EOF" || !errors.Is(err, ErrDamaged) || !errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, ErrInUse) {
 		t.Errorf("%v", err)
 	}
-	if Mark(Damaged, nil) != nil || MarkJSON(nil) != nil {
+	if Mark(ErrDamaged, nil) != nil || MarkJSON(nil) != nil {
 		t.Error("no error is marked")
 	}
 }
@@ -25,7 +25,7 @@ func TestUnknownFieldsOfJSONAreMarked(t *testing.T) {
 		d := json.NewDecoder(strings.NewReader(text))
 		d.DisallowUnknownFields()
 		var x struct{}
-		if err := MarkJSON(d.Decode(&x)); err == nil || errors.Is(err, UnknownField) != want {
+		if err := MarkJSON(d.Decode(&x)); err == nil || errors.Is(err, ErrUnknownField) != want {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -67,7 +67,7 @@ func ReadParts(data []byte, magic string, version uint32, n int) ([][]byte, erro
 	rest := data[len(magic):]
 	end := len(data) - sha256.Size
 	if sum := sha256.Sum256(data[:end]); !bytes.Equal(sum[:], data[end:]) {
-		return nil, fault.Mark(fault.Damaged, fmt.Errorf("damaged: its SHA-256 is %.6x…, it says %.6x…", sum, data[end:]))
+		return nil, fault.Mark(fault.ErrDamaged, fmt.Errorf("damaged: its SHA-256 is %.6x…, it says %.6x…", sum, data[end:]))
 	}
 	rest = rest[4 : len(rest)-sha256.Size]
 	parts := make([][]byte, n)
@@ -108,7 +108,7 @@ func ReadFirst(r io.ReaderAt, size int64, magic string, version uint32, most int
 		return nil, err
 	}
 	if got := sum.Sum(nil); !bytes.Equal(got, want[:]) {
-		return nil, fault.Mark(fault.Damaged, fmt.Errorf("damaged: its SHA-256 is %.6x…, it says %.6x…", got, want))
+		return nil, fault.Mark(fault.ErrDamaged, fmt.Errorf("damaged: its SHA-256 is %.6x…, it says %.6x…", got, want))
 	}
 	n := binary.LittleEndian.Uint64(head[len(magic)+4:])
 	if left := uint64(end) - uint64(len(head)); n > left {

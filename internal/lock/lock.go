@@ -39,8 +39,8 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("%q is in use by process %d", e.Path, e.PID)
 }
 
-// Is reports whether target is fault.InUse.
-func (e *HeldError) Is(target error) bool { return target == fault.InUse }
+// Is reports whether target is fault.ErrInUse.
+func (e *HeldError) Is(target error) bool { return target == fault.ErrInUse }
 
 // WriteError is the error of a file or folder that the system does not let this process write.
 type WriteError struct {
