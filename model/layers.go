@@ -157,8 +157,11 @@ func (m *modelOf[T]) Redraw(key rng.Key, updates int) error {
 	}
 	key = key.Fold(uint64(updates))
 	for i, l := range m.layers {
+		if l.built.Constants().Size() == 0 || l.mechanism() != l.built {
+			continue
+		}
 		name, o := m.config.layerMechanism(l.number)
-		if _, own := m.config.Factories[name]; own || l.built.Constants().Size() == 0 || l.mechanism() != l.built {
+		if _, own := m.config.Factories[name]; own {
 			continue
 		}
 		every, err := mechanism.RedrawInterval(name, o)

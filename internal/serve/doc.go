@@ -115,6 +115,7 @@ type Card struct {
 	State           string   `json:"state"`              // fixed or grows; "": no sessions
 	Context         int      `json:"context"`            // tokens that positions allow; 0: no limit
 	TrainedContext  int      `json:"trained_context"`    // tokens that the model was trained with; 0: unknown
+	BeyondContext   bool     `json:"beyond_context"`     // texts may be longer; New sets it to Options.BeyondContext
 	Vocab           int      `json:"vocab"`
 	HasSessions     bool     `json:"has_sessions"`
 	HasChat         bool     `json:"has_chat"`

@@ -112,6 +112,7 @@ func New(o Options) (*Server, error) {
 	if o.Sessions != nil && o.Tokens == nil {
 		return nil, errors.New("serve: Tokens: is nil beside Sessions")
 	}
+	o.Card.BeyondContext = o.BeyondContext
 	setDefault(&o.MaxBody, 8<<20)
 	setDefault(&o.MaxBodies, 256<<20)
 	o.MaxBodies = max(o.MaxBodies, o.MaxBody, o.MaxImport)

@@ -220,8 +220,8 @@ func TestSessionsSurviveReloadAndKill(t *testing.T) {
 	b.isClean()
 }
 
-// What a stopped stream showed is not in the store, and leaves the page.
-func TestStoppedTextIsTakenAway(t *testing.T) {
+// What a stopped stream showed stays, on the page and in the session.
+func TestStoppedTextIsKept(t *testing.T) {
 	browserPath(t)
 	b := browse(t, 1280, 900, "light")
 	b.open(start(t, "--model", trainDecoder(t), "--addr", "127.0.0.1:0", "--max-tokens", "1000000").url)
@@ -238,8 +238,8 @@ func TestStoppedTextIsTakenAway(t *testing.T) {
 	b.do(chromedp.KeyEvent(kb.Escape))
 	b.wait("document.querySelector('.pane .controls .fine').textContent.startsWith('Stopped.')")
 	text, meta := b.text(shown), b.text("document.querySelector('.meta').textContent")
-	if text != "The tests" || !strings.HasPrefix(meta, "9 tokens") {
-		t.Errorf("after the stop: %q, %s", text, meta)
+	if !strings.HasPrefix(text, "The tests") || len(text) < 200 || strings.HasPrefix(meta, "9 tokens") {
+		t.Errorf("after the stop: %d bytes, %.40q, %s", len(text), text, meta)
 	}
 	b.isClean()
 }

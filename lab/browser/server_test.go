@@ -59,7 +59,7 @@ func start(t *testing.T, args ...string) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{process: exec.Command(path, append([]string{"serve"}, args...)...)}
+	s := &server{process: exec.Command(path, append([]string{"serve", "--beyond-context"}, args...)...)}
 	s.process.Stderr = os.Stderr
 	out, err := s.process.StdoutPipe()
 	if err != nil {

@@ -29,7 +29,7 @@ func serve(t *testing.T, program, model string) openai.Client {
 	if err := os.WriteFile(keys, []byte(key+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.Command(program, "serve", "--model", model, "--addr", "127.0.0.1:0", "--keys", keys)
+	c := exec.Command(program, "serve", "--model", model, "--beyond-context", "--addr", "127.0.0.1:0", "--keys", keys)
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	if err != nil {
@@ -167,9 +167,9 @@ func TestClientReadsTheServer(t *testing.T) {
 		if !errors.As(err, &known) || known.StatusCode != 404 || known.Param != "model" || known.Code != "model_not_found" {
 			t.Errorf("an unknown model is %v", err)
 		}
-		_, err = c.Completions.New(t.Context(), openai.CompletionNewParams{Model: "tiny", N: openai.Int(2), Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("a")}})
+		_, err = c.Completions.New(t.Context(), openai.CompletionNewParams{Model: "tiny", N: openai.Int(0), Prompt: openai.CompletionNewParamsPromptUnion{OfString: openai.String("a")}})
 		if !errors.As(err, &known) || known.StatusCode != 400 || known.Param != "n" {
-			t.Errorf("two choices are %v", err)
+			t.Errorf("no choice is %v", err)
 		}
 		_, err = c.Models.List(t.Context(), option.WithAPIKey("another-key"))
 		if !errors.As(err, &known) || known.StatusCode != 401 {

@@ -10,6 +10,12 @@ export class Failure extends Error {
   }
 }
 
+/** longest returns the tokens of the longest text that the model takes; 0: of any length. */
+export function longest(f) {
+  const limits = [f.context, f.beyond_context ? 0 : f.trained_context].filter(Boolean);
+  return limits.length ? Math.min(...limits) : 0;
+}
+
 // A header carries no other characters.
 const isKey = (text) => /^[\x21-\x7e]+$/.test(text);
 

@@ -1,6 +1,6 @@
 // The page: which view is shown, and which views the model can fill.
 
-import { call } from './api.js';
+import { call, longest } from './api.js';
 import { id, count, explain } from './dom.js';
 import { startWrite } from './write.js';
 import { startSearch } from './search.js';
@@ -30,7 +30,8 @@ function facts(m) {
   const f = m.farfield || {};
   const list = [f.family || f.kind, `${count(f.layers)} layers of ${count(f.heads)} heads`, `width ${count(f.width)}`];
   if (f.has_sessions) list.push(f.state === 'fixed' ? 'state of fixed size' : 'state grows with the text');
-  list.push(f.context ? `texts up to ${count(f.context)} tokens` : 'texts of any length');
+  const most = longest(f);
+  list.push(most ? `texts up to ${count(most)} tokens` : 'texts of any length');
   return list.filter(Boolean).join(' · ');
 }
 

@@ -1,7 +1,7 @@
 // Time over length, measured live. Texts are drawn at random, so that no prefix of
 // them is known to the server.
 
-import { call } from './api.js';
+import { call, longest } from './api.js';
 import { h, id, count, short, duration, explain, swap } from './dom.js';
 import { lineChart } from './chart.js';
 
@@ -142,7 +142,7 @@ async function measure() {
 /** startSpeed prepares the view. */
 export function startSpeed(m) {
   model = m;
-  const context = m.farfield.context || Infinity, room = m.farfield.has_sessions ? drawn + 1 : 0;
+  const context = longest(m.farfield) || Infinity, room = m.farfield.has_sessions ? drawn + 1 : 0;
   const lengths = [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536].filter((n) => n + room <= context);
   if (!lengths.length) lengths.push(2 ** Math.floor(Math.log2(Math.max(1, context - room))));
   id('speed-max').replaceChildren(...lengths.map((n) => h('option', { value: n, selected: n === lengths[Math.min(3, lengths.length - 1)] }, `${count(n)} tokens`)));
