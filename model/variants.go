@@ -105,6 +105,21 @@ func (c Config) TrainedContext() int {
 	return c.Context
 }
 
+// ContextWindow returns the number of tokens of the windows that a longer text is best read in:
+// TrainedContext, or 0 for a model that predicts as well beyond it in one state, because all of its
+// layers forget: mamba-2 and retnet by their decay, local by its window. docs/command.md has figures.
+func (c Config) ContextWindow() int {
+	forgets := func(name string) bool { return name == "mamba-2" || name == "retnet" || name == "local" }
+	holds := c.Kind == Decoder && forgets(c.Mechanism) && c.Positions != Learned && len(c.LayerWindows) == 0
+	for _, x := range c.LayerMechanisms {
+		holds = holds && (x.Mechanism == "" || forgets(x.Mechanism))
+	}
+	if holds {
+		return 0
+	}
+	return c.TrainedContext()
+}
+
 func (c Config) sourceLayers() int {
 	if c.SourceLayers == 0 {
 		return c.Layers

@@ -129,3 +129,25 @@ func TestLayersWithAWindowCountTheirOwnWeights(t *testing.T) {
 		}
 	}
 }
+
+// Only models whose layers all forget read on beyond their context without windows.
+func TestContextWindow(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   int
+	}{
+		"mamba-2":           {func(c *Config) { c.Mechanism, c.Positions = "mamba-2", NoPosition }, 0},
+		"retnet":            {func(c *Config) { c.Mechanism, c.Positions = "retnet", NoPosition }, 0},
+		"local":             {func(c *Config) { c.Mechanism, c.Positions = "local", Rotary }, 0},
+		"learned positions": {func(c *Config) { c.Mechanism, c.Positions = "local", Learned }, 7},
+		"an encoder":        {func(c *Config) { c.Kind, c.Mechanism, c.Positions = Encoder, "local", Rotary }, 7},
+		"fastmax":           {func(c *Config) { c.Mechanism, c.Positions = "fastmax", Rotary }, 7},
+		"a layer of softmax": {func(c *Config) {
+			c.Mechanism, c.Positions, c.LayerMechanisms = "local", Rotary, []LayerMechanism{{}, {Mechanism: "softmax"}}
+		}, 7},
+	} {
+		if got := with(tiny(Decoder, "softmax"), c.change).ContextWindow(); got != c.want {
+			t.Errorf("%s: windows of %d tokens, want %d", name, got, c.want)
+		}
+	}
+}

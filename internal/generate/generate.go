@@ -44,7 +44,7 @@ func New(m *model.Model, s Sampling) (*Generator, error) {
 	if err != nil || m.Config().Positions == model.Learned {
 		return g, err
 	}
-	return g, g.SetWindow(m.Config().TrainedContext())
+	return g, g.SetWindow(m.Config().ContextWindow())
 }
 
 // SetWindow sets the number of tokens that the session has at most, and the tokens before each

@@ -84,7 +84,7 @@ func New(m *model.Model, vocab *token.Vocabulary) (*Scorer, error) {
 	if words := vocab.Tokenizer(); words != nil {
 		s.begin = words.AppendStart(nil)
 	}
-	return s, s.SetWindow(m.Config().TrainedContext())
+	return s, s.SetWindow(m.Config().ContextWindow())
 }
 
 // SetWindow sets the number of tokens that the model reads at once, and forgets the text. With 0 a

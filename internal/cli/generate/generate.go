@@ -122,8 +122,8 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	runs.PrintRules(e.Notes(), m)
 	window := 0 // tokens of the windows of a text beyond the trained context
-	switch n, context := g.Tokens()+int64(tokens), int64(m.Config().TrainedContext()); {
-	case n <= context:
+	switch n, context := g.Tokens()+int64(tokens), int64(m.Config().ContextWindow()); {
+	case context == 0 || n <= context:
 	case g.Window() > 0:
 		window = g.Window()
 		fmt.Fprintf(e.Notes(), "the text will have %d tokens: it is continued in windows of %d, the trained context of the model\n", n, window)

@@ -98,7 +98,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	defer in.Close()
-	t := &scoring{cmd: c, e: e, scorer: scorer, context: m.Config().TrainedContext(), start: time.Now()}
+	t := &scoring{cmd: c, e: e, scorer: scorer, context: m.Config().TrainedContext(), holds: m.Config().ContextWindow() == 0, start: time.Now()}
 	t.note = func(line []byte) { m.NoteTextDistance(e.Context, e.Notes(), string(line)) }
 	return t.run(&texts.LineSource{Reader: in, Longest: texts.LongestLine, WholeRunes: true})
 }
@@ -175,7 +175,8 @@ type scoring struct {
 	cmd     *Command
 	e       *env.Env
 	scorer  *score.Scorer
-	context int // tokens of the model's trained context
+	context int  // tokens of the model's trained context
+	holds   bool // the model predicts as well beyond it
 	printed bytes.Buffer
 	scored  []score.LineScore
 
@@ -362,6 +363,8 @@ func (t *scoring) print() error {
 	if t.scorer.InWindows() {
 		r.ContextWindow = t.scorer.Window()
 		fmt.Fprintf(t.e.Notes(), "read in windows of %d tokens, the trained context of the model\n", r.ContextWindow)
+	} else if t.holds && t.scorer.Tokens() > int64(t.context) {
+		fmt.Fprintf(t.e.Notes(), "read in one state beyond the %d tokens that the model was trained with: its layers forget, so its quality holds\n", t.context)
 	} else if t.scorer.Tokens() > int64(t.context) {
 		fmt.Fprintf(t.e.Notes(), "the text has %d tokens, the model was trained with %d: bits grow where its quality does not hold\n", t.scorer.Tokens(), t.context)
 	}

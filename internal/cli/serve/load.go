@@ -162,7 +162,7 @@ func (c *Command) openSessions(e *env.Env, text *inference.Model, memory int64, 
 func describeModel(family string, c model.Config) (serve.Card, error) {
 	card := serve.Card{
 		Family: family, Kind: string(c.Kind), Layers: c.Layers, Width: c.Width, Heads: c.Heads, HeadWidth: c.HeadWidth,
-		Vocab: c.Vocab, State: "grows", TrainedContext: c.TrainedContext(),
+		Vocab: c.Vocab, State: "grows", TrainedContext: c.ContextWindow(),
 	}
 	if card.HeadWidth == 0 && c.Heads > 0 {
 		card.HeadWidth = c.Width / c.Heads
