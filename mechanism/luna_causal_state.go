@@ -189,47 +189,36 @@ func (s *packState[T]) Merge(next attention.State[T]) error {
 	return nil
 }
 
+// fields lists the tokens of each batch row that exist, then the sums of each head and what
+// their roundings leave out.
+func (s *packState[T]) fields() states.Fields[T] {
+	f := states.Fields[T]{}.AddCounts(s.exist)
+	for i := range s.hi {
+		f = f.AddElements(s.hi[i], s.lo[i])
+	}
+	return f
+}
+
 func (s *packState[T]) Clone() attention.State[T] {
 	c := s.p.newState(s.shape)
 	c.tokens = s.tokens
-	copy(c.exist, s.exist)
-	for i := range s.hi {
-		copy(c.hi[i], s.hi[i])
-		copy(c.lo[i], s.lo[i])
-	}
+	c.fields().Copy(s.fields())
 	return c
 }
 
 func (s *packState[T]) Reset() {
 	s.tokens = 0
-	clear(s.exist)
-	for i := range s.hi {
-		clear(s.hi[i])
-		clear(s.lo[i])
-	}
+	s.fields().Clear()
 }
 
 func (s *packState[T]) Tokens() int64 { return s.tokens }
 
-func (s *packState[T]) Bytes() int64 {
-	n := 8 * int64(len(s.exist))
-	for i := range s.hi {
-		n += 2 * scratch.ElementSize[T]() * int64(len(s.hi[i]))
-	}
-	return n
-}
+func (s *packState[T]) Bytes() int64 { return s.fields().Bytes() }
 
-// AppendBinary appends a snapshot: after the header the tokens of each batch row
-// that exist, then the sums of each head and what their roundings leave out.
+// AppendBinary appends a snapshot: the header and the fields.
 func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot[T](b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
-	for _, n := range s.exist {
-		w.Int(n)
-	}
-	for i := range s.hi {
-		snapshot.WriteElements(w, s.hi[i])
-		snapshot.WriteElements(w, s.lo[i])
-	}
+	s.fields().Write(w)
 	return w.End()
 }
 
@@ -251,15 +240,7 @@ func (p *Pack[T]) RestoreState(data []byte) (attention.State[T], error) {
 	}
 	s := p.newState(sh)
 	s.tokens = tokens
-	for b := range s.exist {
-		if s.exist[b] = r.Int(); s.exist[b] < 0 || s.exist[b] > tokens {
-			r.Fail("%d tokens of row %d exist, of %d", s.exist[b], b, tokens)
-		}
-	}
-	for i := range s.hi {
-		snapshot.ReadElements(r, s.hi[i])
-		snapshot.ReadElements(r, s.lo[i])
-	}
+	s.fields().Read(r, tokens)
 	if err := r.End(); err != nil {
 		return nil, err
 	}

@@ -203,52 +203,40 @@ func (s *scoresState[T]) Merge(next attention.State[T]) error {
 	return nil
 }
 
+// fields lists for each batch row the numbers of keys, of queries and of queries before all
+// keys, then the sums of each, in this order.
+func (s *scoresState[T]) fields() (f states.Fields[T]) {
+	for b := range s.keys {
+		for _, counts := range s.counts() {
+			f = f.AddCounts(counts[b : b+1])
+		}
+	}
+	for _, sums := range s.sums() {
+		f = f.AddWide(sums...)
+	}
+	return f
+}
+
 func (s *scoresState[T]) Clone() attention.State[T] {
 	c := s.x.newState(s.shape)
 	c.tokens = s.tokens
-	for i, counts := range s.counts() {
-		copy(c.counts()[i], counts)
-	}
-	for i, sums := range s.sums() {
-		for j, sum := range sums {
-			copy(c.sums()[i][j], sum)
-		}
-	}
+	c.fields().Copy(s.fields())
 	return c
 }
 
 func (s *scoresState[T]) Reset() {
 	s.tokens = 0
-	for _, counts := range s.counts() {
-		clear(counts)
-	}
-	for _, sums := range s.sums() {
-		for _, sum := range sums {
-			clear(sum)
-		}
-	}
+	s.fields().Clear()
 }
 
 func (s *scoresState[T]) Tokens() int64 { return s.tokens }
 
-func (s *scoresState[T]) Bytes() int64 {
-	return 8 * int64(3*s.shape.B+(s.shape.Hkv+2*s.shape.H)*s.shape.B*s.shape.D)
-}
+func (s *scoresState[T]) Bytes() int64 { return s.fields().Bytes() }
 
-// AppendBinary appends a snapshot: after the header the numbers of keys, of queries and of
-// queries before all keys of each batch row, then the sums of each, in this order.
+// AppendBinary appends a snapshot: the header and the fields.
 func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
-	for b := range s.keys {
-		for _, counts := range s.counts() {
-			w.Int(counts[b])
-		}
-	}
-	for _, sums := range s.sums() {
-		for _, sum := range sums {
-			snapshot.WriteElements(w, sum)
-		}
-	}
+	s.fields().Write(w)
 	return w.End()
 }
 
@@ -269,20 +257,7 @@ func (x *Scores[T]) RestoreState(data []byte) (attention.State[T], error) {
 	}
 	s := x.newState(sh)
 	s.tokens = tokens
-	for b := range s.keys {
-		for i, of := range [...]string{"keys", "queries", "queries before all keys"} {
-			n := r.Int()
-			if n < 0 || n > tokens {
-				r.Fail("row %d has %d %s, of %d tokens", b, n, of, tokens)
-			}
-			s.counts()[i][b] = n
-		}
-	}
-	for _, sums := range s.sums() {
-		for _, sum := range sums {
-			snapshot.ReadElements(r, sum)
-		}
-	}
+	s.fields().Read(r, tokens)
 	if err := r.End(); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,95 @@
+package states
+
+import (
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A Field is a run of numbers of a state: one of the three.
+type Field[T tensor.Float] struct {
+	Counts   []int64
+	Elements []T
+	Wide     []float64
+}
+
+// Fields are all numbers of a state of constant size, in the order of its snapshot. States
+// that hold sums list them once; to copy, clear, measure, write and read them is the same
+// for all.
+type Fields[T tensor.Float] []Field[T]
+
+// AddElements appends a field for each list.
+func (f Fields[T]) AddElements(lists ...[]T) Fields[T] {
+	for _, x := range lists {
+		f = append(f, Field[T]{Elements: x})
+	}
+	return f
+}
+
+// AddWide appends a field for each list.
+func (f Fields[T]) AddWide(lists ...[]float64) Fields[T] {
+	for _, x := range lists {
+		f = append(f, Field[T]{Wide: x})
+	}
+	return f
+}
+
+// AddCounts appends a field for each list.
+func (f Fields[T]) AddCounts(lists ...[]int64) Fields[T] {
+	for _, x := range lists {
+		f = append(f, Field[T]{Counts: x})
+	}
+	return f
+}
+
+// Copy sets the numbers of f to those of from, a list of a state of the same shape.
+func (f Fields[T]) Copy(from Fields[T]) {
+	for i, x := range from {
+		copy(f[i].Counts, x.Counts)
+		copy(f[i].Elements, x.Elements)
+		copy(f[i].Wide, x.Wide)
+	}
+}
+
+// Clear sets all numbers to 0.
+func (f Fields[T]) Clear() {
+	for _, x := range f {
+		clear(x.Counts)
+		clear(x.Elements)
+		clear(x.Wide)
+	}
+}
+
+// Bytes returns the memory of the numbers, which is what Write appends too.
+func (f Fields[T]) Bytes() int64 {
+	var n int64
+	for _, x := range f {
+		n += 8*int64(len(x.Counts)+len(x.Wide)) + scratch.ElementSize[T]()*int64(len(x.Elements))
+	}
+	return n
+}
+
+// Write appends the numbers.
+func (f Fields[T]) Write(w *snapshot.Writer) {
+	for _, x := range f {
+		for _, n := range x.Counts {
+			w.Int(n)
+		}
+		snapshot.WriteElements(w, x.Elements)
+		snapshot.WriteElements(w, x.Wide)
+	}
+}
+
+// Read sets the numbers to what Write appended. Counts outside 0..most fail; most is the
+// number of tokens of the state.
+func (f Fields[T]) Read(r *snapshot.Reader, most int64) {
+	for _, x := range f {
+		for i := range x.Counts {
+			if x.Counts[i] = r.Int(); x.Counts[i] < 0 || x.Counts[i] > most {
+				r.Fail("a count is %d, of %d tokens", x.Counts[i], most)
+			}
+		}
+		snapshot.ReadElements(r, x.Elements)
+		snapshot.ReadElements(r, x.Wide)
+	}
+}
