@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/tensor"
@@ -134,7 +135,7 @@ func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
 
 // weightChecksum returns a checksum that identifies the model.
 func (m *modelOf[T]) weightChecksum() string {
-	sum := crc32.New(castagnoli)
+	sum := crc32.New(framed.Castagnoli)
 	for _, p := range m.storedParams() {
 		binary.Write(sum, binary.LittleEndian, p.Data) // neither fails for numbers
 	}
@@ -248,7 +249,7 @@ func (p *projectionsOf[T]) readTokens(n int) (int, error) {
 			return 0, &stream.BadInput{Err: fmt.Errorf("input: token %d is %d, the vocabulary has %d", p.lower.tokens+int64(i), t, p.vocab)}
 		}
 		binary.LittleEndian.PutUint32(b[:], uint32(t))
-		p.sum = crc32.Update(p.sum, castagnoli, b[:])
+		p.sum = crc32.Update(p.sum, framed.Castagnoli, b[:])
 	}
 	return got, nil
 }

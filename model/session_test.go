@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -258,7 +259,7 @@ func TestSnapshotsAreChecked(t *testing.T) {
 	}
 	newer := slices.Clone(data)
 	newer[len(sessionMagic)] = 2
-	if _, err := m.RestoreSession(newer); err == nil || !strings.Contains(err.Error(), "version is 2, 1 is read") {
+	if _, err := m.RestoreSession(newer); err == nil || !strings.Contains(err.Error(), "version is 2, this program reads 1") {
 		t.Errorf("a snapshot of another version: %v", err)
 	}
 }
@@ -272,7 +273,7 @@ func TestBatchBeyondTheSnapshotIsRefused(t *testing.T) {
 	}
 	end := len(data) - 4
 	binary.LittleEndian.PutUint64(data[sessionHeader-16:], maxSize)
-	binary.LittleEndian.PutUint32(data[end:], crc32.Checksum(data[:end], castagnoli))
+	binary.LittleEndian.PutUint32(data[end:], crc32.Checksum(data[:end], framed.Castagnoli))
 	if _, err := m.RestoreSession(data); err == nil || !strings.Contains(err.Error(), "session: batch 16777216 with 384 bytes") {
 		t.Errorf("error is %v", err)
 	}

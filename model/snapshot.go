@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"slices"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 )
 
@@ -25,12 +25,11 @@ import (
 //	for each convolution: its rows before the next token
 //	uint32   CRC-32C of everything before
 const (
-	sessionMagic   = "farfield session"
-	sessionVersion = 1
-	sessionHeader  = len(sessionMagic) + 4 + sha256.Size + 8 + 8
+	sessionMagic  = "farfield session"
+	sessionHeader = len(sessionMagic) + 4 + sha256.Size + 8 + 8
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var sessionFormat = framed.Format{Name: "session", Magic: sessionMagic, Version: 1, Sum: framed.CRC32C}
 
 // digest returns the digest of configuration and element type that a snapshot records.
 func (f sessionMaker[T]) digest() ([sha256.Size]byte, error) {
@@ -48,10 +47,8 @@ func (s *sessionOf[T]) AppendBinary(b []byte) ([]byte, error) {
 		return b, err
 	}
 	start := len(b)
-	b = slices.Grow(b, int(s.SnapshotBytes()))
 	le := binary.LittleEndian
-	b = append(b, sessionMagic...)
-	b = le.AppendUint32(b, sessionVersion)
+	b = sessionFormat.Begin(slices.Grow(b, int(s.SnapshotBytes())))
 	b = append(b, id[:]...)
 	b = le.AppendUint64(b, uint64(s.batch))
 	b = le.AppendUint64(b, uint64(s.tokens))
@@ -66,7 +63,7 @@ func (s *sessionOf[T]) AppendBinary(b []byte) ([]byte, error) {
 	for _, p := range s.convRows {
 		b = snapshot.AppendElements(b, p)
 	}
-	b = le.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+	b = sessionFormat.End(b, start)
 	if s.frozen.hasFixedStates {
 		s.frozen.snapshot.Store(&snapshotSize{s.stateBytes(), int64(len(b) - start)})
 	}
@@ -92,25 +89,21 @@ func (m *modelOf[T]) RestoreSession(data []byte) (*sessionOf[T], error) {
 
 // restore returns the session of a snapshot.
 func (f sessionMaker[T]) restore(data []byte) (*sessionOf[T], error) {
-	if len(data) < sessionHeader+4 || !bytes.HasPrefix(data, []byte(sessionMagic)) {
-		return nil, errors.New("session: not a snapshot of a session")
+	content, err := sessionFormat.Content(data)
+	if err != nil {
+		return nil, err
 	}
-	le := binary.LittleEndian
-	rest := data[len(sessionMagic):]
-	if v := le.Uint32(rest); v != sessionVersion {
-		return nil, fmt.Errorf("session: version is %d, %d is read", v, sessionVersion)
-	}
-	end := len(data) - 4
-	if got, want := crc32.Checksum(data[:end], castagnoli), le.Uint32(data[end:]); got != want {
-		return nil, fmt.Errorf("session: checksum is %08x, the snapshot says %08x", got, want)
+	if n := sessionHeader - int(sessionFormat.Start()); len(content) < n {
+		return nil, fmt.Errorf("session: truncated: its header has %d bytes, needs %d", len(content), n)
 	}
 	id, err := f.digest()
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.Equal(rest[4:][:len(id)], id[:]) {
+	if !bytes.Equal(content[:len(id)], id[:]) {
 		return nil, errors.New("session: the snapshot is of a model of another configuration or element type")
 	}
+	le, end := binary.LittleEndian, len(data)-sessionFormat.Sum.Size
 	batch, tokens := le.Uint64(data[sessionHeader-16:]), le.Uint64(data[sessionHeader-8:])
 	if batch > maxSize || int64(tokens) < 0 {
 		return nil, fmt.Errorf("session: batch %d of %d tokens is not possible", batch, tokens)

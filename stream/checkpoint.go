@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
@@ -22,10 +22,9 @@ import (
 //	int64, bytes    the checkpoint in JSON
 //	int64, bytes    snapshot of the state
 //	uint32          CRC-32C of everything before
-const (
-	CheckpointMagic   = "FFSC" // first bytes of the file
-	checkpointVersion = 1
-)
+const CheckpointMagic = "FFSC" // first bytes of the file
+
+var checkpointFormat = framed.Format{Name: "checkpoint", Magic: CheckpointMagic, Version: 1, Sum: framed.CRC32C}
 
 // checkpoint is a moment of a run from which it can continue.
 type checkpoint struct {
@@ -48,22 +47,7 @@ func (c *checkpoint) writeFile(path string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		sum := crc32.New(castagnoli)
-		b := binary.LittleEndian.AppendUint32([]byte(CheckpointMagic), checkpointVersion)
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(text)))
-		b = append(b, text...)
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(c.state)))
-		both := io.MultiWriter(w, sum)
-		if _, err := both.Write(b); err != nil {
-			return err
-		}
-		if _, err := both.Write(c.state); err != nil {
-			return err
-		}
-		_, err := w.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
-		return err
-	})
+	return atomicfile.Write(path, func(w io.Writer) error { return checkpointFormat.WriteParts(w, text, c.state) })
 }
 
 // readCheckpoint reads a checkpoint of at most that many bytes; nil if there is none.
@@ -92,28 +76,9 @@ func readCheckpoint(path string, most int64) (*checkpoint, error) {
 
 // parseCheckpoint decodes a checkpoint file.
 func parseCheckpoint(b []byte) (*checkpoint, error) {
-	if err := checkFrame(b); err != nil {
+	parts, err := checkpointFormat.ReadParts(b, 2)
+	if err != nil {
 		return nil, err
-	}
-	const frame = len(CheckpointMagic) + 4
-	body := b[:len(b)-4]
-	if err := verifyChecksum(crc32.Checksum(body, castagnoli), b[len(body):]); err != nil {
-		return nil, err
-	}
-	rest := body[frame:]
-	var parts [2][]byte
-	for i := range parts {
-		if len(rest) < 8 {
-			return nil, fmt.Errorf("checkpoint: truncated: %d bytes left", len(rest))
-		}
-		n := binary.LittleEndian.Uint64(rest)
-		if rest = rest[8:]; n > uint64(len(rest)) {
-			return nil, fmt.Errorf("checkpoint: needs %d bytes more, has %d", n, len(rest))
-		}
-		parts[i], rest = rest[:n], rest[n:]
-	}
-	if len(rest) > 0 {
-		return nil, fmt.Errorf("checkpoint: %d bytes too many", len(rest))
 	}
 	c := &checkpoint{state: parts[1]}
 	if err := json.Unmarshal(parts[0], c); err != nil {
@@ -139,70 +104,29 @@ const maxHeaderBytes = 1 << 26
 // the memory of its state. It returns an error if the file has another format or version,
 // or does not match its checksum.
 func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err error) {
-	const frame = len(CheckpointMagic) + 4
-	head := make([]byte, frame+8)
-	if size < int64(len(head)+8+4) {
-		return h, fmt.Errorf("checkpoint: truncated: %d bytes", size)
-	}
-	if _, err := r.ReadAt(head, 0); err != nil {
-		return h, err
-	}
-	if err := checkFrame(head); err != nil {
-		return h, err
-	}
-	sum := crc32.New(castagnoli)
-	if _, err := io.Copy(sum, io.NewSectionReader(r, 0, size-4)); err != nil {
-		return h, err
-	}
-	var end [4]byte
-	if _, err := r.ReadAt(end[:], size-4); err != nil && err != io.EOF {
-		return h, err
-	}
-	if err := verifyChecksum(sum.Sum32(), end[:]); err != nil {
-		return h, err
-	}
-	n, left := binary.LittleEndian.Uint64(head[frame:]), uint64(size)-uint64(len(head))-4
-	if n > left-8 || n > maxHeaderBytes {
-		return h, fmt.Errorf("checkpoint: needs %d bytes more, has %d", n, left-8)
-	}
-	text := make([]byte, n+8)
-	if _, err := r.ReadAt(text, int64(len(head))); err != nil {
+	text, at, err := checkpointFormat.ReadFirst(r, size, maxHeaderBytes)
+	if err != nil {
 		return h, err
 	}
 	var c checkpoint
-	if err := json.Unmarshal(text[:n], &c); err != nil {
+	if err := json.Unmarshal(text, &c); err != nil {
 		return h, fmt.Errorf("checkpoint: %w", err)
 	}
-	at := int64(len(head)) + int64(len(text))
-	if bytes := binary.LittleEndian.Uint64(text[n:]); bytes != uint64(size-4-at) {
-		return h, fmt.Errorf("checkpoint: the state has %d bytes, %d are left", bytes, size-4-at)
+	var length [8]byte
+	left := size - int64(checkpointFormat.Sum.Size) - at - int64(len(length))
+	if left < 0 {
+		return h, errors.New("checkpoint: ends before its state")
 	}
+	if _, err := r.ReadAt(length[:], at); err != nil {
+		return h, err
+	}
+	if n := binary.LittleEndian.Uint64(length[:]); n != uint64(left) {
+		return h, fmt.Errorf("checkpoint: the state has %d bytes, %d are left", n, left)
+	}
+	at += int64(len(length))
 	h = CheckpointHeader{Bound: c.Bound, Rank: c.Rank, Pass: c.Pass, Tokens: c.Tokens, IsComplete: c.IsComplete}
-	h.State, err = attention.ReadSnapshotHeader(io.NewSectionReader(r, at, size-4-at), size-4-at)
+	h.State, err = attention.ReadSnapshotHeader(io.NewSectionReader(r, at, left), left)
 	return h, err
-}
-
-// checkFrame returns an error unless b begins with a checkpoint of this version.
-func checkFrame(b []byte) error {
-	if len(b) < len(CheckpointMagic)+4+4 {
-		return fmt.Errorf("checkpoint: truncated: %d bytes", len(b))
-	}
-	if magic := string(b[:len(CheckpointMagic)]); magic != CheckpointMagic {
-		return fmt.Errorf("checkpoint: begins with %q, not %q", magic, CheckpointMagic)
-	}
-	if v := binary.LittleEndian.Uint32(b[len(CheckpointMagic):]); v != checkpointVersion {
-		return fmt.Errorf("checkpoint: version is %d, this program reads %d", v, checkpointVersion)
-	}
-	return nil
-}
-
-// verifyChecksum returns an error if a checksum differs from the one at the end of the
-// file.
-func verifyChecksum(got uint32, end []byte) error {
-	if want := binary.LittleEndian.Uint32(end); got != want {
-		return fmt.Errorf("checkpoint: corrupt or truncated: checksum is %08x, written as %08x", got, want)
-	}
-	return nil
 }
 
 // checkpointPath returns the path of this rank's checkpoint, before or after the ranks

@@ -28,11 +28,11 @@ func TestCheckpointsOfStrangers(t *testing.T) {
 		{nil, "checkpoint: truncated: 0 bytes", "checkpoint: truncated: 0 bytes"},
 		{checkpointOf("FFSX", 1, good, 0, "s", 0), `checkpoint: begins with "FFSX", not "FFSC"`, `checkpoint: begins with "FFSX", not "FFSC"`},
 		{checkpointOf("FFSC", 7, good, 0, "s", 0), "checkpoint: version is 7, this program reads 1", "checkpoint: version is 7, this program reads 1"},
-		{checkpointOf("FFSC", 1, good, 40, "s", 0), "checkpoint: needs 57 bytes more, has 26", "checkpoint: needs 57 bytes more, has 18"},
+		{checkpointOf("FFSC", 1, good, 40, "s", 0), "checkpoint: part 1 needs 57 bytes, 26 are left", "checkpoint: part 1 needs 57 bytes, 26 are left"},
 		{checkpointOf("FFSC", 1, "{", 0, "s", 0), "checkpoint: unexpected end of JSON input", "checkpoint: unexpected end of JSON input"},
-		{checkpointOf("FFSC", 1, good, 0, "s", 3), "checkpoint: needs 4 bytes more, has 1", "checkpoint: the state has 4 bytes, 1 are left"},
-		{checkpointOf("FFSC", 1, good, 0, "s", -1), "checkpoint: 1 bytes too many", "checkpoint: the state has 0 bytes, 1 are left"},
-		{checkpointOf("FFSC", 1, good, 0, "no state", 0), "", "truncated"},
+		{checkpointOf("FFSC", 1, good, 0, "s", 3), "checkpoint: part 2 needs 4 bytes, 1 are left", "checkpoint: the state has 4 bytes, 1 are left"},
+		{checkpointOf("FFSC", 1, good, 0, "s", -1), "checkpoint: 1 bytes follow its last part", "checkpoint: the state has 0 bytes, 1 are left"},
+		{checkpointOf("FFSC", 1, good, 0, "no state", 0), "", `snapshot: begins with "no s", not "FFST"`},
 	} {
 		got, err := parseCheckpoint(c.b)
 		if c.whole != "" {

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -152,7 +153,7 @@ type Skipper interface {
 // Field is a named value that a checkpoint is bound to.
 type Field struct{ Name, Value string }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var castagnoli = framed.Castagnoli
 
 // elementSize returns the bytes of a number.
 func elementSize[T tensor.Float]() int64 {

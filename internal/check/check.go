@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -135,14 +136,12 @@ func AllocatedBytes(f func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // SealSnapshot returns b with the CRC-32C of the bytes before it in its last four bytes, as
 // snapshots end. Shorter b is returned as it is.
 func SealSnapshot(b []byte) []byte {
 	b = slices.Clone(b)
 	if n := len(b) - 4; n >= 0 {
-		binary.LittleEndian.PutUint32(b[n:], crc32.Checksum(b[:n], castagnoli))
+		binary.LittleEndian.PutUint32(b[n:], crc32.Checksum(b[:n], framed.Castagnoli))
 	}
 	return b
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -363,17 +362,17 @@ func TestDamagedSnapshotsAreRefused(t *testing.T) {
 		name, want string
 		change     func([]byte) []byte
 	}{
-		{"a bit", "damaged", func(b []byte) []byte { b[len(b)/2] ^= 4; return b }},
-		{"a byte less", "damaged", func(b []byte) []byte { return b[:len(b)-1] }},
-		{"nothing", "is not a file that begins with", func(b []byte) []byte { return nil }},
-		{"only its name", "is not a file that begins with", func(b []byte) []byte { return b[:len(Magic)] }},
-		{"something else", "is not a file that begins with", func(b []byte) []byte { return append([]byte("PK"), b...) }},
+		{"a bit", "corrupt or truncated", func(b []byte) []byte { b[len(b)/2] ^= 4; return b }},
+		{"a byte less", "corrupt or truncated", func(b []byte) []byte { return b[:len(b)-1] }},
+		{"nothing", "truncated: 0 bytes", func(b []byte) []byte { return nil }},
+		{"only its name", "truncated: 19 bytes", func(b []byte) []byte { return b[:len(Magic)] }},
+		{"something else", "begins with", func(b []byte) []byte { return append([]byte("PK"), b...) }},
 		{"another version", "version is 2", func(b []byte) []byte { b[len(Magic)] = 2; return sealed(b) }},
-		{"a header beyond the end", "part 1 has 9223372036854775808 bytes", func(b []byte) []byte {
+		{"a header beyond the end", "part 1 needs 9223372036854775808 bytes", func(b []byte) []byte {
 			binary.LittleEndian.PutUint64(b[len(Magic)+4:], 1<<63)
 			return sealed(b)
 		}},
-		{"more after the session", "does not end with its last part", func(b []byte) []byte { return sealed(append(b, 1, 2, 3)) }},
+		{"more after the session", "3 bytes follow its last part", func(b []byte) []byte { return sealed(append(b, 1, 2, 3)) }},
 	} {
 		path := filepath.Join(t.TempDir(), "snapshot")
 		if err := os.WriteFile(path, c.change(slices.Clone(data)), 0o666); err != nil {
@@ -383,7 +382,7 @@ func TestDamagedSnapshotsAreRefused(t *testing.T) {
 			t.Errorf("%s: error is %v", c.name, err)
 		}
 	}
-	parts, err := framed.ReadParts(data, Magic, version, 2)
+	parts, err := format.ReadParts(data, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +392,7 @@ func TestDamagedSnapshotsAreRefused(t *testing.T) {
 		"pending: there is no token": {`"pending":[`, `"pending":[],"x":[`},
 	} {
 		header := strings.Replace(string(parts[0]), replace[0], replace[1], 1)
-		if _, err := restoreGenerator(framed.Append(nil, Magic, version, []byte(header), parts[1]), m); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := restoreGenerator(format.Append(nil, []byte(header), parts[1]), m); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error is %v, needs %q", header, err, want)
 		}
 	}
@@ -405,7 +404,7 @@ func TestDamagedSnapshotsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := restoreGenerator(framed.Append(nil, Magic, version, parts[0], session), m); err == nil || !strings.Contains(err.Error(), "session: has 2 sequences") {
+	if _, err := restoreGenerator(format.Append(nil, parts[0], session), m); err == nil || !strings.Contains(err.Error(), "session: has 2 sequences") {
 		t.Errorf("two sequences: error is %v", err)
 	}
 	if _, err := restoreGenerator(data, newModel(t, "fastmax", 2)); err == nil || !strings.Contains(err.Error(), "other weights") {
@@ -421,13 +420,13 @@ func FuzzRestore(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	parts, err := framed.ReadParts(data, Magic, version, 2)
+	parts, err := format.ReadParts(data, 2)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(parts[0], parts[1])
 	f.Fuzz(func(t *testing.T, header, session []byte) {
-		data := framed.Append(nil, Magic, version, header, check.SealSession(session))
+		data := format.Append(nil, header, check.SealSession(session))
 		var g *Generator
 		var err error
 		if n := check.AllocatedBytes(func() { g, err = restoreGenerator(data, m) }); n > 16<<20+64*int64(len(data)) {

@@ -14,10 +14,9 @@ import (
 
 // A snapshot is a framed file of two parts: a snapshot in JSON, and the snapshot of
 // the session.
-const (
-	Magic   = "farfield generation" // first bytes of the file of a text in progress
-	version = 1
-)
+var format = framed.Format{Name: "generation", Magic: Magic, Version: 1, Sum: framed.SHA256}
+
+const Magic = "farfield generation" // first bytes of the file of a text in progress
 
 // generatorSnapshot is the JSON part of a snapshot.
 type generatorSnapshot struct {
@@ -53,7 +52,7 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 		return b, err
 	}
 	size := len(text) + int(g.session.SnapshotBytes())
-	return framed.AppendParts(b, Magic, version, size, framed.Part(text), g.session.AppendBinary)
+	return format.AppendParts(b, size, framed.Part(text), g.session.AppendBinary)
 }
 
 // Header is the part of a snapshot that needs no model to read.
@@ -69,7 +68,7 @@ const maxHeaderBytes = 1 << 26
 // ReadHeader reads the header of the snapshot in the size bytes of r. It returns an error
 // if the file has another format or version, or does not match its SHA-256.
 func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
-	text, err := framed.ReadFirst(r, size, Magic, version, maxHeaderBytes)
+	text, _, err := format.ReadFirst(r, size, maxHeaderBytes)
 	if err != nil {
 		return h, err
 	}
@@ -97,7 +96,7 @@ func LoadGenerator(path string, m *model.Model) (*Generator, error) {
 
 // restoreGenerator reads the snapshot of a text.
 func restoreGenerator(data []byte, m *model.Model) (*Generator, error) {
-	parts, err := framed.ReadParts(data, Magic, version, 2)
+	parts, err := format.ReadParts(data, 2)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/internal/framed"
 )
 
 func TestImportContinuesAnExport(t *testing.T) {
@@ -61,7 +60,7 @@ func TestForeignAndDamagedSnapshotsAreRefused(t *testing.T) {
 func TestImportOfTooManyTokensIsRefused(t *testing.T) {
 	m := open(t, Options{Model: newModel(t, "fastmax", nil)})
 	s := must[Info](t)(m.Create(ctx, tokens(1235, 1)))
-	parts := must[[][]byte](t)(framed.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+	parts := must[[][]byte](t)(stateFormat.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), 2))
 	var h stateHeader
 	if err := json.Unmarshal(parts[0], &h); err != nil {
 		t.Fatal(err)
@@ -70,7 +69,7 @@ func TestImportOfTooManyTokensIsRefused(t *testing.T) {
 	state := bytes.ReplaceAll(parts[1], le.AppendUint64(nil, uint64(h.Tokens)), le.AppendUint64(nil, 1<<53))
 	h.Tokens = 1 << 53
 	header := must[[]byte](t)(json.Marshal(h))
-	if i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, header, check.SealSession(state))); !errors.Is(err, ErrTooLong) {
+	if i, err := m.Import(ctx, stateFormat.Append(nil, header, check.SealSession(state))); !errors.Is(err, ErrTooLong) {
 		t.Errorf("session is %+v, error is %v, want %v", i, err, ErrTooLong)
 	}
 }
@@ -81,7 +80,7 @@ func FuzzImport(f *testing.F) {
 	m := open(f, Options{Model: newNearFar(f), MaxTokens: 1000})
 	for _, n := range []int{0, 1, 2, 90} {
 		s := must[Info](f)(m.Create(ctx, tokens(n, 1)))
-		parts := must[[][]byte](f)(framed.ReadParts(must[[]byte](f)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+		parts := must[[][]byte](f)(stateFormat.ReadParts(must[[]byte](f)(m.Export(ctx, s.ID)), 2))
 		f.Add(parts[0], parts[1])
 		if err := m.Delete(ctx, s.ID); err != nil {
 			f.Fatal(err)
@@ -90,7 +89,7 @@ func FuzzImport(f *testing.F) {
 	f.Add([]byte(`{"identity":"a model","tokens":9223372036854775807}`), []byte("farfield session"))
 	f.Fuzz(func(t *testing.T, header, state []byte) {
 		_, _ = m.Import(ctx, state)
-		data := framed.Append(nil, stateMagic, stateVersion, header, check.SealSession(state))
+		data := stateFormat.Append(nil, header, check.SealSession(state))
 		var i Info
 		var err error
 		if n := check.AllocatedBytes(func() { i, err = m.Import(ctx, data) }); n > 16<<20+64*int64(len(data)) {
@@ -123,10 +122,10 @@ func TestForgedSnapshotsAreRefusedOrWork(t *testing.T) {
 	for name, model := range mechanisms(t) {
 		m := open(t, Options{Model: model, MaxTokens: 1000})
 		s := must[Info](t)(m.Create(ctx, tokens(40, 1)))
-		parts := must[[][]byte](t)(framed.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+		parts := must[[][]byte](t)(stateFormat.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), 2))
 		imported, refused := 0, 0
 		try := func(state []byte) {
-			data := framed.Append(nil, stateMagic, stateVersion, parts[0], check.SealSession(state))
+			data := stateFormat.Append(nil, parts[0], check.SealSession(state))
 			i, err := m.Import(ctx, data)
 			if err != nil {
 				refused++
@@ -162,7 +161,7 @@ func TestForgedSnapshotsAreRefusedOrWork(t *testing.T) {
 func TestEachFieldOfAnExportIsCheckedOrNeutral(t *testing.T) {
 	m := open(t, Options{Model: newNearFar(t)})
 	s := must[Info](t)(m.Create(ctx, tokens(200, 1)))
-	parts := must[[][]byte](t)(framed.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), stateMagic, stateVersion, 2))
+	parts := must[[][]byte](t)(stateFormat.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), 2))
 	want := must[Result](t)(m.Generate(ctx, s.ID, sampled, nil))
 	for name, x := range map[string]struct {
 		change func(h *stateHeader)
@@ -183,7 +182,7 @@ func TestEachFieldOfAnExportIsCheckedOrNeutral(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.change(&h)
-		i, err := m.Import(ctx, framed.Append(nil, stateMagic, stateVersion, must[[]byte](t)(json.Marshal(h)), parts[1]))
+		i, err := m.Import(ctx, stateFormat.Append(nil, must[[]byte](t)(json.Marshal(h)), parts[1]))
 		switch {
 		case x.error != "":
 			if err == nil || !strings.Contains(err.Error(), x.error) {

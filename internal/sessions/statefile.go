@@ -12,13 +12,10 @@ import (
 
 // A saved state is a framed file of two parts: a stateHeader in JSON, and the snapshot of
 // the session. Files of the store and exported sessions have the same format.
-const (
-	stateMagic   = "farfield session state"
-	stateVersion = 1
+var stateFormat = framed.Format{Name: "state", Magic: "farfield session state", Version: 1, Sum: framed.SHA256}
 
-	// maxHeaderBytes bounds the JSON of a header.
-	maxHeaderBytes = 1 << 24
-)
+// maxHeaderBytes bounds the JSON of a header.
+const maxHeaderBytes = 1 << 24
 
 // stateHeader says which tokens a state has read.
 type stateHeader struct {
@@ -79,13 +76,13 @@ func (c *coder) encode(state *model.Session, p *prefix, pending []int32) ([]byte
 		return nil, err
 	}
 	size := len(text) + int(state.SnapshotBytes())
-	return framed.AppendParts(nil, stateMagic, stateVersion, size, framed.Part(text), state.AppendBinary)
+	return stateFormat.AppendParts(nil, size, framed.Part(text), state.AppendBinary)
 }
 
 // decode reads a saved state. It returns an error if data is damaged, and ErrForeign
 // if the state is of another model, tokenizer or precision.
 func (c *coder) decode(data []byte) (s savedState, err error) {
-	parts, err := framed.ReadParts(data, stateMagic, stateVersion, 2)
+	parts, err := stateFormat.ReadParts(data, 2)
 	if err != nil {
 		return s, err
 	}

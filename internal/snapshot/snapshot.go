@@ -1,5 +1,5 @@
-// Package snapshot writes and reads the frame of a saved state: magic, version, numbers in
-// little-endian order and a CRC-32C of everything before it. Package attention defines the
+// Package snapshot writes and reads saved states: the frame of package framed around numbers in
+// little-endian order. Package attention defines the
 // header, and each kind of state its content.
 package snapshot
 
@@ -11,6 +11,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -20,8 +21,7 @@ const (
 	Version = 2      // of the format
 )
 
-// Castagnoli is the polynomial of the checksum.
-var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+var format = framed.Format{Name: "snapshot", Magic: Magic, Version: Version, Sum: framed.CRC32C}
 
 // ParameterSum is a checksum of parameters, as float64. 0: there are none.
 type ParameterSum int64
@@ -32,7 +32,7 @@ func AddParameters[T tensor.Float](sum ParameterSum, x []T) ParameterSum {
 	for _, v := range x {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
 	}
-	return ParameterSum(crc32.Update(uint32(sum), Castagnoli, b))
+	return ParameterSum(crc32.Update(uint32(sum), framed.Castagnoli, b))
 }
 
 // Writer appends a snapshot to Data.
@@ -101,7 +101,7 @@ func CutElements[T tensor.Float](x []T, b []byte) (rest []byte, ok bool) {
 
 // End appends the checksum and returns the snapshot. It returns the error of Check.
 func (w *Writer) End() ([]byte, error) {
-	w.Data = binary.LittleEndian.AppendUint32(w.Data, crc32.Checksum(w.Data[w.start:], Castagnoli))
+	w.Data = format.End(w.Data, w.start)
 	if w.Check != nil {
 		if err := w.Check(len(w.Data) - w.start); err != nil {
 			return nil, err
@@ -120,15 +120,11 @@ type Reader struct {
 // Open returns a reader of the content of data. It returns an error if the magic, the
 // version or the checksum is wrong.
 func Open(data []byte) (*Reader, error) {
-	if err := checkFrame(data); err != nil {
+	content, err := format.Content(data)
+	if err != nil {
 		return nil, err
 	}
-	const frame = len(Magic) + 4
-	body := data[:len(data)-4]
-	if err := checkSum(crc32.Checksum(body, Castagnoli), data[len(body):]); err != nil {
-		return nil, err
-	}
-	return &Reader{Rest: body[frame:]}, nil
+	return &Reader{Rest: content}, nil
 }
 
 // Fail sets r.Err, unless it is set.
@@ -196,58 +192,21 @@ func (r *Reader) End() error {
 	return r.Err
 }
 
-// checkFrame returns an error if data does not begin like a snapshot of this version.
-func checkFrame(data []byte) error {
-	if len(data) < len(Magic)+4+4 {
-		return fmt.Errorf("snapshot: truncated: %d bytes", len(data))
-	}
-	if magic := string(data[:len(Magic)]); magic != Magic {
-		return fmt.Errorf("snapshot: begins with %q, not %q", magic, Magic)
-	}
-	if v := binary.LittleEndian.Uint32(data[len(Magic):]); v != Version {
-		return fmt.Errorf("snapshot: version is %d, this program reads %d", v, Version)
-	}
-	return nil
-}
-
-// checkSum returns an error if got differs from the checksum at the end of a snapshot.
-func checkSum(got uint32, end []byte) error {
-	if want := binary.LittleEndian.Uint32(end); got != want {
-		return fmt.Errorf("snapshot: corrupt or truncated: checksum is %08x, written as %08x", got, want)
-	}
-	return nil
-}
-
 // OpenHeader checks the frame and the checksum of the snapshot in the first size
 // bytes of r. The reader that it returns holds at most limit bytes of the content.
 // It returns an error if the magic, the version or the checksum is wrong.
 func OpenHeader(r io.ReaderAt, size int64, limit int64) (*Reader, error) {
-	const frame = len(Magic) + 4
-	head := make([]byte, min(max(size, 0), limit))
-	if _, err := io.ReadFull(io.NewSectionReader(r, 0, size), head); err != nil {
-		return nil, fmt.Errorf("snapshot: truncated: %w", err)
-	}
-	if err := checkFrame(head); err != nil {
+	if err := format.Verify(r, size); err != nil {
 		return nil, err
 	}
-	sum := crc32.New(Castagnoli)
-	if _, err := io.Copy(sum, io.NewSectionReader(r, 0, size-4)); err != nil {
+	head := make([]byte, min(size-format.Overhead(), limit))
+	if _, err := r.ReadAt(head, format.Start()); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
-	var end [4]byte
-	if _, err := r.ReadAt(end[:], size-4); err != nil && err != io.EOF {
-		return nil, fmt.Errorf("snapshot: %w", err)
-	}
-	if err := checkSum(sum.Sum32(), end[:]); err != nil {
-		return nil, err
-	}
-	return &Reader{Rest: head[frame:]}, nil
+	return &Reader{Rest: head}, nil
 }
 
 // NewWriter returns a writer that appends to b, after the magic and the version.
 func NewWriter(b []byte) *Writer {
-	w := &Writer{Data: b, start: len(b)}
-	w.Data = append(w.Data, Magic...)
-	w.Data = binary.LittleEndian.AppendUint32(w.Data, Version)
-	return w
+	return &Writer{Data: format.Begin(b), start: len(b)}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/param"
@@ -95,7 +96,7 @@ func TestReadSnapshotHeader(t *testing.T) {
 // seal replaces the checksum of a snapshot by the right one.
 func seal(data []byte) []byte {
 	body := data[:len(data)-4]
-	return binary.LittleEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, snapshot.Castagnoli))
+	return binary.LittleEndian.AppendUint32(slices.Clone(body), crc32.Checksum(body, framed.Castagnoli))
 }
 
 // snapshots returns small snapshots, of either kind, of compensated sums and with

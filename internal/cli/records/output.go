@@ -21,10 +21,11 @@ import (
 
 // An origin file is beside an output. It holds the settings of the command that began the output.
 const (
-	originSuffix  = ".origin"
-	OriginMagic   = "farfield origin" // first bytes of an origin file
-	originVersion = 1
+	originSuffix = ".origin"
+	OriginMagic  = "farfield origin" // first bytes of an origin file
 )
+
+var originFormat = framed.Format{Name: "origin", Magic: OriginMagic, Version: 1, Sum: framed.SHA256}
 
 // modelSetting names the SHA-256 of the model.
 const modelSetting = "--model"
@@ -44,7 +45,7 @@ type Setting struct {
 // readOrigin returns the settings of an origin file. It returns an error if data are no
 // origin file, or damaged.
 func readOrigin(data []byte) ([]Setting, error) {
-	parts, err := framed.ReadParts(data, OriginMagic, originVersion, 1)
+	parts, err := originFormat.ReadParts(data, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +136,7 @@ func (f *Filter) checkOrigin(w *os.File) error {
 		if err != nil {
 			return err
 		}
-		return atomicfile.WriteBytes(path, framed.Append(nil, OriginMagic, originVersion, text))
+		return atomicfile.WriteBytes(path, originFormat.Append(nil, text))
 	}
 	if was == nil {
 		return env.InputErrorf("--out: %s has %d bytes of no known command, as there is no %s; name another file", f.Out, info.Size(), path)
