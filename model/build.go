@@ -288,7 +288,7 @@ func (b *builder[T]) newConv(name string) *nn.Conv[T] {
 // newStack makes an encoder or a decoder; cross adds attention to a source.
 func (b *builder[T]) newStack(prefix string, layers, vocab int, causal, cross bool) *stack[T] {
 	c := b.c
-	s := &stack[T]{width: c.Width, causal: causal, post: c.PostNorm, parallel: c.ParallelBlocks != "", frequencies: c.frequencies()}
+	s := &stack[T]{width: c.Width, causal: causal, post: c.PostNorm, parallel: c.ParallelBlocks != "", turns: c.rotations()}
 	s.entry.scale = T(orDefault(c.EntryScale, 1))
 	s.drop.Rate = c.AttentionDropout
 	s.drop.Kind, _ = c.dropKind() // validated

@@ -91,7 +91,7 @@ type Config struct {
 	Positions Positions `json:"positions"`
 	RopeTheta float64   `json:"rope_theta,omitempty"` // base of the rotations' frequencies, 1 or more; 0: 10000
 	// RopeFraction is the fraction of a head's channels that are rotated: the first
-	// ⌊D·RopeFraction⌋, in pairs of their halves. 0: 1.
+	// ⌊D·RopeFraction⌋, in pairs of their halves. Where they are odd in number, one more is. 0: 1.
 	RopeFraction float64 `json:"rope_fraction,omitempty"`
 	// RopeScaling scales the frequencies of RopeTheta; nil: no scaling.
 	RopeScaling *RopeScaling `json:"rope_scaling,omitempty"`
@@ -205,6 +205,7 @@ func (c Config) Clone() Config {
 	}
 	if c.RopeScaling != nil {
 		scaling := *c.RopeScaling
+		scaling.ShortFactors, scaling.LongFactors = slices.Clone(scaling.ShortFactors), slices.Clone(scaling.LongFactors)
 		c.RopeScaling = &scaling
 	}
 	if c.Biases != nil {

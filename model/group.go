@@ -1,6 +1,7 @@
 package model
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -132,7 +133,12 @@ func (g *groupOf[T]) fillPiece(steps []stepOf[T]) bool {
 			n = max(n, 1)
 		}
 		if n > 0 {
-			g.piece.add(&s.Session.decoding, &g.model.main.frequencies, s.Tokens, e.begun, n)
+			left, err := s.Session.sameTurns(context.Background())
+			if s.Err = err; err != nil {
+				continue
+			}
+			n = min(n, left)
+			g.piece.add(&s.Session.decoding, s.Tokens, e.begun, n)
 			g.parts = append(g.parts, i)
 			e.begun += n
 		}

@@ -88,8 +88,11 @@ func (m *modelOf[T]) Projections(layer int, n int64, read func(dst []int32) (int
 		return nil, fmt.Errorf("layer: %d is not from 0 to %d", layer, len(m.layers)-1)
 	case c.Positions == Learned && n > int64(c.LearnedPositions()):
 		return nil, fmt.Errorf("positions: %d are needed, the learned table has %d", n, c.LearnedPositions())
+	case n < 0 && m.main.turns.scaling != nil:
+		return nil, fmt.Errorf("rope_scaling: kind %s rotates by the number of tokens, which is unknown", m.main.turns.scaling.Kind)
 	}
 	p := &projectionsOf[T]{lowerLayers: *m.main, lower: decoding[T]{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
+	p.lower.turns = m.main.turns.ofClass(m.main.turns.lengthClass(n))
 	if c.Positions == Learned {
 		p.maxPositions = int64(c.LearnedPositions())
 	}
@@ -163,7 +166,7 @@ func (p *projectionsOf[T]) Identity() []stream.Field { return p.ids }
 // NewWindow returns a window of n tokens for the arrays that want names.
 func (p *projectionsOf[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
 	w := stream.NewWindow[T](p.shape, n, want, p.HasDecay())
-	if f := &p.lowerLayers.frequencies[p.rotation]; f.Pairs != nil {
+	if f := &p.lower.turns[p.rotation]; f.Pairs != nil {
 		w.Call.Rope = new(attention.Rope[T])
 		w.Call.Rope.Fill(f, 0, n)
 	}
@@ -185,7 +188,7 @@ func (p *projectionsOf[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (i
 	n = int(p.lower.tokens - start)
 	w.SetTokens(n)
 	if w.Call.Rope != nil {
-		w.Call.Rope.Fill(&p.lowerLayers.frequencies[p.rotation], start, n)
+		w.Call.Rope.Fill(&p.lower.turns[p.rotation], start, n)
 	}
 	w.Input = p.sum
 	return n, nil
@@ -211,7 +214,7 @@ func (p *projectionsOf[T]) runTokens(n int64) error {
 			return err
 		}
 		p.step.clear()
-		p.step.add(&p.lower, &p.lowerLayers.frequencies, p.piece, 0, size)
+		p.step.add(&p.lower, p.piece, 0, size)
 		p.lowerLayers.step(&p.step, &p.trace, stepWays[T]{})
 		if err := p.step.parts[0].Err; err != nil {
 			return err

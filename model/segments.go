@@ -93,6 +93,7 @@ type segments[T tensor.Float] struct {
 	size   int
 	tokens []int32
 	lens   []int64
+	turns  [rotationKinds]attention.Frequencies
 	ropes  ropes[T]
 }
 
@@ -219,7 +220,11 @@ func newSegments[T tensor.Float](ctx context.Context, m *modelOf[T], b *Batch, s
 	if b.KeyMask != nil || b.Positions != nil || b.Types != nil {
 		return nil, fmt.Errorf("segment: key_mask, positions and types have %d, %d and %d elements, segments take none", len(b.KeyMask), len(b.Positions), len(b.Types))
 	}
-	return &segments[T]{ctx: ctx, m: m, b: b, size: size}, nil
+	class, err := m.main.turns.batchClass(b.B, b.N, b.Lens, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &segments[T]{ctx: ctx, m: m, b: b, size: size, turns: m.main.turns.ofClass(class)}, nil
 }
 
 // newTrainSegments returns the segments and the targets of b for a gradient. It returns
@@ -269,7 +274,7 @@ func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
 		in.lens = s.lens
 	}
 	p.start, p.last = int64(at), at+n == b.N
-	p.ropes = s.ropes.fill(&s.m.main.frequencies, int64(at), n)
+	p.ropes = s.ropes.fill(&s.turns, int64(at), n)
 	for j := range p.blocks {
 		p.blocks[j].currentRows = append(p.blocks[j].currentRows[:0], p.blocks[j].pastRows...)
 	}

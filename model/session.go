@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"unsafe"
 
@@ -112,6 +113,7 @@ func (f sessionMaker[T]) create(batch int) (*sessionOf[T], error) {
 		frozen = newPackedModel(m, batch)
 	}
 	s := &sessionOf[T]{decoding: decoding[T]{batch: batch}, model: m, frozen: frozen}
+	s.start(&m.main.turns, 0)
 	s.trace.blocks = m.main.newBlockTraces(false)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
@@ -191,14 +193,17 @@ func (s *sessionOf[T]) eachPiece(ctx context.Context, tokens []int32, n int, eac
 	if err := s.checkTokens(tokens, n); err != nil {
 		return err
 	}
-	most := s.pieceSize()
-	for i := 0; i < n; i += most {
+	for i, size := 0, 0; i < n; i += size {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		size := min(most, n-i)
+		left, err := s.sameTurns(ctx)
+		if err != nil {
+			return err
+		}
+		size = min(s.pieceSize(), n-i, left)
 		s.piece.clear()
-		s.piece.add(&s.decoding, &m.main.frequencies, tokens, i, size)
+		s.piece.add(&s.decoding, tokens, i, size)
 		y := m.main.step(&s.piece, &s.trace, s.frozen.stepWays(s.batch*size))
 		if err := s.piece.parts[0].Err; err != nil {
 			return s.fail(err)
@@ -207,6 +212,30 @@ func (s *sessionOf[T]) eachPiece(ctx context.Context, tokens []int32, n int, eac
 		each(i, size, y)
 	}
 	return nil
+}
+
+// sameTurns returns the number of further tokens that leave the rotations of earlier ones as they
+// are, 1 or more. Where the next token changes them, it computes the states of earlier tokens anew:
+// the session then has the states of a longer sequence. It returns an error if ctx ends before, or
+// the states cannot be computed; the session stays as it was.
+func (s *sessionOf[T]) sameTurns(ctx context.Context) (int, error) {
+	if s.past == nil {
+		return math.MaxInt, nil
+	}
+	turns := &s.model.main.turns
+	if left := int64(turns.scaling.OriginalContext) - s.tokens; left > 0 {
+		return int(left), nil
+	}
+	longer, err := sessionMaker[T]{s.model, s.frozen}.start(s.batch)
+	if err != nil {
+		return 0, err
+	}
+	longer.decoding.start(turns, turns.lengthClass(s.tokens+1))
+	if err := longer.eachPiece(ctx, slices.Concat(s.past...), int(s.tokens), func(int, int, tensor.Mat[T]) {}); err != nil {
+		return 0, err
+	}
+	s.decoding = longer.decoding
+	return math.MaxInt, nil
 }
 
 // checkTokens returns an error if the session cannot take n tokens of each sequence.
@@ -224,6 +253,9 @@ func (s *sessionOf[T]) checkTokens(tokens []int32, n int) error {
 	if c := int64(m.config.LearnedPositions()); m.config.Positions == Learned && int64(n) > c-s.tokens {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", uint64(s.tokens)+uint64(n), c)
 	}
+	if r := m.main.turns.scaling; r != nil && r.Kind == DynamicScaling && int64(n) > int64(r.OriginalContext)-s.tokens {
+		return fmt.Errorf("rope_scaling: kind %s rotates all tokens anew with each token after original_context %d, and a session keeps rotated ones; %d are needed", r.Kind, r.OriginalContext, uint64(s.tokens)+uint64(n))
+	}
 	return nil
 }
 
@@ -234,7 +266,15 @@ func (s *sessionOf[T]) Batch() int { return s.batch }
 func (s *sessionOf[T]) Tokens() int64 { return s.tokens }
 
 // Bytes is Session.Bytes.
-func (s *sessionOf[T]) Bytes() int64 { return s.stateBytes() + s.places.Bytes() }
+func (s *sessionOf[T]) Bytes() int64 { return s.stateBytes() + s.places.Bytes() + s.pastBytes() }
+
+// pastBytes returns the memory of tokens that may have to be computed anew.
+func (s *decoding[T]) pastBytes() (n int64) {
+	for _, x := range s.past {
+		n += 4 * int64(len(x))
+	}
+	return n
+}
 
 // stateBytes returns the memory of the states of mixers and convolutions.
 func (s *sessionOf[T]) stateBytes() int64 {
@@ -266,6 +306,10 @@ func (s *sessionOf[T]) HeapBytes() int64 {
 // Clone is Session.Clone.
 func (s *sessionOf[T]) Clone() *sessionOf[T] {
 	c := &sessionOf[T]{decoding: decoding[T]{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen, failure: s.failure}
+	c.turns = s.turns
+	for _, x := range s.past {
+		c.past = append(c.past, slices.Clone(x))
+	}
 	c.trace.blocks = s.model.main.newBlockTraces(false)
 	for _, state := range s.states {
 		c.states = append(c.states, state.Clone())
@@ -279,6 +323,7 @@ func (s *sessionOf[T]) Clone() *sessionOf[T] {
 // Reset is Session.Reset.
 func (s *sessionOf[T]) Reset() {
 	s.tokens, s.failure = 0, nil
+	s.start(&s.model.main.turns, 0)
 	for _, state := range s.states {
 		state.Reset()
 	}

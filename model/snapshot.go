@@ -23,6 +23,7 @@ import (
 //	uint64   tokens of each sequence
 //	for each layer: uint64 length, snapshot of its state
 //	for each convolution: its rows before the next token
+//	uint32   of each token, sequence by sequence, where the next ones may change their rotations
 //	uint32   CRC-32C of everything before
 const (
 	sessionMagic  = "farfield session"
@@ -63,8 +64,13 @@ func (s *sessionOf[T]) AppendBinary(b []byte) ([]byte, error) {
 	for _, p := range s.convRows {
 		b = snapshot.AppendElements(b, p)
 	}
+	for _, x := range s.past {
+		for _, id := range x {
+			b = le.AppendUint32(b, uint32(id))
+		}
+	}
 	b = sessionFormat.End(b, start)
-	if s.frozen.hasFixedStates {
+	if s.frozen.hasFixedStates && s.model.main.turns.scaling == nil {
 		s.frozen.snapshot.Store(&snapshotSize{s.stateBytes(), int64(len(b) - start)})
 	}
 	return b, nil
@@ -79,7 +85,7 @@ func (s *sessionOf[T]) SnapshotBytes() int64 {
 	if x := s.frozen.snapshot.Load(); x != nil && x.states == n {
 		return x.snapshot
 	}
-	return n + int64((len(s.states)+1)*sessionHeader) // states have more than their snapshots
+	return n + s.pastBytes() + int64((len(s.states)+1)*sessionHeader) // states have more than their snapshots
 }
 
 // RestoreSession is Model.RestoreSession.
@@ -164,8 +170,37 @@ func (s *sessionOf[T]) restoreStates(data []byte) error {
 			return fmt.Errorf("session: convolution %d: the snapshot ends within it", i)
 		}
 	}
+	data, err := s.restorePast(data)
+	if err != nil {
+		return err
+	}
 	if len(data) > 0 {
 		return fmt.Errorf("session: %d bytes follow the last of %d layers", len(data), len(s.states))
 	}
 	return nil
+}
+
+// restorePast reads the tokens of the session from data, if it keeps them, and returns what follows.
+func (s *sessionOf[T]) restorePast(data []byte) ([]byte, error) {
+	turns := &s.model.main.turns
+	if s.past == nil {
+		return data, nil
+	}
+	if class := turns.lengthClass(s.tokens); class > 0 {
+		s.start(turns, class)
+		return data, nil
+	}
+	if s.tokens > int64(len(data)/4/s.batch) {
+		return nil, fmt.Errorf("session: the snapshot ends within its %d tokens", s.tokens)
+	}
+	for b := range s.past {
+		for range s.tokens {
+			id := binary.LittleEndian.Uint32(data)
+			if int64(id) >= int64(s.model.config.Vocab) {
+				return nil, fmt.Errorf("session: token %d, the vocabulary has %d", id, s.model.config.Vocab)
+			}
+			s.past[b], data = append(s.past[b], int32(id)), data[4:]
+		}
+	}
+	return data, nil
 }

@@ -17,14 +17,15 @@ type stack[T tensor.Float] struct {
 	period int // blocks of a layer
 	norm   nn.Norm[T]
 
-	width       int
-	causal      bool
-	post        bool                                 // blocks are norm(x + f(x))
-	parallel    bool                                 // both blocks of a layer read its input
-	frequencies [rotationKinds]attention.Frequencies // of rotations; no pairs: none
-	ropes       ropes[T]                             // rotations of the positions met so far
-	drop        attention.Drop                       // of passes that are kept, without its key
-	rate        float64                              // rate of dropout of the first rows and of branch outputs, in such passes
+	width      int
+	causal     bool
+	post       bool           // blocks are norm(x + f(x))
+	parallel   bool           // both blocks of a layer read its input
+	turns      rotations      // frequencies of rotations
+	ropes      ropes[T]       // rotations of the positions met so far
+	ropesClass int64          // of lengths, of ropes
+	drop       attention.Drop // of passes that are kept, without its key
+	rate       float64        // rate of dropout of the first rows and of branch outputs, in such passes
 }
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), where f is the branch. With post-norm
@@ -178,7 +179,10 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		nn.DropoutForward(s.blockDropout(in.key, -1), x, tensor.Mat[T]{}, x)
 	}
 	scope := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, KeyMask: in.mask, Source: in.source, SourceLens: in.sourceLens}
-	turns := s.inputRotations(&in)
+	turns, err := s.inputRotations(&in)
+	if err != nil {
+		return x, err
+	}
 	for i := range s.blocks {
 		if visit := tr.visit; visit != nil && i%s.period == 0 {
 			if err := visit(i/s.period, x); err != nil {
@@ -297,16 +301,19 @@ func (b *block[T]) applyConv(y tensor.Mat[T], batch int, past []T, t *blockTrace
 	return z
 }
 
-// inputRotations returns the rotations of the positions of in.
-func (s *stack[T]) inputRotations(in *input[T]) ropes[T] {
+// inputRotations returns the rotations of the positions of in. It returns an error if its sequences
+// differ in them.
+func (s *stack[T]) inputRotations(in *input[T]) (ropes[T], error) {
 	if in.segment != nil {
-		return in.segment.ropes
+		return in.segment.ropes, nil
 	}
-	if r := s.ropes[globalRotation]; s.frequencies[globalRotation].Pairs != nil && (r == nil || r.Rows() < in.n) {
-		s.ropes = ropes[T]{} // calls may still read the tables before
-		s.ropes.fill(&s.frequencies, 0, in.n)
+	class, err := s.turns.batchClass(in.b, in.n, in.lens, in.mask)
+	if r := s.ropes[globalRotation]; err == nil && s.turns.pairs > 0 && (r == nil || r.Rows() < in.n || s.ropesClass != class) {
+		s.ropes, s.ropesClass = ropes[T]{}, class // calls may still read the tables before
+		f := s.turns.ofClass(class)
+		s.ropes.fill(&f, 0, in.n)
 	}
-	return s.ropes
+	return s.ropes, err
 }
 
 // backward adds to the gradients of the weights, from the gradient dy [b·n,width] of

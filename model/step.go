@@ -15,7 +15,20 @@ type decoding[T tensor.Float] struct {
 	tokens   int64         // of each sequence
 	batch    int           // sequences
 
+	// turns are the frequencies of the tokens. Where they become others beyond some length, past
+	// [batch] has the tokens of each sequence until then.
+	turns [rotationKinds]attention.Frequencies
+	past  [][]int32
+
 	places nn.PositionCache[T]
+}
+
+// start gives s the frequencies of sequences of a class of lengths.
+func (s *decoding[T]) start(r *rotations, class int64) {
+	s.turns, s.past = r.ofClass(class), nil
+	if class == 0 && r.scaling != nil && r.scaling.Kind == LongScaling {
+		s.past = make([][]int32, s.batch)
+	}
 }
 
 // packedStep is the new tokens of some sessions, in rows one session after another.
@@ -33,17 +46,20 @@ func (p *packedStep[T]) clear() {
 	p.tokens, p.sessions, p.parts, p.ropes = p.tokens[:0], p.sessions[:0], p.parts[:0], p.ropes[:0]
 }
 
-// add adds tokens from ≤ i < from+n of each sequence of s. tokens [batch·N] has all. f are
-// the frequencies of the stack.
-func (p *packedStep[T]) add(s *decoding[T], f *[rotationKinds]attention.Frequencies, tokens []int32, from, n int) {
+// add adds tokens from ≤ i < from+n of each sequence of s. tokens [batch·N] has all.
+func (p *packedStep[T]) add(s *decoding[T], tokens []int32, from, n int) {
 	start := len(p.tokens)
 	for b := range s.batch {
-		p.tokens = append(p.tokens, tokens[b*len(tokens)/s.batch+from:][:n]...)
+		of := tokens[b*len(tokens)/s.batch+from:][:n]
+		p.tokens = append(p.tokens, of...)
+		if s.past != nil {
+			s.past[b] = append(s.past[b], of...)
+		}
 	}
 	p.sessions = append(p.sessions, s)
 	part := len(p.ropes)
 	p.ropes = slices.Grow(p.ropes, 1)[:part+1]
-	p.ropes[part].fill(f, s.tokens, n)
+	p.ropes[part].fill(&s.turns, s.tokens, n)
 	p.parts = append(p.parts, nn.StepPart[T]{
 		B: s.batch, Start: start, End: len(p.tokens), Position: s.tokens, Positions: &s.places,
 	})

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/farfield-ml/farfield/mechanism"
@@ -26,14 +27,28 @@ const (
 	LinearScaling ScalingKind = "linear" // all frequencies over Factor (Chen et al. 2023, arXiv 2306.15595)
 	Llama3Scaling ScalingKind = "llama3" // low frequencies over Factor (Grattafiori et al. 2024, arXiv 2407.21783)
 	YarnScaling   ScalingKind = "yarn"   // NTK by parts and a factor of the rotations (Peng et al. 2023, arXiv 2309.00071)
+	// LongScaling divides each frequency by a factor of its own: one of ShortFactors in sequences of up
+	// to OriginalContext tokens, one of LongFactors in longer ones (Ding et al. 2024, LongRoPE, arXiv
+	// 2402.13753).
+	LongScaling ScalingKind = "longrope"
+	// DynamicScaling leaves sequences of up to OriginalContext tokens as they are. In one of n tokens
+	// the base is multiplied by (Factor·n/OriginalContext - Factor + 1)^(d/(d-2)), for d rotated
+	// channels (Peng et al. 2023, arXiv 2309.00071, section 3.1).
+	DynamicScaling ScalingKind = "dynamic"
 )
 
 // RopeScaling describes scaled frequencies of rotations. A frequency f turns
 // OriginalContext·f/2π times over the original context.
+//
+// With LongScaling and DynamicScaling the frequencies depend on the length of a sequence, so that
+// all sequences of a batch need to be of one: those up to OriginalContext are, and with LongScaling
+// those beyond it. The logits of a session are those of a sequence that ends with its last token.
+// When it goes beyond OriginalContext with LongScaling, it computes its states anew, once; with
+// DynamicScaling, whose states would be other ones after each token, it returns an error.
 type RopeScaling struct {
 	Kind            ScalingKind `json:"kind"`
 	Factor          float64     `json:"factor"`                     // divides scaled frequencies; 1 or more
-	OriginalContext int         `json:"original_context,omitempty"` // tokens before scaling; llama3 and yarn need it
+	OriginalContext int         `json:"original_context,omitempty"` // tokens before scaling; all but linear need it
 
 	// Llama3Scaling scales frequencies of fewer than LowFrequency turns whole, and of
 	// more than HighFrequency turns not at all. Between them it interpolates. 0: 1 and 4.
@@ -44,8 +59,13 @@ type RopeScaling struct {
 	// BetaFast turns not at all. Between them it interpolates by the pair. 0: 1 and 32.
 	BetaFast float64 `json:"beta_fast,omitempty"`
 	BetaSlow float64 `json:"beta_slow,omitempty"`
-	// AttentionFactor multiplies sines and cosines with YarnScaling; 0: 1 + 0.1·ln(Factor).
+	// AttentionFactor multiplies sines and cosines with YarnScaling and LongScaling; 0: 1 + 0.1·ln(Factor),
+	// with LongScaling √(1 + ln(Factor)/ln(OriginalContext)).
 	AttentionFactor float64 `json:"attention_factor,omitempty"`
+
+	// ShortFactors and LongFactors of LongScaling have an element for each pair of channels.
+	ShortFactors []float64 `json:"short_factors,omitempty"`
+	LongFactors  []float64 `json:"long_factors,omitempty"`
 }
 
 // Biases says which layers have a bias.
@@ -80,6 +100,15 @@ func (c Config) rotatedWidth() int {
 		return c.headWidth()
 	}
 	return int(float64(c.headWidth()) * c.RopeFraction)
+}
+
+// rotatedPairs returns the number of pairs of channels that are rotated. Where the fraction is of an odd
+// number of channels, it is of one more.
+func (c Config) rotatedPairs() int {
+	if c.RopeFraction == 0 {
+		return c.headWidth() / 2
+	}
+	return (c.rotatedWidth() + 1) / 2
 }
 
 // positionRows returns the number of rows of learned positions.
@@ -194,8 +223,8 @@ func (c validation) checkRope() error {
 		return nil
 	case !(c.RopeFraction >= 0 && c.RopeFraction <= 1):
 		return fmt.Errorf("rope_fraction: %g, needs to be from 0 to 1", c.RopeFraction)
-	case c.RopeFraction != 0 && (c.rotatedWidth() < 2 || c.rotatedWidth()%2 != 0):
-		return fmt.Errorf("rope_fraction: %g of %d channels are %d, needs an even number of 2 or more", c.RopeFraction, c.headWidth(), c.rotatedWidth())
+	case c.RopeFraction != 0 && (c.rotatedWidth() < 1 || 2*c.rotatedPairs() > c.headWidth()):
+		return fmt.Errorf("rope_fraction: %g of %d channels are %d, needs pairs of channels", c.RopeFraction, c.headWidth(), c.rotatedWidth())
 	case !isRopeBase(c.LocalRopeTheta):
 		return fmt.Errorf("local_rope_theta: %g, needs to be 0, or from 1 to 1e30", c.LocalRopeTheta)
 	case c.LocalRopeTheta != 0 && len(c.LayerWindows) == 0:
@@ -203,30 +232,65 @@ func (c validation) checkRope() error {
 	case c.RopeScaling == nil:
 		return nil
 	}
-	r := c.RopeScaling
-	switch {
-	case r.Kind != LinearScaling && r.Kind != Llama3Scaling && r.Kind != YarnScaling:
-		return fmt.Errorf("rope_scaling: kind %q is none of %s, %s, %s", r.Kind, LinearScaling, Llama3Scaling, YarnScaling)
-	case !(r.Factor >= 1 && r.Factor <= maxSize):
+	return c.checkRopeScaling(c.RopeScaling)
+}
+
+// checkRopeScaling returns an error for an invalid field of r.
+func (c validation) checkRopeScaling(r *RopeScaling) error {
+	kinds := []ScalingKind{LinearScaling, Llama3Scaling, YarnScaling, LongScaling, DynamicScaling}
+	if !slices.Contains(kinds, r.Kind) {
+		return fmt.Errorf("rope_scaling: kind %q is none of %s, %s, %s, %s, %s", r.Kind, kinds[0], kinds[1], kinds[2], kinds[3], kinds[4])
+	}
+	if !(r.Factor >= 1 && r.Factor <= maxSize) {
 		return fmt.Errorf("rope_scaling: factor %g, needs to be from 1 to %d", r.Factor, maxSize)
-	case r.Kind == LinearScaling && *r != (RopeScaling{Kind: r.Kind, Factor: r.Factor}):
-		return fmt.Errorf("rope_scaling: kind %s takes a factor alone, there is more: %+v", r.Kind, *r)
+	}
+	for _, x := range []struct {
+		name  string
+		value float64
+		of    []ScalingKind
+	}{
+		{"original_context", float64(r.OriginalContext), kinds[1:]},
+		{"low_frequency", r.LowFrequency, kinds[1:2]}, {"high_frequency", r.HighFrequency, kinds[1:2]},
+		{"beta_fast", r.BetaFast, kinds[2:3]}, {"beta_slow", r.BetaSlow, kinds[2:3]}, {"attention_factor", r.AttentionFactor, kinds[2:4]},
+	} {
+		if x.value != 0 && !slices.Contains(x.of, r.Kind) {
+			return fmt.Errorf("rope_scaling: kind %s has no %s, it is %g; set it to 0", r.Kind, x.name, x.value)
+		}
+	}
+	switch {
+	case r.followsLength() && c.Kind == EncoderDecoder:
+		return fmt.Errorf("rope_scaling: kind %s, but kind is %s; set kind to %s or %s", r.Kind, c.Kind, Decoder, Encoder)
+	case r.Kind != LongScaling && len(r.ShortFactors)+len(r.LongFactors) > 0:
+		return fmt.Errorf("rope_scaling: kind %s has no short_factors and long_factors, there are %d and %d; leave them out", r.Kind, len(r.ShortFactors), len(r.LongFactors))
 	case r.Kind == LinearScaling:
 		return nil
 	case r.Kind == YarnScaling && !(c.ropeBase() > 1):
 		return fmt.Errorf("rope_scaling: kind %s needs frequencies that fall, rope_theta is %g; set rope_theta above 1", r.Kind, c.ropeBase())
 	case r.OriginalContext < 1 || r.OriginalContext > maxSize:
 		return fmt.Errorf("rope_scaling: original_context %d, needs to be from 1 to %d", r.OriginalContext, maxSize)
-	case r.Kind == Llama3Scaling && (r.BetaFast != 0 || r.BetaSlow != 0 || r.AttentionFactor != 0):
-		return fmt.Errorf("rope_scaling: kind %s has no beta_fast %g, beta_slow %g, attention_factor %g; set them to 0", r.Kind, r.BetaFast, r.BetaSlow, r.AttentionFactor)
-	case r.Kind == YarnScaling && (r.LowFrequency != 0 || r.HighFrequency != 0):
-		return fmt.Errorf("rope_scaling: kind %s has no low_frequency %g, high_frequency %g; set them to 0", r.Kind, r.LowFrequency, r.HighFrequency)
 	case r.Kind == Llama3Scaling && !(r.lowBound() >= leastTurns && r.lowBound() < r.highBound() && r.highBound() <= maxSize):
 		return fmt.Errorf("rope_scaling: low_frequency %g and high_frequency %g, needs %g ≤ low < high ≤ %d", r.lowBound(), r.highBound(), leastTurns, maxSize)
 	case r.Kind == YarnScaling && !(r.slowBound() >= leastTurns && r.slowBound() <= r.fastBound() && r.fastBound() <= maxSize):
 		return fmt.Errorf("rope_scaling: beta_slow %g and beta_fast %g, needs %g ≤ slow ≤ fast ≤ %d", r.slowBound(), r.fastBound(), leastTurns, maxSize)
 	case r.AttentionFactor != 0 && !(r.AttentionFactor >= 1e-3 && r.AttentionFactor <= 1e3):
 		return fmt.Errorf("rope_scaling: attention_factor %g, needs to be 0, or from 0.001 to 1000", r.AttentionFactor)
+	case r.Kind == DynamicScaling && c.rotatedWidth() < 3:
+		return fmt.Errorf("rope_scaling: kind %s needs 3 rotated channels or more, there are %d", r.Kind, c.rotatedWidth())
+	case r.Kind == LongScaling && r.AttentionFactor == 0 && r.Factor > 1 && r.OriginalContext == 1:
+		return fmt.Errorf("rope_scaling: original_context 1 with kind %s and factor %g gives no attention_factor; set it", r.Kind, r.Factor)
+	}
+	for _, x := range []struct {
+		name    string
+		factors []float64
+	}{{"short_factors", r.ShortFactors}, {"long_factors", r.LongFactors}} {
+		if r.Kind == LongScaling && len(x.factors) != c.rotatedPairs() {
+			return fmt.Errorf("rope_scaling: %s has %d elements, %d pairs of channels are rotated", x.name, len(x.factors), c.rotatedPairs())
+		}
+		for i, f := range x.factors {
+			if !(f >= 1e-6 && f <= 1e6) {
+				return fmt.Errorf("rope_scaling: element %d of %s is %g, needs to be from 1e-6 to 1e6", i, x.name, f)
+			}
+		}
 	}
 	return nil
 }

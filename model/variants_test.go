@@ -59,6 +59,14 @@ func variants() map[string]Config {
 		"yarn": with(l, func(c *Config) {
 			c.HeadWidth, c.RopeScaling = 10, &RopeScaling{Kind: YarnScaling, Factor: 4, OriginalContext: 300}
 		}),
+		"longrope": with(l, func(c *Config) {
+			c.HeadWidth = 4
+			c.RopeScaling = &RopeScaling{Kind: LongScaling, Factor: 4, OriginalContext: 300, ShortFactors: []float64{1, 1.25}, LongFactors: []float64{2, 3}}
+		}),
+		"dynamic": with(l, func(c *Config) {
+			c.HeadWidth, c.RopeScaling = 6, &RopeScaling{Kind: DynamicScaling, Factor: 4, OriginalContext: 300}
+		}),
+		"phi odd": with(neox, func(c *Config) { c.RopeFraction = 0.625 }),
 		"mistral": with(l, func(c *Config) { c.LayerWindows = []int{3, 3} }),
 		"qwen 2":  with(l, func(c *Config) { c.Biases = &Biases{QKV: true} }),
 		"qwen 3":  with(l, func(c *Config) { c.QKNorm, c.HeadWidth, c.NormEps = true, 5, 1e-6 }),
@@ -85,13 +93,14 @@ func TestConfigOfAModelIsItsOwn(t *testing.T) {
 	all := func() Config {
 		return with(llama(), func(c *Config) {
 			c.LayerWindows, c.Biases, c.Set = []int{3, 3}, &Biases{QKV: true}, map[string]string{"scale": "1"}
-			c.RopeScaling = &RopeScaling{Kind: LinearScaling, Factor: 3}
+			c.RopeScaling = &RopeScaling{Kind: LongScaling, Factor: 3, OriginalContext: 5, ShortFactors: []float64{1}, LongFactors: []float64{2}}
 		})
 	}
 	c := all()
 	m := made[float32](t, c)
 	for _, c := range []Config{c, m.Config()} {
 		c.LayerWindows[0], c.Biases.QKV, c.Set["scale"], c.RopeScaling.Factor = 2, false, "2", 2
+		c.RopeScaling.LongFactors[0] = 7
 	}
 	if got, want := m.Config(), all(); !reflect.DeepEqual(got, want) {
 		t.Errorf("config is %+v, want %+v", got, want)

@@ -172,7 +172,7 @@ func TestRopeScaling(t *testing.T) {
 		{Kind: YarnScaling, Factor: 16, OriginalContext: 4096},
 	} {
 		f := attention.NewFrequencies(d, theta)
-		r.scale(&f, d, theta)
+		r.scale(&f, &rotations{width: d, pairs: d / 2, theta: theta}, 1)
 		between := 0
 		for j, got := range f.Pairs {
 			turns := float64(r.OriginalContext) * plain[j] / (2 * math.Pi)
@@ -203,8 +203,17 @@ func TestRopeScaling(t *testing.T) {
 
 func TestVariantsAreChecked(t *testing.T) {
 	for want, c := range map[string]Config{
-		"rope_fraction: 0.3 of 4 channels are 1":             with(cases()["phi"], func(c *Config) { c.Width, c.RopeFraction = 12, 0.3 }),
-		"rope_scaling: kind \"dynamic\" is none of":          with(llama(), func(c *Config) { c.RopeScaling = &RopeScaling{Kind: "dynamic", Factor: 2} }),
+		"rope_fraction: 0.2 of 4 channels are 0":            with(cases()["phi"], func(c *Config) { c.Width, c.RopeFraction = 12, 0.2 }),
+		"rope_fraction: 1 of 3 channels are 3":              with(cases()["phi"], func(c *Config) { c.Width, c.RopeFraction = 9, 1 }),
+		"rope_scaling: kind \"ntk\" is none of":             with(llama(), func(c *Config) { c.RopeScaling = &RopeScaling{Kind: "ntk", Factor: 2} }),
+		"rope_scaling: kind dynamic has no beta_fast":       with(llama(), func(c *Config) { c.RopeScaling = &RopeScaling{Kind: DynamicScaling, Factor: 2, BetaFast: 3} }),
+		"rope_scaling: kind linear has no original_context": with(llama(), func(c *Config) { c.RopeScaling = &RopeScaling{Kind: LinearScaling, Factor: 2, OriginalContext: 3} }),
+		"rope_scaling: short_factors has 1 elements, 2":     with(longRope(), func(c *Config) { c.RopeScaling.ShortFactors = []float64{1} }),
+		"rope_scaling: element 1 of long_factors is 0":      with(longRope(), func(c *Config) { c.RopeScaling.LongFactors = []float64{1, 0} }),
+		"rope_scaling: kind dynamic needs 3 rotated": with(llama(), func(c *Config) {
+			c.HeadWidth, c.RopeScaling = 2, &RopeScaling{Kind: DynamicScaling, Factor: 2, OriginalContext: 9}
+		}),
+		"rope_scaling: kind longrope, but kind is encoder-d": with(longRope(), func(c *Config) { c.Kind = EncoderDecoder }),
 		"rope_scaling: original_context 0":                   with(llama(), func(c *Config) { c.RopeScaling = &RopeScaling{Kind: YarnScaling, Factor: 2} }),
 		"layer_windows: has 1 elements, layers is 2":         with(llama(), func(c *Config) { c.LayerWindows = []int{3} }),
 		"layer_windows: layer 1 has -1":                      with(llama(), func(c *Config) { c.LayerWindows = []int{3, -1} }),
