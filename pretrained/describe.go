@@ -63,6 +63,13 @@ func describeDecoder(f members, family string, c model.Config) {
 		setPositive(rope, "beta_fast", s.BetaFast)
 		setPositive(rope, "beta_slow", s.BetaSlow)
 		setPositive(rope, "attention_factor", s.AttentionFactor)
+		if s.Kind == model.LongScaling {
+			rope["short_factor"], rope["long_factor"] = s.ShortFactors, s.LongFactors
+		}
+		if s.Kind == model.DynamicScaling {
+			f["max_position_embeddings"] = s.OriginalContext
+			delete(rope, "original_max_position_embeddings")
+		}
 	}
 	share := c.RopeFraction
 	switch family {
@@ -79,6 +86,15 @@ func describeDecoder(f members, family string, c model.Config) {
 		f["partial_rotary_factor"], rope["partial_rotary_factor"] = share, share
 		f["layer_norm_eps"], f["num_key_value_heads"] = c.NormEps, c.KVHeads
 	default:
+		if family == "phi3" {
+			if share != 0 {
+				rope["partial_rotary_factor"] = share
+			}
+			f["original_max_position_embeddings"] = c.Context
+			if s := c.RopeScaling; s != nil {
+				f["original_max_position_embeddings"] = s.OriginalContext
+			}
+		}
 		f["rms_norm_eps"], f["num_key_value_heads"] = c.NormEps, c.KVHeads
 		if c.HeadWidth != 0 {
 			f["head_dim"] = c.HeadWidth
@@ -110,7 +126,7 @@ func describeWindows(f members, family string, c model.Config) {
 		}
 	}
 	switch {
-	case family == "mistral" && span > 0:
+	case (family == "mistral" || family == "phi3") && span > 0:
 		f["sliding_window"] = span
 	case family == "mistral":
 		f["sliding_window"] = nil

@@ -30,6 +30,8 @@ type fields struct {
 	values map[string]json.RawMessage
 	read   map[string]bool
 	err    error
+
+	ropeNames map[string]string // older names of kinds of rotations
 }
 
 // parseFields returns the members of a JSON object. It returns an error if text is no
@@ -156,6 +158,14 @@ func (f *fields) number(name string, byDefault float64) float64 {
 	f.decode(name, "a number", &x)
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		f.fail(name, "is %g, a finite number is needed", x)
+	}
+	return x
+}
+
+// numbers returns a list of numbers, or an error without the member.
+func (f *fields) numbers(name string) (x []float64) {
+	if !f.decode(name, "a list of numbers", &x) {
+		f.fail(name, "is missing")
 	}
 	return x
 }

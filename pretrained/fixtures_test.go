@@ -218,14 +218,18 @@ func TestFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
 // frequencies.
 func referenceConfigs() map[string]string {
 	const (
-		llama = `{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":32,"intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":20,"max_position_embeddings":256,`
+		llama = `{"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":32,"intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":20,`
 		wide  = `"hidden_size":32,"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":2,"vocab_size":20,"tie_word_embeddings":false,`
 	)
 	all := maps.Clone(tinyConfigs)
 	all["modernbert"] = strings.Replace(all["modernbert"], "{", `{"pad_token_id":0,`, 1) // transformers needs an id of the vocabulary
-	all["llama3_rope"] = llama + `"rope_theta":10000.0,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64}}`
-	all["llama_linear"] = llama + `"rope_parameters":{"rope_type":"linear","rope_theta":10000.0,"factor":4.0}}`
-	all["llama_yarn"] = llama + `"rope_parameters":{"rope_type":"yarn","rope_theta":10000.0,"factor":4.0,"original_max_position_embeddings":64}}`
+	all["llama3_rope"] = llama + `"max_position_embeddings":256,"rope_theta":10000.0,"rope_scaling":{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64}}`
+	all["llama_linear"] = llama + `"max_position_embeddings":256,"rope_parameters":{"rope_type":"linear","rope_theta":10000.0,"factor":4.0}}`
+	all["llama_yarn"] = llama + `"max_position_embeddings":256,"rope_parameters":{"rope_type":"yarn","rope_theta":10000.0,"factor":4.0,"original_max_position_embeddings":64}}`
+	all["llama_dynamic"] = llama + `"rope_theta":10000.0,"max_position_embeddings":4,"rope_scaling":{"type":"dynamic","factor":2.0}}`
+	all["phi3_long"] = strings.Replace(all["phi3"], `"original_max_position_embeddings":8`, `"original_max_position_embeddings":3`, 1)
+	all["phi3_partial"] = strings.Replace(strings.Replace(all["phi3"], `"sliding_window":5,"rope_scaling":{"type":"longrope","short_factor":[1,1.25,1.5],"long_factor":[1.5,3,7]}`, `"partial_rotary_factor":0.75`, 1), "Phi3ForCausalLM", "Phi3ForSequenceClassification", 1)
+	all["gpt_neox_odd"] = strings.Replace(all["gpt_neox"], `"rotary_pct":0.25`, `"rotary_pct":0.625`, 1)
 	all["gpt_neox_wide"] = `{"architectures":["GPTNeoXForCausalLM"],"model_type":"gpt_neox",` + wide + `"rotary_pct":0.5}`
 	all["phi_wide"] = `{"architectures":["PhiForCausalLM"],"model_type":"phi",` + wide + `"partial_rotary_factor":0.5}`
 	return all
@@ -250,6 +254,7 @@ func TestTinyFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
 				}
 			}
 			compareGradients(t, m, in, r.floats("do"), want)
+			compareGreedy(t, m, r)
 		})
 	}
 }
@@ -281,6 +286,9 @@ func TestWriteReferenceFolders(t *testing.T) {
 			}
 			arrays = append(arrays, newArray(t, "input_ids", in.IDs, in.B, in.N), newArray(t, "attention_mask", mask, in.B, in.N))
 		}
+		if slices.Contains(referencePrompts, m.family) && m.plan.head == nextHead {
+			arrays = append(arrays, newArray(t, "prompt", []int32{2, 5, 7}, 1, 3))
+		}
 		if in.DecoderIDs != nil {
 			arrays = append(arrays, newArray(t, "decoder_input_ids", in.DecoderIDs, in.B, in.DecoderN))
 		}
@@ -290,6 +298,9 @@ func TestWriteReferenceFolders(t *testing.T) {
 		}
 	}
 }
+
+// referencePrompts are families whose references have a continuation, which sessions give.
+var referencePrompts = []string{"phi3", "gemma2", "gemma3_text"}
 
 func newArray[T array.Element](t *testing.T, name string, data []T, shape ...int) *array.Array {
 	t.Helper()

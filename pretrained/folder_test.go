@@ -10,6 +10,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -33,6 +34,7 @@ var tinyConfigs = map[string]string{
 	"qwen3":       `{"architectures":["Qwen3ForCausalLM"],"model_type":"qwen3","hidden_size":8,"intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":6,"vocab_size":20,"tie_word_embeddings":true}`,
 	"gemma":       `{"architectures":["GemmaForCausalLM"],"model_type":"gemma","hidden_size":8,"intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":2,"num_key_value_heads":1,"head_dim":6,"vocab_size":20}`,
 	"phi":         `{"architectures":["PhiForCausalLM"],"model_type":"phi","hidden_size":8,"intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":2,"vocab_size":20,"partial_rotary_factor":0.5}`,
+	"phi3":        `{"architectures":["Phi3ForCausalLM"],"model_type":"phi3","hidden_size":24,"intermediate_size":12,"num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":20,"max_position_embeddings":64,"original_max_position_embeddings":8,"pad_token_id":0,"sliding_window":5,"rope_scaling":{"type":"longrope","short_factor":[1,1.25,1.5],"long_factor":[1.5,3,7]}}`,
 	"bart":        `{"architectures":["BartForConditionalGeneration"],"model_type":"bart","d_model":8,"encoder_layers":2,"decoder_layers":1,"encoder_attention_heads":2,"decoder_attention_heads":2,"encoder_ffn_dim":12,"decoder_ffn_dim":12,"vocab_size":20,"max_position_embeddings":16}`,
 	"vit":         `{"architectures":["ViTForImageClassification"],"model_type":"vit","hidden_size":8,"intermediate_size":12,"num_hidden_layers":1,"num_attention_heads":2,"image_size":8,"patch_size":4,"num_labels":3}`,
 }
@@ -92,6 +94,9 @@ func tinyInput(m *Model) *Input {
 		for i := range 2 * v.channels * v.size * v.size {
 			in.Pixels = append(in.Pixels, float32(i%17)/8-1)
 		}
+	}
+	if s := m.plan.config.RopeScaling; s != nil && s.Kind == model.DynamicScaling {
+		in.B, in.IDs, in.Mask = 1, in.IDs[:6], in.Mask[:6] // sequences of other lengths rotate otherwise
 	}
 	if m.family == "bart" {
 		in.DecoderIDs, in.DecoderN = []int32{2, 5, 6, 2, 7, 8}, 3

@@ -7,15 +7,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/model"
 )
 
 func TestFieldsOfPublishedFoldersAreRead(t *testing.T) {
 	for _, c := range []struct{ base, fields string }{
-		{"llama", `"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"},"sliding_window":null`}, // SmolLM2
-		{"modernbert", `"layer_norm_eps":1e-5,"position_embedding_type":"absolute"`},                                               // ModernBERT-base
-		{"gpt2", `"n_special":0,"predict_special_tokens":true`},                                                                    // gpt2-medium
-		{"qwen2", `"use_mrope":false,"use_sliding_window":false,"sliding_window":32768`},                                           // Qwen2.5-0.5B
-		{"bert", `"sbert_ce_default_activation_function":"torch.nn.modules.linear.Identity"`},                                      // ms-marco-MiniLM
+		{"llama", `"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"},"sliding_window":null`},                // SmolLM2
+		{"modernbert", `"layer_norm_eps":1e-5,"position_embedding_type":"absolute"`},                                                              // ModernBERT-base
+		{"gpt2", `"n_special":0,"predict_special_tokens":true`},                                                                                   // gpt2-medium
+		{"qwen2", `"use_mrope":false,"use_sliding_window":false,"sliding_window":32768`},                                                          // Qwen2.5-0.5B
+		{"bert", `"sbert_ce_default_activation_function":"torch.nn.modules.linear.Identity"`},                                                     // ms-marco-MiniLM
+		{"phi3", `"attention_bias":false,"embd_pdrop":0.0,"resid_pdrop":0.0,"auto_map":{"AutoModelForCausalLM":"modeling_phi3.Phi3ForCausalLM"}`}, // Phi-3.5-mini
 		{"llama", `"pruned_heads":{},"add_cross_attention":false,"tie_encoder_decoder":false,"is_encoder_decoder":false,"typical_p":1.0`},
 	} {
 		text := tinyConfigs[c.base][:len(tinyConfigs[c.base])-1] + "," + c.fields + "}"
@@ -54,6 +57,25 @@ func TestMissingWindowsAreTheDefault(t *testing.T) {
 		if err != nil || !slices.Equal(p.config.LayerWindows, c.want) {
 			t.Errorf("%s %s: %v, want %v", c.base, c.fields, err, c.want)
 		}
+	}
+}
+
+// The older names of LongRoPE, and the original context beside it or 4096, are of phi3 alone.
+func TestOlderNamesOfScaledRotationsAreRead(t *testing.T) {
+	for _, name := range []string{"su", "yarn", "longrope"} {
+		text := strings.Replace(tinyConfigs["phi3"], `"type":"longrope"`, `"type":"`+name+`"`, 1)
+		_, p, err := readPlan([]byte(text), 100)
+		if err != nil || p.config.RopeScaling.Kind != model.LongScaling || p.config.RopeScaling.OriginalContext != 8 || p.config.RopeScaling.Factor != 8 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	text := strings.Replace(tinyConfigs["phi3"], `"original_max_position_embeddings":8,`, "", 1)
+	if _, p, err := readPlan([]byte(text), 100); err != nil || p.config.RopeScaling.OriginalContext != 4096 {
+		t.Error(err)
+	}
+	text = tinyConfigs["llama"][:len(tinyConfigs["llama"])-1] + `,"rope_scaling":{"type":"su","short_factor":[1],"long_factor":[2]}}`
+	if _, _, err := readPlan([]byte(text), 100); err == nil || !strings.Contains(err.Error(), `rope_type: is "su"`) {
+		t.Error(err)
 	}
 }
 

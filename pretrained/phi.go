@@ -18,6 +18,9 @@ func readPhi(f *fields, h head) *plan {
 	if c.RopeFraction == 0 {
 		c.RopeFraction = 0.5
 	}
+	if d := c.Width / c.Heads; int(float64(d)*c.RopeFraction)%2 != 0 {
+		f.fail("partial_rotary_factor", "%g of %d channels are %d, phi rotates an even number", c.RopeFraction, d, int(float64(d)*c.RopeFraction))
+	}
 	f.needsFullLayers(c.Layers)
 	f.needs("qk_layernorm", "false")
 	w := c.Width

@@ -52,6 +52,7 @@ type weight struct {
 	// block is the number of rows that belong to one part before the rows of the next;
 	// 0: all rows of a part.
 	block      int
+	rows       []int    // of each part, one part after the other; nil: as block says
 	transposed bool     // the file has [in,out]
 	aliases    []string // other names under which files repeat the tensor
 	optional   bool
@@ -80,6 +81,7 @@ var families = []struct {
 	{"qwen3", readQwen3, heads("Qwen3", "ForSequenceClassification ForCausalLM")},
 	{"gemma", readGemma, heads("Gemma", "ForSequenceClassification ForCausalLM")},
 	{"phi", readPhi, heads("Phi", "ForSequenceClassification ForCausalLM")},
+	{"phi3", readPhi3, heads("Phi3", "ForSequenceClassification ForCausalLM")},
 	{"bart", readBART, heads("Bart", "ForConditionalGeneration")},
 	{"vit", readViT, heads("ViT", "ForImageClassification")},
 }

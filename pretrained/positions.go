@@ -42,6 +42,9 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 	r.fraction = o.number("partial_rotary_factor", r.fraction)
 	kind := o.text("type", "default")
 	kind = o.text("rope_type", kind)
+	if f.ropeNames[kind] != "" {
+		kind = f.ropeNames[kind]
+	}
 	s := &model.RopeScaling{Kind: model.ScalingKind(kind)}
 	switch kind {
 	case "default":
@@ -61,8 +64,16 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 			s.AttentionFactor = yarnScale(s.Factor, m) / yarnScale(s.Factor, all)
 		}
 		o.needs("truncate", "true")
+	case "longrope":
+		s.OriginalContext = f.originalContext(o)
+		s.Factor = max(o.number("factor", float64(f.count("max_position_embeddings", 2048))/float64(s.OriginalContext)), 1)
+		s.AttentionFactor = o.number("attention_factor", 0)
+		s.ShortFactors, s.LongFactors = o.numbers("short_factor"), o.numbers("long_factor")
+	case "dynamic":
+		s.Factor, s.OriginalContext = o.number("factor", 0), f.count("max_position_embeddings", 2048)
+		o.has("original_max_position_embeddings") // transformers does not read it
 	default:
-		o.fail("rope_type", "is %q, supported are default, linear, llama3 and yarn", infile.Shorten(kind))
+		o.fail("rope_type", "is %q, supported are default, linear, llama3, yarn, longrope and dynamic", infile.Shorten(kind))
 	}
 	r.scaling = s
 	if kind == "default" { // these have no effect then
@@ -92,12 +103,13 @@ func yarnScale(factor, weight float64) float64 {
 	return 1 + 0.1*weight*math.Log(factor)
 }
 
-// windowSpan returns sliding_window: 4096 without the member, 0 if it is null.
-func (f *fields) windowSpan() int {
-	if _, given := f.values["sliding_window"]; given && !f.has("sliding_window") {
+// windowSpan returns sliding_window: byDefault without the member, 0 if it is null.
+func (f *fields) windowSpan(byDefault int) int {
+	_, given := f.values["sliding_window"]
+	if has := f.has("sliding_window"); given && !has || !has && byDefault == 0 {
 		return 0
 	}
-	return f.count("sliding_window", 4096)
+	return f.count("sliding_window", byDefault)
 }
 
 // windows returns the spans of layers, nil where no layer has a window. types is the

@@ -28,7 +28,7 @@ func readQwen3(f *fields, h head) *plan {
 // max_window_layers on.
 func (f *fields) readQwenWindows(c *model.Config) {
 	f.needs("use_mrope", "false")
-	first, span := 28, f.windowSpan()
+	first, span := 28, f.windowSpan(4096)
 	f.decode("max_window_layers", "an integer", &first)
 	if !f.flag("use_sliding_window", false) {
 		span = 0

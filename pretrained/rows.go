@@ -36,12 +36,26 @@ func (w *weight) isWhole(parts [][]float32) bool {
 // from it on that follow each other in the part.
 func (w *weight) locate(row int) (part, at, run int) {
 	rows, _ := w.size()
+	if w.rows != nil {
+		for at = row; at >= w.rows[part]; part++ {
+			at -= w.rows[part]
+		}
+		return part, at, w.rows[part] - at
+	}
 	block := w.block
 	if block == 0 {
 		block = rows / len(w.parts)
 	}
 	b := row / block
 	return b % len(w.parts), b/len(w.parts)*block + row%block, block - row%block
+}
+
+// partSize returns the number of elements of part i of a tensor with rows of cols elements.
+func (w *weight) partSize(i, rows, cols int) int {
+	if w.rows != nil {
+		return w.rows[i] * cols
+	}
+	return rows * cols / len(w.parts)
 }
 
 // params returns the parameters of the parts of a weight. It returns an error if they
@@ -54,8 +68,8 @@ func (w *weight) params(m *model.Model) ([]*param.Param[float32], error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", w.name, err)
 		}
-		if len(p.Data)*len(w.parts) != rows*cols {
-			return nil, fmt.Errorf("%s: shape %v is not %d times %s %v", w.name, w.shape, len(w.parts), name, p.Shape)
+		if len(p.Data) != w.partSize(i, rows, cols) {
+			return nil, fmt.Errorf("%s: shape %v has %d elements of %s, which has shape %v", w.name, w.shape, w.partSize(i, rows, cols), name, p.Shape)
 		}
 		list[i] = p
 	}

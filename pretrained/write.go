@@ -83,13 +83,13 @@ func (w *weight) gather(m *model.Model) ([]float32, error) {
 	for i, name := range w.parts {
 		p, err := m.Params().Get(name)
 		if err != nil && strings.HasSuffix(name, ".bias") {
-			p, err = &param.Param[float32]{Data: make([]float32, rows*cols/len(w.parts))}, nil
+			p, err = &param.Param[float32]{Data: make([]float32, w.partSize(i, rows, cols))}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		if len(p.Data)*len(w.parts) != rows*cols {
-			return nil, fmt.Errorf("%s: %s has %d elements, shape %v needs %d", w.name, name, len(p.Data), w.shape, rows*cols/len(w.parts))
+		if len(p.Data) != w.partSize(i, rows, cols) {
+			return nil, fmt.Errorf("%s: %s has %d elements, shape %v needs %d", w.name, name, len(p.Data), w.shape, w.partSize(i, rows, cols))
 		}
 		parts[i] = p.Data
 	}
@@ -197,6 +197,8 @@ func candidates(c model.Config) []string {
 		return []string{"gpt2"}
 	case rms && c.NormOffset:
 		return []string{"gemma"}
+	case rms && (c.RopeFraction != 0 && c.RopeFraction != 1 || c.RopeScaling != nil && c.RopeScaling.Kind == model.LongScaling):
+		return []string{"phi3", "llama"}
 	case rms && c.QKNorm:
 		return []string{"qwen3"}
 	case rms && slices.ContainsFunc(c.LayerWindows, func(w int) bool { return w > 0 }):

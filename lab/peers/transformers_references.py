@@ -5,7 +5,8 @@
 Each folder NAME below FOLDERS has config.json, model.safetensors and in.npz, as
 FARFIELD_REFERENCES=FOLDERS go test ./pretrained -run WriteReferenceFolders writes them.
 OUT/NAME.npz gets the arrays of in.npz, the outputs by the names of transformers, do, and
-the gradients of sum(out·do) as d_NAME. Models run in float64, each row alone and
+the gradients of sum(out·do) as d_NAME. With prompt [1,n] it also gets greedy [1,24], the arg-max
+continuation. Models run in float64, each row alone and
 without its padding; rows of masked tokens are 0.
 """
 
@@ -36,6 +37,8 @@ def run(model, given, row):
     """Returns the outputs for one row of the arrays of in.npz."""
     args = {}
     for name, x in given.items():
+        if name == "prompt":
+            continue
         x = torch.tensor(x[row : row + 1])
         if name == "input_ids":
             x = x[:, : int(given["attention_mask"][row].sum())]
@@ -83,6 +86,10 @@ def reference(folder):
     model, given = load(folder), dict(numpy.load(folder / "in.npz"))
     rows = [run(model, given, i) for i in range(len(next(iter(given.values()))))]
     arrays = dict(given)
+    if "prompt" in given:
+        prompt = torch.tensor(given["prompt"]).long()
+        more = model.generate(prompt, max_new_tokens=24, do_sample=False, eos_token_id=None, pad_token_id=0)
+        arrays["greedy"] = more[:, prompt.shape[1] :].numpy()
     for name in rows[0]:
         x = [r[name].detach().numpy() for r in rows]
         axis = 1 if "hidden" in name and x[0].ndim == 3 else 0
