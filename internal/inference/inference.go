@@ -232,6 +232,14 @@ func (m *Model) Bytes(dst []byte, id int32) ([]byte, error) {
 	return m.output.Decode(dst, id)
 }
 
+// SpecialToken returns the name of a special token of the tokenizer, such as [CLS]; "": it is none.
+func (m *Model) SpecialToken(id int32) string {
+	if m.vocab == nil || m.vocab.Tokenizer() == nil || !m.vocab.Tokenizer().IsSpecial(id) {
+		return ""
+	}
+	return m.vocab.Tokenizer().Token(id)
+}
+
 // EndTokens returns the ids that end a text; nil: none.
 func (m *Model) EndTokens() []int32 { return m.rules.EndTokens }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
 	"os"
@@ -452,6 +453,66 @@ func TestSessionsTellTheirTextAndRewind(t *testing.T) {
 	s.need(200, "POST", path+"/generate", `{"max_tokens":8,"temperature":0,"stop":`+string(stop)+"}", &stopped)
 	if stopped.Text != before || stopped.FinishReason != "stop" || len(stopped.IDs) != len(before)+1 || stopped.Tokens != int64(4+len(stopped.IDs)) {
 		t.Errorf("stopped at %s: %+v of %q", stop, stopped, first.Text)
+	}
+}
+
+// The list of sessions tells how each begins and when it was used.
+func TestSessionsAreListedByTheirBeginnings(t *testing.T) {
+	s := newSite(t, nil)
+	long := strings.Repeat("word ", 12) + "w\u00f6\u00e4" // 64 tokens end in the middle of a character
+	for _, text := range []string{"", "abc", long + "rest"} {
+		s.need(201, "POST", "/v1/sessions", `{"text":"`+text+`"}`, nil)
+	}
+	var list struct {
+		Data []struct {
+			Tokens, Used int64
+			Begin        string
+		}
+	}
+	s.need(200, "GET", "/v1/sessions?begin", "", &list)
+	got := map[int64]string{}
+	for _, x := range list.Data {
+		if got[x.Tokens] = x.Begin; x.Used == 0 {
+			t.Errorf("%+v has no time", x)
+		}
+	}
+	if want := map[int64]string{1: "", 4: "abc", 70: strings.TrimSuffix(long, "\u00e4")}; !maps.Equal(got, want) {
+		t.Errorf("beginnings are %v, want %v", got, want)
+	}
+	_, text := s.send("GET", "/v1/sessions", "")
+	if strings.Contains(text, "begin") {
+		t.Errorf("beginnings that were not asked for: %s", text)
+	}
+}
+
+// A session says while a request holds it.
+func TestBusySessionsSaySo(t *testing.T) {
+	s := newSite(t, nil)
+	var a object
+	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &a)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	r, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/sessions/"+a.ID+"/generate", strings.NewReader(`{"max_tokens":4000,"stream":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if _, err := answer.Body.Read(make([]byte, 64)); err != nil { // the first token is there
+		t.Fatal(err)
+	}
+	if _, text := s.send("GET", "/v1/sessions/"+a.ID, ""); !strings.Contains(text, `"busy":true`) {
+		t.Errorf("during a stream: %s", text)
+	}
+	stop()
+	for {
+		if _, text := s.send("GET", "/v1/sessions/"+a.ID, ""); !strings.Contains(text, "busy") {
+			break
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

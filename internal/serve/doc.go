@@ -29,6 +29,7 @@ type Sessions interface {
 	Import(ctx context.Context, data []byte) (sessions.Info, error)
 	Delete(ctx context.Context, id string) error
 	Tokens(ctx context.Context, id string) (ids []int32, unknown int64, err error)
+	Beginning(ctx context.Context, id string) (ids []int32, err error)
 	Rewind(ctx context.Context, id string, tokens int64) (sessions.Info, error)
 	Stats() sessions.Stats
 	// Reserve counts memory of other work beside the states until Release. It returns an error if the states that
@@ -49,6 +50,8 @@ type Tokens interface {
 	// Bytes appends the bytes of a token to dst. A special token has none. It returns an
 	// error if id is outside the vocabulary.
 	Bytes(dst []byte, id int32) ([]byte, error)
+	// SpecialToken returns the name of a special token, such as [CLS]; "": it is none.
+	SpecialToken(id int32) string
 }
 
 // Embedder makes vectors of texts. It is safe for concurrent use.
@@ -116,6 +119,9 @@ type Card struct {
 	Context         int      `json:"context"`            // tokens that positions allow; 0: no limit
 	TrainedContext  int      `json:"trained_context"`    // tokens that the model was trained with; 0: unknown
 	BeyondContext   bool     `json:"beyond_context"`     // texts may be longer; New sets it to Options.BeyondContext
+	MaxTokens       int      `json:"max_tokens"`         // of one answer; New sets it to Options.MaxTokens
+	SessionTokens   int64    `json:"session_tokens"`     // of a session; 0: no limit; New sets it to Options.MaxSession
+	KeepsSessions   bool     `json:"keeps_sessions"`     // they survive a restart of the server
 	Vocab           int      `json:"vocab"`
 	HasSessions     bool     `json:"has_sessions"`
 	HasChat         bool     `json:"has_chat"`

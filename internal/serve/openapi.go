@@ -26,7 +26,7 @@ var operations = []operation{
 	{"POST", "/v1/classify", "Predict the classes of texts.", textsRequest{}, ""},
 	{"POST", "/v1/maps", "Compute attention maps of a layer.", mapsRequest{}, ""},
 	{"POST", "/v1/tokenize", "Return the tokens of a text, or the text of tokens.", tokenizeRequest{}, ""},
-	{"GET", "/v1/sessions", "List sessions.", nil, ""},
+	{"GET", "/v1/sessions", "List sessions, and with begin return the text of their first tokens.", nil, "begin"},
 	{"POST", "/v1/sessions", "Create a session of a text.", createRequest{}, ""},
 	{"POST", "/v1/sessions/import", "Create a session of a snapshot, whose bytes are the body.", nil, ""},
 	{"GET", "/v1/sessions/{id}", "Describe a session, and with text return its text and ids.", nil, "text"},

@@ -52,6 +52,10 @@ func (byteTokens) Bytes(dst []byte, id int32) ([]byte, error) {
 	return dst, fmt.Errorf("id %d is outside the vocabulary", id)
 }
 
+func (byteTokens) SpecialToken(id int32) string {
+	return map[int32]string{256: "<s>", 257: "</s>"}[id]
+}
+
 // newManager returns the sessions of a small decoder.
 func newManager(t testing.TB, seed uint64) *sessions.Manager {
 	t.Helper()
@@ -752,8 +756,8 @@ func TestVectorsClassesAndMaps(t *testing.T) {
 		Distance      []float64
 		Layer         int
 	}
-	s.need(200, "POST", "/v1/maps", `{"ids":[97,98],"layer":1}`, &m)
-	if fmt.Sprint(m) != "{[a b] [97 98] 2 1 [[[1 0] [0.25 0.75]]] [0.875] [0.125] [0.125] 1}" {
+	s.need(200, "POST", "/v1/maps", `{"ids":[256,98],"layer":1}`, &m)
+	if fmt.Sprint(m) != "{[<s> b] [256 98] 2 1 [[[1 0] [0.25 0.75]]] [0.875] [0.125] [0.125] 1}" {
 		t.Errorf("maps are %v", m)
 	}
 	var list struct {
@@ -765,6 +769,8 @@ func TestVectorsClassesAndMaps(t *testing.T) {
 	s.need(200, "GET", "/v1/models", "", &list)
 	if d := list.Data; len(d) != 1 || d[0].ID != "tiny" || !d[0].Card.HasSessions || !d[0].Card.HasChat || !d[0].Card.Embeds || !d[0].Card.HasMaps || len(d[0].Card.Classes) != 2 {
 		t.Errorf("models are %+v", list)
+	} else if c := d[0].Card; c.MaxTokens != 1<<16 || c.SessionTokens != 0 || c.KeepsSessions {
+		t.Errorf("limits are %+v", c)
 	}
 	s.need(200, "GET", "/v1/models/tiny", "", nil)
 	s.need(404, "GET", "/v1/models/other", "", nil)

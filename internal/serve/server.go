@@ -127,6 +127,7 @@ func New(o Options) (*Server, error) {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
+	o.Card.MaxTokens, o.Card.SessionTokens = o.MaxTokens, o.MaxSession
 	s := &Server{o: o, mux: http.NewServeMux(), started: o.Clock(), places: make(chan struct{}, 2), texts: make(chan struct{}, 2), renders: make(chan struct{}, 2)}
 	s.gatherer = gatherer{embedder: o.Embedder, places: s.places}
 	s.rates = newRates(o.Rate, o.Burst)

@@ -113,11 +113,17 @@ type sessionObject struct {
 	Bytes  int64  `json:"bytes"`
 	Model  string `json:"model"`
 	Beyond int64  `json:"beyond_trained_context,omitempty"` // of the tokens
+	IsBusy bool   `json:"busy,omitempty"`                   // a request may add tokens
+	Used   int64  `json:"used,omitempty"`                   // when its last request ended, in seconds since 1970; 0: before the server started
 }
 
 // object returns the JSON of a session.
 func (s sessionAPI) object(i sessions.Info) sessionObject {
-	return sessionObject{i.ID, i.Tokens, i.Bytes, s.o.Name, s.o.Card.beyondContext(i.Tokens)}
+	o := sessionObject{ID: i.ID, Tokens: i.Tokens, Bytes: i.Bytes, Model: s.o.Name, Beyond: s.o.Card.beyondContext(i.Tokens), IsBusy: i.IsBusy}
+	if !i.Used.IsZero() {
+		o.Used = i.Used.Unix()
+	}
+	return o
 }
 
 // createRequest is the body of a new session.
@@ -149,13 +155,40 @@ func (s sessionAPI) createSession(w http.ResponseWriter, r *http.Request) error 
 }
 
 func (s sessionAPI) listSessions(w http.ResponseWriter, r *http.Request) error {
-	list := []sessionObject{}
+	type object struct {
+		sessionObject
+		Begin string `json:"begin,omitempty"` // text of the first tokens
+	}
+	list := []object{}
 	if s.o.Sessions != nil {
+		begins := r.URL.Query().Has("begin")
 		for _, i := range s.o.Sessions.List(r.Context()) {
-			list = append(list, s.object(i))
+			x := object{sessionObject: s.object(i)}
+			if begins {
+				x.Begin = s.beginning(r.Context(), i.ID)
+			}
+			list = append(list, x)
 		}
 	}
-	return writeJSON(w, http.StatusOK, map[string]any{"object": "list", "data": list})
+	return s.writeLargeJSON(w, map[string]any{"object": "list", "data": list})
+}
+
+// beginning returns the text of a session's first tokens; "": it is gone or damaged, as its own requests say.
+func (s sessionAPI) beginning(ctx context.Context, id string) string {
+	ids, err := s.o.Sessions.Beginning(ctx, id)
+	if err != nil {
+		return ""
+	}
+	var text strings.Builder
+	d := textDecoder{tokens: s.o.Tokens}
+	for _, id := range ids { // a character that goes on behind them is left out
+		part, err := d.add(id)
+		if err != nil {
+			return ""
+		}
+		text.WriteString(part)
+	}
+	return text.String()
 }
 
 func (s sessionAPI) describeSession(w http.ResponseWriter, r *http.Request) error {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/binary"
@@ -306,9 +307,8 @@ func (s *Server) describeMaps(m *inference.LayerMaps, ids []int32) (*mapsAnswer,
 		if err != nil {
 			return nil, err
 		}
-		text := textDecoder{tokens: s.o.Tokens}
-		text.rest = b
-		a.Tokens = append(a.Tokens, text.end())
+		text := textDecoder{tokens: s.o.Tokens, rest: b}
+		a.Tokens = append(a.Tokens, cmp.Or(text.end(), s.o.Tokens.SpecialToken(id)))
 	}
 	for h, weights := range m.Weights {
 		if len(weights) != n*n {

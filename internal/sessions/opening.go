@@ -233,7 +233,7 @@ func (m *Manager) Get(ctx context.Context, id string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return s.info(), nil
+	return s.look(), nil
 }
 
 // find returns the session of an id. m.mu is held. A damaged record has no owner: each owner
@@ -266,7 +266,7 @@ func (m *Manager) List(ctx context.Context) []Info {
 	list := make([]Info, 0, len(m.sessions))
 	for _, s := range m.sessions {
 		if s.isVisible(ownerOf(ctx)) {
-			list = append(list, s.info())
+			list = append(list, s.look())
 		}
 	}
 	slices.SortFunc(list, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })

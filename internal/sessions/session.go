@@ -33,13 +33,17 @@ type session struct {
 	start int64   // tokens before an imported snapshot, which are unknown
 	ids   []int32 // the other tokens, of a session in memory alone; Manager.mu protects changes
 	era   int64   // number of rewinds; Manager.mu protects it
+	begin []int32 // first known tokens, as Beginning read them from the store; Manager.mu protects it
 }
 
 // canDrop reports whether the state of s can be computed again: its tokens are in the store or in memory.
 func (m *Manager) canDrop(s *session) bool { return m.store != nil || s.imported == "" }
 
 // info describes the session. Manager.mu is held.
-func (s *session) info() Info { return Info{s.id, s.tokens, s.bytes} }
+func (s *session) info() Info { return Info{ID: s.id, Tokens: s.tokens, Bytes: s.bytes} }
+
+// look is info with what only callers beside its requests want to know. Manager.mu is held.
+func (s *session) look() Info { return Info{s.id, s.tokens, s.bytes, s.isBusy, s.used} }
 
 // activate brings the state of a session into memory. It returns ErrFull if memory has no
 // room for it.

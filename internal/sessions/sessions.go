@@ -81,8 +81,10 @@ func fieldErrorf(field, format string, args ...any) error {
 // Info describes a session.
 type Info struct {
 	ID     string
-	Tokens int64 // acknowledged tokens
-	Bytes  int64 // memory of the state, or size of its snapshot while it is on disk
+	Tokens int64     // acknowledged tokens
+	Bytes  int64     // memory of the state, or size of its snapshot while it is on disk
+	IsBusy bool      // a request holds it, and may add tokens; of Get and List
+	Used   time.Time // when its last request ended; zero: before the Manager was opened; of Get and List
 }
 
 // Sampling holds the settings for drawing a token from logits.

@@ -571,6 +571,29 @@ func (s *store) read(id string, from int64) (r record, ids []int32, err error) {
 	return r, ids, err
 }
 
+// begin returns the first n tokens of the log of a session, or all that it has. It returns ErrDamaged if some are
+// missing.
+func (s *store) begin(id string, n int64) (ids []int32, err error) {
+	err = s.view(func(tx transaction) error {
+		ids = nil // of a transaction that failed
+		r, err := readRecord([]byte(id), tx.Bucket(sessionBucket).Get([]byte(id)))
+		if err != nil {
+			return err
+		}
+		at := r.Start
+		for _, g := range r.Segments {
+			if end := min(g.End, r.Start+n); end > at {
+				if ids, err = readLine(tx, g.Line, at, at, end, ids); err != nil {
+					return err
+				}
+			}
+			at = g.End
+		}
+		return nil
+	})
+	return ids, err
+}
+
 // readLine appends the tokens from ≤ i < end of a line to ids. The line begins at start.
 func readLine(tx transaction, line uint64, from, start, end int64, ids []int32) ([]int32, error) {
 	c := tx.Bucket(tokenBucket).Cursor()

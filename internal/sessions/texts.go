@@ -21,6 +21,39 @@ func (m *Manager) Tokens(ctx context.Context, id string) (ids []int32, unknown i
 	return ids, r.Start, err
 }
 
+// MaxBeginning is the number of tokens that Beginning returns at most.
+const MaxBeginning = 64
+
+// Beginning returns the first known tokens of a session, at most MaxBeginning of them. It returns an error if the
+// session is unknown or its files are damaged.
+func (m *Manager) Beginning(ctx context.Context, id string) ([]int32, error) {
+	m.mu.Lock()
+	s, err := m.find(ctx, id)
+	if err != nil {
+		m.mu.Unlock()
+		return nil, err
+	}
+	n, era := min(s.tokens-s.start, MaxBeginning), s.era
+	ids := s.begin
+	if m.store == nil {
+		ids = s.ids[:min(n, int64(len(s.ids)))]
+	}
+	ids = slices.Clone(ids)
+	m.mu.Unlock()
+	if int64(len(ids)) >= n || m.store == nil {
+		return ids, nil
+	}
+	if ids, err = m.store.begin(id, MaxBeginning); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.era == era { // no rewind came between
+		s.begin = ids
+	}
+	return slices.Clone(ids), nil
+}
+
 // Rewind leaves the first tokens of a session, and forgets the others. Forks keep them. It returns an error if the
 // session is unknown or busy, has fewer tokens, or they came with an imported snapshot and are unknown.
 func (m *Manager) Rewind(ctx context.Context, id string, tokens int64) (Info, error) {
@@ -48,6 +81,7 @@ func (m *Manager) Rewind(ctx context.Context, id string, tokens int64) (Info, er
 	defer m.mu.Unlock()
 	m.memory.setState(s, nil) // the next request computes it from a known prefix
 	s.era++
+	s.begin = nil
 	m.cache.pin(s.snapshot, -1)
 	s.snapshot, s.saved, s.tokens = nil, s.start, tokens
 	if m.store == nil {

@@ -50,6 +50,45 @@ func TestRewoundSessionsGoOn(t *testing.T) {
 	}
 }
 
+// A session tells its first known tokens, also after more, after a rewind, after an import and after a restart.
+func TestBeginnings(t *testing.T) {
+	for _, store := range []string{"", t.TempDir()} {
+		o := Options{Model: newNearFar(t), Store: store}
+		m := open(t, o)
+		all := tokens(100, 1)
+		id := must[Info](t)(m.Create(ctx, all[:10])).ID
+		check := func(what, id string, want []int32) {
+			t.Helper()
+			if got, err := m.Beginning(ctx, id); err != nil || !slices.Equal(got, want) {
+				t.Errorf("store %q, %s: %v, %v, want %v", store, what, got, err, want)
+			}
+		}
+		check("created", id, all[:10])
+		must[Info](t)(m.Append(ctx, id, all[10:]))
+		check("with more", id, all[:MaxBeginning])
+		fork := must[Info](t)(m.Fork(ctx, id)).ID
+		must[Info](t)(m.Rewind(ctx, id, 5))
+		check("rewound", id, all[:5])
+		must[Info](t)(m.Append(ctx, id, all[20:24]))
+		check("on another way", id, slices.Concat(all[:5], all[20:24]))
+		check("forked", fork, all[:MaxBeginning])
+		imported := must[Info](t)(m.Import(ctx, must[[]byte](t)(m.Export(ctx, fork)))).ID
+		known, _, err := m.Tokens(ctx, imported)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("imported", imported, known)
+		if store != "" {
+			closed(t, m)
+			m = open(t, o)
+			check("opened again", fork, all[:MaxBeginning])
+		}
+		if _, err := m.Beginning(ctx, "none"); !errors.Is(err, ErrUnknown) {
+			t.Errorf("a session that does not exist: %v", err)
+		}
+	}
+}
+
 // The tokens of an imported snapshot are unknown, and so is the state after fewer.
 func TestImportedTokensAreUnknown(t *testing.T) {
 	for _, store := range []string{"", t.TempDir()} {

@@ -106,6 +106,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 			return nil, err
 		}
 		o.Sessions, o.EndTokens = m.manager, m.EndTokens()
+		o.Card.KeepsSessions = c.Store != ""
 		if source := m.ChatTemplate(); source != "" {
 			o.Chat = &serve.Chat{SpecialTokens: m.SpecialTokens()}
 			o.Chat.Template, o.Chat.Refused = chat.Parse(source)
