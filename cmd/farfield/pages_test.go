@@ -112,7 +112,7 @@ func pages(t *testing.T) []quotation {
 
 // notCommands are the first words of files, which pages about formats tell, and
 // what stands for any verb.
-var notCommands = []string{"farfield session", "farfield session state", "farfield generation", "farfield origin", "farfield model", "farfield VERB --help"}
+var notCommands = []string{"farfield session", "farfield session state", "farfield generation", "farfield origin", "farfield model", "farfield index", "farfield VERB --help"}
 
 // TestCommandsOfPages holds the commands that pages show to the
 // program: verbs, flags, values and names of mechanisms, tasks, presets and

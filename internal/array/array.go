@@ -250,6 +250,14 @@ func (a *Array) Int64() ([]int64, error) {
 	return nil, a.typeError("i4, i8 or u1")
 }
 
+// Bytes returns the elements of a u1 array, shared. It returns an error for other types.
+func (a *Array) Bytes() ([]uint8, error) {
+	if data, ok := a.data.([]uint8); ok {
+		return data, nil
+	}
+	return nil, a.typeError("u1")
+}
+
 // Bool returns the elements of a bool array, shared, or x ≠ 0 for the elements of a u1 array. It
 // returns an error for other types.
 func (a *Array) Bool() ([]bool, error) {

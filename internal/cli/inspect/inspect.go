@@ -23,6 +23,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/plan"
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/cli/vectors"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/generate"
@@ -524,7 +525,11 @@ func inspectSafetensors(path string) (*display.Finding, error) {
 	for _, x := range file.Tensors() {
 		table.AddRow(x.Name, x.DType, x.Shape)
 	}
-	return describeArrays(file.Names(), table), nil
+	f := describeArrays(file.Names(), table)
+	if vectors.IsIndex(file) {
+		f.Kind = "index of search"
+	}
+	return f, nil
 }
 
 func inspectNPZ(file *os.File, size int64) (*display.Finding, error) {

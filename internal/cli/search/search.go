@@ -18,24 +18,28 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // Command is the verb search.
 type Command struct {
-	Vectors    string   `arg:"" placeholder:"FILE" help:"Vectors that embed wrote: .npy, .safetensors or JSON lines."`
+	Vectors    string   `arg:"" placeholder:"FILE" help:"Vectors that embed wrote: .npy, .safetensors or JSON lines. With --index, texts."`
+	Index      string   `placeholder:"FILE" help:"Keep the vectors of texts here: embed those alone that changed, with --model."`
 	Query      []string `arg:"" optional:"" placeholder:"TEXT" help:"Texts to search for, with --model."`
 	Queries    string   `placeholder:"FILE" help:"Vectors to search for; with --model, texts, one a line."`
 	Model      string   `placeholder:"DIR" help:"Model of the vectors: run, published folder, or name."`
 	Prompt     *string  `aliases:"prompt-name" placeholder:"NAME" help:"Prompt of the folder to put before queries; \"\": none (query)."`
-	Dimensions int      `placeholder:"N" help:"Shorten the vectors of queries as embed --dimensions did (0: not)."`
+	Dimensions int      `placeholder:"N" help:"Shorten vectors to N numbers, as embed --dimensions did (0: not)."`
 	Top        int      `default:"10" placeholder:"N" help:"Rows to find for each query (${default})."`
 	Texts      string   `placeholder:"FILE" help:"File that embed read, to print the text of each row."`
 	Field      string   `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
-	JSONL      *bool    `name:"jsonl" negatable:"" help:"--texts are JSON lines, or texts (by the first line)."`
+	JSONL      *bool    `name:"jsonl" negatable:"" help:"Texts are JSON lines, or lines (by the first line)."`
 	JSON       bool     `name:"json" help:"Print a JSON object for each query."`
 	flags.Opening
+
+	model *inference.Model // nil: there is none
 }
 
 // Help are examples.
@@ -43,10 +47,14 @@ func (c *Command) Help() string {
 	return "Prints query, row, cosine similarity and text of the closest rows, with tabs between them, the closest first. " +
 		"Rows and queries are counted from 0. The search is exact: every row is compared. Files may be larger than memory. " +
 		"A vector of zeros, of an empty text, has the similarity 0. " +
-		"A folder's prompt for queries is put before each query, with a note." + flags.JoinExamples(
+		"A folder's prompt for queries is put before each query, with a note. " +
+		"--index FILE.safetensors reads FILE as embed does, keeps a vector for each text, and prints the text of each row. " +
+		"Later searches embed the texts that are new or changed. Without a query it brings the index up to date. " +
+		"An index of another model, precision or prompt is refused." + flags.JoinExamples(
 		`farfield search --model run/001 vectors.jsonl "to be"`,
 		"farfield search vectors.npy --queries vectors.npy --top 3 --json",
 		`farfield search --model run/001 vectors.npy --texts lines.txt "to be"`,
+		`farfield search --model all-MiniLM-L6-v2 --index lines.safetensors lines.txt "to be"`,
 	)
 }
 
@@ -73,39 +81,25 @@ const maxQueryNumbers = 1 << 28
 // Run searches the vectors. It returns an error if flags or files are invalid, the model
 // makes vectors of another width, or the output fails.
 func (c *Command) Run(e *env.Env) error {
-	if c.Top < 1 {
-		return env.InputErrorf("--top: %d is less than 1", c.Top)
+	if err := c.checkFlags(); err != nil {
+		return err
 	}
-	if (len(c.Query) > 0) == (c.Queries != "") {
-		return env.InputErrorf("needs either texts or --queries FILE to search for")
+	var enc *inference.Embedder
+	if c.Model != "" {
+		var err error
+		if enc, err = c.openModel(e); err != nil {
+			return env.MarkInput(err)
+		}
 	}
-	if c.JSONL != nil && c.Texts == "" {
-		return env.InputErrorf("--jsonl: needs --texts")
-	}
-	if c.JSONL != nil && !*c.JSONL && c.Field != "" {
-		return env.InputErrorf("--field: texts have no fields without --jsonl")
-	}
-	if c.Field != "" && c.Texts == "" && (c.Queries == "" || c.Model == "") && vectors.IsArrayFile(c.Vectors) {
-		return env.InputErrorf("--field: needs --texts, or records in FILE or --queries: %s has vectors alone", c.Vectors)
-	}
-	if c.Prompt != nil && c.Model == "" {
-		return env.InputErrorf("--prompt: needs --model, whose folder has the prompts")
-	}
-	if c.Dimensions != 0 && c.Model == "" {
-		return env.InputErrorf("--dimensions: needs --model, whose vectors are shortened")
-	}
-	if c.Mechanism != "" && c.Model == "" {
-		return env.InputErrorf("--mechanism: needs --model, which has the layers")
-	}
-	if len(c.Query) > 0 && c.Model == "" {
-		return env.InputErrorf("--model: is not given: texts need the model that made the vectors")
-	}
-	in, err := vectors.Open(e, c.Vectors)
+	in, err := c.openVectors(e, enc)
 	if err != nil {
-		return env.MarkInput(err)
+		return err
 	}
 	defer in.Close()
-	queries, words, err := c.readQueries(e, in.Width())
+	if !c.hasQueries() {
+		return nil
+	}
+	queries, words, err := c.readQueries(e, enc, in.Width())
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -132,6 +126,73 @@ func (c *Command) Run(e *env.Env) error {
 	return c.print(e, list)
 }
 
+// hasQueries reports whether there is something to search for.
+func (c *Command) hasQueries() bool { return len(c.Query) > 0 || c.Queries != "" }
+
+// checkFlags returns an error for flags that exclude or need each other. With --index the texts are FILE.
+func (c *Command) checkFlags() error {
+	if c.Index != "" {
+		switch {
+		case c.Model == "":
+			return env.InputErrorf("--index: needs --model, which makes the vectors")
+		case c.Texts != "":
+			return env.InputErrorf("--texts: with --index the texts are %s", c.Vectors)
+		case texts.IsStandard(c.Vectors):
+			return env.InputErrorf("--index: needs a file of texts, which is read again; standard input is read once")
+		}
+		c.Texts = c.Vectors
+	}
+	switch isArray := vectors.IsArrayFile(c.Vectors); {
+	case c.Top < 1:
+		return env.InputErrorf("--top: %d is less than 1", c.Top)
+	case len(c.Query) > 0 && c.Queries != "" || !c.hasQueries() && c.Index == "":
+		return env.InputErrorf("needs either texts or --queries FILE to search for")
+	case c.JSONL != nil && c.Texts == "":
+		return env.InputErrorf("--jsonl: needs --texts")
+	case c.JSONL != nil && !*c.JSONL && c.Field != "":
+		return env.InputErrorf("--field: texts have no fields without --jsonl")
+	case c.Field != "" && c.Texts == "" && (c.Queries == "" || c.Model == "") && isArray:
+		return env.InputErrorf("--field: needs --texts, or records in FILE or --queries: %s has vectors alone", c.Vectors)
+	case c.Prompt != nil && c.Model == "":
+		return env.InputErrorf("--prompt: needs --model, whose folder has the prompts")
+	case c.Dimensions != 0 && c.Model == "":
+		return env.InputErrorf("--dimensions: needs --model, whose vectors are shortened")
+	case c.Mechanism != "" && c.Model == "":
+		return env.InputErrorf("--mechanism: needs --model, which has the layers")
+	case len(c.Query) > 0 && c.Model == "":
+		return env.InputErrorf("--model: is not given: texts need the model that made the vectors")
+	}
+	return nil
+}
+
+// openModel opens the model of the vectors.
+func (c *Command) openModel(e *env.Env) (*inference.Embedder, error) {
+	options, err := c.Chosen()
+	if err != nil {
+		return nil, err
+	}
+	if c.model, err = runs.OpenText(c.Model, options); err != nil {
+		return nil, err
+	}
+	enc, err := c.model.NewEmbedder(0)
+	if err != nil {
+		return nil, err
+	}
+	if err := enc.Shorten(c.Dimensions); err != nil {
+		return nil, fmt.Errorf("--%w", err)
+	}
+	return enc, nil
+}
+
+// openVectors opens the vectors that are searched. It returns an input error unless writing an index fails.
+func (c *Command) openVectors(e *env.Env, enc *inference.Embedder) (vectors.Reader, error) {
+	if c.Index != "" {
+		return c.openIndex(e, enc)
+	}
+	in, err := vectors.Open(e, c.Vectors)
+	return in, env.MarkInput(err)
+}
+
 // rankRows ranks all rows of in, and returns their number.
 func (c *Command) rankRows(e *env.Env, r *ranking, in vectors.Reader) (int64, error) {
 	block := max(16, min(blockNumbers/in.Width(), blockNumbers/len(r.best), 1<<14))
@@ -152,8 +213,8 @@ func (c *Command) rankRows(e *env.Env, r *ranking, in vectors.Reader) (int64, er
 	}
 }
 
-// readQueries returns queries [n·width] and, if they are texts, the texts.
-func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error) {
+// readQueries returns queries [n·width] and, if they are texts for enc, the texts.
+func (c *Command) readQueries(e *env.Env, enc *inference.Embedder, width int) ([]float32, []string, error) {
 	if c.Model == "" {
 		queries, err := readVectors(e, c.Queries, width)
 		return queries, nil, err
@@ -164,7 +225,7 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 		if c.Field != "" && c.Texts == "" && vectors.IsArrayFile(c.Vectors) {
 			jsonl = new(true) // --field is of the queries alone
 		}
-		err := c.eachText(e, c.Queries, jsonl, func(text string) { words = append(words, text) })
+		err := c.eachText(e, c.Queries, jsonl, func(text string) error { words = append(words, text); return nil })
 		if err != nil {
 			return nil, nil, err
 		}
@@ -172,23 +233,8 @@ func (c *Command) readQueries(e *env.Env, width int) ([]float32, []string, error
 	if len(words) == 0 {
 		return nil, nil, fmt.Errorf("--queries: %s holds no text", c.Queries)
 	}
-	options, err := c.Chosen()
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := runs.OpenText(c.Model, options)
-	if err != nil {
-		return nil, nil, err
-	}
-	enc, err := m.NewEmbedder(0)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := enc.Shorten(c.Dimensions); err != nil {
-		return nil, nil, fmt.Errorf("--%w", err)
-	}
 	for _, query := range words {
-		m.NoteTextDistance(e.Context, e.Notes(), query)
+		c.model.NoteTextDistance(e.Context, e.Notes(), query)
 	}
 	if enc.Width() != width {
 		return nil, nil, fmt.Errorf("%s: has vectors of width %d, the model %s makes width %d: search needs the model that made them", c.Vectors, width, c.Model, enc.Width())
@@ -224,6 +270,16 @@ var (
 	documentPrompts = []string{"document", "passage", "corpus"}
 )
 
+// documentPrompt returns the name of the folder's prompt for documents; nil: there is none.
+func documentPrompt(p *pretrained.Prompts) *string {
+	for _, name := range documentPrompts {
+		if p.Texts[name] != "" {
+			return &name
+		}
+	}
+	return nil
+}
+
 // choosePrompt returns the name of the prompt of queries: --prompt, without it the folder's for
 // queries, which a note tells. It returns an error if the folder has no prompt of the name.
 func (c *Command) choosePrompt(e *env.Env, p *pretrained.Prompts) (*string, error) {
@@ -237,11 +293,8 @@ func (c *Command) choosePrompt(e *env.Env, p *pretrained.Prompts) (*string, erro
 		return nil, nil
 	}
 	note := fmt.Sprintf("queries have the folder's prompt %s: %q", queryPrompt, infile.Shorten(p.Texts[queryPrompt]))
-	for _, name := range documentPrompts {
-		if p.Texts[name] != "" {
-			note += fmt.Sprintf("; vectors of documents need embed --prompt %s", name)
-			break
-		}
+	if name := documentPrompt(p); name != nil && c.Index == "" {
+		note += fmt.Sprintf("; vectors of documents need embed --prompt %s", *name)
 	}
 	fmt.Fprintln(e.Notes(), note)
 	return &queryPrompt, nil
@@ -287,16 +340,13 @@ func (c *Command) addTexts(e *env.Env, list []Found, rows int64) error {
 			wanted[h.Row] = append(wanted[h.Row], h)
 		}
 	}
-	row, jsonl := int64(0), c.JSONL
-	if c.Field != "" {
-		jsonl = new(bool)
-		*jsonl = true
-	}
-	err := c.eachText(e, c.Texts, jsonl, func(text string) {
+	row := int64(0)
+	err := c.eachText(e, c.Texts, c.hasRecords(), func(text string) error {
 		for _, h := range wanted[row] {
 			h.Text = text
 		}
 		row++
+		return nil
 	})
 	if err == nil && row != rows {
 		err = fmt.Errorf("--texts: %s has %d texts, %s %d vectors", c.Texts, row, c.Vectors, rows)
@@ -304,12 +354,20 @@ func (c *Command) addTexts(e *env.Env, list []Found, rows int64) error {
 	return err
 }
 
+// hasRecords says whether the texts are records; nil: the first line does.
+func (c *Command) hasRecords() *bool {
+	if c.Field != "" {
+		return new(true)
+	}
+	return c.JSONL
+}
+
 // fieldName returns the name of the field that holds a text.
 func (c *Command) fieldName() string { return cmp.Or(c.Field, "text") }
 
 // eachText calls f with each text of a file, which embed would read: a line, or a field of a record.
-// jsonl says whether lines are records; nil: the first line does.
-func (c *Command) eachText(e *env.Env, path string, jsonl *bool, f func(text string)) error {
+// jsonl says whether lines are records; nil: the first line does. An error of f ends it.
+func (c *Command) eachText(e *env.Env, path string, jsonl *bool, f func(text string) error) error {
 	in, err := texts.OpenFiles(e, path)
 	if err != nil {
 		return err
@@ -338,13 +396,16 @@ func (c *Command) eachText(e *env.Env, path string, jsonl *bool, f func(text str
 		line := some[0]
 		switch {
 		case !isRecords:
-			f(strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
+			err = f(strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
 		case len(bytes.TrimSpace(line)) > 0:
-			text, err := records.Text(bytes.TrimSpace(line), c.fieldName())
-			if err != nil {
-				return fmt.Errorf("%s: %w", records.Place(in, elements, number), err)
+			text, failed := records.Text(bytes.TrimSpace(line), c.fieldName())
+			if failed != nil {
+				return fmt.Errorf("%s: %w", records.Place(in, elements, number), failed)
 			}
-			f(text)
+			err = f(text)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
