@@ -1,5 +1,5 @@
 // Package dataset reads the file formats of data sets. Readers take a stream of plain bytes.
-// ReadFile opens a path, inflates gzip and adds the path to errors.
+// ReadFile opens a path, inflates gzip and zstd and adds the path to errors.
 //
 //	reader            format                                   gives
 //	ReadBytes         a number of bytes                        bytes

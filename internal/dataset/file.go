@@ -4,13 +4,16 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// ReadFile reads a file, plain or gzip, with read. It returns the errors of opening, inflating
+// ReadFile reads a file, plain or compressed, with read. It returns the errors of opening, inflating
 // and reading; all but the first begin with the path.
 func ReadFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
@@ -30,31 +33,73 @@ func ReadFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	return v, nil
 }
 
-// A gzip file may inflate to inflateFactor times its bytes plus inflateFree. Data sets stay below
-// 20 times; deflate allows 1032.
+// A compressed file may inflate to inflateFactor times its bytes plus inflateFree. Data sets stay below
+// 20 times; deflate allows 1032, and zstd any number.
 const (
 	inflateFactor = 128
 	inflateFree   = 1 << 20
 )
 
-// Inflate returns the bytes of r, inflated if they begin with gzip's magic. It returns an error
-// if r fails or the gzip header is malformed. The returned reader fails once it has inflated
-// more than 128 times the bytes read plus 1 MiB.
+// OpenZstd returns the bytes of r, which are zstd. Programs that read zstd set it before they start; the
+// libraries are built without.
+var OpenZstd func(r io.Reader) (io.Reader, error)
+
+// Magics are the first bytes of compressed files: gzip, zstd, and zstd behind a frame that is skipped,
+// as pzstd writes it.
+var Magics = []string{"\x1f\x8b", "\x28\xb5\x2f\xfd", "\x50\x2a\x4d\x18"}
+
+// suffixes are those of the names of compressed files.
+var suffixes = []string{".gz", ".zst"}
+
+// TrimSuffix returns the name of a file without the suffix of its compression.
+func TrimSuffix(path string) string {
+	for _, suffix := range suffixes {
+		if rest, ok := strings.CutSuffix(path, suffix); ok {
+			return rest
+		}
+	}
+	return path
+}
+
+// findMagic returns the index of the magic that head begins with; -1: it begins with none.
+func findMagic(head []byte) int {
+	return slices.IndexFunc(Magics, func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) })
+}
+
+// IsCompressed reports whether a file begins as compressed ones do.
+func IsCompressed(head []byte) bool { return findMagic(head) >= 0 }
+
+// Inflate returns the bytes of r, inflated if they begin with the magic of gzip or zstd. It returns an
+// error if r fails, the header is malformed, or the program does not read zstd. The returned reader
+// fails once it has inflated more than 128 times the bytes read plus 1 MiB.
 func Inflate(r io.Reader) (io.Reader, error) {
 	c := &countingReader{r: r}
 	b := bufio.NewReader(c)
-	magic, err := b.Peek(2)
+	head, err := b.Peek(2)
+	if err == nil && head[0] != Magics[0][0] {
+		head, err = b.Peek(4)
+	}
 	if err != nil && err != io.EOF {
 		return nil, err
 	}
-	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+	switch findMagic(head) {
+	case -1:
 		return b, nil
+	case 0:
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, err
+		}
+		return &inflateReader{name: "gzip", z: z, in: c}, nil
 	}
-	z, err := gzip.NewReader(b)
+	if OpenZstd == nil {
+		return nil, errors.New("zstd: the command reads it, the library does not; inflate the file first")
+	}
+	z, err := OpenZstd(b)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("zstd: %w", err)
 	}
-	return &inflateReader{z: z, in: c}, nil
+	return &inflateReader{name: "zstd", z: z, in: c}, nil
 }
 
 // countingReader counts the bytes read from r.
@@ -71,16 +116,20 @@ func (c *countingReader) Read(p []byte) (int, error) {
 
 // inflateReader bounds the bytes that z inflates by the bytes read from in.
 type inflateReader struct {
-	z   *gzip.Reader
-	in  *countingReader
-	out int64
+	name string // of the compression
+	z    io.Reader
+	in   *countingReader
+	out  int64
 }
 
 func (f *inflateReader) Read(p []byte) (int, error) {
 	n, err := f.z.Read(p)
 	f.out += int64(n)
 	if f.out > inflateFree+inflateFactor*f.in.n {
-		return n, fmt.Errorf("gzip: %d bytes become %d and more, at most %d times as many are read", f.in.n, f.out, inflateFactor)
+		return n, fmt.Errorf("%s: %d bytes become %d and more, at most %d times as many are read", f.name, f.in.n, f.out, inflateFactor)
+	}
+	if err != nil && err != io.EOF && f.name == "zstd" {
+		err = fmt.Errorf("zstd: %w", err)
 	}
 	return n, err
 }

@@ -31,11 +31,11 @@ func (v *Values) Rows() int {
 	return len(v.Numbers) / v.Columns
 }
 
-// ReadValues reads a file .npy, an array [N, C] or [N], or a table .csv or .tsv, plain or gzip.
+// ReadValues reads a file .npy, an array [N, C] or [N], or a table .csv or .tsv, plain or compressed.
 // label names the column of labels of a table; "" means none. It returns an error if the suffix
 // is unknown or the file malformed.
 func ReadValues(path, label string) (*Values, error) {
-	switch suffix := strings.ToLower(filepath.Ext(strings.TrimSuffix(path, ".gz"))); suffix {
+	switch suffix := strings.ToLower(filepath.Ext(TrimSuffix(path))); suffix {
 	case ".npy":
 		return ReadFile(path, ReadValuesNPY)
 	case ".csv":

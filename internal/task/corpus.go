@@ -38,7 +38,7 @@ const readPiece = 1 << 20
 // names. In a folder it ignores names that begin with a dot and everything but files, folders
 // and links to them; a link to a place in the folder is not read twice. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
 // set, files that are not UTF-8. A path to a file is read whatever the file contains, and
-// inflated if it is gzip. Texts in UTF-16 with a byte order mark become UTF-8. It returns an error if a file cannot be read or inflated, the text
+// inflated if it is gzip or zstd. Texts in UTF-16 with a byte order mark become UTF-8. It returns an error if a file cannot be read or inflated, the text
 // is empty or exceeds the free memory.
 func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 	info, err := os.Stat(path)

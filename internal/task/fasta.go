@@ -27,7 +27,7 @@ type ownRecord struct {
 }
 
 var fastaSettings = []Setting{
-	{"data", "", "FASTA file, plain or gzip, or a folder of such files, .fa, .fasta, .fna, .faa or .ffn (or of folders train, valid, test with such files)"},
+	{"data", "", "FASTA file, plain, gzip or zstd, or a folder of such files, .fa, .fasta, .fna, .faa or .ffn (or of folders train, valid, test with such files)"},
 	{"label", "folder", "where the class of a record is: folder, the one that its file lies in; file, its file's name without suffix; word:N, the N-th word of its header, which blanks and | end; key:NAME, what follows NAME= in the header; or a table .csv or .tsv, from the folder of the data, with columns name and label"},
 	{"as", "records", "records: the first letters of each; windows: windows from anywhere, of records divided as in task genome"},
 	{"letters", "dna", "dna: A, C, G, T and one for all others; all: A to Z, - and *"},
@@ -148,7 +148,7 @@ type classRecord struct {
 	split Split // of its folder
 }
 
-var fastaSuffixes = []string{".fa", ".fasta", ".fna", ".faa", ".ffn", ".gz"}
+var fastaSuffixes = []string{".fa", ".fasta", ".fna", ".faa", ".ffn", ".gz", ".zst"}
 
 // readFASTAClasses reads a file, or all files of a folder, with the class of each record.
 // It returns an error if a file is malformed, a record is empty or its class is unknown.
@@ -211,7 +211,7 @@ func fastaLabel(label string) (func(path string, r dataset.Record) (string, erro
 		return func(path string, _ dataset.Record) (string, error) { return filepath.Base(filepath.Dir(path)), nil }, nil
 	case label == "file":
 		return func(path string, _ dataset.Record) (string, error) {
-			name := strings.TrimSuffix(filepath.Base(path), ".gz")
+			name := dataset.TrimSuffix(filepath.Base(path))
 			if suffix := filepath.Ext(name); slices.Contains(fastaSuffixes, strings.ToLower(suffix)) {
 				name = strings.TrimSuffix(name, suffix)
 			}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
 // classFolder lists a folder that has one folder of files per class, or has such folders in
@@ -51,7 +53,7 @@ func (c *classFolder) ignoredFiles() ignoredFiles { return c.ignored }
 // splitNames are the names of the folders of splits, in lower case.
 var splitNames = map[string]Split{"train": Train, "valid": Valid, "val": Valid, "validation": Valid, "test": Test}
 
-// readClassFolder lists the files with one of the suffixes, plain or .gz, in the order of their
+// readClassFolder lists the files with one of the suffixes, plain or compressed, in the order of their
 // names. It ignores names that begin with a dot. Without a folder train, parts
 // divides the files. It returns an error if the
 // folders of splits are ambiguous, there are fewer than two classes, or a class has no files. With
@@ -154,7 +156,7 @@ type fileFolder struct {
 	ignored   ignoredFiles
 }
 
-// readFileFolder lists the files with one of the suffixes, plain or .gz, in the order of their
+// readFileFolder lists the files with one of the suffixes, plain or compressed, in the order of their
 // names. It ignores the file at path skip. It returns an error if the folders of splits are
 // ambiguous or a folder cannot be read.
 func readFileFolder(root, skip string, suffixes ...string) (*fileFolder, error) {
@@ -289,7 +291,7 @@ func (l *fileLister) listClasses(classes *[]string, dir string) ([]classFile, er
 func (l *fileLister) appendFiles(list []classFile, dir string, class int32) ([]classFile, error) {
 	err := walkFiles(dir, func(e folderEntry) {
 		suffix := strings.ToLower(filepath.Ext(e.path))
-		inner := strings.ToLower(filepath.Ext(strings.TrimSuffix(e.path, ".gz")))
+		inner := strings.ToLower(filepath.Ext(dataset.TrimSuffix(e.path)))
 		switch {
 		case !e.kind.IsRegular():
 			l.ignore(e, "neither file nor folder")

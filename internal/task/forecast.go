@@ -36,7 +36,7 @@ type ForecastOptions struct {
 const forecastName = "forecast"
 
 var forecastSettings = []Setting{
-	{"data", "", "table .csv or .tsv, plain or gzip, with named columns of numbers; its rows follow each other in time"},
+	{"data", "", "table .csv or .tsv, plain, gzip or zstd, with named columns of numbers; its rows follow each other in time"},
 	{"target", "", "name of the column that is forecast, or several with commas between them; empty for all"},
 	{"time", "", "name of the column of times, which is not read; empty for the first column if it holds no numbers"},
 	{"window", "48", "rows that are seen"},
@@ -95,7 +95,7 @@ func OpenForecast(path string, o ForecastOptions) (*Forecast, error) {
 func readSeriesTable(path, time string) (*dataset.Table, error) {
 	comma, ok := fieldSeparator(path)
 	if !ok {
-		return nil, fmt.Errorf("data: %q is no table: its name ends in .csv or .tsv, plain or .gz", path)
+		return nil, fmt.Errorf("data: %q is no table: its name ends in .csv or .tsv, plain, .gz or .zst", path)
 	}
 	table, err := dataset.ReadFile(path, dataset.ReadTable(comma, time))
 	if err != nil {

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
 // ownData holds what all tasks of the user's own files share: class names, and samples
@@ -79,8 +80,8 @@ func (o *settingsReader) targetKind(name, labels string) Kind {
 }
 
 // fieldSeparator returns the separator of a table by its suffix, .csv or .tsv, plain or
-// gzip.
+// compressed.
 func fieldSeparator(path string) (comma rune, ok bool) {
-	comma, ok = map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(strings.TrimSuffix(path, ".gz"))]
+	comma, ok = map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(dataset.TrimSuffix(path))]
 	return comma, ok
 }

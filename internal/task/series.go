@@ -293,7 +293,7 @@ func (t *OwnSeries) readTables(root string) error {
 func (t *OwnSeries) readList(path string) error {
 	comma, ok := fieldSeparator(path)
 	if !ok {
-		return fmt.Errorf("data: %s is no folder, and as a list of files its name ends in .csv or .tsv, plain or .gz", path)
+		return fmt.Errorf("data: %s is no folder, and as a list of files its name ends in .csv or .tsv, plain, .gz or .zst", path)
 	}
 	f, err := dataset.ReadFile(path, dataset.ReadFields(comma))
 	if err != nil {

@@ -51,7 +51,7 @@ var textSets = map[string]textSet{
 const textWindow = 1024
 
 var textSettings = []Setting{
-	{"data", "", "tinyshakespeare, enwik8, warandpeace, or the path of a file (plain or gzip) or folder; empty for the source of the Go toolchain, or a text that the program writes itself"},
+	{"data", "", "tinyshakespeare, enwik8, warandpeace, or the path of a file (plain, gzip or zstd) or folder; empty for the source of the Go toolchain, or a text that the program writes itself"},
 	{"vocabulary", "", "bpe=N: N tokens of byte-level BPE, learned from the training set; empty for bytes or characters"},
 	{"length", fmt.Sprint(textWindow), "tokens of a window, for callers of the library; train takes --context"},
 }

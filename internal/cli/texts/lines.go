@@ -121,7 +121,7 @@ func (j *JoinedFiles) next() (err error) {
 // Paths returns the names of the files.
 func (j *JoinedFiles) Paths() []string { return j.paths }
 
-// Size returns the bytes of all files; 0: one is gzip or no regular file.
+// Size returns the bytes of all files; 0: one is compressed or no regular file.
 func (j *JoinedFiles) Size() int64 {
 	size := int64(0)
 	for _, path := range j.paths {

@@ -6,13 +6,15 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/dataset"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// OpenText opens a text as OpenBytes opens a file. Gzip is inflated. A text that begins with a byte
+// OpenText opens a text as OpenBytes opens a file. Gzip and zstd are inflated. A text that begins with a byte
 // order mark of UTF-16 is decoded; the mark, also of UTF-8, is dropped. It returns an error if the file cannot be opened.
 func OpenText(e *env.Env, path string) (io.ReadCloser, error) {
 	in, err := OpenBytes(e, path)
@@ -34,20 +36,17 @@ func OpenBytes(e *env.Env, path string) (io.ReadCloser, error) {
 // IsStandard reports whether path is standard input.
 func IsStandard(path string) bool { return path == "" || path == "-" }
 
-// GzipMagic are the first bytes of gzip.
-const GzipMagic = "\x1f\x8b"
-
 // textReader reads a text. Its first Read waits for no more bytes than it needs.
 type textReader struct {
 	io.Closer
-	path  string
-	bytes io.Reader
-	text  io.Reader // nil: none of it is read
-	gzip  bool
+	path       string
+	bytes      io.Reader
+	text       io.Reader // nil: none of it is read
+	isInflated bool
 }
 
-// Read reads the text. It returns the errors of the file, and an input error with its path if gzip
-// or UTF-16 is damaged.
+// Read reads the text. It returns the errors of the file, and an input error with its path if what is
+// compressed, or UTF-16, is damaged.
 func (t *textReader) Read(p []byte) (int, error) {
 	if t.text == nil {
 		t.begin()
@@ -59,7 +58,7 @@ func (t *textReader) Read(p []byte) (int, error) {
 // wrap returns the error of a Read.
 func (t *textReader) wrap(err error) error {
 	var malformed infile.FormatError
-	if err == nil || err == io.EOF || !t.gzip && !errors.As(err, &malformed) {
+	if err == nil || err == io.EOF || !t.isInflated && !errors.As(err, &malformed) {
 		return err
 	}
 	if IsStandard(t.path) {
@@ -71,9 +70,9 @@ func (t *textReader) wrap(err error) error {
 // begin reads the first bytes. It keeps an error for each later Read.
 func (t *textReader) begin() {
 	b := bufio.NewReaderSize(t.bytes, 1<<16)
-	is, err := hasPrefix(b, GzipMagic)
+	is, err := hasMagic(b)
 	if is {
-		t.gzip = true
+		t.isInflated = true
 		z, err := dataset.Inflate(b)
 		if err != nil {
 			t.text = failing{err}
@@ -93,23 +92,25 @@ type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
-// hasPrefix reports whether prefix comes next. It waits for a byte only if the bytes before it
-// agree. It returns the error of reading one.
-func hasPrefix(b *bufio.Reader, prefix string) (bool, error) {
-	for i := range len(prefix) {
-		next, err := b.Peek(i + 1)
+// hasMagic reports whether the bytes that come next begin as compressed ones do. It waits for a byte only
+// if the bytes before it agree with a magic. It returns the error of reading one.
+func hasMagic(b *bufio.Reader) (bool, error) {
+	for n := 1; ; n++ {
+		next, err := b.Peek(n)
 		if err != nil {
 			return false, err
 		}
-		if next[i] != prefix[i] {
+		if dataset.IsCompressed(next) {
+			return true, nil
+		}
+		if !slices.ContainsFunc(dataset.Magics, func(magic string) bool { return strings.HasPrefix(magic, string(next)) }) {
 			return false, nil
 		}
 	}
-	return true, nil
 }
 
 // TextSize returns the bytes of a text in a regular file, without a byte order mark; -1: there
-// is none, or it is gzip or UTF-16.
+// is none, or it is compressed or UTF-16.
 func TextSize(e *env.Env, path string) int64 {
 	f, ok := e.Stdin.(*os.File)
 	if !IsStandard(path) {
@@ -130,7 +131,7 @@ func TextSize(e *env.Env, path string) int64 {
 	head := make([]byte, infile.HeadBytes)
 	n, _ := f.ReadAt(head, 0)
 	encoding, mark := infile.FindEncoding(head[:n])
-	if bytes.HasPrefix(head[:n], []byte(GzipMagic)) || encoding != infile.UTF8 {
+	if dataset.IsCompressed(head[:n]) || encoding != infile.UTF8 {
 		return -1
 	}
 	return info.Size() - int64(mark)

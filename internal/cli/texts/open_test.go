@@ -12,8 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
+
+const gzipMagic = "\x1f\x8b"
 
 // compressed returns content as gzip.
 func compressed(t *testing.T, content string) string {
@@ -29,17 +33,34 @@ func compressed(t *testing.T, content string) string {
 	return b.String()
 }
 
+// zstandard returns content as zstd.
+func zstandard(t *testing.T, content string) string {
+	t.Helper()
+	z, err := zstd.NewWriter(nil, zstd.WithZeroFrames(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(z.EncodeAll([]byte(content), nil))
+}
+
 func TestTextsAreInflatedAndLoseTheirMark(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "text")
 	for content, want := range map[string]string{
-		"":                                     "",
-		"a":                                    "a",
-		"\xef":                                 "\xef",
-		"\xef\xbb":                             "\xef\xbb",
-		"\x1f":                                 "\x1f",
-		"\ufeff":                               "",
-		"\ufeffone\n\ufefftwo":                 "one\n\ufefftwo",
-		compressed(t, "one\ntwo\n"):            "one\ntwo\n",
+		"":                          "",
+		"a":                         "a",
+		"\xef":                      "\xef",
+		"\xef\xbb":                  "\xef\xbb",
+		"\x1f":                      "\x1f",
+		"\ufeff":                    "",
+		"\ufeffone\n\ufefftwo":      "one\n\ufefftwo",
+		compressed(t, "one\ntwo\n"): "one\ntwo\n",
+		zstandard(t, "one\ntwo\n"):  "one\ntwo\n",
+		zstandard(t, "\ufeffone"):   "one",
+		zstandard(t, ""):            "",
+		// A frame that is skipped, and two frames that follow each other.
+		"\x50\x2a\x4d\x18\x01\x00\x00\x00x" + zstandard(t, "one") + zstandard(t, "two"): "onetwo",
+		"\x28\xb5":                             "\x28\xb5",
+		"P*":                                   "P*",
 		compressed(t, "\ufeffone"):             "one",
 		compressed(t, ""):                      "",
 		compressed(t, strings.Repeat("é", 99)): strings.Repeat("é", 99),
@@ -73,6 +94,23 @@ func TestTextsAreInflatedAndLoseTheirMark(t *testing.T) {
 	}
 }
 
+func TestZstdIsBoundedAndChecked(t *testing.T) {
+	whole := zstandard(t, strings.Repeat("one two three ", 99))
+	const window = "\x28\xb5\x2f\xfd\x00\x98\x09\x00\x00x" // a block of one byte, with a window of 512 MiB
+	for want, content := range map[string]string{
+		"zstd: unexpected EOF":               whole[:len(whole)-9],
+		"zstd: CRC check failed":             whole[:len(whole)-1] + string(whole[len(whole)-1]^1),
+		"zstd: window size exceed":           window,
+		"at most 128 times as many are read": zstandard(t, strings.Repeat("\x00", 1<<23)),
+	} {
+		_, err := ReadText(&env.Env{Context: t.Context(), Stdin: strings.NewReader(content)}, "-")
+		var input env.InputError
+		if !errors.As(err, &input) || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
 func TestPartsOfLinesEndBetweenRunes(t *testing.T) {
 	for text, want := range map[string][]string{
 		"aééé\n":                  {"aé", "éé", "\n"},
@@ -93,7 +131,7 @@ func TestPartsOfLinesEndBetweenRunes(t *testing.T) {
 
 // A caller may drop the error of the first Read, as a Peek does.
 func TestDamagedGzipFailsAtEachRead(t *testing.T) {
-	for _, content := range []string{GzipMagic, compressed(t, "one\n")[:6], GzipMagic + "no header of gzip"} {
+	for _, content := range []string{gzipMagic, compressed(t, "one\n")[:6], gzipMagic + "no header of gzip"} {
 		in, err := OpenText(&env.Env{Context: t.Context(), Stdin: strings.NewReader(content)}, "-")
 		if err != nil {
 			t.Fatal(err)

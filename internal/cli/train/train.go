@@ -107,7 +107,7 @@ type Command struct {
 // Help are examples.
 func (t *Command) Help() string {
 	return "After Ctrl-C, --resume continues from the latest checkpoint, and the result has the same bits as without the interruption. If the data has moved, --data names its new place.\n\n" +
-		"The data of a text task is a file (plain or gzip), a folder of files, or the name of a data set. By default it is the source of the Go toolchain, or an invented text if there is none. " +
+		"The data of a text task is a file (plain, gzip or zstd), a folder of files, or the name of a data set. By default it is the source of the Go toolchain, or an invented text if there is none. " +
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
 		"The default preset is that of the task; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
 		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout, and reads texts with its tokenizer. " +
