@@ -3,7 +3,6 @@ package pretrained
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -23,8 +22,6 @@ func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
 		return nil, fmt.Errorf("%s: the %s is an encoder-decoder; only encoders and decoders have mechanisms by layers", m.dir, m.family)
 	case c.RelativeBuckets > 0:
 		return nil, fmt.Errorf("%s: the %s has a bias by distance, which softmax alone has", m.dir, m.family)
-	case m.stretched.rows > 0:
-		return nil, errors.New("positions: are interpolated; open the folder with its own")
 	case m.texts.words == nil:
 		return nil, m.texts.err
 	}
@@ -32,13 +29,17 @@ func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.dir, err)
 	}
-	return &exchange.Subject{
+	x := &exchange.Subject{
 		Model: m.Model(),
 		Batch: func(ctx context.Context, ids []int32) (*model.Batch, error) {
 			return m.batch(&Input{B: 1, N: len(ids), IDs: ids})
 		},
 		Pool: func(rows []float32, n, width int) ([]float32, error) { return pooling.apply(rows, n, 0, width), nil },
-	}, nil
+	}
+	if m.stretched.rows > 0 {
+		x.Positions, x.Learned = Interpolate, m.stretched.length
+	}
+	return x, nil
 }
 
 // Windows returns the tokens of a text in windows of n tokens: of an encoder each with the special tokens
@@ -109,8 +110,11 @@ type ExchangeOptions struct {
 	// Cosine nor Nats the others have their defaults, and any loss is allowed.
 	Cells, Order, Block, Window *int
 	Length                      int // tokens of a sequence for which cost is counted; 0: the context, at most 4096
-	Tokens                      int // of texts, whose keys make the codebooks; 0: 16384
-	Seed                        uint64
+	// Positions is "" or Interpolate, which interpolates learned positions for texts of Length tokens.
+	// The folder out is opened with them.
+	Positions string
+	Tokens    int // of texts, whose keys make the codebooks; 0: 16384
+	Seed      uint64
 	// Progress is called with each step and the share of the work that is done; nil: not called.
 	Progress func(step string, share float64)
 }
@@ -124,7 +128,7 @@ type ExchangeOptions struct {
 // WriteExchanged returns an error if out exists, the model cannot have the mechanism, the texts are too
 // short, the wish is met with every layer exact alone, ctx ends, or a file cannot be written.
 func WriteExchanged(ctx context.Context, out, dir string, texts []string, o ExchangeOptions) (page []byte, err error) {
-	m, err := Open(dir)
+	m, err := OpenWith(dir, Options{Positions: o.Positions})
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +136,7 @@ func WriteExchanged(ctx context.Context, out, dir string, texts []string, o Exch
 	if err != nil {
 		return nil, err
 	}
-	n := exchange.WindowTokens(m.Config(), o.Length)
+	n := subject.WindowTokens(o.Length)
 	var windows [][]int32
 	for _, text := range texts {
 		list, err := m.Windows(text, n)

@@ -114,6 +114,33 @@ func TestExchangedModelOpensAsAFolder(t *testing.T) {
 	}
 }
 
+// A folder whose codebooks are of interpolated positions is opened with them.
+func TestExchangedFolderInterpolatesPositions(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "long")
+	cells, text := 8, strings.Repeat(exchangeText, 12)
+	if _, err := WriteExchanged(context.Background(), dir, "testdata/tiny", []string{text}, ExchangeOptions{Cells: &cells, Length: 48, Positions: Interpolate}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := m.Calibration(); c.Window != 48 || c.Length != 48 {
+		t.Errorf("windows have %d tokens for a length of %d", c.Window, c.Length)
+	}
+	v, err := m.EmbedWith(context.Background(), []string{text}, EmbedOptions{MaxTokens: 48})
+	if err != nil || v.Truncated != 1 || v.MaxTokens != 48 {
+		t.Errorf("a text of 48 tokens: %+v, %v", v, err)
+	}
+	if _, err := WriteExchanged(context.Background(), dir+"2", "testdata/tiny", []string{text}, ExchangeOptions{Cells: &cells, Length: 48}); err != nil {
+		t.Fatal(err)
+	}
+	short, err := Open(dir + "2")
+	if err != nil || short.Calibration().Window != 16 || short.Config().Context != 16 {
+		t.Errorf("without interpolation windows have %+v: %v", short.Calibration(), err)
+	}
+}
+
 func TestExchangeSubjectsAreRefusedByName(t *testing.T) {
 	refused := 0
 	for name, text := range tinyConfigs {

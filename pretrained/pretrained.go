@@ -7,6 +7,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ import (
 
 // Interpolate is a value of Options.Positions: learned positions are interpolated for
 // sequences longer than their table.
-const Interpolate = "interpolate"
+const Interpolate = exchanged.Interpolate
 
 // Options are the choices of OpenWith.
 type Options struct {
@@ -96,6 +97,7 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	}
 	if functions != nil {
 		dir = functions.Model()
+		o.Positions = cmp.Or(o.Positions, functions.Calibration.Positions)
 	}
 	path := filepath.Join(dir, configFile)
 	text, err := infile.ReadBounded(path, maxConfig)

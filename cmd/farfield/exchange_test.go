@@ -91,6 +91,13 @@ func TestExchangedFolders(t *testing.T) {
 		works(t, "maps", "--model", out, "--text", "the cat sat on a mat", "--layers", "0-0")
 		refuses(t, "multipole", "export", "--model", out, "--out", filepath.Join(dir, "hf"))
 	}
+	long := filepath.Join(dir, "long")
+	works(t, "exchange", "--model", tinyModel, "--positions", "interpolate", "--length", "40", "--data", text, "--cells", "8", "--out", long)
+	if got := works(t, "inspect", long); !strings.Contains(got, "interpolated") {
+		t.Errorf("inspect of interpolated positions prints %s", got)
+	}
+	refuses(t, "is of published models", "exchange", "--model", run, "--positions", "interpolate", "--data", text)
+	refuses(t, "--length: 300", "exchange", "--model", tinyModel, "--positions", "interpolate", "--length", "300", "--data", text)
 	out := filepath.Join(dir, "run")
 	for _, args := range [][]string{{"score", short}, {"eval"}, {"generate", "--tokens", "4", "--prompt", "the cat"}} {
 		works(t, append(args, "--model", out)...)

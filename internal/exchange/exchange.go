@@ -151,9 +151,10 @@ type Result struct {
 	Trials       []Trial  `json:"trials"`
 	Times        []Time   `json:"times"`
 
-	numbers  []*array.Array
-	settings []model.LayerMechanism
-	seed     uint64
+	numbers   []*array.Array
+	settings  []model.LayerMechanism
+	seed      uint64
+	positions string
 }
 
 // run is the work of Run.
@@ -213,7 +214,7 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	if err := s.Model.CheckMechanisms(); err != nil {
 		return nil, err
 	}
-	x := &Result{Measure: "cosine", Length: o.Length, Window: len(texts.Calibration[0]), HeldOut: len(texts.HeldOut), seed: o.Seed}
+	x := &Result{Measure: "cosine", Length: o.Length, Window: len(texts.Calibration[0]), HeldOut: len(texts.HeldOut), seed: o.Seed, positions: s.Positions}
 	if s.predictsNext() {
 		x.Measure = "nats"
 	}
@@ -728,7 +729,7 @@ func (r *run) finish(x *Result, exact []int) error {
 
 // Manifest returns the manifest of the exchanged model.
 func (x *Result) Manifest() exchanged.Manifest {
-	c := exchanged.Calibration{Tokens: x.Tokens, Window: x.Window, Length: x.Length, Seed: x.seed, Measure: x.Measure,
+	c := exchanged.Calibration{Tokens: x.Tokens, Window: x.Window, Length: x.Length, Seed: x.seed, Positions: x.positions, Measure: x.Measure,
 		Value: x.Whole.value(), NearAlone: x.NearAlone.value(), ExactLayers: len(x.Exact), Distances: map[string][]float64{}}
 	if x.Other != nil {
 		a, b := x.Other.value(), x.OtherNear.value()
@@ -789,15 +790,19 @@ func spread(windows [][]int32, tokens int) [][]int32 {
 	return list
 }
 
-// WindowTokens returns the tokens of a window for a model of configuration c and sequences of length
-// tokens; 0: any.
-func WindowTokens(c model.Config, length int) int {
-	n := MaxLength
-	if context := c.TrainedContext(); context > 0 {
+// WindowTokens returns the tokens of a window for sequences of length tokens; 0: any. They are as many,
+// but at least 512, and at most the context and MaxLength. Interpolated positions depend on the length
+// of a sequence, so with them a window has length tokens, but not fewer than there are learned positions.
+func (s *Subject) WindowTokens(length int) int {
+	n, context := MaxLength, s.Model.Config().TrainedContext()
+	if context > 0 {
 		n = min(n, context)
 	}
-	if length == 0 {
+	switch {
+	case length == 0:
 		return n
+	case s.Positions != "":
+		return min(max(length, s.Learned), context)
 	}
 	return max(min(n, length), min(n, 512))
 }

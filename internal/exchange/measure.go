@@ -21,6 +21,10 @@ type Subject struct {
 	Batch func(ctx context.Context, ids []int32) (*model.Batch, error)
 	// Pool returns the vector of the last rows [n,width] of a window; nil: their mean.
 	Pool func(rows []float32, n, width int) ([]float32, error)
+	// Positions is exchanged.Interpolate if learned positions are interpolated beyond Learned tokens,
+	// otherwise "".
+	Positions string
+	Learned   int
 }
 
 // predictsNext reports whether the model is judged by the tokens that it predicts.
@@ -227,6 +231,9 @@ func numberOf(name string) int {
 
 func layerName(i int) string { return "layers." + strconv.Itoa(i) + ".attn" }
 
+// shareRows is the number of queries whose weights are held at once.
+const shareRows = 256
+
 // farShares returns the mean share of the weight of a query that lies on its far keys, by layers.
 func (s *Subject) farShares(ctx context.Context, windows [][]int32, f field) (map[int]float64, error) {
 	sums, counts := map[int]float64{}, map[int]float64{}
@@ -238,14 +245,16 @@ func (s *Subject) farShares(ctx context.Context, windows [][]int32, f field) (ma
 		n, m := c.Q.N, c.K.N
 		heads, errs := make([]float64, c.Q.H), make([]error, c.Q.H)
 		par.RunParts(c.Q.H, func(h int) {
-			w := tensor.Mat[float32]{Data: make([]float32, n*m), Rows: n, Cols: m, Stride: m}
-			if errs[h] = of.Weights(w, c, 0, h, 0, n); errs[h] != nil {
-				return
-			}
-			for i := range n {
-				for j, x := range w.Row(i) {
-					if !f.isNear(i+m-n, j, m, c.Causal) {
-						heads[h] += float64(x)
+			data := make([]float32, min(shareRows, n)*m)
+			for i0 := 0; i0 < n && errs[h] == nil; i0 += shareRows {
+				rows := min(shareRows, n-i0)
+				w := tensor.Mat[float32]{Data: data[:rows*m], Rows: rows, Cols: m, Stride: m}
+				errs[h] = of.Weights(w, c, 0, h, i0, i0+rows)
+				for i := range rows {
+					for j, x := range w.Row(i) {
+						if !f.isNear(i0+i+m-n, j, m, c.Causal) {
+							heads[h] += float64(x)
+						}
 					}
 				}
 			}

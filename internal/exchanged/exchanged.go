@@ -38,6 +38,8 @@ const (
 	PageFile = "exchange.md"
 	// ModelFolder is the folder of the trained model.
 	ModelFolder = "model"
+	// Interpolate is a value of Calibration.Positions.
+	Interpolate = "interpolate"
 
 	format      = "farfield exchange"
 	version     = 1
@@ -69,6 +71,9 @@ type Calibration struct {
 	Window int    `json:"window"` // tokens of a pass
 	Length int    `json:"length"` // for which the cost was counted
 	Seed   uint64 `json:"seed"`
+	// Positions is Interpolate if learned positions were interpolated for the length of a pass. The
+	// model is opened with them.
+	Positions string `json:"positions,omitempty"`
 	// Distances are the root mean squares of the distances of keys from their nearest centres, on
 	// held-out texts: by the name of a layer, for each key head.
 	Distances map[string][]float64 `json:"distances,omitempty"`
@@ -159,6 +164,8 @@ func parse(text []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("format: is %q, needs %q", infile.Shorten(m.Format), format)
 	case sum != m.Sum:
 		return nil, fmt.Errorf("sha256: is %q, the other fields have %q: the file was changed or is damaged; farfield exchange writes it", infile.Shorten(m.Sum), sum)
+	case m.Calibration.Positions != "" && m.Calibration.Positions != Interpolate:
+		return nil, fmt.Errorf("calibration: positions: %q is not %q", infile.Shorten(m.Calibration.Positions), Interpolate)
 	case len(m.Layers) > maxLayers:
 		return nil, fmt.Errorf("layers: are %d, at most %d are possible", len(m.Layers), maxLayers)
 	}

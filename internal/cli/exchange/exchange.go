@@ -26,7 +26,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/model"
 )
 
 // Command is the verb exchange.
@@ -48,10 +47,13 @@ type Command struct {
 	Block  *int   `placeholder:"B" help:"Queries that share their near keys (chosen)."`
 	Layers string `placeholder:"L,..." help:"Layers that get it: all, or as 0,2-5 (those without a window)."`
 
-	Length *int   `placeholder:"N" help:"Tokens of a sequence for which cost is counted (the context, at most 4096)."`
-	Tokens *int   `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
-	Seed   uint64 `default:"0" placeholder:"N" help:"Seed of the codebooks (${default})."`
-	JSON   bool   `name:"json" help:"Print the result as JSON."`
+	Length *int `placeholder:"N" help:"Tokens of a sequence for which cost is counted (the context, at most 4096)."`
+	Tokens *int `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
+
+	Positions string `complete:"interpolate" placeholder:"interpolate" help:"Interpolate learned positions for texts of --length tokens (only the learned ones)."`
+
+	Seed uint64 `default:"0" placeholder:"N" help:"Seed of the codebooks (${default})."`
+	JSON bool   `name:"json" help:"Print the result as JSON."`
 }
 
 // Help returns the long help text with examples.
@@ -83,6 +85,8 @@ func (c *Command) check() error {
 		return env.InputErrorf("--cosine: %g, needs to be above 0 and at most 1", *c.Cosine)
 	case c.Nats != nil && !(*c.Nats > 0 && *c.Nats <= 100):
 		return env.InputErrorf("--nats: %g, needs to be above 0 and at most 100", *c.Nats)
+	case c.Positions != "" && c.Positions != exchanged.Interpolate:
+		return env.InputErrorf("--positions: %q is not %q", c.Positions, exchanged.Interpolate)
 	case c.Field == "":
 		return env.InputErrorf("--field: is empty")
 	case c.Out == "":
@@ -117,7 +121,7 @@ func (c *Command) Run(e *env.Env) error {
 	if exchanged.Is(path) {
 		return env.InputErrorf("--model: %s is an exchanged model; name the trained one, %s", c.Model, filepath.Join(c.Model, exchanged.ModelFolder))
 	}
-	m, err := runs.OpenText(path, inference.Options{})
+	m, err := runs.OpenText(path, inference.Options{Positions: c.Positions})
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -125,11 +129,14 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	o, err := c.options(m.Config())
+	if err := c.checkPositions(subject); err != nil {
+		return err
+	}
+	o, err := c.options(subject)
 	if err != nil {
 		return err
 	}
-	in, err := c.texts(e, m, &o)
+	in, err := c.texts(e, m, subject.WindowTokens(o.Length), o.Tokens)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -172,8 +179,9 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // options returns the choices of the flags for a model.
-func (c *Command) options(config model.Config) (o exchange.Options, err error) {
-	o = exchange.Options{Cells: c.Cells, Order: c.Order, Block: c.Block, Window: c.Window, Seed: c.Seed, Length: exchange.WindowTokens(config, 0), Tokens: exchange.DefaultTokens}
+func (c *Command) options(s *exchange.Subject) (o exchange.Options, err error) {
+	config := s.Model.Config()
+	o = exchange.Options{Cells: c.Cells, Order: c.Order, Block: c.Block, Window: c.Window, Seed: c.Seed, Length: s.WindowTokens(0), Tokens: exchange.DefaultTokens}
 	if c.Length != nil {
 		o.Length = *c.Length
 	}
@@ -219,15 +227,29 @@ func (c *Command) options(config model.Config) (o exchange.Options, err error) {
 	return o, nil
 }
 
-// texts reads the texts as windows of tokens.
-func (c *Command) texts(e *env.Env, m *inference.Model, o *exchange.Options) (*exchange.Texts, error) {
-	n := exchange.WindowTokens(m.Config(), o.Length)
+// checkPositions returns an error if learned positions are to be interpolated that the model has not, or
+// if its sequences cannot be as long.
+func (c *Command) checkPositions(s *exchange.Subject) error {
+	if c.Positions == "" {
+		return nil
+	}
+	if s.Positions == "" {
+		return env.InputErrorf("--positions: %s, and the model has no learned positions of an encoder", c.Positions)
+	}
+	if most := s.Model.Config().TrainedContext(); c.Length != nil && *c.Length > most {
+		return env.InputErrorf("--length: %d, the %d learned positions are interpolated to %d at most", *c.Length, s.Learned, most)
+	}
+	return nil
+}
+
+// texts reads the texts as windows of n tokens. tokens are those of the calibration.
+func (c *Command) texts(e *env.Env, m *inference.Model, n, tokens int) (*exchange.Texts, error) {
 	data, err := c.windows(e, m, "--data", c.Data, n)
 	if err != nil {
 		return nil, err
 	}
 	var x exchange.Texts
-	if x.Calibration, x.HeldOut, err = exchange.CutWindows(data, o.Tokens); err != nil {
+	if x.Calibration, x.HeldOut, err = exchange.CutWindows(data, tokens); err != nil {
 		return nil, fmt.Errorf("--data: %w", err)
 	}
 	if len(c.Also) > 0 {

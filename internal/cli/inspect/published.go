@@ -178,7 +178,11 @@ func describeExchange(f *display.Finding, x *exchanged.Calibration) {
 	if x == nil {
 		return
 	}
-	f.AddText("exchange", x, "%s of the whole model %.4f, of its near fields alone %.4f; codebooks of %d tokens a head, in windows of %d", x.Measure, x.Value, x.NearAlone, x.Tokens, x.Window)
+	text := fmt.Sprintf("%s of the whole model %.4f, of its near fields alone %.4f; codebooks of %d tokens a head, in windows of %d", x.Measure, x.Value, x.NearAlone, x.Tokens, x.Window)
+	if x.Positions != "" {
+		text += ", learned positions interpolated"
+	}
+	f.AddText("exchange", x, "%s", text)
 	table := &display.Table{Columns: []string{"layer", "distance of held-out keys from their centres, by key heads"}}
 	for _, name := range slices.Sorted(maps.Keys(x.Distances)) {
 		var list []string
