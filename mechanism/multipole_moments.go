@@ -74,6 +74,13 @@ func (s *cellSums[T]) reference(c int) []T { return s.references[c*s.d:][:s.d] }
 // add adds a key and its value to cell c, or takes them away with sign -1. room has
 // D + width elements.
 func (s *cellSums[T]) add(t *kernel.Table[T], c int, k, v []T, sign T, room []T) {
+	if s.order == 0 && sign > 0 {
+		hi, lo := s.cell(s.hi, c), s.cell(s.lo, c)
+		t.AddCarry(hi[:s.d], lo[:s.d], k)
+		t.AddCarry(hi[s.d:], lo[s.d:], v)
+		s.counts[c]++
+		return
+	}
 	r, terms := room[:s.d], room[s.d:][:s.width]
 	s.setDistance(t, r, c, k)
 	setTerms(t, &s.momentLayout, terms, r, v, sign)

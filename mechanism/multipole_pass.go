@@ -42,8 +42,10 @@ type multipolePass[T tensor.Float] struct {
 
 	sums    cellSums[T]
 	tile    farTile[T]
-	stale   []int32 // cells whose row of tile is out of date
-	isStale []int32 // [count] 1 for those
+	near    nearKeys[T] // with a codebook, of the current block
+	tame    bool        // all keys and values between first and last are finite
+	stale   []int32     // cells whose row of tile is out of date
+	isStale []int32     // [count] 1 for those
 	room    []T
 	delta   []float64
 
@@ -170,7 +172,10 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 	p.room, p.delta = arena.Take[T](ar, d+l.width), arena.Take[float64](ar, d)
 	if x.input {
 		p.sortKeys()
+	} else {
+		p.near = p.newNearKeys(p.first + x.nearLength(h.Causal) + h.K.Rows - p.last)
 	}
+	p.tame = !scratch.HasNonFiniteSum(h.K.Slice(p.first, p.last)) && !scratch.HasNonFiniteSum(h.V.Slice(p.first, p.last))
 	if x.order > 0 {
 		p.sums.references = arena.Take[T](ar, p.count*d)
 		known := 0
@@ -217,7 +222,7 @@ func (p *multipolePass[T]) move(j int, sign T, lo, hi int) {
 		return
 	}
 	p.used = max(p.used, c+1)
-	if sign < 0 && p.isWild(j) {
+	if sign < 0 && !p.tame && p.isWild(j) {
 		p.recount(c, j, lo, hi)
 	} else {
 		p.sums.add(p.h.Table, c, p.h.K.Row(j), p.h.V.Row(j), sign, p.room)
@@ -315,11 +320,26 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 	for _, s := range p.segments() {
 		columns += s[1] - s[0]
 	}
+	if !p.input {
+		columns = kernel.Pad(columns)
+	}
 	x := queryTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, h.Q.Cols),
 		near: h.TakeScratch(i1-i0, columns)}
 	h.Table.Scale(x.q.Data, p.scale, h.Q.Data[i0*h.Q.Stride:])
+	if !p.input {
+		p.setNear()
+		h.Table.Block(x.n, columns, h.Q.Cols, x.q.Data, x.q.Stride, 1, p.near.columns, p.near.stride, x.near.Data, columns, false)
+		for r := range x.n {
+			beyond := x.near.Row(r)[p.near.count:]
+			for j := range beyond {
+				beyond[j] = least
+			}
+		}
+	}
 	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
-		h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
+		if p.input {
+			h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
+		}
 		for r := range part.Rows {
 			row := part.Row(r)
 			if h.Causal {
@@ -399,6 +419,98 @@ func (p *multipolePass[T]) addSeen(out, w, y tensor.Mat[T], i0, j0 int, acc bool
 			}
 		}
 	}
+}
+
+// nearKeys holds the near keys of a block as columns, and their values. Columns and rows of no
+// key, up to a multiple of kernel.Lanes, are zeros.
+type nearKeys[T tensor.Float] struct {
+	columns  []T // [D][stride]
+	stride   int
+	values   []T // [stride][width]; zeros of values that are not finite
+	width    int
+	count    int     // near keys
+	wild     []int32 // keys whose values are not finite
+	segments [3][2]int
+}
+
+// newNearKeys returns room for the near keys of a block, n at most.
+func (p *multipolePass[T]) newNearKeys(n int) nearKeys[T] {
+	h := p.h
+	n = min(n, h.K.Rows)
+	stride, width := kernel.Stride(n), kernel.Pad(h.V.Cols)
+	return nearKeys[T]{columns: arena.Take[T](h.Scratch, h.K.Cols*stride), stride: stride,
+		values: arena.TakeZeros[T](h.Scratch, stride*width), width: width, wild: arena.Take[int32](h.Scratch, n)[:0]}
+}
+
+// nearLength returns the number of keys of a block and its window.
+func (x *multipoleAttention[T]) nearLength(causal bool) int {
+	if causal {
+		return x.block + x.window
+	}
+	return x.block + 2*x.window
+}
+
+// setNear brings the near keys up to date with the segments of the current block.
+func (p *multipolePass[T]) setNear() {
+	x, h := &p.near, p.h
+	if x.segments == p.segments() {
+		return
+	}
+	x.segments, x.wild = p.segments(), x.wild[:0]
+	d, at := h.K.Cols, 0
+	for _, s := range x.segments {
+		n := s[1] - s[0]
+		if n <= 0 {
+			continue
+		}
+		h.Table.Transpose(x.columns[at:], x.stride, h.K.Data[s[0]*h.K.Stride:], h.K.Stride, n, d)
+		for r := range n {
+			copy(x.values[(at+r)*x.width:], h.V.Row(s[0]+r))
+		}
+		if scratch.HasNonFiniteSum(matrixOf(x.values[at*x.width:], n, x.width)) {
+			for r := range n {
+				if j := s[0] + r; scratch.HasNonFiniteSum(h.V.Slice(j, j+1)) {
+					clear(x.values[(at+r)*x.width:][:x.width])
+					x.wild = append(x.wild, int32(j))
+				}
+			}
+		}
+		at += n
+	}
+	x.count = at
+	for a := range d {
+		clear(x.columns[a*x.stride+at : a*x.stride+kernel.Pad(at)])
+	}
+	clear(x.values[at*x.width : kernel.Pad(at)*x.width])
+}
+
+// attendNear sets out to the products of the weights of a tile and the values of near keys.
+func (p *multipolePass[T]) attendNear(x *queryTile[T], out tensor.Mat[T]) {
+	h, wide := p.h, out
+	width := p.near.width
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	if width != out.Stride {
+		wide = h.TakeScratch(x.n, width)
+	}
+	h.Table.Block(x.n, width, x.near.Cols, x.near.Data, x.near.Stride, 1, p.near.values, width, wide.Data, width, false)
+	if width != out.Stride {
+		for r := range x.n {
+			copy(out.Row(r), wide.Row(r))
+		}
+	}
+	if len(p.near.wild) == 0 {
+		return
+	}
+	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
+		for _, j := range p.near.wild {
+			for r := 0; r < x.n && j0 <= int(j) && int(j) < j1; r++ {
+				if !h.Causal || p.seenOf(x.i0+r, int(j), 1) > 0 {
+					h.Table.Axpy(out.Row(r), part.Row(r)[int(j)-j0], h.V.Row(int(j)))
+				}
+			}
+		}
+	})
 }
 
 // eachSegment calls f with columns of a matrix of near keys and their range of keys.
@@ -517,10 +629,15 @@ func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 	tops, sums := arena.Take[T](h.Scratch, x.n), arena.Take[T](h.Scratch, x.n)
 	p.weigh(&x, tops, sums)
 	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
-	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
-		p.addSeen(out, part, h.V, x.i0, j0, acc)
+	if p.input {
+		p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
+			p.addSeen(out, part, h.V, x.i0, j0, acc)
+			acc = true
+		})
+	} else if x.near.Cols > 0 {
+		p.attendNear(&x, out)
 		acc = true
-	})
+	}
 	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat[T]) {
 		weights := sliceColumns(x.far, c0, c1)
 		if p.order == 0 && moments.Cols%kernel.Lanes == 0 && out.Stride == out.Cols {

@@ -285,6 +285,7 @@ func (h *workingHead[T]) answer(out, q tensor.Mat[T]) {
 		K: matrixOf(h.k, rows, h.sums.d), V: matrixOf(h.v, rows, h.sums.dv)}
 	p := multipolePass[T]{multipoleAttention: x, h: &h.head, scale: x.factor(h.sums.d), first: min(sinks, h.tokens), last: rows, end: rows,
 		lo: min(sinks+end-h.base, rows), hi: rows, sums: h.sums, tile: h.tile, empty: h.empty}
+	p.near = p.newNearKeys(p.first + p.hi - p.lo)
 	if len(h.empty) < len(h.sums.counts) {
 		p.used = len(h.sums.counts)
 	}
