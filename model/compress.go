@@ -14,41 +14,77 @@ import (
 // then the model must not be used.
 func (m *Model) Compress(p nn.Precision) error { return m.of.Compress(p) }
 
+// Reserve is Compress of a model whose weights are still to be set. Weights in fewer bits are 0 until
+// Compressed sets them.
+func (m *Model) Reserve(p nn.Precision) error { return m.of.Reserve(p) }
+
+// Compressed returns the weights in fewer bits of a parameter by its name; nil: it has numbers.
+func (m *Model) Compressed(name string) *nn.Compressed { return m.of.Compressed(name) }
+
 // Precision returns how the weights are held.
 func (m *Model) Precision() nn.Precision { return m.of.Precision() }
 
 // Precision is Model.Precision.
 func (m *modelOf[T]) Precision() nn.Precision { return m.precision }
 
+// Compressed is Model.Compressed.
+func (m *modelOf[T]) Compressed(name string) *nn.Compressed { return m.compressed[name] }
+
 // Compress is Model.Compress.
 func (m *modelOf[T]) Compress(p nn.Precision) error {
+	return m.hold(p, func(l *nn.Linear[T]) error { return l.Compress(p) })
+}
+
+// Reserve is Model.Reserve.
+func (m *modelOf[T]) Reserve(p nn.Precision) error {
+	return m.hold(p, func(l *nn.Linear[T]) error { return l.Reserve(p) })
+}
+
+// hold calls compress for each layer whose weights can be held in fewer bits.
+func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) error {
 	if m.precision != nn.Float32 {
 		return fmt.Errorf("the weights are held as %v, not as f32", m.precision)
 	}
 	if p == nn.Float32 {
 		return nil
 	}
-	m.weightSum = m.WeightSum() + " " + p.String()
-	m.precision = p
 	m.Thaw()
+	m.precision, m.compressed = p, map[string]*nn.Compressed{}
+	add := func(l *nn.Linear[T]) error {
+		if l.W == nil {
+			return nil
+		}
+		err := compress(l)
+		m.compressed[l.W.Name] = l.Compressed()
+		return err
+	}
 	for _, s := range [...]*stack[T]{m.encoder, m.main} {
 		if s == nil {
 			continue
 		}
 		for i := range s.blocks {
-			if c, can := s.blocks[i].branch.(nn.Compressor); can {
-				if err := c.Compress(p); err != nil {
+			c, can := s.blocks[i].branch.(nn.Compressor[T])
+			if !can {
+				continue
+			}
+			for _, l := range c.Compressible() {
+				if err := add(l); err != nil {
 					return err
 				}
 			}
 		}
 	}
+	table := func(e *nn.Embedding[T], l *nn.Linear[T]) error {
+		err := add(l)
+		e.ReadFrom(l)
+		return err
+	}
 	if m.main != nil {
-		tied := m.head.Linear
+		l := m.head.Linear
 		if !m.config.Tied {
-			tied = nil
+			l = &nn.Linear[T]{W: m.main.entry.embed.W}
 		}
-		if err := m.main.entry.embed.Compress(p, tied); err != nil {
+		if err := table(&m.main.entry.embed, l); err != nil {
 			return err
 		}
 	}
@@ -57,14 +93,14 @@ func (m *modelOf[T]) Compress(p nn.Precision) error {
 	case m.config.SharedEmbedding:
 		m.encoder.entry.embed = m.main.entry.embed
 	default:
-		if err := m.encoder.entry.embed.Compress(p, nil); err != nil {
+		if err := table(&m.encoder.entry.embed, &nn.Linear[T]{W: m.encoder.entry.embed.W}); err != nil {
 			return err
 		}
 	}
 	if m.config.Tied {
 		return nil
 	}
-	return m.head.Compress(p)
+	return add(m.head.Linear)
 }
 
 // checkPrecision returns an error if the weights are held in fewer bits, so that the model cannot

@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
@@ -215,17 +216,22 @@ func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
 
 // WeightSum is Model.WeightSum.
 func (m *modelOf[T]) WeightSum() string {
-	if m.weightSum != "" {
-		return m.weightSum
-	}
 	h := sha256.New()
 	for _, p := range m.params.All() {
 		h.Write(append([]byte(p.Name), 0))
+		if w := m.compressed[p.Name]; w != nil {
+			w.WriteTo(h) // a hash returns no error
+			continue
+		}
 		b := array.FloatBytes(p.Data)
 		if b == nil {
 			b, _ = binary.Append(nil, binary.LittleEndian, p.Data) // fails for types of no fixed size alone
 		}
 		h.Write(b)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	sum := hex.EncodeToString(h.Sum(nil))
+	if m.precision != nn.Float32 {
+		sum += " " + m.precision.String()
+	}
+	return sum
 }

@@ -59,6 +59,8 @@ type modelMethods interface {
 	Save(dir string) error
 	WeightSum() string
 	Compress(p nn.Precision) error
+	Reserve(p nn.Precision) error
+	Compressed(name string) *nn.Compressed
 	Precision() nn.Precision
 }
 

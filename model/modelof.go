@@ -22,8 +22,8 @@ type modelOf[T tensor.Float] struct {
 	layers    []layer[T]        // of attention, in the order in which they are built
 	built     []*param.Param[T] // weights, without mechanisms that WrapMechanisms set
 
-	precision nn.Precision // of the weights
-	weightSum string       // of weights before Compress
+	precision  nn.Precision              // of the weights
+	compressed map[string]*nn.Compressed // weights in fewer bits, by the names of their parameters
 
 	encoder *stack[T] // of an encoder-decoder; nil otherwise
 	main    *stack[T] // nil: net
@@ -108,7 +108,7 @@ func buildModel[T tensor.Float](c Config, b *builder[T]) (*modelOf[T], error) {
 
 // Share is Model.Share.
 func (m *modelOf[T]) Share() *modelOf[T] {
-	c := &modelOf[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, precision: m.precision, weightSum: m.weightSum, net: m.net, pool: m.pool}
+	c := &modelOf[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, precision: m.precision, compressed: m.compressed, net: m.net, pool: m.pool}
 	c.head.Linear = m.head.Linear
 	for _, s := range [...]struct{ to, from **stack[T] }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
 		if *s.from != nil {

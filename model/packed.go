@@ -52,7 +52,7 @@ func (s *stack[T]) firstLayerCache() *nn.FirstLayerCache[T] {
 	b, e := &s.blocks[0], &s.entry
 	embeds := e.numbers.W == nil && e.front == nil && e.norm == nil && e.types == nil && e.scale == 1
 	a, attends := b.mixer.(*nn.Attention[T])
-	if !embeds || !attends || b.conv != nil || a.QNorm != nil || a.Q.IsCompressed() {
+	if !embeds || !attends || b.conv != nil || a.QNorm != nil || a.Q.Compressed() != nil {
 		return nil
 	}
 	norm := b.norm

@@ -1,8 +1,11 @@
 package nn
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/arena"
@@ -38,10 +41,99 @@ func ParsePrecision(name string) (Precision, error) {
 	return 0, fmt.Errorf("precision %q: unknown; there are f32, bf16 and int8", name)
 }
 
-// compressedWeights holds the weights [out,in] of a layer in fewer bits.
-type compressedWeights struct {
+// Compressed holds the weights [out,in] of a layer in fewer bits. Different outputs may be set at
+// the same time.
+type Compressed struct {
 	bytes  *kernel.BytePanels
 	halves *kernel.HalfStrips // in place of bytes
+}
+
+// newCompressed returns weights [out,in] that are 0. It returns an error if they do not fit.
+func newCompressed(p Precision, out, in int) (*Compressed, error) {
+	if p != Int8 {
+		return &Compressed{halves: kernel.NewHalfStrips(out, in)}, nil
+	}
+	bytes, err := kernel.NewBytePanels(out, in)
+	return &Compressed{bytes: bytes}, err
+}
+
+// Size returns the number of outputs and of inputs.
+func (w *Compressed) Size() (out, in int) {
+	if w.halves != nil {
+		return w.halves.N, w.halves.K
+	}
+	return w.bytes.N, w.bytes.K
+}
+
+// Set sets the weights of outputs from i on to rows [n,in], rounded.
+func (w *Compressed) Set(i int, rows []float32) {
+	_, in := w.Size()
+	if in == 0 {
+		return
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	if w.halves != nil {
+		halves := arena.Take[uint16](ar, len(rows))
+		for k, x := range rows {
+			halves[k] = kernel.Half(x)
+		}
+		w.halves.SetColumns(i, halves)
+		return
+	}
+	t, buffer := kernel.ActiveBytes(), arena.Take[int8](ar, kernel.ByteStride(in))
+	for ; len(rows) > 0; i, rows = i+1, rows[in:] {
+		w.bytes.Quantise(t, i, rows[:in], buffer)
+	}
+}
+
+// SetHalves is Set from the upper halves of numbers, which 16 bits hold as they are.
+func (w *Compressed) SetHalves(i int, rows []uint16) {
+	if w.halves != nil {
+		w.halves.SetColumns(i, rows)
+		return
+	}
+	ar := arena.Acquire()
+	defer ar.Release()
+	wide := arena.Take[float32](ar, len(rows))
+	for k, x := range rows {
+		wide[k] = kernel.WidenHalf(x)
+	}
+	w.Set(i, wide)
+}
+
+// Row sets x [in] to the weights of output i.
+func (w *Compressed) Row(x []float32, i int) {
+	if w.halves != nil {
+		w.halves.Widen(x, i)
+	} else {
+		w.bytes.Widen(x, i)
+	}
+}
+
+// WriteTo writes what is held, output by output. It returns the error of writing.
+func (w *Compressed) WriteTo(to io.Writer) (n int64, err error) {
+	out, in := w.Size()
+	halves, bytes := make([]uint16, in), make([]int8, in)
+	var b []byte
+	for i := 0; i < out && err == nil; i++ {
+		b = b[:0]
+		if w.halves != nil {
+			w.halves.Column(i, halves)
+			for _, x := range halves {
+				b = binary.LittleEndian.AppendUint16(b, x)
+			}
+		} else {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(w.bytes.Column(i, bytes)))
+			for _, x := range bytes {
+				b = append(b, byte(x))
+			}
+		}
+		var count int
+		count, err = to.Write(b)
+		n += int64(count)
+	}
+	return n, err
 }
 
 // Compress holds the weights in fewer bits and drops W's numbers: the layer can then neither
@@ -50,98 +142,67 @@ func (l *Linear[T]) Compress(p Precision) error {
 	if l.W == nil || p == Float32 {
 		return nil
 	}
-	data, is := any(l.W.Data).([]float32)
-	if !is {
+	data := l.W.Data
+	if err := l.Reserve(p); err != nil {
+		return err
+	}
+	out, in := l.compressed.Size()
+	par.Run(out, compressedColumns, packWork*float64(out)*float64(in), compression{l.compressed, asFloat32(viewMatrix(data, out, in))})
+	return nil
+}
+
+// Reserve is Compress of a layer whose weights are still to be set, by Compressed. Until then they
+// are 0.
+func (l *Linear[T]) Reserve(p Precision) (err error) {
+	if l.W == nil || p == Float32 {
+		return nil
+	}
+	if _, is := any(l.W.Data).([]float32); !is {
 		return errors.New("weights of float64 are not held in fewer bits")
 	}
 	if l.compressed != nil {
 		return fmt.Errorf("%s: is held in fewer bits already", l.W.Name)
 	}
-	out, in := l.W.Shape[0], l.W.Shape[1]
-	w := new(compressedWeights)
-	work := packWork * float64(out) * float64(in)
-	if p == Int8 {
-		bytes, err := kernel.NewBytePanels(out, in)
-		if err != nil {
-			return fmt.Errorf("%s: %w", l.W.Name, err)
-		}
-		w.bytes = bytes
-	} else {
-		w.halves = kernel.NewHalfStrips(out, in)
+	w, err := newCompressed(p, l.W.Shape[0], l.W.Shape[1])
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.W.Name, err)
 	}
-	par.Run(out, columnTile, work, compression{w, data, in})
 	l.compressed, l.packed = w, nil
 	l.W.Data, l.W.Grad = nil, nil
 	return nil
 }
 
-// IsCompressed reports whether the weights are held in fewer bits.
-func (l *Linear[T]) IsCompressed() bool { return l.compressed != nil }
+// Compressed returns the weights in fewer bits; nil: they are float32.
+func (l *Linear[T]) Compressed() *Compressed { return l.compressed }
 
 // compression compresses outputs.
 type compression struct {
-	w    *compressedWeights
-	data []float32 // [out,in]
-	in   int
+	w    *Compressed
+	rows tensor.Mat[float32] // [out,in]
 }
 
 func (f *compression) RunRange(i0, i1 int) {
-	ar := arena.Acquire()
-	defer ar.Release()
-	t, buffer := kernel.ActiveBytes(), arena.Take[int8](ar, kernel.Pad(f.in))
-	var halves []uint16
-	if f.w.halves != nil {
-		halves = make([]uint16, f.in)
-	}
-	for i := i0; i < i1; i++ {
-		row := f.data[i*f.in:][:f.in]
-		if f.w.bytes != nil {
-			f.w.bytes.Quantise(t, i, row, buffer)
-			continue
-		}
-		for k, x := range row {
-			halves[k] = kernel.Half(x)
-		}
-		f.w.halves.Set(i, halves)
-	}
-}
-
-// row sets x [in] to the weights of output i.
-func (w *compressedWeights) row(x []float32, i int) {
-	if w.halves != nil {
-		w.halves.Widen(x, i)
-	} else {
-		w.bytes.Widen(x, i)
-	}
+	f.w.Set(i0, f.rows.Data[i0*f.rows.Cols:i1*f.rows.Cols])
 }
 
 // Compressor is a layer whose weights can be held in fewer bits.
-type Compressor interface {
-	// Compress is Linear.Compress for all projections of the layer.
-	Compress(p Precision) error
+type Compressor[T tensor.Float] interface {
+	// Compressible returns the projections whose weights can be.
+	Compressible() []*Linear[T]
 }
 
-// Compress compresses the projections.
-func (a *Attention[T]) Compress(p Precision) error { return compressAll(p, &a.Q, &a.K, &a.V, &a.O) }
+// Compressible returns the four projections.
+func (a *Attention[T]) Compressible() []*Linear[T] { return []*Linear[T]{&a.Q, &a.K, &a.V, &a.O} }
 
-// Compress compresses the projections.
-func (c CrossAttention[T]) Compress(p Precision) error { return c.Layer.Compress(p) }
+// Compressible returns the four projections.
+func (c CrossAttention[T]) Compressible() []*Linear[T] { return c.Layer.Compressible() }
 
-// Compress compresses both layers.
-func (m *MLP[T]) Compress(p Precision) error { return compressAll(p, &m.UpProj, &m.DownProj) }
+// Compressible returns both layers.
+func (m *MLP[T]) Compressible() []*Linear[T] { return []*Linear[T]{&m.UpProj, &m.DownProj} }
 
-// Compress compresses the three layers.
-func (m *GatedMLP[T]) Compress(p Precision) error {
-	return compressAll(p, &m.GateProj, &m.UpProj, &m.DownProj)
-}
-
-func compressAll[T tensor.Float](p Precision, layers ...*Linear[T]) error {
-	for _, l := range layers {
-		if err := l.Compress(p); err != nil {
-			return err
-		}
-	}
-	return nil
+// Compressible returns the three layers.
+func (m *GatedMLP[T]) Compressible() []*Linear[T] {
+	return []*Linear[T]{&m.GateProj, &m.UpProj, &m.DownProj}
 }
 
 // Tiles of products with compressed weights.
@@ -154,7 +215,7 @@ const (
 
 // compressedProduct is a rowProduct of float32, and the rows of x in 8 bits.
 type compressedProduct struct {
-	w          *compressedWeights
+	w          *Compressed
 	y, x, base tensor.Mat[float32]
 	acc        bool
 	bias       []float32

@@ -12,30 +12,18 @@ import (
 type Embedding[T tensor.Float] struct {
 	W *param.Param[T] // [vocab,width]
 
-	compressed *compressedWeights // of Compress, in place of W's numbers; nil: none
+	compressed *Compressed // of Compress, in place of W's numbers; nil: none
 }
 
-// Compress is Linear.Compress for the rows of the tokens. A layer that shares its weights with
-// the table, unless it is nil, is compressed with it.
-func (e *Embedding[T]) Compress(p Precision, tied *Linear[T]) error {
-	if e.W == nil {
-		return nil
-	}
-	l := &Linear[T]{W: e.W}
-	if tied != nil {
-		l = tied
-	}
-	err := l.Compress(p)
-	e.compressed = l.compressed
-	return err
-}
+// ReadFrom reads rows from the weights of a layer, which has the same W, in fewer bits.
+func (e *Embedding[T]) ReadFrom(l *Linear[T]) { e.compressed = l.compressed }
 
 // row returns the row of a token. It may overwrite room, which has the width of a row.
 func (e *Embedding[T]) row(token int, room []T) []T {
 	if e.compressed == nil {
 		return e.W.Data[token*len(room):][:len(room)]
 	}
-	e.compressed.row(asFloat32(viewMatrix(room, 1, len(room))).Data, token)
+	e.compressed.Row(asFloat32(viewMatrix(room, 1, len(room))).Data, token)
 	return room
 }
 

@@ -13,8 +13,8 @@ type Linear[T tensor.Float] struct {
 	W *param.Param[T] // [out,in]
 	B *param.Param[T] // [out]; nil: none
 
-	packed     *weightPanels[T]   // of PackWeights; nil: none
-	compressed *compressedWeights // of Compress, in place of W's numbers; nil: none
+	packed     *weightPanels[T] // of PackWeights; nil: none
+	compressed *Compressed      // of Compress, in place of W's numbers; nil: none
 }
 
 // weightSize is the number of elements of W, which need not be there.

@@ -37,7 +37,8 @@ type Options struct {
 	// refuses it; Save of Model writes it in the layout of package model. Its Factory builds a
 	// function that is no row of package mechanism.
 	Exchange *model.Exchange
-	// Precision holds the weights in fewer bits, by Compress of model.Model.
+	// Precision holds the weights in fewer bits, as Compress of model.Model does. They are never all in
+	// memory in 32 bits.
 	Precision nn.Precision
 	// IgnoreFields are names of members of config.json that are read as if they were not there, for
 	// members that are unknown here and do not change the function. Save leaves them out.
@@ -169,6 +170,9 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	if m.body, err = model.NewUndrawn(p.config); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if err := m.body.Reserve(o.Precision); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
 	if err := m.readWeights(s); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
@@ -184,15 +188,12 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 		}
 	}
 	m.stretched.fill(m.body)
-	if err := m.body.Compress(o.Precision); err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
 	m.passes.plan, m.passes.body, m.passes.stretched = p, m.body, &m.stretched
 	m.texts = newTextReader(dir, p, text)
 	if p.vision != nil {
 		m.pictures = newPictureReader(dir, p.vision)
 	}
-	if m.body.Params().Size() >= largeModel {
+	if p.config.Params() >= largeModel {
 		// The collector would let the garbage of opening stay until the heap has doubled.
 		debug.FreeOSMemory()
 	}
@@ -206,6 +207,7 @@ const largeModel = 1 << 24
 // readWeights sets the parameters to the tensors of the files, without copies between.
 func (m *Model) readWeights(s *source) error {
 	seen := map[*weight]bool{} // of tensors with two names
+	held := map[*weight]string{}
 	var buffer []float32
 	for _, x := range m.stored {
 		w := x.weight
@@ -222,6 +224,17 @@ func (m *Model) readWeights(s *source) error {
 				return err
 			}
 			m.poolers[w.name] = &param.Param[float32]{Name: x.name, Shape: x.shape, Data: data}
+			continue
+		}
+		if compressed := m.compressedParts(w); compressed != nil {
+			first, twice := held[w]
+			if held[w] = x.name; twice {
+				if err := s.compare(x.name, first); err != nil {
+					return err
+				}
+			} else if err := m.readCompressed(s, &x, compressed); err != nil {
+				return err
+			}
 			continue
 		}
 		parts, err := m.partData(w, func(p *param.Param[float32]) []float32 { return p.Data })
@@ -242,7 +255,7 @@ func (m *Model) readWeights(s *source) error {
 			if !seen[w] {
 				w.move(data, start, parts, false)
 			} else if w.move(buffer[:len(data)], start, parts, true); !slices.Equal(buffer[:len(data)], data) {
-				return fmt.Errorf("%s: differs from the tensor that config.json ties it to", x.name)
+				return differs(x.name)
 			}
 			return nil
 		})

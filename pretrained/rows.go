@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // size returns the number of rows of a weight and the elements of each.
@@ -68,7 +69,7 @@ func (w *weight) params(m *model.Model) ([]*param.Param[float32], error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", w.name, err)
 		}
-		if len(p.Data) != w.partSize(i, rows, cols) {
+		if tensor.Size(p.Shape...) != w.partSize(i, rows, cols) {
 			return nil, fmt.Errorf("%s: shape %v has %d elements of %s, which has shape %v", w.name, w.shape, w.partSize(i, rows, cols), name, p.Shape)
 		}
 		list[i] = p

@@ -206,10 +206,8 @@ func (s *source) readParts(name string, room func(start, n int) []float32, f fun
 		if err := array.ReadFloats(a, x, int64(start)); err != nil {
 			return err
 		}
-		for i, v := range x {
-			if v-v != 0 {
-				return fmt.Errorf("%s: element %d is %v", name, start+i, v)
-			}
+		if err := checkFinite(name, start, x); err != nil {
+			return err
 		}
 		if err := f(start, x); err != nil {
 			return err

@@ -147,6 +147,23 @@ func ReadFloats[T float32 | float64](s *StoredArray, dst []T, at int64) error {
 	return readParts(s, dst, at, decode)
 }
 
+// ReadHalves overwrites dst [N] with the bits of the elements of a bf16 array from element at. It
+// returns an error for other types, elements beyond the array, or a read error.
+func ReadHalves(s *StoredArray, dst []uint16, at int64) error {
+	if s.DType != BF16 {
+		return s.errorf("dtype is %v; bf16 is needed", s.DType)
+	}
+	if littleEndian && len(dst) > 0 {
+		return s.readBytes(unsafe.Slice((*byte)(unsafe.Pointer(&dst[0])), 2*len(dst)), at)
+	}
+	return readParts(s, dst, at, func(dst []uint16, b []byte) error {
+		for i := range dst {
+			dst[i] = binary.LittleEndian.Uint16(b[2*i:])
+		}
+		return nil
+	})
+}
+
 // ReadBools overwrites dst [N] with x ≠ 0 for the elements of a u1 or bool array from element at. It
 // returns an error for other types, elements beyond the array, or a read error.
 func ReadBools(s *StoredArray, dst []bool, at int64) error {

@@ -63,15 +63,17 @@ func NewBytePanels(n, k int) (*BytePanels, error) {
 // Set sets column j to integers w [K], each from -127 to 127, times scale.
 func (p *BytePanels) Set(j int, w []int8, scale float32) {
 	p.Scales[j] = scale
+	to := p.column(j)
 	for k, x := range w[:p.K] {
-		p.data[p.place(j, k)] = uint8(int(x) + weightOffset)
+		to[byteStep(k)] = uint8(x) ^ weightOffset // x + 128
 	}
 }
 
 // Column sets w [K] to the integers of column j and returns their scale.
 func (p *BytePanels) Column(j int, w []int8) (scale float32) {
+	from := p.column(j)
 	for k := range w[:p.K] {
-		w[k] = int8(int(p.data[p.place(j, k)]) - weightOffset)
+		w[k] = int8(from[byteStep(k)] ^ weightOffset)
 	}
 	return p.Scales[j]
 }
@@ -79,16 +81,23 @@ func (p *BytePanels) Column(j int, w []int8) (scale float32) {
 // Widen sets x [K] to the numbers that column j stands for.
 func (p *BytePanels) Widen(x []float32, j int) {
 	scale := p.Scales[j]
+	from := p.column(j)
 	for k := range x[:p.K] {
-		x[k] = float32(int(p.data[p.place(j, k)])-weightOffset) * scale
+		x[k] = float32(int8(from[byteStep(k)]^weightOffset)) * scale
 	}
 }
 
-// place returns where step k of column j lies.
-func (p *BytePanels) place(j, k int) int {
-	groups := padTo(p.K, byteGroup) / byteGroup
-	return ((j/byteColumns*groups+k/byteGroup)*byteColumns+j%byteColumns)*byteGroup + k%byteGroup
+// column returns the data from step 0 of column j on.
+func (p *BytePanels) column(j int) []uint8 {
+	if p.K == 0 {
+		return nil
+	}
+	steps := padTo(p.K, byteGroup)
+	return p.data[j/byteColumns*byteColumns*steps+j%byteColumns*byteGroup:]
 }
+
+// byteStep returns where step k of a column lies behind step 0.
+func byteStep(k int) int { return k/byteGroup*byteGroup*byteColumns + k%byteGroup }
 
 // Quantise sets column j to the integers nearest to w [K] over their scale, the largest
 // magnitude over 127. buffer has K elements up to a multiple of 16.

@@ -46,11 +46,19 @@ func (s *HalfStrips) column(j int) (column []uint16, stride int) {
 	return s.data[first*s.K+j-first:], s.width(first)
 }
 
-// Set sets column j to w [K].
-func (s *HalfStrips) Set(j int, w []uint16) {
-	strip, width := s.column(j)
-	for k, x := range w[:s.K] {
-		strip[k*width] = x
+// SetColumns sets columns from j on to w, K numbers for each.
+func (s *HalfStrips) SetColumns(j int, w []uint16) {
+	for len(w) > 0 && s.K > 0 {
+		strip, width := s.column(j)
+		n := min(len(w)/s.K, width-j%stripColumns)
+		rows := w[:n*s.K]
+		for k := range s.K {
+			to := strip[k*width:][:n]
+			for i := range to {
+				to[i] = rows[i*s.K+k]
+			}
+		}
+		j, w = j+n, w[n*s.K:]
 	}
 }
 

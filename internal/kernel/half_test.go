@@ -20,7 +20,7 @@ func TestHalvesHaveTheBitsOfFloats(t *testing.T) {
 				column[p] = Half(w[j*k+p])
 				w[j*k+p] = WidenHalf(column[p])
 			}
-			h.Set(j, column)
+			h.SetColumns(j, column)
 			got := make([]uint16, k)
 			if h.Column(j, got); !slices.Equal(got, column) {
 				t.Fatalf("column %d is read as %v, want %v", j, got, column)
