@@ -35,8 +35,8 @@ func (f *Fields) ColumnIndex(name string) (int, error) {
 }
 
 // ReadFields returns a reader of a table of text with separator comma: ',' for CSV, a tab for
-// TSV. A CSV may have semicolons or tabs in place of commas, or tell another separator in a first
-// line sep=X. UTF-16 is decoded. The first row names the columns. A field that begins with a quote ends with one, has its
+// TSV. A CSV may have semicolons or tabs in place of commas. A first line sep=X tells another
+// separator. UTF-16 is decoded. The first row names the columns. A field that begins with a quote ends with one, has its
 // quotes inside doubled, and may contain separators and line breaks; elsewhere a quote is a
 // character. So are all quotes of a TSV that can't be read by this rule, or that has more lines with
 // as many fields as the first than rows by this rule. The reader returns an error that names the
@@ -61,12 +61,11 @@ func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 }
 
 // eachRecord calls each with every record, including the header. comma is the separator that the
-// file's name tells; a CSV may have another one, by findSeparator, which eachRecord returns.
+// file's name tells; a first line sep=X, or in a CSV findSeparator, tells another one.
 func eachRecord(r io.Reader, comma rune, each func(separator rune, row []string) error) error {
 	b := bufio.NewReaderSize(infile.NewTable(r), separatorHead)
-	if comma == ',' {
-		var declared int
-		comma, declared = findSeparator(b)
+	if found, declared := findSeparator(b); comma == ',' || declared > 0 {
+		comma = found
 		_, _ = b.Discard(declared) // it is buffered
 	}
 	one := func(row []string) error { return each(comma, row) }

@@ -121,6 +121,11 @@ func TestTablesOfSpreadsheets(t *testing.T) {
 			t.Errorf("%q: %q, %v", content, got, err)
 		}
 	}
+	for _, content := range []string{"sep=\t\r\ntext\tlabel\r\na, b; c\té\r\nd\tx\r\n", "sep=;\ntext;label\n\"a, b; c\";é\nd;x\n"} {
+		if got, err := ReadFields('\t')(strings.NewReader(content)); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("a TSV %q: %q, %v", content, got, err)
+		}
+	}
 	for content, want := range map[string][]float32{
 		"a;b\n1,5;2\n-0,25;3e1\n":      {1.5, 2, -0.25, 30},
 		"1,5;2\n3.5;4\n":               {1.5, 2, 3.5, 4},

@@ -51,7 +51,7 @@ type ownText struct {
 const ownBytes = 64 << 20
 
 var ownSettings = []Setting{
-	{"data", "", "file .jsonl, .json (an array of objects), .csv or .tsv, plain, gzip or zstd, or a folder with a folder of texts for each class (or with such folders train, valid, test)"},
+	{"data", "", "file .jsonl, .json (an array of objects), .csv, .tsv or .txt with tabs, plain, gzip or zstd, or a folder with a folder of texts for each class (or with such folders train, valid, test)"},
 	{"text", "text", "name of the column, or the key, of the text"},
 	{"label", "label", "name of the column or key with the label"},
 	{"target", "class", "class; number; or bytes: the label has a character for each byte of the text"},
@@ -221,7 +221,7 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, parts splitter, sc
 	if comma, ok := fieldSeparator(path); ok {
 		read = func(r io.Reader) ([]ownRow, error) { return columns.readTable(r, comma) }
 	} else if suffix := filepath.Ext(dataset.TrimSuffix(path)); suffix != ".jsonl" && suffix != ".json" {
-		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .json, .csv and .tsv are read, plain, .gz or .zst", path, suffix)
+		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .json, .csv, .tsv and .txt with tabs are read, plain, .gz or .zst", path, suffix)
 	}
 	rows, err := dataset.ReadFile(path, read)
 	if err != nil {

@@ -447,7 +447,7 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 	dir := folderOf(t, map[string][]byte{
 		"a.csv": []byte(csv.String()), "b.jsonl": []byte(jsonl.String()), "c.tsv": []byte(tags.String()),
 		"texts/one/x.txt": []byte("first text"), "texts/two/y": []byte("second"), "texts/two/z": []byte("third"),
-		"bad.jsonl": []byte("{\"text\": \"a\"}\n"), "worse.jsonl": []byte("{\"text\": \"a\", \"label\": [1]}\n"), "d.txt": []byte("x"),
+		"bad.jsonl": []byte("{\"text\": \"a\"}\n"), "worse.jsonl": []byte("{\"text\": \"a\", \"label\": [1]}\n"), "d.txt": []byte("id\treview\n1\tx\n"), "d.log": []byte("x"),
 		"short.csv": []byte("text,label\nabc,ab\n"), "empty.csv": []byte("text,label\n,ab\n"), "word.csv": []byte("text,label\na,b\n"), "large.csv": []byte("text,label\na,1700000000\nb,1700000039\n"), "unlabelled.csv": []byte("text,label\na,b\n\nc,\n"),
 	})
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -486,7 +486,8 @@ func TestOwnTextsAreReadFromAllFormats(t *testing.T) {
 		{"no such file", []string{"data", at("none")}},
 		{`line 1: it has no key "label"`, []string{"data", at("bad.jsonl")}},
 		{"a string, a number or a truth value is needed", []string{"data", at("worse.jsonl")}},
-		{`its name ends in ".txt"`, []string{"data", at("d.txt")}},
+		{`its name ends in ".log"`, []string{"data", at("d.log")}},
+		{`column "text": there is none; there are ["id" "review"]`, []string{"data", at("d.txt")}},
 		{`column "text": there is none; there are ["id" "review" "stars"]`, []string{"data", at("a.csv")}},
 		{"the label has 2 bytes, the text 3", []string{"data", at("short.csv"), "target", "bytes"}},
 		{"row 1 below the header: the text is empty", []string{"data", at("empty.csv")}},

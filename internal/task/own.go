@@ -79,9 +79,9 @@ func (o *settingsReader) targetKind(name, labels string) Kind {
 	return Class
 }
 
-// fieldSeparator returns the separator of a table by its suffix, .csv or .tsv, plain or
-// compressed.
+// fieldSeparator returns the separator of a table by its suffix, plain or compressed: .csv, .tsv, or .txt, which
+// spreadsheets give to text with tabs.
 func fieldSeparator(path string) (comma rune, ok bool) {
-	comma, ok = map[string]rune{".csv": ',', ".tsv": '\t'}[filepath.Ext(dataset.TrimSuffix(path))]
+	comma, ok = map[string]rune{".csv": ',', ".tsv": '\t', ".txt": '\t'}[filepath.Ext(dataset.TrimSuffix(path))]
 	return comma, ok
 }
