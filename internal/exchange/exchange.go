@@ -168,7 +168,7 @@ type run struct {
 	held     map[int]*layerKeys
 	own      map[int]attention.Mechanism[float32]
 	books    map[int]map[int][]float32 // [cells][layer]: centres [key heads,cells,d]
-	refs     []*reference              // held-out windows, and those of another kind
+	refs     []*Reference              // held-out windows, and those of another kind
 	done     float64
 	expected float64
 }
@@ -316,37 +316,50 @@ func (r *run) findLayers() error {
 	return err
 }
 
+// take passes windows through the trained model and returns the keys of its layers. A window is as long
+// as steps passes of the held-out windows.
+func (r *run) take(windows [][]int32, steps float64) (map[int]*layerKeys, error) {
+	r.own = map[int]attention.Mechanism[float32]{}
+	keys := map[int]*layerKeys{}
+	restore := model.WrapMechanisms(r.s.Model, func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+		i := numberOf(name)
+		if !slices.Contains(r.layers, i) {
+			return of
+		}
+		r.own[i] = of
+		keys[i] = &layerKeys{number: i, name: name}
+		return newTaker(of, keys[i], Choice{Block: 1}.field())
+	})
+	defer restore()
+	for i, ids := range windows {
+		r.say(steps, "keys of window %d of %d", i+1, len(windows))
+		if _, err := r.s.answer(r.ctx, ids); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+// keyCount returns the number of keys of the calibration in a head.
+func (r *run) keyCount() int {
+	k := r.keys[r.layers[0]]
+	if len(k.rows) == 0 {
+		return 0
+	}
+	return len(k.rows[0]) / k.d
+}
+
 // gather passes the texts through the trained model: it keeps the keys of its layers and its answers.
 func (r *run) gather(texts Texts) error {
-	r.own = map[int]attention.Mechanism[float32]{}
-	take := func(windows [][]int32) (map[int]*layerKeys, error) {
-		keys := map[int]*layerKeys{}
-		restore := model.WrapMechanisms(r.s.Model, func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
-			i := numberOf(name)
-			if !slices.Contains(r.layers, i) {
-				return of
-			}
-			r.own[i] = of
-			keys[i] = &layerKeys{number: i, name: name}
-			return newTaker(of, keys[i], Choice{Block: 1}.field())
-		})
-		defer restore()
-		for i, ids := range windows {
-			r.say(1/float64(len(texts.HeldOut)), "keys of window %d of %d", i+1, len(windows))
-			if _, err := r.s.answer(r.ctx, ids); err != nil {
-				return nil, err
-			}
-		}
-		return keys, nil
-	}
+	steps := 1 / float64(len(texts.HeldOut))
 	var err error
-	if r.keys, err = take(texts.Calibration); err != nil {
+	if r.keys, err = r.take(texts.Calibration, steps); err != nil {
 		return err
 	}
-	if r.held, err = take(texts.HeldOut[:min(fewWindows, len(texts.HeldOut))]); err != nil {
+	if r.held, err = r.take(texts.HeldOut[:min(fewWindows, len(texts.HeldOut))], steps); err != nil {
 		return err
 	}
-	if least := len(r.keys[r.layers[0]].rows[0]); least == 0 || len(r.held[r.layers[0]].rows[0]) == 0 {
+	if r.keyCount() == 0 || len(r.held[r.layers[0]].rows[0]) == 0 {
 		return errors.New("texts: have no keys beside the first and the last of each window; give longer texts")
 	}
 	r.say(float64(1+len(texts.Other)/max(len(texts.HeldOut), 1)), "answers of the trained model")
@@ -354,7 +367,7 @@ func (r *run) gather(texts Texts) error {
 		if windows == nil {
 			continue
 		}
-		ref, err := r.s.ask(r.ctx, windows)
+		ref, err := r.s.Ask(r.ctx, windows)
 		if err != nil {
 			return err
 		}
@@ -370,8 +383,9 @@ func (r *run) candidates(keys int) ([]Trial, error) {
 	near := [][2]int{{32, 16}, {64, 32}}
 	none := r.allowedLoss() == nil
 	if r.Cells != nil {
-		if cells = []int{*r.Cells}; *r.Cells > keys {
-			return nil, fmt.Errorf("cells: %d, but texts have only %d keys to make them of; give more texts or tokens", *r.Cells, keys)
+		cells = []int{*r.Cells}
+		if err := checkCells(*r.Cells, keys); err != nil {
+			return nil, err
 		}
 	} else if none {
 		cells = []int{256}
@@ -434,6 +448,14 @@ func (r *run) candidates(keys int) ([]Trial, error) {
 		return 0
 	})
 	return list, nil
+}
+
+// checkCells returns an error if cells are more than keys.
+func checkCells(cells, keys int) error {
+	if cells > keys {
+		return fmt.Errorf("cells: %d, but texts have only %d keys to make them of; give more texts or tokens", cells, keys)
+	}
+	return nil
 }
 
 // shape returns the shape of a layer's call of n tokens.
@@ -517,7 +539,7 @@ func (r *run) makeBooks(cells int) error {
 }
 
 // evaluate measures the model in which layers have the choice, or its near field alone.
-func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *reference, most int) (q Quality, err error) {
+func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *Reference, most int) (q Quality, err error) {
 	list := map[int]attention.Mechanism[float32]{}
 	for _, i := range layers {
 		if nearAlone {
@@ -527,7 +549,7 @@ func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *reference, m
 		}
 	}
 	err = r.s.with(func(i int) attention.Mechanism[float32] { return list[i] }, func() (err error) {
-		q, err = r.s.compare(r.ctx, ref, most)
+		q, err = r.s.Compare(r.ctx, ref, most)
 		return err
 	})
 	return q, err

@@ -138,16 +138,16 @@ func (q Quality) String() string {
 	return fmt.Sprintf("cosine %.4f", q.Cosine)
 }
 
-// reference is a set of windows with the answers of the trained model.
-type reference struct {
+// Reference is a set of windows with the answers of the trained model.
+type Reference struct {
 	windows [][]int32
 	answers []answer
 	seconds float64
 }
 
-// ask returns the windows with the answers of the model as it is.
-func (s *Subject) ask(ctx context.Context, windows [][]int32) (*reference, error) {
-	r := &reference{windows: windows}
+// Ask returns the windows with the answers of the model as it is.
+func (s *Subject) Ask(ctx context.Context, windows [][]int32) (*Reference, error) {
+	r := &Reference{windows: windows}
 	start := time.Now()
 	for _, ids := range windows {
 		a, err := s.answer(ctx, ids)
@@ -160,8 +160,8 @@ func (s *Subject) ask(ctx context.Context, windows [][]int32) (*reference, error
 	return r, nil
 }
 
-// compare returns how far the model as it is now is from the answers of r, for at most most windows.
-func (s *Subject) compare(ctx context.Context, r *reference, most int) (q Quality, err error) {
+// Compare returns how far the model as it is now is from the answers of r, for at most most windows.
+func (s *Subject) Compare(ctx context.Context, r *Reference, most int) (q Quality, err error) {
 	q.isDecoder, q.LeastCosine = s.predictsNext(), 1
 	n, rows, tokens := min(most, len(r.windows)), 0, 0
 	start := time.Now()
@@ -274,4 +274,16 @@ func (s *Subject) farShares(ctx context.Context, windows [][]int32, f field) (ma
 		sums[layer] /= counts[layer]
 	}
 	return sums, nil
+}
+
+// Windows returns the windows of r.
+func (r *Reference) Windows() [][]int32 { return r.windows }
+
+// Vectors returns the vectors of the windows; nil for each of a decoder's.
+func (r *Reference) Vectors() [][]float32 {
+	list := make([][]float32, len(r.answers))
+	for i, a := range r.answers {
+		list[i] = a.vector
+	}
+	return list
 }

@@ -33,6 +33,7 @@ var rows = []*Row{
 	&byteLM,
 	&listops,
 	&carry,
+	&exchangeRow,
 }
 
 // Rows returns the catalogue.

@@ -1,0 +1,47 @@
+package exchange
+
+import (
+	"context"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/model"
+)
+
+// Codebooks returns the codebooks of each number of cells for all layers of s with softmax, made of the
+// keys of windows: centres [key heads,cells,d] by their names in the model. It returns an error where
+// Run does, or if a number of cells exceeds that of keys.
+func Codebooks(ctx context.Context, s *Subject, windows [][]int32, cells []int, seed uint64) ([]map[string][]float32, error) {
+	r := &run{Options: Options{Seed: seed}, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, expected: 1}
+	if err := r.findLayers(); err != nil {
+		return nil, err
+	}
+	if err := s.Model.CheckMechanisms(); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.keys, err = r.take(windows, 0); err != nil {
+		return nil, err
+	}
+	list := make([]map[string][]float32, len(cells))
+	for n, k := range cells {
+		if err := checkCells(k, r.keyCount()); err != nil {
+			return nil, err
+		}
+		if err := r.makeBooks(k); err != nil {
+			return nil, err
+		}
+		list[n] = map[string][]float32{}
+		for i, centres := range r.books[k] {
+			list[n][layerName(i)+".codebook"] = centres
+		}
+	}
+	return list, nil
+}
+
+// NearAlone returns a factory of softmax over the near field of multipole, without its far field. A
+// scale of 0 is 1/√D.
+func NearAlone(block, window int, scale float64) model.Factory {
+	f := field{block, window, multipoleSinks, multipoleEnds}
+	return model.NewFactory(func(mechanism.Options) (attention.Mechanism[float32], error) { return newNearAlone(f, scale), nil })
+}
