@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -246,7 +247,7 @@ func (x *exchangeShared) read(names ...string) (string, error) {
 	for _, name := range names {
 		path := filepath.Join(x.o.Data, filepath.FromSlash(name))
 		if _, err := os.Stat(path); err == nil {
-			data, err := dataset.ReadFile(path, dataset.ReadBytes(4_000_000))
+			data, err := dataset.ReadFile(path, func(r io.Reader) ([]byte, error) { return io.ReadAll(io.LimitReader(r, 4_000_000)) })
 			return string(data), err
 		}
 	}
