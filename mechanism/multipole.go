@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -192,20 +193,63 @@ func floorDiv(p, n int) int {
 	return p / n
 }
 
-func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {
+// counted holds what a head of a sequence takes, forward.
+type counted struct {
+	cells, near  float64 // cells and near keys that a query meets, at most
+	flops, moves float64 // of products, and of sums and moments
+}
+
+func (x *multipoleAttention[T]) count(s attention.Shape) (c counted) {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
-	cells := min(float64(x.codebook.Shape[1]), m)
-	near := min(float64(x.block)+2*float64(x.window)+float64(x.sinks)+float64(x.ends), m)
+	all := float64(x.codebook.Shape[1])
+	c.near = float64(x.block) + 2*float64(x.window) + float64(x.sinks) + float64(x.ends)
 	if s.Causal {
-		near = min(float64(x.block)+float64(x.window)+float64(x.sinks), m)
+		c.near = float64(x.block) + float64(x.window) + float64(x.sinks)
+	}
+	c.near = min(c.near, m)
+	if c.near == m {
+		c.flops = 2 * n * m * (d + dv)
+		return c
 	}
 	l := newMomentLayout(x.order, s.D, s.Dv)
-	width, features := float64(l.width), float64(l.features)
+	c.cells = min(all, m)
+	c.flops = 2*m*all*d*float64(1+x.adapt) + 2*n*c.near*(d+dv) + 2*n*c.cells*(d+float64(l.features)*dv)
+	c.moves = 6 * m * float64(l.width)
+	return c
+}
+
+func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {
+	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
+	c, l := x.count(s), newMomentLayout(x.order, s.D, s.Dv)
 	rows := min(float64(x.block), multipoleRows, n)
 	return headwise.Cost{
-		FLOPs: 2*m*float64(x.codebook.Shape[1])*d*float64(1+x.adapt) + 2*n*near*(d+dv) + 2*n*cells*(d+features*dv) + 6*m*width,
-		Bytes: elementBytes[T]()*(n+m+cells*(3*width+3*d+features*dv)+rows*(near+cells)) + 4*m,
+		FLOPs: c.flops + c.moves,
+		Bytes: elementBytes[T]()*(n+m+c.cells*(3*float64(l.width)+3*d+float64(l.features)*dv)+(rows+d+dv)*c.near+rows*c.cells) + 4*m,
 	}
+}
+
+// multipoleSpeed is what a head takes beside products: of a query with its key, of a number of
+// the sums of a cell, and of a weight or a distance, in operations at the peak. share is the
+// share of the peak that products reach.
+type multipoleSpeed struct{ token, number, weight, share float64 }
+
+// multipoleSpeeds are fitted to the processor time of calls of 2048 tokens, 64 to 1024 cells of
+// order 0 and D from 16 to 128 on AMD EPYC (Zen 5), to 7 in 100.
+var multipoleSpeeds = map[string]multipoleSpeed{
+	cpu.AVX512:  {70000, 314, 58, 0.92},
+	cpu.AVX2:    {35000, 220, 39, 0.91},
+	cpu.NEON:    {35000, 220, 39, 0.91},
+	cpu.Generic: {7700, 123, 48, 0.83},
+}
+
+// CostAtPeak is that of the codebook; adapt is counted as products alone.
+func (x *multipoleAttention[T]) CostAtPeak(s attention.Shape) float64 {
+	speed, c := multipoleSpeeds[kernel.Active[T]().Name], x.count(s)
+	tokens, weights := float64(s.N+s.M)/2, float64(s.N)*(c.cells+c.near)
+	if c.moves > 0 {
+		weights += float64(s.M) * float64(x.codebook.Shape[1])
+	}
+	return tokens*speed.token + c.moves/6*speed.number + weights*speed.weight + c.flops/speed.share
 }
 
 // nearestCells finds the nearest rows of a codebook.

@@ -139,6 +139,13 @@ func (x *multipoleAttention[T]) innerKeys(h *headwise.Head[T]) (first, last int)
 	return first, last
 }
 
+// hasFar reports whether some key is far from a query of the blocks from the first to the last.
+func (x *multipoleAttention[T]) hasFar(h *headwise.Head[T], first, last int) bool {
+	from, end := x.innerKeys(h)
+	before := last*x.block-x.window > from
+	return from < end && (before || !h.Causal && (first+1)*x.block+x.window < end)
+}
+
 // open returns the pass of a head, whose first block of queries is block. rows [M] has the
 // rows of the codebook that findCells found.
 func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (p multipolePass[T]) {
@@ -570,13 +577,18 @@ func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
 	n := h.Q.Rows
 	saved := h.SaveBuffer(n + h.K.Rows)
 	lse, rows := saved[:n], saved[n:]
-	if x.input {
-		x.clusterCall(h, rows)
-	} else {
-		x.findCells(h, rows)
-	}
 	length := x.blockLength(h.Causal)
 	block, end := floorDiv(h.Shift, length), floorDiv(h.Shift+n-1, length)+1
+	switch {
+	case x.input:
+		x.clusterCall(h, rows)
+	case x.hasFar(h, block, end-1):
+		x.findCells(h, rows)
+	default: // the function is softmax
+		for j := range rows {
+			rows[j] = -1
+		}
+	}
 	p := x.open(h, rows, block)
 	for ; block < end; block++ {
 		p.moveTo(block)

@@ -53,6 +53,13 @@ type Cost struct {
 	Bytes float64 // scratch memory and memory saved for Backward
 }
 
+// MeasuredCost is a Function whose speed has been measured.
+type MeasuredCost interface {
+	// CostAtPeak returns what Forward of one head of a sequence is expected to take, in operations
+	// at the peak of multiply-adds of one core, as attention.Plan.Cost.
+	CostAtPeak(s attention.Shape) float64
+}
+
 // StridedRows is a Function whose Forward may take values and outputs where they lie, so that
 // no copies are made. It is asked in calls without a mask of keys that no Backward follows.
 type StridedRows interface {
@@ -320,5 +327,9 @@ func (w *driver[T]) Plan(s attention.Shape) attention.Plan {
 	one := w.Cost(s)
 	heads := float64(s.B * s.H)
 	const why = "it has one form of its own"
-	return attention.Plan{Form: attention.Direct, Back: attention.Direct, Reason: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.planState(s)}
+	p := attention.Plan{Form: attention.Direct, Back: attention.Direct, Reason: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.planState(s)}
+	if x, ok := w.Function.(MeasuredCost); ok {
+		p.Cost = heads * x.CostAtPeak(s)
+	}
+	return p
 }

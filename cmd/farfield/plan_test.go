@@ -62,6 +62,17 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// The plan of multipole has the time of softmax, and the length from which it is faster.
+func TestPlanComparesWithSoftmax(t *testing.T) {
+	r := planOf(t, "--mechanism multipole --n 8192 --d 64")
+	if r.Softmax == nil || r.Softmax.From < 100 || r.Softmax.From > 8192 || !(r.Forms[0].ForwardSeconds < r.Softmax.Seconds) {
+		t.Errorf("softmax %+v, multipole %+v", r.Softmax, r.Forms)
+	}
+	if n := planOf(t, "--mechanism softmax --n 64"); n.Softmax != nil {
+		t.Errorf("softmax has itself beside it: %+v", n.Softmax)
+	}
+}
+
 // Chunks of one token, in which sessions of degree 1 step, have a state of their own.
 func TestPlannedStateIsTheStateOfASession(t *testing.T) {
 	for _, c := range []struct {

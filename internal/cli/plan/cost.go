@@ -85,6 +85,9 @@ func (c *Command) report() (*Report, error) {
 		r.Switch = SwitchLengths(mech, s)
 		r.State = stateOf(mech, s)
 	}
+	if err := r.compare(machine, mech, s); err != nil {
+		return nil, err
+	}
 	if c.Width > 0 {
 		r.Width = int(c.Width)
 		if err := c.sweep(r, machine, s); err != nil {
@@ -98,6 +101,19 @@ func (c *Command) report() (*Report, error) {
 		}
 	}
 	return r, nil
+}
+
+// compare sets the predicted time of softmax, and from which length on mech is faster.
+func (r *Report) compare(m bench.Machine, mech attention.Mechanism[float32], s attention.Shape) error {
+	if r.Mechanism == "softmax" || mech.Plan(s).Cost == 0 {
+		return nil
+	}
+	softmax, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	if err != nil {
+		return err
+	}
+	r.Softmax = &rival{Seconds: m.PredictSeconds(softmax.Plan(s).Cost, s.B*s.Hkv), From: mechanism.FasterFrom(mech, softmax, s)}
+	return nil
 }
 
 // costOf returns the cost of a form of mech for s.

@@ -84,6 +84,7 @@ type Report struct {
 	BackwardReason string     `json:"backward_why,omitempty"`
 	Switch         *switches  `json:"switch_n,omitempty"`
 	State          *stateCost `json:"state,omitempty"`
+	Softmax        *rival     `json:"softmax,omitempty"`
 
 	TaylorShift mechanism.TaylorShift `json:"taylorshift"` // one head
 	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
@@ -100,6 +101,12 @@ type switches struct {
 	Forward  int `json:"forward"`  // it is chosen
 	Backward int `json:"backward"` // likewise
 	Counted  int `json:"counted"`  // it takes fewer operations, forward
+}
+
+// rival is softmax in place of the mechanism.
+type rival struct {
+	Seconds float64 `json:"forward_seconds"`
+	From    int     `json:"faster_from_n"` // N = M from which the mechanism is faster forward; 0: none
 }
 
 // planShape holds the sizes of an attention.Shape that decide the cost.

@@ -56,6 +56,9 @@ func (r *Report) printHere(w io.Writer) {
 		fmt.Fprintf(w, "linear from\tN = M = %s on forward, %s backward; by counted operations %s\n",
 			display.FormatLength(x.Forward), display.FormatLength(x.Backward), display.FormatLength(x.Counted))
 	}
+	if x := r.Softmax; x != nil {
+		fmt.Fprintf(w, "softmax\t%s forward; %s is faster from N = M = %s on\n", display.FormatSeconds(x.Seconds), r.Mechanism, display.FormatLength(x.From))
+	}
 	if st := r.State; st != nil {
 		fmt.Fprintf(w, "state\t%s of a session at any length, %s of them sums; a cache of keys and values grows by %s a token and is larger from N = %.0f on\n",
 			display.FormatBytes(st.Bytes), display.FormatBytes(st.Sums), display.FormatBytes(st.CacheBytes), math.Floor(st.BreakEven)+1)

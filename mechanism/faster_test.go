@@ -1,0 +1,42 @@
+package mechanism
+
+import (
+	"testing"
+
+	"github.com/farfield-ml/farfield/attention"
+)
+
+// Below the returned length softmax is the faster one, from it on multipole. More cells take more
+// tokens to pay; what has no measured cost is never faster.
+func TestMultipoleIsFasterThanSoftmaxFromSomeLengthOn(t *testing.T) {
+	softmax, err := New[float32]("softmax", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := map[string]int{}
+	s := attention.Shape{B: 1, H: 2, Hkv: 2, D: 32, Dv: 32}
+	for _, cells := range []string{"64", "1024"} {
+		m, err := New[float32]("multipole", Options{Width: 32, Heads: 2, Set: map[string]string{"cells": cells}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from[cells] = FasterFrom(m, softmax, s)
+		for d, want := range map[int]bool{-1: false, 0: true} {
+			s.N = from[cells] + d
+			s.M = s.N
+			if faster := m.Plan(s).Cost < softmax.Plan(s).Cost; faster != want {
+				t.Errorf("%s cells: faster at %d tokens is %t, from %d on", cells, s.N, faster, from[cells])
+			}
+		}
+	}
+	if from["64"] < 128 || from["1024"] < 2*from["64"] {
+		t.Errorf("multipole is faster from %v on", from)
+	}
+	informer, err := New[float32]("informer", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := FasterFrom(informer, softmax, s); n != 0 {
+		t.Errorf("a mechanism without a measured cost is faster from %d on", n)
+	}
+}
