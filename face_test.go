@@ -42,6 +42,7 @@ var internalTypes = map[string]string{
 	"stream.HeldError":                 "an alias: one error for all folders in use",
 	"train.HeldError":                  "an alias: one error for all folders in use",
 	"train.LoadModel":                  "serves the command; farfield.Open serves a user",
+	"train.LoadModelWith":              "serves farfield.Open",
 	"train.LoadTextModel":              "serves the command; farfield.Open serves a user",
 	"train.Reading":                    "serves the command",
 	"train.SaveModel":                  "serves the command; model.Save serves a user",

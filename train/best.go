@@ -89,7 +89,7 @@ func readBest(m *model.Model, path string, step int) error {
 	if made.Step != step {
 		return fmt.Errorf("%s: is of update %d, the best was %d", path, made.Step, step)
 	}
-	chosen, err := model.Load(path)
+	chosen, err := model.LoadWith(path, m.Config().Factories)
 	if err != nil {
 		return err
 	}

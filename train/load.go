@@ -63,7 +63,11 @@ const maxLoads = 100
 //
 // It returns an error if path is neither, if a file is damaged, or if the vocabulary does
 // not fit the model.
-func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
+func LoadModel(path string) (*model.Model, *token.Vocabulary, error) { return LoadModelWith(path, nil) }
+
+// LoadModelWith is LoadModel for a model with mechanisms of your own, as model.LoadWith is Load of
+// package model.
+func LoadModelWith(path string, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
@@ -75,7 +79,7 @@ func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
 		return nil, nil, err
 	}
 	if functions != nil {
-		m, v, err := LoadModel(functions.Model())
+		m, v, err := LoadModelWith(functions.Model(), factories)
 		if err == nil {
 			m, err = functions.Apply(m)
 		}
@@ -87,7 +91,7 @@ func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
 			return nil, nil, err
 		}
 		before, _ := infile.ReadFile(filepath.Join(from, manifestFile)) // nil: removed meanwhile
-		m, v, err := loadCheckpoint(from, from == path)
+		m, v, err := loadCheckpoint(from, from == path, factories)
 		after, _ := infile.ReadFile(filepath.Join(from, manifestFile))
 		if n == maxLoads || before != nil && bytes.Equal(before, after) {
 			return m, v, err
@@ -134,7 +138,7 @@ func HintInside(path string) string {
 
 // loadCheckpoint is LoadModel for the folder of a checkpoint. Unless isNamed, a checkpoint
 // that knows of a better one is refused.
-func loadCheckpoint(path string, isNamed bool) (*model.Model, *token.Vocabulary, error) {
+func loadCheckpoint(path string, isNamed bool, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
 	info, err := readManifest(path)
 	if err != nil {
 		return nil, nil, err
@@ -148,7 +152,7 @@ func loadCheckpoint(path string, isNamed bool) (*model.Model, *token.Vocabulary,
 			return nil, nil, err
 		}
 	}
-	m, err := model.Load(path)
+	m, err := model.LoadWith(path, factories)
 	if err != nil {
 		return nil, nil, err
 	}

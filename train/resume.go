@@ -33,6 +33,12 @@ func Resume(src data.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
 
+// ResumeWith is Resume for a run with mechanisms of your own: factories are those of Config.Model,
+// which the folder does not hold.
+func ResumeWith(src data.Source, dir string, factories map[string]model.Factory) (*Trainer, error) {
+	return Job{}.ResumeWith(src, dir, factories)
+}
+
 // savedRun is the state of a run read from its folder.
 type savedRun struct {
 	Config     Config
@@ -64,7 +70,12 @@ func readSavedRun(dir string) (k savedRun, err error) {
 // Resume is the function Resume for the ranks of a job, whose number may differ from
 // before. Rank 0 alone reads the folder. It returns an error on every rank if one rank
 // has one.
-func (j Job) Resume(src data.Source, dir string) (_ *Trainer, err error) {
+func (j Job) Resume(src data.Source, dir string) (*Trainer, error) {
+	return j.ResumeWith(src, dir, nil)
+}
+
+// ResumeWith is the function ResumeWith for the ranks of a job, as Resume is.
+func (j Job) ResumeWith(src data.Source, dir string, factories map[string]model.Factory) (_ *Trainer, err error) {
 	var held *lock.Lock
 	defer func() {
 		if err != nil {
@@ -83,6 +94,7 @@ func (j Job) Resume(src data.Source, dir string) (_ *Trainer, err error) {
 	if err != nil {
 		return nil, err
 	}
+	k.Config.Model.Factories = factories
 	t, err := func() (*Trainer, error) {
 		c, prepared, err := k.Config.PrepareTask(src)
 		if err == nil {
@@ -96,7 +108,7 @@ func (j Job) Resume(src data.Source, dir string) (_ *Trainer, err error) {
 		case k.Checkpoint == "":
 			m, err = c.newModel(src)
 		case j.isRankZero():
-			m, err = model.Load(k.Checkpoint)
+			m, err = model.LoadWith(k.Checkpoint, factories)
 		default: // rank 0 sends the weights
 			m, err = model.New(c.Model, rng.New(c.Seed).Fold(streamWeights))
 		}
