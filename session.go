@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/internal/inference"
@@ -22,8 +21,8 @@ type GenerateOptions struct {
 	TopK        int     // draw from the K most likely tokens; 0: all
 	TopP        float64 // then from likely tokens of total probability P; 0 or 1: all
 	Seed        uint64  // of the random numbers
-	// Stream is called with the text as it comes, in whole characters. Its error ends the text,
-	// and Generate returns it. nil: it is not called.
+	// Stream is called with the text as it comes, in whole characters, and must not call the
+	// session. Its error ends the text, and Generate returns it. nil: it is not called.
 	Stream func(text string) error
 }
 
@@ -95,9 +94,8 @@ func generateTarget(ctx context.Context, x *inference.Model, source string, o Ge
 type Session struct {
 	model *inference.Model
 
-	mu     sync.Mutex
-	text   *generate.Generator
-	begins bool // the text is empty
+	turn chan struct{} // has an element while a method runs
+	text *generate.Generator
 }
 
 // Session returns the session of an empty text.
@@ -115,7 +113,7 @@ func newSession(x *inference.Model) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{model: x, text: g, begins: true}, nil
+	return startSession(x, g), nil
 }
 
 // LoadSession returns a session that Save wrote, with the same bits. It returns an error if the
@@ -129,19 +127,43 @@ func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &Session{model: x.Model, text: g, begins: g.Tokens() == 0}, nil
+	return startSession(x.Model, g), nil
 }
 
+// startSession returns the session of a text.
+func startSession(x *inference.Model, g *generate.Generator) *Session {
+	return &Session{model: x, turn: make(chan struct{}, 1), text: g}
+}
+
+// wait waits until no other method runs. It returns an error if ctx has ended.
+func (s *Session) wait(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := ctx.Err() // of two ready cases, select chooses any
+	if err != nil {
+		s.leave()
+	}
+	return err
+}
+
+// leave lets the next method run.
+func (s *Session) leave() { <-s.turn }
+
 // Append adds text behind the session's text. The tokens of a text depend on its cuts: one call
-// gives those of Tokenize. Append returns an error, and adds nothing, if a character is not in the
-// vocabulary, and an error if a number is not finite or ctx ends, after which a later call reads
-// the rest.
+// gives those of Tokenize. While Append reads a long text, it needs the memory of a Fork. It returns
+// an error, and adds nothing, if a character is not in the vocabulary, learned positions end, a
+// number is not finite, or ctx ends.
 func (s *Session) Append(ctx context.Context, text string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
 	var ids []int32
 	var err error
-	if s.begins {
+	if s.text.Tokens() == 0 {
 		ids, err = s.model.EncodePrompt(text)
 	} else {
 		ids, err = s.model.EncodeContinuation(text, s.text.Tokens())
@@ -153,11 +175,12 @@ func (s *Session) Append(ctx context.Context, text string) error {
 }
 
 // AppendIDs adds tokens behind the session's text. It returns an error, and adds nothing, if one is
-// outside the vocabulary or learned positions end, and an error if ctx ends or a number is not
-// finite.
+// outside the vocabulary, and where Append does.
 func (s *Session) AppendIDs(ctx context.Context, ids ...int32) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
 	return s.append(ctx, ids)
 }
 
@@ -172,11 +195,7 @@ func (s *Session) append(ctx context.Context, ids []int32) error {
 	if n, most := s.text.Tokens()+int64(len(ids)), int64(c.LearnedPositions()); c.Positions == model.Learned && n > most {
 		return fmt.Errorf("farfield: the text has %d tokens, the model learned %d positions", n, most)
 	}
-	if len(ids) > 0 {
-		s.begins = false
-	}
-	s.text.Append(ids...)
-	return s.text.Prefill(ctx)
+	return s.text.AppendAll(ctx, ids...)
 }
 
 // Generate continues the text and returns what is new, as Model.Generate does. The text goes on
@@ -206,9 +225,11 @@ func (s *Session) generate(ctx context.Context, o GenerateOptions, emit func(id 
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.begins {
+	if err := s.wait(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	if s.text.Tokens() == 0 {
 		return errors.New("farfield: the text is empty, there is nothing to continue")
 	}
 	if err := s.text.SetSampling(o.sampling()); err != nil {
@@ -219,16 +240,16 @@ func (s *Session) generate(ctx context.Context, o GenerateOptions, emit func(id 
 
 // Fork returns an independent session of the same text.
 func (s *Session) Fork() *Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer s.leave()
 	g, _ := s.text.Clone() // its error is always nil
-	return &Session{model: s.model, text: g, begins: s.begins}
+	return startSession(s.model, g)
 }
 
 // Tokens returns the number of tokens of the text.
 func (s *Session) Tokens() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer s.leave()
 	return s.text.Tokens()
 }
 
@@ -240,8 +261,8 @@ func (s *Session) Save(path string) error {
 		return err
 	}
 	defer l.Release()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn <- struct{}{}
+	defer s.leave()
 	return s.text.Save(path)
 }
 

@@ -149,6 +149,28 @@ func (g *Generator) Prefill(ctx context.Context) error {
 	return nil
 }
 
+// AppendAll adds tokens to the text and absorbs them as Prefill does. After an error the text is as it was:
+// tokens that need a Prefill are read by a clone, which takes the place of g.
+func (g *Generator) AppendAll(ctx context.Context, tokens ...int32) error {
+	if g.failure != nil {
+		return g.failure
+	}
+	if len(g.pending)+len(tokens) <= prefillTokens {
+		g.Append(tokens...)
+		return nil
+	}
+	c, err := g.Clone()
+	if err != nil {
+		return err
+	}
+	c.Append(tokens...)
+	if err := c.Prefill(ctx); err != nil {
+		return err
+	}
+	*g = *c
+	return nil
+}
+
 // step adds the first n pending tokens to the session and returns the logits after them.
 // Refused tokens leave the session as it is. No context ends a step, so that the session has the
 // tokens of g. After numbers that are not finite the session
