@@ -75,12 +75,21 @@ type Prediction struct {
 
 // NewPredictor returns the Predictor of a model that LoadModel read at path, or of a model of the
 // same shape, with the run's names of classes and columns and scales of numbers. It returns an error
-// if the run is damaged or its task does not predict.
+// if path is in no run, if the run is damaged, or if its task does not predict. A run on data of your
+// own has no Predictor: LoadModel reads its model, PackBatch makes batches, and Logits of model.Model
+// gives the outputs.
 func NewPredictor(path string, m *model.Model) (*Predictor, error) {
+	if isAlone(path) {
+		return nil, fmt.Errorf("%s: is a checkpoint outside of a run, and has no task; Logits of model.Model gives its outputs", path)
+	}
 	run := RunFolder(path)
 	config, err := RunConfig(run)
 	if err != nil {
 		return nil, err
+	}
+	row, err := task.Lookup(config.Task)
+	if err != nil {
+		return nil, fmt.Errorf("%s: task %q: is none of farfield's; of a run on data of your own, Logits of model.Model gives the outputs", path, config.Task)
 	}
 	if err := task.CheckAskable(config.Task); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -89,10 +98,6 @@ func NewPredictor(path string, m *model.Model) (*Predictor, error) {
 	known := task.ModelInfo{Channels: c.Inputs, Length: c.Context, Outputs: c.Outputs, Tokens: config.startTokens()}
 	if known.Outputs == 0 {
 		known.Outputs = c.Vocab
-	}
-	row, err := task.Lookup(config.Task)
-	if err != nil {
-		return nil, err
 	}
 	if c.Loss != model.Squared && row.HasOwnClasses() {
 		if known.Classes, err = readClasses(run, c.Outputs); err != nil {

@@ -337,3 +337,27 @@ type named struct {
 }
 
 func (n named) ClassNames() []string { return n.classes }
+
+// A model without a task of the catalogue has no predictor, whatever lies two folders above it.
+func TestPredictorsNeedATask(t *testing.T) {
+	src := kinds()["class"]
+	run, _ := taskRun(t, littleTask(src, "softmax"), src)
+	m, _, err := LoadModel(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	writeFile(t, folder, configFile, `{"version": 99}`) // of something else
+	alone := filepath.Join(folder, "a", "b")
+	if err := SaveModel(alone, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		run:   ": task \"class\": is none of farfield's; of a run on data of your own, Logits of model.Model gives the outputs",
+		alone: ": is a checkpoint outside of a run, and has no task; Logits of model.Model gives its outputs",
+	} {
+		if _, err := NewPredictor(path, m); err == nil || err.Error() != path+want {
+			t.Errorf("error is %v, want %s", err, path+want)
+		}
+	}
+}
