@@ -15,7 +15,6 @@ import (
 
 	"github.com/farfield-ml/farfield"
 	"github.com/farfield-ml/farfield/internal/lock"
-	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
@@ -34,7 +33,7 @@ func saveDecoder(mechanism string) (dir string, remove func()) {
 	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 32,
 		Positions: model.Rotary, Mechanism: mechanism, Tied: true}, rng.New(1))
 	if err == nil {
-		err = train.SaveModel(dir, m, token.NewByteVocabulary())
+		err = train.SaveByteModel(dir, m)
 	}
 	if err != nil {
 		log.Fatal(err)

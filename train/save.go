@@ -28,6 +28,17 @@ func SaveModel(dir string, m *model.Model, vocab *token.Vocabulary) error {
 	})
 }
 
+// SaveByteModel is SaveModel for a model whose token t is the byte t of a text. farfield.Open reads it,
+// and tokenizes, embeds, scores and continues texts with it. SaveByteModel also returns an error unless
+// Config.Vocab is 256.
+func SaveByteModel(dir string, m *model.Model) error {
+	vocab := token.NewByteVocabulary()
+	if n := m.Config().Vocab; n != vocab.Size() {
+		return fmt.Errorf("%s: the model has %d tokens, there are %d bytes", dir, n, vocab.Size())
+	}
+	return SaveModel(dir, m, vocab)
+}
+
 // saveInto calls fill for an empty folder, which it creates if absent. If fill fails,
 // saveInto removes its files.
 func saveInto(dir string, fill func() error) error {

@@ -140,3 +140,28 @@ func TestFailedSaveLeavesTheFolderAsItWas(t *testing.T) {
 		}
 	}
 }
+
+func TestByteModelsHaveTheVocabularyOfBytes(t *testing.T) {
+	c := model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 8, Context: 8, Positions: model.Rotary, Mechanism: "softmax"}
+	for vocab, want := range map[int]string{256: "", 255: "DIR: the model has 255 tokens, there are 256 bytes"} {
+		c.Vocab = vocab
+		m, err := model.New(c, rng.New(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(t.TempDir(), "saved")
+		err = SaveByteModel(dir, m)
+		if want != "" {
+			if err == nil || err.Error() != strings.Replace(want, "DIR", dir, 1) {
+				t.Errorf("%d tokens: error %v", vocab, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, words, err := LoadTextModel(dir); err != nil || words.Size() != 256 {
+			t.Errorf("%v, %v", words, err)
+		}
+	}
+}
