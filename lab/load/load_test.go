@@ -37,6 +37,8 @@ func (b byteTokens) EncodeContinuation(text string, _ int64) ([]int32, error) {
 
 func (byteTokens) Bytes(dst []byte, id int32) ([]byte, error) { return append(dst, byte(id)), nil }
 
+func (byteTokens) SpecialToken(int32) string { return "" }
+
 // lengths embeds a text as its length.
 type lengths struct{}
 
