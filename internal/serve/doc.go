@@ -128,6 +128,7 @@ type Card struct {
 	Embeds          bool     `json:"embeds"`
 	Dimensions      int      `json:"dimensions,omitempty"`       // of a vector
 	EmbedTokens     int      `json:"embedding_tokens,omitempty"` // of a text that its vector reads
+	Prompts         []string `json:"prompts,omitempty"`          // names of the prompts that vectors may have
 	VectorNote      string   `json:"vector_note,omitempty"`      // what vectors of this model mean little for
 	Reranks         bool     `json:"reranks"`
 	HasMaps         bool     `json:"has_maps"`

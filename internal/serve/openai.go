@@ -274,6 +274,7 @@ func (s *Server) modelObject(name string) modelObject {
 	c.HasSessions, c.HasChat = s.o.Sessions != nil, s.o.Chat != nil && s.o.Chat.Refused == nil
 	c.Embeds, c.HasMaps, c.Reranks = s.o.Embedder != nil, s.o.Mapper != nil, s.o.Reranker != nil
 	if c.Embeds {
+		c.Prompts = s.o.Embedder.Prompts().Names()
 		c.Dimensions, c.EmbedTokens = s.o.Embedder.Width(), s.o.Embedder.MaxTokens()
 	}
 	if !c.HasSessions {

@@ -12,7 +12,7 @@ func writeFile(t *testing.T, path, text string) {
 	}
 }
 
-// unnamed lists what a screen reader could not name, and what leaves the width.
+// unnamed lists what a screen reader could not name, what a finger could not hit, and what leaves the width.
 const unnamed = `(() => {
 	const list = [];
 	const label = (e) => e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.labels?.length || e.textContent.trim();
@@ -26,6 +26,10 @@ const unnamed = `(() => {
 	}
 	const levels = [...document.querySelectorAll('h1, h2, h3')].filter((e) => e.checkVisibility()).map((e) => Number(e.tagName[1]));
 	levels.forEach((l, i) => { if (i && l > levels[i - 1] + 1) list.push('heading h' + l + ' follows h' + levels[i - 1]); });
+	for (const e of document.querySelectorAll('a, button, input, textarea, select, summary')) {
+		const box = (e.type === 'file' ? e.parentElement : e).getBoundingClientRect();
+		if (e.checkVisibility() && !e.closest('.skip') && (box.height < 43.5 || box.width < 43.5)) list.push('a target of ' + Math.round(box.width) + ' by ' + Math.round(box.height) + ' pixels: ' + e.outerHTML.slice(0, 90));
+	}
 	const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
 	if (wide > 0) list.push(wide + ' pixels wider than the window');
 	return list.join('\n');
@@ -72,8 +76,8 @@ func TestViewsAreReadable(t *testing.T) {
 		b.write(words, "The tests")
 		b.click(".pane .primary")
 		b.wait(written, 0)
-		for _, view := range []string{"write", "search", "classify", "maps", "speed"} {
-			b.click("nav a[data-view=" + view + "]")
+		for _, view := range []string{"chat", "write", "search", "classify", "maps", "speed"} {
+			b.text("location.hash = '%s'", view)
 			b.wait("!document.getElementById('view-%s').hidden", view)
 			if list := b.text(unnamed); list != "" {
 				t.Errorf("%s at %d pixels:\n%s", view, width, list)

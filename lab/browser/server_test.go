@@ -52,14 +52,20 @@ type server struct {
 	process *exec.Cmd
 }
 
-// start serves a model and waits for its first line.
+// start serves a model whose texts may go on behind its context, and waits for its first line.
 func start(t *testing.T, args ...string) *server {
+	t.Helper()
+	return startWithin(t, append([]string{"--beyond-context"}, args...)...)
+}
+
+// startWithin serves a model within its context, and waits for its first line.
+func startWithin(t *testing.T, args ...string) *server {
 	t.Helper()
 	path, err := command()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{process: exec.Command(path, append([]string{"serve", "--beyond-context"}, args...)...)}
+	s := &server{process: exec.Command(path, append([]string{"serve"}, args...)...)}
 	s.process.Stderr = os.Stderr
 	out, err := s.process.StdoutPipe()
 	if err != nil {
@@ -109,6 +115,23 @@ func trainClassifier(t *testing.T) string {
 	data := filepath.Join(t.TempDir(), "weather.csv")
 	writeFile(t, data, "text,label\n"+strings.Repeat("it rains on the roof,rain\nthe sky is blue today,<i>sun</i>\n", 40))
 	return train(t, "--task", "file", "--data", data, "--task-set", "length=4")
+}
+
+// trainChat trains a decoder of the Llama family and gives it a chat template.
+func trainChat(t *testing.T) string {
+	data := filepath.Join(t.TempDir(), "text")
+	writeFile(t, data, strings.Repeat("the user asks and the assistant answers. ", 200))
+	run := train(t, "--data", data, "--vocabulary", "bpe=300", "--norm", "rms", "--activation", "swiglu", "--positions", "rope", "--mechanism", "softmax", "--conv", "0", "--context", "64")
+	path, err := command()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "chat")
+	if out, err := exec.Command(path, "export", "--model", run, "--out", dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	writeFile(t, filepath.Join(dir, "tokenizer_config.json"), `{"chat_template": "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "}`)
+	return dir
 }
 
 // browserPath finds Chromium, or skips the test.

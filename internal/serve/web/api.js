@@ -10,9 +10,9 @@ export class Failure extends Error {
   }
 }
 
-/** longest returns the tokens of the longest text that the model takes; 0: of any length. */
-export function longest(f) {
-  const limits = [f.context, f.beyond_context ? 0 : f.trained_context].filter(Boolean);
+/** limitOf returns the tokens of the longest text that the server takes of its model; 0: of any length. */
+export function limitOf(f) {
+  const limits = [f.context, f.beyond_context ? 0 : f.trained_context, f.has_sessions ? f.session_tokens : f.embedding_tokens].filter(Boolean);
   return limits.length ? Math.min(...limits) : 0;
 }
 
@@ -109,7 +109,7 @@ export async function stream(path, body, onEvent, signal) {
   let rest = '';
   for (;;) {
     const { value, done } = await reader.read();
-    if (done) throw new Failure(0, 'The stream ended before its last event. The session holds its last stored state.');
+    if (done) throw new Failure(0, 'The answer broke off.');
     rest += value;
     let end;
     while ((end = rest.indexOf('\n')) >= 0) {

@@ -24,6 +24,10 @@ async function classify(model) {
 
 /** startClassify prepares the view. */
 export function startClassify(model) {
+  id('classify-example').addEventListener('click', () => {
+    id('classify-text').value = 'It rained all morning, so we stayed at home and watched a film that I would gladly see again.';
+    classify(model);
+  });
   id('classify-form').addEventListener('submit', (e) => {
     e.preventDefault();
     if (id('classify-text').value) classify(model);

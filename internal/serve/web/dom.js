@@ -60,6 +60,28 @@ export function duration(ms) {
 /** percent writes a share. */
 export const percent = (p) => (p > 0 && p < 0.0005 ? '<' + nbsp + '0.1' : (100 * p).toFixed(p >= 0.0995 ? 0 : 1)) + nbsp + '%';
 
+/** chips are buttons that take an example. */
+export const chips = (host, list, take) => host.replaceChildren(h('span', { class: 'fine' }, 'Try'), ...list.map((text) => h('button', { type: 'button', class: 'chip', onclick: () => take(text) }, text)));
+
+/** recall reads a value that this browser keeps, or gives another. */
+export function recall(key, otherwise) {
+  try {
+    return JSON.parse(localStorage.getItem(key)) ?? otherwise;
+  } catch {
+    return otherwise; // site data are blocked
+  }
+}
+
+/** remember keeps a value in this browser. */
+export function remember(key, value) {
+  try {
+    localStorage.setItem(key, JSON.stringify(value));
+  } catch { /* blocked or full: it is shown until the page is left */ }
+}
+
+/** sleep waits. */
+export const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+
 /** swap enables one button and disables another, which hands its focus over. */
 export function swap(on, off) {
   on.disabled = false;

@@ -36,7 +36,7 @@ const chosen = () => (head < 0 ? result.mean : result.maps[head]);
 const headName = () => (head < 0 ? 'mean of all heads' : `head ${head + 1}`);
 
 // visible writes a token so that a space or a break is seen.
-const visible = (t) => (t === '' ? '∅' : t.replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/^[ ▁]+$/, '␣'));
+const visible = (t) => (t === '' ? '·' : t.replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/^[ ▁]+$/, '␣'));
 
 function drawTokens() {
   const row = chosen()[token], top = Math.max(...row) || 1;
@@ -55,20 +55,22 @@ function drawTokens() {
 
 function drawMap() {
   const n = result.tokens.length;
-  const big = map(chosen(), `Weights of layer ${result.layer + 1}, ${headName()}: one row per query, one column per key`);
+  const big = map(chosen(), `Weights of layer ${result.layer + 1}, ${headName()}: one row for each token that looks, one column for each that it looks at`);
   big.append(s('rect', { class: 'map-row', x: 0, y: token, width: n, height: 1 }));
   big.addEventListener('click', (e) => {
     const box = big.getBoundingClientRect();
     choose(Math.min(n - 1, Math.floor(((e.clientY - box.top) / box.height) * n)));
   });
   id('bigmap').replaceChildren(big);
-  id('bigmap-caption').textContent = `Layer ${result.layer + 1}, ${headName()}. Rows are queries, columns are keys; the row of the chosen token is framed.`;
+  id('bigmap-caption').textContent = `Layer ${result.layer + 1}, ${headName()}. Each row is a token that looks, each column one that it looks at, from the first to the last. The row of the chosen token is framed.`;
 }
 
 function choose(j) {
   token = Math.min(Math.max(j, 0), result.tokens.length - 1);
   drawTokens();
   drawMap();
+  id('token-before').disabled = token === 0;
+  id('token-next').disabled = token === result.tokens.length - 1;
 }
 
 function drawHeads() {
@@ -85,9 +87,14 @@ function drawHeads() {
     svg.removeAttribute('role');
     svg.setAttribute('aria-hidden', 'true');
   }
+  // In a text that is shorter than the near field, all is near.
+  const isFar = result.far.some((share) => share > 0.0005), longest = Math.max(...result.distance, 1e-9);
+  for (const cell of document.querySelectorAll('#shares .nearfar')) cell.hidden = !isFar;
   id('shares').tBodies[0].replaceChildren(...result.maps.map((_, k) => h('tr', {},
-    h('th', { scope: 'row' }, String(k + 1)), h('td', {}, percent(result.near[k])), h('td', {}, percent(result.far[k])),
-    h('td', {}, result.distance[k].toFixed(1)), h('td', { class: 'drawn' }, bar([['a', result.near[k]], ['b', result.far[k]]])))));
+    h('th', { scope: 'row' }, String(k + 1)), h('td', {}, `${result.distance[k].toFixed(1)} tokens`),
+    isFar && h('td', {}, percent(result.near[k])), isFar && h('td', {}, percent(result.far[k])),
+    h('td', { class: 'drawn' }, isFar ? bar([['a', result.near[k]], ['b', result.far[k]]]) : bar([['a', result.distance[k] / longest]])))));
+  id('maps-fine').textContent = isFar ? `Near: fewer than ${count(result.window)} tokens away. Far: the others. Shares are means over all tokens.` : '';
 }
 
 async function draw() {
@@ -103,14 +110,13 @@ async function draw() {
     id('maps-result').hidden = false;
     drawHeads();
     choose(token);
-    id('maps-fine').textContent = `Near: fewer than ${count(result.window)} tokens away. Far: beyond. Distance: the mean, in tokens.`;
     status.textContent = `${count(result.tokens.length)} tokens, ${count(result.maps.length)} heads.`;
   } catch (e) {
     status.textContent = explain(e);
   }
 }
 
-/** startMaps prepares the view. */
+/** startMaps prepares the view and returns what draws its example when it opens. */
 export function startMaps(m) {
   model = m;
   const layers = m.farfield.layers || 1;
@@ -120,10 +126,17 @@ export function startMaps(m) {
     if (id('maps-text').value) draw();
   });
   id('maps-layer').addEventListener('change', () => { if (result) draw(); });
+  id('token-before').addEventListener('click', () => choose(token - 1));
+  id('token-next').addEventListener('click', () => choose(token + 1));
   id('tokens').addEventListener('keydown', (e) => {
     const next = { ArrowRight: token + 1, ArrowLeft: token - 1, ArrowDown: token + 10, ArrowUp: token - 10, Home: 0, End: Infinity }[e.key];
     if (next === undefined || !result) return;
     e.preventDefault();
     choose(next === Infinity ? result.tokens.length - 1 : next);
   });
+  let isOpened = false;
+  return () => {
+    if (!isOpened) draw();
+    isOpened = true;
+  };
 }

@@ -49,15 +49,22 @@ function cut(text) {
   return list;
 }
 
-// embed returns vectors of length 1, one per text.
-async function embed(texts, signal) {
-  const answer = await call('POST', '/v1/embeddings', { input: texts, model: model.id, encoding_format: 'float' }, signal);
+// embed returns vectors of length 1, one per text. names are those of prompts that a model may have for such texts.
+async function embed(texts, names, signal) {
+  const request = { input: texts, model: model.id, encoding_format: 'float' };
+  const prompt = names.find((name) => model.farfield.prompts?.includes(name));
+  if (prompt) request.prompt_name = prompt;
+  const answer = await call('POST', '/v1/embeddings', request, signal);
   return answer.data.sort((a, b) => a.index - b.index).map((d) => {
     const v = Float32Array.from(d.embedding);
     const norm = Math.hypot(...v) || 1;
     return v.map((x) => x / norm);
   });
 }
+
+const ofQuery = ['query', 'search_query'], ofPassage = ['document', 'passage', 'search_document'];
+
+const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
 
 // index embeds the passages that fit, behind those that are being embedded. isKnown, asked when
 // its turn comes, leaves them out. It returns how many fit.
@@ -82,19 +89,30 @@ async function embedAll(list) {
     while (done < list.length) {
       const part = list.slice(done, done + batch);
       progress.value = done;
-      id('index-label').textContent = `Embedding passages: ${count(done)} of ${count(list.length)}`;
-      const got = await embed(part.map((p) => p.text), stop.signal);
+      id('index-label').textContent = `Reading passages: ${count(done)} of ${count(list.length)}`;
+      const got = await embed(part.map((p) => p.text), ofPassage, stop.signal);
       passages.push(...part);
       vectors.push(...got);
       done += part.length;
     }
     const seconds = (performance.now() - began) / 1000;
-    id('index-status').textContent = `${count(passages.length)} passages are ready, ${count(done)} embedded in ${seconds.toFixed(1)} s.`;
+    id('index-status').textContent = `${count(passages.length)} passages are ready to be searched. ${count(done)} took ${seconds.toFixed(1)} s.`;
   } catch (e) {
-    id('index-status').textContent = `${explain(e)} ${count(passages.length)} passages are ready.`;
+    id('index-status').textContent = `${explain(e)} ${count(passages.length)} passages are ready to be searched.`;
   }
   stop = null;
   id('indexing').hidden = true;
+  drawFiles();
+}
+
+// drawFiles says what is there to search, in place of what could be.
+function drawFiles() {
+  const files = new Set(passages.map((p) => p.file));
+  id('drop').classList.toggle('filled', passages.length > 0);
+  id('clear').hidden = !passages.length;
+  id('drop-note').textContent = passages.length
+    ? `${count(passages.length)} passages of ${[...files].slice(0, 5).join(', ')}${files.size > 5 ? ` and ${count(files.size - 5)} more` : ''}`
+    : 'Plain text in UTF-8, at most 8 MB a file and 4,000 passages.';
 }
 
 async function take(files) {
@@ -108,7 +126,7 @@ async function take(files) {
       const text = new TextDecoder('utf-8', { fatal: true }).decode(await file.arrayBuffer());
       cut(text).forEach((t, i) => list.push({ file: file.name, place: i + 1, text: t }));
     } catch {
-      left.push(`${file.name} is no UTF-8 text`);
+      left.push(`${file.name} is no text in UTF-8`);
     }
   }
   const room = await index(list);
@@ -117,41 +135,78 @@ async function take(files) {
   if (list.length) id('query').focus();
 }
 
-// marked is text with the words of the query marked.
-function marked(text, query) {
-  const words = query.toLowerCase().match(/[\p{L}\p{N}]{3,}/gu) || [];
-  const nodes = [];
-  let from = 0;
-  for (const m of text.matchAll(/[\p{L}\p{N}]+/gu)) {
-    if (!words.includes(m[0].toLowerCase())) continue;
-    nodes.push(text.slice(from, m.index), h('mark', {}, m[0]));
-    from = m.index + m[0].length;
+// countClear returns how many of some scores, in descending order, stand out from the ordinary passage. The best one
+// has to be far above the median, and the others at least half as far.
+function countClear(scores) {
+  const median = (list) => list[list.length >> 1];
+  if (scores.length < 4) return scores.length;
+  const middle = median(scores), spread = 1.4826 * median(scores.map((s) => Math.abs(s - middle)).sort((a, b) => a - b));
+  if (scores[0] - middle < 3 * spread) return 0;
+  return scores.filter((s) => s >= (scores[0] + middle) / 2).length;
+}
+
+// sentences cuts a passage behind its sentences and lines.
+function sentences(text) {
+  const list = Intl.Segmenter ? [...new Intl.Segmenter(undefined, { granularity: 'sentence' }).segment(text)].map((s) => s.segment) : text.split(/(?<=[.?!]\s|\n)/);
+  return list.filter((s) => s);
+}
+
+let asked = 0; // searches, of which the last is shown
+
+// markNearest marks the sentence that is nearest to the query in each passage with several.
+async function markNearest(hits, query) {
+  const own = asked, all = [];
+  for (const { passage, node } of hits) {
+    const list = sentences(passage.text);
+    if (list.length > 1) for (const text of list) if (/[\p{L}\p{N}]/u.test(text)) all.push({ node, list, text });
   }
-  nodes.push(text.slice(from));
-  return nodes;
+  const vectorsOf = [];
+  for (let i = 0; i < all.length && own === asked; i += batch) vectorsOf.push(...await embed(all.slice(i, i + batch).map((s) => s.text), ofPassage));
+  if (own !== asked) return;
+  const best = new Map();
+  all.forEach((s, i) => {
+    const score = dot(query, vectorsOf[i]);
+    if (!(best.get(s.node)?.score >= score)) best.set(s.node, { score, ...s });
+  });
+  for (const [node, { list, text }] of best) {
+    const at = list.indexOf(text), trimmed = text.trimEnd();
+    node.replaceChildren(list.slice(0, at).join(''), h('mark', {}, trimmed), text.slice(trimmed.length), list.slice(at + 1).join(''));
+  }
 }
 
 async function ask(query) {
-  const status = id('index-status');
+  const status = id('index-status'), own = ++asked;
   if (!passages.length) {
-    status.textContent = 'There is nothing to search yet: drop files, or use the example.';
+    status.textContent = 'There is nothing to search yet: choose files, or use the example.';
     return;
   }
   try {
-    const [q] = await embed([query]);
-    const began = performance.now();
-    const scores = vectors.map((v, i) => {
-      let sum = 0;
-      for (let j = 0; j < q.length; j++) sum += q[j] * v[j];
-      return [sum, i];
-    }).sort((a, b) => b[0] - a[0] || a[1] - b[1]).slice(0, shownHits);
-    const ms = performance.now() - began;
-    id('hits').replaceChildren(...scores.map(([score, i]) => {
-      const p = passages[i];
-      return h('li', {}, h('p', { class: 'where' }, h('span', { class: 'score' }, score.toFixed(3)), bar([['a', Math.max(0, score)]]),
-        h('span', { class: 'file' }, `${p.file}, passage ${p.place}`)), h('p', { class: 'passage' }, ...marked(p.text, query)));
-    }));
-    status.textContent = `The ${scores.length} nearest of ${count(passages.length)} passages, compared in ${ms.toFixed(1)} ms.`;
+    const [q] = await embed([query], ofQuery);
+    if (own !== asked) return;
+    const ranked = vectors.map((v, i) => [dot(q, v), i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
+    const clear = countClear(ranked.map(([score]) => score));
+    let shown = 0;
+    id('hits').replaceChildren();
+    // show adds hits up to a number, which are weak behind those that stand out.
+    const show = async (upTo) => {
+      const added = ranked.slice(shown, upTo).map(([score, i], k) => {
+        const passage = passages[i], node = h('p', { class: 'passage' }, passage.text);
+        id('hits').append(h('li', { class: shown + k < clear ? null : 'weak' }, h('p', { class: 'where' }, h('span', { class: 'score' }, score.toFixed(2)), bar([['a', Math.max(0, score)]]),
+          h('span', { class: 'file' }, `${passage.file}, passage ${passage.place}`)), node));
+        return { passage, node };
+      });
+      shown += added.length;
+      const next = Math.min(shownHits, ranked.length - shown);
+      id('more').hidden = next < 1;
+      id('more').textContent = `Show the next ${next}`;
+      id('more').onclick = () => show(shown + next);
+      await markNearest(added, q).catch(() => {}); // marks are a help
+    };
+    const most = Math.min(clear || 3, shownHits);
+    status.textContent = clear === ranked.length ? `All ${count(clear)} passages, the nearest first.`
+      : clear ? `${count(clear)} of ${count(ranked.length)} passages ${clear === 1 ? 'stands' : 'stand'} out${clear > most ? `; the nearest ${most} are shown` : ''}.`
+        : `No passage stands out. These ${Math.min(most, ranked.length)} of ${count(ranked.length)} are the nearest.`;
+    await show(most);
   } catch (e) {
     status.textContent = explain(e);
   }
@@ -160,6 +215,10 @@ async function ask(query) {
 /** startSearch prepares the view. */
 export function startSearch(m) {
   model = m;
+  if (m.farfield.vector_note) {
+    id('search-note').textContent = 'This model was trained to continue texts, not to compare them: what it finds says little about meaning. An encoder such as all-MiniLM-L6-v2 searches well.';
+    id('search-note').hidden = false;
+  }
   const drop = id('drop');
   id('files').addEventListener('change', async (e) => {
     await take([...e.target.files]);
@@ -169,7 +228,20 @@ export function startSearch(m) {
     const list = sample.map((text, i) => ({ file: 'example', place: i + 1, text }));
     await index(list, () => passages.some((p) => p.file === 'example'));
     if (!id('query').value) id('query').value = 'How do insects tell each other where food is?';
-    id('query').focus();
+    await ask(id('query').value);
+  });
+  id('clear').addEventListener('click', () => {
+    stop?.abort();
+    running = running.then(() => {
+      passages = [];
+      vectors = [];
+      asked++;
+      drawFiles();
+      id('hits').replaceChildren();
+      id('more').hidden = true;
+      id('index-status').textContent = '';
+    });
+    id('files').focus();
   });
   id('index-stop').addEventListener('click', () => stop?.abort());
   id('search-form').addEventListener('submit', (e) => {

@@ -1,7 +1,7 @@
 // Time over length, measured live. Texts are drawn at random, so that no prefix of
 // them is known to the server.
 
-import { call, longest } from './api.js';
+import { call, limitOf } from './api.js';
 import { h, id, count, short, duration, explain, swap } from './dom.js';
 import { lineChart } from './chart.js';
 
@@ -101,21 +101,27 @@ function plot(host, points, max, log) {
   lineChart(host, { label: `Time: ${points.map(([n, t]) => `${count(n)} tokens ${duration(t)}`).join(', ')}`, x, y, series, table: true });
 }
 
-async function measure() {
+const glance = 4000; // milliseconds that the view measures when it opens
+
+// measure times longer and longer texts, until the time is over.
+async function measure(time = Infinity) {
   const f = model.farfield, max = Number(id('speed-max').value), status = id('speed-status');
   const reading = [], next = [];
   stop = new AbortController();
   left = [];
   swap(id('speed-stop'), id('speed-start'));
   id('decode-card').hidden = !f.has_sessions;
-  const time = f.has_sessions ? timeSession : timeWhole;
+  const timeText = f.has_sessions ? timeSession : timeWhole, end = performance.now() + time;
   try {
-    for (let i = 0; i < 4; i++) await time(Math.min(64, max), stop.signal); // weights come into the caches
+    for (let i = 0; i < 4; i++) await timeText(Math.min(64, max), stop.signal); // weights come into the caches
+    let isCut = false;
     for (let n = Math.min(32, max); n <= max; n *= 2) {
+      isCut = performance.now() > end;
+      if (isCut) break;
       status.textContent = `Measuring ${count(n)} tokens…`;
       // The least of a few: noise of a machine only adds.
       const runs = [];
-      do runs.push(await time(n, stop.signal)); while (runs.length < 3 && runs[0][1] < 2000);
+      do runs.push(await timeText(n, stop.signal)); while (runs.length < 3 && runs[0][1] < 2000);
       if (runs.some((r) => r[3])) break;
       const least = runs.reduce((a, b) => (b[1] < a[1] ? b : a));
       if (reading.length && least[0] <= reading[reading.length - 1][0]) break; // no text is longer for this model
@@ -125,12 +131,12 @@ async function measure() {
       plot(id('prefill-chart'), reading, max, true);
       if (next.length) plot(id('decode-chart'), next, max, false);
       const e = exponent(reading);
-      if (e !== null) id('prefill-fine').textContent = `Over the longer half, time grows as length to the power of ${e.toFixed(2)}. Both axes are logarithmic; requests and JSON are part of the time.`;
+      if (e !== null) id('prefill-fine').textContent = `For the longer half, twice the length takes ${(2 ** e).toFixed(1)} times as long: 2 is linear, 4 quadratic. Both axes are logarithmic; the time of the request is part of it.`;
       const [from, to] = [next[Math.min(3, next.length - 1)], next[next.length - 1]];
-      if (to && to !== from) id('decode-fine').textContent = `After ${count(to[0])} tokens it takes ${(to[1] / from[1]).toFixed(2)} times as long as after ${count(from[0])}. A share of the store’s write for the request is in it.`;
+      if (to && to !== from) id('decode-fine').textContent = `After ${count(to[0])} tokens it takes ${(to[1] / from[1]).toFixed(2)} times as long as after ${count(from[0])}. ${f.keeps_sessions ? 'The write to the store is part of it.' : ''}`;
     }
     status.textContent = reading.length
-      ? `Done: up to ${count(reading[reading.length - 1][0])} tokens.` : 'The model cuts texts before the shortest length that is measured.';
+      ? `Done: up to ${count(reading[reading.length - 1][0])} tokens.${isCut ? ' Measure goes on to longer texts.' : ''}` : 'The model cuts texts before the shortest length that is measured.';
   } catch (e) {
     status.textContent = explain(e);
   }
@@ -139,10 +145,10 @@ async function measure() {
   swap(id('speed-start'), id('speed-stop'));
 }
 
-/** startSpeed prepares the view. */
+/** startSpeed prepares the view and returns what measures for a moment when it opens. */
 export function startSpeed(m) {
   model = m;
-  const context = longest(m.farfield) || Infinity, room = m.farfield.has_sessions ? drawn + 1 : 0;
+  const context = limitOf(m.farfield) || Infinity, room = m.farfield.has_sessions ? drawn + 1 : 0;
   const lengths = [512, 1024, 2048, 4096, 8192, 16384, 32768, 65536].filter((n) => n + room <= context);
   if (!lengths.length) lengths.push(2 ** Math.floor(Math.log2(Math.max(1, context - room))));
   id('speed-max').replaceChildren(...lengths.map((n) => h('option', { value: n, selected: n === lengths[Math.min(3, lengths.length - 1)] }, `${count(n)} tokens`)));
@@ -151,4 +157,9 @@ export function startSpeed(m) {
     if (!stop) measure();
   });
   id('speed-stop').addEventListener('click', () => stop?.abort());
+  let isOpened = false;
+  return () => {
+    if (!isOpened) measure(glance);
+    isOpened = true;
+  };
 }
