@@ -24,7 +24,7 @@ type quotation struct {
 
 var (
 	fence      = regexp.MustCompile("(?ms)^```.*?^```")
-	shellBlock = regexp.MustCompile("(?ms)^```(?:sh|shell|bash|console)?\n(.*?)^```")
+	shellBlock = regexp.MustCompile("(?ms)^```(?:sh|shell|bash|console)?(?: \\S+)?\n(.*?)^```")
 	inline     = regexp.MustCompile("`([^`]+)`")
 	comment    = regexp.MustCompile(`\s#.*`)
 	word       = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)

@@ -14,6 +14,7 @@ import (
 type account struct {
 	home, checkout string
 	env            []string
+	isFresh        bool   // it has the tools alone
 	commit         string // that is checked out
 }
 
@@ -61,6 +62,7 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 			return nil, err
 		}
 	}
+	a.isFresh = true
 	a.env = []string{"HOME=" + a.home, "LANG=C.UTF-8", "PATH=" + programs + string(filepath.ListSeparator) + bin}
 	for _, name := range network {
 		value, err := commandOutput(ctx, "go", "env", name)
@@ -72,6 +74,12 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 		}
 	}
 	return a, nil
+}
+
+// has reports whether the account has a program.
+func (a *account) has(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil && !a.isFresh
 }
 
 // clean is what was printed, without the folders of this account and what was

@@ -14,11 +14,12 @@ import (
 type block struct {
 	title    string   // heading above it
 	commands string   // lines of sh
+	needs    string   // a program beside those of every account; "": none
 	prints   []string // lines that follow in a block of text
 }
 
 // parseBlocks returns the blocks of sh of a page, each with the block of text that
-// comes next.
+// comes next. A word behind sh is a program that the block needs.
 func parseBlocks(page string) (list []block) {
 	var title, within string
 	for line := range strings.Lines(page) {
@@ -28,11 +29,12 @@ func parseBlocks(page string) (list []block) {
 				within = ""
 				continue
 			}
-			if within = language; within == "" {
+			var needs string
+			if within, needs, _ = strings.Cut(language, " "); within == "" {
 				within = "none"
 			}
 			if within == "sh" {
-				list = append(list, block{title: title})
+				list = append(list, block{title: title, needs: needs})
 			}
 			continue
 		}

@@ -69,6 +69,10 @@ type result struct {
 func (a *account) run(ctx context.Context, list []block, log io.Writer) ([]result, error) {
 	var done []result
 	for _, b := range list {
+		if b.needs != "" && !a.has(b.needs) {
+			fmt.Fprintf(log, "%-40s left out: there is no %s\n", b.title, b.needs)
+			continue
+		}
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", b.commands)
 		cmd.Dir, cmd.Env = a.checkout, a.env
 		start := time.Now()

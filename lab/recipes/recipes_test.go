@@ -24,7 +24,7 @@ func readme(t *testing.T) (readme, recipes []block) {
 	return readme, recipes
 }
 
-// README.md has two commands, docs/recipes.md a line that installs and six recipes
+// README.md has two commands, docs/recipes.md a line that installs and seven recipes
 // with their output.
 func TestPagesHaveRecipes(t *testing.T) {
 	commands, recipes := readme(t)
@@ -35,8 +35,8 @@ func TestPagesHaveRecipes(t *testing.T) {
 	if want := "go run ./cmd/farfield demo\ngo test ./...\n"; first != want {
 		t.Errorf("the two commands are\n%swant\n%s", first, want)
 	}
-	if len(recipes) != 7 {
-		t.Fatalf("%d blocks of recipes; want 7", len(recipes))
+	if len(recipes) != 8 {
+		t.Fatalf("%d blocks of recipes; want 8", len(recipes))
 	}
 	for _, b := range recipes[1:] {
 		if b.title == "" || b.commands == "" || len(b.prints) == 0 {
@@ -61,10 +61,10 @@ func TestRecipesRun(t *testing.T) {
 }
 
 func TestBlocks(t *testing.T) {
-	list := parseBlocks("## A\n```sh\none\ntwo\n```\nwords\n```text\n3 s\n…\n```\n### B\n```go\n## x\n```\n```sh\nthree\n```\n")
-	want := []block{{"A", "one\ntwo\n", []string{"3 s", "…"}}, {"B", "three\n", nil}}
+	list := parseBlocks("## A\n```sh\none\ntwo\n```\nwords\n```text\n3 s\n…\n```\n### B\n```go\n## x\n```\n```sh python3\nthree\n```\n")
+	want := []block{{"A", "one\ntwo\n", "", []string{"3 s", "…"}}, {"B", "three\n", "python3", nil}}
 	if !slices.EqualFunc(list, want, func(a, b block) bool {
-		return a.title == b.title && a.commands == b.commands && slices.Equal(a.prints, b.prints)
+		return a.title == b.title && a.commands == b.commands && a.needs == b.needs && slices.Equal(a.prints, b.prints)
 	}) {
 		t.Errorf("blocks %+v, want %+v", list, want)
 	}
@@ -104,6 +104,9 @@ func TestRunTells(t *testing.T) {
 	done, err := a.run(ctx, []block{{title: "good", commands: "pwd; echo 5 s", prints: []string{"6 s"}}}, t.Output())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if left, err := a.run(ctx, []block{{commands: "false", needs: "no-such-program"}}, t.Output()); err != nil || len(left) > 0 {
+		t.Errorf("a block without its program: %v, %v", left, err)
 	}
 	if strings.Contains(done[0].output, dir) || !strings.Contains(done[0].output, "~") {
 		t.Errorf("prints %q", done[0].output)
