@@ -171,6 +171,7 @@ func TestCompareRefusesWhatCannotBeCompared(t *testing.T) {
 	refuses(t, b+": task is copy, that of "+a+" is induction; their scores cannot be compared", "compare", "-o", page, a, b)
 	refuses(t, c+": metric is mean squared error, that of "+a+" is accuracy", "compare", "-o", page, a, c)
 	refuses(t, "holds no run", "compare", "-o", page, t.TempDir())
+	refuses(t, a+"/config.json: is a file; runs are folders, and "+a+" stands for all runs in it", "compare", "-o", page, a+"/config.json")
 	refuses(t, "--out: ", "compare", "-o", filepath.Join(dir, "nowhere", "page.html"), a)
 	if _, err := os.Stat(page); err == nil {
 		t.Error("a page was written")

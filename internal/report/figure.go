@@ -213,7 +213,9 @@ func (a *axis) addTicks(text func(float64) string) {
 	if !a.logarithmic {
 		room := (a.max - a.min) * 0.02
 		if a.max-a.min < minShown {
-			room = max(math.Abs(a.max)/2, 0.5)
+			if room = math.Abs(a.max) / 2; room < minShown {
+				room = 0.5
+			}
 		}
 		a.min, a.max = a.min-room, a.max+room
 		a.ticks = evenTicks(a.min, a.max, text)

@@ -103,6 +103,9 @@ func FindRuns(dir string) (list []string, err error) {
 	if _, err := os.Stat(filepath.Join(dir, "config.json")); err == nil {
 		return []string{dir}, nil
 	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, fmt.Errorf("%s: is a file; runs are folders, and %s stands for all runs in it", dir, filepath.Dir(dir))
+	}
 	root := filepath.Clean(dir) // with /. behind it a link to a folder is followed
 	err = filepath.WalkDir(root+"/.", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -702,6 +705,9 @@ func (x *Comparison) curves() (list []report.Section) {
 			}
 		}
 		if len(f.Series) > 0 {
+			if low == high { // a line from the beginning to the one point
+				low = 0
+			}
 			f.Series = append(f.Series, runs.BaselineSeries(baselines, x.measure, low, high)...)
 			list = append(list, report.Section{Figure: f})
 		}

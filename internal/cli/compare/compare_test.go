@@ -26,12 +26,18 @@ func TestCurvesOfOneLookAreDrawn(t *testing.T) {
 		group.runs = append(group.runs, r)
 	}
 	_, m := runs.JudgedScore(group.runs[0].Final.Score)
-	x := &Comparison{Metric: m.Name, measure: m, Groups: []*runGroup{group}}
+	x := &Comparison{Metric: m.Name, measure: m, Groups: []*runGroup{group}, Baselines: []task.Baseline{{Name: "rule", Score: 0.3}}}
 	seen := map[string]bool{}
 	for _, s := range x.curves() {
 		seen[s.Figure.Title] = true
-		if len(s.Figure.Series) != 2 {
-			t.Errorf("%s: %d series of 2 runs", s.Figure.Title, len(s.Figure.Series))
+		lines := len(s.Figure.Series)
+		if last := s.Figure.Series[lines-1]; last.Name == "baseline rule" {
+			if lines--; last.X[0] != 0 {
+				t.Errorf("%s: the baseline is drawn from %g on, want 0", s.Figure.Title, last.X[0])
+			}
+		}
+		if lines != 2 {
+			t.Errorf("%s: %d series of 2 runs", s.Figure.Title, lines)
 		}
 		for _, series := range s.Figure.Series {
 			if len(series.X) == 1 && series.Style != report.SolidLine {
