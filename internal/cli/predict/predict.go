@@ -41,7 +41,7 @@ func (c *Command) Help() string {
 		"For an empty line it prints a line with empty fields. An input that is longer than the model can read is cut; a series whose rows have labels (ask=each) is read whole, in windows. " +
 		"If the inputs are texts or tokens, each line of the given files is one; without files the lines come from standard input. If the inputs are sounds, pictures or sequences, each given file is one; without arguments standard input lists the files, one a line. " +
 		"With --jsonl each input is a JSON object in a line, or an element of a JSON array, with a text or the name of a file. " +
-		"A published model that classifies labels texts, or each of their tokens with its offsets in bytes. For a model of pairs, --pairs reads two texts from each line, with a tab between them; with --jsonl the object has text and pair. " +
+		"A published classifier labels texts, or each of their tokens with its offsets in bytes. For a model of pairs, --pairs reads two texts from each line, with a tab between them; with --jsonl the object has text and pair. " +
 		"A published model of images reads PNG and JPEG files, and the array pixel_values of .npz files. " +
 		"JSON output has the keys text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets, truncated." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",

@@ -309,8 +309,8 @@ func (r *recordRun) writeRecords(lines [][]byte) error {
 		}
 		r.recordCount++
 		r.progress.Read += x.size
-		r.progress.Show(r.recordCount)
 	}
+	r.progress.Show(r.recordCount) // of all that were computed together, in whose time
 	return failed
 }
 
