@@ -183,9 +183,18 @@ func exchangePieces(o *Options) (list []Piece, err error) {
 	}
 	list = append(list, needles...)
 	list = append(list, Piece{Name: "encoder-decoder", Config: g2p, FLOPs: 1e6, run: func(*Work) (any, error) { return shared.refusal(g2p) }})
-	// Long pieces come last, so that a run that ends early has most tables.
-	slices.SortStableFunc(list, func(a, b Piece) int { return cmp.Compare(a.FLOPs, b.FLOPs) })
+	// Long pieces and models that are trained first come last, so that a run that ends early has most
+	// tables.
+	slices.SortStableFunc(list, func(a, b Piece) int { return cmp.Compare(pieceRank(&a), pieceRank(&b)) })
 	return list, nil
+}
+
+// pieceRank orders the pieces.
+func pieceRank(p *Piece) float64 {
+	if c, is := p.Config.(*swapConfig); is && c.Training != "" {
+		return p.FLOPs + 1e15
+	}
+	return p.FLOPs
 }
 
 // exchangeTrained is the piece that trains the model of bytes.
