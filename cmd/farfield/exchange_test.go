@@ -116,3 +116,45 @@ func TestExchangedFolders(t *testing.T) {
 		refuses(t, want, append([]string{"exchange", "--model", run, "--data", text}, args...)...)
 	}
 }
+
+// Verbs warn once of texts whose keys lie far from the cells of an exchanged model, also if a text before
+// them lay near, and not of texts of the same kind.
+func TestVerbsTellOfFarKeys(t *testing.T) {
+	run, dir := trained(t, "--mechanism", "softmax"), t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	near := strings.Repeat("aab", 30)
+	far := strings.Repeat("the cat sat on a mat, and dogs ran in the rain! ", 2)
+	out := filepath.Join(dir, "exchanged")
+	works(t, "exchange", "--model", run, "--data", write("data.txt", strings.Repeat("aab", 600)), "--cells", "4", "--out", out)
+	mixed, same := write("mixed.txt", near+"\n"+far+"\n"+far+"\n"), write("same.txt", near+"\n"+near+"\n")
+	for name, args := range map[string][]string{
+		"embed":    {"embed", "--model", out},
+		"score":    {"score", "--model", out},
+		"eval":     {"eval", "--model", out, "--all", "--data"},
+		"generate": {"generate", "--model", out, "--tokens", "2", "--prompt-file"},
+	} {
+		if name == "eval" {
+			_, _, errs := command(t, append(args, write("long.txt", strings.Repeat(far, 20)))...)
+			if strings.Count(errs, "times as far") != 1 {
+				t.Errorf("eval of another kind of text: %s", errs)
+			}
+			continue
+		}
+		path := mixed
+		if name == "generate" {
+			path = write("prompt.txt", far)
+		}
+		if _, _, errs := command(t, append(args, path)...); strings.Count(errs, "times as far") != 1 {
+			t.Errorf("%s of another kind of text: %s", name, errs)
+		}
+		if _, _, errs := command(t, append(args, same)...); strings.Contains(errs, "times as far") {
+			t.Errorf("%s of the same kind of text: %s", name, errs)
+		}
+	}
+}

@@ -58,37 +58,58 @@ func (m *Model) Calibration() *exchanged.Calibration {
 const (
 	// farKeys is the multiple of the calibrated distance of keys from which a text is of another kind.
 	farKeys = 1.1
-	// lookedTokens is the number of tokens by which a text is judged, leastTokens the least.
+	// lookedTokens is the number of tokens by which a text is judged, leastTokens the least. Neither
+	// is more than the tokens of a window of the calibration, since keys depend on their positions.
 	lookedTokens, leastTokens = 512, 64
 )
+
+// isLooked reports whether a text of n tokens is long enough to tell the distance of its keys.
+func (m *Model) isLooked(n int) bool {
+	c := m.Calibration()
+	return c != nil && len(c.Distances) > 0 && n >= max(1, min(leastTokens, c.Window))
+}
 
 // KeyDistance returns how far the keys of the first tokens of a text lie from the centres of their
 // cells, as a multiple of what the calibration saw; 0: the model has no cells, or there are too few
 // tokens. It returns an error if ids do not fit the model or ctx ends.
 func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
 	c := m.Calibration()
-	if ids = ids[:min(len(ids), lookedTokens)]; c == nil || len(c.Distances) == 0 || len(ids) < leastTokens {
+	if !m.isLooked(len(ids)) {
 		return 0, nil
 	}
+	ids = ids[:min(len(ids), lookedTokens, max(1, c.Window))]
 	if m.folder != nil {
 		return m.folder.KeyDistance(ctx, ids)
 	}
 	return exchange.KeyDistance(ctx, m.body, &model.Batch{B: 1, N: len(ids), Tokens: ids}, c.Distances)
 }
 
-// NoteKeyDistance says once, for the first text that is long enough, that its keys lie farther from
-// their centres than those of the calibration. It says nothing of models without cells.
+// NoteKeyDistance says once that the keys of a text lie farther from their centres than those of the
+// calibration. It looks at the first text that is long enough, the second, the fourth, the eighth and so
+// on, so that many texts cost little. It says nothing of models without cells.
 func (m *Model) NoteKeyDistance(ctx context.Context, w io.Writer, ids []int32) {
-	if m.Calibration() == nil || len(ids) < leastTokens || m.isNoted.Load() {
+	if m.isNoted.Load() || !m.isLooked(len(ids)) {
+		return
+	}
+	if n := m.looked.Add(1); n&(n-1) != 0 {
 		return
 	}
 	x, err := m.KeyDistance(ctx, ids)
-	if err != nil || m.isNoted.Swap(true) {
-		return // the pass of the verb reports the error
+	if err != nil { // the pass of the verb reports it
+		return
 	}
-	if x > farKeys {
-		fmt.Fprintf(w, "%s: keys lie %.2f times as far from the centres of their cells as in calibration: the text is of another kind, and the model loses more than exchange.md says\n", m.path, x)
+	if text := DescribeFarKeys(m.path, x); text != "" && !m.isNoted.Swap(true) {
+		fmt.Fprintln(w, text)
 	}
+}
+
+// DescribeFarKeys warns of keys that lie x times as far from their centres as those of the calibration of
+// the model at path; "": they do not lie far.
+func DescribeFarKeys(path string, x float64) string {
+	if x <= farKeys {
+		return ""
+	}
+	return fmt.Sprintf("%s: keys lie %.2f times as far from the centres of their cells as in calibration: the text is of another kind, and the model loses more than exchange.md says", path, x)
 }
 
 // NoteTextDistance is NoteKeyDistance of a text.

@@ -48,7 +48,8 @@ type Model struct {
 	rulesErr      error
 
 	calibration *exchanged.Calibration // of an exchanged run; nil: it is none
-	isNoted     atomic.Bool            // the distance of keys was told
+	looked      atomic.Int64           // texts that were long enough to tell the distance of keys
+	isNoted     atomic.Bool            // far keys were told
 
 	predictor func() (*Predictor, error) // openPredictor, once
 	starts    starts

@@ -108,6 +108,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
+	noteKeys(e, opened, src)
 	if err := c.evaluate(e, &r, m, src); err != nil {
 		return err
 	}
@@ -121,6 +122,21 @@ func (c *Command) Run(e *env.Env) error {
 		}
 	}
 	return c.write(e, &r)
+}
+
+// noteKeys warns if keys of the first samples lie far from the centres of an exchanged model.
+func noteKeys(e *env.Env, m *inference.Model, src task.Source) {
+	if m.Calibration() == nil {
+		return
+	}
+	spec := src.Spec()
+	for i := range min(8, spec.Count[spec.JudgedSplit()]) {
+		var s task.Sample
+		if src.Sample(&s, spec.JudgedSplit(), i) != nil {
+			return // the evaluation reports it
+		}
+		m.NoteKeyDistance(e.Context, e.Notes(), s.Tokens)
+	}
 }
 
 // otherBaselines returns the baselines of src, other data for the run. With --all they learn from the

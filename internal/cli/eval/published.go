@@ -44,7 +44,7 @@ func (c *Command) checkFlags(isPublished bool) error {
 func (c *Command) published(e *env.Env, m *inference.Model) error {
 	p := m.Published()
 	runs.PrintNotes(e.Notes(), p)
-	own, score := fileTask, func(e *env.Env, p *pretrained.Model) error { return c.labelled(e, m.Path(), p) }
+	own, score := fileTask, func(e *env.Env, p *pretrained.Model) error { return c.labelled(e, m) }
 	if p.Config().Inputs > 0 {
 		own, score = pictureTask, c.pictures
 	}
@@ -71,8 +71,9 @@ func (c *Command) published(e *env.Env, m *inference.Model) error {
 	return c.decoded(e, m)
 }
 
-// labelled scores the model with classes in the folder path on labelled texts.
-func (c *Command) labelled(e *env.Env, path string, p *pretrained.Model) error {
+// labelled scores a published model with classes on labelled texts.
+func (c *Command) labelled(e *env.Env, m *inference.Model) error {
+	p := m.Published()
 	if err := p.CheckClasses(); err != nil {
 		return env.MarkInput(err)
 	}
@@ -89,7 +90,7 @@ func (c *Command) labelled(e *env.Env, path string, p *pretrained.Model) error {
 	settings := map[string]string{"data": c.Data}
 	maps.Copy(settings, c.TaskSet)
 	config := p.Config()
-	cutsStart, err := pretrained.HasLeftTruncation(path, p.Tokenizer())
+	cutsStart, err := pretrained.HasLeftTruncation(m.Path(), p.Tokenizer())
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -113,6 +114,7 @@ func (c *Command) labelled(e *env.Env, path string, p *pretrained.Model) error {
 	if c.All {
 		src = src.TestOnly()
 	}
+	noteKeys(e, m, src)
 	return c.scored(e, p, src, src.JudgedBaselines)
 }
 
@@ -190,6 +192,7 @@ func (c *Command) decoded(e *env.Env, m *inference.Model) error {
 	if err != nil {
 		return err
 	}
+	noteKeys(e, m, src)
 	if err := c.evaluate(e, r, m.Model(), src); err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
 )
@@ -88,6 +89,12 @@ func (c *Command) Run(e *env.Env) error {
 func (c *Command) compute(e *env.Env, m *pretrained.Model, in *pretrained.Input, do *array.Array) ([]*array.Array, error) {
 	if limit := m.Config().Context; in.IDs != nil && limit > 0 && in.N > limit {
 		fmt.Fprintf(e.Notes(), "%d tokens: the model was trained with %d\n", in.N, limit)
+	}
+	if in.IDs != nil && in.N > 0 {
+		x, err := m.KeyDistance(e.Context, in.IDs[:in.N])
+		if text := inference.DescribeFarKeys(c.Model, x); err == nil && text != "" {
+			fmt.Fprintln(e.Notes(), text)
+		}
 	}
 	out, err := m.Forward(e.Context, in)
 	if err != nil {

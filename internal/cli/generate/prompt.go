@@ -73,6 +73,7 @@ func (c *Command) prefill(e *env.Env, g *generate.Generator, m *inference.Model)
 			}
 			return env.InputErrorf("%s: %w", from, err)
 		}
+		m.NoteKeyDistance(e.Context, e.Notes(), tokens)
 		g.Append(tokens...)
 		if err := c.fits(g, m.Config()); err != nil {
 			return err

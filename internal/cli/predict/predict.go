@@ -77,7 +77,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	runs.PrintNotes(e.Notes(), m.Published())
-	w := &answers{e: e, p: p, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
+	w := &answers{e: e, p: p, note: func(text string) { m.NoteTextDistance(e.Context, e.Notes(), text) }, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
 	defer w.noteTruncated()
 	if c.Pairs && !p.NeedsLines {
 		return env.InputErrorf("--pairs: an input is %s", p.Input)
@@ -114,6 +114,7 @@ func (c *Command) records(e *env.Env, m *inference.Model, w *answers) error {
 	c.Opening.Bind(c.Filter.Bind)
 	if c.Pairs {
 		return c.Filter.FilterPairs(e, in, func(text, pair string) ([]records.Field, error) {
+			w.note(text)
 			r, err := p.PredictPair(e.Context, text, pair)
 			if err != nil {
 				return nil, err
@@ -123,6 +124,7 @@ func (c *Command) records(e *env.Env, m *inference.Model, w *answers) error {
 	}
 	if p.NeedsLines {
 		return c.Filter.FilterFile(e, in, func(text string) ([]records.Field, error) {
+			w.note(text)
 			r, err := p.Predict(e.Context, text)
 			if err != nil {
 				return nil, err
@@ -243,6 +245,7 @@ func rounded(p float64) float64 { return math.Round(p*1e6) / 1e6 }
 type answers struct {
 	e    *env.Env
 	p    *inference.Predictor
+	note func(text string) // of a text that is read
 	json bool
 	w    *bufio.Writer
 
@@ -349,6 +352,7 @@ func (a *answers) line(text []byte) error {
 		a.w.WriteString("\t\n")
 		return nil
 	}
+	a.note(string(text))
 	if a.pairs {
 		return a.pair(string(text))
 	}

@@ -134,6 +134,7 @@ func (c *Command) records(e *env.Env, m *inference.Model, s *score.Scorer) error
 			return err
 		}
 		fields = append(fields, func(text string) ([]records.Field, error) {
+			m.NoteTextDistance(e.Context, e.Notes(), text)
 			if err := own.Reset(); err != nil {
 				return nil, err
 			}

@@ -79,6 +79,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	}
 	if x := m.Calibration(); x != nil {
 		o.Card.KeyDistances = x.Distances
+		defer watchKeys(e, m.Model, o)
 	}
 	if embedder, err := m.NewEmbedder(0); err == nil {
 		o.Embedder = embedder
