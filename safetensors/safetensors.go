@@ -25,7 +25,7 @@ type Tensor struct {
 	start int64 // offset from the end of the header
 }
 
-// readableTypes maps names to readable types. F16 and BF16 are widened and not written.
+// readableTypes maps names to readable types. F16 and BF16 are widened. F16 is not written.
 var readableTypes = map[string]array.DType{
 	"F16":  array.F2,
 	"BF16": array.BF16,
@@ -33,13 +33,14 @@ var readableTypes = map[string]array.DType{
 	"F64":  array.F8,
 	"I32":  array.I4,
 	"I64":  array.I8,
+	"I8":   array.I1,
 	"U8":   array.U1,
 	"BOOL": array.Bool,
 }
 
 // otherSizes has the element sizes of unreadable types with whole bytes.
 var otherSizes = map[string]int{
-	"I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
+	"F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1,
 	"I16": 2, "U16": 2,
 	"U32": 4,
 	"U64": 8, "C64": 8,
@@ -159,7 +160,7 @@ func (f *File) ReadHeader(name string) (array.DType, []int, error) {
 }
 
 // ReadArray reads one tensor only. It widens F16 and BF16 exactly to float32. It returns an error if
-// the tensor does not exist or is not of type F16, BF16, F32, F64, I32, I64, U8 or BOOL.
+// the tensor does not exist or is not of type F16, BF16, F32, F64, I8, I32, I64, U8 or BOOL.
 func (f *File) ReadArray(name string) (*array.Array, error) {
 	t, d, err := f.findTensor(name)
 	if err != nil {
@@ -193,7 +194,7 @@ func (f *File) findTensor(name string) (Tensor, array.DType, error) {
 	t := f.tensors[i]
 	d, ok := readableTypes[t.DType]
 	if !ok {
-		return t, 0, fmt.Errorf("%s: dtype is %s; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed", name, t.DType)
+		return t, 0, fmt.Errorf("%s: dtype is %s; F16, BF16, F32, F64, I8, I32, I64, U8 or BOOL is needed", name, t.DType)
 	}
 	return t, d, nil
 }

@@ -133,9 +133,9 @@ func TestUnreadableTypesAreListedAndRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.ReadArray("a")
-	refused(t, err, "a: dtype is I16; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed")
+	refused(t, err, "a: dtype is I16; F16, BF16, F32, F64, I8, I32, I64, U8 or BOOL is needed")
 	_, err = f.ReadArray("b")
-	refused(t, err, "b: dtype is F4; F16, BF16, F32, F64, I32, I64, U8 or BOOL is needed")
+	refused(t, err, "b: dtype is F4; F16, BF16, F32, F64, I8, I32, I64, U8 or BOOL is needed")
 }
 
 func TestRefuses(t *testing.T) {
@@ -443,5 +443,30 @@ func TestErrorsQuoteTheBeginningOfLongNames(t *testing.T) {
 		if _, err := New(bytes.NewReader(data), int64(len(data))); err == nil || len(err.Error()) > 1100 {
 			t.Errorf("%.60s: %v", header, err)
 		}
+	}
+}
+
+// BF16 and I8 are written as they are read.
+func TestNarrowTypesAreWritten(t *testing.T) {
+	half, err := array.NewBF16("h", []uint16{0x3f80, 0xc020}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := Write(&b, []*array.Array{half, must(t, "i", []int8{-128, 0, 127}, 3, 1)}, nil); err != nil {
+		t.Fatal(err)
+	}
+	f, err := open(b.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d, _, err := f.ReadHeader("h"); err != nil || d != array.BF16 {
+		t.Errorf("h is %v, %v", d, err)
+	}
+	if h, err := f.ReadArray("h"); err != nil || !same(h, must(t, "h", []float32{1, -2.5}, 2)) {
+		t.Errorf("h is %v, %v", h, err)
+	}
+	if i, err := f.ReadArray("i"); err != nil || !same(i, must(t, "i", []int8{-128, 0, 127}, 3, 1)) {
+		t.Errorf("i is %v, %v", i, err)
 	}
 }

@@ -19,9 +19,11 @@ const (
 	U1                    // uint8
 	Bool                  // one byte, 0 is false
 
-	// Types that Decode widens exactly to F4. They are not written.
+	// Types that Decode widens exactly to F4. F2 is not written.
 	F2   // float16, IEEE 754 binary16
 	BF16 // bfloat16, which numpy does not have
+
+	I1 // int8
 )
 
 // Size returns the bytes of one element, or 0 for an unknown type.
@@ -33,7 +35,7 @@ func (t DType) Size() int {
 		return 4
 	case F2, BF16:
 		return 2
-	case U1, Bool:
+	case U1, I1, Bool:
 		return 1
 	}
 	return 0
@@ -52,6 +54,8 @@ func (t DType) String() string {
 		return "i8"
 	case U1:
 		return "u1"
+	case I1:
+		return "i1"
 	case Bool:
 		return "bool"
 	case F2:
@@ -64,7 +68,7 @@ func (t DType) String() string {
 
 // Element constrains the Go types of elements.
 type Element interface {
-	float32 | float64 | int32 | int64 | uint8 | bool
+	float32 | float64 | int32 | int64 | int8 | uint8 | bool
 }
 
 // Array is a named array in C order: the last index runs fastest. An empty Shape is a scalar.
@@ -95,6 +99,15 @@ type Source interface {
 func New[T Element](name string, data []T, shape ...int) (*Array, error) {
 	a := &Array{Name: name, Shape: append([]int{}, shape...), data: data}
 	a.DType, _ = a.elementType()
+	if err := a.checkShape(); err != nil {
+		return nil, a.errorf("%w", err)
+	}
+	return a, nil
+}
+
+// NewBF16 is New of an array of type BF16, whose data are the bits of its elements.
+func NewBF16(name string, data []uint16, shape ...int) (*Array, error) {
+	a := &Array{Name: name, DType: BF16, Shape: append([]int{}, shape...), data: data}
 	if err := a.checkShape(); err != nil {
 		return nil, a.errorf("%w", err)
 	}
@@ -167,6 +180,10 @@ func (a *Array) elementType() (DType, int) {
 		return I4, len(data)
 	case []int64:
 		return I8, len(data)
+	case []int8:
+		return I1, len(data)
+	case []uint16:
+		return BF16, len(data)
 	case []uint8:
 		return U1, len(data)
 	case []bool:

@@ -32,6 +32,8 @@ func Decode(r io.Reader, t DType, shape []int) (*Array, error) {
 		a.data, err = decodeElements[int32](r, t, n)
 	case I8:
 		a.data, err = decodeElements[int64](r, t, n)
+	case I1:
+		a.data, err = decodeElements[int8](r, t, n)
 	case U1:
 		a.data, err = decodeElements[uint8](r, t, n)
 	case Bool:
@@ -113,6 +115,10 @@ func (a *Array) Encode(w io.Writer) error {
 		err = encodeElements(w, data)
 	case []uint8:
 		_, err = w.Write(data)
+	case []int8:
+		err = encodeElements(w, data)
+	case []uint16:
+		err = encodeElements(w, data)
 	case []bool:
 		err = encodeElements(w, data)
 	}
@@ -120,7 +126,7 @@ func (a *Array) Encode(w io.Writer) error {
 }
 
 // encodeElements writes elements in little-endian order, in chunks.
-func encodeElements[T Element](w io.Writer, data []T) error {
+func encodeElements[T Element | uint16](w io.Writer, data []T) error {
 	var buf []byte
 	for part := range slices.Chunk(data, chunkElements) {
 		var err error

@@ -164,6 +164,18 @@ func ReadHalves(s *StoredArray, dst []uint16, at int64) error {
 	})
 }
 
+// ReadBytes overwrites dst [N] with the elements of an i1 array from element at. It returns an error
+// for other types, elements beyond the array, or a read error.
+func ReadBytes(s *StoredArray, dst []int8, at int64) error {
+	if s.DType != I1 {
+		return s.errorf("dtype is %v; i1 is needed", s.DType)
+	}
+	if len(dst) == 0 {
+		return nil
+	}
+	return s.readBytes(unsafe.Slice((*byte)(unsafe.Pointer(&dst[0])), len(dst)), at)
+}
+
 // ReadBools overwrites dst [N] with x ≠ 0 for the elements of a u1 or bool array from element at. It
 // returns an error for other types, elements beyond the array, or a read error.
 func ReadBools(s *StoredArray, dst []bool, at int64) error {
