@@ -57,6 +57,14 @@ func newCompressed(p Precision, out, in int) (*Compressed, error) {
 	return &Compressed{bytes: bytes}, err
 }
 
+// Precision returns how the weights are held.
+func (w *Compressed) Precision() Precision {
+	if w.halves != nil {
+		return BFloat16
+	}
+	return Int8
+}
+
 // Size returns the number of outputs and of inputs.
 func (w *Compressed) Size() (out, in int) {
 	if w.halves != nil {
@@ -101,6 +109,15 @@ func (w *Compressed) SetHalves(i int, rows []uint16) {
 	}
 	w.Set(i, wide)
 }
+
+// Halves sets row [in] to the bits of output i, which are held in 16.
+func (w *Compressed) Halves(row []uint16, i int) { w.halves.Column(i, row) }
+
+// Bytes sets row [in] to the integers of output i, which are held in 8 bits, and returns their scale.
+func (w *Compressed) Bytes(row []int8, i int) (scale float32) { return w.bytes.Column(i, row) }
+
+// SetBytes sets output i, which is held in 8 bits, to integers from -127 to 127 times a scale.
+func (w *Compressed) SetBytes(i int, row []int8, scale float32) { w.bytes.Set(i, row, scale) }
 
 // Row sets x [in] to the weights of output i.
 func (w *Compressed) Row(x []float32, i int) {

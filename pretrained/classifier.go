@@ -250,12 +250,12 @@ func WriteLike(dir, description string, m *model.Model) error {
 		}
 		text, p, hasVectorHead = body, q, true
 	}
-	if text, err = setSingle(text); err != nil {
+	if text, err = setPrecision(text, m.Precision()); err != nil {
 		return err
 	}
 	err = checkTarget(dir, func(name string) bool {
 		_, err := os.Stat(filepath.Join(description, name))
-		return err == nil || name == weightsFile
+		return err == nil || name == fileOf(m.Precision())
 	})
 	if err != nil {
 		return err

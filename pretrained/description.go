@@ -47,7 +47,7 @@ var headTexts = map[head]string{
 
 // typeNames are the names of types in files.
 var typeNames = map[array.DType]string{
-	array.F2: "F16", array.BF16: "BF16", array.F4: "F32", array.F8: "F64",
+	array.F2: "F16", array.BF16: "BF16", array.F4: "F32", array.F8: "F64", array.I1: "I8",
 	array.I4: "I32", array.I8: "I64", array.U1: "U8", array.Bool: "BOOL",
 }
 

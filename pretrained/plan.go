@@ -136,6 +136,7 @@ func readPlan(text []byte, tensors int) (family string, p *plan, err error) {
 			delete(f.read, name)
 		}
 		p := row.read(f, h)
+		checkQuantization(f)
 		f.needs("tie_encoder_decoder", "false")
 		f.needs("pruned_heads", "{}")
 		f.needs("add_cross_attention", "false")

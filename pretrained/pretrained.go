@@ -151,6 +151,9 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	m.notes = append(m.notes, s.notes()...)
+	if len(s.scales) > 0 && o.Precision != nn.Int8 {
+		m.notes = append(m.notes, fmt.Sprintf("%s: has weights of 8 bits, which are widened; precision int8 keeps them", s.files[0]))
+	}
 	if code := findCode(text); code != "" {
 		m.notes = append(m.notes, fmt.Sprintf("%s: auto_map names code of the folder, %s, which is not executed: the model is %s of transformers", configFile, infile.Shorten(code), family))
 	}
@@ -226,7 +229,7 @@ func (m *Model) readWeights(s *source) error {
 			m.poolers[w.name] = &param.Param[float32]{Name: x.name, Shape: x.shape, Data: data}
 			continue
 		}
-		if compressed := m.compressedParts(w); compressed != nil {
+		if compressed := compressedParts(m.body, w); compressed != nil {
 			first, twice := held[w]
 			if held[w] = x.name; twice {
 				if err := s.compare(x.name, first); err != nil {

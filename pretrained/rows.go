@@ -77,9 +77,14 @@ func (w *weight) params(m *model.Model) ([]*param.Param[float32], error) {
 	return list, nil
 }
 
-// move copies between the elements x of a tensor, from element start on, and slices of its
-// parts: to the parts, or back to x.
+// move is moveElements of numbers.
 func (w *weight) move(x []float32, start int, parts [][]float32, back bool) {
+	moveElements(w, x, start, parts, back)
+}
+
+// moveElements copies between the elements x of a tensor, from element start on, and slices of its
+// parts: to the parts, or back to x.
+func moveElements[T any](w *weight, x []T, start int, parts [][]T, back bool) {
 	rows, cols := w.size()
 	for len(x) > 0 {
 		n := 0
@@ -102,7 +107,7 @@ func (w *weight) move(x []float32, start int, parts [][]float32, back bool) {
 }
 
 // moveColumn copies between x and every cols-th element of column.
-func moveColumn(column []float32, cols int, x []float32, back bool) {
+func moveColumn[T any](column []T, cols int, x []T, back bool) {
 	for i := range x {
 		if back {
 			x[i] = column[i*cols]

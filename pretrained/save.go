@@ -30,6 +30,9 @@ var companions = append([]string{
 // weights that did not change are copied byte by byte. If one changed, all are written to
 // one file in float32. Save creates dir if it does not exist.
 //
+// Weights in fewer bits (Options.Precision) are written as they are held, and Open reads them back
+// so. Those of 16 bits are BF16. Those of 8 bits are I8 beside scales, which transformers does not load.
+//
 // Save returns an error if dir has weights, tokenizer files or files beside them that the
 // opened folder lacks, a file cannot be written, or the opened folder cannot be read or has
 // tensors of other shapes than before. It returns the error of model.Model.CheckMechanisms, and an
@@ -45,13 +48,23 @@ func (m *Model) Save(dir string) error {
 		return err
 	}
 	defer s.close()
-	changed, err := m.changed(s)
+	changed := m.body.Precision() != nn.Float32
+	if !changed {
+		changed, err = m.changed(s)
+	}
 	if err != nil {
 		return err
 	}
 	err = checkTarget(dir, func(name string) bool {
 		_, err := os.Stat(filepath.Join(m.dir, name))
-		return err == nil || changed && name == weightsFile
+		switch file := fileOf(m.body.Precision()); {
+		case !changed || name != weightsFile && name != bytesFile && name != indexFile:
+			return err == nil
+		case name == indexFile: // a file of all weights comes before it
+			return err == nil && file == weightsFile
+		default:
+			return name == file
+		}
 	})
 	if err != nil {
 		return err
@@ -67,12 +80,12 @@ func (m *Model) Save(dir string) error {
 		if err := m.writeWeights(dir, s); err != nil {
 			return err
 		}
-		if config, err = setSingle(m.text); err != nil {
+		if config, err = setPrecision(m.text, m.body.Precision()); err != nil {
 			return err
 		}
 	} else {
 		files := slices.Clone(s.files)
-		if len(files) > 1 || files[0] != weightsFile {
+		if s.listed != nil {
 			files = append(files, indexFile)
 		}
 		for _, name := range files {
@@ -87,14 +100,11 @@ func (m *Model) Save(dir string) error {
 	return atomicfile.WriteBytes(filepath.Join(dir, configFile), config)
 }
 
-// checkWritable returns an error if the weights are held in fewer bits, or a layer has an exchanged
-// function or one that WrapMechanisms set, which no family has.
+// checkWritable returns an error if a layer has an exchanged function or one that WrapMechanisms set,
+// which no family has.
 func checkWritable(m *model.Model) error {
 	if err := m.CheckMechanisms(); err != nil {
 		return err
-	}
-	if p := m.Precision(); p != nn.Float32 {
-		return fmt.Errorf("%w: its weights are held as %v", model.ErrCompressed, p)
 	}
 	for i, x := range m.Config().LayerMechanisms {
 		if x.Mechanism != "" {
@@ -107,7 +117,7 @@ func checkWritable(m *model.Model) error {
 // checkTarget returns an error if a folder has a file of a model that is not written: the folder
 // would mix two models.
 func checkTarget(dir string, isWritten func(name string) bool) error {
-	for _, name := range slices.Concat([]string{weightsFile, indexFile}, companions, tokenizerFiles) {
+	for _, name := range slices.Concat([]string{weightsFile, indexFile, bytesFile}, companions, tokenizerFiles) {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil && !isWritten(name) {
 			return fmt.Errorf("%s: has %s, which this model does not have; name a new folder", dir, name)
 		}
@@ -176,34 +186,54 @@ func (m *Model) tensor(x *stored) ([]float32, error) {
 	return data, nil
 }
 
-// writeWeights writes all tensors of the files, weights in float32.
+// writeWeights writes all tensors of the files, weights in float32 or as they are held.
 func (m *Model) writeWeights(dir string, s *source) error {
-	heads := make([]*array.Array, len(m.stored))
-	for i, x := range m.stored {
-		d, _, err := s.header(x.name)
-		if err != nil {
-			return err
-		}
-		if x.weight != nil || d == array.F2 || d == array.BF16 {
-			d = array.F4
-		}
-		heads[i] = &array.Array{Name: x.name, DType: d, Shape: x.shape}
-	}
-	return writeTensors(filepath.Join(dir, weightsFile), heads, func(i int) (*array.Array, error) {
+	var list []fileTensor
+	written := map[*weight]bool{}
+	for i := range m.stored {
 		x := &m.stored[i]
 		if x.weight == nil {
-			return s.open[s.index[x.name]].ReadArray(x.name)
+			d := x.dtype
+			if d == array.F2 || d == array.BF16 {
+				d = array.F4
+			}
+			list = append(list, fileTensor{x.name, d, x.shape, func() (*array.Array, error) { return s.open[s.index[x.name]].ReadArray(x.name) }})
+			continue
 		}
-		data, err := m.tensor(x)
-		if err != nil {
-			return nil, err
+		if parts := compressedParts(m.body, x.weight); parts != nil {
+			if !written[x.weight] { // the others are its copies
+				list = append(list, compressedTensors(x.name, x.weight, parts)...)
+			}
+			written[x.weight] = true
+			continue
 		}
-		return array.New(x.name, data, x.shape...)
-	})
+		list = append(list, numbersTensor(x.name, x.shape, m.body.Precision(), func() ([]float32, error) { return m.tensor(x) }))
+	}
+	return writeTensors(filepath.Join(dir, fileOf(m.body.Precision())), list)
 }
 
-// writeTensors writes a file of tensors, which get makes one at a time.
-func writeTensors(path string, heads []*array.Array, get func(i int) (*array.Array, error)) error {
+// fileOf returns the name of the file of weights of a precision.
+func fileOf(p nn.Precision) string {
+	if p == nn.Int8 {
+		return bytesFile
+	}
+	return weightsFile
+}
+
+// fileTensor is a tensor to write, which get makes.
+type fileTensor struct {
+	name  string
+	dtype array.DType
+	shape []int
+	get   func() (*array.Array, error)
+}
+
+// writeTensors writes a file of tensors, which are made one at a time.
+func writeTensors(path string, list []fileTensor) error {
+	heads := make([]*array.Array, len(list))
+	for i, x := range list {
+		heads[i] = &array.Array{Name: x.name, DType: x.dtype, Shape: x.shape}
+	}
 	header, err := safetensors.EncodeHeader(heads, map[string]string{"format": "pt"})
 	if err != nil {
 		return err
@@ -212,8 +242,8 @@ func writeTensors(path string, heads []*array.Array, get func(i int) (*array.Arr
 		if _, err := w.Write(header); err != nil {
 			return err
 		}
-		for i := range heads {
-			a, err := get(i)
+		for _, x := range list {
+			a, err := x.get()
 			if err != nil {
 				return err
 			}
@@ -225,16 +255,24 @@ func writeTensors(path string, heads []*array.Array, get func(i int) (*array.Arr
 	})
 }
 
-// setSingle returns config.json with float32 as the type of the weights.
-func setSingle(text []byte) ([]byte, error) {
+// setPrecision returns config.json with the type of the weights.
+func setPrecision(text []byte, p nn.Precision) ([]byte, error) {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(text, &members); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"dtype", "torch_dtype"} {
-		if _, has := members[name]; has {
-			members[name] = json.RawMessage(`"float32"`)
+	name := `"float32"`
+	if p == nn.BFloat16 {
+		name = `"bfloat16"`
+	}
+	for _, field := range []string{"dtype", "torch_dtype"} {
+		if _, has := members[field]; has {
+			members[field] = json.RawMessage(name)
 		}
+	}
+	delete(members, quantizationField)
+	if p == nn.Int8 {
+		members[quantizationField] = json.RawMessage(`{"quant_method": "farfield", "bits": 8}`)
 	}
 	text, err := json.MarshalIndent(members, "", "  ")
 	return append(text, '\n'), err

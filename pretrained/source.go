@@ -22,6 +22,9 @@ const (
 	configFile  = "config.json"
 	weightsFile = "model.safetensors"
 	indexFile   = "model.safetensors.index.json"
+	// bytesFile has weights of 8 bits that Save writes. Under its own name nobody takes the integers
+	// for weights.
+	bytesFile = "model.int8.safetensors"
 
 	maxIndex  = 64 << 20
 	maxShards = 4096
@@ -38,6 +41,11 @@ type source struct {
 	listed   map[string]string // file of each tensor that the index lists; nil: there is no index
 	lost     []string          // files that the index lists and the folder lacks
 
+	scales map[string]string // of tensors of I8, the names of their scales
+
+	scaled string // tensor of I8 whose scales were read last
+	scale  []float32
+
 	buffer []float32 // of visit
 }
 
@@ -51,11 +59,18 @@ func openSource(dir string) (s *source, err error) {
 			s.close()
 		}
 	}()
-	path := filepath.Join(dir, weightsFile)
-	f, err := safetensors.Open(path)
+	name := weightsFile
+	f, err := safetensors.Open(filepath.Join(dir, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, none := os.Stat(filepath.Join(dir, indexFile)); none != nil {
+			if g, other := safetensors.Open(filepath.Join(dir, bytesFile)); !errors.Is(other, fs.ErrNotExist) {
+				name, f, err = bytesFile, g, other
+			}
+		}
+	}
 	switch {
 	case err == nil:
-		s.files, s.open = []string{weightsFile}, []*safetensors.File{f}
+		s.files, s.open = []string{name}, []*safetensors.File{f}
 	case !errors.Is(err, fs.ErrNotExist):
 		return s, err
 	default:
@@ -95,7 +110,7 @@ func openSource(dir string) (s *source, err error) {
 			s.names = append(s.names, name)
 		}
 	}
-	return s, nil
+	return s, s.findScales()
 }
 
 // listShards returns the files that hold the tensors of an index, in order. It returns an error
@@ -203,7 +218,7 @@ func (s *source) readParts(name string, room func(start, n int) []float32, f fun
 	}
 	for start := 0; start < n; start += readElements {
 		x := room(start, min(readElements, n-start))
-		if err := array.ReadFloats(a, x, int64(start)); err != nil {
+		if err := s.readNumbers(a, x, start); err != nil {
 			return err
 		}
 		if err := checkFinite(name, start, x); err != nil {

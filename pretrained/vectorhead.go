@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Modules of a folder of sentence-transformers.
@@ -96,6 +97,12 @@ func writeVectorModules(dir string, m *model.Model) error {
 		data, shape := make([]float32, c.Outputs), []int{c.Outputs}
 		if p, err := m.Params().Get(part.of); err == nil { // a bias that the model lacks is 0
 			data, shape = p.Data, p.Shape
+			if w := m.Compressed(part.of); w != nil {
+				data = make([]float32, tensor.Size(shape...))
+				for i := range shape[0] {
+					w.Row(data[i*shape[1]:][:shape[1]], i)
+				}
+			}
 		}
 		x, err := array.New(part.name, data, shape...)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
@@ -33,7 +32,7 @@ func Write(dir string, m *model.Model, words *tokenizer.Tokenizer) error {
 		return err
 	}
 	err = checkTarget(dir, func(name string) bool {
-		return name == weightsFile || words != nil && (name == "tokenizer.json" || name == tokenizerConfigFile)
+		return name == fileOf(m.Precision()) || words != nil && (name == "tokenizer.json" || name == tokenizerConfigFile)
 	})
 	if err != nil {
 		return err
@@ -52,28 +51,27 @@ func Write(dir string, m *model.Model, words *tokenizer.Tokenizer) error {
 			return err
 		}
 	}
+	if text, err = setPrecision(text, m.Precision()); err != nil {
+		return err
+	}
 	return atomicfile.WriteBytes(filepath.Join(dir, configFile), text)
 }
 
 // write writes the weights of a model to a folder.
 func (p *plan) write(dir string, m *model.Model) error {
-	var list []*weight
-	var heads []*array.Array
+	var list []fileTensor
 	for i := range p.weights {
 		w := &p.weights[i]
 		if len(w.parts) == 0 {
 			continue
 		}
-		list = append(list, w)
-		heads = append(heads, &array.Array{Name: p.fileName(w.name), DType: array.F4, Shape: w.shape})
-	}
-	return writeTensors(filepath.Join(dir, weightsFile), heads, func(i int) (*array.Array, error) {
-		data, err := list[i].gather(m)
-		if err != nil {
-			return nil, err
+		if parts := compressedParts(m, w); parts != nil {
+			list = append(list, compressedTensors(p.fileName(w.name), w, parts)...)
+			continue
 		}
-		return array.New(heads[i].Name, data, list[i].shape...)
-	})
+		list = append(list, numbersTensor(p.fileName(w.name), w.shape, m.Precision(), func() ([]float32, error) { return w.gather(m) }))
+	}
+	return writeTensors(filepath.Join(dir, fileOf(m.Precision())), list)
 }
 
 // gather returns the elements of a tensor. A bias that the model lacks is 0.

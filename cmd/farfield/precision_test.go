@@ -28,6 +28,13 @@ func TestPrecisionOfWeights(t *testing.T) {
 			t.Errorf("%s of %s: fewer bits change nothing", args[0], args[len(args)-1])
 		}
 	}
+	for _, p := range []string{"bf16", "int8"} {
+		to := filepath.Join(dir, p)
+		works(t, "export", "--model", tinyModel, "--precision", p, "--out", to)
+		if got, want := works(t, "embed", text, "--model", to, "--precision", p), works(t, "embed", text, "--model", tinyModel, "--precision", p); got != want {
+			t.Errorf("%s: the exported folder gives\n%s\nits source\n%s", p, got, want)
+		}
+	}
 	snapshot := filepath.Join(dir, "text")
 	works(t, "generate", "--model", run, "--precision", "int8", "--prompt", "The ", "--tokens", "4", "--save", snapshot)
 	works(t, "generate", "--model", run, "--precision", "int8", "--resume", snapshot, "--tokens", "4")

@@ -22,6 +22,8 @@ type Command struct {
 	Model string `required:"" placeholder:"DIR" help:"Run, checkpoint, or folder in the Hugging Face layout."`
 	Out   string `required:"" short:"o" placeholder:"DIR" help:"New folder to write."`
 
+	flags.Precision
+
 	IgnoreField []string `sep:"none" placeholder:"NAME" help:"Leave out a field of config.json that is unknown here and does not change the function (repeatable)."`
 }
 
@@ -29,8 +31,9 @@ type Command struct {
 func (c *Command) Help() string {
 	return "Writes config.json, model.safetensors and the tokenizer. transformers loads them to the same outputs. " +
 		"Weights of a published model that did not change keep their bytes. A fine-tuned model keeps family, tokenizer and names of classes. A frozen encoder with a linear head becomes a folder of sentence-transformers, whose vectors are the logits. A trained model is refused with the name of the field " +
-		"that no family of transformers has: attention other than softmax, for example." + flags.JoinExamples(
+		"that no family of transformers has: attention other than softmax, for example. --precision bf16 writes the weights in 16 bits, which transformers loads. --precision int8 writes model.int8.safetensors, integers beside scales, which farfield alone reads." + flags.JoinExamples(
 		"farfield export --model run/tickets --out tickets-bert",
+		"farfield export --model SmolLM --precision int8 --out smollm-int8",
 	)
 }
 
@@ -47,8 +50,12 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	precision, err := c.Precision.Parsed()
+	if err != nil {
+		return env.MarkInput(err)
+	}
 	if pretrained.IsFolder(path) {
-		m, err := pretrained.OpenWith(path, pretrained.Options{IgnoreFields: c.IgnoreField})
+		m, err := pretrained.OpenWith(path, pretrained.Options{IgnoreFields: c.IgnoreField, Precision: precision})
 		if err != nil {
 			return env.MarkInput(err)
 		}
@@ -59,7 +66,7 @@ func (c *Command) Run(e *env.Env) error {
 			return env.MarkInput(err)
 		}
 		runs.PrintNotes(e.Notes(), m)
-		fmt.Fprintf(e.Notes(), "%s: %s of %d weights\n", c.Out, m.Family(), m.Model().Params().Size())
+		fmt.Fprintf(e.Notes(), "%s: %s of %d weights\n", c.Out, m.Family(), m.Config().Params())
 		return nil
 	}
 	if len(c.IgnoreField) > 0 {
@@ -68,6 +75,9 @@ func (c *Command) Run(e *env.Env) error {
 	m, vocab, err := train.LoadModel(path)
 	if err != nil {
 		return env.MarkInput(err)
+	}
+	if err := m.Compress(precision); err != nil {
+		return env.InputErrorf("%s: %w", path, err)
 	}
 	if like := train.PublishedFolder(path); like != "" {
 		if err := pretrained.CheckSides(like); err != nil {

@@ -8,6 +8,11 @@ import (
 // Opening are the flags that say how a trained model is opened.
 type Opening struct {
 	Exchange
+	Precision
+}
+
+// Precision is the flag that says how weights are held.
+type Precision struct {
 	Precision string `enum:"f32,bf16,int8" default:"f32" help:"How weights are held: ${enum}. Fewer bits take less memory and time, and change the results a little."`
 }
 
@@ -16,16 +21,22 @@ func (o *Opening) Chosen() (options inference.Options, err error) {
 	if options.Exchange, err = o.Request(); err != nil {
 		return options, err
 	}
-	if o.Precision != "" { // of a command that was not parsed
-		options.Precision, err = nn.ParsePrecision(o.Precision)
-	}
+	options.Precision, err = o.Precision.Parsed()
 	return options, err
+}
+
+// Parsed returns the precision. It returns an error if there is none of that name.
+func (p Precision) Parsed() (nn.Precision, error) {
+	if p.Precision == "" { // of a command that was not parsed
+		return nn.Float32, nil
+	}
+	return nn.ParsePrecision(p.Precision)
 }
 
 // Bind is Exchange.Bind with the precision.
 func (o *Opening) Bind(bind func(name, value string)) {
 	o.Exchange.Bind(bind)
-	if o.Precision != "" && o.Precision != nn.Float32.String() {
-		bind("--precision", o.Precision)
+	if p := o.Precision.Precision; p != "" && p != nn.Float32.String() {
+		bind("--precision", p)
 	}
 }
