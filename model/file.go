@@ -15,7 +15,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
@@ -229,9 +228,5 @@ func (m *modelOf[T]) WeightSum() string {
 		}
 		h.Write(b)
 	}
-	sum := hex.EncodeToString(h.Sum(nil))
-	if m.precision != nn.Float32 {
-		sum += " " + m.precision.String()
-	}
-	return sum
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 )
 
 // A snapshot is a framed file of two parts: a snapshot in JSON, and the snapshot of
@@ -20,7 +22,8 @@ const Magic = "farfield generation" // first bytes of the file of a text in prog
 
 // generatorSnapshot is the JSON part of a snapshot.
 type generatorSnapshot struct {
-	Weights     string   `json:"weights_sha256"` // checksum of the model
+	Weights     string   `json:"weights_sha256"`      // checksum of the model
+	Precision   string   `json:"precision,omitempty"` // of its weights; "": f32
 	Sampling    Sampling `json:"sampling"`
 	TokensDrawn uint64   `json:"drawn"`
 	Pending     []int32  `json:"pending"` // tokens not yet in the session
@@ -47,7 +50,7 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 	if g.failure != nil {
 		return b, g.failure
 	}
-	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), g.sampler.settings, g.tokensDrawn, g.pending, g.window, g.begin, g.history, g.dropped})
+	text, err := json.Marshal(generatorSnapshot{g.model.WeightSum(), precisionName(g.model), g.sampler.settings, g.tokensDrawn, g.pending, g.window, g.begin, g.history, g.dropped})
 	if err != nil {
 		return b, err
 	}
@@ -58,8 +61,17 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 // Header is the part of a snapshot that needs no model to read.
 type Header struct {
 	Weights     string   `json:"weights_sha256"` // checksum of the model
+	Precision   string   `json:"precision"`      // of its weights
 	Sampling    Sampling `json:"sampling"`
 	TokensDrawn uint64   `json:"tokens_drawn"`
+}
+
+// precisionName returns how the weights of a model are held, as snapshots have it.
+func precisionName(m *model.Model) string {
+	if p := m.Precision(); p != nn.Float32 {
+		return p.String()
+	}
+	return ""
 }
 
 // maxHeaderBytes bounds the JSON part of a snapshot.
@@ -74,7 +86,7 @@ func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 	}
 	var s generatorSnapshot
 	err = json.Unmarshal(text, &s)
-	return Header{s.Weights, s.Sampling, s.TokensDrawn}, err
+	return Header{s.Weights, cmp.Or(s.Precision, nn.Float32.String()), s.Sampling, s.TokensDrawn}, err
 }
 
 // LoadGenerator continues a text that Save wrote, to the same bits. It returns an error
@@ -103,6 +115,10 @@ func restoreGenerator(data []byte, m *model.Model) (*Generator, error) {
 	var s generatorSnapshot
 	if err := json.Unmarshal(parts[0], &s); err != nil {
 		return nil, err
+	}
+	if own := precisionName(m); s.Precision != own {
+		f32 := nn.Float32.String()
+		return nil, fmt.Errorf("is of a model whose weights are held as %s, this model's are %s", cmp.Or(s.Precision, f32), cmp.Or(own, f32))
 	}
 	if sum := m.WeightSum(); s.Weights != sum {
 		return nil, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", s.Weights, sum)

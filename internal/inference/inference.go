@@ -250,9 +250,9 @@ func (m *Model) ChatTemplate() string { return m.rules.ChatTemplate }
 // SpecialTokens returns texts of special tokens by names such as bos_token.
 func (m *Model) SpecialTokens() map[string]string { return m.rules.SpecialTokens }
 
-// Identity returns the SHA-256 of weights, configuration, precision and tokenizer in
-// hexadecimal digits. Models of equal identity compute the same bits from the same text
-// on one machine. It returns an error if the configuration has no JSON.
+// Identity returns the SHA-256 of weights, configuration and tokenizer in hexadecimal digits, behind
+// the precision and a colon unless it is float32. Models of equal identity compute the same bits from
+// the same text on one machine. It returns an error if the configuration has no JSON.
 func (m *Model) Identity() (string, error) {
 	body := m.Model()
 	config, err := json.Marshal(body.Config())
@@ -279,7 +279,11 @@ func (m *Model) Identity() (string, error) {
 		}
 		part(vocab)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	sum := hex.EncodeToString(h.Sum(nil))
+	if p := body.Precision(); p != nn.Float32 {
+		return p.String() + ":" + sum, nil
+	}
+	return sum, nil
 }
 
 // noText stands for an id of the model that is beyond its tokenizer.

@@ -110,6 +110,7 @@ type Page interface {
 type Card struct {
 	Family          string   `json:"family"`
 	Kind            string   `json:"kind"`
+	Precision       string   `json:"precision"` // of the weights: f32, bf16 or int8
 	Layers          int      `json:"layers"`
 	Width           int      `json:"width"`
 	Heads           int      `json:"heads"`

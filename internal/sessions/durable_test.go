@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"strconv"
 	"testing"
 	"time"
@@ -321,9 +322,9 @@ func TestStoreHasOneOwner(t *testing.T) {
 func TestStoreOfAnotherModelIsRefused(t *testing.T) {
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	closed(t, open(t, o))
-	o.Identity = "another model"
-	if _, err := Open(ctx, o); !errors.Is(err, ErrForeign) {
-		t.Errorf("error is %v, want %v", err, ErrForeign)
+	o.Identity = "int8:another model"
+	if _, err := Open(ctx, o); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), `"f32 `) || !strings.Contains(err.Error(), `"int8 another`) {
+		t.Errorf("error is %v, want %v with both precisions", err, ErrForeign)
 	}
 }
 

@@ -168,7 +168,7 @@ func TestEachFieldOfAnExportIsCheckedOrNeutral(t *testing.T) {
 		error  string // "": none
 	}{
 		"nothing":         {func(*stateHeader) {}, ""},
-		"identity":        {func(h *stateHeader) { h.Identity = "another" }, "it is of another, the model is"},
+		"identity":        {func(h *stateHeader) { h.Identity = "another" }, "it is of f32 another, the model is f32"},
 		"tokens":          {func(h *stateHeader) { h.Tokens++ }, "its header 200 of 1"},
 		"a short chain":   {func(h *stateHeader) { h.Chain = "ab" }, `its prefix "ab" and 0 tokens is not possible`},
 		"another chain":   {func(h *stateHeader) { h.Chain = strings.Repeat("ab", 32) }, ""},

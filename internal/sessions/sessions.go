@@ -15,7 +15,7 @@ import (
 // Options holds the model and the limits of a Manager. A limit of 0 is the default.
 type Options struct {
 	Model     *model.Model
-	Identity  string  // hash of weights, configuration, precision and tokenizer; snapshots of others are refused
+	Identity  string  // precision and hash of weights, configuration and tokenizer, as Identity of package inference; snapshots of others are refused
 	EndTokens []int32 // tokens that end a text
 
 	Store  string // folder of the states; "": memory alone

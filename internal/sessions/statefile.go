@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/model"
@@ -79,6 +80,15 @@ func (c *coder) encode(state *model.Session, p *prefix, pending []int32) ([]byte
 	return stateFormat.AppendParts(nil, size, framed.Part(text), state.AppendBinary)
 }
 
+// describe returns the precision of an identity and the beginning of its hash.
+func describe(identity string) string {
+	precision, hash, has := strings.Cut(identity, ":")
+	if !has {
+		precision, hash = "f32", identity
+	}
+	return fmt.Sprintf("%.8s %.12s", precision, hash)
+}
+
 // decode reads a saved state. It returns an error if data is damaged, and ErrForeign
 // if the state is of another model, tokenizer or precision.
 func (c *coder) decode(data []byte) (s savedState, err error) {
@@ -94,7 +104,7 @@ func (c *coder) decode(data []byte) (s savedState, err error) {
 		return s, fmt.Errorf("its header: %w", err)
 	}
 	if h.Identity != c.identity {
-		return s, fmt.Errorf("%w: it is of %.12s, the model is %.12s", ErrForeign, h.Identity, c.identity)
+		return s, fmt.Errorf("%w: it is of %s, the model is %s", ErrForeign, describe(h.Identity), describe(c.identity))
 	}
 	chain, err := hex.DecodeString(h.Chain)
 	if err != nil || len(chain) != 0 && len(chain) != len(s.prefix.chain) || len(h.Rest) >= chunkTokens {

@@ -279,7 +279,7 @@ func (s *store) load(tx transaction, identity string, records map[string]record)
 				return nil, err
 			}
 		case string(got) != want:
-			return nil, fmt.Errorf("%w: the store has %s %.12q, this model %.12q", ErrForeign, key, got, want)
+			return nil, fmt.Errorf("%w: the store has %s %q, this model %q", ErrForeign, key, describe(string(got)), describe(want))
 		}
 	}
 	err = tx.Bucket(sessionBucket).ForEach(func(id, value []byte) error {

@@ -56,9 +56,10 @@ func (c *Command) Help() string {
 
 // Report is the JSON result of eval.
 type Report struct {
-	Model string `json:"model"`
-	Data  string `json:"data"`
-	Split string `json:"split,omitempty"` // "": the whole text
+	Model     string `json:"model"`
+	Data      string `json:"data"`
+	Precision string `json:"precision"`       // of the weights
+	Split     string `json:"split,omitempty"` // "": the whole text
 	train.Score
 	train.Detail
 	Classes []string      `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
@@ -94,7 +95,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	m := opened.Model()
 	vocab, _ := opened.Vocabulary() // nil: a task without one
-	r := Report{Model: c.Model}
+	r := Report{Model: c.Model, Precision: c.Precision.Precision}
 	var src task.Source
 	isText := vocab != nil && m.Config().Pool == ""
 	err = e.RunInterruptibly(func() (err error) {

@@ -152,7 +152,7 @@ func (c *Command) pictures(e *env.Env, p *pretrained.Model) error {
 
 // scored scores a model with classes on src, beside baselines.
 func (c *Command) scored(e *env.Env, p *pretrained.Model, src task.Source, baselines func() ([]task.Baseline, error)) error {
-	r := &Report{Model: c.Model, Data: c.Data}
+	r := &Report{Model: c.Model, Data: c.Data, Precision: c.Precision.Precision}
 	if err := c.evaluate(e, r, p.Model(), src); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (c *Command) decoded(e *env.Env, m *inference.Model) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	r := &Report{Model: c.Model}
+	r := &Report{Model: c.Model, Precision: c.Precision.Precision}
 	var src task.WindowSource
 	spaces := 0 // that the tokenizer puts before the text
 	err = e.RunInterruptibly(func() error {

@@ -33,10 +33,18 @@ func (p Precision) Parsed() (nn.Precision, error) {
 	return nn.ParsePrecision(p.Precision)
 }
 
+// Shown returns the name of a precision other than f32, as records have it; "": f32.
+func (p Precision) Shown() string {
+	if p.Precision == nn.Float32.String() {
+		return ""
+	}
+	return p.Precision
+}
+
 // Bind is Exchange.Bind with the precision.
 func (o *Opening) Bind(bind func(name, value string)) {
 	o.Exchange.Bind(bind)
-	if p := o.Precision.Precision; p != "" && p != nn.Float32.String() {
+	if p := o.Shown(); p != "" {
 		bind("--precision", p)
 	}
 }

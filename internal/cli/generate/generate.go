@@ -170,7 +170,7 @@ func (c *Command) Run(e *env.Env) error {
 	case c.IDs != "":
 		printErr = c.printIDs(e, ids)
 	case c.JSON:
-		printErr = display.PrintJSON(e.Stdout, Report{text.text(), g.Tokens(), window, times})
+		printErr = display.PrintJSON(e.Stdout, Report{text.text(), c.Precision.Precision, g.Tokens(), window, times})
 	}
 	if printErr != nil || !stopped {
 		return printErr
@@ -215,6 +215,7 @@ func (c *Command) sampling(s generate.Sampling) generate.Sampling {
 // Report is the JSON result of generate.
 type Report struct {
 	Text          string `json:"text"`                     // generated; what is not UTF-8 is U+FFFD
+	Precision     string `json:"precision"`                // of the weights
 	Length        int64  `json:"context"`                  // tokens of the whole text
 	ContextWindow int    `json:"context_window,omitempty"` // tokens of the windows of a text beyond the trained context; 0: there are none
 	tokenTimes

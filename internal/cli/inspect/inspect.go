@@ -458,6 +458,7 @@ func inspectText(file *os.File, size int64) (*display.Finding, error) {
 	f.Add("tokens drawn", h.TokensDrawn)
 	f.AddText("sampling", h.Sampling, "%s", sampling)
 	f.Add("weights sha256", h.Weights)
+	f.Add("precision", h.Precision)
 	f.AddText("bytes", size, "%d (farfield inspect --model DIR tells more)", size)
 	return f, nil
 }

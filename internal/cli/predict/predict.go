@@ -77,7 +77,7 @@ func (c *Command) Run(e *env.Env) error {
 		return env.MarkInput(err)
 	}
 	runs.PrintNotes(e.Notes(), m.Published())
-	w := &answers{e: e, p: p, note: func(text string) { m.NoteTextDistance(e.Context, e.Notes(), text) }, json: c.JSON, pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
+	w := &answers{e: e, p: p, note: func(text string) { m.NoteTextDistance(e.Context, e.Notes(), text) }, json: c.JSON, precision: c.Shown(), pairs: c.Pairs, w: bufio.NewWriter(e.Stdout)}
 	defer w.noteTruncated()
 	if c.Pairs && !p.NeedsLines {
 		return env.InputErrorf("--pairs: an input is %s", p.Input)
@@ -243,11 +243,12 @@ func rounded(p float64) float64 { return math.Round(p*1e6) / 1e6 }
 
 // answers prints predictions.
 type answers struct {
-	e    *env.Env
-	p    *inference.Predictor
-	note func(text string) // of a text that is read
-	json bool
-	w    *bufio.Writer
+	e         *env.Env
+	p         *inference.Predictor
+	note      func(text string) // of a text that is read
+	json      bool
+	precision string // of the weights, if it is not f32
+	w         *bufio.Writer
 
 	truncated int // inputs that were cut
 
@@ -418,6 +419,9 @@ func (a *answers) print(r *train.Prediction, shown string) error {
 
 // printJSON prints fields as an object in a line.
 func (a *answers) printJSON(fields []records.Field) error {
+	if a.precision != "" {
+		fields = append(fields, records.Field{Name: "precision", Value: a.precision})
+	}
 	a.w.WriteByte('{')
 	for i, f := range fields {
 		value, err := atomicfile.MarshalJSON(f.Value)

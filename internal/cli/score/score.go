@@ -349,7 +349,8 @@ func (t *scoring) keep(x ScoredLine) {
 
 // Report is the JSON result of score.
 type Report struct {
-	Lines int64 `json:"lines"`
+	Lines     int64  `json:"lines"`
+	Precision string `json:"precision"` // of the weights
 	score.LineScore
 	BitsPerByte   float64      `json:"bits_per_byte"`
 	Rank          string       `json:"rank"`
@@ -360,7 +361,7 @@ type Report struct {
 }
 
 func (t *scoring) print() error {
-	r := Report{Lines: t.number, LineScore: t.total, BitsPerByte: t.total.PerByte(), Rank: t.cmd.Rank, Top: append([]ScoredLine{}, t.top...)}
+	r := Report{Lines: t.number, Precision: t.cmd.Precision.Precision, LineScore: t.total, BitsPerByte: t.total.PerByte(), Rank: t.cmd.Rank, Top: append([]ScoredLine{}, t.top...)}
 	if t.scorer.InWindows() {
 		r.ContextWindow = t.scorer.Window()
 		fmt.Fprintf(t.e.Notes(), "read in windows of %d tokens, the trained context of the model\n", r.ContextWindow)

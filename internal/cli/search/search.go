@@ -60,9 +60,10 @@ func (c *Command) Help() string {
 
 // Found is the JSON result of a query.
 type Found struct {
-	Query int    `json:"query"`
-	Text  string `json:"text,omitempty"` // of the query
-	Hits  []Hit  `json:"hits"`
+	Query     int    `json:"query"`
+	Text      string `json:"text,omitempty"` // of the query
+	Hits      []Hit  `json:"hits"`
+	Precision string `json:"precision,omitempty"` // of the weights that made the vectors of the queries; "": f32
 }
 
 // Hit is a row that is close to a query.
@@ -110,7 +111,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	list := make([]Found, len(r.best))
 	for q := range list {
-		list[q] = Found{Query: q, Hits: []Hit{}}
+		list[q] = Found{Query: q, Hits: []Hit{}, Precision: c.Shown()}
 		if words != nil {
 			list[q].Text = words[q]
 		}

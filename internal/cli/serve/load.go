@@ -77,6 +77,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	if o.Card, err = describeModel(family, config); err != nil || o.Tokens == nil {
 		return m, err
 	}
+	o.Card.Precision = options.Precision.String()
 	if x := m.Calibration(); x != nil {
 		o.Card.KeyDistances = x.Distances
 		defer watchKeys(e, m.Model, o)
