@@ -60,6 +60,19 @@ func lookupMechanism(c Config, name string) (mechanism.Row, error) {
 	return mechanism.Lookup(name)
 }
 
+// hasUnknownMechanism reports whether c names a mechanism that is neither farfield's nor a factory's.
+func (c *Config) hasUnknownMechanism() bool {
+	names := []string{c.Mechanism}
+	for _, x := range c.LayerMechanisms {
+		names = append(names, x.Mechanism)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		_, err := lookupMechanism(*c, name)
+		_, owns := nn.LookupMixer(name)
+		return name != "" && err != nil && !owns
+	})
+}
+
 // checkFactories returns an error if a factory is empty or has the name of another mechanism.
 func (c validation) checkFactories() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Factories)) {

@@ -113,10 +113,15 @@ func loadModel[T tensor.Float](dir string, factories map[string]Factory) (*model
 func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) {
 	// The version is checked first: fields of a later version may be unknown.
 	var head struct {
-		Version *int `json:"version"`
+		Version *int            `json:"version"`
+		Task    string          `json:"task"`
+		Model   json.RawMessage `json:"model"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
 		return Config{}, err
+	}
+	if head.Task != "" && head.Model != nil {
+		return Config{}, fmt.Errorf("is the configuration of a run: read its folder ckpt/best, or the run by train.LoadModel")
 	}
 	if head.Version == nil {
 		return Config{}, fmt.Errorf("version: is missing")
@@ -129,7 +134,11 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 		return Config{}, err
 	}
 	c.Factories = factories
-	return c.Config, c.Validate()
+	err := c.Validate()
+	if err != nil && factories == nil && c.hasUnknownMechanism() {
+		err = fmt.Errorf("%w; one of your own needs its factory, which LoadWith takes", err)
+	}
+	return c.Config, err
 }
 
 // readModel returns the model of configuration c with the weights of f.

@@ -129,7 +129,7 @@ func NewUndrawn(c Config) (*Model, error) {
 func Load(dir string) (*Model, error) { return newFace(loadModel[float32](dir, nil)) }
 
 // LoadWith is Load of a model with mechanisms of your own, which factories build by their names
-// in the configuration.
+// in the configuration. train.LoadModelWith reads those of a run.
 //
 //go:noinline
 func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
