@@ -34,9 +34,15 @@ type opened struct {
 type Option struct{ set func(*inference.Options) }
 
 // WithMechanism puts another attention function into layers of the model, which keeps its weights,
-// as model.Config.Exchanged does.
+// as model.Config.Exchanged does. A mechanism that the model in the folder has already, of your own,
+// is one of WithFactories.
 func WithMechanism(x model.Exchange) Option {
 	return Option{func(o *inference.Options) { o.Exchange = &x }}
+}
+
+// WithFactories reads a model with mechanisms of your own, as LoadWith of package model does.
+func WithFactories(f map[string]model.Factory) Option {
+	return Option{func(o *inference.Options) { o.Factories = f }}
 }
 
 // WithInterpolatedPositions lets a published model with a table of learned positions read longer

@@ -14,7 +14,9 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield"
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
@@ -567,5 +569,41 @@ func TestOptionsOfOpenReachTheModel(t *testing.T) {
 		if m, err := farfield.Open(dir, option); m != nil || err == nil {
 			t.Errorf("%s: opened, %v", dir, err)
 		}
+	}
+}
+
+// A model with a mechanism of one's own opens with the factory that builds it.
+func TestOwnMechanismOpensWithItsFactory(t *testing.T) {
+	factories := map[string]model.Factory{"own": model.NewFactory(func(o mechanism.Options) (attention.Mechanism[float32], error) {
+		return mechanism.New[float32]("linear", o)
+	})}
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 32,
+		Positions: model.Rotary, Mechanism: "own", Factories: factories}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, alone := filepath.Join(t.TempDir(), "saved"), filepath.Join(t.TempDir(), "alone")
+	if err := errors.Join(train.SaveByteModel(saved, m), m.Save(alone)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{saved, alone} {
+		if _, err := farfield.Open(dir); err == nil || !strings.Contains(err.Error(), `mechanism "own": unknown`) {
+			t.Errorf("%s: opened without the factory: %v", dir, err)
+		}
+		opened, err := farfield.Open(dir, farfield.WithFactories(factories))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := opened.Session(t.Context())
+		if err == nil {
+			err = s.AppendIDs(t.Context(), 1, 2)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		nextIDs(t, s)
+	}
+	if _, err := farfield.Open(encoder, farfield.WithFactories(factories)); err == nil || !strings.HasPrefix(err.Error(), encoder+": factories: ") {
+		t.Errorf("a published model: error %v", err)
 	}
 }

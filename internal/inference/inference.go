@@ -28,9 +28,10 @@ import (
 
 // Options are the choices of Open.
 type Options struct {
-	Exchange  *model.Exchange // another attention function in layers; nil: the model's own
-	Positions string          // of a published model, as in pretrained.Options
-	Precision nn.Precision    // of the weights
+	Exchange  *model.Exchange          // another attention function in layers; nil: the model's own
+	Positions string                   // of a published model, as in pretrained.Options
+	Precision nn.Precision             // of the weights
+	Factories map[string]model.Factory // mechanisms of a model's own, as model.LoadWith takes them
 	// IgnoreFields are fields of a published model's config.json that are left out.
 	IgnoreFields []string
 }
@@ -73,9 +74,9 @@ func (m *Model) openRun(o Options) (err error) {
 		return fmt.Errorf("%s: positions: %q is of published models", m.path, o.Positions)
 	}
 	if isAlone(m.path) {
-		m.body, err = model.Load(m.path)
+		m.body, err = model.LoadWith(m.path, o.Factories)
 	} else {
-		m.body, m.vocab, err = train.LoadModel(m.path)
+		m.body, m.vocab, err = train.LoadModelWith(m.path, o.Factories)
 	}
 	if err != nil {
 		return err
@@ -113,6 +114,9 @@ func isAlone(path string) bool {
 
 // openFolder opens a published model.
 func (m *Model) openFolder(o Options) (err error) {
+	if len(o.Factories) > 0 {
+		return fmt.Errorf("%s: factories: there are %d, but a published model has no mechanism of your own; an exchange puts one in", m.path, len(o.Factories))
+	}
 	if m.folder, err = pretrained.OpenWith(m.path, pretrained.Options{Positions: o.Positions, Exchange: o.Exchange, Precision: o.Precision, IgnoreFields: o.IgnoreFields}); err != nil {
 		return err
 	}
