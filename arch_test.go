@@ -66,7 +66,7 @@ var layers = []string{
 	"mechanism",
 	"stream",
 	"nn",
-	"internal/optim",
+	"optim",
 	"tokenizer",
 	"internal/token",
 	"train/data",

@@ -2,6 +2,7 @@ package farfield_test
 
 import (
 	"go/ast"
+	"go/doc"
 	"go/parser"
 	"go/token"
 	"path/filepath"
@@ -14,7 +15,7 @@ import (
 // publicPackages are the packages that a user imports.
 var publicPackages = []string{
 	".", "attention", "attention/factorised", "attention/headwise", "client", "comm", "comm/mpi", "comm/sequence", "mechanism", "model",
-	"nn", "param", "pretrained", "rng", "safetensors", "stream", "tensor", "tokenizer", "train", "train/data",
+	"nn", "optim", "param", "pretrained", "rng", "safetensors", "stream", "tensor", "tokenizer", "train", "train/data",
 }
 
 // internalTypes are exported names of public packages that mention a type of an internal package,
@@ -80,20 +81,38 @@ func TestNothingExportedMentionsInternalTypes(t *testing.T) {
 	}
 }
 
+// A user can compile every example: none mentions an internal package.
+func TestExamplesMentionNoInternalPackages(t *testing.T) {
+	fset := token.NewFileSet()
+	for _, dir := range publicPackages {
+		paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			internals := importedInternals(file)
+			for _, e := range doc.Examples(file) {
+				ast.Inspect(e.Code, func(n ast.Node) bool {
+					if n, is := n.(*ast.SelectorExpr); is {
+						if x, is := n.X.(*ast.Ident); is && internals[x.Name] != "" {
+							t.Errorf("%s: Example%s: uses %s of %s", path, e.Name, n.Sel.Name, internals[x.Name])
+						}
+					}
+					return true
+				})
+			}
+		}
+	}
+}
+
 // mentionedInternals returns the exported declarations of a file that mention a type of an internal
 // package, each with the path of the package.
 func mentionedInternals(file *ast.File) map[string]string {
-	internals := map[string]string{} // by the name in the file
-	for _, spec := range file.Imports {
-		path, _ := strconv.Unquote(spec.Path.Value)
-		if parts := strings.Split(path, "/"); strings.HasPrefix(path, module) && slices.Contains(parts, "internal") {
-			name := parts[len(parts)-1]
-			if spec.Name != nil {
-				name = spec.Name.Name
-			}
-			internals[name] = path
-		}
-	}
+	internals := importedInternals(file)
 	mentioned := map[string]string{}
 	check := func(name string, nodes ...ast.Node) {
 		for _, node := range nodes {
@@ -145,6 +164,22 @@ func mentionedInternals(file *ast.File) map[string]string {
 		}
 	}
 	return mentioned
+}
+
+// importedInternals returns the paths of the internal packages that a file imports, by their names in it.
+func importedInternals(file *ast.File) map[string]string {
+	internals := map[string]string{}
+	for _, spec := range file.Imports {
+		path, _ := strconv.Unquote(spec.Path.Value)
+		if parts := strings.Split(path, "/"); strings.HasPrefix(path, module) && slices.Contains(parts, "internal") {
+			name := parts[len(parts)-1]
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+			internals[name] = path
+		}
+	}
+	return internals
 }
 
 // receiverName returns the name of the type of a method; "": d is a function.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
 )
 

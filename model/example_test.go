@@ -6,8 +6,8 @@ import (
 	"log"
 	"slices"
 
-	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
 )
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )

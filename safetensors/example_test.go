@@ -1,45 +1,35 @@
 package safetensors_test
 
 import (
-	"bytes"
 	"fmt"
 	"log"
+	"slices"
 
-	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
+// The weights of a published model.
 func Example() {
-	weight, err := array.New("layers.0.wq", []float32{1, 2, 3, 4, 5, 6}, 2, 3)
+	f, err := safetensors.Open("../pretrained/testdata/tiny/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
-	step, err := array.New("step", []int64{1000})
-	if err != nil {
-		log.Fatal(err)
-	}
-	var file bytes.Buffer
-	err = safetensors.Write(&file, []*array.Array{weight, step}, map[string]string{"mechanism": "fastmax"})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	f, err := safetensors.New(bytes.NewReader(file.Bytes()), int64(file.Len()))
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println(f.Metadata()["mechanism"])
-	for _, t := range f.Tensors() {
+	defer f.Close()
+	for _, t := range f.Tensors()[:3] {
 		fmt.Println(t.Name, t.DType, t.Shape, t.Bytes)
 	}
-	a, err := f.ReadArray("layers.0.wq")
+	a, err := f.ReadArray("embeddings.LayerNorm.weight")
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(a.Float32())
+	weights, err := a.Float32()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(weights), slices.Max(weights) < 2)
 	// Output:
-	// fastmax
-	// step I64 [] 8
-	// layers.0.wq F32 [2 3] 24
-	// [1 2 3 4 5 6] <nil>
+	// embeddings.LayerNorm.bias F32 [8] 32
+	// embeddings.LayerNorm.weight F32 [8] 32
+	// embeddings.position_embeddings.weight F32 [16 8] 512
+	// 8 true
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/train/data"
 )

@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/optim"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
 )
 

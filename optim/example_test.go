@@ -3,7 +3,7 @@ package optim_test
 import (
 	"fmt"
 
-	"github.com/farfield-ml/farfield/internal/optim"
+	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
 )
 

@@ -8,7 +8,7 @@ type Schedule interface{ Rate(step int) float64 }
 // Constant is the same rate at every step.
 type Constant float64
 
-// Rate returns the learning rate of an update.
+// Rate returns the learning rate of a step.
 func (c Constant) Rate(int) float64 { return float64(c) }
 
 // Cosine rises linearly to Peak over WarmUp steps and falls to Floor along half
@@ -19,7 +19,7 @@ type Cosine struct {
 	WarmUp, Steps int
 }
 
-// Rate returns the learning rate of an update.
+// Rate returns the learning rate of a step.
 func (c Cosine) Rate(step int) float64 {
 	switch {
 	case step < c.WarmUp:
@@ -38,7 +38,7 @@ type Linear struct {
 	WarmUp, Steps int
 }
 
-// Rate returns the learning rate of an update.
+// Rate returns the learning rate of a step.
 func (l Linear) Rate(step int) float64 {
 	switch {
 	case step < l.WarmUp:
