@@ -1,11 +1,15 @@
 // Package train trains models: the training loop, its metrics, and checkpoints. A resumed
 // run has the same bits as a run without interruption. New starts a run on data of any kind: a
-// data.Source has two methods.
+// data.Source has two methods. The loss is that of Spec.Kind.
+//
+// With a loss of your own you write the loop: PackBatch makes a batch of samples, ForwardLogits and
+// BackwardLogits of model.Model take the gradient of any loss, package optim has optimisers, and
+// SaveByteModel, or Save of model.Model, keeps the model.
 //
 // Each run has a folder. At any moment each file in it is complete or absent, but for the
-// ends of metrics.jsonl and events.out.tfevents, so a run may be killed. A killed run loses the updates since the last checkpoint and repeats
-// them to the same bits. One trainer at a time owns the folder, from New or Resume to
-// Close:
+// ends of metrics.jsonl and events.out.tfevents, so a run may be killed. A killed run loses the
+// updates since the last checkpoint and repeats them to the same bits. One trainer at a time owns the
+// folder, from New or Resume to Close:
 //
 //	config.json          the complete configuration: it repeats the run
 //	classes.txt          names of the classes, of a task with named classes
