@@ -19,6 +19,8 @@ var (
 	// ErrUnknownField is in the errors of a configuration with a field that this version does not
 	// know.
 	ErrUnknownField = fault.ErrUnknownField
+	// ErrInput is in the errors of a text, a token or an option that a method does not take.
+	ErrInput = fault.ErrInput
 	// ErrTruncated is in every *TruncatedError.
 	ErrTruncated = errors.New("longer than the model reads")
 	// ErrClosed is the error of a model after Close.

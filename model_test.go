@@ -464,11 +464,24 @@ func TestErrorsThatCallersActOn(t *testing.T) {
 	owner.Release()
 	_, missing := farfield.Open(filepath.Join(dir, "none"))
 	_, generates := classifier.Generate(ctx, "a", farfield.GenerateOptions{})
+	_, noText := classifier.Classify(ctx, "a", "")
+	_, unknownPrompt := open(t, encoder).EmbedPrompt(ctx, "none", "a")
+	_, negative := m.Generate(ctx, "a", farfield.GenerateOptions{Tokens: -1})
+	_, colder := m.Generate(ctx, "a", farfield.GenerateOptions{Temperature: -1})
+	_, outside := m.Decode(ctx, 256)
+	_, empty := newText(t, m).GenerateIDs(ctx, farfield.GenerateOptions{})
 	for _, x := range []struct {
 		name string
 		err  error
 		want error
 	}{
+		{"an empty text of a classifier", noText, farfield.ErrInput},
+		{"a prompt that the folder does not have", unknownPrompt, farfield.ErrInput},
+		{"fewer than no tokens", negative, farfield.ErrInput},
+		{"a negative temperature", colder, farfield.ErrInput},
+		{"a token outside the vocabulary, in a session", s.AppendIDs(ctx, 256), farfield.ErrInput},
+		{"a token outside the vocabulary", outside, farfield.ErrInput},
+		{"an empty text that is to be continued", empty, farfield.ErrInput},
 		{"a file of a session with another byte", damagedState, farfield.ErrDamaged},
 		{"weights that end early", copied(func(dir string) {
 			if err := os.Truncate(filepath.Join(dir, "model.safetensors"), 1000); err != nil {

@@ -1,10 +1,11 @@
 package farfield
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/lock"
@@ -31,15 +32,23 @@ func (o GenerateOptions) sampling() generate.Sampling {
 	return generate.Sampling{Temperature: o.Temperature, TopK: o.TopK, TopP: o.TopP, Seed: o.Seed}
 }
 
-// tokens returns the number of new tokens at most. It returns an error if Tokens is negative.
-func (o GenerateOptions) tokens() (int, error) {
-	switch {
-	case o.Tokens < 0:
-		return 0, fmt.Errorf("farfield: Tokens is %d, needs 0 or more", o.Tokens)
-	case o.Tokens == 0:
-		return DefaultTokens, nil
+// tokens returns the number of new tokens at most.
+func (o GenerateOptions) tokens() int { return cmp.Or(o.Tokens, DefaultTokens) }
+
+// check returns an error for the first option that is out of its range.
+func (o GenerateOptions) check() error {
+	if o.Tokens < 0 {
+		return refuse("Tokens is %d, needs 0 or more", o.Tokens)
 	}
-	return o.Tokens, nil
+	if err := o.sampling().Validate(); err != nil {
+		return fmt.Errorf("farfield: %w", err)
+	}
+	return nil
+}
+
+// refuse returns an error that is ErrInput.
+func refuse(format string, a ...any) error {
+	return fault.Mark(fault.ErrInput, fmt.Errorf("farfield: "+format, a...))
 }
 
 // Generate continues a text, and returns what is new: until the options' number of tokens, a token
@@ -48,6 +57,9 @@ func (o GenerateOptions) tokens() (int, error) {
 // ends, Generate returns the text so far beside the error.
 func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) (string, error) {
 	x, err := m.begin(ctx, "Generate")
+	if err == nil {
+		err = o.check()
+	}
 	if err != nil {
 		return "", err
 	}
@@ -66,10 +78,7 @@ func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) 
 
 // generateTarget writes the target of a source.
 func generateTarget(ctx context.Context, x *inference.Model, source string, o GenerateOptions) (string, error) {
-	n, err := o.tokens()
-	if err != nil {
-		return "", err
-	}
+	n := o.tokens()
 	ids, err := x.EncodePrompt(source)
 	if err != nil {
 		return "", fmt.Errorf("farfield: prompt: %w", err)
@@ -189,11 +198,11 @@ func (s *Session) append(ctx context.Context, ids []int32) error {
 	c := s.model.Config()
 	for i, id := range ids {
 		if id < 0 || int(id) >= c.Vocab {
-			return fmt.Errorf("farfield: token %d is %d, the vocabulary has %d", i, id, c.Vocab)
+			return refuse("token %d is %d, the vocabulary has %d", i, id, c.Vocab)
 		}
 	}
 	if n, most := s.text.Tokens()+int64(len(ids)), int64(c.LearnedPositions()); c.Positions == model.Learned && n > most {
-		return fmt.Errorf("farfield: the text has %d tokens, the model learned %d positions", n, most)
+		return refuse("the text has %d tokens, the model learned %d positions", n, most)
 	}
 	return s.text.AppendAll(ctx, ids...)
 }
@@ -221,8 +230,7 @@ func (s *Session) GenerateIDs(ctx context.Context, o GenerateOptions) (ids []int
 
 // generate draws tokens and calls emit with each.
 func (s *Session) generate(ctx context.Context, o GenerateOptions, emit func(id int32) error) error {
-	n, err := o.tokens()
-	if err != nil {
+	if err := o.check(); err != nil {
 		return err
 	}
 	if err := s.wait(ctx); err != nil {
@@ -230,12 +238,12 @@ func (s *Session) generate(ctx context.Context, o GenerateOptions, emit func(id 
 	}
 	defer s.leave()
 	if s.text.Tokens() == 0 {
-		return errors.New("farfield: the text is empty, there is nothing to continue")
+		return refuse("the text is empty, there is nothing to continue")
 	}
 	if err := s.text.SetSampling(o.sampling()); err != nil {
 		return fmt.Errorf("farfield: %w", err)
 	}
-	return s.model.Continue(ctx, s.text, n, emit)
+	return s.model.Continue(ctx, s.text, o.tokens(), emit)
 }
 
 // Fork returns an independent session of the same text.

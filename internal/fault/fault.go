@@ -12,6 +12,7 @@ var (
 	ErrInUse        = errors.New("in use by another owner")
 	ErrDamaged      = errors.New("damaged")
 	ErrUnknownField = errors.New("a field is not known")
+	ErrInput        = errors.New("input refused")
 )
 
 // marked is an error of a kind.

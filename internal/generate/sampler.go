@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -19,7 +20,9 @@ type Sampling struct {
 	Seed uint64  `json:"seed"`
 }
 
-// validate returns an error for the first invalid setting.
+// Validate returns an error for the first invalid setting.
+func (s Sampling) Validate() error { return fault.Mark(fault.ErrInput, s.validate()) }
+
 func (s Sampling) validate() error {
 	switch {
 	case !(s.Temperature >= 0 && s.Temperature <= math.MaxFloat32):
@@ -45,7 +48,7 @@ type Sampler struct {
 // NewSampler returns a sampler for logits of vocab tokens. It returns an error if a
 // setting is invalid or vocab is below 1.
 func NewSampler(s Sampling, vocab int) (*Sampler, error) {
-	if err := s.validate(); err != nil {
+	if err := s.Validate(); err != nil {
 		return nil, err
 	}
 	if vocab < 1 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/pretrained"
@@ -146,7 +147,7 @@ func (e *Embedder) Embed(ctx context.Context, prompt *string, texts []string) ([
 func (e *Embedder) embed(ctx context.Context, prompt *string, texts []string) ([]Embedding, error) {
 	if prompt != nil {
 		if err := e.prompts.Check(*prompt); err != nil {
-			return nil, err
+			return nil, fault.Mark(fault.ErrInput, err)
 		}
 	}
 	list := make([]Embedding, len(texts))
@@ -251,7 +252,7 @@ func (m *Model) findText(ctx context.Context, texts []string, err error) error {
 		}
 		ids, refused := m.Encode(text, true)
 		if refused == nil && len(ids) == 0 {
-			refused = errors.New("has no tokens")
+			refused = fault.Mark(fault.ErrInput, errors.New("has no tokens"))
 		}
 		if refused != nil {
 			return &TextError{Text: i, Err: refused}

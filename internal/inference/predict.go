@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
@@ -88,7 +89,7 @@ func (p *Predictor) PredictTexts(ctx context.Context, texts []string) ([]train.P
 		list[i], err = p.run.Predict(ctx, []byte(text))
 		var line *train.LineError
 		if errors.As(err, &line) {
-			return nil, &TextError{Text: i, Err: err}
+			return nil, &TextError{Text: i, Err: fault.Mark(fault.ErrInput, err)}
 		}
 		if err != nil {
 			return nil, err
@@ -102,7 +103,7 @@ func (p *Predictor) predictTexts(ctx context.Context, texts []string) ([]train.P
 	valid := make([]string, len(texts))
 	for i, text := range texts {
 		if valid[i] = validText(text); text == "" {
-			return nil, &TextError{Text: i, Err: errors.New("the text is empty")}
+			return nil, &TextError{Text: i, Err: fault.Mark(fault.ErrInput, errors.New("the text is empty"))}
 		}
 	}
 	scores, err := p.of.folder.Classify(ctx, valid)

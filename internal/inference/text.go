@@ -8,6 +8,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/internal/score"
 	"github.com/farfield-ml/farfield/model"
@@ -117,7 +118,7 @@ func (m *Model) EncodePrompt(text string) ([]int32, error) {
 }
 
 // ErrEmptyPrompt is the error of an empty text that a model cannot begin.
-var ErrEmptyPrompt = errors.New("is empty, and the model has no token that begins a text")
+var ErrEmptyPrompt = fault.Mark(fault.ErrInput, errors.New("is empty, and the model has no token that begins a text"))
 
 // errEnded ends a text at an end token.
 var errEnded = errors.New("the text has ended")

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // EncodeExact is Encode for tokens whose bytes are text, as bits per byte need them. A
@@ -94,5 +96,5 @@ func (v *Vocabulary) matchBytes(text []byte, tokens []int32) (at, more int) {
 // rewritten returns the error of a text whose tokens have other bytes from offset at on.
 func rewritten(text []byte, at int) error {
 	const shown = 24
-	return fmt.Errorf("the tokenizer changes the text from byte %d on, %q: bits per byte need every byte", at, text[at:min(at+shown, len(text))])
+	return fault.Mark(fault.ErrInput, fmt.Errorf("the tokenizer changes the text from byte %d on, %q: bits per byte need every byte", at, text[at:min(at+shown, len(text))]))
 }

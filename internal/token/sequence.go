@@ -5,6 +5,8 @@ import (
 	"iter"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // markEvery is the number of tokens between two offsets that a Sequence keeps. A read
@@ -79,11 +81,11 @@ func (v *Vocabulary) asciiTokens() (tokens [utf8.RuneSelf]int32) {
 func (v *Vocabulary) nextToken(text []byte, i int, offset int64) (token int32, size int, err error) {
 	r, size := utf8.DecodeRune(text[i:])
 	if r == utf8.RuneError && size == 1 {
-		return 0, 0, fmt.Errorf("byte 0x%02x at offset %d is not UTF-8", text[i], offset+int64(i))
+		return 0, 0, fault.Mark(fault.ErrInput, fmt.Errorf("byte 0x%02x at offset %d is not UTF-8", text[i], offset+int64(i)))
 	}
 	token, ok := v.index[r]
 	if !ok {
-		return 0, 0, fmt.Errorf("character %q at offset %d is not in the vocabulary of %d characters", r, offset+int64(i), len(v.chars))
+		return 0, 0, fault.Mark(fault.ErrInput, fmt.Errorf("character %q at offset %d is not in the vocabulary of %d characters", r, offset+int64(i), len(v.chars)))
 	}
 	return token, size, nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
@@ -136,7 +137,7 @@ func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 	for _, t := range tokens {
 		switch {
 		case t < 0 || int(t) >= v.Size():
-			return dst, fmt.Errorf("token %d is not in the vocabulary of %d", t, v.Size())
+			return dst, fault.Mark(fault.ErrInput, fmt.Errorf("token %d is not in the vocabulary of %d", t, v.Size()))
 		case v.tokenizer != nil:
 			dst = append(dst, v.tokenizer.Bytes(t)...)
 		case v.chars == nil:
