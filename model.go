@@ -93,7 +93,7 @@ type Info struct {
 	Layers     int
 	Width      int      // of a layer
 	Vocabulary int      // tokens; 0: the model reads numbers
-	Context    int      // tokens that the model was trained with; 0: unknown
+	Context    int      // tokens that the model was trained with; 0: unknown. A folder may say that Embed reads fewer
 	Labels     []string // names of classes
 	Prompts    []string // names of the prompts of the folder, for EmbedPrompt
 	FixedState bool     // a Session has the same size at any length

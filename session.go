@@ -97,9 +97,13 @@ func generateTarget(ctx context.Context, x *inference.Model, source string, o Ge
 	return out.end(x.Continue(ctx, g, n-len(forced), out.add))
 }
 
-// Session is a text in progress: a decoder's state after its tokens. Its methods may be called at
-// the same time, and wait for each other. A model with the trait FixedState in Info keeps a text of
-// any length in a state of one size.
+// Session is a text in progress: a decoder's state after its tokens. A text beyond the trained
+// context goes on in windows of it: the session forgets what lies before its window, so its memory is
+// bounded. Only a model whose layers all forget by themselves (mamba-2, retnet, local) has the whole
+// text in one state.
+//
+// Its methods may be called at the same time. They wait for each other, Tokens, Bytes, Fork and Save
+// for a Generate that runs too; those with a context wait no longer than it lasts.
 type Session struct {
 	model *inference.Model
 
@@ -259,6 +263,14 @@ func (s *Session) Tokens() int64 {
 	s.turn <- struct{}{}
 	defer s.leave()
 	return s.text.Tokens()
+}
+
+// Bytes returns the memory that the session takes. It is constant for a model with FixedState in Info,
+// and otherwise grows with the tokens of a window.
+func (s *Session) Bytes() int64 {
+	s.turn <- struct{}{}
+	defer s.leave()
+	return s.text.Bytes()
 }
 
 // Save writes the session to a file, atomically, for LoadSession. It returns an error if the file

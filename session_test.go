@@ -113,3 +113,21 @@ func nextIDs(t *testing.T, s *farfield.Session) []int32 {
 	}
 	return ids
 }
+
+// The state of a linear mechanism has one size, and the keys of softmax are those of a window.
+func TestSessionsSayTheirMemory(t *testing.T) {
+	for mechanism, grows := range map[string]bool{"fastmax": false, "softmax": true} {
+		dir, remove := saveDecoder(mechanism) // of the context 32
+		defer remove()
+		m := open(t, dir)
+		bytes := func(tokens int) int64 {
+			s := newText(t, m, strings.Repeat("a", tokens))
+			nextIDs(t, s)
+			return s.Bytes()
+		}
+		short, full, long := bytes(1), bytes(12), bytes(5000)
+		if short <= 0 || short < full != grows || long > full {
+			t.Errorf("%s: %d bytes after 21 tokens, %d after 32, %d after 5020", mechanism, short, full, long)
+		}
+	}
+}
