@@ -98,7 +98,7 @@ func TestIndexOfOtherSettingsIsRefused(t *testing.T) {
 	whole := read(t, index)
 	for want, c := range map[string]Command{
 		`made with --dimensions "8", this command has --dimensions "4"`: {Dimensions: 4},
-		`no other setting, this command has --precision "int8"`:         {Opening: flags.Opening{Precision: "int8"}},
+		`no other setting, this command has --precision "int8"`:         {Opening: flags.Opening{Precision: flags.Precision{Precision: "int8"}}},
 		"--index: needs a file of texts, which is read again":           {Vectors: "-"},
 		"--texts: with --index the texts are":                           {Texts: texts},
 		"--index: " + texts + ": is what is read, and would be lost":    {Index: texts},
