@@ -1,12 +1,9 @@
 package mechanism
 
 import (
-	"bytes"
 	"flag"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -15,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/suite"
 )
 
-var write = flag.Bool("write", false, "write what TestLaws finds to laws.txt and docs/laws.md")
+var write = flag.Bool("write", false, "write what TestLaws finds to laws.txt")
 
 // law is a promise with the check that holds a subject to it. To add one,
 // append it to laws; to add a subject, append it to subjects. Then run
@@ -274,34 +271,12 @@ func TestLaws(t *testing.T) {
 	} else if found.String() != lawsText {
 		t.Error("laws.txt is not what was found: run go test ./mechanism -run TestLaws -write")
 	}
-	if page := found.page(t); !bytes.Contains(page, []byte(found.String())) {
-		t.Error("docs/laws.md is not what was found: run go test ./mechanism -run TestLaws -write")
-	}
 }
 
-var lawsPage = filepath.Join("..", "docs", "laws.md")
-
-func (m LawMatrix) page(t *testing.T) []byte {
-	t.Helper()
-	page, err := os.ReadFile(lawsPage)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return page
-}
-
-// write writes laws.txt, and the part of docs/laws.md between its fences.
+// write writes laws.txt.
 func (m LawMatrix) write(t *testing.T) {
 	t.Helper()
 	if err := os.WriteFile("laws.txt", []byte(m.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(m.page(t)), "```text\n")
-	_, after, closed := strings.Cut(rest, "```")
-	if !ok || !closed {
-		t.Fatal("docs/laws.md has no block of text")
-	}
-	if err := os.WriteFile(lawsPage, []byte(before+"```text\n"+m.String()+"```"+after), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
