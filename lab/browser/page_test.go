@@ -508,7 +508,12 @@ func TestConversations(t *testing.T) {
 	}
 	b.text("document.getElementById('chat-tokens').value = '5'")
 	b.click("#chat-again")
-	b.wait("document.querySelectorAll('.turn')[3].textContent.includes('as many tokens as it may')")
+	b.wait("document.querySelectorAll('.turn')[3].textContent.includes('at its greatest length')")
+	// A message without an answer comes back into the field.
+	b.text("(window.real = window.fetch, window.fetch = async () => { throw new TypeError('lost'); }, '')")
+	b.write("#chat-text", "lost"+kb.Enter)
+	b.wait("document.getElementById('chat-text').value.trim() === 'lost' && document.querySelectorAll('.turn').length === 4")
+	b.text("(window.fetch = window.real, '')")
 	b.click("#chat-new")
 	if n := b.number("document.querySelectorAll('.turn').length"); n != 0 {
 		t.Errorf("%v turns are left", n)
@@ -612,7 +617,7 @@ func TestSearchIsWithoutNoise(t *testing.T) {
 	b.wait("document.querySelectorAll('#hits li').length === 10 && document.querySelectorAll('#hits .weak').length === 9")
 	b.text("document.getElementById('query').value = 'nothing of the kind'")
 	b.click("#search-form .primary")
-	b.wait("document.getElementById('index-status').textContent.startsWith('No passage stands out.')")
+	b.wait("document.getElementById('index-status').textContent.startsWith('No passage stands out clearly.')")
 	b.isReadable("the passages")
 	b.isClean()
 }

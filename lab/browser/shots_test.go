@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	shots   = flag.String("shots", "", "with TestScreenshots: folder of the pictures of docs/serve.md")
+	shots   = flag.String("shots", "", "with TestScreenshots: folder of the pictures of docs/page.md")
 	decoder = flag.String("decoder", "", "with -shots: run or folder that continues texts")
 	encoder = flag.String("encoder", "", "with -shots: folder that embeds texts")
 )
@@ -58,21 +58,21 @@ func reduce(picture image.Image) image.Image {
 	return small
 }
 
-// TestScreenshots writes the pictures of docs/serve.md.
+// TestScreenshots writes the pictures of docs/page.md.
 func TestScreenshots(t *testing.T) {
 	if *shots == "" {
 		t.Skip("-shots names no folder")
 	}
-	s := start(t, "--model", *decoder, "--addr", "127.0.0.1:0")
+	s := start(t, "--model", *decoder, "--store", t.TempDir(), "--addr", "127.0.0.1:0")
 	const beginning = "The lighthouse on the northern coast was built in 1884, after three ships had been lost within one winter. Its tower " +
 		"is of granite and stands on a rock that the sea covers in storms. The lamp burned oil until 1931 and was electric from then on. " +
 		"A keeper and two assistants lived in the tower for six weeks at a time, and wrote down every ship that passed. Their books are " +
 		"in the museum of the harbour today. They name more than forty thousand ships, the weather of each day, and the birds that " +
 		"rested on the gallery in spring. Since 1978 the light has no keeper. "
-	const set = "((list, v) => { for (const e of list) e.value = v; return ''; })(document.querySelectorAll('.pane input[max=\"%s\"]'), '%s')"
+	const set = "((list, v) => { for (const e of list) { e.value = v; e.dispatchEvent(new Event('input')); } return ''; })(document.querySelectorAll('.pane [data-field=\"%s\"]'), '%s')"
 	fill := func(b *tab, tokens, heat string) {
-		b.text(set, "4096", tokens)
-		b.text(set, "5", heat)
+		b.text(set, "tokens", tokens)
+		b.text(set, "temperature", heat)
 	}
 
 	b := browse(t, 1320, 780, "light")
@@ -100,17 +100,24 @@ func TestScreenshots(t *testing.T) {
 
 	b = browse(t, 1060, 650, "dark")
 	b.open(s.url + "/#speed")
+	b.wait("document.getElementById('speed-status').textContent.startsWith('Done')")
 	b.text("document.getElementById('speed-max').value = '8192'")
 	b.click("#speed-start")
-	b.wait("document.getElementById('speed-status').textContent.startsWith('Done')")
+	b.wait("document.getElementById('speed-status').textContent.startsWith('Done: up to 8')")
 	b.shoot("page-speed.png")
 
 	s = start(t, "--model", *encoder, "--addr", "127.0.0.1:0")
 	b = browse(t, 1060, 700, "light")
 	b.open(s.url)
 	b.click("#sample")
-	b.wait("document.getElementById('query').value !== ''")
-	b.click("#search-form .primary")
+	b.wait("document.querySelector('#hits mark') !== null")
+	b.click("#more")
 	b.wait("document.querySelectorAll('#hits li').length === 10")
 	b.shoot("page-search.png")
+
+	b = browse(t, 1060, 900, "dark")
+	b.open(s.url + "/#maps")
+	b.wait("document.querySelectorAll('#heads button').length > 2")
+	b.click("#heads button:nth-child(7)")
+	b.shoot("page-attention.png")
 }

@@ -29,7 +29,7 @@ function route() {
 
 // facts says in one line what the model is.
 function facts(m) {
-  const f = m.farfield, list = [f.family || f.kind, `${count(f.layers)} layers`, `width ${count(f.width)}`];
+  const f = m.farfield, list = [f.family || f.kind, f.layers === 1 ? '1 layer' : `${count(f.layers)} layers`, `width ${count(f.width)}`];
   if (f.has_sessions && f.state === 'fixed') list.push('memory of fixed size');
   const most = limitOf(f);
   if (most) list.push(`texts up to ${count(most)} tokens`);
@@ -76,6 +76,7 @@ async function start() {
   if (f.has_sessions || f.embeds || classes.length) shown.speed = startSpeed(model);
   else cannot('speed', 'This model has neither sessions nor vectors nor classes that could be timed.');
 
+  document.querySelector('.views').hidden = false;
   window.addEventListener('hashchange', () => {
     route();
     id('main').focus({ preventScroll: true });

@@ -70,7 +70,8 @@ function draw(host, spec) {
     if (line.name) {
       const [a, b] = points[points.length - 1], before = points[points.length - 2];
       const isSteep = before && (py(before[1]) - py(b)) / (px(a) - px(before[0])) > 0.3;
-      labels.push({ line, x: px(a) - (isSteep ? 14 : 0), y: py(b) + (isSteep ? 4 : -8) });
+      const top = Math.min(...points.filter(([v]) => px(v) > px(a) - 70).map(([, v]) => py(v))); // of the line below the label
+      labels.push({ line, x: px(a) - (isSteep ? 14 : 0), y: isSteep ? py(b) + 4 : top - 8 });
     }
   }
   labels.sort((a, b) => a.y - b.y);

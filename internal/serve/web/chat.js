@@ -68,7 +68,7 @@ async function answer() {
       });
     }, own.signal);
     if (usage) note = `${count(usage.completion_tokens)} tokens, ${short((1000 * usage.completion_tokens) / (performance.now() - began))} a second.`;
-    if (reason === 'length') said.note = 'Cut here: the answer has as many tokens as it may.';
+    if (reason === 'length') said.note = 'Cut here, at its greatest length.';
   } catch (e) {
     note = explain(e);
     if (said.content) said.note = e.name === 'AbortError' ? 'Stopped here.' : 'Broke off here.';
@@ -92,7 +92,10 @@ function send(text) {
   id('chat-text').value = '';
   remember(shelf, messages);
   answer().then(() => {
-    if (last()?.role === 'user' && !id('chat-text').value) id('chat-text').value = last().content; // to be sent again
+    if (last()?.role !== 'user' || id('chat-text').value.trim()) return;
+    id('chat-text').value = messages.pop().content; // it had no answer, and can be sent again
+    remember(shelf, messages);
+    draw();
   });
 }
 

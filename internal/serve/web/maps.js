@@ -7,17 +7,18 @@ import { bar } from './chart.js';
 const levels = 8;
 let model, result = null, head = -1, token = 0; // head -1: the mean of all
 
-// map draws weights [N][N] as one path per level: level l has the weights near
-// (l/levels)². The square root shows small weights beside large ones.
+// levelOf is the level of a weight beside the greatest of its row. The power shows small weights beside large ones.
+const levelOf = (weight, top) => Math.round(levels * (weight / (top || 1)) ** 0.7);
+
+// map draws weights [N][N] as one path per level.
 function map(weights, label) {
   const n = weights.length, paths = Array.from({ length: levels + 1 }, () => []);
-  let top = 0;
-  for (const row of weights) for (const w of row) if (w > top) top = w;
   for (let i = 0; i < n; i++) {
+    const top = Math.max(...weights[i]);
     for (let j = 0; j < n;) {
-      const level = Math.round(levels * Math.sqrt(weights[i][j] / (top || 1)));
+      const level = levelOf(weights[i][j], top);
       let end = j + 1;
-      while (end < n && Math.round(levels * Math.sqrt(weights[i][end] / (top || 1))) === level) end++;
+      while (end < n && levelOf(weights[i][end], top) === level) end++;
       if (level) paths[level].push(`M${j} ${i}h${end - j}v1h${j - end}z`);
       j = end;
     }
@@ -39,9 +40,9 @@ const headName = () => (head < 0 ? 'mean of all heads' : `head ${head + 1}`);
 const visible = (t) => (t === '' ? '·' : t.replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/^[ ▁]+$/, '␣'));
 
 function drawTokens() {
-  const row = chosen()[token], top = Math.max(...row) || 1;
+  const row = chosen()[token], top = Math.max(...row);
   id('tokens').replaceChildren(...result.tokens.map((t, j) => {
-    const level = Math.round(levels * Math.sqrt(row[j] / top));
+    const level = levelOf(row[j], top);
     return h('span', {
       id: 'token-' + j, role: 'option', class: `token l${level}` + (j === token ? ' here' : ''), 'aria-selected': j === token ? 'true' : 'false',
       title: `${visible(t)}: ${percent(row[j])}`, onclick: () => choose(j),
@@ -62,7 +63,7 @@ function drawMap() {
     choose(Math.min(n - 1, Math.floor(((e.clientY - box.top) / box.height) * n)));
   });
   id('bigmap').replaceChildren(big);
-  id('bigmap-caption').textContent = `Layer ${result.layer + 1}, ${headName()}. Each row is a token that looks, each column one that it looks at, from the first to the last. The row of the chosen token is framed.`;
+  id('bigmap-caption').textContent = `Layer ${result.layer + 1}, ${headName()}. Each row is a token that looks, each column one that it looks at, from the first to the last. Colours are of a row’s greatest weight; the row of the chosen token is framed.`;
 }
 
 function choose(j) {
@@ -91,7 +92,7 @@ function drawHeads() {
   const isFar = result.far.some((share) => share > 0.0005), longest = Math.max(...result.distance, 1e-9);
   for (const cell of document.querySelectorAll('#shares .nearfar')) cell.hidden = !isFar;
   id('shares').tBodies[0].replaceChildren(...result.maps.map((_, k) => h('tr', {},
-    h('th', { scope: 'row' }, String(k + 1)), h('td', {}, `${result.distance[k].toFixed(1)} tokens`),
+    h('th', { scope: 'row' }, String(k + 1)), h('td', {}, result.distance[k].toFixed(1)),
     isFar && h('td', {}, percent(result.near[k])), isFar && h('td', {}, percent(result.far[k])),
     h('td', { class: 'drawn' }, isFar ? bar([['a', result.near[k]], ['b', result.far[k]]]) : bar([['a', result.distance[k] / longest]])))));
   id('maps-fine').textContent = isFar ? `Near: fewer than ${count(result.window)} tokens away. Far: the others. Shares are means over all tokens.` : '';

@@ -31,7 +31,8 @@ function cut(text) {
     if (run.trim()) list.push(run.trim());
     run = '';
   };
-  for (const paragraph of text.replace(/\r\n?/g, '\n').split(/\n\s*\n/)) {
+  const lines = text.replace(/\r\n?/g, '\n').replace(/(.{60})\n(?=[\p{L}\p{N}("“`*])/gu, '$1 '); // a long line goes on in the next
+  for (const paragraph of lines.split(/\n\s*\n/)) {
     if (run && run.length + paragraph.length > length) push();
     let rest = paragraph;
     while (rest.length > length) {
@@ -136,12 +137,12 @@ async function take(files) {
 }
 
 // countClear returns how many of some scores, in descending order, stand out from the ordinary passage. The best one
-// has to be far above the median, and the others at least half as far.
+// has to be further above the median than chance brings the best of so many, and the others at least half as far.
 function countClear(scores) {
   const median = (list) => list[list.length >> 1];
   if (scores.length < 4) return scores.length;
   const middle = median(scores), spread = 1.4826 * median(scores.map((s) => Math.abs(s - middle)).sort((a, b) => a - b));
-  if (scores[0] - middle < 3 * spread) return 0;
+  if (scores[0] - middle < (Math.sqrt(2 * Math.log(scores.length)) + 1) * spread) return 0;
   return scores.filter((s) => s >= (scores[0] + middle) / 2).length;
 }
 
@@ -158,7 +159,7 @@ async function markNearest(hits, query) {
   const own = asked, all = [];
   for (const { passage, node } of hits) {
     const list = sentences(passage.text);
-    if (list.length > 1) for (const text of list) if (/[\p{L}\p{N}]/u.test(text)) all.push({ node, list, text });
+    if (list.length > 1) for (const text of list) if ((text.match(/\p{L}{2,}/gu) || []).length > 2) all.push({ node, list, text });
   }
   const vectorsOf = [];
   for (let i = 0; i < all.length && own === asked; i += batch) vectorsOf.push(...await embed(all.slice(i, i + batch).map((s) => s.text), ofPassage));
@@ -200,12 +201,12 @@ async function ask(query) {
       id('more').hidden = next < 1;
       id('more').textContent = `Show the next ${next}`;
       id('more').onclick = () => show(shown + next);
-      await markNearest(added, q).catch(() => {}); // marks are a help
+      await markNearest(added.filter((_, k) => shown - added.length + k < clear), q).catch(() => {}); // marks are a help
     };
-    const most = Math.min(clear || 3, shownHits);
+    const most = Math.min(clear || 5, shownHits);
     status.textContent = clear === ranked.length ? `All ${count(clear)} passages, the nearest first.`
       : clear ? `${count(clear)} of ${count(ranked.length)} passages ${clear === 1 ? 'stands' : 'stand'} out${clear > most ? `; the nearest ${most} are shown` : ''}.`
-        : `No passage stands out. These ${Math.min(most, ranked.length)} of ${count(ranked.length)} are the nearest.`;
+        : `No passage stands out clearly. These ${Math.min(most, ranked.length)} of ${count(ranked.length)} are the nearest.`;
     await show(most);
   } catch (e) {
     status.textContent = explain(e);

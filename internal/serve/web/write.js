@@ -29,9 +29,9 @@ function keep(sid, record) {
 // nameOf names a text by its first words.
 function nameOf(text) {
   const line = text.replace(/\s+/g, ' ').trim();
-  if (line.length <= 48) return line;
-  const end = line.lastIndexOf(' ', 48);
-  return line.slice(0, end > 16 ? end : border(line, 48)) + ' …';
+  if (line.length <= 40) return line;
+  const end = line.lastIndexOf(' ', 40);
+  return line.slice(0, end > 16 ? end : border(line, 40)) + ' …';
 }
 
 // when writes a time of the server in seconds.
@@ -135,7 +135,8 @@ class Pane {
     this.meta.textContent = this.info ? `${count(this.info.tokens)}${limit && limit < 1e5 ? ' of ' + count(limit) : ''} tokens` : '';
     this.wordsLabel.textContent = this.id ? 'Your next words (may be empty)' : 'Beginning';
     this.examples.hidden = !!this.id || !!this.stop;
-    this.forkButton.disabled = !this.id || !!this.stop || panes.length > 1;
+    this.forkButton.disabled = !this.id || !!this.stop;
+    this.forkButton.hidden = panes.length > 1;
     this.undoButton.disabled = !this.id || !!this.stop || !this.lastStep();
     this.closeButton.hidden = panes.length < 2;
   }
