@@ -460,6 +460,32 @@ func TestLostConnectionsAreComparedLater(t *testing.T) {
 	b.isClean()
 }
 
+// A text that the server has no more is not lost while it is shown.
+func TestLostSessionsLeaveTheirText(t *testing.T) {
+	browserPath(t)
+	model := trainDecoder(t)
+	b := browse(t, 1280, 900, "light")
+	s := start(t, "--model", model, "--addr", "127.0.0.1:0")
+	b.open(s.url)
+	b.write(words, "The tests")
+	b.click(".pane .primary")
+	b.wait(written, 0)
+	text := strings.ReplaceAll(b.text(shown), "\r", "\n") // as a field has it
+	port := s.url[strings.LastIndex(s.url, ":")+1:]
+	s.kill()
+	start(t, "--model", model, "--addr", "127.0.0.1:"+port)
+	b.click(".pane .primary")
+	b.wait(status + ".includes('Continue begins it anew.')")
+	if got := b.text("document.querySelector('.pane textarea').value"); got != text {
+		t.Errorf("the field has %q, want %q", got, text)
+	}
+	b.click(".pane .primary")
+	b.wait(written, 0)
+	if got := b.text(shown); !strings.HasPrefix(got, whole(text)) || len(got) <= len(text) {
+		t.Errorf("the text went from %q to %q", text, got)
+	}
+}
+
 // Of a long text the end is shown, from a whole character on.
 func TestLongTextsAreShownFromTheirEnd(t *testing.T) {
 	browserPath(t)

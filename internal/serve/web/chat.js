@@ -15,18 +15,29 @@ function split(text) {
   return [text.slice(0, end < 0 ? text.length : end).replace(/^\s*<think>/, '').trim(), end < 0 ? '' : text.slice(end + 8).trimStart()];
 }
 
-function bubble(m) {
+function bubble(m, isOpen) {
   const [thought, answer] = m.role === 'assistant' ? split(m.content) : ['', m.content];
   return h('article', { class: 'turn ' + m.role }, h('h3', {}, m.role === 'user' ? 'You' : model.id),
-    thought && h('details', { class: 'thought' }, h('summary', {}, 'Thinking'), h('p', { class: 'said' }, thought)),
+    thought && h('details', { class: 'thought', open: isOpen }, h('summary', {}, 'Thinking'), h('p', { class: 'said' }, thought)),
     h('p', { class: 'said' }, answer), m.note && h('p', { class: 'fine' }, m.note));
 }
 
+const drawn = new WeakMap(); // message → {node, content, note}
+
+// draw shows the messages. Those that did not change keep their nodes, which a screen reader then does not read again.
 function draw() {
   const log = id('chat-log'), isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 60;
-  const nodes = messages.map(bubble);
+  const nodes = messages.map((m) => {
+    const old = drawn.get(m);
+    if (old && old.content === m.content && old.note === m.note) return old.node;
+    const node = bubble(m, old?.node.querySelector('details')?.open);
+    old?.node.replaceWith(node);
+    drawn.set(m, { node, content: m.content, note: m.note });
+    return node;
+  });
   if (!nodes.length) nodes.push(h('p', { class: 'empty' }, 'Write a message, or take an example.'));
-  log.replaceChildren(...nodes);
+  for (const old of [...log.children]) if (!nodes.includes(old)) old.remove();
+  for (const node of nodes) if (node.parentNode !== log) log.append(node);
   if (isAtEnd) log.scrollTop = log.scrollHeight;
   id('chat-examples').hidden = messages.length > 0;
   id('chat-again').disabled = !!stop || !messages.length;

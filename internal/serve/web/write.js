@@ -43,16 +43,21 @@ function when(seconds) {
 const pathOf = (sid) => '/v1/sessions/' + encodeURIComponent(sid);
 const broken = 'The connection broke.';
 
+// nothing is what a pane has of a session before there is one.
+const nothing = () => ({
+  id: null,
+  info: null, // as the server told it last
+  text: '', // of the session
+  drawn: '', // behind it, while it is drawn
+  record: { steps: [], end: 0, tokens: 0 },
+  isUnsure: false, // a request was lost, and the server has not answered since
+});
+
 // Pane is a session beside its controls. Without an id it makes one of its first text.
 class Pane {
   constructor(sid, seed) {
-    this.id = sid || null;
-    this.info = null; // as the server told it last
-    this.text = ''; // of the session
-    this.drawn = ''; // behind it, while it is drawn
-    this.record = { steps: [], end: 0, tokens: 0 };
-    this.stop = null;
-    this.isUnsure = false; // a request was lost, and the server has not answered since
+    Object.assign(this, nothing(), { id: sid });
+    this.stop = null; // aborts the request that runs
     this.follows = true; // the end of the text is shown, until a reader scrolls away from it
     this.build(seed);
   }
@@ -213,6 +218,7 @@ class Pane {
       else note = 'The session went on elsewhere. This is its text now; nothing was sent.';
     } catch (e) {
       note = e.note || explain(e);
+      if (this.id && (e.status === 404 || e.status === 410)) note += this.leave();
     }
     if (this.id) {
       try {
@@ -228,6 +234,15 @@ class Pane {
     render();
     this.status.textContent = note;
     await list();
+  }
+
+  // leave puts the text of a session that the server has no more into the field.
+  leave() {
+    keep(this.id, null);
+    this.words.value = this.text + this.drawn + this.words.value;
+    Object.assign(this, nothing());
+    open();
+    return ' Its text is in the field. Continue begins it anew.';
   }
 
   // isAsShown asks the server for the length of the text, which another tab or browser may have continued.
