@@ -48,5 +48,8 @@ func hold(ctx context.Context, o *options, t *target, w io.Writer) error {
 	}
 	wait.Wait()
 	fmt.Fprintf(w, "%d sessions in %v: %d requests, %d tokens drawn\n", o.sessions, time.Since(begin).Round(time.Second), requests.Load(), tokens.Load())
+	if s, err := t.readSample(context.WithoutCancel(ctx)); err == nil {
+		fmt.Fprintf(w, "then %d sessions, resident memory %d MB, heap %d MB\n", s.sessions, s.resident/1e6, s.heap/1e6)
+	}
 	return context.Cause(ctx)
 }
