@@ -252,7 +252,7 @@ func (q *scheduler) refuseGrown() {
 		if largest == nil {
 			return
 		}
-		largest.finish("", fmt.Errorf("%w: states take %d bytes of memory, this request added %d of them, the limit of --memory is %d", ErrFull, n, grown, limit))
+		largest.finish("", fmt.Errorf("%w: states take %d bytes of memory, this request added %d of them, the limit of --memory is %d; repeat it when fewer requests run, or give --memory more", ErrFull, n, grown, limit))
 	}
 }
 

@@ -159,13 +159,13 @@ func TestQuantilesAreWithinABucket(t *testing.T) {
 	}
 }
 
-// No session is refused, also where their states are more than the memory.
+// No session is locked, also where their states are more than the memory.
 func TestHeldSessionsAreAnswered(t *testing.T) {
 	s := httptest.NewServer(newHandler(t))
 	defer s.Close()
 	var out strings.Builder
 	o := &options{clients: 4, sessions: 40, duration: 200 * time.Millisecond}
-	if err := hold(t.Context(), o, &target{url: s.URL}, &out); err != nil || !strings.Contains(out.String(), "40 sessions") {
+	if err := hold(t.Context(), o, &target{url: s.URL}, &out); err != nil || !strings.Contains(out.String(), "40 sessions") || !strings.Contains(out.String(), "repeated: 0 times 429, 0 times 503") {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
