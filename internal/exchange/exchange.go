@@ -155,6 +155,7 @@ type Result struct {
 	settings  []model.LayerMechanism
 	seed      uint64
 	positions string
+	largest   float64 // distance of the keys of a held-out window, over that of all
 }
 
 // run is the work of Run.
@@ -618,6 +619,7 @@ func (r *run) measureLayers(x *Result, texts Texts) error {
 	if err != nil {
 		return err
 	}
+	ratios, heads := make([]float64, min(fewWindows, len(texts.HeldOut))), 0.0 // distances of windows over those of all
 	for n, i := range r.layers {
 		l := Layer{Number: i, FarShare: shares[i]}
 		r.say(2*float64(min(fewWindows, len(texts.HeldOut)))/float64(len(texts.HeldOut)), "layer %d alone, %d of %d", i, n+1, len(r.layers))
@@ -635,10 +637,19 @@ func (r *run) measureLayers(x *Result, texts Texts) error {
 		k, held := r.keys[i], r.held[i]
 		size := x.Choice.Cells * k.d
 		for h := range k.keyHeads {
-			l.Distances = append(l.Distances, rootMeanDistance(held.rows[h], r.books[x.Choice.Cells][i][h*size:][:size], k.d))
+			book, rows := r.books[x.Choice.Cells][i][h*size:][:size], held.rows[h]
+			all := rootMeanDistance(rows, book, k.d)
+			l.Distances = append(l.Distances, all)
+			if all > 0 {
+				heads++
+				for w := range ratios {
+					ratios[w] += rootMeanDistance(rows[w*len(rows)/k.d/len(ratios)*k.d:(w+1)*len(rows)/k.d/len(ratios)*k.d], book, k.d) / all
+				}
+			}
 		}
 		x.Layers = append(x.Layers, l)
 	}
+	x.largest = slices.Max(ratios) / max(heads, 1)
 	return nil
 }
 
@@ -752,7 +763,7 @@ func (r *run) finish(x *Result, exact []int) error {
 // Manifest returns the manifest of the exchanged model.
 func (x *Result) Manifest() exchanged.Manifest {
 	c := exchanged.Calibration{Tokens: x.Tokens, Window: x.Window, Length: x.Length, Seed: x.seed, Positions: x.positions, Measure: x.Measure,
-		Value: x.Whole.value(), NearAlone: x.NearAlone.value(), ExactLayers: len(x.Exact), Distances: map[string][]float64{}}
+		Value: x.Whole.value(), NearAlone: x.NearAlone.value(), ExactLayers: len(x.Exact), Distances: map[string][]float64{}, Largest: x.largest}
 	if x.Other != nil {
 		a, b := x.Other.value(), x.OtherNear.value()
 		c.Other, c.OtherNear = &a, &b

@@ -225,6 +225,9 @@ func TestKeyDistanceTellsTextsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := x.Manifest().Calibration.Distances
+	if largest := x.Manifest().Calibration.Largest; !(largest > 0.95 && largest < 1.2) {
+		t.Errorf("the farthest held-out window is %g times as far as all", largest)
+	}
 	near, err := KeyDistance(t.Context(), y, &model.Batch{B: 1, N: 96, Tokens: in.HeldOut[0]}, known)
 	if err != nil || !(near > 0.9 && near < 1.1) {
 		t.Errorf("held-out keys are %g times as far as held-out keys: %v", near, err)

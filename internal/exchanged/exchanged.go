@@ -77,6 +77,9 @@ type Calibration struct {
 	// Distances are the root mean squares of the distances of keys from their nearest centres, on
 	// held-out texts: by the name of a layer, for each key head.
 	Distances map[string][]float64 `json:"distances,omitempty"`
+	// Largest is the largest distance of a held-out window, as a multiple of Distances, in the mean over
+	// key heads; 0: it is not known.
+	Largest float64 `json:"largest_distance,omitempty"`
 	// Measure is cosine or nats. The others are measured on held-out texts: of the model, of the
 	// same model with near keys alone, and the same two on texts of another kind.
 	Measure     string   `json:"measure"`
@@ -173,6 +176,9 @@ func parse(text []byte) (*Manifest, error) {
 		if !filepath.IsLocal(filepath.FromSlash(name)) || size < 0 {
 			return nil, fmt.Errorf("files: %q of %d bytes is no file of the folder", infile.Shorten(name), size)
 		}
+	}
+	if x := m.Calibration.Largest; !(x >= 0) || math.IsInf(x, 0) {
+		return nil, fmt.Errorf("calibration: largest_distance: %v is no distance", x)
 	}
 	for name, list := range m.Calibration.Distances {
 		for _, x := range list {

@@ -56,8 +56,10 @@ func (m *Model) Calibration() *exchanged.Calibration {
 }
 
 const (
-	// farKeys is the multiple of the calibrated distance of keys from which a text is of another kind.
-	farKeys = 1.1
+	// farKeys is the multiple of the calibrated distance of keys from which a text is of another kind if
+	// held-out windows are alike. A multiple is no farther than farSpread times as much above 1 as that of
+	// the farthest held-out window.
+	farKeys, farSpread = 1.05, 1.5
 	// lookedTokens is the number of tokens by which a text is judged, leastTokens the least. Neither
 	// is more than the tokens of a window of the calibration, since keys depend on their positions.
 	lookedTokens, leastTokens = 512, 64
@@ -98,15 +100,15 @@ func (m *Model) NoteKeyDistance(ctx context.Context, w io.Writer, ids []int32) {
 	if err != nil { // the pass of the verb reports it
 		return
 	}
-	if text := DescribeFarKeys(m.path, x); text != "" && !m.isNoted.Swap(true) {
+	if text := DescribeFarKeys(m.path, m.Calibration(), x); text != "" && !m.isNoted.Swap(true) {
 		fmt.Fprintln(w, text)
 	}
 }
 
-// DescribeFarKeys warns of keys that lie x times as far from their centres as those of the calibration of
+// DescribeFarKeys warns of keys that lie x times as far from their centres as those of the calibration c of
 // the model at path; "": they do not lie far.
-func DescribeFarKeys(path string, x float64) string {
-	if x <= farKeys {
+func DescribeFarKeys(path string, c *exchanged.Calibration, x float64) string {
+	if c == nil || x <= max(farKeys, 1+farSpread*(c.Largest-1)) {
 		return ""
 	}
 	return fmt.Sprintf("%s: keys lie %.2f times as far from the centres of their cells as in calibration: the text is of another kind, and the model loses more than exchange.md says", path, x)

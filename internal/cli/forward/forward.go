@@ -92,7 +92,7 @@ func (c *Command) compute(e *env.Env, m *pretrained.Model, in *pretrained.Input,
 	}
 	if in.IDs != nil && in.N > 0 {
 		x, err := m.KeyDistance(e.Context, in.IDs[:in.N])
-		if text := inference.DescribeFarKeys(c.Model, x); err == nil && text != "" {
+		if text := inference.DescribeFarKeys(c.Model, m.Calibration(), x); err == nil && text != "" {
 			fmt.Fprintln(e.Notes(), text)
 		}
 	}
