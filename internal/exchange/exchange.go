@@ -69,14 +69,20 @@ type Texts struct {
 
 // Choice is what the layers get.
 type Choice struct {
-	Cells  int `json:"cells"`
+	Cells  int `json:"cells"` // of a codebook; 0: clusters of the input
 	Order  int `json:"order"`
 	Block  int `json:"block"`
 	Window int `json:"window"`
+	// Tol bounds the estimated error with clusters of the input, which have no codebook. Block and
+	// Window are then of the near field that is measured beside it.
+	Tol float64 `json:"tol,omitempty"`
 }
 
 // String describes the choice in words.
 func (c Choice) String() string {
+	if c.Tol > 0 {
+		return fmt.Sprintf("clusters of the input, tol %g", c.Tol)
+	}
 	return fmt.Sprintf("%d cells of order %d, block %d, window %d", c.Cells, c.Order, c.Block, c.Window)
 }
 
@@ -90,7 +96,8 @@ func (c Choice) exceeds(d Choice) bool {
 // Trial is a choice that was measured with all layers.
 type Trial struct {
 	Choice
-	Cost    float64  `json:"flops"` // of attention at Options.Length
+	Cost    float64  `json:"flops"`           // of attention at Options.Length
+	Pairs   float64  `json:"pairs,omitempty"` // share of pairs that clusters of the input compute one by one
 	Quality Quality  `json:"held_out"`
 	Other   *Quality `json:"other_texts,omitempty"`
 }
@@ -134,6 +141,7 @@ type Result struct {
 	Wish         *float64 `json:"wish"`    // the loss that was allowed; nil: none was named
 	Meets        bool     `json:"meets_wish"`
 	Choice       Choice   `json:"choice"`
+	Why          string   `json:"why"` // the choice is a codebook or clusters of the input
 	Exchanged    []int    `json:"exchanged_layers"`
 	Exact        []int    `json:"exact_layers"`
 	Whole        Quality  `json:"whole"`
@@ -155,6 +163,7 @@ type Result struct {
 	settings  []model.LayerMechanism
 	seed      uint64
 	positions string
+	pairs     float64 // share of pairs of the choice
 	largest   float64 // distance of the keys of a held-out window, over that of all
 }
 
@@ -236,6 +245,9 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	if err != nil {
 		return nil, err
 	}
+	if best, err = r.searchInput(best, allowed, x); err != nil {
+		return nil, err
+	}
 	x.Choice, x.Meets = best.Choice, allowed == nil || best.loss() <= *allowed
 	if err := r.measureLayers(x, texts); err != nil {
 		return nil, err
@@ -277,6 +289,9 @@ func (r *run) allowedLoss() *float64 {
 // request returns the exchange of a choice in layers. Numbers name the codebooks alone where centres
 // is nil.
 func (r *run) request(c Choice, layers []int) model.Exchange {
+	if c.Tol > 0 {
+		return model.Exchange{Mechanism: Name, Layers: layers, Set: map[string]string{"centres": "input", "tol": strconv.FormatFloat(c.Tol, 'g', -1, 64)}}
+	}
 	x := model.Exchange{Mechanism: Name, Order: c.Order, Layers: layers, Numbers: map[string][]float32{}, Set: map[string]string{
 		"cells": strconv.Itoa(c.Cells), "block": strconv.Itoa(c.Block), "window": strconv.Itoa(c.Window),
 		"sinks": strconv.Itoa(multipoleSinks), "ends": strconv.Itoa(multipoleEnds),
@@ -313,7 +328,7 @@ func (r *run) findLayers() error {
 	if len(r.layers) == 0 {
 		return fmt.Errorf("layers: none of %d has softmax of all keys, whose place %s takes; the mechanism of the model is %s", r.config.Layers, Name, r.config.Mechanism)
 	}
-	_, err := r.config.Exchanged(r.request(Choice{1, 0, 32, 16}, r.layers))
+	_, err := r.config.Exchanged(r.request(Choice{Cells: 1, Block: 32, Window: 16}, r.layers))
 	return err
 }
 
@@ -414,7 +429,7 @@ func (r *run) candidates(keys int) ([]Trial, error) {
 	for _, k := range cells {
 		for _, p := range orders {
 			for _, b := range near {
-				t := Trial{Choice: Choice{k, p, b[0], b[1]}}
+				t := Trial{Choice: Choice{Cells: k, Order: p, Block: b[0], Window: b[1]}}
 				for _, i := range r.layers {
 					m, err := r.bare(i, t.Choice)
 					if err != nil {
@@ -489,8 +504,8 @@ func (r *run) bare(layer int, c Choice) (attention.Mechanism[float32], error) {
 // mechanism returns the mechanism of a choice in a layer.
 func (r *run) mechanism(layer int, c Choice) (attention.Mechanism[float32], error) {
 	m, err := r.bare(layer, c)
-	if err != nil {
-		return nil, err
+	if err != nil || c.Tol > 0 {
+		return m, err
 	}
 	book, err := m.Constants().Get("codebook")
 	if err != nil {
@@ -558,8 +573,10 @@ func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *Reference, m
 
 // try measures a choice in layers on all texts.
 func (r *run) try(t *Trial, layers []int) (err error) {
-	if err := r.makeBooks(t.Cells); err != nil {
-		return err
+	if t.Tol == 0 {
+		if err := r.makeBooks(t.Cells); err != nil {
+			return err
+		}
 	}
 	r.say(float64(len(r.refs)), "%v in %d layers", t.Choice, len(layers))
 	if t.Quality, err = r.evaluate(t.Choice, layers, false, r.refs[0], math.MaxInt); err != nil || len(r.refs) == 1 {
@@ -633,6 +650,10 @@ func (r *run) measureLayers(x *Result, texts Texts) error {
 			} else {
 				l.Alone = q.Loss()
 			}
+		}
+		if x.Choice.Tol > 0 {
+			x.Layers = append(x.Layers, l)
+			continue
 		}
 		k, held := r.keys[i], r.held[i]
 		size := x.Choice.Cells * k.d
@@ -744,12 +765,17 @@ func (r *run) finish(x *Result, exact []int) error {
 			return err
 		}
 		plan := m.Plan(r.shape(x.Length))
-		l.FLOPs = plan.FLOPs
+		if l.FLOPs = plan.FLOPs; x.Choice.Tol > 0 {
+			l.FLOPs = r.inputFLOPs(x.pairs)
+		}
 		if k.causal {
 			l.State = plan.State
 		}
 		x.ChoiceFLOPs += l.FLOPs
 		x.NearFLOPs += r.near(l.Number, x.Choice).Plan(r.shape(x.Length)).FLOPs
+		if x.Choice.Tol > 0 {
+			continue
+		}
 		book := r.books[x.Choice.Cells][l.Number]
 		a, err := array.New(layerName(l.Number)+".codebook", book, k.keyHeads, x.Choice.Cells, k.d)
 		if err != nil {
@@ -769,7 +795,7 @@ func (x *Result) Manifest() exchanged.Manifest {
 		c.Other, c.OtherNear = &a, &b
 	}
 	for _, l := range x.Layers {
-		if !l.Exact {
+		if !l.Exact && l.Distances != nil {
 			c.Distances[layerName(l.Number)] = l.Distances
 		}
 	}

@@ -243,3 +243,38 @@ func TestKeyDistanceTellsTextsApart(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Clusters of the input are chosen where no codebook meets the wish, and the page says why; in short
+// windows they are not tried.
+func TestClustersOfTheInputAreACandidate(t *testing.T) {
+	const n = 1100
+	m, err := model.New(model.Config{Kind: model.Encoder, Vocab: 31, Context: n, Layers: 1, Width: 16, Heads: 2, Mechanism: "softmax", Positions: model.Rotary}, rng.New(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range m.Params().All() {
+		if strings.HasSuffix(p.Name, "_proj.weight") {
+			for i := range p.Data {
+				p.Data[i] *= 20
+			}
+		}
+	}
+	w := windows(3, n)
+	in := Texts{Calibration: w[:1], HeldOut: w[1:2], Other: w[2:]}
+	x, err := Run(t.Context(), &Subject{Model: m}, in, Options{Cells: number(64), Order: number(0), Window: number(16), Wish: &Wish{Cosine: 0.99999}, Length: n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Choice.Tol == 0 || !x.Meets || len(x.Exact) != 0 || len(x.Numbers()) != 0 || !strings.Contains(x.Why, "no codebook meets the wish") {
+		t.Errorf("the choice is %v, exact %v, because %s", x.Choice, x.Exact, x.Why)
+	}
+	if page := string(x.Page("a model")); !strings.Contains(page, "Why this choice: "+x.Why) || !strings.Contains(page, "of the input, tol") {
+		t.Errorf("the page is %s", page)
+	}
+	if got := x.Manifest().Layers[0].Set["centres"]; got != "input" {
+		t.Errorf("the layer has centres=%s", got)
+	}
+	if x, err = Run(t.Context(), subject(t, model.Encoder), texts(), Options{Wish: &Wish{Cosine: 0.5}, Length: 96}); err != nil || !strings.Contains(x.Why, "were not tried") {
+		t.Errorf("in short windows: %v, %v", x, err)
+	}
+}

@@ -79,8 +79,12 @@ func (x *Result) Page(title string) []byte {
 	line := func(form string, args ...any) { fmt.Fprintf(&b, form+"\n", args...) }
 	line("%s\n", x.Verdict())
 	line("# %s, exchanged\n", title)
-	line("%s: %v. %s. Codebooks are of %d tokens of calibration a head, in windows of %d; %d held-out windows judge.\n",
-		FormatLayers(x.Exchanged), x.Choice, x.costLine(), x.Tokens, x.Window, x.HeldOut)
+	books := fmt.Sprintf("Codebooks are of %d tokens of calibration a head, in windows of %d", x.Tokens, x.Window)
+	if x.Choice.Tol > 0 {
+		books = fmt.Sprintf("There are no codebooks; windows have %d tokens", x.Window)
+	}
+	line("%s: %v. %s. %s; %d held-out windows judge.\n", FormatLayers(x.Exchanged), x.Choice, x.costLine(), books, x.HeldOut)
+	line("Why this choice: %s.\n", x.Why)
 	line("## The whole model against the trained one\n")
 	kinds := []struct {
 		name        string
@@ -116,13 +120,17 @@ func (x *Result) Page(title string) []byte {
 		line("| %d | %s | %.5f | %.5f | %.1f %% | %.3f | %.3g | %.0f |", l.Number, function, l.Alone, l.NearAlone, 100*l.FarShare, mean(l.Distances), l.FLOPs/2, l.State)
 	}
 	if len(x.Trials) > 0 {
-		line("\n## What was tried\n\n| cells | order | block | window | multiply-adds at %d | held out | another kind |\n|---:|---:|---:|---:|---:|---:|---:|", x.Length)
+		line("\n## What was tried\n\n| centres | order | block | window | multiply-adds at %d | held out | another kind |\n|---:|---:|---:|---:|---:|---:|---:|", x.Length)
 		for _, t := range x.Trials {
 			other := ""
 			if t.Other != nil {
 				other = t.Other.String()
 			}
-			line("| %d | %d | %d | %d | %.3g | %v | %s |", t.Cells, t.Order, t.Block, t.Window, t.Cost/2, t.Quality, other)
+			if t.Tol > 0 {
+				line("| of the input, tol %g, %.0f %% of the pairs | 0 | | | %.3g | %v | %s |", t.Tol, 100*t.Pairs, t.Cost/2, t.Quality, other)
+				continue
+			}
+			line("| %d cells | %d | %d | %d | %.3g | %v | %s |", t.Cells, t.Order, t.Block, t.Window, t.Cost/2, t.Quality, other)
 		}
 	}
 	if len(x.Times) > 0 {

@@ -178,11 +178,18 @@ func describeExchange(f *display.Finding, x *exchanged.Calibration) {
 	if x == nil {
 		return
 	}
-	text := fmt.Sprintf("%s of the whole model %.4f, of its near fields alone %.4f; codebooks of %d tokens a head, in windows of %d", x.Measure, x.Value, x.NearAlone, x.Tokens, x.Window)
+	numbers := "clusters of the input, no codebooks"
+	if len(x.Distances) > 0 {
+		numbers = fmt.Sprintf("codebooks of %d tokens a head", x.Tokens)
+	}
+	text := fmt.Sprintf("%s of the whole model %.4f, of its near fields alone %.4f; %s, in windows of %d", x.Measure, x.Value, x.NearAlone, numbers, x.Window)
 	if x.Positions != "" {
 		text += ", learned positions interpolated"
 	}
 	f.AddText("exchange", x, "%s", text)
+	if len(x.Distances) == 0 {
+		return
+	}
 	table := &display.Table{Columns: []string{"layer", "distance of held-out keys from their centres, by key heads"}}
 	for _, name := range slices.Sorted(maps.Keys(x.Distances)) {
 		var list []string
