@@ -17,6 +17,10 @@ type Traits struct {
 	Products  bool // dropout may leave out products of channels (ProductDrop)
 	Decay     bool // causal calls and states take a decay (Call.LogG)
 
+	// Segments: there is no linear form, but causal calls may go on from states of fixed size
+	// (Call.Init and Final), and gradients go through them.
+	Segments bool
+
 	// BuiltinDecay: keys decay in every call, and so do those of states.
 	BuiltinDecay bool
 

@@ -119,7 +119,7 @@ func noPairs(s subject, _ attention.Traits) string {
 
 // noSegments exempts mechanisms whose calls cannot continue from a state.
 func noSegments(s subject, t attention.Traits) string {
-	if s.whole != nil && t.Causal {
+	if s.whole != nil && t.Causal && !t.Segments {
 		return "whole heads are computed: a call cannot go on from a state, only a state itself can"
 	}
 	return notCausal(s, t)

@@ -128,10 +128,10 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (x *multipoleAttention[T]) Traits() attention.Traits {
-	t := attention.Traits{Name: multipole.Name, Positive: x.order != 1, Causal: true, Streaming: true,
+	t := attention.Traits{Name: multipole.Name, Positive: x.order != 1, Causal: true, Streaming: true, Segments: true,
 		PlacedQueries: true, PlacedHeads: x.codebook.Shape[0] > 1}
 	if x.adapt > 0 {
-		t.Causal, t.Streaming, t.NoCausal = false, false, "with adapt above 0 centres are fitted to all keys of a call, later ones too"
+		t.Causal, t.Streaming, t.Segments, t.NoCausal = false, false, false, "with adapt above 0 centres are fitted to all keys of a call, later ones too"
 	}
 	return t
 }

@@ -30,18 +30,24 @@ func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[
 	length := x.blockLength(h.Causal)
 	block, end := floorDiv(h.Shift+n-1, length), floorDiv(h.Shift, length)
 	p := x.open(h, h.Saved[n:], block)
-	l, ar := &p.sums.momentLayout, h.Scratch
+	p.backward(g, block, end)
+}
+
+// backward sets g from the queries of blocks from block down to end. Backward of a pass that
+// follows a state leaves the gradient of the state's sums in p.grads.sums.
+func (p *multipolePass[T]) backward(g *headwise.Grads[T], block, end int) {
+	l, ar := &p.sums.momentLayout, p.h.Scratch
 	p.grads = multipoleGrads[T]{Grads: g, sums: arena.TakeZeros[T](ar, p.count*l.width),
 		means: arena.Take[T](ar, p.count*l.d), moments: arena.Take[T](ar, p.count*l.features*l.dv), squares: arena.Take[T](ar, p.count*l.pairs)}
-	if x.input {
-		p.grads.delta = arena.Take[T](ar, n)
+	if p.input {
+		p.grads.delta = arena.Take[T](ar, p.h.Q.Rows)
 	}
 	for ; block >= end; block-- {
 		p.moveTo(block)
 		p.refresh()
 		p.backBlock(block)
 	}
-	if x.input {
+	if p.input {
 		p.flushGrad()
 	}
 	for j := p.first; j < p.last; j++ {

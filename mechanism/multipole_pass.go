@@ -33,6 +33,7 @@ type multipolePass[T tensor.Float] struct {
 	// causal.
 	first, last, lo, hi int
 	length              int // B
+	skipped             int // tokens of the sequence between rows first-1 and first that have no rows
 	end                 int // of the keys that some query of the current tile sees
 
 	cells []int32 // number of the cell of each key, -1 for masked keys and keys outside first ≤ j < last
@@ -42,10 +43,12 @@ type multipolePass[T tensor.Float] struct {
 
 	sums    cellSums[T]
 	tile    farTile[T]
-	near    nearKeys[T] // with a codebook, of the current block
-	tame    bool        // all keys and values between first and last are finite
-	stale   []int32     // cells whose row of tile is out of date
-	isStale []int32     // [count] 1 for those
+	ordered bool         // cells have the numbers of rows of the codebook, and all are used if one is
+	past    *cellSums[T] // of tokens before all rows; nil: none
+	near    nearKeys[T]  // with a codebook, of the current block
+	tame    bool         // all keys and values between first and last are finite
+	stale   []int32      // cells whose row of tile is out of date
+	isStale []int32      // [count] 1 for those
 	room    []T
 	delta   []float64
 
@@ -81,10 +84,15 @@ func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 
 // assign sets cells to the nearest centre of each key that is not near to all queries.
 func (x *multipoleAttention[T]) assign(h *headwise.Head[T], cells []T, s nearestCells[T]) {
+	first, last := x.innerKeys(h)
+	x.assignKeys(h, cells, first, last, s)
+}
+
+// assignKeys sets the cells of the unmasked keys first ≤ j < last.
+func (x *multipoleAttention[T]) assignKeys(h *headwise.Head[T], cells []T, first, last int, s nearestCells[T]) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	first, last := x.innerKeys(h)
 	d, stride, width := s.book.Cols, kernel.Stride(s.book.Rows), kernel.Pad(s.book.Rows)
 	columns := arena.Take[T](ar, d*stride)
 	h.Table.Transpose(columns, stride, s.book.Data, s.book.Stride, s.book.Rows, d)
@@ -170,17 +178,11 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 		}
 		p.cells[j] = *number - 1
 	}
-	l := newMomentLayout(x.order, d, dv)
-	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[uint64](ar, p.count),
-		hi: arena.TakeZeros[T](ar, p.count*l.width), lo: arena.TakeZeros[T](ar, p.count*l.width)}
-	p.tile = newFarTile(l, p.count, func(n int) []T { return arena.TakeZeros[T](ar, n) })
-	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)
-	p.empty = arena.Take[int32](ar, p.count)[:0]
-	p.room, p.delta = arena.Take[T](ar, d+l.width), arena.Take[float64](ar, d)
+	p.takeSums(newMomentLayout(x.order, d, dv))
 	if x.input {
 		p.sortKeys()
 	} else {
-		p.near = p.newNearKeys(p.first + x.nearLength(h.Causal) + h.K.Rows - p.last)
+		p.near = p.newNearKeys(min(p.first+x.nearLength(h.Causal)+h.K.Rows-p.last, h.K.Rows), 0)
 	}
 	p.tame = !scratch.HasNonFiniteSum(h.K.Slice(p.first, p.last)) && !scratch.HasNonFiniteSum(h.V.Slice(p.first, p.last))
 	if x.order > 0 {
@@ -196,13 +198,29 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 	if !h.Causal {
 		p.used = p.count
 	}
+	p.start(block)
+	return p
+}
+
+// takeSums takes memory for the sums of the cells, which are zeros, and their tile.
+func (p *multipolePass[T]) takeSums(l momentLayout) {
+	ar := p.h.Scratch
+	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[uint64](ar, p.count),
+		hi: arena.TakeZeros[T](ar, p.count*l.width), lo: arena.TakeZeros[T](ar, p.count*l.width)}
+	p.tile = newFarTile(l, p.count, func(n int) []T { return arena.TakeZeros[T](ar, n) })
+	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)
+	p.empty = arena.Take[int32](ar, p.count)[:0]
+	p.room, p.delta = arena.Take[T](ar, l.d+l.width), arena.Take[float64](ar, l.d)
+}
+
+// start adds the keys that are far from a block, the first one of the pass, to the sums.
+func (p *multipolePass[T]) start(block int) {
 	p.lo, p.hi = p.nearRange(block)
 	for j := p.first; j < p.last; j++ {
 		if p.isFar(j, p.lo, p.hi) {
 			p.move(j, 1, p.lo, p.hi)
 		}
 	}
-	return p
 }
 
 // nearRange returns the bounds of the keys near to a block, among those between first and last.
@@ -211,7 +229,7 @@ func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
 		return p.first, p.first
 	}
 	within := func(j int) int { return max(min(j, p.last), p.first) }
-	lo, hi = block*p.length-p.window, (block+1)*p.length
+	lo, hi = block*p.length-p.window-p.skipped, (block+1)*p.length-p.skipped
 	if !p.h.Causal {
 		hi += p.window
 	}
@@ -229,6 +247,9 @@ func (p *multipolePass[T]) move(j int, sign T, lo, hi int) {
 		return
 	}
 	p.used = max(p.used, c+1)
+	if p.ordered {
+		p.used = p.count
+	}
 	if sign < 0 && !p.tame && p.isWild(j) {
 		p.recount(c, j, lo, hi)
 	} else {
@@ -252,6 +273,11 @@ func (p *multipolePass[T]) recount(c, left, lo, hi int) {
 	s.counts[c] = 0
 	clear(s.cell(s.hi, c))
 	clear(s.cell(s.lo, c))
+	if p.past != nil {
+		s.counts[c] = p.past.counts[c]
+		copy(s.cell(s.hi, c), s.cell(p.past.hi, c))
+		copy(s.cell(s.lo, c), s.cell(p.past.lo, c))
+	}
 	for j := p.first; j < p.last; j++ {
 		far := p.isFar(j, p.lo, p.hi)
 		if j < left {
@@ -303,7 +329,8 @@ func (p *multipolePass[T]) segments() [3][2]int {
 
 // queriesOf returns the bounds of the queries of a block.
 func (p *multipolePass[T]) queriesOf(block int) (i0, i1 int) {
-	return max(block*p.length-p.h.Shift, 0), min((block+1)*p.length-p.h.Shift, p.h.Q.Rows)
+	shift := p.h.Shift + p.skipped
+	return max(block*p.length-shift, 0), min((block+1)*p.length-shift, p.h.Q.Rows)
 }
 
 // queryTile holds the scores or weights of n queries from i0 on.
@@ -328,7 +355,7 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 		columns += s[1] - s[0]
 	}
 	if !p.input {
-		columns = kernel.Pad(columns)
+		columns = kernel.Pad(max(columns, p.near.least))
 	}
 	x := queryTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, h.Q.Cols),
 		near: h.TakeScratch(i1-i0, columns)}
@@ -436,17 +463,17 @@ type nearKeys[T tensor.Float] struct {
 	values   []T // [stride][width]; zeros of values that are not finite
 	width    int
 	count    int     // near keys
+	least    int     // columns at least
 	wild     []int32 // keys whose values are not finite
 	segments [3][2]int
 }
 
-// newNearKeys returns room for the near keys of a block, n at most.
-func (p *multipolePass[T]) newNearKeys(n int) nearKeys[T] {
+// newNearKeys returns room for the near keys of a block, n at most, in least columns or more.
+func (p *multipolePass[T]) newNearKeys(n, least int) nearKeys[T] {
 	h := p.h
-	n = min(n, h.K.Rows)
-	stride, width := kernel.Stride(n), kernel.Pad(h.V.Cols)
-	return nearKeys[T]{columns: arena.Take[T](h.Scratch, h.K.Cols*stride), stride: stride,
-		values: arena.TakeZeros[T](h.Scratch, stride*width), width: width, wild: arena.Take[int32](h.Scratch, n)[:0]}
+	stride, width := kernel.Stride(max(n, least)), kernel.Pad(h.V.Cols)
+	return nearKeys[T]{columns: arena.TakeZeros[T](h.Scratch, h.K.Cols*stride), stride: stride,
+		values: arena.TakeZeros[T](h.Scratch, stride*width), width: width, least: least, wild: arena.Take[int32](h.Scratch, n)[:0]}
 }
 
 // nearLength returns the number of keys of a block and its window.
@@ -485,10 +512,11 @@ func (p *multipolePass[T]) setNear() {
 		at += n
 	}
 	x.count = at
+	end := kernel.Pad(max(at, x.least))
 	for a := range d {
-		clear(x.columns[a*x.stride+at : a*x.stride+kernel.Pad(at)])
+		clear(x.columns[a*x.stride+at : a*x.stride+end])
 	}
-	clear(x.values[at*x.width : kernel.Pad(at)*x.width])
+	clear(x.values[at*x.width : end*x.width])
 }
 
 // attendNear sets out to the products of the weights of a tile and the values of near keys.
@@ -590,22 +618,29 @@ func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
 		}
 	}
 	p := x.open(h, rows, block)
+	p.forward(lse, block, end)
+	if x.input {
+		p.flush(lse)
+		h.ExactShare = p.exactShare()
+	}
+}
+
+// forward sets the outputs of the queries of blocks from block up to end, and their elements
+// of lse.
+func (p *multipolePass[T]) forward(lse []T, block, end int) {
+	h := p.h
 	for ; block < end; block++ {
 		p.moveTo(block)
 		p.refresh()
 		for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
 			mark := h.Scratch.Mark()
 			rows := min(multipoleRows, i1-i0)
-			if x.input && !p.clusters.fits(rows) {
+			if p.input && !p.clusters.fits(rows) {
 				p.flush(lse)
 			}
 			p.attend(p.scores(i0, i0+rows), lse)
 			h.Scratch.Reset(mark)
 		}
-	}
-	if x.input {
-		p.flush(lse)
-		h.ExactShare = p.exactShare()
 	}
 }
 

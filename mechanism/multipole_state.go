@@ -133,9 +133,17 @@ func (s *multipoleState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queri
 	s.tokens += keys
 }
 
+// tiledTokens is the number of tokens from which on they are computed as a segment, tile by tile.
+const tiledTokens = 16
+
 func (s *multipoleState[T]) runHead(i int, out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
 	ar := arena.Acquire()
 	defer ar.Release()
+	if keys >= tiledTokens && (queries == keys || queries == 0) {
+		x := multipoleSegment[T]{x: s.x, c: c, shape: s.shape, n: queries, m: keys, init: s, final: s}
+		x.forwardHead(ar, i, out, nil)
+		return
+	}
 	b, kh, group := i/s.shape.Hkv, i%s.shape.Hkv, s.shape.H/s.shape.Hkv
 	x := s.working(ar, i)
 	var mask []bool
@@ -285,7 +293,7 @@ func (h *workingHead[T]) answer(out, q tensor.Mat[T]) {
 		K: matrixOf(h.k, rows, h.sums.d), V: matrixOf(h.v, rows, h.sums.dv)}
 	p := multipolePass[T]{multipoleAttention: x, h: &h.head, scale: x.factor(h.sums.d), first: min(sinks, h.tokens), last: rows, end: rows,
 		lo: min(sinks+end-h.base, rows), hi: rows, sums: h.sums, tile: h.tile, empty: h.empty}
-	p.near = p.newNearKeys(p.first + p.hi - p.lo)
+	p.near = p.newNearKeys(sinks+x.keep(), sinks+x.keep())
 	if len(h.empty) < len(h.sums.counts) {
 		p.used = len(h.sums.counts)
 	}
@@ -480,17 +488,21 @@ func (s *multipoleState[T]) Clone() attention.State[T] {
 func (s *multipoleState[T]) copyFrom(n *multipoleState[T]) {
 	s.tokens = n.tokens
 	for i := range s.heads {
-		from, to := &n.heads[i], &s.heads[i]
-		to.tokens, to.exist, to.base, to.end = from.tokens, from.exist, from.base, from.end
-		copy(to.valid, from.valid)
-		copy(to.known, from.known)
-		copy(to.cells, from.cells)
-		copy(to.sums.counts, from.sums.counts)
-		to.empty = append(to.empty[:0], from.empty...)
-		toElements := to.elements()
-		for j, x := range from.elements() {
-			copy(toElements[j], x)
-		}
+		s.heads[i].copyFrom(&n.heads[i])
+	}
+}
+
+// copyFrom makes h equal to from.
+func (h *multipoleHead[T]) copyFrom(from *multipoleHead[T]) {
+	h.tokens, h.exist, h.base, h.end = from.tokens, from.exist, from.base, from.end
+	copy(h.valid, from.valid)
+	copy(h.known, from.known)
+	copy(h.cells, from.cells)
+	copy(h.sums.counts, from.sums.counts)
+	h.empty = append(h.empty[:0], from.empty...)
+	to := h.elements()
+	for j, x := range from.elements() {
+		copy(to[j], x)
 	}
 }
 
@@ -502,14 +514,18 @@ func (h *multipoleHead[T]) elements() [][]T {
 func (s *multipoleState[T]) Reset() {
 	s.tokens = 0
 	for i := range s.heads {
-		h := &s.heads[i]
-		h.tokens, h.exist, h.base, h.end = 0, 0, 0, -1
-		clear(h.valid)
-		clear(h.known)
-		clear(h.sums.counts)
-		for _, x := range h.elements() {
-			clear(x)
-		}
+		s.heads[i].reset()
+	}
+}
+
+// reset forgets all tokens.
+func (h *multipoleHead[T]) reset() {
+	h.tokens, h.exist, h.base, h.end = 0, 0, 0, -1
+	clear(h.valid)
+	clear(h.known)
+	clear(h.sums.counts)
+	for _, x := range h.elements() {
+		clear(x)
 	}
 }
 

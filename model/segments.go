@@ -120,7 +120,7 @@ func (m *modelOf[T]) CanSegment(size int) error {
 			if !ok {
 				return fmt.Errorf("segment: gradients of the state of %s are not defined", c.Mechanism)
 			}
-			if t := a.Traits(); !t.Streaming || !t.Linear && !t.CausalOnly {
+			if t := a.Traits(); !t.Streaming || !t.Linear && !t.CausalOnly && !t.Segments {
 				return fmt.Errorf("segment: %s has no state of fixed size that gradients go through", t.Name)
 			}
 		}

@@ -43,6 +43,8 @@ func segmentGrads[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch, size in
 // whatever their size; padded ones too.
 func TestSegmentsAreTheWhole(t *testing.T) {
 	cases := segmented()
+	cases["multipole"] = Config{Kind: Decoder, Vocab: 17, Layers: 2, Heads: 4, KVHeads: 2, Width: 16, Context: 23, Positions: Rotary, Mechanism: "multipole", Order: 1,
+		Set: map[string]string{"cells": "5", "block": "3", "window": "2"}}
 	for _, name := range []string{"conv", "learned decay", "decay and eps", "rope", "sinusoidal", "decoder taylorshift", "grouped heads"} {
 		if _, ok := cases[name]; !ok {
 			t.Errorf("%s cannot be taken in segments", name)

@@ -60,6 +60,13 @@ type MeasuredCost interface {
 	CostAtPeak(s attention.Shape) float64
 }
 
+// Segmented is a causal Function whose calls may go on from each other's states, with gradients
+// (attention.Call.Init and Final). The driver has checked the call, and Traits.Segments is set.
+type Segmented[T tensor.Float] interface {
+	ForwardSegment(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
+	BackwardSegment(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
+}
+
 // StridedRows is a Function whose Forward may take values and outputs where they lie, so that
 // no copies are made. It is asked in calls without a mask of keys that no Backward follows.
 type StridedRows interface {
@@ -192,7 +199,11 @@ func (w *driver[T]) checkCall(c *attention.Call[T]) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
-	if err := w.refuseCall(c); err != nil {
+	own := *c
+	if w.segmented() != nil {
+		own.Init, own.Final = nil, nil
+	}
+	if err := w.refuseCall(&own); err != nil {
 		return err
 	}
 	if c.Causal {
@@ -201,6 +212,14 @@ func (w *driver[T]) checkCall(c *attention.Call[T]) error {
 		}
 	}
 	return w.Function.Check(c)
+}
+
+// segmented returns the Function if its calls may go on from states.
+func (w *driver[T]) segmented() Segmented[T] {
+	if x, ok := w.Function.(Segmented[T]); ok && w.Function.Traits().Segments {
+		return x
+	}
+	return nil
 }
 
 func (w *driver[T]) refuseCall(c *attention.Call[T]) error { return RefuseHeadwise(w.name(), c) }
@@ -244,6 +263,9 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 		}
 		return w.forwardStep(out, c)
 	}
+	if c.HasState() {
+		return w.segmented().ForwardSegment(out, c, keep)
+	}
 	p := w.schedule(c, out, keep)
 	defer p.release()
 	if keep != nil {
@@ -284,6 +306,15 @@ func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	}
 	if err := g.CheckShapes(&dout, c); err != nil {
 		return err
+	}
+	if x := w.segmented(); x != nil && c.HasState() {
+		if g.DLogG.D != 0 {
+			return fmt.Errorf("d_log_g: %s computes whole heads: it has no weights that could decay", w.name())
+		}
+		if err := g.CheckMemory(&dout, &out, c, keep); err != nil {
+			return err
+		}
+		return x.BackwardSegment(g, dout, out, c, keep)
 	}
 	if g.DFinal != nil || g.DInit != nil {
 		return fmt.Errorf("d_init: %s computes whole heads: a call has no state before or after it", w.name())

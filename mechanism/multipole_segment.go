@@ -1,0 +1,454 @@
+package mechanism
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// A call that goes on from a state is a pass over the tokens that the state holds and then its
+// own, with the state's sums to begin with. Cells have the numbers of rows of the codebook, and
+// near keys take the same columns in every block, so that outputs have the bits of steps.
+
+// multipoleSegment is a call between states.
+type multipoleSegment[T tensor.Float] struct {
+	x           *multipoleAttention[T]
+	c           *attention.Call[T]
+	shape       attention.Shape    // of both states
+	n, m        int                // queries and keys of the call
+	init, final *multipoleState[T] // nil: none
+}
+
+// segmentOf returns the segment of a call. It returns an error if its states do not fit.
+func (x *multipoleAttention[T]) segmentOf(c *attention.Call[T]) (s multipoleSegment[T], err error) {
+	s = multipoleSegment[T]{x: x, c: c, n: c.Q.N, m: c.K.N, shape: attention.Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}}
+	if !c.Causal {
+		return s, errors.New("init and final: multipole goes on from states in causal calls alone")
+	}
+	if c.CuQ != nil || c.CuK != nil {
+		return s, errors.New("init and final: not defined with cu_q and cu_k for multipole, whose blocks count from the first token of a state")
+	}
+	if c.K.N < c.Q.N {
+		return s, fmt.Errorf("k: a causal call between states has %d queries and only %d keys", c.Q.N, c.K.N)
+	}
+	of := func(what string, state attention.State[T]) (*multipoleState[T], error) {
+		if state == nil {
+			return nil, nil
+		}
+		st, ok := state.(*multipoleState[T])
+		if !ok || st == nil {
+			return nil, fmt.Errorf("%s: a %T is no state of multipole with a codebook", what, state)
+		}
+		return st, x.identity().Fits(what, &s.shape, st.x.identity(), &st.shape)
+	}
+	if s.init, err = of("init", c.Init); err != nil {
+		return s, err
+	}
+	if s.final, err = of("final", c.Final); err != nil {
+		return s, err
+	}
+	return s, nil
+}
+
+// savedSegment is the call that a Saved is of.
+type savedSegment struct{ queries, keys, heads int }
+
+// ForwardSegment is Forward of a call between states. It keeps for each key head what Forward
+// of a call alone keeps for each query head.
+func (x *multipoleAttention[T]) ForwardSegment(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	s, err := x.segmentOf(c)
+	if err != nil {
+		return err
+	}
+	units := c.K.B * c.K.H
+	if keep != nil {
+		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
+		keep.Heads = scratch.Resize(keep.Heads, units)
+		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual, keep.ExactShare = 0, 0, 0, 0, 0
+		keep.Own = &savedSegment{c.Q.N, c.K.N, units}
+	}
+	unseen, broken := make([]int, units), make([]bool, units)
+	par.RunEach(units, s.work(), func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		var saved *[]T
+		if keep != nil {
+			saved = &keep.Heads[i]
+		}
+		unseen[i], broken[i] = s.forwardHead(ar, i, out, saved)
+	})
+	if s.final != nil {
+		before := 0
+		if s.init != nil {
+			before = s.init.tokens
+		}
+		s.final.tokens = before + c.K.N
+	}
+	for _, n := range unseen {
+		if keep != nil {
+			keep.UnseenCount += int64(n)
+		}
+	}
+	return attention.ReportNonFinite(out, keep, slices.Contains(broken, true))
+}
+
+// work returns the operations of the call.
+func (s *multipoleSegment[T]) work() float64 {
+	shape := s.c.Shape()
+	shape.B = 1
+	return float64(s.c.Q.B*s.c.Q.H) * s.x.Cost(shape).FLOPs
+}
+
+// segmentHead is a key head of a segment: rows of tokens that its state holds, then of its own.
+type segmentHead[T tensor.Float] struct {
+	b, keyHead, group int
+	before            int // rows of the state
+	skipped           int // tokens between the sinks and the other rows of the state
+	past              *multipoleHead[T]
+	mask              []bool // [rows]
+	cells             []T    // [rows]
+	k, v              tensor.Mat[T]
+	left              int // queries that see no key
+}
+
+// kept returns the rows that a state keeps of n tokens: those before sinks, and those from last
+// on.
+func (x *multipoleAttention[T]) kept(n int) (sinks, last int) {
+	sinks = min(x.sinks, n)
+	return sinks, max(n-x.keep(), sinks)
+}
+
+// open returns a key head of the segment. cells are those of the call's own keys, nil if they
+// are to be found.
+func (s *multipoleSegment[T]) open(ar *arena.Arena, i int, cells []T) *segmentHead[T] {
+	c, x, keyHeads := s.c, s.x, s.shape.Hkv
+	h := &segmentHead[T]{b: i / keyHeads, keyHead: i % keyHeads, group: s.shape.H / keyHeads}
+	tokens, m, d, dv := 0, s.m, s.shape.D, s.shape.Dv
+	if s.init != nil {
+		h.past, tokens = &s.init.heads[i], s.init.tokens
+	}
+	sinks, last := x.kept(tokens)
+	h.skipped, h.before = last-sinks, sinks+tokens-last
+	rows := h.before + m
+	h.mask, h.cells = make([]bool, rows), arena.Take[T](ar, rows)
+	h.k, h.v = scratch.TakeMat[T](ar, rows, d), scratch.TakeMat[T](ar, rows, dv)
+	for r := range h.before {
+		from := r
+		if r >= sinks {
+			from = x.sinks + r + h.skipped - h.past.base
+		}
+		k, v := h.past.key(from)
+		copy(h.k.Row(r), k)
+		copy(h.v.Row(r), v)
+		h.mask[r], h.cells[r] = h.past.valid[from], -1
+		if r >= sinks {
+			h.cells[r] = T(h.past.cells[from-x.sinks])
+		}
+	}
+	var mask []bool
+	if c.KeyMask != nil || c.KeyLens != nil {
+		mask = h.mask[h.before:]
+	}
+	for j := range m {
+		h.mask[h.before+j] = (c.KeyMask == nil || c.KeyMask[h.b*m+j]) && (c.KeyLens == nil || int64(j) < c.KeyLens[h.b])
+	}
+	scratch.CopyMat(h.k.Slice(h.before, rows), headwise.RotateAndMask(ar, c.K.Head(h.b, h.keyHead), mask, c.Rope, 0))
+	scratch.CopyMat(h.v.Slice(h.before, rows), headwise.RotateAndMask(ar, c.V.Head(h.b, h.keyHead), mask, nil, 0))
+	if cells != nil {
+		copy(h.cells[h.before:], cells)
+	} else {
+		own := headwise.Head[T]{K: h.k.Slice(h.before, rows), Mask: mask, Scratch: ar, Table: kernel.Active[T](), KeyHead: h.keyHead, KeyHeads: keyHeads}
+		found := h.cells[h.before:]
+		for j := range found {
+			found[j] = -1
+		}
+		mark := ar.Mark()
+		book := x.book(h.keyHead, keyHeads)
+		x.assignKeys(&own, found, 0, m, newNearestCells(book, arena.Take[T](ar, book.Rows)).withRoom(ar))
+		ar.Reset(mark)
+	}
+	if h.past == nil || h.past.exist == 0 {
+		first := h.before
+		for first < rows && !h.mask[first] {
+			first++
+		}
+		h.left = min(max(first-h.before-(m-s.n), 0), s.n)
+		if first == rows {
+			h.left = s.n
+		}
+	}
+	return h
+}
+
+// head returns a query head g of the group.
+func (s *multipoleSegment[T]) head(ar *arena.Arena, h *segmentHead[T], g int) *headwise.Head[T] {
+	c, offset := s.c, s.m-s.n
+	q := c.Q.Head(h.b, h.keyHead*h.group+g).Slice(h.left, s.n)
+	shift := h.before + offset + h.left
+	return &headwise.Head[T]{Q: headwise.RotateAndMask(ar, q, nil, c.Rope, offset+h.left), K: h.k, V: h.v, Out: scratch.TakeMat[T](ar, q.Rows, s.shape.Dv),
+		Mask: h.mask, Causal: true, Offset: shift, Shift: shift, Head: h.keyHead*h.group + g, KeyHead: h.keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T]()}
+}
+
+// blocks returns the bounds of the blocks of a head's queries.
+func (s *multipoleSegment[T]) blocks(h *segmentHead[T], q *headwise.Head[T]) (first, end int) {
+	shift := q.Shift + h.skipped
+	return floorDiv(shift, s.x.block), floorDiv(shift+q.Q.Rows-1, s.x.block) + 1
+}
+
+// pass returns the pass of a query head whose first block of queries is block.
+func (s *multipoleSegment[T]) pass(h *segmentHead[T], q *headwise.Head[T], block int) multipolePass[T] {
+	x, ar, d := s.x, q.Scratch, q.K.Cols
+	p := multipolePass[T]{multipoleAttention: x, h: q, scale: x.factor(d), cells: arena.Take[int32](ar, q.K.Rows), length: x.block,
+		ordered: true, count: x.codebook.Shape[1], skipped: h.skipped, end: q.K.Rows, first: min(x.sinks, q.K.Rows), last: q.K.Rows}
+	for r, cell := range h.cells {
+		if p.cells[r] = int32(cell); r < p.first {
+			p.cells[r] = -1
+		}
+	}
+	p.takeSums(newMomentLayout(x.order, d, q.V.Cols))
+	var known []bool
+	if x.order > 0 {
+		p.sums.references, known = arena.Take[T](ar, p.count*d), make([]bool, p.count)
+	}
+	if h.past != nil {
+		sums := &h.past.sums
+		p.past = sums
+		copy(p.sums.counts, sums.counts)
+		copy(p.sums.hi, sums.hi)
+		copy(p.sums.lo, sums.lo)
+		copy(p.sums.references, sums.references)
+		copy(known, h.past.known)
+		for c, n := range p.sums.counts {
+			if n > 0 {
+				p.used, p.isStale[c], p.stale = p.count, 1, append(p.stale, int32(c))
+			}
+		}
+	}
+	if x.order > 0 {
+		for r := p.first; r < p.last; r++ {
+			if c := p.cells[r]; c >= 0 && !known[c] {
+				known[c] = true
+				copy(p.sums.reference(int(c)), q.K.Row(r))
+			}
+		}
+	}
+	p.near = p.newNearKeys(x.sinks+x.keep(), x.sinks+x.keep())
+	p.tame = !scratch.HasNonFiniteSum(q.K.Slice(p.first, p.last)) && !scratch.HasNonFiniteSum(q.V.Slice(p.first, p.last))
+	p.start(block)
+	return p
+}
+
+// forwardHead computes the outputs of a key head's query heads, and its final state. It returns
+// how many queries see no key, and whether an output may not be finite.
+func (s *multipoleSegment[T]) forwardHead(ar *arena.Arena, i int, out tensor.Heads[T], saved *[]T) (unseen int, broken bool) {
+	h := s.open(ar, i, nil)
+	n := s.n
+	var lse []T
+	if saved != nil {
+		*saved = scratch.Resize(*saved, h.group*n+s.m)
+		copy((*saved)[h.group*n:], h.cells[h.before:])
+		lse = *saved
+	} else {
+		lse = arena.Take[T](ar, h.group*n)
+	}
+	for g := range h.group {
+		to := out.Head(h.b, h.keyHead*h.group+g)
+		scratch.ClearRows(to, 0, h.left)
+		if h.left == n {
+			continue
+		}
+		mark := ar.Mark()
+		q := s.head(ar, h, g)
+		block, end := s.blocks(h, q)
+		p := s.pass(h, q, block)
+		p.forward(lse[g*n:][:n-h.left], block, end)
+		scratch.CopyMat(to.Slice(h.left, n), q.Out)
+		broken = broken || scratch.HasNonFiniteSum(q.Out)
+		ar.Reset(mark)
+	}
+	if s.final != nil {
+		s.close(ar, i, h)
+	}
+	return h.left * h.group, broken
+}
+
+// close makes the head of the final state that of the first followed by the segment's keys.
+func (s *multipoleSegment[T]) close(ar *arena.Arena, i int, h *segmentHead[T]) {
+	to := s.final.working(ar, i)
+	switch {
+	case h.past == nil:
+		to.reset()
+	case h.past != to.multipoleHead:
+		to.copyFrom(h.past)
+	}
+	for r := h.before; r < h.k.Rows; r++ {
+		cell := int32(h.cells[r])
+		if !h.mask[r] {
+			cell = -1
+		}
+		to.push(h.k.Row(r), h.v.Row(r), cell)
+	}
+}
+
+// multipoleStateGrad is the gradient of a state: what attention.StateGrad.Own holds.
+type multipoleStateGrad[T tensor.Float] struct {
+	shape  attention.Shape
+	tokens int
+	heads  []multipoleHeadGrad[T] // [B·Hkv]
+}
+
+// multipoleHeadGrad has the gradients of the sums of all cells, and of the rows of tokens that
+// a state keeps.
+type multipoleHeadGrad[T tensor.Float] struct {
+	sums []T // [cells][width]
+	k, v tensor.Mat[T]
+}
+
+// BackwardSegment is Backward of a call between states.
+func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	s, err := x.segmentOf(c)
+	if err != nil {
+		return err
+	}
+	units := c.K.B * c.K.H
+	if keep == nil || len(keep.Heads) != units {
+		return errOtherSegment
+	}
+	if saved, ok := keep.Own.(*savedSegment); !ok || *saved != (savedSegment{c.Q.N, c.K.N, units}) {
+		return errOtherSegment
+	}
+	tokens := 0
+	if s.init != nil {
+		tokens = s.init.tokens
+	}
+	var before, after *multipoleStateGrad[T]
+	if g.DFinal != nil {
+		var ok bool
+		if after, ok = g.DFinal.Own.(*multipoleStateGrad[T]); !ok || after.shape != s.shape || after.tokens != tokens+c.K.N {
+			return errors.New("dfinal: is not the gradient of the state after this call")
+		}
+	}
+	if g.DInit != nil {
+		before = &multipoleStateGrad[T]{shape: s.shape, tokens: tokens, heads: make([]multipoleHeadGrad[T], units)}
+		g.DInit.Own = before
+	}
+	par.RunEach(units, 3*s.work(), func(i int) {
+		ar := arena.Acquire()
+		defer ar.Release()
+		b := segmentBackward[T]{multipoleSegment: &s, grads: g, dout: dout, out: out}
+		if before != nil {
+			b.before = &before.heads[i]
+		}
+		if after != nil {
+			b.after = &after.heads[i]
+		}
+		b.backwardHead(ar, i, keep.Heads[i])
+	})
+	return nil
+}
+
+var errOtherSegment = errors.New("saved: not what Forward left for this call")
+
+// segmentBackward is Backward of a key head of a segment.
+type segmentBackward[T tensor.Float] struct {
+	*multipoleSegment[T]
+	grads         *attention.Grads[T]
+	dout, out     tensor.Heads[T]
+	before, after *multipoleHeadGrad[T] // nil: not wanted, nothing follows
+}
+
+func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
+	c, t := s.c, kernel.Active[T]()
+	n := c.Q.N
+	h := s.open(ar, i, saved[c.Q.H/c.K.H*n:])
+	rows := h.k.Rows
+	dk, dv := zeroMat[T](ar, rows, c.K.D), zeroMat[T](ar, rows, c.V.D)
+	sums := arena.TakeZeros[T](ar, s.x.codebook.Shape[1]*newMomentLayout(s.x.order, c.K.D, c.V.D).width)
+	for g := range h.group {
+		head := h.keyHead*h.group + g
+		dq := s.grads.DQ.Head(h.b, head)
+		scratch.ClearRows(dq, 0, h.left)
+		if h.left == n {
+			continue
+		}
+		mark := ar.Mark()
+		q := s.head(ar, h, g)
+		scratch.CopyMat(q.Out, s.out.Head(h.b, head).Slice(h.left, n))
+		q.NeedsBackward, q.Saved = true, saved[g*n:][:n-h.left]
+		own := &headwise.Grads[T]{DOut: scratch.Contiguous(ar, s.dout.Head(h.b, head).Slice(h.left, n)),
+			DQ: scratch.TakeMat[T](ar, n-h.left, c.Q.D), DK: scratch.TakeMat[T](ar, rows, c.K.D), DV: scratch.TakeMat[T](ar, rows, c.V.D)}
+		own.Clear()
+		block, end := s.blocks(h, q)
+		p := s.pass(h, q, end-1)
+		p.backward(own, end-1, block)
+		t.Add(dk.Data, dk.Data, own.DK.Data)
+		t.Add(dv.Data, dv.Data, own.DV.Data)
+		t.Add(sums, sums, p.grads.sums)
+		if c.Rope != nil {
+			c.Rope.RotateRows(own.DQ, c.K.N-n+h.left, true)
+		}
+		scratch.CopyMat(dq.Slice(h.left, n), own.DQ)
+		ar.Reset(mark)
+	}
+	if s.after != nil {
+		s.addFinal(ar, h, dk, dv, sums)
+	}
+	for r, exists := range h.mask {
+		if !exists {
+			clear(dk.Row(r))
+			clear(dv.Row(r))
+		}
+	}
+	if s.before != nil {
+		*s.before = multipoleHeadGrad[T]{sums: slices.Clone(sums), k: cloneMat(dk.Slice(0, h.before)), v: cloneMat(dv.Slice(0, h.before))}
+	}
+	dk, dv = dk.Slice(h.before, rows), dv.Slice(h.before, rows)
+	if c.Rope != nil {
+		c.Rope.RotateRows(dk, 0, true)
+	}
+	scratch.CopyMat(s.grads.DK.Head(h.b, h.keyHead), dk)
+	scratch.CopyMat(s.grads.DV.Head(h.b, h.keyHead), dv)
+}
+
+// addFinal adds what the gradient of the final state brings to rows and to the sums before.
+func (s *segmentBackward[T]) addFinal(ar *arena.Arena, h *segmentHead[T], dk, dv tensor.Mat[T], sums []T) {
+	t, tokens := kernel.Active[T](), h.k.Rows+h.skipped
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	sinks, last := s.x.kept(tokens)
+	for r := range s.after.k.Rows { // of the final state
+		at := r
+		if r >= sinks {
+			at = r - sinks + last - h.skipped
+		}
+		t.Add(dk.Row(at), dk.Row(at), s.after.k.Row(r))
+		t.Add(dv.Row(at), dv.Row(at), s.after.v.Row(r))
+	}
+	q := &headwise.Head[T]{Q: tensor.Mat[T]{Cols: h.k.Cols, Stride: h.k.Cols}, K: h.k, V: h.v, Mask: h.mask, Causal: true, Shift: h.k.Rows, Scratch: ar, Table: t}
+	p := s.pass(h, q, 0)
+	p.grads = multipoleGrads[T]{Grads: &headwise.Grads[T]{DK: dk, DV: dv}, sums: s.after.sums}
+	for r := p.first; r+h.skipped < last; r++ {
+		p.pull(r, 1)
+	}
+	t.Add(sums, sums, s.after.sums)
+}
+
+// zeroMat returns a matrix of zeros in scratch memory.
+func zeroMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: arena.TakeZeros[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+}
+
+// cloneMat returns a copy of x on the heap.
+func cloneMat[T tensor.Float](x tensor.Mat[T]) tensor.Mat[T] {
+	y := tensor.Mat[T]{Data: make([]T, x.Rows*x.Cols), Rows: x.Rows, Cols: x.Cols, Stride: x.Cols}
+	scratch.CopyMat(y, x)
+	return y
+}
