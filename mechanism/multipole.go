@@ -26,15 +26,15 @@ var multipole = Row{
 	Settings: []Setting{
 		{"cells", "256", "K, the rows of the codebook, 1 to 65536"},
 		{"block", "32", "with a codebook, B: all queries at B places in a row have the same near keys"},
-		{"window", "16", "tokens before and after the block of a query that are near; a causal query has those before, and alone with centres=input"},
+		{"window", "16", "with a codebook, tokens before and after the block of a query that are near; a causal query has those before"},
 		{"sinks", "1", "first tokens of a sequence, near to every query"},
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
 		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
 		{"centres", "codebook", "codebook; input: clusters of the keys of a call, of which those with large errors are near to a query"},
-		{"tol", "0.1", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: softmax to rounding"},
-		{"size", "0", "with centres=input, keys of a cluster on average; 0: half the square root of the keys, 32 in causal calls"},
+		{"tol", "0.03", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: softmax to rounding"},
+		{"size", "0", "with centres=input, keys of a cluster on average; 0: the square root of an eighth of those that are clustered together"},
 		{"least", "1024", "with centres=input, keys up to which a call that is not causal is softmax, since clusters would take longer"},
-		{"span", "512", "with centres=input, B of causal calls; each span of so many keys is clustered when it is far"},
+		{"span", "512", "with centres=input, keys of a span of causal calls: a query sees its span exactly, earlier ones by their clusters"},
 		softmaxScaleSetting,
 		seedSetting,
 	},
@@ -63,9 +63,8 @@ type multipoleAttention[T tensor.Float] struct {
 	scale                             float64 // s; 0: 1/√D
 
 	// With centres=input there is no codebook.
-	input      bool
-	tol        float64 // bound of the estimated error of a row through far clusters
-	size, span int     // mean keys of a cluster, 0: by their number; B of causal calls
+	tol        float64 // of a row: the root of the sum of the squares of the deviations of far weights
+	size, span int     // mean keys of a cluster, 0: by their number; keys of a span of causal calls
 	least      int     // keys up to which a call that is not causal is softmax
 	softmax    *headwise.PatternSoftmax[T]
 
@@ -102,7 +101,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"block", "codebook"}, {"adapt", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
+	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"block", "codebook"}, {"adapt", "codebook"}, {"window", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
 		at := slices.IndexFunc(r.row.Settings, func(x Setting) bool { return x.Name == s.name })
 		if r.Text(s.name) != r.row.Settings[at].Default && s.centres != centres {
 			return nil, r.Refuse(s.name, "centres="+s.centres)
@@ -172,17 +171,6 @@ func (x *multipoleAttention[T]) factor(d int) T {
 		return T(1 / math.Sqrt(float64(d)))
 	}
 	return T(x.scale)
-}
-
-// blockLength returns B: the number of queries with the same near keys but those chosen.
-func (x *multipoleAttention[T]) blockLength(causal bool) int {
-	switch {
-	case !x.input:
-		return x.block
-	case causal:
-		return x.span
-	}
-	return math.MaxInt32 // no near keys go by the places of queries
 }
 
 // floorDiv returns ⌊p/n⌋. p may be negative.

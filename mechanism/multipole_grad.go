@@ -1,8 +1,6 @@
 package mechanism
 
 import (
-	"math"
-
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
@@ -14,8 +12,7 @@ import (
 // and gives back what sums held when it became far.
 type multipoleGrads[T tensor.Float] struct {
 	*headwise.Grads[T]
-	sums  []T // [cells][width]
-	delta []T // [N] dout·out, with centres=input
+	sums []T // [cells][width]
 
 	// Of the current block:
 	means   []T // [cells][D] gradient of c̄
@@ -27,7 +24,7 @@ type multipoleGrads[T tensor.Float] struct {
 func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	n := h.Q.Rows
 	g.Clear()
-	length := x.blockLength(h.Causal)
+	length := x.block
 	block, end := floorDiv(h.Shift+n-1, length), floorDiv(h.Shift, length)
 	p := x.open(h, h.Saved[n:], block)
 	p.backward(g, block, end)
@@ -39,16 +36,10 @@ func (p *multipolePass[T]) backward(g *headwise.Grads[T], block, end int) {
 	l, ar := &p.sums.momentLayout, p.h.Scratch
 	p.grads = multipoleGrads[T]{Grads: g, sums: arena.TakeZeros[T](ar, p.count*l.width),
 		means: arena.Take[T](ar, p.count*l.d), moments: arena.Take[T](ar, p.count*l.features*l.dv), squares: arena.Take[T](ar, p.count*l.pairs)}
-	if p.input {
-		p.grads.delta = arena.Take[T](ar, p.h.Q.Rows)
-	}
 	for ; block >= end; block-- {
 		p.moveTo(block)
 		p.refresh()
 		p.backBlock(block)
-	}
-	if p.input {
-		p.flushGrad()
 	}
 	for j := p.first; j < p.last; j++ {
 		if p.isFar(j, p.lo, p.hi) {
@@ -66,9 +57,6 @@ func (p *multipolePass[T]) backBlock(block int) {
 	for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
 		mark := h.Scratch.Mark()
 		rows := min(multipoleRows, i1-i0)
-		if p.input && !p.clusters.fits(rows) {
-			p.flushGrad()
-		}
 		p.backTile(p.scores(i0, i0+rows))
 		h.Scratch.Reset(mark)
 	}
@@ -84,20 +72,9 @@ func (p *multipolePass[T]) backTile(x queryTile[T]) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	dout := g.DOut.Slice(x.i0, x.i0+x.n)
 	delta := arena.Take[T](h.Scratch, x.n)
-	tops := arena.Take[T](h.Scratch, x.n)
-	if p.input { // the same choices as in Forward
-		p.weigh(&x, tops, arena.Take[T](h.Scratch, x.n))
-	}
 	for r := range x.n {
 		near, far, lse := x.near.Row(r), x.far.Row(r), h.Saved[x.i0+r]
 		delta[r] = t.Dot(dout.Row(r), h.Out.Row(x.i0+r))
-		if p.input {
-			fade := T(math.Exp(float64(tops[r] - lse)))
-			t.Scale(near, fade, near)
-			t.Scale(far, fade, far)
-			g.delta[x.i0+r] = delta[r]
-			continue
-		}
 		t.Exp(near, near, lse)
 		t.Exp(far, far, lse)
 	}
@@ -113,10 +90,10 @@ func (p *multipolePass[T]) backTile(x queryTile[T]) {
 				row[j] = y * (row[j] - delta[r])
 			}
 			if h.Causal { // values of later keys may not be finite
-				clear(row[p.seenOf(x.i0+r, j0, len(row)):])
+				clear(row[seenOf(h, x.i0+r, j0, len(row)):])
 			}
 		}
-		p.addSeen(dq, ds, h.K, x.i0, j0, acc)
+		addSeen(h, dq, ds, h.K, x.i0, j0, acc)
 		h.Multiply(g.DK.Slice(j0, j1), ds, x.q, true, false, true)
 		h.Multiply(g.DV.Slice(j0, j1), w, dout, true, false, true)
 		acc = true

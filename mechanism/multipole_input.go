@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
@@ -13,424 +14,392 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// With centres=input the cells are clusters of the keys of a call, and clusters whose estimated
-// error is large for a query are near to it. Products of near clusters are computed cluster by
-// cluster, for all queries of a wave that chose it: tiles over contiguous rows of sorted keys.
+// With centres=input the cells are clusters of the keys of a call. A far cluster c of n keys with
+// mean c̄ and variances σ² of the channels weighs n·exp(s q·c̄)·(1 + h), h = ½ s² Σ_a q_a² σ_a²: the
+// Taylor polynomial of order 2, summed over keys whose channels are unrelated. The term of order 1,
+// Σ(k-c̄) vᵀ, is pooled over a group of clusters, which have shares of it by Σ|k-c̄|². A cluster
+// over whose keys the weights of a query deviate much from their mean is near to it. Products of
+// near clusters are computed cluster by cluster, for all queries of a wave that chose it: tiles over
+// contiguous rows.
 
 const (
 	// lloydSteps is the number of Lloyd steps of each of the two levels of clusters.
 	lloydSteps = 2
+	// clusterGroups is the largest number of groups of the clusters of a block.
+	clusterGroups = 16
+	// groupKeys is the least number of keys for each group after the first, and leastKeys that of a
+	// cluster where its size is not set.
+	groupKeys = 512
+	leastKeys = 16
+	// spanRadix is the number of blocks of closed spans that are joined into one.
+	spanRadix = 4
 	// waveQueries is the number of queries whose choices are collected before their near
 	// clusters are computed.
 	waveQueries = 1024
-	// chosenRows and chosenKeys are the sides of a tile of chosen queries and keys of a cluster.
+	// chosenRows is the largest number of queries whose products with a cluster are computed at once.
 	chosenRows = 64
-	chosenKeys = 128
-	// leastShare is the exponent of 2 below which shares of errors are not told apart.
-	leastShare = -63
-	// safeExcess is how far a score may lie above the estimate that weights are relative to.
+	// chosenKeys is the largest number of keys of a cluster that are multiplied at once.
+	chosenKeys = 256
+	// maxSquare bounds squares of channels of queries, whose products with variances are finite.
+	maxSquare = 0x1p40
+	// safeExcess is how far a score may lie above the number that weights are relative to.
 	safeExcess = 40
 )
 
-// clusterCall sets cells [M] to the number of the cluster of each key, -1 for keys in none.
-// The inner keys of a call that is not causal are clustered together, those of a causal call
-// span by span, so that no cluster depends on a later span.
-func (x *multipoleAttention[T]) clusterCall(h *headwise.Head[T], cells []T) {
-	for j := range cells {
-		cells[j] = -1
-	}
-	first, last := x.innerKeys(h)
-	if !h.Causal {
-		x.clusterKeys(h, cells, first, last, 0)
-		return
-	}
-	// Spans from that of the last query on are near to all queries that see them.
-	open := min(floorDiv(h.Shift+h.Q.Rows-1, x.span)*x.span, last)
-	number := 0
-	for j := 0; j < open; j += x.span {
-		number = x.clusterKeys(h, cells, max(j, first), min(j+x.span, last), number)
-	}
-}
+// inputPass is Forward or Backward of one head with centres=input.
+type inputPass[T tensor.Float] struct {
+	*multipoleAttention[T]
+	h      *headwise.Head[T]
+	memory *arena.Arena // of blocks and the far field
+	scale  T
+	// Keys before first and from last on are near to all queries. The others are in blocks, but
+	// for those of the open span lo ≤ j < hi of a causal call, which are near.
+	first, last, lo, hi int
 
-// clusterKeys clusters the unmasked keys j0 ≤ j < j1 in two levels, numbers the clusters from
-// number on and returns the number after the last one.
-func (x *multipoleAttention[T]) clusterKeys(h *headwise.Head[T], cells []T, j0, j1, number int) int {
-	ar := h.Scratch
-	mark := ar.Mark()
-	defer ar.Reset(mark)
-	keys := arena.Take[int32](ar, max(j1-j0, 0))[:0]
-	for j := j0; j < j1; j++ {
-		if h.IsUnmasked(j) {
-			keys = append(keys, int32(j))
-		}
-	}
-	n := len(keys)
-	if n == 0 {
-		return number
-	}
-	// In units of the largest number, products stay in the range of T.
-	rows := h.TakeScratch(n, h.K.Cols)
-	for i, j := range keys {
-		copy(rows.Row(i), h.K.Row(int(j)))
-	}
-	room := arena.Take[T](ar, len(rows.Data))
-	h.Table.Scale(rows.Data, 1/unitOf(h.Table, rows.Data, room), rows.Data)
-	count := x.clustersOf(n, h.Causal)
-	coarse := int(math.Round(math.Sqrt(float64(count))))
-	of := arena.Take[int32](ar, n)
-	lloyd(h, of, rows, coarse)
-	order, begin := SortGroups(ar, of, coarse)
-	for c := range coarse {
-		members := order[begin[c]:begin[c+1]]
-		if len(members) == 0 {
-			continue
-		}
-		mark := ar.Mark()
-		own := h.TakeScratch(len(members), h.K.Cols)
-		for i, at := range members {
-			copy(own.Row(i), rows.Row(int(at)))
-		}
-		fine := max((2*count*len(members)+n)/(2*n), 1)
-		lloyd(h, of, own, fine)
-		for i, at := range members {
-			cells[keys[at]] = T(number + int(of[i]))
-		}
-		number += fine
-		ar.Reset(mark)
-	}
-	return number
-}
-
-// clustersOf returns into how many clusters n keys are divided.
-func (x *multipoleAttention[T]) clustersOf(n int, causal bool) int {
-	size := x.size
-	switch {
-	case size > 0:
-	case causal:
-		size = 32
-	default:
-		size = max(int(math.Sqrt(float64(n))/2), 8)
-	}
-	return (n + size - 1) / size
-}
-
-// lloyd sets of [keys] to the nearest of count centres of each key. Centres begin at keys that
-// lie evenly apart and move to the means of their keys lloydSteps times.
-func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], count int) {
-	ar, t, d, n := h.Scratch, h.Table, keys.Cols, keys.Rows
-	if count == 1 {
-		clear(of[:n])
-		return
-	}
-	mark := ar.Mark()
-	defer ar.Reset(mark)
-	centres, halves := h.TakeScratch(count, d), arena.Take[T](ar, count)
-	for c := range count {
-		copy(centres.Row(c), keys.Row(c*n/count))
-	}
-	width, sizes := kernel.Pad(count), arena.Take[int32](ar, count)
-	columns := arena.TakeZeros[T](ar, d*width)
-	products := h.TakeScratch(min(assignedKeys, n), width)
-	for step := 0; ; step++ {
-		for c := range count {
-			halves[c] = t.Dot(centres.Row(c), centres.Row(c)) / 2
-		}
-		t.Transpose(columns, width, centres.Data, d, count, d)
-		for i0 := 0; i0 < n; i0 += assignedKeys {
-			m := min(assignedKeys, n-i0)
-			t.Block(m, width, d, keys.Data[i0*d:], d, 1, columns, width, products.Data, width, false)
-			for r := range m {
-				row := products.Row(r)[:count]
-				best, most := 0, row[0]-halves[0]
-				for c, y := range row {
-					if y -= halves[c]; y > most {
-						best, most = c, y
-					}
-				}
-				of[i0+r] = int32(best)
-			}
-		}
-		if step == lloydSteps {
-			return
-		}
-		clear(sizes)
-		for i, c := range of[:n] {
-			if sizes[c]++; sizes[c] == 1 {
-				copy(centres.Row(int(c)), keys.Row(i))
-			} else {
-				t.Add(centres.Row(int(c)), centres.Row(int(c)), keys.Row(i))
-			}
-		}
-		for c, size := range sizes {
-			if size > 0 {
-				t.Scale(centres.Row(c), 1/T(size), centres.Row(c))
-			}
-		}
-	}
-}
-
-// keyClusters holds the keys of a head sorted by cluster, and what the choice of near
-// clusters takes.
-type keyClusters[T tensor.Float] struct {
-	order, begin []int32 // keys by cluster, in their order
-	// Keys of each cluster as columns [D, Pad(keys)], and rows of keys and values of padded width.
-	columns []T
-	offsets []uint64 // of each cluster in columns
-	k, v    tensor.Mat[T]
-	// Variances of the keys of each cluster as columns [D,stride], and the largest distance of
-	// a key from their mean, in units of the cluster, whose squares are in the range of T.
-	variances     []T
-	stride        int
-	units, radius []T
+	blocks []keyBlock[T] // the last of them was made last
+	far    farField[T]
 
 	// The choices of a wave of queries.
 	queries []int32
-	picks   []int32 // clusters that queries chose, query after query
+	picks   []int32 // clusters of the far field that queries chose, query after query
 	ends    []int32 // where the picks of each query end
-	wild    []int32 // [clusters] 1: a score may exceed the reference of its query by safeExcess
 
 	sums, tops []T     // [N] sums of weights relative to the exponentials of tops
 	pairs      float64 // pairs of queries and keys of clusters that they chose
+
+	grads inputGrads[T] // of Backward
 }
 
-// sortKeys sets the clusters of the pass.
-func (p *multipolePass[T]) sortKeys() {
-	h, ar, t := p.h, p.h.Scratch, p.h.Table
-	d, dv := h.K.Cols, h.V.Cols
-	of := arena.Take[int32](ar, len(p.cells))
-	for j, c := range p.cells {
-		if of[j] = c; c < 0 {
-			of[j] = int32(p.count)
+// open sets the pass to a head without blocks. Blocks take memory from ar.
+func (p *inputPass[T]) open(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena) {
+	*p = inputPass[T]{multipoleAttention: x, h: h, memory: ar, scale: x.factor(h.Q.Cols), blocks: p.blocks[:0], picks: p.picks[:0], queries: p.queries[:0], ends: p.ends[:0]}
+	p.first, p.last = x.innerKeys(h)
+	p.lo, p.hi = p.first, p.first
+}
+
+// cover makes blocks cover the keys before span number b: the largest blocks of spanRadix^l spans
+// that begin at multiples of their length, in order.
+func (p *inputPass[T]) cover(b int) {
+	at, i := 0, 0
+	for at < b {
+		length := 1
+		for length <= (b-at)/spanRadix && at%(length*spanRadix) == 0 {
+			length *= spanRadix
 		}
+		j0, j1 := min(max(at*p.span, p.first), p.last), min((at+length)*p.span, p.last)
+		j1 = max(j0, j1)
+		if i < len(p.blocks) && (p.blocks[i].j0 != j0 || p.blocks[i].j1 != j1) {
+			p.drop(i)
+		}
+		if i == len(p.blocks) {
+			p.push(j0, j1)
+		}
+		at, i = at+length, i+1
 	}
-	x := &p.clusters
-	x.order, x.begin = SortGroups(ar, of, p.count+1)
-	n := int(x.begin[p.count])
-	x.k, x.v = p.takePadded(n, d), p.takePadded(n, dv)
-	for i, j := range x.order[:n] {
-		copy(x.k.Row(i), h.K.Row(int(j)))
-		copy(x.v.Row(i), h.V.Row(int(j)))
-	}
-	x.offsets = arena.Take[uint64](ar, p.count)
-	size := 0
-	for c := range p.count {
-		x.offsets[c] = uint64(size)
-		size += d * kernel.Pad(x.size(c))
-	}
-	x.columns, x.stride = arena.TakeZeros[T](ar, size), kernel.Stride(p.count)
-	x.variances, x.units, x.radius = arena.TakeZeros[T](ar, d*x.stride), arena.Take[T](ar, p.count), arena.Take[T](ar, p.count)
-	for c := range p.count {
-		i0, n := int(x.begin[c]), x.size(c)
-		t.Transpose(x.columns[x.offsets[c]:], kernel.Pad(n), x.k.Data[i0*x.k.Stride:], x.k.Stride, n, d)
-		p.measure(c, x.k.Slice(i0, i0+n))
-	}
-	queries := min(waveQueries, h.Q.Rows)
-	x.queries, x.ends = arena.Take[int32](ar, queries)[:0], arena.Take[int32](ar, queries)[:0]
-	x.picks = arena.Take[int32](ar, queries*p.count)[:0]
-	x.wild = arena.TakeZeros[int32](ar, p.count)
-	x.sums, x.tops = arena.Take[T](ar, h.Q.Rows), arena.Take[T](ar, h.Q.Rows)
+	p.drop(i)
 }
 
-// measure sets the variances, the unit and the radius of cluster c of keys.
-func (p *multipolePass[T]) measure(c int, keys tensor.Mat[T]) {
-	h, t, x := p.h, p.h.Table, &p.clusters
-	mark := h.Scratch.Mark()
-	defer h.Scratch.Reset(mark)
-	d, n := keys.Cols, T(keys.Rows)
-	from, mean, square := h.TakeScratch(keys.Rows, d), arena.TakeZeros[T](h.Scratch, d), arena.TakeZeros[T](h.Scratch, d)
-	for i := range keys.Rows {
-		t.Add(mean, mean, keys.Row(i))
-	}
-	t.Scale(mean, 1/n, mean)
-	for i := range keys.Rows {
-		copy(from.Row(i), keys.Row(i))
-		t.Axpy(from.Row(i), -1, mean)
-	}
-	x.units[c] = unitOf(t, from.Data, from.Data)
-	t.Scale(from.Data, 1/x.units[c], from.Data)
-	var most T
-	for i := range keys.Rows {
-		t.MulAdd(square, from.Row(i), from.Row(i))
-		most = max(most, t.Dot(from.Row(i), from.Row(i)))
-	}
-	x.radius[c] = T(math.Sqrt(float64(most)))
-	for a, y := range square {
-		x.variances[a*x.stride+c] = y / n
+// push adds a block.
+func (p *inputPass[T]) push(j0, j1 int) {
+	p.blocks = append(p.blocks, keyBlock[T]{})
+	b := &p.blocks[len(p.blocks)-1]
+	b.set(p.multipoleAttention, p.h, p.memory, j0, j1)
+	if p.grads.Grads != nil {
+		b.grads = p.newBlockGrads(b)
 	}
 }
 
-// unitOf returns the power of 2 at or below the largest absolute value in x, 1 if that is 0 or
-// not finite. room has the length of x and may be x: then signs of x change.
-func unitOf[T tensor.Float](t *kernel.Table[T], x, room []T) T {
-	most := t.Max(x)
-	t.Scale(room, -1, x)
-	most = max(most, t.Max(room))
-	if !(most > 0 && float64(most) <= math.MaxFloat32) {
-		return 1
+// drop drops the blocks from number i on.
+func (p *inputPass[T]) drop(i int) {
+	for len(p.blocks) > i {
+		b := &p.blocks[len(p.blocks)-1]
+		if p.grads.Grads != nil {
+			p.pullBlock(b)
+		}
+		p.memory.Reset(b.mark)
+		p.blocks = p.blocks[:len(p.blocks)-1]
 	}
-	_, exponent := math.Frexp(float64(most))
-	return T(math.Ldexp(1, max(exponent-1, -100)))
 }
 
-// exactShare returns the share of the pairs that see each other whose weights were computed
-// one by one.
-func (p *multipolePass[T]) exactShare() float64 {
+// eachSpan calls f with each range of queries that have the same blocks before them.
+func (p *inputPass[T]) eachSpan(f func(i0, i1 int)) {
 	h := p.h
-	mark := h.Scratch.Mark()
-	defer h.Scratch.Reset(mark)
-	before := arena.Take[int32](h.Scratch, h.K.Rows+1) // unmasked keys before each key
-	before[0] = 0
-	for j := range h.K.Rows {
-		before[j+1] = before[j]
-		if h.IsUnmasked(j) {
-			before[j+1]++
+	if !h.Causal {
+		p.push(p.first, p.last)
+		p.setFar()
+		f(0, h.Q.Rows)
+		p.drop(0)
+		return
+	}
+	for b := floorDiv(h.Shift, p.span); b*p.span < h.Shift+h.Q.Rows; b++ {
+		p.cover(max(b, 0))
+		p.setOpen(b)
+		mark := p.memory.Mark()
+		p.setFar()
+		f(max(b*p.span-h.Shift, 0), min((b+1)*p.span-h.Shift, h.Q.Rows))
+		p.memory.Reset(mark)
+	}
+	p.drop(0)
+}
+
+// setOpen makes b the open span of a causal call.
+func (p *inputPass[T]) setOpen(b int) {
+	inner := func(j int) int { return min(max(j, p.first), p.last) }
+	p.lo, p.hi = inner(b*p.span), inner((b+1)*p.span)
+}
+
+// inputTile holds the scores or weights of n queries from i0 on.
+type inputTile[T tensor.Float] struct {
+	i0, n   int
+	q       tensor.Mat[T] // scaled queries [n,D]
+	squares tensor.Mat[T] // their squares, in units of the far field
+	near    tensor.Mat[T] // of near keys, segment after segment
+	exps    tensor.Mat[T] // [n,clusters]: exp(s q·c̄)
+	far     tensor.Mat[T] // [n,clusters]: exp(s q·c̄)·(1 + h)
+}
+
+// segments returns the ranges of keys that are near to queries i < i1 without their choice.
+func (p *inputPass[T]) segments(i1 int) [3][2]int {
+	hi := p.hi
+	if p.h.Causal {
+		hi = max(min(hi, i1+p.h.Shift), p.lo)
+	}
+	return [3][2]int{{0, p.first}, {p.lo, hi}, {p.last, p.h.K.Rows}}
+}
+
+// eachSegment calls f with columns of a matrix of near keys and their range of keys.
+func (p *inputPass[T]) eachSegment(x *inputTile[T], f func(part tensor.Mat[T], j0, j1 int)) {
+	at := 0
+	for _, s := range p.segments(x.i0 + multipoleRows) {
+		for j := s[0]; j < s[1]; j += nearColumns {
+			n := min(nearColumns, s[1]-j)
+			f(sliceColumns(x.near, at, at+n), j, j+n)
+			at += n
 		}
 	}
-	exact, all := p.clusters.pairs, 0.0
-	for i := range h.Q.Rows {
-		seen := h.VisibleKeys(i)
-		all += float64(before[seen])
-		lo, hi := p.nearRange(floorDiv(i+h.Shift, p.length))
-		for _, s := range [3][2]int{{0, p.first}, {lo, hi}, {p.last, h.K.Rows}} {
-			if end := min(s[1], seen); end > s[0] {
-				exact += float64(before[end] - before[s[0]])
+}
+
+// scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key. far
+// has h times the exponential that weigh computes.
+func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
+	h, f, t := p.h, &p.far, p.h.Table
+	columns := 0
+	for _, s := range p.segments(i0 + multipoleRows) {
+		columns += s[1] - s[0]
+	}
+	d, width := h.Q.Cols, kernel.Pad(f.clusters)
+	x := inputTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, d), squares: h.TakeScratch(i1-i0, d), near: h.TakeScratch(i1-i0, columns)}
+	for r := range x.n {
+		t.Scale(x.q.Row(r), p.scale, h.Q.Row(i0+r))
+	}
+	p.eachSegment(&x, func(part tensor.Mat[T], j0, j1 int) {
+		h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
+		for r := range part.Rows {
+			row := part.Row(r)
+			if h.Causal {
+				for j := seenOf(h, i0+r, j0, len(row)); j < len(row); j++ {
+					row[j] = T(math.Inf(-1))
+				}
 			}
-		}
-	}
-	return exact / all
-}
-
-// takePadded returns a matrix of zeros whose rows are padded for products.
-func (p *multipolePass[T]) takePadded(rows, cols int) tensor.Mat[T] {
-	width := kernel.Pad(cols)
-	return tensor.Mat[T]{Data: arena.TakeZeros[T](p.h.Scratch, rows*width), Rows: rows, Cols: cols, Stride: width}
-}
-
-// size returns the number of keys of cluster c.
-func (x *keyClusters[T]) size(c int) int { return int(x.begin[c+1] - x.begin[c]) }
-
-// choose makes near the clusters of largest estimated error for each query of a tile of
-// weights: it sets their far weights to 0 and
-// notes them. near [n] are the sums of the weights of near keys.
-//
-// The error of a cluster is its weight, as a share of the denominator, times ½ s² qᵀΣq, Σ
-// the variances of its keys. Far remain the clusters with less error for each of their keys
-// than a power of 2: the largest up to 1 below which errors add up to tol at most.
-func (p *multipolePass[T]) choose(q *queryTile[T], near []T) {
-	h, t, x, used := p.h, p.h.Table, &p.clusters, p.used
-	mark := h.Scratch.Mark()
-	defer h.Scratch.Reset(mark)
-	width := kernel.Pad(used)
-	squares, errors := h.TakeScratch(q.n, h.Q.Cols), h.TakeScratch(q.n, width)
-	units, shares, reach := arena.Take[T](h.Scratch, q.n), arena.Take[T](h.Scratch, used), arena.Take[T](h.Scratch, used)
-	for r := range q.n {
-		row := squares.Row(r)
-		units[r] = unitOf(t, q.q.Row(r), row)
-		t.Scale(row, 1/units[r], q.q.Row(r))
-		t.Mul(row, row, row)
-	}
-	if used > 0 {
-		t.Block(q.n, width, h.Q.Cols, squares.Data, squares.Stride, 1, x.variances, x.stride, errors.Data, width, false)
-	}
-	for r := range q.n {
-		far := q.far.Row(r)
-		total := near[r] + t.Dot(far, p.tile.counts[:used])
-		t.Scale(shares, 0.5/total, far)
-		t.Scale(reach, units[r], x.units[:used])
-		t.Mul(shares, shares, reach)
-		t.Mul(shares, shares, reach)
-		t.Mul(shares, shares, errors.Row(r)[:used])
-		least := nearThreshold(shares, p.tile.counts, p.tol)
-		norm := T(math.Sqrt(float64(t.Sum(squares.Row(r)))))
-		for c, share := range shares {
-			if exponentOf(share) < least || share == 0 || far[c] == 0 {
+			if h.Mask == nil {
 				continue
 			}
-			x.picks = append(x.picks, int32(c))
-			x.pairs += float64(p.tile.counts[c])
-			// far[c] is e^(score - top), and keys lie at most twice the radius from a mean of some of them.
-			if !(T(math.Log(float64(far[c])))+2*norm*reach[c]*x.radius[c] <= safeExcess) {
-				x.wild[c] = 1
+			for j := range row {
+				if !h.Mask[j0+j] {
+					row[j] = T(math.Inf(-1))
+				}
 			}
-			far[c] = 0
 		}
-		x.queries, x.ends = append(x.queries, int32(q.i0+r)), append(x.ends, int32(len(x.picks)))
+	})
+	if f.clusters == 0 {
+		return x
+	}
+	t.Scale(x.squares.Data, f.unit, x.q.Data)
+	t.Mul(x.squares.Data, x.squares.Data, x.squares.Data)
+	if !(t.Max(x.squares.Data) <= maxSquare) {
+		for i, y := range x.squares.Data {
+			x.squares.Data[i] = min(y, maxSquare)
+		}
+	}
+	take := func() tensor.Mat[T] {
+		return tensor.Mat[T]{Data: arena.Take[T](h.Scratch, x.n*width), Rows: x.n, Cols: f.clusters, Stride: width}
+	}
+	x.exps, x.far = take(), take()
+	t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.exps.Data, width, false)
+	t.Block(x.n, width, d, x.squares.Data, d, 1, f.halves, f.stride, x.far.Data, width, false)
+	return x
+}
+
+// weigh replaces the scores of a tile by weights relative to the exponentials of tops, chooses
+// near clusters, whose weights become 0, and sets sums to the sums of the weights of other near keys.
+func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
+	h, t, f := p.h, p.h.Table, &p.far
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	errors := arena.Take[T](h.Scratch, f.clusters)
+	for r := range x.n {
+		near := x.near.Row(r)
+		if f.clusters == 0 {
+			tops[r] = t.Max(near)
+			sums[r] = t.Exp(near, near, tops[r])
+			continue
+		}
+		exps, far := x.exps.Row(r), x.far.Row(r)
+		tops[r] = max(t.Max(near), t.Max(exps))
+		sums[r] = t.Exp(near, near, tops[r])
+		t.Exp(exps, exps, tops[r])
+		t.Mul(far, far, exps)
+		t.Mul(errors, far, exps)
+		t.Add(far, far, exps)
+		most := T(p.tol) * (sums[r] + t.Dot(far, f.counts))
+		p.choose(x, r, errors, most*most/(2*f.keys))
 	}
 }
 
-// exponentOf returns the exponent of 2 of x ≥ 0 between leastShare and 0. That of NaN and of
-// infinity is 0.
-func exponentOf[T tensor.Float](x T) int {
-	return min(max(int(math.Float64bits(float64(x))>>52&0x7ff)-1023, leastShare), 0)
-}
-
-// nearThreshold returns the exponent of 2 from which on clusters are near, given the error of
-// each cluster for each of its keys and the numbers of keys.
-func nearThreshold[T tensor.Float](errors, counts []T, tol float64) int {
-	var sums [1 - leastShare]float64
-	for c, e := range errors {
-		sums[exponentOf(e)-leastShare] += float64(e * counts[c])
-	}
-	below := 0.0
-	for i, sum := range sums[:len(sums)-1] {
-		if below += sum; below > tol {
-			return i + leastShare
+// choose makes near to query r of the tile the clusters with errors above most, and notes them.
+func (p *inputPass[T]) choose(x *inputTile[T], r int, errors []T, most T) {
+	exps, far := x.exps.Row(r), x.far.Row(r)
+	for c0 := 0; c0 < len(errors); c0 += nearestRun {
+		run := errors[c0:min(c0+nearestRun, len(errors))]
+		if p.h.Table.Max(run) <= most {
+			continue
+		}
+		for c, e := range run {
+			if e <= most {
+				continue
+			}
+			c += c0
+			p.picks = append(p.picks, int32(c))
+			p.pairs += float64(p.far.counts[c])
+			exps[c], far[c] = 0, 0
 		}
 	}
-	return 0
+	p.queries, p.ends = append(p.queries, int32(x.i0+r)), append(p.ends, int32(len(p.picks)))
+}
+
+// attend sets the sums of the weights of a tile of scores, which it overwrites, and the outputs
+// times them, but for what chosen clusters bring.
+func (p *inputPass[T]) attend(x inputTile[T]) {
+	h, t, f := p.h, p.h.Table, &p.far
+	tops, sums := p.tops[x.i0:x.i0+x.n], p.sums[x.i0:x.i0+x.n]
+	p.weigh(&x, tops, sums)
+	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
+	p.eachSegment(&x, func(part tensor.Mat[T], j0, j1 int) {
+		addSeen(h, out, part, h.V, x.i0, j0, acc)
+		acc = true
+	})
+	if f.clusters == 0 {
+		return
+	}
+	y := p.farSums(&x)
+	d, dv := h.Q.Cols, h.V.Cols
+	features := p.groupFeatures(&x, y)
+	t.Block(x.n, f.dipoles.Stride, f.groups*d, features.Data, features.Stride, 1, f.dipoles.Data, f.dipoles.Stride, y.Data, y.Stride, true)
+	for r := range x.n {
+		sums[r] += t.Dot(x.far.Row(r), f.counts)
+		if row := out.Row(r); acc {
+			t.Add(row, row, y.Row(r)[:dv])
+		} else {
+			copy(row, y.Row(r))
+		}
+	}
+}
+
+// farSums returns the products of far weights and the values of the far field: [n,Dv] and
+// [n,groups] weights of the dipoles of groups.
+func (p *inputPass[T]) farSums(x *inputTile[T]) tensor.Mat[T] {
+	f := &p.far
+	y := tensor.Mat[T]{Data: arena.Take[T](p.h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
+	p.h.Table.Block(x.n, y.Stride, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
+	return y
+}
+
+// groupFeatures returns the products [n,groups·D] of the weights of dipoles in y and the queries.
+func (p *inputPass[T]) groupFeatures(x *inputTile[T], y tensor.Mat[T]) tensor.Mat[T] {
+	h, f, d := p.h, &p.far, p.h.Q.Cols
+	features := h.TakeScratch(x.n, f.groups*d)
+	weights := arena.Take[T](h.Scratch, x.n)
+	for g := range f.groups {
+		for r := range weights {
+			weights[r] = y.Row(r)[f.dv+g]
+		}
+		h.Table.ScaleRows(features.Data[g*d:], features.Stride, x.q.Data, x.q.Stride, d, weights)
+	}
+	return features
 }
 
 // fits reports whether a tile of queries fits in the wave.
-func (x *keyClusters[T]) fits(queries int) bool { return len(x.queries)+queries <= cap(x.queries) }
+func (p *inputPass[T]) fits(queries int) bool { return len(p.queries)+queries <= waveQueries }
 
-// flush adds to the outputs of the wave what their near clusters bring, and divides them.
-func (p *multipolePass[T]) flush(lse []T) {
-	x, t := &p.clusters, p.h.Table
-	p.eachChosen(p.attendCluster)
-	for _, i := range x.queries {
-		out := p.h.Out.Row(int(i))
-		t.Scale(out, 1/x.sums[i], out)
-		lse[i] = x.tops[i] + T(math.Log(float64(x.sums[i])))
+// attendSpan sets the outputs of queries i0 ≤ i < i1, which have the same blocks before them.
+func (p *inputPass[T]) attendSpan(i0, i1 int) {
+	for ; i0 < i1; i0 += multipoleRows {
+		rows := min(multipoleRows, i1-i0)
+		if !p.fits(rows) {
+			p.eachChosen(p.attendCluster)
+		}
+		mark := p.h.Scratch.Mark()
+		p.attend(p.scores(i0, i0+rows))
+		p.h.Scratch.Reset(mark)
 	}
-	x.endWave()
+	p.eachChosen(p.attendCluster)
 }
 
-// endWave forgets the choices of the wave.
-func (x *keyClusters[T]) endWave() {
-	x.queries, x.picks, x.ends = x.queries[:0], x.picks[:0], x.ends[:0]
-	clear(x.wild)
+// forward saves the logarithm of the denominator of each query.
+func (m *inputMultipole[T]) forward(h *headwise.Head[T]) {
+	n := h.Q.Rows
+	lse := h.SaveBuffer(n)
+	p := m.passes.get()
+	defer m.passes.put(p)
+	p.open(m.x, h, h.Scratch)
+	p.tops, p.sums = arena.Take[T](h.Scratch, n), arena.Take[T](h.Scratch, n)
+	p.eachSpan(p.attendSpan)
+	p.divide(lse)
+	h.ExactShare = p.exactShare()
+}
+
+// divide divides the outputs by the sums of weights, and sets lse to the logarithms of these.
+func (p *inputPass[T]) divide(lse []T) {
+	for i, sum := range p.sums {
+		out := p.h.Out.Row(i)
+		p.h.Table.Scale(out, 1/sum, out)
+		lse[i] = p.tops[i] + T(math.Log(float64(sum)))
+	}
 }
 
 // eachChosen calls f with the clusters that queries of the wave chose, in their order, and
-// those queries, at most chosenRows at a time.
-func (p *multipolePass[T]) eachChosen(f func(c int, queries []int32)) {
-	x, ar := &p.clusters, p.h.Scratch
+// those queries, at most chosenRows at a time. It ends the wave.
+func (p *inputPass[T]) eachChosen(f func(c int, queries []int32)) {
+	ar := p.h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	places, begin := SortGroups(ar, x.picks, p.count)
-	of, at := arena.Take[int32](ar, len(x.picks)), 0 // the query of each pick
-	for r, end := range x.ends {
+	places, begin := SortGroups(ar, p.picks, p.far.clusters)
+	of, at := arena.Take[int32](ar, len(p.picks)), 0 // the query of each pick
+	for r, end := range p.ends {
 		for ; at < int(end); at++ {
-			of[at] = x.queries[r]
+			of[at] = p.queries[r]
 		}
 	}
 	for i, place := range places {
 		places[i] = of[place]
 	}
-	for c := range p.count {
+	for c := range p.far.clusters {
 		for queries := places[begin[c]:begin[c+1]]; len(queries) > 0; {
 			n := min(chosenRows, len(queries))
 			f(c, queries[:n])
 			queries = queries[n:]
 		}
 	}
+	p.queries, p.picks, p.ends = p.queries[:0], p.picks[:0], p.ends[:0]
 }
 
 // gather returns rows of y, padded for products, times factor.
-func (p *multipolePass[T]) gather(y tensor.Mat[T], rows []int32, factor T) tensor.Mat[T] {
-	z := p.takePadded(len(rows), y.Cols)
+func (p *inputPass[T]) gather(y tensor.Mat[T], rows []int32, factor T) tensor.Mat[T] {
+	width := kernel.Pad(y.Cols)
+	z := tensor.Mat[T]{Data: arena.Take[T](p.h.Scratch, len(rows)*width), Rows: len(rows), Cols: y.Cols, Stride: width}
 	for r, i := range rows {
 		p.h.Table.Scale(z.Row(r), factor, y.Row(int(i)))
+		clear(z.Data[r*width+y.Cols : (r+1)*width])
 	}
 	return z
 }
@@ -442,122 +411,119 @@ type clusterTile[T tensor.Float] struct {
 	keys []int32
 }
 
-// eachClusterTile calls f with the scores of scaled queries q for the keys of cluster c, -Inf
-// for keys that are near to a query without its choice.
-func (p *multipolePass[T]) eachClusterTile(c int, queries []int32, q tensor.Mat[T], f func(x clusterTile[T])) {
-	x, ar := &p.clusters, p.h.Scratch
-	begin, ld := int(x.begin[c]), kernel.Pad(x.size(c))
-	for j0 := 0; j0 < x.size(c); j0 += chosenKeys {
+// eachClusterTile calls f with the scores of scaled queries q for the keys of cluster c.
+func (p *inputPass[T]) eachClusterTile(c int, q tensor.Mat[T], f func(x clusterTile[T])) {
+	b, ar := &p.blocks[p.far.blocks[c]], p.h.Scratch
+	c -= int(p.far.first[c])
+	begin, size := int(b.begin[c]), b.size(c)
+	for j0 := 0; j0 < size; j0 += chosenKeys {
 		mark := ar.Mark()
-		n := min(chosenKeys, x.size(c)-j0)
+		n := min(chosenKeys, size-j0)
 		width := kernel.Pad(n)
 		i0, i1 := begin+j0, begin+j0+n
-		tile := clusterTile[T]{k: x.k.Slice(i0, i1), v: x.v.Slice(i0, i1), keys: x.order[i0:i1],
-			w: tensor.Mat[T]{Data: arena.Take[T](ar, len(queries)*width), Rows: len(queries), Cols: n, Stride: width}}
-		p.h.Table.Block(len(queries), width, p.h.Q.Cols, q.Data, q.Stride, 1, x.columns[int(x.offsets[c])+j0:], ld, tile.w.Data, width, false)
-		for r, i := range queries {
-			lo, hi := p.lo, p.hi
-			if !p.sameBlock {
-				lo, hi = p.nearRange(floorDiv(int(i)+p.h.Shift, p.length))
-			}
-			if int(tile.keys[n-1]) < lo || int(tile.keys[0]) >= hi {
-				continue
-			}
-			for j, key := range tile.keys {
-				if lo <= int(key) && int(key) < hi {
-					tile.w.Row(r)[j] = T(math.Inf(-1))
-				}
-			}
-		}
+		tile := clusterTile[T]{k: b.k.Slice(i0, i1), v: b.v.Slice(i0, i1), keys: b.order[i0:i1],
+			w: tensor.Mat[T]{Data: arena.Take[T](ar, q.Rows*width), Rows: q.Rows, Cols: n, Stride: width}}
+		p.h.Table.Block(q.Rows, width, p.h.Q.Cols, q.Data, q.Stride, 1, b.columns[int(b.offsets[c])+j0:], kernel.Pad(size), tile.w.Data, width, false)
 		f(tile)
 		ar.Reset(mark)
 	}
 }
 
 // attendCluster adds to outputs and sums what a cluster brings to queries that chose it.
-func (p *multipolePass[T]) attendCluster(c int, queries []int32) {
-	h, t, x := p.h, p.h.Table, &p.clusters
+func (p *inputPass[T]) attendCluster(c int, queries []int32) {
+	h, t := p.h, p.h.Table
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	q := p.gather(h.Q, queries, p.scale)
-	out := p.takePadded(len(queries), h.V.Cols)
-	p.eachClusterTile(c, queries, q, func(tile clusterTile[T]) {
+	width := kernel.Pad(h.V.Cols)
+	out := arena.Take[T](h.Scratch, len(queries)*width)
+	p.eachClusterTile(c, q, func(tile clusterTile[T]) {
 		for r, i := range queries {
-			if x.wild[c] != 0 {
-				p.raise(int(i), t.Max(tile.w.Row(r)))
-			}
-			x.sums[i] += t.Exp(tile.w.Row(r), tile.w.Row(r), x.tops[i])
+			row := tile.w.Row(r)
+			p.raise(int(i), t.Max(row))
+			p.sums[i] += t.Exp(row, row, p.tops[i])
 		}
-		t.Block(len(queries), out.Stride, tile.w.Cols, tile.w.Data, tile.w.Stride, 1, tile.v.Data, tile.v.Stride, out.Data, out.Stride, false)
+		t.Block(len(queries), width, tile.w.Cols, tile.w.Data, tile.w.Stride, 1, tile.v.Data, tile.v.Stride, out, width, false)
 		for r, i := range queries {
 			row := h.Out.Row(int(i))
-			t.Add(row, row, out.Row(r))
+			t.Add(row, row, out[r*width:])
 		}
 	})
 }
 
 // raise makes the output and the sum of query i relative to the exponential of a score that is
 // far above the present reference.
-func (p *multipolePass[T]) raise(i int, score T) {
-	x, t := &p.clusters, p.h.Table
-	if score-x.tops[i] <= safeExcess {
+func (p *inputPass[T]) raise(i int, score T) {
+	t := p.h.Table
+	if score-p.tops[i] <= safeExcess {
 		return
 	}
-	fade := T(math.Exp(float64(x.tops[i] - score)))
+	fade := T(math.Exp(float64(p.tops[i] - score)))
 	t.Scale(p.h.Out.Row(i), fade, p.h.Out.Row(i))
-	x.sums[i] *= fade
-	x.tops[i] = score
+	p.sums[i] *= fade
+	p.tops[i] = score
 }
 
-// flushGrad adds the gradients through the near clusters of the wave.
-func (p *multipolePass[T]) flushGrad() {
-	p.eachChosen(p.backCluster)
-	p.clusters.endWave()
-}
-
-// backCluster adds the gradients through a cluster and queries that chose it.
-func (p *multipolePass[T]) backCluster(c int, queries []int32) {
-	h, t, g := p.h, p.h.Table, &p.grads
-	ar := h.Scratch
-	mark := ar.Mark()
-	defer ar.Reset(mark)
-	m := len(queries)
-	q, dout := p.gather(h.Q, queries, p.scale), p.gather(g.DOut, queries, 1)
-	minus := arena.Take[T](ar, m)
-	for r, i := range queries {
-		minus[r] = -g.delta[i]
+// exactShare returns the share of the pairs that see each other whose weights were computed
+// one by one.
+func (p *inputPass[T]) exactShare() float64 {
+	h := p.h
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	before := arena.Take[int32](h.Scratch, h.K.Rows+1) // unmasked keys before each key
+	before[0] = 0
+	for j := range h.K.Rows {
+		before[j+1] = before[j]
+		if h.IsUnmasked(j) {
+			before[j+1]++
+		}
 	}
-	dq := p.takePadded(m, h.Q.Cols)
-	p.eachClusterTile(c, queries, q, func(tile clusterTile[T]) {
-		w, n := tile.w, tile.w.Cols
-		for r, i := range queries {
-			t.Exp(w.Row(r), w.Row(r), h.Saved[i])
+	exact, all := p.pairs, 0.0
+	for i := range h.Q.Rows {
+		seen := h.VisibleKeys(i)
+		all += float64(before[seen])
+		lo, hi := p.first, p.first
+		if h.Causal {
+			b := floorDiv(i+h.Shift, p.span)
+			lo, hi = min(max(b*p.span, p.first), p.last), min(max((b+1)*p.span, p.first), p.last)
 		}
-		columns, ds := arena.TakeZeros[T](ar, h.V.Cols*w.Stride), arena.Take[T](ar, m*w.Stride)
-		t.Transpose(columns, w.Stride, tile.v.Data, tile.v.Stride, n, h.V.Cols)
-		t.Block(m, w.Stride, h.V.Cols, dout.Data, dout.Stride, 1, columns, w.Stride, ds, w.Stride, false)
-		t.MulRows(ds, w.Data, w.Stride, n, minus)
-		t.Block(m, dq.Stride, n, ds, w.Stride, 1, tile.k.Data, tile.k.Stride, dq.Data, dq.Stride, false)
-		for r, i := range queries {
-			t.Axpy(g.DQ.Row(int(i)), p.scale, dq.Row(r))
+		for _, s := range [3][2]int{{0, p.first}, {lo, hi}, {p.last, h.K.Rows}} {
+			if end := min(s[1], seen); end > s[0] {
+				exact += float64(before[end] - before[s[0]])
+			}
 		}
-		dk, dv := p.takePadded(n, h.K.Cols), p.takePadded(n, h.V.Cols)
-		t.Block(n, dk.Stride, m, ds, 1, w.Stride, q.Data, q.Stride, dk.Data, dk.Stride, false)
-		t.Block(n, dv.Stride, m, w.Data, 1, w.Stride, dout.Data, dout.Stride, dv.Data, dv.Stride, false)
-		for r, j := range tile.keys {
-			t.Add(g.DK.Row(int(j)), g.DK.Row(int(j)), dk.Row(r))
-			t.Add(g.DV.Row(int(j)), g.DV.Row(int(j)), dv.Row(r))
-		}
-	})
+	}
+	return exact / all
 }
 
 // inputMultipole is multipole with centres=input. States hold all keys, with a multipoleIndex.
-type inputMultipole[T tensor.Float] struct{ x *multipoleAttention[T] }
+type inputMultipole[T tensor.Float] struct {
+	x      *multipoleAttention[T]
+	passes inputPasses[T]
+}
+
+// inputPasses are passes for reuse, without references to heads.
+type inputPasses[T tensor.Float] struct{ pool sync.Pool }
+
+func (s *inputPasses[T]) get() *inputPass[T] {
+	if p, ok := s.pool.Get().(*inputPass[T]); ok {
+		return p
+	}
+	return new(inputPass[T])
+}
+
+func (s *inputPasses[T]) put(p *inputPass[T]) {
+	clear(p.blocks[:cap(p.blocks)])
+	*p = inputPass[T]{blocks: p.blocks[:0], queries: p.queries[:0], picks: p.picks[:0], ends: p.ends[:0]}
+	s.pool.Put(p)
+}
 
 // newMultipoleInput returns multipole with centres=input, given the settings that it shares
 // with codebooks.
 func newMultipoleInput[T tensor.Float](r *reader, x *multipoleAttention[T]) (headwise.Function[T], error) {
-	x.input = true
+	if x.order > 0 {
+		return nil, r.Refuse("centres", "order 0")
+	}
 	tol, err := strconv.ParseFloat(r.Text("tol"), 64)
 	if err != nil || !(tol >= 0 && tol <= 1) {
 		return nil, r.Refuse("tol", "a number from 0 to 1")
@@ -573,13 +539,13 @@ func newMultipoleInput[T tensor.Float](r *reader, x *multipoleAttention[T]) (hea
 		return nil, err
 	}
 	x.softmax = &headwise.PatternSoftmax[T]{Scale: x.scale}
-	x.setting = fmt.Sprintf("multipole centres=input order=%d tol=%s size=%d least=%d span=%d window=%d sinks=%d ends=%d scale=%s",
-		x.order, strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.span, x.window, x.sinks, x.ends, formatScale(x.scale))
-	return &inputMultipole[T]{x}, nil
+	x.setting = fmt.Sprintf("multipole centres=input tol=%s size=%d least=%d span=%d sinks=%d ends=%d scale=%s",
+		strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.span, x.sinks, x.ends, formatScale(x.scale))
+	return &inputMultipole[T]{x: x}, nil
 }
 
 func (m *inputMultipole[T]) Traits() attention.Traits {
-	return attention.Traits{Name: multipole.Name, Positive: m.x.order != 1, Causal: true}
+	return attention.Traits{Name: multipole.Name, Causal: true}
 }
 
 func (m *inputMultipole[T]) Setting() string                  { return m.x.setting }
@@ -604,7 +570,7 @@ func allPairs[T tensor.Float](h *headwise.Head[T]) *headwise.Pattern {
 
 func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
 	if !m.isSoftmax(h) {
-		m.x.Forward(h)
+		m.forward(h)
 		return
 	}
 	pairs := allPairs(h)
@@ -615,7 +581,7 @@ func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
 
 func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	if !m.isSoftmax(h) {
-		m.x.Backward(h, g)
+		m.backward(h, g)
 		return
 	}
 	g.Clear()
@@ -624,9 +590,9 @@ func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) 
 	pairs.Release()
 }
 
-// nearShare is the share of pairs that Cost takes to be in chosen clusters: that of keys of a
-// trained encoder of sentences at 2048 tokens with the default tol.
-const nearShare = 0.08
+// nearShare is the share of pairs that Cost takes to be in chosen clusters: of keys of a trained
+// encoder of sentences it is 0.01 to 0.02 with the default tol.
+const nearShare = 0.015
 
 func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
 	x, n, keys, d, dv := m.x, float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
@@ -634,19 +600,23 @@ func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
 		return headwise.Cost{FLOPs: 2 * n * keys * (d + dv), Bytes: elementBytes[T]() * (n + chosenRows*(chosenKeys+dv))}
 	}
 	near := min(float64(x.sinks+x.ends), keys)
-	cells, seen, each := float64(x.clustersOf(max(s.M, 1), s.Causal)), keys, keys
+	clusters, groups, passes, share := float64(x.clustersOf(s.M)), float64(groupsOf(s.M, x.clustersOf(s.M))), 1.0, 1.0
 	if s.Causal {
-		near = min(float64(x.span)/2+float64(x.window+x.sinks), keys)
-		seen, each = keys/2, min(keys, float64(x.span))
+		// On average half the keys are in blocks, which are about 1.5 of each length.
+		near = min(float64(x.span)/2+float64(x.sinks), keys)
+		clusters, groups, passes, share = 0, 0, 0, 0.5
+		for length := x.span; length < s.M; length *= spanRadix {
+			count := x.clustersOf(length)
+			clusters += 1.5 * float64(count)
+			groups += 1.5 * float64(groupsOf(length, count))
+			passes++
+		}
 	}
-	l := newMomentLayout(x.order, s.D, s.Dv)
-	width, features := float64(l.width), float64(l.features)
-	centres := (1 + lloydSteps) * 2 * math.Sqrt(max(each*cells/max(keys, 1), 1)) // that a key is compared with
-	far := cells * seen / max(keys, 1)
-	picks := min(float64(waveQueries), n) * cells
+	centres := (1 + lloydSteps) * 2 * math.Sqrt(clusters) // that a key is compared with
+	picks := min(waveQueries, n) * clusters
 	return headwise.Cost{
-		FLOPs: 2*keys*centres*d + 2*n*(near+nearShare*seen)*(d+dv) + 2*n*far*(2*d+features*dv) + 6*keys*width,
-		Bytes: elementBytes[T]()*(3*n+keys*(1+2*d+2*dv)+cells*(3*width+4*d+features*dv)+multipoleRows*(near+3*cells)) + 4*(2*keys+picks),
+		FLOPs: 2*keys*passes*(centres*d+d*dv) + 2*n*((near+nearShare*share*keys)*(d+dv)+clusters*(2*d+dv+groups)+groups*d*dv),
+		Bytes: elementBytes[T]()*(3*n+keys*2*(d+dv)+clusters*(5*d+2*dv)+2*groups*d*dv+multipoleRows*(near+2*clusters+groups*d)) + 4*(2*keys+picks),
 	}
 }
 

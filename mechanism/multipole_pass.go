@@ -53,10 +53,6 @@ type multipolePass[T tensor.Float] struct {
 	delta   []float64
 
 	grads multipoleGrads[T] // of Backward
-
-	// With centres=input:
-	clusters  keyClusters[T]
-	sameBlock bool // all queries stand in the current block
 }
 
 // findCells sets cells [M] to the row of the codebook nearest to each key, -1 for keys that
@@ -159,7 +155,7 @@ func (x *multipoleAttention[T]) hasFar(h *headwise.Head[T], first, last int) boo
 func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (p multipolePass[T]) {
 	ar := h.Scratch
 	d, dv := h.K.Cols, h.V.Cols
-	p = multipolePass[T]{multipoleAttention: x, h: h, scale: x.factor(d), cells: arena.Take[int32](ar, len(rows)), length: x.blockLength(h.Causal), end: h.K.Rows}
+	p = multipolePass[T]{multipoleAttention: x, h: h, scale: x.factor(d), cells: arena.Take[int32](ar, len(rows)), length: x.block, end: h.K.Rows}
 	p.first, p.last = x.innerKeys(h)
 	most := T(-1)
 	for _, row := range rows {
@@ -179,11 +175,7 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 		p.cells[j] = *number - 1
 	}
 	p.takeSums(newMomentLayout(x.order, d, dv))
-	if x.input {
-		p.sortKeys()
-	} else {
-		p.near = p.newNearKeys(min(p.first+x.nearLength(h.Causal)+h.K.Rows-p.last, h.K.Rows), 0)
-	}
+	p.near = p.newNearKeys(min(p.first+x.nearLength(h.Causal)+h.K.Rows-p.last, h.K.Rows), 0)
 	p.tame = !scratch.HasNonFiniteSum(h.K.Slice(p.first, p.last)) && !scratch.HasNonFiniteSum(h.V.Slice(p.first, p.last))
 	if x.order > 0 {
 		p.sums.references = arena.Take[T](ar, p.count*d)
@@ -225,9 +217,6 @@ func (p *multipolePass[T]) start(block int) {
 
 // nearRange returns the bounds of the keys near to a block, among those between first and last.
 func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
-	if p.input && !p.h.Causal {
-		return p.first, p.first
-	}
 	within := func(j int) int { return max(min(j, p.last), p.first) }
 	lo, hi = block*p.length-p.window-p.skipped, (block+1)*p.length-p.skipped
 	if !p.h.Causal {
@@ -347,37 +336,27 @@ type queryTile[T tensor.Float] struct {
 // a cell is empty.
 func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 	h, least := p.h, T(math.Inf(-1))
-	if p.input && h.Causal {
-		p.end = i0 + multipoleRows + h.Shift
-	}
 	columns := 0
 	for _, s := range p.segments() {
 		columns += s[1] - s[0]
 	}
-	if !p.input {
-		columns = kernel.Pad(max(columns, p.near.least))
-	}
+	columns = kernel.Pad(max(columns, p.near.least))
 	x := queryTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, h.Q.Cols),
 		near: h.TakeScratch(i1-i0, columns)}
 	h.Table.Scale(x.q.Data, p.scale, h.Q.Data[i0*h.Q.Stride:])
-	if !p.input {
-		p.setNear()
-		h.Table.Block(x.n, columns, h.Q.Cols, x.q.Data, x.q.Stride, 1, p.near.columns, p.near.stride, x.near.Data, columns, false)
-		for r := range x.n {
-			beyond := x.near.Row(r)[p.near.count:]
-			for j := range beyond {
-				beyond[j] = least
-			}
+	p.setNear()
+	h.Table.Block(x.n, columns, h.Q.Cols, x.q.Data, x.q.Stride, 1, p.near.columns, p.near.stride, x.near.Data, columns, false)
+	for r := range x.n {
+		beyond := x.near.Row(r)[p.near.count:]
+		for j := range beyond {
+			beyond[j] = least
 		}
 	}
 	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
-		if p.input {
-			h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
-		}
 		for r := range part.Rows {
 			row := part.Row(r)
 			if h.Causal {
-				for j := range row[p.seenOf(i0+r, j0, len(row)):] {
+				for j := range row[seenOf(h, i0+r, j0, len(row)):] {
 					row[len(row)-1-j] = least
 				}
 			}
@@ -417,19 +396,18 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 }
 
 // seenOf returns how many of the n keys from j0 on query i of a causal call sees.
-func (p *multipolePass[T]) seenOf(i, j0, n int) int {
-	return max(min(i+p.h.Shift+1-j0, n), 0)
+func seenOf[T tensor.Float](h *headwise.Head[T], i, j0, n int) int {
+	return max(min(i+h.Shift+1-j0, n), 0)
 }
 
 // addSeen sets out to the product of weights w, of queries from i0 on and keys from j0 on, and
 // the rows of those keys in y, or adds it with acc. Weights of keys that a query does not see
 // are 0. Rows that are not finite reach only the queries that see them, since 0·NaN is not 0.
-func (p *multipolePass[T]) addSeen(out, w, y tensor.Mat[T], i0, j0 int, acc bool) {
-	h := p.h
+func addSeen[T tensor.Float](h *headwise.Head[T], out, w, y tensor.Mat[T], i0, j0 int, acc bool) {
 	y = y.Slice(j0, j0+w.Cols)
 	unseen := w.Cols // the first key that some query does not see
 	if h.Causal {
-		unseen = p.seenOf(i0, j0, w.Cols)
+		unseen = seenOf(h, i0, j0, w.Cols)
 	}
 	if rest := y.Slice(unseen, y.Rows); !scratch.HasNonFiniteSum(rest) {
 		h.Multiply(out, w, y, false, false, acc)
@@ -448,7 +426,7 @@ func (p *multipolePass[T]) addSeen(out, w, y tensor.Mat[T], i0, j0 int, acc bool
 	h.Multiply(out, w, tame, false, false, acc)
 	for j := range y.Rows {
 		for r := 0; r < w.Rows && isWild(j); r++ {
-			if j < p.seenOf(i0+r, j0, w.Cols) {
+			if j < seenOf(h, i0+r, j0, w.Cols) {
 				h.Table.Axpy(out.Row(r), w.Row(r)[j], y.Row(j))
 			}
 		}
@@ -540,7 +518,7 @@ func (p *multipolePass[T]) attendNear(x *queryTile[T], out tensor.Mat[T]) {
 	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
 		for _, j := range p.near.wild {
 			for r := 0; r < x.n && j0 <= int(j) && int(j) < j1; r++ {
-				if !h.Causal || p.seenOf(x.i0+r, int(j), 1) > 0 {
+				if !h.Causal || seenOf(h, x.i0+r, int(j), 1) > 0 {
 					h.Table.Axpy(out.Row(r), part.Row(r)[int(j)-j0], h.V.Row(int(j)))
 				}
 			}
@@ -599,30 +577,22 @@ func (x *queryTile[T]) expandWeights(t *kernel.Table[T], dst tensor.Mat[T], c0, 
 	}
 }
 
-// Forward saves the logarithm of the denominator of each query, and the cell of each key: its
-// row of the codebook or the number of its cluster.
+// Forward saves the logarithm of the denominator of each query, and the cell of each key.
 func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
 	n := h.Q.Rows
 	saved := h.SaveBuffer(n + h.K.Rows)
 	lse, rows := saved[:n], saved[n:]
-	length := x.blockLength(h.Causal)
+	length := x.block
 	block, end := floorDiv(h.Shift, length), floorDiv(h.Shift+n-1, length)+1
-	switch {
-	case x.input:
-		x.clusterCall(h, rows)
-	case x.hasFar(h, block, end-1):
+	if x.hasFar(h, block, end-1) {
 		x.findCells(h, rows)
-	default: // the function is softmax
+	} else { // the function is softmax
 		for j := range rows {
 			rows[j] = -1
 		}
 	}
 	p := x.open(h, rows, block)
 	p.forward(lse, block, end)
-	if x.input {
-		p.flush(lse)
-		h.ExactShare = p.exactShare()
-	}
 }
 
 // forward sets the outputs of the queries of blocks from block up to end, and their elements
@@ -635,9 +605,6 @@ func (p *multipolePass[T]) forward(lse []T, block, end int) {
 		for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
 			mark := h.Scratch.Mark()
 			rows := min(multipoleRows, i1-i0)
-			if p.input && !p.clusters.fits(rows) {
-				p.flush(lse)
-			}
 			p.attend(p.scores(i0, i0+rows), lse)
 			h.Scratch.Reset(mark)
 		}
@@ -645,8 +612,7 @@ func (p *multipolePass[T]) forward(lse []T, block, end int) {
 }
 
 // weigh replaces the scores of a tile by weights relative to the exponentials of tops, and
-// sets sums to their sums. With centres=input it chooses near clusters, whose weights are left
-// out.
+// sets sums to their sums.
 func (p *multipolePass[T]) weigh(x *queryTile[T], tops, sums []T) {
 	t := p.h.Table
 	for r := range x.n {
@@ -656,9 +622,6 @@ func (p *multipolePass[T]) weigh(x *queryTile[T], tops, sums []T) {
 		if p.used > 0 {
 			t.Exp(far, far, tops[r])
 		}
-	}
-	if p.input {
-		p.choose(x, sums)
 	}
 	for r := 0; r < x.n && p.used > 0; r++ {
 		far := x.far.Row(r)
@@ -670,18 +633,12 @@ func (p *multipolePass[T]) weigh(x *queryTile[T], tops, sums []T) {
 }
 
 // attend sets the outputs of a tile of scores, which it overwrites, and their elements of lse.
-// With centres=input, flush does the last part of both.
 func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 	h, t := p.h, p.h.Table
 	tops, sums := arena.Take[T](h.Scratch, x.n), arena.Take[T](h.Scratch, x.n)
 	p.weigh(&x, tops, sums)
 	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
-	if p.input {
-		p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
-			p.addSeen(out, part, h.V, x.i0, j0, acc)
-			acc = true
-		})
-	} else if x.near.Cols > 0 {
+	if x.near.Cols > 0 {
 		p.attendNear(&x, out)
 		acc = true
 	}
@@ -701,14 +658,6 @@ func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 		h.Multiply(out, weights, moments, false, false, acc)
 		acc = true
 	})
-	if p.input {
-		copy(p.clusters.tops[x.i0:], tops)
-		copy(p.clusters.sums[x.i0:], sums)
-		if !acc {
-			scratch.ClearRows(out, 0, out.Rows)
-		}
-		return
-	}
 	for r := range x.n {
 		t.Scale(out.Row(r), 1/sums[r], out.Row(r))
 		lse[x.i0+r] = tops[r] + T(math.Log(float64(sums[r])))

@@ -1,0 +1,312 @@
+package mechanism
+
+import (
+	"math"
+	"slices"
+
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// keyBlock is a block of keys j0 ≤ j < j1 that is clustered by itself.
+type keyBlock[T tensor.Float] struct {
+	j0, j1 int
+	mark   int // of memory before the block
+
+	order  []int32 // unmasked keys by cluster, in their order
+	begin  []int32 // [clusters+1] first key of each cluster in order
+	groups []int32 // [groups+1] first cluster of each group
+	// k and v are rows of keys and values in that order, padded for products. columns has the keys
+	// of each cluster as columns [D,Pad(keys)], from offsets on.
+	k, v    tensor.Mat[T]
+	columns []T
+	offsets []uint64
+
+	unit T // power of 2 near the largest number among the keys
+	// Of each cluster: the mean, the halves of the variances in units, Σv, and the share of Σ|k-c̄|²
+	// of its group. Of each group: Σ (k-c̄) vᵀ, k-c̄ in units.
+	means, halves, sums, dipoles tensor.Mat[T] // [clusters,D], [clusters,D], [clusters,Dv], [groups·D,Dv]
+	shares                       []T           // [clusters]
+	spreads                      []T           // [groups] Σ|k-c̄|² in units
+	grads                        blockGrads[T] // of Backward
+}
+
+func (b *keyBlock[T]) clusters() int  { return len(b.begin) - 1 }
+func (b *keyBlock[T]) size(c int) int { return int(b.begin[c+1] - b.begin[c]) }
+
+// clustersOf returns into how many clusters n keys are divided.
+func (x *multipoleAttention[T]) clustersOf(n int) int {
+	size := x.size
+	if size == 0 {
+		size = max(int(math.Sqrt(float64(n)/8)), leastKeys)
+	}
+	return (n + size - 1) / size
+}
+
+// groupsOf returns the number of groups of n keys in so many clusters.
+func groupsOf(n, clusters int) int {
+	return min(int(math.Round(math.Sqrt(float64(clusters)))), max(n/groupKeys, 1), clusterGroups)
+}
+
+// set clusters the unmasked keys j0 ≤ j < j1 in two levels. It takes memory from ar.
+func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena, j0, j1 int) {
+	*b = keyBlock[T]{j0: j0, j1: j1, mark: ar.Mark()}
+	n, d, dv := 0, h.K.Cols, h.V.Cols
+	for j := j0; j < j1; j++ {
+		if h.IsUnmasked(j) {
+			n++
+		}
+	}
+	count := x.clustersOf(n)
+	groups := groupsOf(n, count)
+	most := min(count+groups, n) // clusters, after shares are rounded
+	b.order, b.begin, b.groups = arena.Take[int32](ar, n)[:0], arena.Take[int32](ar, most+1)[:0], arena.Take[int32](ar, groups+1)[:0]
+	b.k, b.v = takePadded[T](ar, n, d), takePadded[T](ar, n, dv)
+	b.columns, b.offsets = arena.TakeZeros[T](ar, d*(n+most*(kernel.Lanes-1))), arena.Take[uint64](ar, most)
+	b.means, b.halves, b.sums = takeZeroRows[T](ar, most, d), takeZeroRows[T](ar, most, d), takeZeroRows[T](ar, most, dv)
+	b.dipoles = takeZeroRows[T](ar, groups*d, kernel.Pad(dv))
+	b.shares, b.spreads = arena.TakeZeros[T](ar, most), arena.TakeZeros[T](ar, groups)
+	b.begin, b.groups, b.unit = append(b.begin, 0), append(b.groups, 0), 1
+	if n == 0 {
+		return
+	}
+
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	keys, rows := arena.Take[int32](h.Scratch, n)[:0], h.TakeScratch(n, d)
+	for j := j0; j < j1; j++ {
+		if h.IsUnmasked(j) {
+			copy(rows.Row(len(keys)), h.K.Row(j))
+			keys = append(keys, int32(j))
+		}
+	}
+	// In units of the largest number, products stay in the range of T.
+	mark2 := h.Scratch.Mark()
+	b.unit = unitOf(h.Table, rows.Data, arena.Take[T](h.Scratch, len(rows.Data)))
+	h.Scratch.Reset(mark2)
+	h.Table.Scale(rows.Data, 1/b.unit, rows.Data)
+	of := arena.Take[int32](h.Scratch, n)
+	lloyd(h, of, rows, groups)
+	order, begin := SortGroups(h.Scratch, of, groups)
+	for g := range groups {
+		members := order[begin[g]:begin[g+1]]
+		if len(members) == 0 {
+			continue
+		}
+		mark := h.Scratch.Mark()
+		own := h.TakeScratch(len(members), d)
+		for i, at := range members {
+			copy(own.Row(i), rows.Row(int(at)))
+		}
+		fine := max((2*count*len(members)+n)/(2*n), 1)
+		lloyd(h, of, own, fine)
+		sorted, ends := SortGroups(h.Scratch, of[:len(members)], fine)
+		distances := takePadded[T](h.Scratch, len(members), d) // k - c̄ in units
+		first := len(b.order)
+		for c := range fine {
+			from, to := int(ends[c]), int(ends[c+1])
+			if from == to {
+				continue
+			}
+			begin := len(b.order)
+			for i := from; i < to; i++ {
+				j := keys[members[sorted[i]]]
+				copy(b.k.Row(len(b.order)), h.K.Row(int(j)))
+				copy(b.v.Row(len(b.order)), h.V.Row(int(j)))
+				b.order = append(b.order, j)
+			}
+			h.Table.Scale(distances.Data[from*distances.Stride:to*distances.Stride], 1/b.unit, b.k.Data[begin*b.k.Stride:])
+			b.addCluster(h.Table, distances.Slice(from, to))
+		}
+		dipole := b.dipoles.Data[(len(b.groups)-1)*d*b.dipoles.Stride:][:d*b.dipoles.Stride]
+		h.Table.Block(d, b.v.Stride, len(members), distances.Data, 1, distances.Stride, b.v.Data[first*b.v.Stride:], b.v.Stride, dipole, b.dipoles.Stride, false)
+		b.addGroup()
+		h.Scratch.Reset(mark)
+	}
+	n = b.clusters()
+	b.means, b.halves, b.sums = b.means.Slice(0, n), b.halves.Slice(0, n), b.sums.Slice(0, n)
+}
+
+// addCluster adds a cluster of the last keys in order. rows are these keys in units; they
+// become their distances from the mean.
+func (b *keyBlock[T]) addCluster(t *kernel.Table[T], rows tensor.Mat[T]) {
+	c, n, d := b.clusters(), rows.Rows, rows.Cols
+	begin := int(b.begin[c])
+	b.begin = append(b.begin, int32(begin+n))
+	mean, half, sum := b.means.Row(c), b.halves.Row(c), b.sums.Row(c)
+	t.SumRows(sum, b.v.Data[begin*b.v.Stride:], b.v.Stride, n)
+	// Distances from the first key, whose mean is small beside the keys.
+	t.Scale(mean, -1/b.unit, b.k.Row(begin))
+	t.AddRows(rows.Data, rows.Stride, rows.Data, rows.Stride, mean, 0, n, d)
+	clear(mean)
+	t.SumRows(mean, rows.Data, rows.Stride, n)
+	t.Scale(mean, -1/T(n), mean)
+	t.AddRows(rows.Data, rows.Stride, rows.Data, rows.Stride, mean, 0, n, d)
+	for i := range n {
+		t.MulAdd(half, rows.Row(i), rows.Row(i))
+	}
+	t.Scale(half, 0.5/T(n), half)
+	t.Scale(mean, -b.unit, mean)
+	t.Add(mean, mean, b.k.Row(begin))
+	if b.offsets = b.offsets[:c+1]; c == 0 {
+		b.offsets[c] = 0
+	} else {
+		b.offsets[c] = b.offsets[c-1] + uint64(d*kernel.Pad(b.size(c-1)))
+	}
+	t.Transpose(b.columns[b.offsets[c]:], kernel.Pad(n), b.k.Data[begin*b.k.Stride:], b.k.Stride, n, d)
+}
+
+// lloyd sets of [keys] to the nearest of count centres of each key. Centres begin at keys that
+// lie evenly apart and move to the means of their keys lloydSteps times.
+func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], count int) {
+	ar, t, d, n := h.Scratch, h.Table, keys.Cols, keys.Rows
+	if count == 1 {
+		clear(of[:n])
+		return
+	}
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	centres, halves := h.TakeScratch(count, d), arena.Take[T](ar, count)
+	for c := range count {
+		copy(centres.Row(c), keys.Row(c*n/count))
+	}
+	width, sizes := kernel.Pad(count), arena.Take[int32](ar, count)
+	columns := arena.TakeZeros[T](ar, d*width)
+	products := h.TakeScratch(min(assignedKeys, n), width)
+	for step := 0; ; step++ {
+		for c := range count {
+			halves[c] = -t.Dot(centres.Row(c), centres.Row(c)) / 2
+		}
+		t.Transpose(columns, width, centres.Data, d, count, d)
+		for i0 := 0; i0 < n; i0 += assignedKeys {
+			m := min(assignedKeys, n-i0)
+			t.Block(m, width, d, keys.Data[i0*d:], d, 1, columns, width, products.Data, width, false)
+			t.AddRows(products.Data, width, products.Data, width, halves, 0, m, count)
+			for r := range m {
+				row := products.Row(r)[:count]
+				of[i0+r] = int32(max(slices.Index(row, t.Max(row)), 0)) // not a number: the first
+			}
+		}
+		if step == lloydSteps {
+			return
+		}
+		clear(sizes)
+		for i, c := range of[:n] {
+			if sizes[c]++; sizes[c] == 1 {
+				copy(centres.Row(int(c)), keys.Row(i))
+			} else {
+				t.Add(centres.Row(int(c)), centres.Row(int(c)), keys.Row(i))
+			}
+		}
+		for c, size := range sizes {
+			if size > 0 {
+				t.Scale(centres.Row(c), 1/T(size), centres.Row(c))
+			}
+		}
+	}
+}
+
+// unitOf returns the power of 2 at or below the largest absolute value in x, 1 if that is 0 or
+// not finite. room has the length of x and may be x: then signs of x change.
+func unitOf[T tensor.Float](t *kernel.Table[T], x, room []T) T {
+	most := t.Max(x)
+	t.Scale(room, -1, x)
+	most = max(most, t.Max(room))
+	if !(most > 0 && float64(most) <= math.MaxFloat32) {
+		return 1
+	}
+	_, exponent := math.Frexp(float64(most))
+	return T(math.Ldexp(1, max(exponent-1, -100)))
+}
+
+// addGroup adds a group of the last clusters.
+func (b *keyBlock[T]) addGroup() {
+	g := len(b.groups) - 1
+	for c := int(b.groups[g]); c < b.clusters(); c++ {
+		var spread T
+		for _, y := range b.halves.Row(c) {
+			spread += y
+		}
+		b.shares[c] = 2 * T(b.size(c)) * spread
+		b.spreads[g] += b.shares[c]
+	}
+	for c := int(b.groups[g]); c < b.clusters() && b.spreads[g] > 0; c++ {
+		b.shares[c] /= b.spreads[g]
+	}
+	b.groups = append(b.groups, int32(b.clusters()))
+}
+
+// takePadded returns a matrix of zeros whose rows are padded for products.
+func takePadded[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
+	width := kernel.Pad(cols)
+	return tensor.Mat[T]{Data: arena.TakeZeros[T](ar, rows*width), Rows: rows, Cols: cols, Stride: width}
+}
+
+// takeZeroRows returns a contiguous matrix of zeros.
+func takeZeroRows[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
+	return tensor.Mat[T]{Data: arena.TakeZeros[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+}
+
+// farField is what queries are multiplied by, of all clusters of the blocks before them.
+type farField[T tensor.Float] struct {
+	clusters, groups, stride int
+	unit                     T   // power of 2
+	means, halves            []T // [D][stride] c̄ and σ²/2 as columns, σ²/2 in units
+	// values [clusters,Dv+groups] has Σv of each cluster, and its share in the column of its group.
+	// dipoles [groups·D,Dv] are those of the groups.
+	values, dipoles tensor.Mat[T]
+	keys            T       // of all clusters
+	counts          []T     // [clusters]
+	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
+	dv              int
+}
+
+// setFar sets the far field of the blocks.
+func (p *inputPass[T]) setFar() {
+	f, ar, d, dv := &p.far, p.memory, p.h.K.Cols, p.h.V.Cols
+	*f = farField[T]{unit: 0, dv: dv}
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		f.clusters += b.clusters()
+		f.groups += len(b.groups) - 1
+		f.keys += T(len(b.order))
+		f.unit = max(f.unit, b.unit)
+	}
+	f.stride = kernel.Stride(f.clusters)
+	f.means, f.halves = arena.TakeZeros[T](ar, d*f.stride), arena.TakeZeros[T](ar, d*f.stride)
+	f.values, f.dipoles = takePadded[T](ar, f.clusters, dv+f.groups), takePadded[T](ar, f.groups*d, dv)
+	f.counts = arena.Take[T](ar, f.clusters)
+	f.blocks, f.first = arena.Take[int32](ar, f.clusters), arena.Take[int32](ar, f.clusters)
+	c0, g0, t := 0, 0, p.h.Table
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		n := b.clusters()
+		if n == 0 {
+			continue
+		}
+		t.Transpose(f.means[c0:], f.stride, b.means.Data, d, n, d)
+		t.Transpose(f.halves[c0:], f.stride, b.halves.Data, d, n, d)
+		ratio := b.unit / f.unit
+		for a := range d {
+			row := f.halves[a*f.stride+c0:][:n]
+			t.Scale(row, ratio*ratio, row)
+		}
+		for g := range len(b.groups) - 1 {
+			for c := b.groups[g]; c < b.groups[g+1]; c++ {
+				row := f.values.Row(c0 + int(c))
+				copy(row, b.sums.Row(int(c)))
+				row[dv+g0+g] = b.shares[c]
+				f.counts[c0+int(c)] = T(b.size(int(c)))
+			}
+			for a := range d {
+				t.Scale(f.dipoles.Row((g0+g)*d+a), b.unit, b.dipoles.Row(g*d + a)[:dv])
+			}
+		}
+		for c := c0; c < c0+n; c++ {
+			f.blocks[c], f.first[c] = int32(i), int32(c0)
+		}
+		c0, g0 = c0+n, g0+len(b.groups)-1
+	}
+}

@@ -1,0 +1,259 @@
+package mechanism
+
+import (
+	"math"
+
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// blockGrads holds gradients of a block's means, halves of variances, sums, dipoles and shares.
+type blockGrads[T tensor.Float] struct {
+	means, halves, sums, dipoles tensor.Mat[T]
+	shares                       []T
+}
+
+// inputGrads holds the gradients of a head.
+type inputGrads[T tensor.Float] struct {
+	*headwise.Grads[T]
+	delta []T // [N] dout·out
+
+	// Of the present far field: rows of clusters, and of groups.
+	means, halves, values, dipoles tensor.Mat[T]
+}
+
+// newBlockGrads returns gradients of 0.
+func (p *inputPass[T]) newBlockGrads(b *keyBlock[T]) blockGrads[T] {
+	return blockGrads[T]{
+		means: takeZeroRows[T](p.memory, b.means.Rows, b.means.Cols), halves: takeZeroRows[T](p.memory, b.halves.Rows, b.halves.Cols),
+		sums: takeZeroRows[T](p.memory, b.sums.Rows, b.sums.Cols), dipoles: takeZeroRows[T](p.memory, (len(b.groups)-1)*b.means.Cols, b.sums.Cols),
+		shares: arena.TakeZeros[T](p.memory, len(b.shares)),
+	}
+}
+
+// backward computes the exact gradient of forward, with clusters and choices as constants.
+func (m *inputMultipole[T]) backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+	g.Clear()
+	p := m.passes.get()
+	defer m.passes.put(p)
+	p.open(m.x, h, h.Scratch)
+	p.grads = inputGrads[T]{Grads: g, delta: arena.Take[T](h.Scratch, h.Q.Rows)}
+	p.eachSpan(p.backSpan)
+	p.grads = inputGrads[T]{}
+}
+
+// backSpan adds the gradients through queries i0 ≤ i < i1, which have the same blocks before them.
+func (p *inputPass[T]) backSpan(i0, i1 int) {
+	g, f, d := &p.grads, &p.far, p.h.Q.Cols
+	g.means, g.halves = takePadded[T](p.memory, f.clusters, d), takePadded[T](p.memory, f.clusters, d)
+	g.values, g.dipoles = takePadded[T](p.memory, f.clusters, f.values.Cols), takePadded[T](p.memory, f.groups*d, f.dv)
+	for ; i0 < i1; i0 += multipoleRows {
+		rows := min(multipoleRows, i1-i0)
+		if !p.fits(rows) {
+			p.eachChosen(p.backCluster)
+		}
+		mark := p.h.Scratch.Mark()
+		p.backTile(p.scores(i0, i0+rows))
+		p.h.Scratch.Reset(mark)
+	}
+	p.eachChosen(p.backCluster)
+	c0, g0, t := 0, 0, p.h.Table
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		ratio := b.unit / f.unit
+		for c := range b.clusters() {
+			t.Add(b.grads.means.Row(c), b.grads.means.Row(c), g.means.Row(c0+c))
+			t.Axpy(b.grads.halves.Row(c), ratio*ratio, g.halves.Row(c0+c))
+			t.Add(b.grads.sums.Row(c), b.grads.sums.Row(c), g.values.Row(c0+c))
+		}
+		for k := range len(b.groups) - 1 {
+			for c := b.groups[k]; c < b.groups[k+1]; c++ {
+				b.grads.shares[c] += g.values.Row(c0 + int(c))[f.dv+g0+k]
+			}
+		}
+		for r := range b.grads.dipoles.Rows {
+			t.Axpy(b.grads.dipoles.Row(r), b.unit, g.dipoles.Row(g0*d+r))
+		}
+		c0, g0 = c0+b.clusters(), g0+len(b.groups)-1
+	}
+}
+
+// backTile adds the gradients through a tile of scores, which it overwrites.
+func (p *inputPass[T]) backTile(x inputTile[T]) {
+	h, t, g := p.h, p.h.Table, &p.grads
+	dout := g.DOut.Slice(x.i0, x.i0+x.n)
+	delta, fades := g.delta[x.i0:x.i0+x.n], arena.Take[T](h.Scratch, x.n)
+	tops := arena.Take[T](h.Scratch, x.n)
+	p.weigh(&x, tops, fades) // the same choices as in Forward
+	for r := range x.n {
+		delta[r] = t.Dot(dout.Row(r), h.Out.Row(x.i0+r))
+		fades[r] = T(math.Exp(float64(tops[r] - h.Saved[x.i0+r])))
+		t.Scale(x.near.Row(r), fades[r], x.near.Row(r))
+	}
+	dq, acc := h.TakeScratch(x.n, h.Q.Cols), false // of scaled queries
+	p.eachSegment(&x, func(w tensor.Mat[T], j0, j1 int) {
+		mark := h.Scratch.Mark()
+		defer h.Scratch.Reset(mark)
+		ds := h.TakeScratch(x.n, j1-j0)
+		h.Multiply(ds, dout, h.V.Slice(j0, j1), false, true, false)
+		for r := range x.n {
+			row := ds.Row(r)
+			for j, y := range w.Row(r) {
+				row[j] = y * (row[j] - delta[r])
+			}
+			if h.Causal { // values of later keys may not be finite
+				clear(row[seenOf(h, x.i0+r, j0, len(row)):])
+			}
+		}
+		addSeen(h, dq, ds, h.K, x.i0, j0, acc)
+		h.Multiply(g.DK.Slice(j0, j1), ds, x.q, true, false, true)
+		h.Multiply(g.DV.Slice(j0, j1), w, dout, true, false, true)
+		acc = true
+	})
+	if !acc {
+		clear(dq.Data)
+	}
+	if p.far.clusters > 0 {
+		p.backFar(&x, dout, dq, fades)
+	}
+	for r := range x.n {
+		t.Axpy(g.DQ.Row(x.i0+r), p.scale, dq.Row(r))
+	}
+}
+
+// backFar adds to dq, the gradient of scaled queries, and to the gradients of the far field what
+// far weights times fades bring.
+func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []T) {
+	h, t, g, f := p.h, p.h.Table, &p.grads, &p.far
+	d, dv := h.Q.Cols, h.V.Cols
+	for r := range x.n {
+		t.Scale(x.far.Row(r), fades[r], x.far.Row(r))
+		t.Scale(x.exps.Row(r), fades[r], x.exps.Row(r))
+	}
+	y := p.farSums(x)
+	features := p.groupFeatures(x, y)
+	h.Multiply(g.dipoles, features, dout, true, false, true)
+	// Products of dipoles with dout [n,groups·D], of these with queries beside dout [n,Dv+groups].
+	products, beside := h.TakeScratch(x.n, f.groups*d), h.TakeScratch(x.n, dv+f.groups)
+	h.Multiply(products, dout, f.dipoles, false, true, false)
+	for r := range x.n {
+		copy(beside.Row(r), dout.Row(r))
+		for k := range f.groups {
+			product := products.Row(r)[k*d:][:d]
+			beside.Row(r)[dv+k] = t.Dot(product, x.q.Row(r))
+			t.Axpy(dq.Row(r), y.Row(r)[dv+k], product)
+		}
+	}
+	h.Multiply(g.values, x.far, beside, true, false, true)
+	da := h.TakeScratch(x.n, f.clusters)
+	h.Multiply(da, beside, f.values, false, true, false)
+	for r := range x.n { // gradients of scores, and of h
+		t.Axpy(da.Row(r), -g.delta[x.i0+r], f.counts)
+		t.Mul(x.far.Row(r), x.far.Row(r), da.Row(r))
+		t.Mul(x.exps.Row(r), x.exps.Row(r), da.Row(r))
+	}
+	h.Multiply(g.means, x.far, x.q, true, false, true)
+	h.Multiply(g.halves, x.exps, x.squares, true, false, true)
+	rows := tensor.Mat[T]{Data: f.means, Rows: d, Cols: f.clusters, Stride: f.stride}
+	h.Multiply(dq, x.far, rows, false, true, true)
+	rows.Data = f.halves
+	dsquares := h.TakeScratch(x.n, d)
+	h.Multiply(dsquares, x.exps, rows, false, true, false)
+	for r := range x.n {
+		row, q := dsquares.Row(r), x.q.Row(r)
+		for a := range row {
+			row[a] *= 2 * q[a] * f.unit
+		}
+		t.Axpy(dq.Row(r), f.unit, row)
+	}
+}
+
+// pullBlock adds the gradients of a block to those of its keys and values.
+func (p *inputPass[T]) pullBlock(b *keyBlock[T]) {
+	h, t, g := p.h, p.h.Table, &p.grads
+	d, dv := h.K.Cols, h.V.Cols
+	for k := range len(b.groups) - 1 {
+		mark := h.Scratch.Mark()
+		c0, c1 := int(b.groups[k]), int(b.groups[k+1])
+		i0, i1 := int(b.begin[c0]), int(b.begin[c1])
+		n := i1 - i0
+		distances, values := h.TakeScratch(n, d), h.TakeScratch(n, dv) // k - c̄ in units, v - v̄
+		for c := c0; c < c1; c++ {
+			for i := int(b.begin[c]); i < int(b.begin[c+1]); i++ {
+				row := distances.Row(i - i0)
+				copy(row, b.k.Row(i))
+				t.Axpy(row, -1, b.means.Row(c))
+				t.Scale(row, 1/b.unit, row)
+				row = values.Row(i - i0)
+				copy(row, b.v.Row(i))
+				t.Axpy(row, -1/T(b.size(c)), b.sums.Row(c))
+			}
+		}
+		dipole := b.grads.dipoles.Slice(k*d, (k+1)*d)
+		dk, dvs := h.TakeScratch(n, d), h.TakeScratch(n, dv)
+		h.Multiply(dk, values, dipole, false, true, false)
+		h.Multiply(dvs, distances, dipole, false, false, false)
+		room := arena.Take[T](h.Scratch, d)
+		var common T
+		for c := c0; c < c1; c++ {
+			common += b.grads.shares[c] * b.shares[c]
+		}
+		for c := c0; c < c1; c++ {
+			size := T(b.size(c))
+			var spread T // gradient of Σ|k-c̄|²
+			if b.spreads[k] > 0 {
+				spread = (b.grads.shares[c] - common) / b.spreads[k]
+			}
+			for i := int(b.begin[c]); i < int(b.begin[c+1]); i++ {
+				j := int(b.order[i])
+				row := g.DK.Row(j)
+				t.Axpy(row, 1/b.unit, dk.Row(i-i0))
+				t.Axpy(row, 2*spread/b.unit, distances.Row(i-i0))
+				t.Axpy(row, 1/size, b.grads.means.Row(c))
+				t.Mul(room, b.grads.halves.Row(c), distances.Row(i-i0))
+				t.Axpy(row, 1/(size*b.unit), room)
+				row = g.DV.Row(j)
+				t.Add(row, row, dvs.Row(i-i0))
+				t.Add(row, row, b.grads.sums.Row(c))
+			}
+		}
+		h.Scratch.Reset(mark)
+	}
+}
+
+// backCluster adds the gradients through a cluster and queries that chose it.
+func (p *inputPass[T]) backCluster(c int, queries []int32) {
+	h, t, g := p.h, p.h.Table, &p.grads
+	ar := h.Scratch
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	m := len(queries)
+	q, dout := p.gather(h.Q, queries, p.scale), p.gather(g.DOut, queries, 1)
+	minus := arena.Take[T](ar, m)
+	for r, i := range queries {
+		minus[r] = -g.delta[i]
+	}
+	dq := takePadded[T](ar, m, h.Q.Cols)
+	p.eachClusterTile(c, q, func(tile clusterTile[T]) {
+		w, n := tile.w, tile.w.Cols
+		for r, i := range queries {
+			t.Exp(w.Row(r), w.Row(r), h.Saved[i])
+		}
+		columns, ds := arena.TakeZeros[T](ar, h.V.Cols*w.Stride), arena.Take[T](ar, m*w.Stride)
+		t.Transpose(columns, w.Stride, tile.v.Data, tile.v.Stride, n, h.V.Cols)
+		t.Block(m, w.Stride, h.V.Cols, dout.Data, dout.Stride, 1, columns, w.Stride, ds, w.Stride, false)
+		t.MulRows(ds, w.Data, w.Stride, n, minus)
+		t.Block(m, dq.Stride, n, ds, w.Stride, 1, tile.k.Data, tile.k.Stride, dq.Data, dq.Stride, false)
+		for r, i := range queries {
+			t.Axpy(g.DQ.Row(int(i)), p.scale, dq.Row(r))
+		}
+		dk, dv := takePadded[T](ar, n, h.K.Cols), takePadded[T](ar, n, h.V.Cols)
+		t.Block(n, dk.Stride, m, ds, 1, w.Stride, q.Data, q.Stride, dk.Data, dk.Stride, false)
+		t.Block(n, dv.Stride, m, w.Data, 1, w.Stride, dout.Data, dout.Stride, dv.Data, dv.Stride, false)
+		for r, j := range tile.keys {
+			t.Add(g.DK.Row(int(j)), g.DK.Row(int(j)), dk.Row(r))
+			t.Add(g.DV.Row(int(j)), g.DV.Row(int(j)), dv.Row(r))
+		}
+	})
+}
