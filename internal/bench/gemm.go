@@ -4,7 +4,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Gemm is a product of [N,D] and [D,M], as scores are of queries and keys.
@@ -12,6 +15,8 @@ type Gemm struct {
 	N, M, D int
 	// TransA and TransB say that an operand is stored as its transpose.
 	TransA, TransB bool
+	// Precision holds the second operand as the weights [M,D] of a layer, in fewer bits.
+	Precision nn.Precision
 }
 
 // Case returns the case of the suite gemm, with the threads that are set.
@@ -23,17 +28,21 @@ func (g Gemm) Case() *Case {
 	if g.TransB {
 		form[1] = 't'
 	}
+	name, open := string(form), g.openCase
+	if g.Precision != nn.Float32 {
+		name, open = g.Precision.String(), g.openLayer
+	}
 	n, m, d := float64(g.N), float64(g.M), float64(g.D)
 	return &Case{
 		Line: Line{
-			Impl: impl, Mechanism: "gemm", Form: string(form), Direction: forward,
+			Impl: impl, Mechanism: "gemm", Form: name, Direction: forward,
 			N: g.N, M: g.M, D: g.D, Threads: par.Threads(),
 		},
-		AskedForm: string(form),
+		AskedForm: name,
 		X:         n,
 		FLOPs:     gemmFLOPs(g.N, g.M, g.D),
 		Need:      4 * (n*d + d*m + n*m),
-		open:      g.openCase,
+		open:      open,
 	}
 }
 
@@ -64,6 +73,21 @@ func (g Gemm) openCase() (*work, error) {
 			scratch := arena.Take[float32](ar, kernel.GemmScratch(n, g.M, g.D))
 			kernel.Gemm(kernel.Active[float32](), g.TransA, g.TransB, n, g.M, g.D, from, lda, b, ldb, false, c[i0*g.M:], g.M, scratch)
 		})
+		return nil
+	}}, nil
+}
+
+// openLayer opens the product of rows with the weights of a layer.
+func (g Gemm) openLayer() (*work, error) {
+	key := rng.New(1)
+	x := tensor.Mat[float32]{Data: randomHeads(key.Fold(1), 1, 1, g.N, g.D).Data, Rows: g.N, Cols: g.D, Stride: g.D}
+	y := tensor.Mat[float32]{Data: make([]float32, g.N*g.M), Rows: g.N, Cols: g.M, Stride: g.M}
+	l := nn.Linear[float32]{W: &param.Param[float32]{Name: "weight", Shape: []int{g.M, g.D}, Data: randomHeads(key.Fold(2), 1, 1, g.M, g.D).Data}}
+	if err := l.Compress(g.Precision); err != nil {
+		return nil, err
+	}
+	return &work{call: func() error {
+		l.Forward(y, x, false)
 		return nil
 	}}, nil
 }

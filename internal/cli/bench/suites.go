@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
 )
 
 // benchAttention is the suite attention.
@@ -103,6 +104,7 @@ type benchGemm struct {
 	M         flags.Count   `name:"m" short:"m" placeholder:"M" help:"Columns of the product (N)."`
 	D         []flags.Count `name:"d" short:"d" default:"64,256,1024" placeholder:"D" help:"Terms of an element's sum (${default})."`
 	Transpose []string      `enum:"nn,nt,tn,tt" default:"nn" placeholder:"OP" help:"Transposed operands: ${enum}."`
+	Precision []string      `enum:"f32,bf16,int8" default:"f32" placeholder:"BITS" help:"Operands: f32, or rows and the weights of a layer in bf16 or int8 (${default})."`
 	benchFlags
 }
 
@@ -111,16 +113,26 @@ func (c *benchGemm) Help() string {
 	return c.columns() + flags.JoinExamples(
 		"farfield bench gemm -n 1024 -d 1024",
 		"farfield bench gemm --transpose nn,nt,tn --json",
+		"farfield bench gemm --precision f32,bf16,int8",
 	)
 }
 
 func (c *benchGemm) Run(e *env.Env) error {
 	s := &sweep{title: "farfield bench gemm", axis: "rows"}
 	var list []variant
-	for _, op := range c.Transpose {
-		list = append(list, variant{name: "gemm", form: op})
+	for _, p := range c.Precision {
+		if p != nn.Float32.String() {
+			list = append(list, variant{name: "gemm", form: p})
+			continue
+		}
+		for _, op := range c.Transpose {
+			list = append(list, variant{name: "gemm", form: op})
+		}
 	}
 	err := s.addCases(e, grid{[]flags.Count{1}, c.D, c.N, list}, func(p point) (*bench.Case, error) {
+		if precision, err := nn.ParsePrecision(p.form); err == nil {
+			return bench.Gemm{N: p.n, M: or(c.M, p.n), D: p.d, Precision: precision}.Case(), nil
+		}
 		return bench.Gemm{N: p.n, M: or(c.M, p.n), D: p.d, TransA: p.form[0] == 't', TransB: p.form[1] == 't'}.Case(), nil
 	})
 	if err != nil {

@@ -52,6 +52,7 @@ type Command struct {
 
 	Positions string `complete:"interpolate" placeholder:"interpolate" help:"Interpolate learned positions for texts of --length tokens (only the learned ones)."`
 
+	flags.Precision
 	Seed uint64 `default:"0" placeholder:"N" help:"Seed of the codebooks (${default})."`
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 }
@@ -102,9 +103,10 @@ func (c *Command) check() error {
 
 // Report is the JSON result of exchange.
 type Report struct {
-	Model   string `json:"model"`
-	Out     string `json:"out,omitempty"`
-	Verdict string `json:"verdict"`
+	Model     string `json:"model"`
+	Out       string `json:"out,omitempty"`
+	Verdict   string `json:"verdict"`
+	Precision string `json:"precision"` // of the weights
 	*exchange.Result
 }
 
@@ -121,7 +123,11 @@ func (c *Command) Run(e *env.Env) error {
 	if exchanged.Is(path) {
 		return env.InputErrorf("--model: %s is an exchanged model; name the trained one, %s", c.Model, filepath.Join(c.Model, exchanged.ModelFolder))
 	}
-	m, err := runs.OpenText(path, inference.Options{Positions: c.Positions})
+	precision, err := c.Precision.Parsed()
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	m, err := runs.OpenText(path, inference.Options{Positions: c.Positions, Precision: precision})
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -162,7 +168,7 @@ func (c *Command) Run(e *env.Env) error {
 		defer fmt.Fprintf(e.Notes(), "%s: not written\n", display.Escape(c.Out))
 	}
 	if c.JSON {
-		r := Report{Model: c.Model, Out: c.Out, Verdict: x.Verdict(), Result: x}
+		r := Report{Model: c.Model, Out: c.Out, Verdict: x.Verdict(), Precision: precision.String(), Result: x}
 		if err := display.PrintJSON(e.Stdout, r); err != nil {
 			return err
 		}
