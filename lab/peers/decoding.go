@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -30,7 +31,9 @@ func (c *encoderCase) openPrefill() (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Freeze()
+	if err := hold(m, c.Precision); err != nil {
+		return nil, err
+	}
 	s, err := m.NewSession(c.B)
 	if err != nil {
 		return nil, err
@@ -107,5 +110,59 @@ func compareDecoding(ctx context.Context, chosen *regexp.Regexp, rounds int) err
 		fmt.Printf("\nDecoding of smollm-135m, %d threads: %.1f ms a token, memory read at %.1f GB/s, %.0f %% of it\n",
 			c.Threads, bench.Median(times), bench.Median(speeds), 100*bench.Median(shares))
 	}
+	return nil
+}
+
+// comparePrecisions times decoding of SmolLM-135M's shape in a precision and in float32, in turns, by the
+// time of the processor.
+func comparePrecisions(ctx context.Context, chosen *regexp.Regexp, rounds int, p nn.Precision) error {
+	const prompt, steps = 64, 16
+	c := encoderCase{Name: "decode", Layers: 30, Width: 576, Heads: 9, KV: 3, Hidden: 1536, B: 1, N: 1, Threads: 1}
+	if !chosen.MatchString(c.key()) {
+		return nil
+	}
+	par.SetThreads(c.Threads)
+	var sessions [2]*model.Session
+	for i, p := range []nn.Precision{p, nn.Float32} {
+		m, err := c.newLlama()
+		if err != nil {
+			return err
+		}
+		if err := m.Compress(p); err != nil {
+			return err
+		}
+		if sessions[i], err = m.NewSession(1); err != nil {
+			return err
+		}
+	}
+	tokens := make([]int32, prompt)
+	var times [2][]float64
+	var ratios []float64
+	for range rounds {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var medians [2]float64
+		for i, s := range sessions {
+			s.Reset()
+			if _, err := s.Step(ctx, tokens, prompt); err != nil {
+				return err
+			}
+			var list []float64
+			for k := range steps {
+				tokens[0] = int32(k * 31)
+				start := processorTime()
+				if _, err := s.Step(ctx, tokens[:1], 1); err != nil {
+					return err
+				}
+				list = append(list, 1e3*(processorTime()-start).Seconds())
+			}
+			medians[i] = bench.Median(list)
+			times[i] = append(times[i], medians[i])
+		}
+		ratios = append(ratios, medians[1]/medians[0])
+	}
+	fmt.Printf("\nDecoding of smollm-135m, 1 thread: %.2f ms a token in %v, %.2f in float32, %.2f times as long\n",
+		bench.Median(times[0]), p, bench.Median(times[1]), bench.Median(ratios))
 	return nil
 }

@@ -3,6 +3,7 @@ package peers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -37,6 +39,8 @@ type encoderCase struct {
 
 	// Processor says that times are of the processor, without the time in which other programs ran.
 	Processor bool `json:"processor,omitempty"`
+	// Precision is how weights are held: the peer has its dynamic int8 for int8, and float32 otherwise.
+	Precision nn.Precision `json:"precision,omitempty"`
 }
 
 // encoderVocabulary is the number of tokens, here and in onnxruntime_encoders.py.
@@ -100,9 +104,19 @@ func (c *encoderCase) open() (func() error, error) {
 	for i := range tokens {
 		tokens[i] = int32(i * 7919 % encoderVocabulary)
 	}
-	m.Freeze()
+	if err := hold(m, c.Precision); err != nil {
+		return nil, err
+	}
 	batch, dst := &model.Batch{B: c.B, N: c.N, Tokens: tokens}, make([]float32, c.B)
 	return func() error { return m.Logits(context.Background(), batch, dst) }, nil
+}
+
+// hold holds the weights of a model in a precision, or packs them.
+func hold(m *model.Model, p nn.Precision) error {
+	if p == nn.Float32 {
+		m.Freeze()
+	}
+	return m.Compress(p)
 }
 
 // medianTime calls f for the budget, once at least, and returns the median time in milliseconds.
@@ -131,6 +145,7 @@ func encodersVerb(ctx context.Context, args []string) error {
 	rounds := f.Int("rounds", 7, "rounds of turns")
 	layers := f.Int("layers", 0, "layers in place of each model's own (0: its own)")
 	processor := f.Bool("processor", false, "compare times of the processor, for one thread on a busy machine")
+	name := f.String("precision", "f32", "how weights are held: f32, bf16 or int8, beside float32 here and, for int8, beside the peer's dynamic int8")
 	turn := f.Duration("turn", 100*time.Millisecond, "time of a turn, one call at least")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -139,72 +154,104 @@ func encodersVerb(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("-run: %w", err)
 	}
+	precision, err := nn.ParsePrecision(*name)
+	if err != nil {
+		return fmt.Errorf("-precision: %w", err)
+	}
 	peer, err := command{args: []string{*python, filepath.Join(*scripts, "onnxruntime_encoders.py")}}.start(ctx)
 	if err != nil {
 		return err
 	}
 	defer peer.close()
 	fmt.Printf("%s, %s. Medians of %d rounds.\n\n", bench.DescribeMachine(peakTime), peer.impl, *rounds)
-	fmt.Println("| model | threads | batch | tokens | farfield ms | ONNX Runtime ms | ONNX Runtime / farfield |")
-	fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
+	if precision == nn.Float32 {
+		fmt.Println("| model | threads | batch | tokens | farfield ms | ONNX Runtime ms | ONNX Runtime / farfield |")
+		fmt.Println("|---|--:|--:|--:|--:|--:|--:|")
+	} else {
+		fmt.Printf("| model | threads | batch | tokens | farfield %v ms | float32 ms | ONNX Runtime ms | float32 / %v | ONNX Runtime / %v |\n", precision, precision, precision)
+		fmt.Println("|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+	}
 	defer par.SetThreads(0)
 	for _, c := range encoderCases() {
 		if !chosen.MatchString(c.key()) {
 			continue
 		}
-		c.Processor = *processor
+		c.Processor, c.Precision = *processor, precision
 		if *layers > 0 {
 			c.Layers = *layers
 		}
-		ours, theirs, ratio, err := compareEncoder(ctx, peer, c, *rounds, *turn)
+		ours, wide, theirs, gain, ratio, err := compareEncoder(ctx, peer, c, *rounds, *turn)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.key(), err)
 		}
-		fmt.Printf("| %s | %d | %d | %d | %.2f | %.2f | %.2f |\n", c.Name, c.Threads, c.B, c.N, ours, theirs, ratio)
+		if precision == nn.Float32 {
+			fmt.Printf("| %s | %d | %d | %d | %.2f | %.2f | %.2f |\n", c.Name, c.Threads, c.B, c.N, ours, theirs, ratio)
+		} else {
+			fmt.Printf("| %s | %d | %d | %d | %.2f | %.2f | %.2f | %.2f | %.2f |\n", c.Name, c.Threads, c.B, c.N, ours, wide, theirs, gain, ratio)
+		}
+	}
+	if precision != nn.Float32 {
+		return comparePrecisions(ctx, chosen, *rounds, precision)
 	}
 	return compareDecoding(ctx, chosen, *rounds)
 }
 
-// compareEncoder returns the median times of a case here and in the peer, and the median ratio of a round.
-func compareEncoder(ctx context.Context, peer *process, c encoderCase, rounds int, turn time.Duration) (ours, theirs, ratio float64, err error) {
+// compareEncoder returns the median times of a case here, here in float32 if its precision is another, and
+// in the peer, and the median ratios of a round.
+func compareEncoder(ctx context.Context, peer *process, c encoderCase, rounds int, turn time.Duration) (ours, wide, theirs, gain, ratio float64, err error) {
 	par.SetThreads(c.Threads)
 	defer par.SetThreads(0)
 	pass, err := c.open()
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, 0, err
 	}
-	if err := pass(); err != nil {
-		return 0, 0, 0, err
+	inFloats := pass
+	if c.Precision != nn.Float32 {
+		f := c
+		f.Precision = nn.Float32
+		if inFloats, err = f.open(); err != nil {
+			return 0, 0, 0, 0, 0, err
+		}
+	}
+	if err := errors.Join(pass(), inFloats()); err != nil {
+		return 0, 0, 0, 0, 0, err
 	}
 	c.Budget = 1e3 * turn.Seconds()
 	question, err := json.Marshal(c)
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, 0, 0, 0, err
 	}
-	var a, b, r []float64
+	var a, f, b, g, r []float64
 	for range rounds {
 		if ctx.Err() != nil {
-			return 0, 0, 0, ctx.Err()
+			return 0, 0, 0, 0, 0, ctx.Err()
 		}
 		time.Sleep(settle)
 		x, err := medianTime(pass, turn, c.Processor)
 		if err != nil {
-			return 0, 0, 0, err
+			return 0, 0, 0, 0, 0, err
+		}
+		z := x
+		if c.Precision != nn.Float32 {
+			if z, err = medianTime(inFloats, turn, c.Processor); err != nil {
+				return 0, 0, 0, 0, 0, err
+			}
 		}
 		if _, err := peer.in.Write(append(slices.Clone(question), '\n')); err != nil {
-			return 0, 0, 0, fmt.Errorf("the peer ended: %w", err)
+			return 0, 0, 0, 0, 0, fmt.Errorf("the peer ended: %w", err)
 		}
 		var y struct {
 			Ms    float64
 			Error string
 		}
 		if err := peer.read(&y); err != nil {
-			return 0, 0, 0, err
+			return 0, 0, 0, 0, 0, err
 		}
 		if y.Error != "" {
-			return 0, 0, 0, fmt.Errorf("the peer: %s", y.Error)
+			return 0, 0, 0, 0, 0, fmt.Errorf("the peer: %s", y.Error)
 		}
-		a, b, r = append(a, x), append(b, y.Ms), append(r, y.Ms/x)
+		a, f, b = append(a, x), append(f, z), append(b, y.Ms)
+		g, r = append(g, z/x), append(r, y.Ms/x)
 	}
-	return bench.Median(a), bench.Median(b), bench.Median(r), nil
+	return bench.Median(a), bench.Median(f), bench.Median(b), bench.Median(g), bench.Median(r), nil
 }

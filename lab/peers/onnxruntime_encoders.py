@@ -5,7 +5,9 @@ gated, postnorm, b, n, threads and budget, milliseconds to spend, one call at le
 the median time of a call, and variant, the operators that were fastest. The first line names the version.
 """
 import json
+import os
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -15,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 MICROSOFT = "com.microsoft"
 VOCABULARY = 1024
+INT8 = 2  # a value of precision
 
 
 class Graph:
@@ -135,12 +138,27 @@ def encoder(c, variant):
     return serialize(g, c, width)
 
 
+def quantized(model):
+    """quantized returns a serialized model with weights and products in dynamic int8."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [os.path.join(folder, name) for name in ("model.onnx", "int8.onnx")]
+        with open(paths[0], "wb") as f:
+            f.write(model)
+        quantize_dynamic(*paths, per_channel=True, weight_type=QuantType.QInt8, extra_options={"DefaultTensorType": TensorProto.FLOAT})
+        with open(paths[1], "rb") as f:
+            return f.read()
+
+
 def open_session(c, variant):
     o = ort.SessionOptions()
     o.intra_op_num_threads, o.inter_op_num_threads = c["threads"], 1
     o.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     o.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    s = ort.InferenceSession(encoder(c, variant), o, providers=["CPUExecutionProvider"])
+    model = encoder(c, variant)
+    if c.get("precision") == INT8:
+        model = quantized(model)
+    s = ort.InferenceSession(model, o, providers=["CPUExecutionProvider"])
     ids = np.random.default_rng(2).integers(0, VOCABULARY, (c["b"], c["n"]))
     return lambda: s.run(None, {"ids": ids})
 
