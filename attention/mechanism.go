@@ -28,8 +28,9 @@ type Traits struct {
 	NoCausal string // a sentence that says why, where Causal is not set
 	// CausalOnly: calls must be causal, since queries need a place among the keys.
 	CausalOnly bool
-	// Banded: keys near a query weigh otherwise than those far from it. An unmasked
-	// call is a function of the places of its keys, and no state has it.
+	// Banded: keys near a query weigh otherwise than those far from it, as where a weight depends
+	// on the distance i-j. An unmasked call then depends on the places of its keys, which no
+	// state knows; causal calls, and their states, are possible. PlacedQueries is then set, too.
 	Banded bool
 	// PlacedQueries: an output of an unmasked call depends on the place of its query. One
 	// query alone then has another output.

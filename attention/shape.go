@@ -10,7 +10,7 @@ import (
 // Shape is the shape of a call, for planning and for states (which ignore N
 // and M).
 type Shape struct {
-	B, H, Hkv, N, M, D, Dv int
+	B, H, Hkv, N, M, D, Dv int // as in Call; Hkv is H where each query head has its own key head, never 0
 	Causal                 bool
 	Form                   Form
 	Chunk                  int
@@ -25,6 +25,9 @@ func (c *Call[T]) Shape() Shape {
 
 // CheckState returns an error if no state can have the shape.
 func (s *Shape) CheckState() error {
+	if s.H > 0 && s.Hkv == 0 {
+		return fmt.Errorf("state: Hkv is 0, needs a divisor of H = %d", s.H)
+	}
 	if s.B < 0 || s.H <= 0 || s.Hkv <= 0 || s.H%s.Hkv != 0 || s.D <= 0 || s.Dv <= 0 {
 		return fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d is not possible", s.B, s.H, s.Hkv, s.D, s.Dv)
 	}

@@ -30,10 +30,14 @@ type State[T tensor.Float] interface {
 	// Results agree with one stream within the bound of the linear form, not in every
 	// bit, since chunks end at other tokens. A state without tokens changes nothing.
 	Merge(next State[T]) error
+	// Clone returns an independent state of the same tokens.
 	Clone() State[T]
+	// Reset makes it a state without tokens.
 	Reset()
 	Tokens() int64 // absorbed so far, excluded ones too
 	Bytes() int64  // memory held
+	// AppendBinary appends a snapshot to b, which Mechanism.RestoreState reads in any process: the
+	// state goes on with the same bits.
 	AppendBinary(b []byte) ([]byte, error)
 }
 

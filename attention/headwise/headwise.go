@@ -181,7 +181,9 @@ type driver[T tensor.Float] struct {
 	grads  sync.Pool // of *HeadGrads[T]
 }
 
-// New returns the mechanism that computes h.
+// New returns the mechanism that computes h. h sees one Head at a time: query i stands beside key
+// i+Head.Shift, the place for weights that depend on a distance, in causal calls and others. In a causal
+// call it sees the unmasked keys j < Head.VisibleKeys(i).
 func New[T tensor.Float](h Function[T]) attention.Mechanism[T] {
 	return kernel.Instance[func(Function[T]) attention.Mechanism[T]](new32, new64)(h)
 }
