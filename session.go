@@ -187,8 +187,8 @@ func (s *Session) Append(ctx context.Context, text string) error {
 	return s.append(ctx, ids)
 }
 
-// AppendIDs adds tokens behind the session's text. It returns an error, and adds nothing, if one is
-// outside the vocabulary, and where Append does.
+// AppendIDs adds tokens behind the session's text, also for a model without a vocabulary. It
+// returns an error, and adds nothing, if one is outside the vocabulary, and where Append does.
 func (s *Session) AppendIDs(ctx context.Context, ids ...int32) error {
 	if err := s.wait(ctx); err != nil {
 		return err

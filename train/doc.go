@@ -2,6 +2,10 @@
 // run has the same bits as a run without interruption. New starts a run on data of any kind: a
 // data.Source has two methods. The loss is that of Spec.Kind.
 //
+// farfield.Open does not know how data of your own becomes tokens, and NewPredictor not what its
+// classes mean: they refuse texts of such a run. LoadModel reads the model, Logits of model.Model
+// gives its outputs, and SaveByteModel keeps a model of bytes so that farfield.Open writes with it.
+//
 // With a loss of your own you write the loop: PackBatch makes a batch of samples, ForwardLogits and
 // BackwardLogits of model.Model take the gradient of any loss, package optim has optimisers, and
 // SaveByteModel, or Save of model.Model, keeps the model.

@@ -76,8 +76,8 @@ type Prediction struct {
 // NewPredictor returns the Predictor of a model that LoadModel read at path, or of a model of the
 // same shape, with the run's names of classes and columns and scales of numbers. It returns an error
 // if path is in no run, if the run is damaged, or if its task does not predict. A run on data of your
-// own has no Predictor: LoadModel reads its model, PackBatch makes batches, and Logits of model.Model
-// gives the outputs.
+// own has no Predictor: PackBatch makes batches of its samples, and Logits of model.Model gives the
+// outputs.
 func NewPredictor(path string, m *model.Model) (*Predictor, error) {
 	if isAlone(path) {
 		return nil, fmt.Errorf("%s: is a checkpoint outside of a run, and has no task; Logits of model.Model gives its outputs", path)

@@ -87,14 +87,16 @@ func (s Split) String() string {
 // Kind is the kind of target that a sample has.
 type Kind int
 
-// The kinds of targets.
+// The kinds of targets, and the field of Sample that has them. A class per position comes from all
+// positions, or is causal: from its own and earlier positions. To predict the next token of a text,
+// Next has token p+1 in Labels[p].
 const (
-	Class      Kind = iota // one class per sample
-	Regression             // numbers per sample
-	Labels                 // a class per position, from all positions
-	Next                   // a class per position, causal
-	Trace                  // numbers per position
-	Level                  // one of 256 numeric levels per position, causal
+	Class      Kind = iota // one class per sample: Class
+	Regression             // numbers per sample: Targets
+	Labels                 // a class per position, from all positions: Labels
+	Next                   // a class per position, causal: Labels
+	Trace                  // numbers per position: Targets
+	Level                  // one of 256 numeric levels per position, causal: Targets
 )
 
 // String describes the kind.

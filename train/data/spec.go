@@ -26,7 +26,7 @@ type Sample struct {
 	Types   []int32   // [positions] of tokens, of a pair that is one sequence; empty: all 0
 	Values  []float32 // [positions, Channels]
 	Class   int32
-	Labels  []int32   // [positions]; -1: no label
+	Labels  []int32   // [positions]; -1: no label, which is not counted
 	Targets []float32 // [Outputs], or [positions, Outputs]
 	// Values64 [positions, Channels] are the numbers that Values rounds, from which means and
 	// deviations are computed; empty: Values are as they are.
