@@ -28,7 +28,7 @@ func TestRunWithAMechanismOfOnesOwn(t *testing.T) {
 	}
 	for _, step := range []int{3, 20} { // before the first checkpoint that is due, and at one
 		stopAt(t, trainer, step)
-		if _, err := Resume(src, dir); err == nil || !strings.Contains(err.Error(), `"own"`) {
+		if _, err := Resume(src, dir); err == nil || !strings.HasSuffix(err.Error(), "; one of your own needs its factory, which ResumeWith takes") {
 			t.Errorf("Resume without the factory: %v", err)
 		}
 		if trainer, err = ResumeWith(src, dir, factories); err != nil {

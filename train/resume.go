@@ -12,7 +12,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/train/data"
 )
@@ -24,8 +26,8 @@ func RunConfig(dir string) (Config, error) {
 }
 
 // Resume continues the run in the folder dir from its latest checkpoint, or from the
-// start if there is none. src is the task that the configuration of the run opens. The
-// trainer owns the folder until Close.
+// start if there is none. src is the data that New was given; of a task of the catalogue,
+// OpenTask of RunConfig(dir) opens it. The trainer owns the folder until Close.
 //
 // It returns an error if the data or the model has changed or a file is damaged, and a
 // *HeldError if the folder has an owner.
@@ -33,8 +35,8 @@ func Resume(src data.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
 
-// ResumeWith is Resume for a run with mechanisms of your own: factories are those of Config.Model,
-// which the folder does not hold.
+// ResumeWith is Resume for a run with mechanisms of your own: factories are those that Config.Model
+// had for New, which the folder does not hold.
 func ResumeWith(src data.Source, dir string, factories map[string]model.Factory) (*Trainer, error) {
 	return Job{}.ResumeWith(src, dir, factories)
 }
@@ -101,7 +103,11 @@ func (j Job) ResumeWith(src data.Source, dir string, factories map[string]model.
 			err = j.checkPasses(&c)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+			err = fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+			if factories == nil && !isKnownMechanism(c.Model.Mechanism) {
+				err = fmt.Errorf("%w; one of your own needs its factory, which ResumeWith takes", err)
+			}
+			return nil, err
 		}
 		var m *model.Model
 		switch {
@@ -130,6 +136,13 @@ func (j Job) ResumeWith(src data.Source, dir string, factories map[string]model.
 	}
 	t.lock = held
 	return t, nil
+}
+
+// isKnownMechanism reports whether farfield has a mechanism or a mixer of the name, or it is empty.
+func isKnownMechanism(name string) bool {
+	_, unknown := mechanism.Lookup(name)
+	_, owns := nn.LookupMixer(name)
+	return name == "" || owns || unknown == nil
 }
 
 // lockRun makes this process the owner of the run in the folder dir.
