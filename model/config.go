@@ -75,7 +75,9 @@ type Config struct {
 	// (nn.Logistics).
 	Loss Loss `json:"loss,omitempty"`
 
-	Layers int `json:"layers"` // of the encoder and of the decoder, each; convolutions, the head among them
+	// Layers is the number of layers, in an encoder-decoder of each side; of a convolutional net the
+	// number of convolutions, with the head.
+	Layers int `json:"layers"`
 	// SourceLayers is the number of layers of an encoder-decoder's encoder; 0: Layers.
 	SourceLayers int `json:"source_layers,omitempty"`
 	Heads        int `json:"heads"`
@@ -86,7 +88,9 @@ type Config struct {
 	Hidden    int `json:"hidden,omitempty"` // units of the MLP; 0: 4·Width
 	Context   int `json:"context"`          // tokens that the model is trained on at once
 
-	Conv int `json:"conv"` // tokens of the short convolution before attention and MLP of a decoder, 0: none; of every convolution
+	// Conv is the number of tokens that a convolution sees: in a decoder the short one before attention
+	// and MLP, 0: there is none; in a convolutional net every one.
+	Conv int `json:"conv"`
 
 	Positions Positions `json:"positions"`
 	RopeTheta float64   `json:"rope_theta,omitempty"` // base of the rotations' frequencies, 1 or more; 0: 10000
@@ -448,8 +452,8 @@ func (c Config) dropKind() (attention.DropKind, error) {
 	return attention.ParseDropKind(string(c.AttentionDropoutKind))
 }
 
-// Rows returns the number of outputs of a batch of b sequences with n positions: one
-// for each position, sequence or pair.
+// Rows returns the number of rows of outputs for a batch of b sequences with n positions: one for
+// each position, or with Pool for each sequence, or with two Parts for each pair.
 func (c Config) Rows(b, n int) int {
 	switch {
 	case c.Pool == "":
@@ -460,7 +464,7 @@ func (c Config) Rows(b, n int) int {
 	return b
 }
 
-// Numbers returns the number of target numbers of an output; 0: the target is a class.
+// Numbers returns how many numbers the target of a row has (Batch.Numbers); 0: it is a class.
 func (c Config) Numbers() int {
 	switch c.Loss {
 	case Squared:

@@ -4,13 +4,16 @@
 // numbers, and give classes, numbers or mixtures of levels, for every position, for
 // sequences or for pairs of them.
 //
-// Blocks are pre-norm: x + f(norm(x)), with f causal or full self-attention, or a
-// mixer that takes its place, cross-attention, or an MLP; or they are post-norm,
-// norm(x + f(x)); a last norm; then the head, which may be
-// tied to the embedding. In a decoder a short causal convolution may stand
-// between norm and f. The fields of Config describe the variants of published
-// families: BERT, RoBERTa, DistilBERT, MPNet, ModernBERT, GPT-2, GPT-NeoX, Llama,
-// Mistral, Qwen, Gemma, Phi, BART and ViT.
+// New makes a model of a Config, and Load reads one that Save wrote. Forward and Backward give the
+// loss of a Batch and the gradient, which an optimiser of package optim follows. Logits gives the
+// outputs of a Batch, a Session those of a text as it grows.
+//
+// A layer has two or three blocks, each x + f(norm(x)): f is self-attention, causal or full, or a
+// mixer in its place; then cross-attention, where there is a source; then an MLP. With Config.PostNorm
+// a block is norm(x + f(x)). After the last layer come a norm and the head, which may be tied to the
+// embedding. In a decoder a short causal convolution may stand between norm and f. The fields of
+// Config describe the variants of published families: BERT, RoBERTa, DistilBERT, MPNet, ModernBERT,
+// GPT-2, GPT-NeoX, Llama, Mistral, Qwen, Gemma, Phi, BART and ViT.
 //
 // Forward keeps, in elements a token, with W the width, H heads of width D, Hkv
 // key heads and U hidden units:

@@ -13,7 +13,9 @@ import (
 
 // Factory builds a mechanism of your own for each layer of attention that has it. NewFactory
 // returns one.
-type Factory struct{ build any } // a buildFunc, which no package compiles by a field
+type Factory struct {
+	build any // a buildFunc, which no package compiles by a field
+}
 
 // buildFunc returns the mechanism of a layer.
 type buildFunc = func(o mechanism.Options) (attention.Mechanism[float32], error)

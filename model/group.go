@@ -38,7 +38,7 @@ type stepOf[T tensor.Float] struct {
 	// SkipLogits leaves Logits nil: more tokens of a prompt follow.
 	SkipLogits bool
 
-	Logits []T   // [batch,outputs] after the last token; nil where Err is not
+	Logits []T   // [batch,outputs] after the last token; nil with an error
 	Err    error // of Session.Step
 }
 

@@ -121,9 +121,8 @@ func NewUndrawn(c Config) (*Model, error) {
 	return newFace(newUndrawn[float32](c, map[string]uint64{}))
 }
 
-// Load reads the model that Save wrote to a folder, and converts weights of the other
-// element type. It returns an error for another version, and for weights that are
-// missing, unknown, misshapen or not finite.
+// Load reads the model that Save wrote to a folder. Weights in float64 are rounded. It returns an
+// error for another version, and for weights that are missing, unknown, misshapen or not finite.
 //
 //go:noinline
 func Load(dir string) (*Model, error) { return newFace(loadModel[float32](dir, nil)) }
@@ -143,8 +142,8 @@ func NewOf[T tensor.Float](c Config, key rng.Key) (*modelOf[T], error) { return 
 // Config returns a copy of the configuration.
 func (m *Model) Config() Config { return m.of.Config() }
 
-// Params returns the weights, with the learned parameters of the mechanisms that the layers
-// have (WrapMechanisms).
+// Params returns the weights and, in the Grad of each, their gradients, to which each Backward adds
+// until ZeroGrad of the set. The learned parameters of mechanisms are among them (WrapMechanisms).
 func (m *Model) Params() *param.Set[float32] { return m.of.Params() }
 
 // Constants returns the numbers that mechanisms draw and do not learn, such as random
@@ -154,8 +153,8 @@ func (m *Model) Constants() *param.Set[float32] { return m.of.Constants() }
 // Forward returns the mean loss of the counted outputs, in nats or squared differences,
 // and saves intermediate results for Backward. b must not change before Backward.
 // Forward returns an error if b does not fit the model, no target is counted, or a
-// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite. The
-// end of ctx ends Backward as well.
+// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite. ctx
+// is that of Backward, too.
 func (m *Model) Forward(ctx context.Context, b *Batch) (loss float64, err error) {
 	return m.of.Forward(ctx, b)
 }
@@ -190,24 +189,24 @@ func (m *Model) Outputs(ctx context.Context, b *Batch) (tensor.Mat[float32], err
 	return m.of.Outputs(ctx, b)
 }
 
-// BackwardOutputs adds to the gradients of the weights, from the gradient dy of the
-// rows that Outputs returned, of their shape. It adds scale times the gradient of the
-// auxiliary loss. It returns an error if no Outputs precedes it or dy has another
-// shape.
+// BackwardOutputs adds the gradient of a loss to the gradients of the weights. dy is its gradient
+// for the rows that Outputs returned, of their shape. BackwardOutputs also adds scale times the
+// gradient of the auxiliary loss (Aux). It returns an error if no Outputs precedes it or dy has
+// another shape.
 func (m *Model) BackwardOutputs(dy tensor.Mat[float32], scale float32) error {
 	return m.of.BackwardOutputs(dy, scale)
 }
 
-// BackwardLogits adds to the gradients of the weights, from the gradient dlogits
-// [Config.Rows(B, N), outputs] of the logits of the last ForwardLogits. It adds scale times
-// the gradient of the auxiliary loss. It returns an error if no ForwardLogits precedes it or
+// BackwardLogits adds the gradient of a loss to the gradients of the weights. dlogits
+// [Config.Rows(B, N), outputs] is its gradient for the logits of the last ForwardLogits.
+// BackwardLogits also adds scale times the gradient of the auxiliary loss (Aux). It returns an error if no ForwardLogits precedes it or
 // dlogits has another size.
 func (m *Model) BackwardLogits(dlogits []float32, scale float32) error {
 	return m.of.BackwardLogits(dlogits, scale)
 }
 
 // Losses sets dst [Config.Rows(B, N)] to the loss of each output, 0 where the target is
-// not counted. A Backward that is due stays possible.
+// not counted. It may be called between a Forward and its Backward.
 //
 // Losses returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if a loss is not finite.
@@ -216,7 +215,7 @@ func (m *Model) Losses(ctx context.Context, b *Batch, dst []float64) error {
 }
 
 // Logits sets dst [Config.Rows(B, N), outputs] to the outputs of the head. outputs is
-// Config.Outputs or, if it is 0, Vocab. A Backward that is due stays possible.
+// Config.Outputs or, if it is 0, Vocab. It may be called between a Forward and its Backward.
 //
 // Logits returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if an output is not finite.
@@ -226,8 +225,8 @@ func (m *Model) Logits(ctx context.Context, b *Batch, dst []float32) error {
 
 // Vectors appends one vector for each sequence or pair of b to dst, and returns dst
 // [rows·width] and the width. A vector is the pooled input of the head. Without pooling
-// it is the mean of the outputs at valid positions. A Backward that is due stays
-// possible.
+// it is the mean of the outputs at valid positions. It may be called between a Forward and its
+// Backward.
 //
 // Vectors returns an error if b does not fit the model, and attention.ErrNonFinite if a
 // number is not finite.
@@ -236,7 +235,7 @@ func (m *Model) Vectors(ctx context.Context, dst []float32, b *Batch) (out []flo
 }
 
 // VisitLayers runs a pass of b and calls visit with the rows between layers. With PoolCLS
-// each sequence begins with the class row. A Backward that is due stays possible.
+// each sequence begins with the class row. It may be called between a Forward and its Backward.
 //
 // VisitLayers returns an error if the model is a convolutional net, b does not fit the
 // model, a mechanism refuses its call, or visit returns one.
@@ -266,7 +265,7 @@ func (m *Model) TrainSegments(ctx context.Context, b *Batch, size int, scale flo
 }
 
 // CanSegment returns an error if the model cannot process sequences in parts of size
-// positions. Decoders can that have no units before the head, and whose mixers are
+// positions. A decoder can if it has no units before the head, and if its mixers are
 // attention with a state of fixed size that has gradients.
 func (m *Model) CanSegment(size int) error { return m.of.CanSegment(size) }
 
@@ -298,8 +297,8 @@ func (m *Model) TrainDivided(ctx context.Context, c *comm.Comm, b *Batch, scale 
 	return m.of.TrainDivided(ctx, c, b, scale)
 }
 
-// CanDivide returns an error if the model cannot divide sequences among ranks. Models
-// can that train in segments (CanSegment) and whose attention states are sums.
+// CanDivide returns an error if the model cannot divide sequences among ranks. It can if it
+// trains in segments (CanSegment) and the states of its attention are sums.
 func (m *Model) CanDivide() error { return m.of.CanDivide() }
 
 // NewSession returns a session of batch empty sequences. It returns an error if the

@@ -43,7 +43,8 @@ const (
 // a time.
 func (s *sessionOf[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
-// HasSessions reports whether models of the configuration have sessions.
+// HasSessions reports whether models of the configuration have sessions: decoders of tokens with
+// outputs at every position have.
 func (c Config) HasSessions() bool {
 	return c.checkSessions(Decoder) == nil
 }

@@ -150,7 +150,7 @@ type SessionStep struct {
 	// SkipLogits leaves Logits nil: more tokens of a prompt follow.
 	SkipLogits bool
 
-	Logits []float32 // [batch,outputs] after the last token; nil where Err is not
+	Logits []float32 // [batch,outputs] after the last token; nil with an error
 	Err    error     // of Session.Step
 }
 

@@ -50,13 +50,13 @@ type RopeScaling struct {
 	Factor          float64     `json:"factor"`                     // divides scaled frequencies; 1 or more
 	OriginalContext int         `json:"original_context,omitempty"` // tokens before scaling; all but linear need it
 
-	// Llama3Scaling scales frequencies of fewer than LowFrequency turns whole, and of
-	// more than HighFrequency turns not at all. Between them it interpolates. 0: 1 and 4.
+	// Llama3Scaling divides a frequency of fewer than LowFrequency turns by Factor, and leaves
+	// one of more than HighFrequency turns as it is. Between them it interpolates. 0: 1 and 4.
 	LowFrequency  float64 `json:"low_frequency,omitempty"`
 	HighFrequency float64 `json:"high_frequency,omitempty"`
 
-	// YarnScaling scales frequencies of fewer than BetaSlow turns whole, and of more than
-	// BetaFast turns not at all. Between them it interpolates by the pair. 0: 1 and 32.
+	// YarnScaling divides a frequency of fewer than BetaSlow turns by Factor, and leaves one of more
+	// than BetaFast turns as it is. Between them it interpolates by the number of the pair. 0: 1 and 32.
 	BetaFast float64 `json:"beta_fast,omitempty"`
 	BetaSlow float64 `json:"beta_slow,omitempty"`
 	// AttentionFactor multiplies sines and cosines with YarnScaling and LongScaling; 0: 1 + 0.1·ln(Factor),

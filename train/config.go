@@ -41,8 +41,7 @@ type Config struct {
 	Freeze bool `json:"freeze,omitempty"`
 
 	// With Standardise, input values are standardised per channel by InputMean and
-	// InputDeviation. The default is the mean and deviation of the training samples, which
-	// SetDataSeed restores.
+	// InputDeviation; nil: those of the training samples.
 	Standardise    bool      `json:"standardise"`
 	InputMean      []float64 `json:"input_mean,omitempty"`
 	InputDeviation []float64 `json:"input_deviation,omitempty"`
@@ -104,8 +103,8 @@ type Config struct {
 	Seed      uint64    `json:"seed"` // seed of the initial weights and of the data order
 
 	EvalEvery    int `json:"eval_every"`    // updates between validations; 0: only at the end
-	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all; -1 with Init: by the windows of a text
-	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all; -1 with Init: by the windows of a text
+	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all; -1 with Init: as many as a text of that context needs
+	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all; -1: as above
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
 	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only the best and the last
 

@@ -97,7 +97,7 @@ func compareClasses(names, known []string) string {
 }
 
 // OpenOtherData opens the file or folder at path, data for the task of c, for the model of the run in
-// dir. Classes have the numbers of the run by their names, and scaled targets its scales.
+// dir. A class has the number that its name has in the run, and targets are scaled as there.
 // hasAll makes all samples the test set. OpenOtherData returns an error if the task reads no
 // data of the user, the data is malformed or has other channels, or a class is none of the run.
 func (c Config) OpenOtherData(dir, path string, hasAll bool) (data.Source, error) {

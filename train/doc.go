@@ -1,6 +1,6 @@
 // Package train trains models: the training loop, its metrics, and checkpoints. A resumed
 // run has the same bits as a run without interruption. New starts a run on data of any kind: a
-// data.Source has two methods. The loss is that of Spec.Kind.
+// data.Source has two methods. The kind of its targets, data.Kind, decides the loss.
 //
 // farfield.Open does not know how data of your own becomes tokens, and NewPredictor not what its
 // classes mean: they refuse texts of such a run. LoadModel reads the model, Logits of model.Model

@@ -65,8 +65,8 @@ const maxLoads = 100
 // not fit the model.
 func LoadModel(path string) (*model.Model, *token.Vocabulary, error) { return LoadModelWith(path, nil) }
 
-// LoadModelWith is LoadModel for a model with mechanisms of your own, as model.LoadWith is Load of
-// package model.
+// LoadModelWith is LoadModel for a model with mechanisms of your own, which factories build by their
+// names in the configuration.
 func LoadModelWith(path string, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err

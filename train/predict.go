@@ -11,9 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/train/data"
 )
 
-// Predictor applies the model of a run to new inputs. Its methods may run at the same time: the
-// calls that do share the weights, and each has memory of its own for its pass, which the Predictor
-// keeps for later calls.
+// Predictor applies the model of a run to new inputs. Its methods may run at the same time. Calls
+// share the weights; the memory of a pass is each call's own, and is kept for later calls.
 type Predictor struct {
 	PredictorInfo
 	tokens *task.Tokens // of texts; nil: those of the task

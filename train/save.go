@@ -29,8 +29,8 @@ func SaveModel(dir string, m *model.Model, vocab *token.Vocabulary) error {
 }
 
 // SaveByteModel is SaveModel for a model whose token t is the byte t of a text. farfield.Open reads it,
-// and tokenizes, embeds, scores and continues texts with it. SaveByteModel also returns an error unless
-// Config.Vocab is 256.
+// and tokenizes, embeds, scores and continues texts with it. SaveByteModel returns an error where
+// SaveModel does, and unless Config.Vocab is 256.
 func SaveByteModel(dir string, m *model.Model) error {
 	vocab := token.NewByteVocabulary()
 	if n := m.Config().Vocab; n != vocab.Size() {

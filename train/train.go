@@ -102,8 +102,9 @@ const (
 	streamAdapters
 )
 
-// New starts a run of the task src in the folder dir, which it creates. With dir "" no
-// files are written. The trainer owns the folder until Close.
+// New returns the trainer of a new run in the folder dir, which it creates. With dir "" no files
+// are written. src is the data, of a task that OpenTask opened or your own. Train makes the updates.
+// The trainer owns the folder until Close.
 //
 // It returns ErrRunExists for a folder with a run, a *HeldError for a folder with an
 // owner, and an error for the first invalid field of c.
