@@ -13,7 +13,7 @@
 //   - attention: the contract (calls, gradients, states, plans) and its engines;
 //   - mechanism: the catalogue of attention functions, by name;
 //   - stream: attention over inputs beyond memory;
-//   - nn, model, train: a transformer that learns;
+//   - nn, model, optim, train: a transformer that learns;
 //   - pretrained, tokenizer: published models and their tokens;
 //   - client: calls of a server that farfield serve started;
 //   - tensor, param, safetensors, rng: views, weights, files, randomness.

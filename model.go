@@ -34,8 +34,8 @@ type opened struct {
 type Option struct{ set func(*inference.Options) }
 
 // WithMechanism puts another attention function into layers of the model, which keeps its weights,
-// as model.Config.Exchanged does. A mechanism that the model in the folder has already, of your own,
-// is one of WithFactories.
+// as model.Config.Exchanged does. Mechanisms of your own that the model in the folder has already
+// need WithFactories.
 func WithMechanism(x model.Exchange) Option {
 	return Option{func(o *inference.Options) { o.Exchange = &x }}
 }
@@ -87,7 +87,7 @@ func (m *Model) Close() error {
 // Info describes a model.
 type Info struct {
 	Dir        string   // the folder
-	Kind       string   // what the model is, such as "published bert encoder" or "run of the task text, a decoder"
+	Kind       string   // what the model is, such as "published bert encoder" or "run of the task file, of kind encoder"
 	Can        []string // the methods that the model has: Tokenize, Embed, Classify, ClassifyFile, Score, Generate, Session
 	Parameters int64    // learned numbers
 	Layers     int

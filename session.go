@@ -22,8 +22,8 @@ type GenerateOptions struct {
 	TopK        int     // draw from the K most likely tokens; 0: all
 	TopP        float64 // then from likely tokens of total probability P; 0 or 1: all
 	Seed        uint64  // of the random numbers
-	// Stream is called with the text as it comes, in whole characters, and must not call the
-	// session. Its error ends the text, and Generate returns it. nil: it is not called.
+	// Stream is called with the text as it comes, in whole characters. It must not call methods of
+	// the Session. Its error ends the text, and Generate returns it. nil: it is not called.
 	Stream func(text string) error
 }
 
@@ -102,8 +102,8 @@ func generateTarget(ctx context.Context, x *inference.Model, source string, o Ge
 // bounded. Only a model whose layers all forget by themselves (mamba-2, retnet, local) has the whole
 // text in one state.
 //
-// Its methods may be called at the same time. They wait for each other, Tokens, Bytes, Fork and Save
-// for a Generate that runs too; those with a context wait no longer than it lasts.
+// Its methods may be called at the same time, and wait for each other. Those with a context wait no
+// longer than it lasts; Tokens, Bytes, Fork and Save wait until a Generate that runs has ended.
 type Session struct {
 	model *inference.Model
 
