@@ -20,6 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
 )
@@ -360,6 +361,9 @@ func (t *Trainer) writeModel(dir string) error {
 	}
 	if t.text != nil {
 		return t.text.Vocab.Save(filepath.Join(dir, vocabFile))
+	}
+	if t.ofBytes {
+		return token.NewByteVocabulary().Save(filepath.Join(dir, vocabFile))
 	}
 	return saveTokens(dir, t.config.tokens)
 }

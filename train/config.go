@@ -219,6 +219,9 @@ func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 	if src == nil {
 		return fail(errors.New("source: is nil"))
 	}
+	if spec := src.Spec(); tokensAreBytes(src) && spec.Vocab != byteVocab {
+		return fail(fmt.Errorf("task %s: vocab is %d, but its tokens are bytes, which are %d", spec.Name, spec.Vocab, byteVocab))
+	}
 	if w, ok := src.(data.WindowSource); ok {
 		if _, ok := c.TaskSet["length"]; ok {
 			return fail(errors.New("task_set: length is not for training: windows are as long as the model's context"))

@@ -2,9 +2,9 @@
 // run has the same bits as a run without interruption. New starts a run on data of any kind: a
 // data.Source has two methods. The kind of its targets, data.Kind, decides the loss.
 //
-// farfield.Open does not know how data of your own becomes tokens, and NewPredictor not what its
-// classes mean: they refuse texts of such a run. LoadModel reads the model, Logits of model.Model
-// gives its outputs, and SaveByteModel keeps a model of bytes so that farfield.Open writes with it.
+// farfield.Open reads texts with the model of a run on data of your own if its tokens are bytes
+// (data.ByteReporter). Such a run has no Predictor: LoadModel reads the model, and Logits of
+// model.Model gives its outputs.
 //
 // With a loss of your own you write the loop: PackBatch makes a batch of samples, ForwardLogits and
 // BackwardLogits of model.Model take the gradient of any loss, package optim has optimisers, and

@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/train/data"
 )
 
 // SaveModel writes a model, and its vocabulary unless nil, as a checkpoint that LoadModel
@@ -28,15 +29,23 @@ func SaveModel(dir string, m *model.Model, vocab *token.Vocabulary) error {
 	})
 }
 
+// byteVocab is the number of different bytes.
+const byteVocab = 256
+
 // SaveByteModel is SaveModel for a model whose token t is the byte t of a text. farfield.Open reads it,
 // and tokenizes, embeds, scores and continues texts with it. SaveByteModel returns an error where
 // SaveModel does, and unless Config.Vocab is 256.
 func SaveByteModel(dir string, m *model.Model) error {
-	vocab := token.NewByteVocabulary()
-	if n := m.Config().Vocab; n != vocab.Size() {
-		return fmt.Errorf("%s: the model has %d tokens, there are %d bytes", dir, n, vocab.Size())
+	if n := m.Config().Vocab; n != byteVocab {
+		return fmt.Errorf("%s: the model has %d tokens, there are %d bytes", dir, n, byteVocab)
 	}
-	return SaveModel(dir, m, vocab)
+	return SaveModel(dir, m, token.NewByteVocabulary())
+}
+
+// tokensAreBytes reports whether src says that its tokens are bytes.
+func tokensAreBytes(src data.Source) bool {
+	reporter, is := src.(data.ByteReporter)
+	return is && reporter.TokensAreBytes()
 }
 
 // saveInto calls fill for an empty folder, which it creates if absent. If fill fails,

@@ -165,3 +165,23 @@ func TestByteModelsHaveTheVocabularyOfBytes(t *testing.T) {
 		}
 	}
 }
+
+// ofBytes is data whose tokens are bytes.
+type ofBytes struct{ *made }
+
+func (ofBytes) TokensAreBytes() bool { return true }
+
+// A run on data of one's own that is bytes keeps their vocabulary, also after it was interrupted.
+func TestRunsOnBytesHaveTheirVocabulary(t *testing.T) {
+	src := ofBytes{kinds()["next"]}
+	if _, err := New(littleTask(src, "softmax"), src, ""); err == nil || err.Error() != "task next: vocab is 7, but its tokens are bytes, which are 256" {
+		t.Errorf("error %v", err)
+	}
+	src.spec.Vocab, src.spec.Classes = 256, 256
+	dir, _ := taskRun(t, littleTask(src, "softmax"), src, 3, 20)
+	for _, path := range []string{dir, filepath.Join(dir, checkpointsFolder, bestName)} {
+		if _, words, err := LoadTextModel(path); err != nil || words.Size() != 256 {
+			t.Errorf("%s: %v, %v", path, words, err)
+		}
+	}
+}

@@ -30,6 +30,7 @@ type Trainer struct {
 	dir      string // "": no files are written
 	source   data.Source
 	text     *task.Text        // nil: the task is not a text
+	ofBytes  bool              // tokens of data of the user's own are bytes
 	windows  data.WindowDrawer // nil: samples have the length they have
 	digest   string
 	sums     *task.FileSums // of the files that digest is of
@@ -310,6 +311,7 @@ func (j Job) newTrainer(c Config, src, prepared data.Source, dir string, m *mode
 		t.groups.lengths, _ = prepared.(data.LengthReporter)
 		t.groups.batch = c.Batch
 	}
+	t.ofBytes = tokensAreBytes(src)
 	t.classes, t.columns = labelNames(src)
 	if scaled, ok := src.(task.ScaledSource); ok {
 		t.scales = scaled.Scales()

@@ -61,6 +61,14 @@ type LengthReporter interface {
 	SampleLength(split Split, i int) int
 }
 
+// ByteReporter is a source whose tokens may be bytes.
+type ByteReporter interface {
+	Source
+	// TokensAreBytes reports whether token t is the byte t of a text, of 256. A run then keeps this
+	// vocabulary, and farfield.Open reads texts with its model.
+	TokensAreBytes() bool
+}
+
 // Split is one of the three parts of a task's samples.
 type Split int
 
