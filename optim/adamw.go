@@ -42,7 +42,7 @@ const (
 	stepWork  = 32
 )
 
-// NewAdamW returns the optimizer of a set of weights, with betas 0.9 and 0.99,
+// NewAdamW returns the optimiser of a set of weights, with betas 0.9 and 0.99,
 // epsilon 1e-8 and no decay; its fields may be changed.
 func NewAdamW[T tensor.Float](s *param.Set[T]) *AdamW[T] {
 	a := &AdamW[T]{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, params: s.All(), size: s.Size()}

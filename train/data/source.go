@@ -132,11 +132,10 @@ const Endless = -1
 // Metric is the measure by which a task is scored.
 type Metric string
 
-// The metrics: share of correct positions or samples, mean squared error, mean of -ln p, and
-// mean of -log₂ p.
+// The metrics.
 const (
-	Accuracy Metric = "accuracy"
+	Accuracy Metric = "accuracy" // share of correct positions or samples
 	MSE      Metric = "mean squared error"
-	Nats     Metric = "nats per token"
-	Bits     Metric = "bits per dimension"
+	Nats     Metric = "nats per token"     // mean of -ln p
+	Bits     Metric = "bits per dimension" // mean of -log₂ p
 )
