@@ -29,7 +29,7 @@ function route() {
 
 // facts says in one line what the model is.
 function facts(m) {
-  const f = m.farfield, list = [f.family || f.kind, f.layers === 1 ? '1 layer' : `${count(f.layers)} layers`, `width ${count(f.width)}`];
+  const f = m.farfield, list = [f.family === 'farfield' ? 'trained by farfield' : f.family || f.kind, f.layers === 1 ? '1 layer' : `${count(f.layers)} layers`, `width ${count(f.width)}`];
   if (f.has_sessions && f.state === 'fixed') list.push('memory of fixed size');
   const most = limitOf(f);
   if (most) list.push(`texts up to ${count(most)} tokens`);

@@ -63,7 +63,7 @@ function drawMap() {
     choose(Math.min(n - 1, Math.floor(((e.clientY - box.top) / box.height) * n)));
   });
   id('bigmap').replaceChildren(big);
-  id('bigmap-caption').textContent = `Layer ${result.layer + 1}, ${headName()}. Each row is a token that looks, each column one that it looks at, from the first to the last. Colours are of a row’s greatest weight; the row of the chosen token is framed.`;
+  id('bigmap-caption').textContent = `Layer ${result.layer + 1}, ${headName()}. Each row is a token that looks, each column one that it looks at, from the first to the last. Each row is coloured by its own greatest weight. The row of the chosen token is framed.`;
 }
 
 function choose(j) {
@@ -88,8 +88,8 @@ function drawHeads() {
     svg.removeAttribute('role');
     svg.setAttribute('aria-hidden', 'true');
   }
-  // In a text that is shorter than the near field, all is near.
-  const isFar = result.far.some((share) => share > 0.0005), longest = Math.max(...result.distance, 1e-9);
+  // In a short text all is near.
+  const isFar = result.far.some((share) => share > 0.02), longest = Math.max(...result.distance, 1e-9);
   for (const cell of document.querySelectorAll('#shares .nearfar')) cell.hidden = !isFar;
   id('shares').tBodies[0].replaceChildren(...result.maps.map((_, k) => h('tr', {},
     h('th', { scope: 'row' }, String(k + 1)), h('td', {}, result.distance[k].toFixed(1)),

@@ -192,7 +192,7 @@ async function ask(query) {
     const show = async (upTo) => {
       const added = ranked.slice(shown, upTo).map(([score, i], k) => {
         const passage = passages[i], node = h('p', { class: 'passage' }, passage.text);
-        id('hits').append(h('li', { class: shown + k < clear ? null : 'weak' }, h('p', { class: 'where' }, h('span', { class: 'score' }, score.toFixed(2)), bar([['a', Math.max(0, score)]]),
+        id('hits').append(h('li', { class: shown + k < clear ? null : 'weak' }, h('p', { class: 'where' }, h('span', { class: 'score' }, score.toFixed(2).replace('-0.00', '0.00')), bar([['a', Math.max(0, score)]]),
           h('span', { class: 'file' }, `${passage.file}, passage ${passage.place}`)), node));
         return { passage, node };
       });
@@ -204,9 +204,10 @@ async function ask(query) {
       await markNearest(added.filter((_, k) => shown - added.length + k < clear), q).catch(() => {}); // marks are a help
     };
     const most = Math.min(clear || 5, shownHits);
-    status.textContent = clear === ranked.length ? `All ${count(clear)} passages, the nearest first.`
+    const found = clear === ranked.length ? `All ${count(clear)} passages, the nearest first.`
       : clear ? `${count(clear)} of ${count(ranked.length)} passages ${clear === 1 ? 'stands' : 'stand'} out${clear > most ? `; the nearest ${most} are shown` : ''}.`
         : `No passage stands out clearly. These ${Math.min(most, ranked.length)} of ${count(ranked.length)} are the nearest.`;
+    status.textContent = found + ' The number is the similarity, at most 1.';
     await show(most);
   } catch (e) {
     status.textContent = explain(e);

@@ -7,7 +7,7 @@ import { lineChart } from './chart.js';
 
 const shelf = 'farfield.steps';
 const maxShelf = 40, maxShown = 100000; // sessions; characters of a text
-const examples = ['Once upon a time, there was a little dog', 'The university was founded in'];
+const examples = ['Once upon a time, there was a little dog.', 'The university was founded in'];
 
 let model, panes = [], sessions = [];
 
