@@ -1,3 +1,3 @@
 // Package browser walks the page of farfield serve with Chromium. It is a module of its
-// own, so that farfield does not need chromedp. The step browser of .ci/run runs it.
+// own, so that farfield does not need chromedp. The step lab of .ci/run runs it.
 package browser

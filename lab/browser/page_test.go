@@ -544,6 +544,13 @@ func TestConversations(t *testing.T) {
 	if n := b.number("document.querySelectorAll('.turn').length"); n != 0 {
 		t.Errorf("%v turns are left", n)
 	}
+	// What a model thinks is folded.
+	b.text(`(window.fetch = async () => new Response('data: {"choices":[{"delta":{"content":"<think>a plan</think> the answer"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'), '')`)
+	b.write("#chat-text", "think"+kb.Enter)
+	b.wait("document.querySelector('.thought') !== null && document.getElementById('chat-stop').disabled")
+	if got := b.text("document.querySelector('.thought').open + ' ' + [...document.querySelectorAll('.assistant .said')].map((x) => x.textContent).join()"); got != "false a plan,the answer" {
+		t.Errorf("the answer is %q", got)
+	}
 	b.isClean()
 }
 

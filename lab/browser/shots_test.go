@@ -19,6 +19,7 @@ import (
 var (
 	shots   = flag.String("shots", "", "with TestScreenshots: folder of the pictures of docs/page.md")
 	decoder = flag.String("decoder", "", "with -shots: run or folder that continues texts")
+	talker  = flag.String("talker", "", "with -shots: folder of a decoder with a chat template")
 	encoder = flag.String("encoder", "", "with -shots: folder that embeds texts")
 )
 
@@ -105,6 +106,14 @@ func TestScreenshots(t *testing.T) {
 	b.click("#speed-start")
 	b.wait("document.getElementById('speed-status').textContent.startsWith('Done: up to 8')")
 	b.shoot("page-speed.png")
+
+	s = startWithin(t, "--model", *talker, "--addr", "127.0.0.1:0")
+	b = browse(t, 1060, 760, "light")
+	b.open(s.url)
+	b.click("#chat-examples .chip")
+	b.wait("document.getElementById('chat-status').textContent.includes('a second')")
+	b.text("(document.getElementById('chat-log').scrollTop = 0, '')")
+	b.shoot("page-chat.png")
 
 	s = start(t, "--model", *encoder, "--addr", "127.0.0.1:0")
 	b = browse(t, 1060, 700, "light")

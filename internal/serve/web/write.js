@@ -332,7 +332,7 @@ class Pane {
       if (await this.isAsShown(stop.signal)) {
         await call('POST', pathOf(this.id) + '/rewind', { tokens: step.tokens }, stop.signal);
         this.record.steps.pop();
-        this.record.end = step.from;
+        this.record.end = Infinity; // nothing of what is left came from elsewhere
         if (own) this.words.value = own + this.words.value;
         note = own ? 'Your last words are in the field again.' : 'The last words of the model are taken back. Another seed gives others.';
       }
