@@ -148,8 +148,8 @@ function countClear(scores) {
 
 // sentences cuts a passage behind its sentences and lines.
 function sentences(text) {
-  const list = Intl.Segmenter ? [...new Intl.Segmenter(undefined, { granularity: 'sentence' }).segment(text)].map((s) => s.segment) : text.split(/(?<=[.?!]\s|\n)/);
-  return list.filter((s) => s);
+  if (!Intl.Segmenter) return text.match(/[^.?!\n]*[.?!\n]*\s*/g).filter((s) => s);
+  return [...new Intl.Segmenter(undefined, { granularity: 'sentence' }).segment(text)].map((s) => s.segment);
 }
 
 let asked = 0; // searches, of which the last is shown
