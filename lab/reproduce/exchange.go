@@ -189,9 +189,14 @@ func exchangePieces(o *Options) (list []Piece, err error) {
 	return list, nil
 }
 
-// pieceRank orders the pieces.
+// pieceRank orders the pieces: what needs no training by operations, then needle, then bytes.
 func pieceRank(p *Piece) float64 {
-	if c, is := p.Config.(*swapConfig); is && c.Training != "" {
+	switch c := p.Config.(type) {
+	case *swapConfig:
+		if c.Training != "" {
+			return p.FLOPs + 1e16
+		}
+	case needleSwap:
 		return p.FLOPs + 1e15
 	}
 	return p.FLOPs

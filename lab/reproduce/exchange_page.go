@@ -310,7 +310,7 @@ func (out *Outcome) books(o *Options, r *Results) error {
 			if len(x.Kinds) > 1 {
 				kinds = fmt.Sprintf("%d, least %s", len(x.Kinds), kind)
 			}
-			addRow(&t, fmt.Sprint(tokens), x.Label, fmt.Sprintf("block %s, window %s", m.Set["block"], m.Set["window"]), kinds, fmt.Sprintf("%.4f", v), fmt.Sprintf("%.3f", need)+verdict(v >= need, "")[2:], near)
+			addRow(&t, fmt.Sprint(tokens), x.Label, fmt.Sprintf("block %s, window %s", m.Set["block"], m.Set["window"]), kinds, fmt.Sprintf("%.4f", v), strings.TrimSuffix(fmt.Sprintf("%.3f", need)+strings.Replace(verdict(v >= need, ""), " (:", ":", 1), ")"), near)
 		}
 	}
 	all, methods, err := swaps(o, r, "minilm-")

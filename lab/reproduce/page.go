@@ -140,6 +140,9 @@ func (out *Outcome) markdown() (string, error) {
 			}
 		}
 	}
+	if len(out.Missing) > 0 {
+		fmt.Fprintf(&b, "\nNot run, `%s` makes them: %s.\n", out.Command, strings.Join(out.Missing, ", "))
+	}
 	return b.String(), nil
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"github.com/farfield-ml/farfield/lab/load"
 	"github.com/farfield-ml/farfield/lab/peers"
+	"github.com/farfield-ml/farfield/lab/pictures"
 	"github.com/farfield-ml/farfield/lab/recipes"
 )
 
@@ -36,6 +37,7 @@ type verb struct {
 var verbs = []verb{
 	{"peers", "Time PyTorch and ONNX Runtime beside farfield.", peers.Run},
 	{"recipes", "Run the commands of README.md.", recipes.Run},
+	{"pictures", "Draw the computed pictures of pages.", pictures.Run},
 	{"load", "Drive a server with mixed traffic.", func(ctx context.Context, args []string) error {
 		return load.Run(ctx, args, os.Stdout)
 	}},

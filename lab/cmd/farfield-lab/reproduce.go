@@ -30,8 +30,9 @@ type reproduceCmd struct {
 	Tune   bool        `help:"Tune the learning rate of every mechanism."`
 	Text   string      `placeholder:"PATH" help:"Text for bytelm, a file or folder (its data sets)."`
 	Out    string      `short:"o" default:"out" placeholder:"DIR" help:"Folder of results; existing results are kept."`
-	Page   string      `placeholder:"DIR" help:"Also write NAME.md in this folder once every piece is made (../docs/results)."`
-	Repeat bool        `name:"again" help:"Make existing results once more."`
+	Page   string      `placeholder:"DIR" help:"Also write NAME.md in this folder once every piece is made, or with --saved (../docs/results)."`
+	Repeat bool        `name:"again" xor:"again" help:"Make existing results once more."`
+	Saved  bool        `xor:"again" help:"Run nothing: print, and with --page write, what existing results say."`
 	JSON   bool        `name:"json" help:"Print JSON instead of tables."`
 	flags.DataFolder
 }
@@ -143,6 +144,13 @@ func suited(o *reproduce.Options, r *reproduce.Row) *reproduce.Options {
 func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) error {
 	p := newReproduceProgress(e)
 	var absent []string // data that is not at hand
+	if c.Saved {
+		out, err := r.Saved(o)
+		if err != nil {
+			return err
+		}
+		return c.write(e, r, o, out)
+	}
 	out, err := r.Run(e.Context, o, reproduce.Observer{Progress: p.show, Saved: p.saved, Skipped: func(_ string, why error) {
 		if text := env.JoinLines(why); !slices.Contains(absent, text) {
 			absent = append(absent, text)
@@ -161,11 +169,16 @@ func (c *reproduceCmd) one(e *env.Env, r *reproduce.Row, o *reproduce.Options) e
 	for _, why := range absent {
 		fmt.Fprintln(e.Notes(), "left out:", why)
 	}
+	return c.write(e, r, o, out)
+}
+
+// write writes and prints an outcome.
+func (c *reproduceCmd) write(e *env.Env, r *reproduce.Row, o *reproduce.Options, out *reproduce.Outcome) error {
 	dir, err := out.Write(o)
 	if err != nil {
 		return err
 	}
-	if c.Page != "" && len(out.Missing) == 0 {
+	if c.Page != "" && (len(out.Missing) == 0 || c.Saved) {
 		path := filepath.Join(c.Page, r.Name+".md")
 		if err := out.WritePage(path); err != nil {
 			return err

@@ -1,0 +1,48 @@
+package pictures
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"testing"
+)
+
+// The picture of the page is the one that Run writes, and it is XML.
+func TestPictureOfThePage(t *testing.T) {
+	want := Multipole()
+	got, err := os.ReadFile("../../docs/multipole.svg")
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("docs/multipole.svg is another picture (go run ./cmd/farfield-lab pictures ../docs): %v", err)
+	}
+	d := xml.NewDecoder(bytes.NewReader(want))
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// More cells and higher orders err less, and all less than near keys alone.
+func TestDialTurns(t *testing.T) {
+	x := newDial()
+	last := x.error(nil, 0)
+	for _, cells := range []int{8, 64, 512} {
+		of := cellsOf(x.keys, cells)
+		least := x.error(of, 0)
+		if least >= last {
+			t.Errorf("%d cells err by %g, fewer by %g", cells, least, last)
+		}
+		last = least
+		for order := 1; order <= 2; order++ {
+			e := x.error(of, order)
+			if e >= least && cells > 1 {
+				t.Errorf("%d cells of order %d err by %g, of the order below by %g", cells, order, e, least)
+			}
+			least = e
+		}
+	}
+}
