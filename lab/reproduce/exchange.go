@@ -136,7 +136,7 @@ func exchangeConfigs(o *Options) (list []*swapConfig) {
 		list = append(list, &swapConfig{name: "minilm-" + m.file(), Model: miniLM, Methods: []method{m}, Tokens: 512, Calibration: []string{meetings}, Held: []string{meetings}, Keys: 8192, Windows: held})
 	}
 	for _, m := range swapMethods() {
-		list = append(list, &swapConfig{name: "stories-" + m.file(), Model: stories, Methods: []method{m}, Tokens: 512, Calibration: []string{tales}, Held: []string{tales}, Keys: 12000, Windows: 2 * held})
+		list = append(list, &swapConfig{name: "stories-" + m.file(), Model: stories, Methods: []method{m}, Tokens: 512, Calibration: []string{tales}, Held: []string{tales, tales2}, Keys: 12000, Windows: 2 * held})
 	}
 	for _, m := range swapMethods() {
 		list = append(list, &swapConfig{name: "bytes-" + m.file(), Training: "bytelm", Steps: pick(o.Budget, 150, 600, 3000), Methods: []method{m}, Tokens: 1024, Calibration: []string{bytes8}, Held: []string{bytes8}, Keys: 16384, Windows: 4 * held})

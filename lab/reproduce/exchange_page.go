@@ -240,7 +240,7 @@ func (out *Outcome) decoders(o *Options, r *Results) error {
 		if len(list) == 0 {
 			continue
 		}
-		t := report.Table{Title: of.title, Head: []string{"mechanism", "nats more", "10⁶ multiply-adds, window", "8192", "state, kB", "time of a pass / trained"}}
+		t := report.Table{Title: of.title, Head: []string{"mechanism", "nats more", "on another part", "10⁶ multiply-adds, window", "8192", "state, kB", "time of a pass / trained"}}
 		var k ranking
 		own := 0.0
 		for i, x := range list {
@@ -262,11 +262,15 @@ func (out *Outcome) decoders(o *Options, r *Results) error {
 			if cells := methods[i].Set["cells"]; of.prefix == "stories-" && methods[i].Order == 1 && neededNats[cells] > 0 {
 				cell += verdict(s.Nats <= neededNats[cells], fmt.Sprintf("at most %g", neededNats[cells]))
 			}
-			addRow(&t, x.Label, cell, flopsCell(short), flopsCell(x.FLOPs[longTokens]), state, ratio(&x))
+			other := none
+			if y, has := x.Kinds[tales2]; has {
+				other = fmt.Sprintf("%+.4f", y.Nats)
+			}
+			addRow(&t, x.Label, cell, other, flopsCell(short), flopsCell(x.FLOPs[longTokens]), state, ratio(&x))
 			k.add(methods[i], x.Label, s.Nats)
 			own = s.Trained
 		}
-		t.Note = refusals(fmt.Sprintf("%sThe trained model has %.4f nats a token. State: bytes of a session behind a window; softmax keeps keys and values. Multiply-adds are counted, of attention in all layers; times as above.", swapNote, own), list)
+		t.Note = refusals(fmt.Sprintf("%sThe trained model has %.4f nats a token. The other part are the last stories of the file; codebooks are of those in the middle. State: bytes of a session behind a window; softmax keeps keys and values. Multiply-adds are counted, of attention in all layers; times as above.", swapNote, own), list)
 		out.Tables = append(out.Tables, t)
 		out.find("%s", k.sentence(of.what, func(v float64) string { return fmt.Sprintf("%+.4f", v) }, func(v float64) bool { return v > 0.5 }))
 	}

@@ -23,10 +23,11 @@ import (
 
 // Kinds of texts.
 const (
-	meetings = "meetings" // QMSum, a text each
-	novel    = "novel"    // War and Peace
-	code     = "code"     // the packages of this checkout
-	tales    = "tales"    // TinyStories
+	meetings = "meetings"    // QMSum, a text each
+	novel    = "novel"       // War and Peace
+	code     = "code"        // the packages of this checkout
+	tales    = "tales"       // TinyStories, the first stories
+	tales2   = "other tales" // the last ones
 	bytes8   = "enwik8"
 )
 
@@ -177,7 +178,13 @@ func (x *exchangeShared) windows(s *exchange.Subject, c *swapConfig, kind string
 	if calibrated := max(1, c.Keys/max(len(c.Calibration), 1)/c.Tokens); len(all) < calibrated+c.Windows {
 		return nil, fmt.Errorf("%s: %d texts of %d tokens, %d are needed", kind, len(all), c.Tokens, calibrated+c.Windows)
 	}
-	if calibration {
+	switch {
+	case kind == tales && calibration: // behind those that judge
+		at := (len(all) - n) / 2
+		return all[at : at+n], nil
+	case kind == tales:
+		return all[:n], nil
+	case calibration:
 		return all[:n], nil
 	}
 	return all[len(all)-n:], nil
@@ -234,7 +241,7 @@ func (x *exchangeShared) texts(kind string) ([]string, error) {
 			texts = append(texts, strings.ToValidUTF8(all[:12000], ""))
 		}
 		return texts, nil
-	case tales:
+	case tales, tales2:
 		text, err := x.read("tinystories/niklas6.txt")
 		return []string{text}, err
 	}
