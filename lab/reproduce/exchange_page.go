@@ -139,7 +139,7 @@ func (k *ranking) sentence(what string, text func(float64) string, lost func(flo
 	if first < 0 {
 		return ""
 	}
-	s := fmt.Sprintf("%s: %s is nearest to softmax with %s", what, k.labels[first], text(k.values[first]))
+	s := fmt.Sprintf("%s: %s keeps most, with %s", what, k.labels[first], text(k.values[first]))
 	for _, of := range []struct {
 		what string
 		is   func(m *method) bool
@@ -164,7 +164,7 @@ func (k *ranking) sentence(what string, text func(float64) string, lost func(flo
 		}
 	}
 	if useless > 0 {
-		s += fmt.Sprintf("; %d of %d mechanisms destroy the model", useless, len(k.values))
+		s += fmt.Sprintf("; %d of %d destroy the model", useless, len(k.values))
 	}
 	return s + "."
 }
