@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -72,6 +73,7 @@ type Options struct {
 	Data   string // folder of data sets
 	Text   string // file or folder that is read in place of a row's texts; "": none
 	Build  Build  // of this program
+	Only *regexp.Regexp // names of the pieces that are run; nil: all
 	// Remake reports records that are to be made again; nil: none.
 	Remake func(*Record) bool
 }
@@ -184,7 +186,11 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 			return nil, fmt.Errorf("%s: %w", r.Name, err)
 		}
 		if record == nil || o.Remake != nil && o.Remake(record) {
-			open = append(open, p)
+			if o.Only == nil || o.Only.MatchString(p.Name) {
+				open = append(open, p)
+			} else {
+				results.missing = append(results.missing, p.Name)
+			}
 			continue
 		}
 		// A run that was killed behind its record has left its work.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -29,6 +30,7 @@ type reproduceCmd struct {
 	Seeds  flags.Count `placeholder:"N" help:"Repeat with seeds 1 to N (by the budget)."`
 	Tune   bool        `help:"Tune the learning rate of every mechanism."`
 	Text   string      `placeholder:"PATH" help:"Text for bytelm, a file or folder (its data sets)."`
+	Pieces string      `placeholder:"PATTERN" help:"Run only the pieces whose names match a regular expression."`
 	Out    string      `short:"o" default:"out" placeholder:"DIR" help:"Folder of results; existing results are kept."`
 	Page   string      `placeholder:"DIR" help:"Also write NAME.md in this folder once every piece is made, or with --saved (../docs/results)."`
 	Repeat bool        `name:"again" xor:"again" help:"Make existing results once more."`
@@ -80,6 +82,11 @@ func (c *reproduceCmd) options() (*reproduce.Options, error) {
 		return nil, env.InputErrorf("--page: %s: not a folder", c.Page)
 	}
 	o := &reproduce.Options{Budget: b, Seeds: int(c.Seeds), Tune: c.Tune, Text: c.Text, Out: c.Out, Data: data, Build: reproduce.ThisBuild()}
+	if c.Pieces != "" {
+		if o.Only, err = regexp.Compile(c.Pieces); err != nil {
+			return nil, env.InputErrorf("--pieces: %w", err)
+		}
+	}
 	if c.Repeat {
 		o.Remake = func(*reproduce.Record) bool { return true }
 	}
