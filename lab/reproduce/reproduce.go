@@ -67,13 +67,13 @@ type Row struct {
 // Options say how a reproduction is made.
 type Options struct {
 	Budget Budget
-	Seeds  int    // 0: the row's number for the budget
-	Tune   bool   // try the same rates of learning for every mechanism
-	Out    string // folder of results, in which each row has one of its own
-	Data   string // folder of data sets
-	Text   string // file or folder that is read in place of a row's texts; "": none
-	Build  Build  // of this program
-	Only *regexp.Regexp // names of the pieces that are run; nil: all
+	Seeds  int            // 0: the row's number for the budget
+	Tune   bool           // try the same rates of learning for every mechanism
+	Out    string         // folder of results, in which each row has one of its own
+	Data   string         // folder of data sets
+	Text   string         // file or folder that is read in place of a row's texts; "": none
+	Build  Build          // of this program
+	Only   *regexp.Regexp // names of the pieces that are run; nil: all
 	// Remake reports records that are to be made again; nil: none.
 	Remake func(*Record) bool
 }

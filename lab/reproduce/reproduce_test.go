@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/report"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -165,6 +166,12 @@ func TestRunGoesOn(t *testing.T) {
 	o.Remake = func(r *Record) bool { return r.Piece == "two" }
 	if _, err := counting(runs, map[string]int{"n": 2}).Run(t.Context(), o, Observer{}); err != nil || runs["one"] != 2 || runs["two"] != 3 {
 		t.Errorf("%v, %v ran", err, runs)
+	}
+	// Pieces that are not asked for are missing.
+	some := &Options{Out: t.TempDir(), Only: regexp.MustCompile("^t")}
+	part, err := counting(runs, 1).Run(t.Context(), some, Observer{})
+	if err != nil || runs["one"] != 2 || runs["two"] != 4 || !slices.Equal(part.Missing, []string{"one"}) {
+		t.Errorf("%v, %v ran, missing are %v", err, runs, part.Missing)
 	}
 }
 
