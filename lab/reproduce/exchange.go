@@ -174,7 +174,7 @@ func exchangePieces(o *Options) (list []Piece, err error) {
 		list = append(list, Piece{Name: c.name, Config: c, FLOPs: flops, run: func(w *Work) (any, error) { return c.run(w, shared) }})
 	}
 	for _, m := range usedMethods() {
-		c := useConfig{Method: m, Meetings: pick(o.Budget, 1, 8, 16), Reviews: pick(o.Budget, 40, 300, 1000)}
+		c := useConfig{Method: m, Meetings: pick(o.Budget, 1, 4, 16), Reviews: pick(o.Budget, 40, 150, 1000)}
 		list = append(list, Piece{Name: "use-" + m.file(), Config: c, FLOPs: (&swapConfig{Model: miniLM, Tokens: useTokens}).passFLOPs() * float64(c.Meetings*16000+2*c.Reviews*reviewTokens), run: func(w *Work) (any, error) { return c.run(w, shared) }})
 	}
 	needles, err := needleSwaps(o, shared)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/exchange"
+	"github.com/farfield-ml/farfield/internal/logistic"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -114,5 +115,29 @@ func TestExchangePage(t *testing.T) {
 	}
 	if !strings.Contains(out.Tables[0].Note, "Refused: luna (has learned numbers") {
 		t.Errorf("the note is %s", out.Tables[0].Note)
+	}
+}
+
+// A classifier of vectors that tell two classes apart classifies them, and a piece with the answer has
+// its rank.
+func TestUseIsMeasured(t *testing.T) {
+	var vectors [][]float32
+	var classes []int32
+	for i := range 40 {
+		sign := float32(2*(i%2) - 1)
+		vectors, classes = append(vectors, []float32{0.8 * sign, 0.6}), append(classes, int32(i%2))
+	}
+	m, _, err := logistic.FitBest(matrixOf(vectors), classes, 2, logistic.HoldOut(classes, 5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, class := range m.Predict(matrixOf(vectors)) {
+		if class != i%2 {
+			t.Fatalf("vector %d is of class %d", i, class)
+		}
+	}
+	q := question{vector: []float32{1, 0}, gold: []int{1, 3}}
+	if rank := rankOf(q, [][]float32{{0.9, 0}, {0.2, 0}, {0.8, 0}, {0.5, 0}}); rank != 3 {
+		t.Errorf("the rank is %d", rank)
 	}
 }

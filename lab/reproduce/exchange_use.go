@@ -159,15 +159,16 @@ func rankOf(q question, vectors [][]float32) int {
 	return rank
 }
 
-// matrixOf returns vectors as the rows of a matrix.
+// matrixOf returns vectors of length 1 as the rows of a matrix, with a mean square of 1.
 func matrixOf(vectors [][]float32) *logistic.Matrix {
-	x := &logistic.Matrix{}
-	var cols []int32
-	for j := range vectors[0] {
-		cols = append(cols, int32(j))
-	}
+	x := &logistic.Matrix{Cols: len(vectors[0])}
+	scale := float32(math.Sqrt(float64(x.Cols)))
 	for _, v := range vectors {
-		x.Add(cols, v)
+		row := make([]float32, len(v))
+		for j, y := range v {
+			row[j] = scale * y
+		}
+		x.Add(nil, row)
 	}
 	return x
 }
@@ -208,7 +209,7 @@ func (x *exchangeShared) prepareUse(w *Work, s *exchange.Subject, c useConfig) (
 		if err != nil {
 			return nil, err
 		}
-		if u.classifier, _, err = logistic.FitBest(matrixOf(vectors), classes, 2, logistic.HoldOut(classes, len(classes)/5)); err != nil {
+		if u.classifier, _, err = logistic.FitBest(matrixOf(vectors), classes, 2, logistic.HoldOut(classes, 5)); err != nil {
 			return nil, err
 		}
 	}
