@@ -141,9 +141,32 @@ func (out *Outcome) markdown() (string, error) {
 		}
 	}
 	if len(out.Missing) > 0 {
-		fmt.Fprintf(&b, "\nNot run, `%s` makes them: %s.\n", out.Command, strings.Join(out.Missing, ", "))
+		fmt.Fprintf(&b, "\n%s\n", out.notRun())
 	}
 	return b.String(), nil
+}
+
+// notRun names the pieces that are missing, with the commands that make them: each, or by the first words
+// of their names if they are many.
+func (out *Outcome) notRun() string {
+	const few = 6
+	if len(out.Missing) <= few {
+		return fmt.Sprintf("Not run: %s; `%s` makes them.", strings.Join(out.Missing, ", "), out.Command)
+	}
+	var words []string
+	counts := map[string]int{}
+	for _, name := range out.Missing {
+		word, _, _ := strings.Cut(name, "-")
+		if counts[word]++; counts[word] == 1 {
+			words = append(words, word)
+		}
+	}
+	slices.Sort(words)
+	var parts []string
+	for _, word := range words {
+		parts = append(parts, fmt.Sprintf("%d pieces %s (`%s --pieces '^%s'`)", counts[word], word, out.Command, word))
+	}
+	return "Not run: " + strings.Join(parts, ", ") + "."
 }
 
 // origin says how the numbers came about: the command, the time that it took,
