@@ -34,6 +34,7 @@ var rows = []*Row{
 	&listops,
 	&carry,
 	&exchangeRow,
+	&multipoleSpeed,
 }
 
 // Rows returns the catalogue.
