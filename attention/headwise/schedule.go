@@ -190,11 +190,11 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 	if h.NeedsBackward = p.keep != nil; h.NeedsBackward {
 		h.Saved = p.keep.Heads[i]
 	}
-	p.w.Function.Forward(h)
+	broken := p.w.forward(h)
 	if h.NeedsBackward {
 		p.keep.Heads[i] = h.Saved
 	}
-	if scratch.HasNonFiniteSum(h.Out) {
+	if broken {
 		p.overflow.Store(true)
 	}
 	scratch.CopyMat(out, h.Out)
@@ -343,7 +343,7 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 		g.Params = append(g.Params, params[:len(x.Data):len(x.Data)])
 		params = params[len(x.Data):]
 	}
-	w.Function.Backward(h, g)
+	w.backward(h, g)
 	if c.Rope != nil {
 		c.Rope.RotateRows(g.DQ, h.Offset, true)
 		c.Rope.RotateRows(g.DK, 0, true)

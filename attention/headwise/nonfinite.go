@@ -1,0 +1,94 @@
+package headwise
+
+import (
+	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// In tiles of causal heads the weights of later tokens are 0, and 0·NaN is NaN. So that a token
+// with numbers that are not finite reaches no earlier row, a head that has one is computed once
+// more with zeros in its place, and earlier rows are taken from there: no finite later token
+// changes them.
+
+// firstReached returns the first query that tokens which are not finite may change, the number of
+// queries if there is none.
+func (h *Head[T]) firstReached() int {
+	first := h.Q.Rows
+	if !h.Causal {
+		return first
+	}
+	for _, x := range []struct {
+		rows   tensor.Mat[T]
+		offset int
+	}{{h.Q, 0}, {h.K, h.Offset}, {h.V, h.Offset}} {
+		if !scratch.HasNonFiniteSum(x.rows) {
+			continue
+		}
+		for j := 0; j < x.rows.Rows && j-x.offset < first; j++ {
+			if scratch.HasNonFiniteSum(x.rows.Slice(j, j+1)) {
+				first = max(j-x.offset, 0)
+			}
+		}
+	}
+	return first
+}
+
+// tame returns a copy of x with zeros in place of rows that are not finite.
+func tame[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+	y := scratch.TakeMat[T](ar, x.Rows, x.Cols)
+	scratch.CopyMat(y, x)
+	for j := range x.Rows {
+		if scratch.HasNonFiniteSum(x.Slice(j, j+1)) {
+			clear(y.Row(j))
+		}
+	}
+	return y
+}
+
+// tamed returns the head with zeros in place of rows that are not finite, without outputs.
+func (h *Head[T]) tamed() *Head[T] {
+	other := *h
+	other.Q, other.K, other.V, other.Out = tame(h.Scratch, h.Q), tame(h.Scratch, h.K), tame(h.Scratch, h.V), h.TakeScratch(h.Q.Rows, h.V.Cols)
+	other.Saved, other.illConditioned = nil, illConditionedRows{}
+	return &other
+}
+
+// forward is Function.Forward, in which later tokens that are not finite change no row. It reports
+// whether an output may not be finite.
+func (w *driver[T]) forward(h *Head[T]) (broken bool) {
+	w.Function.Forward(h)
+	if !scratch.HasNonFiniteSum(h.Out) {
+		return false
+	}
+	if first := h.firstReached(); first > 0 && first < h.Q.Rows {
+		mark := h.Scratch.Mark()
+		other := h.tamed()
+		other.NeedsBackward = false
+		w.Function.Forward(other)
+		scratch.CopyMat(h.Out.Slice(0, first), other.Out.Slice(0, first))
+		h.Scratch.Reset(mark)
+	}
+	return true
+}
+
+// backward is Function.Backward, in which later tokens that are not finite change no gradient of
+// a query.
+func (w *driver[T]) backward(h *Head[T], g *Grads[T]) {
+	w.Function.Backward(h, g)
+	if !scratch.HasNonFiniteSum(g.DQ) {
+		return
+	}
+	if first := h.firstReached(); first > 0 && first < h.Q.Rows {
+		mark := h.Scratch.Mark()
+		other := h.tamed()
+		w.Function.Forward(other)
+		own := &Grads[T]{DOut: g.DOut, DAux: g.DAux, DQ: h.TakeScratch(h.Q.Rows, h.Q.Cols), DK: h.TakeScratch(h.K.Rows, h.K.Cols), DV: h.TakeScratch(h.V.Rows, h.V.Cols)}
+		for _, x := range g.Params {
+			own.Params = append(own.Params, arena.TakeZeros[T](h.Scratch, len(x)))
+		}
+		w.Function.Backward(other, own)
+		scratch.CopyMat(g.DQ.Slice(0, first), own.DQ.Slice(0, first))
+		h.Scratch.Reset(mark)
+	}
+}
