@@ -52,6 +52,9 @@ type subject struct {
 	rounds bool
 	// average reports whether rows of A sum to one; with book they do if eps is 0.
 	average bool
+	// ownSums reports that a denominator of the mechanism is a sum of weights, of which A, whose rows sum to
+	// one, knows nothing.
+	ownSums bool
 }
 
 // numbers maps names of parameters and constants to their elements.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -15,6 +16,7 @@ var softmax = Row{
 	Traits: "positive weights; direct form only; the state is a cache that grows",
 	Settings: []Setting{
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
+		scoreCapSetting,
 	},
 	f32: specBuilder(softmaxSpec[float32]),
 	f64: specBuilder(softmaxSpec[float64]),
@@ -22,11 +24,57 @@ var softmax = Row{
 
 func softmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	scale, err := r.Positive("scale", "1/sqrt(D)")
-	return attention.Spec[T]{
+	if err != nil {
+		return s, err
+	}
+	s = attention.Spec[T]{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("softmax scale=%v", formatScale(scale)),
 		Scale:    scale,
-		Exp:      true,
 		Positive: true,
-	}, err
+	}
+	limit, err := r.scoreCap()
+	if s.Exp = limit == 0; limit > 0 {
+		s.Setting += fmt.Sprintf(" cap=%v", limit)
+		s.Similarity = cappedExponential[T](limit)
+	}
+	return s, err
+}
+
+// scoreCapSetting is the setting of rows whose scores may be capped. Up to maxScoreCap the exponentials
+// of float32 leave room for sums of 2^32 of them.
+var scoreCapSetting = Setting{"cap", "none", "c: scores s are c·tanh(s/c) (Gemma Team 2024, arXiv 2408.00118, section 2), up to 64; none: as they are"}
+
+const maxScoreCap = 64
+
+// scoreCap returns the limit of scores, 0 for none.
+func (r *reader) scoreCap() (float64, error) {
+	c, err := r.Positive(scoreCapSetting.Name, "none")
+	if err == nil && c != 0 && (c < 1e-3 || c > maxScoreCap) {
+		err = r.Refuse(scoreCapSetting.Name, fmt.Sprintf("a number from 0.001 to %d, or none", maxScoreCap))
+	}
+	return c, err
+}
+
+// cappedExponential is the exponential of scores between -c and c.
+func cappedExponential[T tensor.Float](c float64) *attention.Similarity[T] {
+	return &attention.Similarity[T]{
+		F: func(dst, s []T) {
+			kernel.Cap(dst, s, c)
+			kernel.Active[T]().Exp(dst, dst, 0)
+		},
+		Slope: func(dst, s []T) {
+			t := kernel.Active[T]()
+			var room [64]T
+			for len(s) > 0 {
+				n := min(len(s), len(room))
+				y := dst[:n]
+				kernel.Cap(y, s[:n], c)
+				kernel.CapSlope(room[:n], y, c)
+				t.Exp(y, y, 0)
+				t.Mul(y, y, room[:n])
+				dst, s = dst[n:], s[n:]
+			}
+		},
+	}
 }

@@ -28,6 +28,7 @@ var local = Row{
 		{"forward", "1", "form=block: blocks seen after its own; a causal query sees none"},
 		{"exact", "false", "form=block: true: no further than back or forward times the window"},
 		softmaxScaleSetting,
+		scoreCapSetting,
 	},
 	f32: headwiseBuilder(newSparse[float32](readLocal)),
 	f64: headwiseBuilder(newSparse[float64](readLocal)),
@@ -101,6 +102,7 @@ type sparsity struct {
 	// window and period are those of sparseSoftmax.
 	window, period int
 	isWindow       bool // the rule is one window of keys around each query
+	cap            float64
 }
 
 // newSparse returns the constructor of a row that reads its rule by read.
@@ -117,7 +119,10 @@ func newSparse[T tensor.Float](read func(*reader) (sparsity, error)) func(*reade
 		p := &sparseSoftmax[T]{
 			name: r.row.Name, setting: fmt.Sprintf("%s %s scale=%s", r.row.Name, s.setting, formatScale(scale)),
 			rule: s.rule, window: s.window, period: s.period,
-			softmax: &headwise.PatternSoftmax[T]{Scale: scale, IsWindow: s.isWindow},
+			softmax: &headwise.PatternSoftmax[T]{Scale: scale, Cap: s.cap, IsWindow: s.isWindow && s.cap == 0},
+		}
+		if s.cap > 0 {
+			p.setting += fmt.Sprintf(" cap=%v", s.cap)
 		}
 		if d, ok := s.rule.(dilations); ok && d[0].heads > 0 {
 			return &branchMixture[T]{*p, d}, nil
@@ -127,6 +132,17 @@ func newSparse[T tensor.Float](read func(*reader) (sparsity, error)) func(*reade
 }
 
 func readLocal(r *reader) (s sparsity, err error) {
+	limit, err := r.scoreCap()
+	if err != nil {
+		return s, err
+	}
+	s, err = readWindow(r)
+	s.cap = limit
+	return s, err
+}
+
+// readWindow reads the rule of local.
+func readWindow(r *reader) (s sparsity, err error) {
 	w, err := r.Integer("window", 1, maxSettingTokens)
 	if err != nil {
 		return s, err
@@ -155,9 +171,9 @@ func readLocal(r *reader) (s sparsity, err error) {
 	case span > 0 && (given || form == "block"):
 		return s, fmt.Errorf("%s: settings window=%d form=%s and span=%d: needs either a window or a span", r.row.Name, w, form, span)
 	case span > 0:
-		return sparsity{fmt.Sprintf("span=%d", span), nearField(span), span, 1, true}, nil
+		return sparsity{setting: fmt.Sprintf("span=%d", span), rule: nearField(span), window: span, period: 1, isWindow: true}, nil
 	case form == "window":
-		return sparsity{fmt.Sprintf("window=%d", w), &slidingWindow{w / 2, (w+1)/2 - 1}, w/2 + 1, 1, true}, nil
+		return sparsity{setting: fmt.Sprintf("window=%d", w), rule: &slidingWindow{w / 2, (w+1)/2 - 1}, window: w/2 + 1, period: 1, isWindow: true}, nil
 	}
 	s = sparsity{
 		setting: fmt.Sprintf("form=block window=%d back=%d forward=%d exact=%t", w, back, forward, exact),

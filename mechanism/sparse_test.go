@@ -25,6 +25,10 @@ func patternSubjects() []subject {
 	list[len(list)-1].aligned = true
 	add("local", fixed(oracle.LocalBlocks(4, 1, 1, false, 0)), "window", "4", "form", "block")
 	add("local", fixed(oracle.LocalBlocks(3, 2, 0, true, 0)), "window", "3", "form", "block", "back", "2", "forward", "0", "exact", "true")
+	add("local", fixed(oracle.CappedLocal(5, 3, 0.5)), "window", "5", "scale", "3", "cap", "0.5")
+	add("local", fixed(oracle.CappedLocal(40, 1, 2)), "window", "40", "scale", "1", "cap", "2")
+	add("softmax", fixed(oracle.CappedSoftmax(2, 1.5)), "scale", "2", "cap", "1.5")
+	list[len(list)-1].places, list[len(list)-1].ownSums = "", true
 	add("longformer", fixed(oracle.NewLongformer(4, []int{0, 6, 7}, 0)), "window", "4", "global", "6,0,7")
 	add("longformer", fixed(oracle.NewLongformer(7, nil, 2)), "window", "7", "global", "none", "scale", "2")
 	add("longnet", fixed(oracle.LongNet([]int{4, 8, 64}, []int{1, 2, 3}, false, 0)), "segments", "4,8,64", "ratios", "1,2,3")

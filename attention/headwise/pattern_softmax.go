@@ -21,8 +21,10 @@ import (
 type PatternSoftmax[T tensor.Float] struct {
 	Scale float64     // 0: 1/√D
 	Bias  PairBias[T] // nil: none
+	// Cap c makes the scores s = scale·q·k + bias c·tanh(s/c); 0: they stay.
+	Cap float64
 	// IsWindow says that patterns have one part, with all queries and keys, whose bounds
-	// do not move back from one query to the next. It excludes a bias.
+	// do not move back from one query to the next. It excludes a bias and a cap.
 	IsWindow bool
 
 	passes sync.Pool // of *pairPass[T]
@@ -96,7 +98,8 @@ type pairPass[T tensor.Float] struct {
 	h     *Head[T]
 	t     *kernel.Table[T]
 	bias  PairBias[T]
-	log   T // factor that turns scores into exponents of 2
+	cap   float64 // of scores before scale; 0: none
+	log   T       // factor that turns scores into exponents of 2
 	d, dv int
 	pad   int // elements of a padded key
 	padv  int // and value
@@ -119,7 +122,7 @@ func (s *PatternSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
 	ar, ld := h.Scratch, scratch.Stride[T](pairKeys)
 	*p = pairPass[T]{
 		PatternTile: PatternTile[T]{Head: h, Scale: T(scale), S: arena.Take[T](ar, pairQueries*ld), LD: ld},
-		h:           h, t: h.Table, bias: s.Bias, log: T(scale * math.Log2E),
+		h:           h, t: h.Table, bias: s.Bias, cap: s.Cap / scale, log: T(scale * math.Log2E),
 		d: h.Q.Cols, dv: h.V.Cols, pad: kernel.Pad(h.Q.Cols), padv: kernel.Pad(h.V.Cols),
 	}
 	p.bt = arena.Take[T](ar, p.d*ld)
@@ -226,6 +229,10 @@ func (p *pairPass[T]) scores(q []T, ldq int) {
 	p.t.Block(p.Rows, kernel.Pad(p.Columns), p.d, q, ldq, 1, p.bt, p.LD, p.S, p.LD, false)
 	if p.bias != nil {
 		p.bias.Add(&p.PatternTile)
+	}
+	for r := 0; r < p.Rows && p.cap > 0; r++ {
+		row := p.S[r*p.LD:][:p.Columns]
+		kernel.Cap(row, row, p.cap)
 	}
 }
 
@@ -446,10 +453,17 @@ func (p *pairPass[T]) attendGrad(g *Grads[T], dout tensor.Mat[T], base, lse, del
 	vt, ds := arena.Take[T](ar, p.dv*p.LD), arena.Take[T](ar, pairQueries*p.LD)
 	dq := arena.Take[T](ar, p.Rows*p.pad)
 	dk, dv := arena.Take[T](ar, pairKeys*p.pad), arena.Take[T](ar, pairKeys*p.padv)
+	var slopes []T // of capped scores
+	if p.cap > 0 {
+		slopes = arena.Take[T](ar, pairQueries*p.LD)
+	}
 	first := true
 	for ; p.next(); first = false {
 		mark := ar.Mark()
 		p.scores(q, ldq)
+		for r := 0; r < p.Rows && p.cap > 0; r++ {
+			kernel.CapSlope(slopes[r*p.LD:][:p.Columns], p.S[r*p.LD:][:p.Columns], p.cap)
+		}
 		least := T(math.Inf(-1))
 		for r := range p.Rows {
 			row := p.S[r*p.LD:][:p.Columns]
@@ -469,6 +483,9 @@ func (p *pairPass[T]) attendGrad(g *Grads[T], dout tensor.Mat[T], base, lse, del
 		p.t.MulRows(ds, p.S, p.LD, p.Columns, add)
 		for r := range p.Rows {
 			row := ds[r*p.LD:][:p.Columns]
+			if p.cap > 0 {
+				p.t.Mul(row, row, slopes[r*p.LD:][:p.Columns])
+			}
 			from, end := p.Visible(r)
 			p.hide(row, 0, from, end, 0)
 			clear(row[end:])

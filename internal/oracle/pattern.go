@@ -65,6 +65,24 @@ func NewLocal(w int, scale float64) HeadMatrix {
 	}}).HeadMatrix()
 }
 
+// CappedLocal is NewLocal with the scores c·tanh(scale·q·k/c).
+func CappedLocal(w int, scale, c float64) HeadMatrix {
+	return (&Pattern{Scale: scale, Score: cappedScore(c), Times: func(_, at, j int, _ bool) float64 {
+		return indicator(-(w/2) <= j-at && j-at < (w+1)/2)
+	}}).HeadMatrix()
+}
+
+// CappedSoftmax sees all keys, with the scores c·tanh(scale·q·k/c).
+func CappedSoftmax(scale, c float64) HeadMatrix {
+	return (&Pattern{Scale: scale, Score: cappedScore(c), Times: func(int, int, int, bool) float64 { return 1 }}).HeadMatrix()
+}
+
+func cappedScore(c float64) func(int, []float64, []float64, int, int, float64) float64 {
+	return func(_ int, q, k []float64, _, _ int, scale float64) float64 {
+		return c * math.Tanh(scale*dotProduct(q, k)/c)
+	}
+}
+
 // LocalSpan sees the near field of w tokens: |p-j| < w for a query at place
 // p = i+M-N. A causal query has p-w < j ≤ p.
 func LocalSpan(w int, scale float64) HeadMatrix {
