@@ -170,6 +170,9 @@ func (b *builder[T]) newMixerBlock(name string, i int, causal bool) block[T] {
 	}
 	x.conv = b.newConv(name + "attn_conv")
 	x.mixer = b.newMixer(name+"attn", causal, i)
+	if b.c.BranchNorm {
+		x.out = b.newNorm(name+"attn_out_norm", b.c.Width)
+	}
 	x.branch = x.mixer
 	return x
 }
@@ -184,6 +187,9 @@ func (b *builder[T]) newInnerBlock(name string) block[T] {
 	row, _ := nn.LookupMixer(b.c.Mechanism)
 	if x.residual = !row.ISTA; x.residual {
 		x.branch = b.newMLP(name + "mlp")
+		if b.c.BranchNorm {
+			x.out = b.newNorm(name+"mlp_out_norm", b.c.Width)
+		}
 		return x
 	}
 	ista, err := nn.NewISTA(row, b.c.Width, b.c.mechanismOptions(), b.weightMaker(name+"mlp"))

@@ -71,6 +71,9 @@ type Config struct {
 	HeadActivation Activation `json:"head_activation,omitempty"`
 	// HeadNorm places a norm between the units of HeadHidden and the outputs.
 	HeadNorm bool `json:"head_norm,omitempty"`
+	// LogitCap c makes the logits z of the head c·tanh(z/c) (Gemma Team 2024, arXiv 2408.00118, section
+	// 2); 0: they stay.
+	LogitCap float64 `json:"logit_cap,omitempty"`
 	// Loss is the loss that Forward returns. Logistics has three Outputs for each part of the mixture
 	// (nn.Logistics).
 	Loss Loss `json:"loss,omitempty"`
@@ -168,6 +171,8 @@ type Config struct {
 	// norm after the last layer. Both apply to each stack.
 	NoFirstNorm bool `json:"no_first_norm,omitempty"`
 	NoFinalNorm bool `json:"no_final_norm,omitempty"`
+	// BranchNorm normalises the output of attention and of the MLP before it is added: x + norm(f(norm(x))).
+	BranchNorm bool `json:"branch_norm,omitempty"`
 	// ParallelBlocks gives attention and MLP of a layer the same input, x + f(norm(x)) +
 	// g(norm(x)): ParallelOne with one norm, ParallelTwo with a norm each; "": the MLP
 	// reads the sum.
@@ -379,6 +384,10 @@ func (c validation) checkEnds() error {
 		return fmt.Errorf("parts: %d, needs to be 1 or 2", c.Parts)
 	case c.Parts == 2 && c.Pool == "":
 		return fmt.Errorf("parts: 2 need to be pooled; set pool to %s, %s or %s", PoolMean, PoolLast, PoolCLS)
+	case c.LogitCap != 0 && !(c.LogitCap >= 1e-3 && c.LogitCap <= 1e6):
+		return fmt.Errorf("logit_cap: %g, needs to be 0, or from 0.001 to 1e6", c.LogitCap)
+	case c.LogitCap != 0 && c.Loss != CrossEntropy:
+		return fmt.Errorf("logit_cap: %g, but loss is %s, whose numbers are no logits; set logit_cap to 0", c.LogitCap, c.Loss)
 	case c.Loss != CrossEntropy && c.Outputs == 0:
 		return fmt.Errorf("loss: %s needs outputs; set outputs to 1 or more", c.Loss)
 	case c.Loss == Logistics && c.Outputs%3 != 0:

@@ -100,6 +100,9 @@ func (c cost) weightSize(mixer float64) float64 {
 	norm := c.countWeights(func(b *builder[float32]) { b.newNorm("", c.Width) })
 	inner := c.countWeights(func(b *builder[float32]) { b.newInnerBlock("") })
 	block := norm + float64(c.Conv)*w
+	if c.BranchNorm {
+		block += norm // of the mixer's output; inner has the other
+	}
 	ends := norm // of a stack, with its tables
 	for _, absent := range []bool{c.NoFirstNorm, c.NoFinalNorm} {
 		if absent {

@@ -167,9 +167,18 @@ func (x Exchange) layers(c Config) ([]int, error) {
 	return list, nil
 }
 
-// takeScale sets the scale of the scores to that of a layer of softmax with the options o, unless
-// it is set.
+// takeScale sets the scale and the limit of the scores to those of a layer of softmax with the options o,
+// unless they are set. A row without the setting cap has scores without a limit.
 func (x *LayerMechanism) takeScale(row mechanism.Row, o mechanism.Options) error {
+	has := func(name string) func(mechanism.Setting) bool {
+		return func(s mechanism.Setting) bool { return s.Name == name }
+	}
+	if limit, given := o.Set["cap"]; given && x.Set["cap"] == "" && slices.ContainsFunc(row.Settings, has("cap")) {
+		if x.Set == nil {
+			x.Set = map[string]string{}
+		}
+		x.Set["cap"] = limit
+	}
 	const byDefault = "1/sqrt(D)"
 	from, given := o.Set["scale"]
 	if !given {
@@ -178,7 +187,7 @@ func (x *LayerMechanism) takeScale(row mechanism.Row, o mechanism.Options) error
 	if _, set := x.Set["scale"]; set {
 		return nil
 	}
-	at := slices.IndexFunc(row.Settings, func(s mechanism.Setting) bool { return s.Name == "scale" })
+	at := slices.IndexFunc(row.Settings, has("scale"))
 	if at >= 0 {
 		if from != row.Settings[at].Default {
 			if x.Set == nil {

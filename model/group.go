@@ -166,7 +166,7 @@ func (g *groupOf[T]) setLogits(steps []stepOf[T], last tensor.Mat[T]) {
 		return
 	}
 	outputs := g.model.config.outputSize()
-	g.frozen.head.Forward(resizeMatrix(&g.logits, last.Rows, outputs), last, false)
+	g.frozen.logits(resizeMatrix(&g.logits, last.Rows, outputs), last)
 	for i := range g.queue {
 		e := &g.queue[i]
 		s := &steps[e.step]

@@ -9,8 +9,16 @@ import (
 // time, and once more for the gradient, so that memory does not grow with rows times
 // vocabulary.
 type head[T tensor.Float] struct {
-	*nn.Linear[T] // [outputs,width]; one for all models that share weights
+	*nn.Linear[T]         // [outputs,width]; one for all models that share weights
+	limit         float64 // of logits, Config.LogitCap
 	logits        []T
+	capped        []T // of backward
+}
+
+// forward sets y [rows,outputs] to the logits of x [rows,width].
+func (h *head[T]) forward(y, x tensor.Mat[T]) {
+	h.Forward(y, x, false)
+	nn.Cap(y, h.limit)
 }
 
 // headElements bounds the number of logits of a range; a range has at least headRows
@@ -34,7 +42,7 @@ func (h *head[T]) eachPart(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.
 // counted.
 func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
 	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
-		h.Forward(logits, x, false)
+		h.forward(logits, x)
 		lossesOf(t.slice(i0, i1), dst[i0:i1], logits)
 	})
 }
@@ -43,8 +51,14 @@ func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
 // It adds to the gradients of the weights.
 func (h *head[T]) backward(dx, x tensor.Mat[T], t *targets, scale T) {
 	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
-		h.Forward(logits, x, false)
+		h.forward(logits, x)
+		var capped tensor.Mat[T]
+		if h.limit > 0 {
+			capped = resizeMatrix(&h.capped, logits.Rows, logits.Cols)
+			copy(capped.Data, logits.Data)
+		}
 		lossGrad(t.slice(i0, i1), logits, scale)
+		nn.CapGrad(logits, capped, h.limit)
 		h.Backward(dx.Slice(i0, i1), logits, x, false)
 	})
 }

@@ -528,6 +528,9 @@ func TestEveryActivationIsAccountedFor(t *testing.T) {
 		if c.AttentionNorm {
 			layer += q + 2*c.Heads
 		}
+		if c.BranchNorm {
+			layer += 2 * (w + 2)
+		}
 		if c.Set["window"] != "" {
 			layer += q + 7*c.Heads
 		}

@@ -89,7 +89,7 @@ func buildModel[T tensor.Float](c Config, b *builder[T]) (*modelOf[T], error) {
 			m.pool.norm = b.newNorm("head_norm", c.HeadHidden)
 		}
 	}
-	m.head.Linear = new(nn.Linear[T])
+	m.head.Linear, m.head.limit = new(nn.Linear[T]), c.LogitCap
 	switch {
 	case c.Tied:
 		m.head.W = m.main.entry.embed.W
@@ -109,7 +109,7 @@ func buildModel[T tensor.Float](c Config, b *builder[T]) (*modelOf[T], error) {
 // Share is Model.Share.
 func (m *modelOf[T]) Share() *modelOf[T] {
 	c := &modelOf[T]{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, precision: m.precision, compressed: m.compressed, net: m.net, pool: m.pool}
-	c.head.Linear = m.head.Linear
+	c.head.Linear, c.head.limit = m.head.Linear, m.head.limit
 	for _, s := range [...]struct{ to, from **stack[T] }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
 		if *s.from != nil {
 			own := **s.from // with rotations of its own
@@ -245,7 +245,7 @@ func (m *modelOf[T]) setLogits(p *passes[T], b *Batch, dst []T, run func() error
 		return err
 	}
 	x := p.readOutputs(&m.pool)
-	m.head.Forward(resizeMatrix(&dst, x.Rows, outputs), x, false)
+	m.head.forward(resizeMatrix(&dst, x.Rows, outputs), x)
 	return checkFinite("logits", dst, outputs)
 }
 

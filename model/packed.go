@@ -13,6 +13,7 @@ type packedModel[T tensor.Float] struct {
 	blocks []nn.Stepper[T]        // of each block
 	first  *nn.FirstLayerCache[T] // in place of the mixer of the first block; nil: none
 	head   *nn.PackedLinear[T]
+	limit  float64 // of logits
 	any    bool
 
 	hasFixedStates bool                         // no state grows with the tokens
@@ -34,9 +35,15 @@ func (t *packedModel[T]) stepWays(rows int) stepWays[T] {
 	return by
 }
 
+// logits sets y [rows,outputs] to the logits of the head's input x [rows,width].
+func (t *packedModel[T]) logits(y, x tensor.Mat[T]) {
+	t.head.Forward(y, x, false)
+	nn.Cap(y, t.limit)
+}
+
 // newPackedModel packs the layers of a model for steps of the given number of rows.
 func newPackedModel[T tensor.Float](m *modelOf[T], rows int) *packedModel[T] {
-	t := &packedModel[T]{head: m.head.Freeze(rows), any: rows > nn.GEMVRows, hasFixedStates: true}
+	t := &packedModel[T]{head: m.head.Freeze(rows), limit: m.head.limit, any: rows > nn.GEMVRows, hasFixedStates: true}
 	for i := range m.main.blocks {
 		b := &m.main.blocks[i]
 		t.blocks = append(t.blocks, b.branch.Freeze(rows))

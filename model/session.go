@@ -134,7 +134,7 @@ func (s *sessionOf[T]) Step(ctx context.Context, tokens []int32, n int) (logits 
 	// The last row of each sequence.
 	n = y.Rows / s.batch
 	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
-	s.frozen.head.Forward(resizeMatrix(&s.logits, s.batch, m.config.outputSize()), last, false)
+	s.frozen.logits(resizeMatrix(&s.logits, s.batch, m.config.outputSize()), last)
 	return s.logits, s.fail(checkFinite("logits", s.logits, m.config.outputSize()))
 }
 
@@ -150,7 +150,7 @@ func (s *sessionOf[T]) Losses(ctx context.Context, dst []float64, tokens, target
 	if err := checkTokens("targets", targets, s.batch, n, m.config.outputSize(), -1); err != nil {
 		return err
 	}
-	s.head.Linear = m.head.Linear // in memory of its own: sessions run beside each other
+	s.head.Linear, s.head.limit = m.head.Linear, m.head.limit // in memory of its own: sessions run beside each other
 	err := s.eachPiece(ctx, tokens, n, func(i, size int, y tensor.Mat[T]) {
 		s.next.classes = s.next.classes[:0]
 		for b := range s.batch {

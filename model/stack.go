@@ -30,7 +30,8 @@ type stack[T tensor.Float] struct {
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), where f is the branch. With post-norm
 // it is norm(x + f(x)), or norm(x + f(conv(x))). Without residual x is not added. A parallel
-// block reads the input of the block before it; without a norm it reads what that reads.
+// block reads the input of the block before it; without a norm it reads what that reads. With a norm
+// out it is x + out(f(norm(x))).
 type block[T tensor.Float] struct {
 	norm     nn.Norm[T]
 	parallel bool
@@ -38,6 +39,7 @@ type block[T tensor.Float] struct {
 	rotation int         // kind of the rotations
 	conv     *nn.Conv[T] // nil: none
 	branch   nn.Branch[T]
+	out      nn.Norm[T]  // nil: none
 	mixer    nn.Mixer[T] // the branch, where sessions have a state of it; nil: they have none
 	residual bool
 }
@@ -95,6 +97,8 @@ type blockTrace[T tensor.Float] struct {
 	z     []T // [b·n,width] after the convolution
 	stats []T
 	drop  attention.Drop
+
+	f, outStats []T // [b·n,width] output of the branch before a norm of it
 }
 
 // scratch holds buffers of gradients that all blocks share.
@@ -102,6 +106,7 @@ type scratch[T tensor.Float] struct {
 	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
 	dz      []T // [b·n,width] of a convolution's output
 	dbranch []T // [b·n,width] of a branch's output before dropout
+	dout    []T // [b·n,width] of a branch's output before a norm of it
 	dsecond []T // [b·n,width] of the input of a parallel block
 	dentry  []T // [b·n,width] of the rows before the entry's norm
 	dsource []T // [b·m,width] of the encoder's outputs
@@ -217,10 +222,13 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 			t.drop.Key = tr.in.key.Fold(uint64(i))
 			scope.Drop = &t.drop
 		}
-		base := x
-		if drops && b.residual {
-			clear(out.Data)
-			base = out
+		base, to := x, out
+		if b.out != nil {
+			to = resizeMatrix(&t.f, rows, w)
+		}
+		if drops && b.residual || b.out != nil {
+			clear(to.Data)
+			base = to
 		}
 		part := rows
 		if b.byRow && !tr.keep {
@@ -228,11 +236,21 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 		}
 		for r := 0; r < rows; r += part {
 			end := min(r+part, rows)
-			if err := b.branch.Forward(out.Slice(r, end), base.Slice(r, end), in.Slice(r, end), tr.in.segment.blockScope(scope, i), tr.branchTrace(s, i), tr.keep); err != nil {
+			if err := b.branch.Forward(to.Slice(r, end), base.Slice(r, end), in.Slice(r, end), tr.in.segment.blockScope(scope, i), tr.branchTrace(s, i), tr.keep); err != nil {
 				return x, err
 			}
 		}
 		scope.Norm, scope.Room = nil, nil
+		if b.out != nil {
+			y, term := out, x
+			if !tr.keep { // out is x
+				y, term = to, to
+			}
+			b.out.Forward(y, to, resizeMatrix(&t.outStats, rows, 2).Data)
+			if !drops {
+				nn.AddTo(out, term)
+			}
+		}
 		if drops && b.residual {
 			nn.DropoutForward(s.blockDropout(tr.in.key, i), out, x, out)
 		}
@@ -350,6 +368,12 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 		if s.rate > 0 && b.residual {
 			dbranch = resizeMatrix(&sc.dbranch, rows, w)
 			nn.DropoutBackward(s.blockDropout(tr.in.key, i), dbranch, dout)
+		}
+		if b.out != nil {
+			df := resizeMatrix(&sc.dout, rows, w)
+			clear(df.Data)
+			b.out.Backward(df, dbranch, resizeMatrix(&t.f, rows, w), t.outStats)
+			dbranch = df
 		}
 		tr.in.segment.setStateGrads(&sc.branch, i)
 		if err := b.branch.Backward(din, dbranch, in, tr.branchTrace(s, i), &sc.branch); err != nil {

@@ -136,7 +136,16 @@ func (s *stack[T]) step(p *packedStep[T], tr *trace[T], by stepWays[T]) tensor.M
 		if by.first != nil && i == len(s.blocks)-1 && len(p.parts) == 1 {
 			scope.Next = by.first.StateMemory(p.sessions[0].states[0])
 		}
-		s.stepBlock(i, x, f, stats, p, scope, tr, branch, by.first)
+		to := x
+		if b.out != nil {
+			to = resizeMatrix(&t.f, rows, w)
+			clear(to.Data)
+		}
+		s.stepBlock(i, to, f, stats, p, scope, tr, branch, by.first)
+		if b.out != nil {
+			b.out.Forward(to, to, resizeMatrix(&t.outStats, rows, 2).Data)
+			nn.AddTo(x, to)
+		}
 		if len(p.parts) == 1 && p.parts[0].Err != nil {
 			return y
 		}

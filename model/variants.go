@@ -168,7 +168,7 @@ func (c Config) layerWindow(i int) int {
 func (c validation) checkVariants() error {
 	switch {
 	case c.Kind == Convolutional && c.hasVariants():
-		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, layer_mechanisms, relative_buckets, qk_norm, attention_norm, norm_*, no_*_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
+		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, layer_mechanisms, relative_buckets, qk_norm, attention_norm, norm_*, no_*_norm, branch_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
 	case c.NormEps != 0 && !(c.NormEps >= minNormEps && c.NormEps <= 1):
 		return fmt.Errorf("norm_eps: %g, needs to be 0, or from %g to 1", c.NormEps, minNormEps)
 	case c.NormOffset && c.Norm != RMSNorm:
@@ -179,6 +179,8 @@ func (c validation) checkVariants() error {
 		return fmt.Errorf("parallel_blocks: %q is none of %s, %s", c.ParallelBlocks, ParallelOne, ParallelTwo)
 	case c.ParallelBlocks != "" && (c.PostNorm || c.Conv != 0 || c.Kind == EncoderDecoder):
 		return fmt.Errorf("parallel_blocks: %s, but kind is %s, post_norm %t and conv %d; set kind to %s or %s, post_norm to false and conv to 0", c.ParallelBlocks, c.Kind, c.PostNorm, c.Conv, Decoder, Encoder)
+	case c.BranchNorm && (c.PostNorm || c.ParallelBlocks != "" || c.Kind == EncoderDecoder):
+		return fmt.Errorf("branch_norm: kind is %s, post_norm %t and parallel_blocks %q; set kind to %s or %s, post_norm to false, and leave out parallel_blocks", c.Kind, c.PostNorm, c.ParallelBlocks, Decoder, Encoder)
 	case c.EntryScale != 0 && !(c.EntryScale >= 1e-6 && c.EntryScale <= 1e6):
 		return fmt.Errorf("entry_scale: %g, needs to be 0, or from 1e-6 to 1e6", c.EntryScale)
 	case c.Inputs > 0 && (c.EntryScale != 0 || c.TokenTypes != 0):
@@ -210,7 +212,7 @@ func (c validation) checkVariants() error {
 // hasVariants reports whether a field is set that convolutional nets do not take.
 func (c Config) hasVariants() bool {
 	return c.HeadWidth != 0 || c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0 || c.LayerWindows != nil || c.hasLayerMechanisms() ||
-		c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.NormEps != 0 || c.NormOffset || c.NoFirstNorm || c.NoFinalNorm || c.ParallelBlocks != "" ||
+		c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.NormEps != 0 || c.NormOffset || c.NoFirstNorm || c.NoFinalNorm || c.BranchNorm || c.ParallelBlocks != "" ||
 		c.EntryScale != 0 || c.TokenTypes != 0 || c.EntryNorm || c.PositionTable != 0 || c.PositionOffset != 0 || c.Biases != nil || c.HeadNorm
 }
 
@@ -313,6 +315,9 @@ func orDefault(x, byDefault float64) float64 {
 
 // checkAttentionVariants returns an error for an invalid field of attention.
 func (c validation) checkAttentionVariants() error {
+	if row, owns := nn.LookupMixer(c.Mechanism); owns && row.ISTA && c.BranchNorm {
+		return fmt.Errorf("branch_norm: the blocks of %s are no sums; set branch_norm to false", c.Mechanism)
+	}
 	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.hasLayerMechanisms() || c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
 		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, layer_mechanisms, relative_buckets, qk_norm, attention_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
 	}
@@ -361,8 +366,10 @@ func (c Config) layerMechanism(i int) (name string, o mechanism.Options) {
 		return c.Mechanism, o
 	}
 	set := map[string]string{"span": strconv.Itoa(window)}
-	if scale, given := c.Set["scale"]; given && c.Mechanism == "softmax" {
-		set["scale"] = scale
+	for _, name := range []string{"scale", "cap"} {
+		if value, given := c.Set[name]; given && c.Mechanism == "softmax" {
+			set[name] = value
+		}
 	}
 	o.Order, o.Set = 0, set
 	return "local", o

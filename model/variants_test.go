@@ -77,7 +77,19 @@ func variants() map[string]Config {
 		"gemma": with(l, func(c *Config) {
 			c.NormOffset, c.EntryScale, c.Activation, c.Tied, c.HeadWidth = true, 3.4641016, TanhGEGLU, true, 4
 		}),
-		"qk-norm offset": with(l, func(c *Config) { c.QKNorm, c.NormOffset = true, true }),
+		"gemma 2": with(l, func(c *Config) {
+			c.NormOffset, c.EntryScale, c.Activation, c.Tied, c.HeadWidth, c.BranchNorm = true, 3.4641016, TanhGEGLU, true, 4, true
+			c.LayerWindows, c.Set, c.LogitCap = []int{3, 0}, map[string]string{"scale": "0.3", "cap": "0.5"}, 0.75
+		}),
+		"gemma 3": with(l, func(c *Config) {
+			c.NormOffset, c.EntryScale, c.Activation, c.Tied, c.QKNorm, c.BranchNorm = true, 3.4641016, TanhGEGLU, true, true, true
+			c.LayerWindows, c.LocalRopeTheta, c.RopeScaling = []int{3, 0}, 50, &RopeScaling{Kind: LinearScaling, Factor: 8}
+		}),
+		"branch norm mixer": with(tiny(Decoder, "mamba-2"), func(c *Config) {
+			c.BranchNorm, c.Positions, c.Conv, c.Set = true, NoPosition, 2, map[string]string{"state": "3"}
+		}),
+		"branch norm encoder": with(tiny(Encoder, "linear"), func(c *Config) { c.BranchNorm, c.LogitCap = true, 2 }),
+		"qk-norm offset":      with(l, func(c *Config) { c.QKNorm, c.NormOffset = true, true }),
 		"bart": with(tiny(EncoderDecoder, "softmax"), func(c *Config) {
 			c.PostNorm, c.EntryNorm, c.NoFinalNorm, c.PositionTable, c.PositionOffset = true, true, true, 12, 2
 			c.SharedEmbedding, c.SourceLayers, c.EntryScale, c.Biases = true, 1, 2, &Biases{QKV: true, O: true, MLP: true, Norm: true, Head: true}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -45,6 +46,15 @@ func (m *modelOf[T]) BackwardLogits(dlogits []T, scale T) error {
 	}
 	m.canBackwardOutputs = false
 	dx := resizeMatrix(&sc.dy, x.Rows, x.Cols)
-	m.head.Backward(dx, resizeMatrix(&dlogits, x.Rows, outputs), x, false)
+	d := resizeMatrix(&dlogits, x.Rows, outputs)
+	if m.head.limit > 0 {
+		y := resizeMatrix(&m.head.capped, x.Rows, outputs)
+		m.head.forward(y, x)
+		own := resizeMatrix(&m.head.logits, x.Rows, outputs)
+		copy(own.Data, d.Data)
+		d = own
+		nn.CapGrad(d, y, m.head.limit)
+	}
+	m.head.Backward(dx, d, x, false)
 	return tr.backward(m, m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
 }
