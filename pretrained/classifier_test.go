@@ -16,7 +16,7 @@ var lackingHeads = map[string]string{
 	"roberta": "head.bias head.weight head_hidden.bias head_hidden.weight", "xlm-roberta": "head.bias head.weight head_hidden.bias head_hidden.weight",
 	"distilbert": "head.bias head.weight", "mpnet": "head.bias head.weight head_hidden.bias head_hidden.weight", "modernbert": "head.bias head.weight",
 	"gpt2": "head.weight", "gpt_neox": "head.weight", "llama": "head.weight", "mistral": "head.weight", "qwen2": "head.weight",
-	"qwen3": "head.weight", "gemma": "head.weight", "phi": "head.weight", "phi3": "head.weight", "vit": "head.bias head.weight",
+	"qwen3": "head.weight", "gemma": "head.weight", "phi": "head.weight", "phi3": "head.weight", "gemma2": "head.weight", "gemma3_text": "head.weight", "vit": "head.bias head.weight",
 }
 
 func TestFoldersOpenAsClassifiersOfTheirFamily(t *testing.T) {

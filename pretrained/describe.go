@@ -2,6 +2,7 @@ package pretrained
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/model"
 )
@@ -98,14 +99,14 @@ func describeDecoder(f members, family string, c model.Config) {
 		f["rms_norm_eps"], f["num_key_value_heads"] = c.NormEps, c.KVHeads
 		if c.HeadWidth != 0 {
 			f["head_dim"] = c.HeadWidth
-		} else if family == "gemma" || family == "qwen3" {
+		} else if family == "gemma" || family == "gemma2" || family == "gemma3_text" || family == "qwen3" {
 			f["head_dim"] = c.Width / c.Heads
 		}
 	}
 	switch family {
 	case "llama":
 		f["attention_bias"], f["mlp_bias"] = b.QKV || b.O, b.MLP
-	case "qwen3", "gemma":
+	case "qwen3", "gemma", "gemma2", "gemma3_text":
 		f["attention_bias"] = b.QKV || b.O
 	}
 	if c.Pool == model.PoolLast {
@@ -113,16 +114,48 @@ func describeDecoder(f members, family string, c model.Config) {
 	}
 	describeWindows(f, family, c)
 	f["rope_parameters"] = rope
+	if family == "gemma2" || family == "gemma3_text" {
+		describeGemma(f, family, c)
+	}
+	if family == "gemma3_text" {
+		local := c.LocalRopeTheta
+		if local == 0 {
+			local = theta(c)
+		}
+		f["rope_parameters"] = members{"full_attention": rope, "sliding_attention": members{"rope_type": "default", "rope_theta": local}}
+	}
+}
+
+// describeGemma adds the members of gemma2 and gemma3_text beside those of gemma.
+func describeGemma(f members, family string, c model.Config) {
+	delete(f, "hidden_act")
+	f["hidden_activation"] = activationName(c.Activation)
+	scalar := c.HeadWidth
+	if scalar == 0 {
+		scalar = c.Width / c.Heads
+	}
+	if scale, err := strconv.ParseFloat(c.Set["scale"], 64); err == nil {
+		scalar = int(math.Round(1 / (scale * scale)))
+	}
+	f["query_pre_attn_scalar"], f["final_logit_softcapping"] = scalar, nil
+	if c.LogitCap > 0 {
+		f["final_logit_softcapping"] = c.LogitCap
+	}
+	if family == "gemma2" {
+		f["attn_logit_softcapping"] = nil
+		if limit, err := strconv.ParseFloat(c.Set["cap"], 64); err == nil {
+			f["attn_logit_softcapping"] = limit
+		}
+	}
 }
 
 // describeWindows adds the members of layers with a window.
 func describeWindows(f members, family string, c model.Config) {
 	span := 0
 	types := make([]string, c.Layers)
-	for i, w := range c.LayerWindows {
-		span = max(span, w)
-		if types[i] = "full_attention"; w > 0 {
-			types[i] = "sliding_attention"
+	for i := range types {
+		if types[i] = "full_attention"; i < len(c.LayerWindows) && c.LayerWindows[i] > 0 {
+			types[i], span = "sliding_attention", max(span, c.LayerWindows[i])
 		}
 	}
 	switch {
@@ -130,6 +163,8 @@ func describeWindows(f members, family string, c model.Config) {
 		f["sliding_window"] = span
 	case family == "mistral":
 		f["sliding_window"] = nil
+	case family == "gemma2" || family == "gemma3_text":
+		f["sliding_window"], f["layer_types"] = max(span, 1), types
 	case (family == "qwen2" || family == "qwen3") && span > 0:
 		f["use_sliding_window"], f["sliding_window"], f["layer_types"], f["max_window_layers"] = true, span, types, 0
 	}

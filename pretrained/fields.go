@@ -107,6 +107,15 @@ func (f *fields) fail(name, format string, args ...any) {
 	}
 }
 
+// setDefaults sets members that are missing, which is not the same as null.
+func (f *fields) setDefaults(values map[string]string) {
+	for name, value := range values {
+		if _, given := f.values[name]; !given {
+			f.values[name] = []byte(value)
+		}
+	}
+}
+
 // has reports whether a member exists and is not null. It counts as read.
 func (f *fields) has(name string) bool {
 	f.read[name] = true
@@ -248,7 +257,7 @@ func (f *fields) findUnknown(isInert func(name string) bool) error {
 }
 
 // ignoreHint says how a folder is opened whose config.json has a field that is unknown here.
-const ignoreHint = "; if it does not, export --ignore-field writes a folder without it"
+const ignoreHint = "; if it does not, --ignore-field passes over it, and export --ignore-field writes a folder without it"
 
 // findCode returns what auto_map of config.json names as the code of a model; "": nothing.
 func findCode(text []byte) string {

@@ -229,6 +229,8 @@ func referenceConfigs() map[string]string {
 	all["llama_dynamic"] = llama + `"rope_theta":10000.0,"max_position_embeddings":4,"rope_scaling":{"type":"dynamic","factor":2.0}}`
 	all["phi3_long"] = strings.Replace(all["phi3"], `"original_max_position_embeddings":8`, `"original_max_position_embeddings":3`, 1)
 	all["phi3_partial"] = strings.Replace(strings.Replace(all["phi3"], `"sliding_window":5,"rope_scaling":{"type":"longrope","short_factor":[1,1.25,1.5],"long_factor":[1.5,3,7]}`, `"partial_rotary_factor":0.75`, 1), "Phi3ForCausalLM", "Phi3ForSequenceClassification", 1)
+	all["gemma2_classes"] = strings.Replace(all["gemma2"], "Gemma2ForCausalLM", "Gemma2ForSequenceClassification", 1)
+	all["gemma3_body"] = strings.Replace(strings.Replace(all["gemma3_text"], "Gemma3ForCausalLM", "Gemma3TextModel", 1), `"query_pre_attn_scalar":6`, `"query_pre_attn_scalar":9,"attention_bias":true`, 1)
 	all["gpt_neox_odd"] = strings.Replace(all["gpt_neox"], `"rotary_pct":0.25`, `"rotary_pct":0.625`, 1)
 	all["gpt_neox_wide"] = `{"architectures":["GPTNeoXForCausalLM"],"model_type":"gpt_neox",` + wide + `"rotary_pct":0.5}`
 	all["phi_wide"] = `{"architectures":["PhiForCausalLM"],"model_type":"phi",` + wide + `"partial_rotary_factor":0.5}`

@@ -13,12 +13,14 @@ import (
 
 func TestFieldsOfPublishedFoldersAreRead(t *testing.T) {
 	for _, c := range []struct{ base, fields string }{
-		{"llama", `"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"},"sliding_window":null`},                // SmolLM2
-		{"modernbert", `"layer_norm_eps":1e-5,"position_embedding_type":"absolute"`},                                                              // ModernBERT-base
-		{"gpt2", `"n_special":0,"predict_special_tokens":true`},                                                                                   // gpt2-medium
-		{"qwen2", `"use_mrope":false,"use_sliding_window":false,"sliding_window":32768`},                                                          // Qwen2.5-0.5B
-		{"bert", `"sbert_ce_default_activation_function":"torch.nn.modules.linear.Identity"`},                                                     // ms-marco-MiniLM
-		{"phi3", `"attention_bias":false,"embd_pdrop":0.0,"resid_pdrop":0.0,"auto_map":{"AutoModelForCausalLM":"modeling_phi3.Phi3ForCausalLM"}`}, // Phi-3.5-mini
+		{"llama", `"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"},"sliding_window":null`},                                                      // SmolLM2
+		{"modernbert", `"layer_norm_eps":1e-5,"position_embedding_type":"absolute"`},                                                                                                    // ModernBERT-base
+		{"gpt2", `"n_special":0,"predict_special_tokens":true`},                                                                                                                         // gpt2-medium
+		{"qwen2", `"use_mrope":false,"use_sliding_window":false,"sliding_window":32768`},                                                                                                // Qwen2.5-0.5B
+		{"bert", `"sbert_ce_default_activation_function":"torch.nn.modules.linear.Identity"`},                                                                                           // ms-marco-MiniLM
+		{"phi3", `"attention_bias":false,"embd_pdrop":0.0,"resid_pdrop":0.0,"auto_map":{"AutoModelForCausalLM":"modeling_phi3.Phi3ForCausalLM"}`},                                       // Phi-3.5-mini
+		{"gemma2", `"hidden_act":"gelu_pytorch_tanh","hidden_activation":"gelu_pytorch_tanh","cache_implementation":"hybrid"`},                                                          // gemma-2-2b
+		{"gemma3_text", `"cache_implementation":"hybrid","attn_logit_softcapping":null,"final_logit_softcapping":null,"_sliding_window_pattern":2,"use_bidirectional_attention":false`}, // gemma-3-1b
 		{"llama", `"pruned_heads":{},"add_cross_attention":false,"tie_encoder_decoder":false,"is_encoder_decoder":false,"typical_p":1.0`},
 	} {
 		text := tinyConfigs[c.base][:len(tinyConfigs[c.base])-1] + "," + c.fields + "}"

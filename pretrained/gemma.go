@@ -23,9 +23,7 @@ func readGemma(f *fields, h head) *plan {
 	if !f.has("tie_word_embeddings") {
 		f.values["tie_word_embeddings"] = []byte("true")
 	}
-	if _, given := f.values["pad_token_id"]; !given {
-		f.values["pad_token_id"] = []byte("0")
-	}
+	f.setDefaults(map[string]string{"pad_token_id": "0"})
 	p.addLlamaLayers(f)
 	return p
 }

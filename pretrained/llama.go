@@ -19,6 +19,14 @@ func readLlama(f *fields, h head) *plan {
 
 // decoder reads the members that llama and its relatives have.
 func (f *fields) decoder(h head, eps float64) *plan {
+	p := f.decoderSizes(h, eps)
+	r := f.rope("rope_theta", "partial_rotary_factor", 10000, 0)
+	p.config.RopeTheta, p.config.RopeScaling, p.config.RopeFraction = r.theta, r.scaling, r.fraction
+	return p
+}
+
+// decoderSizes is decoder without rotations.
+func (f *fields) decoderSizes(h head, eps float64) *plan {
 	p := &plan{prefix: "model", written: true, head: h, scores: h != bodyHead, padPosition: -1}
 	p.written = h != bodyHead
 	c := &p.config
@@ -35,8 +43,6 @@ func (f *fields) decoder(h head, eps float64) *plan {
 	if c.KVHeads == c.Heads {
 		c.KVHeads = 0
 	}
-	r := f.rope("rope_theta", "partial_rotary_factor", 10000, 0)
-	c.RopeTheta, c.RopeScaling, c.RopeFraction = r.theta, r.scaling, r.fraction
 	f.needs("rope_interleaved", "false")
 	return p
 }
@@ -92,7 +98,13 @@ func (p *plan) addLlamaLayers(f *fields) {
 			p.addNorm(to+"self_attn.q_norm", to+"attn.q_norm", false, q/c.Heads)
 			p.addNorm(to+"self_attn.k_norm", to+"attn.k_norm", false, q/c.Heads)
 		}
-		p.addNorm(to+"post_attention_layernorm", to+"mlp_norm", false, w)
+		if c.BranchNorm {
+			p.addNorm(to+"post_attention_layernorm", to+"attn_out_norm", false, w)
+			p.addNorm(to+"pre_feedforward_layernorm", to+"mlp_norm", false, w)
+			p.addNorm(to+"post_feedforward_layernorm", to+"mlp_out_norm", false, w)
+		} else {
+			p.addNorm(to+"post_attention_layernorm", to+"mlp_norm", false, w)
+		}
 		p.addLinear(to+"mlp.gate_proj", to+"mlp.gate_proj", b.MLP, c.Hidden, w)
 		p.addLinear(to+"mlp.up_proj", to+"mlp.up_proj", b.MLP, c.Hidden, w)
 		p.addLinear(to+"mlp.down_proj", to+"mlp.down_proj", b.MLP, w, c.Hidden)

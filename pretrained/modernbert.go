@@ -80,29 +80,11 @@ func (f *fields) readLocalLayers(c *model.Config) {
 	global, local := f.number("global_rope_theta", 160000), f.number("local_rope_theta", 10000)
 	var full, sliding ropeFields
 	full.theta, sliding.theta = global, local
-	if o := f.object("rope_parameters"); o != nil {
-		for _, kind := range []struct {
-			name string
-			to   *ropeFields
-		}{{"full_attention", &full}, {"sliding_attention", &sliding}} {
-			if r := o.object(kind.name); r != nil {
-				f.readRope(r, kind.to)
-			}
-		}
-		if err := o.finish(); err != nil && f.err == nil {
-			f.err = err
-		}
-	}
+	f.readLayerRopes(&full, &sliding)
 	if f.has("rope_scaling") {
 		f.fail("rope_scaling", "is %s, which modernbert does not have", shorten(f.values["rope_scaling"]))
 	}
-	if sliding.scaling != nil || full.fraction != 0 || sliding.fraction != 0 {
-		f.fail("rope_parameters", "layers with a window are scaled or partial, which is not supported")
-	}
-	c.RopeTheta, c.RopeScaling = full.theta, full.scaling
-	if c.LayerWindows != nil {
-		c.LocalRopeTheta = sliding.theta
-	}
+	f.setLayerRopes(c, full, sliding)
 }
 
 // addFused adds a tensor with the rows of several projections, and their biases.

@@ -10,15 +10,15 @@ import (
 // scaled rotations of LongRoPE.
 func readPhi3(f *fields, h head) *plan {
 	f.ropeNames = map[string]string{"su": "longrope", "yarn": "longrope"} // of files before transformers had these
-	for name, value := range map[string]string{"original_max_position_embeddings": "4096", "pad_token_id": "32000"} {
-		if _, given := f.values[name]; !given {
-			f.values[name] = []byte(value)
-		}
-	}
+	f.setDefaults(map[string]string{"original_max_position_embeddings": "4096", "pad_token_id": "32000"})
 	p := f.decoder(h, 1e-5)
 	c := &p.config
 	if s := c.RopeScaling; s != nil && s.Kind != model.LongScaling {
-		f.fail("rope_type", "is %s, phi3 has default and longrope", s.Kind)
+		name := "rope_parameters"
+		if f.has("rope_scaling") {
+			name = "rope_scaling"
+		}
+		f.fail(name, "rope_type is %s, phi3 has default and longrope", s.Kind)
 	}
 	c.Biases, c.Activation = &model.Biases{}, f.gatedActivation("hidden_act", "silu")
 	f.sameWindows(c, 0)

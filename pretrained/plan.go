@@ -80,6 +80,8 @@ var families = []struct {
 	{"qwen2", readQwen2, heads("Qwen2", "ForSequenceClassification ForCausalLM")},
 	{"qwen3", readQwen3, heads("Qwen3", "ForSequenceClassification ForCausalLM")},
 	{"gemma", readGemma, heads("Gemma", "ForSequenceClassification ForCausalLM")},
+	{"gemma2", readGemma2, heads("Gemma2", "ForSequenceClassification ForCausalLM")},
+	{"gemma3_text", readGemma3, map[head]string{bodyHead: "Gemma3TextModel", sequenceHead: "Gemma3TextForSequenceClassification", nextHead: "Gemma3ForCausalLM"}},
 	{"phi", readPhi, heads("Phi", "ForSequenceClassification ForCausalLM")},
 	{"phi3", readPhi3, heads("Phi3", "ForSequenceClassification ForCausalLM")},
 	{"bart", readBART, heads("Bart", "ForConditionalGeneration")},

@@ -86,6 +86,36 @@ func (f *fields) readRope(o *fields, r *ropeFields) {
 	}
 }
 
+// readLayerRopes reads the rotations of layers without a window and with one, from rope_parameters.
+func (f *fields) readLayerRopes(full, sliding *ropeFields) {
+	o := f.object("rope_parameters")
+	if o == nil {
+		return
+	}
+	for _, kind := range []struct {
+		name string
+		to   *ropeFields
+	}{{"full_attention", full}, {"sliding_attention", sliding}} {
+		if r := o.object(kind.name); r != nil {
+			f.readRope(r, kind.to)
+		}
+	}
+	if err := o.finish(); err != nil && f.err == nil {
+		f.err = err
+	}
+}
+
+// setLayerRopes sets the rotations of layers without a window and with one.
+func (f *fields) setLayerRopes(c *model.Config, full, sliding ropeFields) {
+	if sliding.scaling != nil || full.fraction != 0 || sliding.fraction != 0 {
+		f.fail("rope_parameters", "layers with a window are scaled or partial, which is not supported")
+	}
+	c.RopeTheta, c.RopeScaling = full.theta, full.scaling
+	if c.LayerWindows != nil {
+		c.LocalRopeTheta = sliding.theta
+	}
+}
+
 // originalContext returns the tokens before scaling: a member of config.json or of its object of
 // rotations, without both max_position_embeddings.
 func (f *fields) originalContext(o *fields) int {

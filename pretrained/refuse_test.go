@@ -13,7 +13,12 @@ import (
 
 func TestUnknownAndUnsupportedFieldsAreRefusedByName(t *testing.T) {
 	for _, c := range []struct{ base, old, new, want string }{
-		{"bert", `"model_type":"bert"`, `"model_type":"gemma2"`, `model_type: "gemma2"`},
+		{"bert", `"model_type":"bert"`, `"model_type":"gemma3"`, `model_type: "gemma3"`},
+		{"gemma2", `"attn_logit_softcapping":0.5`, `"attn_logit_softcapping":99`, `setting cap=99: needs a number from 0.001 to 64`},
+		{"gemma2", `"attn_logit_softcapping":0.5`, `"use_bidirectional_attention":true`, `use_bidirectional_attention: is true`},
+		{"gemma2", `"sliding_window":3`, `"sliding_window":null`, `layer_types: layer 0 has a window, but sliding_window is missing`},
+		{"gemma3_text", `"rope_theta":5000`, `"rope_parameters":{"rope_theta":5000}`, `rope_parameters.rope_theta: is 5000, but the field is unknown here`},
+		{"gemma3_text", `"rope_theta":5000`, `"attn_logit_softcapping":50.0`, `attn_logit_softcapping: is 50.0, which is not supported`},
 		{"bert", `"BertModel"`, `"BertForQuestionAnswering"`, `architectures: "BertForQuestionAnswering"`},
 		{"bert", `"hidden_act":"gelu"`, `"hidden_act":"mish"`, `hidden_act: is "mish"`},
 		{"bert", `"hidden_act":"gelu"`, `"position_embedding_type":"relative_key"`, `position_embedding_type: is "relative_key"`},
@@ -31,7 +36,7 @@ func TestUnknownAndUnsupportedFieldsAreRefusedByName(t *testing.T) {
 		{"llama", `"rope_theta":500000`, `"rope_scaling":{"type":"ntk","factor":2}`, `rope_scaling.rope_type: is "ntk"`},
 		{"llama", `"rope_theta":500000`, `"rope_parameters":{"rope_type":"longrope","factor":2}`, `rope_parameters.short_factor: is missing`},
 		{"llama", `"rope_theta":500000`, `"rope_parameters":{"rope_type":"longrope","factor":2,"short_factor":[1],"long_factor":[1,2]}`, `long_factors has 2 elements, 1 pairs`},
-		{"phi3", `{"type":"longrope","short_factor":[1,1.25,1.5],"long_factor":[1.5,3,7]}`, `{"type":"linear","factor":2}`, `rope_type: is linear, phi3 has default and longrope`},
+		{"phi3", `{"type":"longrope","short_factor":[1,1.25,1.5],"long_factor":[1.5,3,7]}`, `{"type":"linear","factor":2}`, `rope_scaling: rope_type is linear, phi3 has default and longrope`},
 		{"phi", `"partial_rotary_factor":0.5`, `"partial_rotary_factor":0.75`, `partial_rotary_factor: 0.75 of 4 channels are 3`},
 		{"llama", `"rope_theta":500000`, `"rope_parameters":{"rope_type":"yarn","factor":2,"mscale":"0.7"}`, `rope_parameters.mscale: is "0.7"`},
 		{"llama", `"rope_theta":500000`, `"layer_types":["full_attention","chunked_attention"]`, `layer_types: has "chunked_attention"`},

@@ -75,7 +75,7 @@ func TestFieldsOfConfigurationsChangeWhatTheyChangeInTransformers(t *testing.T) 
 		m, err := Open(dir)
 		if err != nil {
 			// Some fields contradict others, or the tensors: the error names these.
-			names := []string{c.Field, "shape is", "is missing", "the tensor is unknown here", "do not divide", "partial_rotary_factor", "rope_fraction"}
+			names := []string{c.Field, "shape is", "is missing", "the tensor is unknown here", "do not divide", "partial_rotary_factor", "rope_fraction", "pairs of channels are rotated"}
 			if !slices.ContainsFunc(names, func(name string) bool { return strings.Contains(err.Error(), name) }) {
 				t.Errorf("%s: %s %s: the error does not name the field: %v", c.Model, c.Field, c.Value, err)
 			}

@@ -112,7 +112,7 @@ func TestDetailsThatTransformersToleratesDoNotRefuseAFolder(t *testing.T) {
 		}, "", "the index names " + second + ", which is missing: no such file"},
 		{"code of the folder", config(`"auto_map":{"AutoConfig":"c.Mine","AutoModel":"m.Mine"}`), `auto_map names code of the folder, "m.Mine", which is not executed`, ""},
 		{"words about the model", config(`"name":"x","license":"mit","tags":["a"]`), "", ""},
-		{"an unknown field", config(`"depth_rule":3`), "", "depth_rule: is 3, but the field is unknown here and may change the function; if it does not, export --ignore-field"},
+		{"an unknown field", config(`"depth_rule":3`), "", "depth_rule: is 3, but the field is unknown here and may change the function; if it does not, --ignore-field passes over it, and export --ignore-field"},
 	} {
 		dir := t.TempDir()
 		writeFolder(t, dir, tinyConfigs["llama"])

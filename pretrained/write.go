@@ -193,6 +193,10 @@ func candidates(c model.Config) []string {
 		return nil
 	case c.Positions == model.Learned:
 		return []string{"gpt2"}
+	case rms && c.BranchNorm && c.QKNorm:
+		return []string{"gemma3_text"}
+	case rms && c.BranchNorm:
+		return []string{"gemma2"}
 	case rms && c.NormOffset:
 		return []string{"gemma"}
 	case rms && (c.RopeFraction != 0 && c.RopeFraction != 1 || c.RopeScaling != nil && c.RopeScaling.Kind == model.LongScaling):
@@ -264,6 +268,9 @@ func comparable(c model.Config) (map[string]json.RawMessage, error) {
 		orInt(&c.HeadWidth, c.Width/c.Heads)
 	}
 	orInt(&c.KVHeads, c.Heads)
+	if len(c.Set) == 0 {
+		c.Set = nil
+	}
 	orInt(&c.Hidden, 4*c.Width)
 	orInt(&c.SourceVocab, c.Vocab)
 	orInt(&c.SourceLayers, c.Layers)

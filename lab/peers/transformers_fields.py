@@ -36,7 +36,7 @@ OLDER = {
     "classifier_activation": "relu", "classifier_pooling": "mean", "problem_type": "multi_label_classification", "dtype": "float32",
     "layer_norm_eps": 0.25, "rms_norm_eps": 0.25, "layer_norm_epsilon": 0.25, "norm_eps": 0.25, "is_decoder": True, "is_encoder_decoder": True,
     "rope_parameters": {"rope_type": "default", "rope_theta": 77.0, "partial_rotary_factor": 0.5}, "pad_token_id": 5,
-    "tie_word_embeddings": None, "attn_logit_softcapping": 1.0, "query_pre_attn_scalar": 3, "add_cross_attention": True, "n_inner": 20,
+    "tie_word_embeddings": None, "attn_logit_softcapping": 1.0, "final_logit_softcapping": 1.5, "query_pre_attn_scalar": 3, "add_cross_attention": True, "n_inner": 20,
 }
 
 # Fields that describe a folder, of bert and llama.
