@@ -767,3 +767,31 @@ func TestDecodersMayHaveMoreRowsThanTokens(t *testing.T) {
 		works(t, "inspect", dir)
 	}
 }
+
+// Verbs that open a folder pass over fields that are named, and tell them.
+func TestVerbsPassOverFieldsThatAreNamed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "model")
+	if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "config.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(text), "{", `{"depth_rule":3,`, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	in, lines, out := writeIDs(t), textsOf(t, "the cat sat\n"), filepath.Join(t.TempDir(), "out")
+	for _, args := range [][]string{
+		{"embed", "--model", dir, "--out", out + ".npy", lines},
+		{"forward", "--model", dir, in, out + ".npz"},
+		{"inspect", dir},
+	} {
+		refuses(t, "depth_rule: is 3, but the field is unknown here and may change the function; if it does not, --ignore-field passes over it", args...)
+		if text := works(t, append(args, "--ignore-field", "depth_rule")...); args[0] == "inspect" && !strings.Contains(text, "config.json: depth_rule is ignored, it is 3") {
+			t.Errorf("inspect printed\n%s", text)
+		}
+	}
+	refuses(t, "hidden_rule: fields of published models alone are ignored", "predict", "--model", trained(t), "--ignore-field", "hidden_rule", lines)
+}

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
@@ -72,6 +73,9 @@ func Open(path string, o Options) (*Model, error) {
 func (m *Model) openRun(o Options) (err error) {
 	if o.Positions != "" {
 		return fmt.Errorf("%s: positions: %q is of published models", m.path, o.Positions)
+	}
+	if len(o.IgnoreFields) > 0 {
+		return fmt.Errorf("%s: %s: fields of published models alone are ignored", m.path, infile.Shorten(o.IgnoreFields[0]))
 	}
 	if isAlone(m.path) {
 		m.body, err = model.LoadWith(m.path, o.Factories)

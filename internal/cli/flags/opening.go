@@ -1,6 +1,9 @@
 package flags
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/nn"
 )
@@ -8,6 +11,7 @@ import (
 // Opening are the flags that say how a trained model is opened.
 type Opening struct {
 	Exchange
+	IgnoreField []string `sep:"none" placeholder:"NAME" help:"Pass over a field of config.json that is unknown here and does not change the function (repeatable)."`
 	Precision
 }
 
@@ -21,6 +25,7 @@ func (o *Opening) Chosen() (options inference.Options, err error) {
 	if options.Exchange, err = o.Request(); err != nil {
 		return options, err
 	}
+	options.IgnoreFields = o.IgnoreField
 	options.Precision, err = o.Precision.Parsed()
 	return options, err
 }
@@ -41,10 +46,13 @@ func (p Precision) Shown() string {
 	return p.Precision
 }
 
-// Bind is Exchange.Bind with the precision.
+// Bind is Exchange.Bind with the precision and the fields that are ignored.
 func (o *Opening) Bind(bind func(name, value string)) {
 	o.Exchange.Bind(bind)
 	if p := o.Shown(); p != "" {
 		bind("--precision", p)
+	}
+	if len(o.IgnoreField) > 0 {
+		bind("--ignore-field", strings.Join(slices.Sorted(slices.Values(o.IgnoreField)), ","))
 	}
 }

@@ -59,7 +59,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	m, err := pretrained.OpenWith(path, pretrained.Options{Positions: c.Positions, Exchange: options.Exchange, Precision: options.Precision})
+	m, err := pretrained.OpenWith(path, pretrained.Options{Positions: c.Positions, Exchange: options.Exchange, Precision: options.Precision, IgnoreFields: options.IgnoreFields})
 	if err != nil {
 		return env.MarkInput(err)
 	}
