@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
@@ -26,6 +27,31 @@ const (
 func HasVectorHead(dir string) bool {
 	_, err := infile.ReadBounded(filepath.Join(dir, denseFolder, configFile), maxConfig)
 	return err == nil
+}
+
+// VectorClasses returns the names of the classes whose logits are the vectors of the model, as of a folder that
+// WriteLike writes for an encoder with a linear head on its vectors: a linear layer is its last module, and
+// id2label of config.json has a name for each of its numbers. It returns nil for other vectors.
+func (m *Model) VectorClasses() []string {
+	s, err := m.sentence()
+	if err != nil || m.plan.head != bodyHead || len(s.steps) == 0 || s.keeps > 0 {
+		return nil
+	}
+	last := s.steps[len(s.steps)-1].dense
+	names := map[string]string{}
+	f, err := parseFields(m.text)
+	if err != nil || last == nil || !f.decode("id2label", "an object of names", &names) || len(names) != last.out {
+		return nil
+	}
+	list := make([]string, last.out)
+	for i := range list {
+		name, has := names[strconv.Itoa(i)]
+		if !has {
+			return nil
+		}
+		list[i] = name
+	}
+	return list
 }
 
 // vectorPools are the poolings of vectors, by the pooling of the model.

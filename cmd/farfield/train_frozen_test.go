@@ -41,7 +41,12 @@ func TestFewTextsGetALinearHead(t *testing.T) {
 	if !strings.Contains(text, "logistic regression over tf-idf of words and bigrams, learned from 72 samples") {
 		t.Errorf("eval printed\n%s", text)
 	}
-	works(t, "export", "--model", run, "--out", filepath.Join(dir, "hf"))
+	written := filepath.Join(dir, "hf")
+	works(t, "export", "--model", run, "--out", written)
+	lines := textsOf(t, "the cat sat\non the mat\nthe sun ran\n")
+	if a, b := works(t, "predict", "--model", run, lines), works(t, "predict", "--model", written, lines); a != b || !strings.HasPrefix(b, "cat\t") {
+		t.Errorf("the run predicts\n%sand the folder that it was exported to\n%s", a, b)
+	}
 	refuses(t, "--freeze: fits a linear head, for which --lr has no effect", args("x", "--freeze", "--lr", "1e-3")...)
 	refuses(t, "--freeze: there is no model to keep", "train", "--freeze", "--task", "file", "--data", data, "--out", filepath.Join(dir, "x"))
 	refuses(t, "steps: 5, but the run fits a linear head", "train", "--resume", "--out", run, "--steps", "5")

@@ -22,6 +22,8 @@ type Predictor struct {
 	of   *Model
 	run  *train.Predictor     // nil: the model is a published one
 	head pretrained.ClassKind // of a published model
+
+	isVector bool // logits of the classes are the vectors of a published model
 }
 
 // Predictor returns the predictor of the model. It returns an error if the model does not
@@ -55,6 +57,12 @@ func (m *Model) openPublished() (*Predictor, error) {
 		return p, nil
 	}
 	p.NeedsLines = true
+	if p.head == pretrained.NoClasses {
+		if p.Classes = m.folder.VectorClasses(); p.Classes != nil && m.folder.Tokenizer() != nil {
+			p.isVector = true
+			return p, nil
+		}
+	}
 	return p, m.folder.CheckClasses()
 }
 
@@ -106,7 +114,7 @@ func (p *Predictor) predictTexts(ctx context.Context, texts []string) ([]train.P
 			return nil, &TextError{Text: i, Err: fault.Mark(fault.ErrInput, errors.New("the text is empty"))}
 		}
 	}
-	scores, err := p.of.folder.Classify(ctx, valid)
+	scores, err := p.classify(ctx, valid)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +124,22 @@ func (p *Predictor) predictTexts(ctx context.Context, texts []string) ([]train.P
 		moveOffsets(list[i].Offsets, texts[i], valid[i])
 	}
 	return list, nil
+}
+
+// classify returns the logits of texts.
+func (p *Predictor) classify(ctx context.Context, texts []string) ([]pretrained.ClassScores, error) {
+	if !p.isVector {
+		return p.of.folder.Classify(ctx, texts)
+	}
+	v, err := p.of.folder.EmbedWith(ctx, texts, pretrained.EmbedOptions{})
+	if err != nil {
+		return nil, err
+	}
+	scores := make([]pretrained.ClassScores, len(texts))
+	for i, n := range v.Tokens {
+		scores[i] = pretrained.ClassScores{Logits: v.Rows[i], Tokens: n, IsTruncated: v.MaxTokens > 0 && n > v.MaxTokens}
+	}
+	return scores, nil
 }
 
 // PredictPair returns the prediction of a published model for a pair of texts. It returns an error
