@@ -284,7 +284,8 @@ func multiplyCompressed[T tensor.Float](act Activation, ps ...rowProduct[T]) {
 func quantiseRows(ar *arena.Arena, x tensor.Mat[float32]) kernel.ByteRows {
 	rows := kernel.ByteRows{
 		Data:   arena.Take[int8](ar, x.Rows*kernel.ByteStride(x.Cols)),
-		Scales: arena.Take[float32](ar, x.Rows), Sums: arena.Take[int32](ar, x.Rows),
+		Scales: arena.Take[float32](ar, x.Rows), Sums: arena.Take[int32](ar, x.Rows), Counts: arena.Take[int32](ar, x.Rows),
+		Steps: arena.Take[int32](ar, x.Rows*kernel.MaxOutliers), Values: arena.Take[float32](ar, x.Rows*kernel.MaxOutliers),
 	}
 	par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), rowQuantiser{rows, x})
 	return rows
@@ -345,7 +346,7 @@ func (p *compressedProduct) multiplyTile(y tensor.Mat[float32], i, j int, scratc
 		}
 		return
 	}
-	rows := kernel.ByteRows{Data: p.rows.Data[i*kernel.ByteStride(p.x.Cols):], Scales: p.rows.Scales[i:], Sums: p.rows.Sums[i:]}
+	rows := p.rows.Rows(i, p.x.Cols)
 	if !p.acc {
 		p.w.bytes.Multiply(kernel.ActiveBytes(), y.Rows, &rows, j, j+y.Cols, y.Data, y.Stride, p.bias, scratch)
 		return

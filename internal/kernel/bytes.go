@@ -3,6 +3,9 @@ package kernel
 import (
 	"fmt"
 	"math"
+	mathbits "math/bits"
+
+	"github.com/farfield-ml/farfield/internal/arena"
 )
 
 // byteColumns is the number of columns of a panel of 8-bit weights, and byteGroup the number of
@@ -122,23 +125,81 @@ func byteScale(bits uint32) (factor, scale float32) {
 	return byteLevels / most, most / byteLevels
 }
 
-// ByteRows is a matrix A of 8-bit numbers, each row with a scale of its own.
+// ByteRows is a matrix A of 8-bit numbers, each row with a scale of its own. Few numbers that are far
+// larger than the others of their row stay beside it as they are.
 type ByteRows struct {
 	Data   []int8 // rows that lie ByteStride(K) apart
 	Scales []float32
 	Sums   []int32 // 128 times the sums of the rows
+
+	Counts []int32   // of the outliers of the rows
+	Steps  []int32   // of the outliers, MaxOutliers a row
+	Values []float32 // of them
+}
+
+const (
+	// MaxOutliers is the number of outliers that a row has at most, and outlierShare of how many
+	// numbers one may be an outlier.
+	MaxOutliers  = 8
+	outlierShare = 32
+	// outlierLevel is the magnitude, of 127 for the largest, that no other number of a row reaches
+	// that has outliers. Without them its steps are an eighth or finer.
+	outlierLevel = 16
+)
+
+// Rows returns the rows from i on.
+func (a *ByteRows) Rows(i, k int) ByteRows {
+	return ByteRows{a.Data[i*ByteStride(k):], a.Scales[i:], a.Sums[i:], a.Counts[i:], a.Steps[i*MaxOutliers:], a.Values[i*MaxOutliers:]}
 }
 
 // ByteStride returns the elements from one row of k numbers to the next.
 func ByteStride(k int) int { return Pad(k) }
 
 // Quantise sets row i to the integers nearest to x [K] over their scale, the largest magnitude
-// over 127.
+// over 127 of those that are no outliers.
 func (a *ByteRows) Quantise(t *ByteTable, i int, x []float32) {
 	factor, scale := byteScale(t.largest(x))
 	s := ByteStride(len(x))
-	a.Sums[i] = weightOffset * t.quantise(a.Data[i*s:][:s], x, factor)
-	a.Scales[i] = scale
+	row := a.Data[i*s:][:s]
+	sum := t.quantise(row, x, factor)
+	steps := a.Steps[i*MaxOutliers:][:MaxOutliers]
+	count := findOutliers(steps[:min(MaxOutliers, len(x)/outlierShare)], row)
+	if a.Counts[i] = int32(count); count > 0 {
+		ar := arena.Acquire()
+		rest := arena.Take[float32](ar, len(x))
+		copy(rest, x)
+		for k, step := range steps[:count] {
+			a.Values[i*MaxOutliers+k], rest[step] = x[step], 0
+		}
+		factor, scale = byteScale(t.largest(rest))
+		sum = t.quantise(row, rest, factor)
+		ar.Release()
+	}
+	a.Sums[i], a.Scales[i] = weightOffset*sum, scale
+}
+
+// findOutliers sets steps to the places of integers of a row that reach outlierLevel, and returns their
+// number; 0: there are more than steps has room for. The row has a multiple of 8 integers.
+func findOutliers(steps []int32, row []int8) (count int) {
+	const high, low = 0x8080808080808080, 0x7f7f7f7f7f7f7f7f
+	for k := 0; k < len(row); k += 8 {
+		b := row[k:][:8]
+		x := uint64(uint8(b[0])) | uint64(uint8(b[1]))<<8 | uint64(uint8(b[2]))<<16 | uint64(uint8(b[3]))<<24 |
+			uint64(uint8(b[4]))<<32 | uint64(uint8(b[5]))<<40 | uint64(uint8(b[6]))<<48 | uint64(uint8(b[7]))<<56
+		// Each byte plus 15 is below 31 where it is from -15 to 15.
+		x = (x&low + 0x0f0f0f0f0f0f0f0f) ^ x&high
+		if x = (x&low + 0x6161616161616161 | x) & high; x == 0 {
+			continue
+		}
+		for ; x != 0; x &= x - 1 {
+			if count == len(steps) {
+				return 0
+			}
+			steps[count] = int32(k + mathbits.TrailingZeros64(x)/8)
+			count++
+		}
+	}
+	return count
 }
 
 // ByteScratch returns the elements of scratch that Multiply needs for m rows.
@@ -170,6 +231,37 @@ func (p *BytePanels) Multiply(t *ByteTable, m int, a *ByteRows, j0, j1 int, c []
 				for r := range rows {
 					copy(c[(i+r)*ldc+j-j0:][:cols], out[r*ld:])
 				}
+			}
+		}
+	}
+	p.addOutliers(m, a, j0, j1, c, ldc)
+}
+
+// addOutliers adds to C the products of outliers with the numbers of the columns, in the order of their
+// steps, as Axpy does.
+func (p *BytePanels) addOutliers(m int, a *ByteRows, j0, j1 int, c []float32, ldc int) {
+	most := int32(0)
+	for _, count := range a.Counts[:m] {
+		most = max(most, count)
+	}
+	if most == 0 {
+		return
+	}
+	t := Active[float32]()
+	var wide [MaxOutliers][byteColumns]float32 // of the last outliers, which most rows share
+	for j := j0; j < j1; j += byteColumns {
+		held := [MaxOutliers]int32{}
+		for i, count := range a.Counts[:m] {
+			row := c[i*ldc+j-j0:][:min(byteColumns, j1-j)]
+			for k, step := range a.Steps[i*MaxOutliers:][:count] {
+				if held[k] != step+1 {
+					held[k] = step + 1
+					weights := p.column(j)[byteStep(int(step)):]
+					for n := range row {
+						wide[k][n] = float32(int8(weights[n*byteGroup]^weightOffset)) * p.Scales[j+n]
+					}
+				}
+				t.Axpy(row, a.Values[i*MaxOutliers+k], wide[k][:len(row)])
 			}
 		}
 	}

@@ -27,13 +27,20 @@ func byteProduct(t testing.TB, table *ByteTable, m, n, k int, x, w, bias []float
 	for j := range n {
 		p.Quantise(table, j, w[j*k:][:k], buffer)
 	}
-	a := &ByteRows{Data: make([]int8, m*ByteStride(k)), Scales: make([]float32, m), Sums: make([]int32, m)}
+	a := newByteRows(m, k)
 	for i := range m {
 		a.Quantise(table, i, x[i*k:][:k])
 	}
 	c := make([]float32, m*n)
 	p.Multiply(table, m, a, 0, n, c, n, bias, make([]float32, ByteScratch(m)))
 	return c
+}
+
+func newByteRows(m, k int) *ByteRows {
+	return &ByteRows{
+		Data: make([]int8, m*ByteStride(k)), Scales: make([]float32, m), Sums: make([]int32, m),
+		Counts: make([]int32, m), Steps: make([]int32, m*MaxOutliers), Values: make([]float32, m*MaxOutliers),
+	}
 }
 
 // All tables give the bits of plain Go, for sizes around those of tiles and panels, and the
@@ -56,6 +63,7 @@ func TestBytesHaveTheSameBits(t *testing.T) {
 		}{
 			{"normal", x, w, bias}, {"no bias", x, w, nil}, {"largest", extreme(x, 1), extreme(w, 1), bias},
 			{"smallest", extreme(x, -1), extreme(w, 1), bias}, {"zeros", extreme(x, 0), w, bias},
+			{"outliers", plant(x, m, k), w, bias},
 		} {
 			want := byteProduct(t, genericBytes, m, n, k, c.x, c.w, c.bias)
 			for _, table := range ByteTables() {
@@ -63,6 +71,71 @@ func TestBytesHaveTheSameBits(t *testing.T) {
 					t.Errorf("%s, %s [%d,%d,%d]: differs from plain Go", table.Name, c.name, m, n, k)
 				}
 			}
+		}
+	}
+}
+
+// plant returns rows of which the first two numbers, where there may be outliers, are far larger than others.
+func plant(x []float32, m, k int) []float32 {
+	y := slices.Clone(x)
+	for i := range m {
+		for j := range min(2, k/outlierShare) {
+			y[i*k+j*(k-1)] = float32(300 * (1 - 2*j))
+		}
+	}
+	return y
+}
+
+// Outliers of a row cost the other numbers no steps. A row whose numbers are all large has none.
+func TestOutliersStayBesideTheIntegers(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	const m, n, k = 5, 40, 200
+	x, w := randomFloats(r, m*k, 1), randomFloats(r, n*k, 0.1)
+	a := newByteRows(m, k)
+	for i := range m {
+		if a.Quantise(ActiveBytes(), i, x[i*k:][:k]); a.Counts[i] != 0 {
+			t.Errorf("row %d of normal numbers has %d outliers", i, a.Counts[i])
+		}
+	}
+	far := plant(x, m, k)
+	a.Quantise(ActiveBytes(), 0, far[:k])
+	if a.Counts[0] != 2 || a.Steps[0] != 0 || a.Steps[1] != k-1 || a.Values[0] != 300 || a.Values[1] != -300 || a.Data[0] != 0 || a.Scales[0] > 5./127 {
+		t.Errorf("%d outliers at %v, scale %v", a.Counts[0], a.Steps[:2], a.Scales[0])
+	}
+	got := byteProduct(t, ActiveBytes(), m, n, k, far, w, nil)
+	p, err := NewBytePanels(n, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, buffer, most := make([]float32, k), make([]int8, Pad(k)), 0.0
+	for j := range n {
+		p.Quantise(ActiveBytes(), j, w[j*k:][:k], buffer)
+		p.Widen(wide, j)
+		for i := range m {
+			want := 0.0
+			for s, v := range wide {
+				want += float64(far[i*k+s]) * float64(v)
+			}
+			most = max(most, math.Abs(float64(got[i*n+j])-want))
+		}
+	}
+	// Half a step of the others times the sum of the weights; 300/127/2 would be 1.2 times it.
+	if bound := 5. / 127 / 2 * 0.1 * k; !(most <= bound) {
+		t.Errorf("products are off by %v, the bound is %v", most, bound)
+	}
+}
+
+func TestFindOutliers(t *testing.T) {
+	for v := -127; v <= 127; v++ {
+		row := make([]int8, 16)
+		row[11] = int8(v)
+		steps := make([]int32, 1)
+		want := 0
+		if v >= outlierLevel || v <= -outlierLevel {
+			want = 1
+		}
+		if got := findOutliers(steps, row); got != want || want == 1 && steps[0] != 11 {
+			t.Errorf("%d: %d at %v", v, got, steps)
 		}
 	}
 }
@@ -149,7 +222,7 @@ func BenchmarkBytes(b *testing.B) {
 			for j := range n {
 				p.Quantise(table, j, w[j*k:][:k], buffer)
 			}
-			a := &ByteRows{Data: make([]int8, m*ByteStride(k)), Scales: make([]float32, m), Sums: make([]int32, m)}
+			a := newByteRows(m, k)
 			c, scratch := make([]float32, m*n), make([]float32, ByteScratch(m))
 			b.Run(fmt.Sprintf("%s/%dx%dx%d", table.Name, m, n, k), func(b *testing.B) {
 				for b.Loop() {
