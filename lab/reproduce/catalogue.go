@@ -33,6 +33,7 @@ var rows = []*Row{
 	&byteLM,
 	&listops,
 	&carry,
+	&multipoleOfInput,
 	&exchangeRow,
 	&multipoleSpeed,
 }

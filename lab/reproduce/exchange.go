@@ -344,7 +344,7 @@ func (c *swapConfig) describe(ctx context.Context, s *exchange.Subject, m method
 				return err
 			}
 			x.Pairs += keep.ExactShare
-			size := max(int(math.Sqrt(float64(call.K.N))/2), 8)
+			size := max(int(math.Sqrt(float64(call.K.N)/8)), 16)
 			x.Centres += float64((call.K.N+size-1)/size) / float64(call.K.N)
 		}
 		return nil
