@@ -65,11 +65,8 @@ func TestScreenshots(t *testing.T) {
 		t.Skip("-shots names no folder")
 	}
 	s := start(t, "--model", *decoder, "--store", t.TempDir(), "--addr", "127.0.0.1:0")
-	const beginning = "The lighthouse on the northern coast was built in 1884, after three ships had been lost within one winter. Its tower " +
-		"is of granite and stands on a rock that the sea covers in storms. The lamp burned oil until 1931 and was electric from then on. " +
-		"A keeper and two assistants lived in the tower for six weeks at a time, and wrote down every ship that passed. Their books are " +
-		"in the museum of the harbour today. They name more than forty thousand ships, the weather of each day, and the birds that " +
-		"rested on the gallery in spring. Since 1978 the light has no keeper. "
+	const beginning = "In the evening the old keeper came down from the tower and sat by the fire with the two officers. Outside the wind had " +
+		"turned, and one could hear the sea between their words. "
 	const set = "((list, v) => { for (const e of list) { e.value = v; e.dispatchEvent(new Event('input')); } return ''; })(document.querySelectorAll('.pane [data-field=\"%s\"]'), '%s')"
 	fill := func(b *tab, tokens, heat string) {
 		b.text(set, "tokens", tokens)
@@ -78,7 +75,7 @@ func TestScreenshots(t *testing.T) {
 
 	b := browse(t, 1320, 780, "light")
 	b.open(s.url)
-	fill(b, "160", "0.5")
+	fill(b, "120", "0.5")
 	b.write(words, beginning)
 	b.click(".pane .primary")
 	b.wait(written, 0)
@@ -93,12 +90,13 @@ func TestScreenshots(t *testing.T) {
 	b = browse(t, 390, 844, "dark")
 	b.open(s.url)
 	fill(b, "120", "0.4")
-	b.write(words, "The university was founded in ")
+	b.write(words, "Prince Andrew looked at the ")
 	b.click(".pane .primary")
 	b.wait(written, 0)
 	b.text("(window.scrollTo(0, 0), '')")
 	b.shoot("page-phone.png")
 
+	s = start(t, "--model", *decoder, "--threads", "1", "--addr", "127.0.0.1:0")
 	b = browse(t, 1060, 650, "dark")
 	b.open(s.url + "/#speed")
 	b.wait("document.getElementById('speed-status').textContent.startsWith('Done')")

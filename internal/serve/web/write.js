@@ -31,7 +31,7 @@ function nameOf(text) {
   const line = text.replace(/\s+/g, ' ').trim();
   if (line.length <= 40) return line;
   const end = line.lastIndexOf(' ', 40);
-  return line.slice(0, end > 16 ? end : border(line, 40)) + ' …';
+  return line.slice(0, end > 16 ? end : border(line, 40)) + '\u00a0…';
 }
 
 // when writes a time of the server in seconds.
