@@ -21,6 +21,8 @@ var exchangeRequired = map[string]map[string]float64{
 }
 
 const (
+	// allPairs is the share of pairs from which on clusters of the input are softmax.
+	allPairs     = 0.999
 	neededCosine = 0.99                                 // of clusters of the input
 	swapNote     = "Seeds: 0 for codebooks and draws. " // of tables with codebooks
 )
@@ -184,10 +186,25 @@ func (out *Outcome) encoders(o *Options, r *Results) error {
 			continue
 		}
 		addRow(&t, x.Label, fmt.Sprintf("%.4f", s.Cosine), fmt.Sprintf("%.4f", s.Least), fmt.Sprintf("%.4f", s.Rows), flopsCell(x.FLOPs[512]), flopsCell(x.FLOPs[longTokens]), ratio(&x))
-		k.add(of[i], x.Label, 1-s.Cosine)
+		if x.Pairs < allPairs {
+			k.add(of[i], x.Label, 1-s.Cosine)
+		}
 	}
 	out.Tables = append(out.Tables, t)
 	out.find("%s", k.sentence("Encoder, cosine", func(v float64) string { return fmt.Sprintf("%.4f", 1-v) }, func(v float64) bool { return v > 0.5 }))
+	var softmaxFLOPs map[int]float64
+	costs := ""
+	for i, x := range list {
+		if of[i].Name == softmax.Name {
+			softmaxFLOPs = x.FLOPs
+		}
+		if isMultipole(&of[i]) && x.Kinds[meetings].Cosine >= neededCosine && softmaxFLOPs[longTokens] > 0 {
+			costs += fmt.Sprintf("; %s %s and %s", x.Label, digits(x.FLOPs[512]/softmaxFLOPs[512]), digits(x.FLOPs[longTokens]/softmaxFLOPs[longTokens]))
+		}
+	}
+	if costs != "" {
+		out.find("Encoder, multiply-adds of attention beside softmax's at 512 and at %d tokens, of those with a cosine of %g: %s. At 512 tokens the exchange saves nothing or little.", longTokens, neededCosine, costs[2:])
+	}
 	return nil
 }
 
@@ -259,6 +276,9 @@ func (out *Outcome) decoders(o *Options, r *Results) error {
 				state = digits(x.State / 1e3)
 			}
 			cell := fmt.Sprintf("%+.4f", s.Nats)
+			if x.Pairs >= allPairs {
+				cell += " (all keys are near)"
+			}
 			if cells := methods[i].Set["cells"]; of.prefix == "stories-" && methods[i].Order == 1 && neededNats[cells] > 0 {
 				cell += verdict(s.Nats <= neededNats[cells], fmt.Sprintf("at most %g", neededNats[cells]))
 			}
@@ -267,8 +287,9 @@ func (out *Outcome) decoders(o *Options, r *Results) error {
 				other = fmt.Sprintf("%+.4f", y.Nats)
 			}
 			addRow(&t, x.Label, cell, other, flopsCell(short), flopsCell(x.FLOPs[longTokens]), state, ratio(&x))
-			k.add(methods[i], x.Label, s.Nats)
-			own = s.Trained
+			if own = s.Trained; x.Pairs < allPairs {
+				k.add(methods[i], x.Label, s.Nats)
+			}
 		}
 		t.Note = refusals(fmt.Sprintf("%sThe trained model has %.4f nats a token. The other part are the last stories of the file; codebooks are of those in the middle. State: bytes of a session behind a window; softmax keeps keys and values. Multiply-adds are counted, of attention in all layers; times as above.", swapNote, own), list)
 		out.Tables = append(out.Tables, t)

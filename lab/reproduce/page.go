@@ -164,7 +164,7 @@ func (out *Outcome) notRun() string {
 	slices.Sort(words)
 	var parts []string
 	for _, word := range words {
-		parts = append(parts, fmt.Sprintf("%d pieces %s (`%s --pieces '^%s'`)", counts[word], word, out.Command, word))
+		parts = append(parts, fmt.Sprintf("%d of %s (`%s --pieces '^%s'`)", counts[word], word, out.Command, word))
 	}
 	return "Not run: " + strings.Join(parts, ", ") + "."
 }
