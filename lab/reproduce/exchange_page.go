@@ -360,9 +360,9 @@ func (out *Outcome) books(o *Options, r *Results) error {
 	}
 	out.Tables = append(out.Tables, t)
 	if len(missed) == 0 {
-		out.find("Codebooks: all %d figures that are required are reached.", rows)
+		out.find("Codebooks: all %d required figures that were measured are reached.", rows)
 	} else {
-		out.find("Codebooks: %d of %d required figures are not reached: %s.", len(missed), rows, strings.Join(missed, "; "))
+		out.find("Codebooks: %d of %d required figures that were measured are not reached: %s.", len(missed), rows, strings.Join(missed, "; "))
 	}
 	return nil
 }
