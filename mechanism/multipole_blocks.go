@@ -258,7 +258,8 @@ type farField[T tensor.Float] struct {
 	// dipoles [groups·D,Dv] are those of the groups.
 	values, dipoles tensor.Mat[T]
 	keys            T       // of all clusters
-	counts          []T     // [clusters]
+	counts, tails   []T     // [clusters] n, and 4(n-1) for the reach of scores in a cluster
+	ones            []T     // [clusters]
 	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
 	dv              int
 }
@@ -277,7 +278,7 @@ func (p *inputPass[T]) setFar() {
 	f.stride = kernel.Stride(f.clusters)
 	f.means, f.halves = arena.TakeZeros[T](ar, d*f.stride), arena.TakeZeros[T](ar, d*f.stride)
 	f.values, f.dipoles = takePadded[T](ar, f.clusters, dv+f.groups), takePadded[T](ar, f.groups*d, dv)
-	f.counts = arena.Take[T](ar, f.clusters)
+	f.counts, f.tails, f.ones = arena.Take[T](ar, f.clusters), arena.Take[T](ar, f.clusters), arena.Take[T](ar, f.clusters)
 	f.blocks, f.first = arena.Take[int32](ar, f.clusters), arena.Take[int32](ar, f.clusters)
 	c0, g0, t := 0, 0, p.h.Table
 	for i := range p.blocks {
@@ -298,7 +299,8 @@ func (p *inputPass[T]) setFar() {
 				row := f.values.Row(c0 + int(c))
 				copy(row, b.sums.Row(int(c)))
 				row[dv+g0+g] = b.shares[c]
-				f.counts[c0+int(c)] = T(b.size(int(c)))
+				n := b.size(int(c))
+				f.counts[c0+int(c)], f.tails[c0+int(c)], f.ones[c0+int(c)] = T(n), T(4*(n-1)), 1
 			}
 			for a := range d {
 				t.Scale(f.dipoles.Row((g0+g)*d+a), b.unit, b.dipoles.Row(g*d + a)[:dv])

@@ -42,6 +42,8 @@ const (
 	chosenKeys = 256
 	// maxSquare bounds squares of channels of queries, whose products with variances are finite.
 	maxSquare = 0x1p40
+	// keyShare times tol is the share of the denominator that no key of a far cluster may have.
+	keyShare = 16
 	// safeExcess is how far a score may lie above the number that weights are relative to.
 	safeExcess = 40
 )
@@ -236,7 +238,7 @@ func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
 	h, t, f := p.h, p.h.Table, &p.far
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
-	errors := arena.Take[T](h.Scratch, f.clusters)
+	errors, reach, gap := arena.Take[T](h.Scratch, f.clusters), arena.Take[T](h.Scratch, f.clusters), arena.Take[T](h.Scratch, f.clusters)
 	for r := range x.n {
 		near := x.near.Row(r)
 		if f.clusters == 0 {
@@ -247,25 +249,36 @@ func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
 		exps, far := x.exps.Row(r), x.far.Row(r)
 		tops[r] = max(t.Max(near), t.Max(exps))
 		sums[r] = t.Exp(near, near, tops[r])
+		t.Scale(gap, -1, exps)
+		t.Mul(reach, far, f.tails)
 		t.Exp(exps, exps, tops[r])
 		t.Mul(far, far, exps)
 		t.Mul(errors, far, exps)
 		t.Add(far, far, exps)
 		most := T(p.tol) * (sums[r] + t.Dot(far, f.counts))
-		p.choose(x, r, errors, most*most/(2*f.keys))
+		// The square of how far the score of a key may lie above the mean's, less that of how far it
+		// would have to for a share of the denominator. A key of n lies at most √(n-1) deviations from
+		// their mean, and 4h is twice the square of the deviation: if the query resembles one of n keys
+		// in unrelated directions, variances of channels show about half of it.
+		t.Axpy(gap, tops[r]+T(math.Log(keyShare*float64(most))), f.ones)
+		t.Mul(gap, gap, gap)
+		t.Axpy(reach, -1, gap)
+		p.choose(x, r, errors, most*most/(2*f.keys), reach)
 	}
 }
 
-// choose makes near to query r of the tile the clusters with errors above most, and notes them.
-func (p *inputPass[T]) choose(x *inputTile[T], r int, errors []T, most T) {
+// choose makes near to query r of the tile the clusters with errors above most, or reach above 0,
+// and notes them.
+func (p *inputPass[T]) choose(x *inputTile[T], r int, errors []T, most T, reach []T) {
 	exps, far := x.exps.Row(r), x.far.Row(r)
 	for c0 := 0; c0 < len(errors); c0 += nearestRun {
-		run := errors[c0:min(c0+nearestRun, len(errors))]
-		if p.h.Table.Max(run) <= most {
+		c1 := min(c0+nearestRun, len(errors))
+		run := errors[c0:c1]
+		if p.h.Table.Max(run) <= most && p.h.Table.Max(reach[c0:c1]) <= 0 {
 			continue
 		}
 		for c, e := range run {
-			if e <= most {
+			if e <= most && !(reach[c0+c] > 0) {
 				continue
 			}
 			c += c0

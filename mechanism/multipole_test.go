@@ -241,6 +241,49 @@ func TestMultipoleOfInputKeepsItsTolerance(t *testing.T) {
 	}
 }
 
+// A query that looks up one key among many that it resembles less than nothing finds it, although
+// the mean of the key's cluster has next to no weight.
+func TestMultipoleOfInputFindsASingleKey(t *testing.T) {
+	const n, d, up, down = 1024, 32, 14, 9
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 4}.call(251)
+	for i := range n {
+		// The first half of the keys are unlike each other, and a query's product with them is -down but
+		// for its own, where it is up. With the others it is 0.
+		k, q := oc.K.Head(0, 0).Row(i), oc.Q.Head(0, 0).Row(i)
+		clear(q)
+		copy(q, oc.K.Head(0, 0).Row(i % (n / 2))[:d-1])
+		length := 0.0
+		for _, x := range q {
+			length += x * x
+		}
+		for e := range q {
+			q[e] *= (up + down) / length * math.Sqrt(d)
+		}
+		q[d-1] = -down * math.Sqrt(d)
+		if k[d-1] = 1; i >= n/2 {
+			clear(k)
+		}
+	}
+	c := callIn[float64](oc)
+	run := func(name string, o Options) []float64 {
+		m, err := New[float64](name, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return forward(t, m, c).o.Data
+	}
+	want := run("softmax", Options{})
+	got := run("multipole", Options{Set: map[string]string{"centres": "input", "least": "0"}})
+	var off, size float64
+	for i := range got {
+		off += (got[i] - want[i]) * (got[i] - want[i])
+		size += want[i] * want[i]
+	}
+	if e := math.Sqrt(off / size); e > 0.1 {
+		t.Errorf("outputs differ from softmax by %.3g of their size", e)
+	}
+}
+
 // With one cell the far field is one Taylor series about the mean of all keys outside the block.
 func TestMultipoleOfOneCellIsOneTaylorSeries(t *testing.T) {
 	const block, d = 8, 5

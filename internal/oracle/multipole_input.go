@@ -16,6 +16,7 @@ type InputMultipole struct {
 // keyCluster is a cluster of keys.
 type keyCluster struct {
 	keys            []int
+	distances       [][]float64 // k-c̄ of each key
 	mean, variances []float64
 	spread          float64 // Σ|k-c̄|²
 }
@@ -25,7 +26,8 @@ type keyCluster struct {
 // has one term of first order for all its far ones: w·t, summed over them, times s q·(k-c̄) for
 // every key k of the group, with t the cluster's share of Σ|k-c̄|² of the group. A cluster is near if
 // the deviation of its weights, exp(s q·c̄)·√(2h), is above Tol·Z/√N, for the N keys of all clusters
-// that the query sees and the denominator Z without near clusters.
+// that the query sees and the denominator Z without near clusters; or if one of its keys may weigh more
+// than 16·Tol·Z: exp(s q·c̄)·exp(√(4h(n-1))).
 func (m *InputMultipole) Weights(h *Head) [][]float64 {
 	scale := m.Scale
 	if scale == 0 {
@@ -84,7 +86,8 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 			}
 			for _, c := range group {
 				weight, second := terms(&c)
-				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total
+				gap := math.Log(16 * m.Tol * total / weight) // of the score of a key that weighs 16·Tol·Z to the mean's
+				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(len(c.keys)-1) > gap*gap
 				if !near && spread > 0 {
 					dipole += weight * (1 + second) * c.spread / spread
 				}
@@ -97,8 +100,8 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 				}
 			}
 			for _, c := range group {
-				for _, j := range c.keys {
-					a[i][j] += dipole * scale * (dotProduct(q, h.K[j]) - dotProduct(q, c.mean))
+				for r, j := range c.keys {
+					a[i][j] += dipole * scale * dotProduct(q, c.distances[r])
 				}
 			}
 		}
@@ -168,14 +171,28 @@ func (m *InputMultipole) groups(h *Head, begin, end int) (list [][]keyCluster) {
 	return list
 }
 
+// newKeyCluster returns the cluster of keys. Distances are those from the first key less their mean,
+// so that they add up to 0 whatever the size of the keys.
 func newKeyCluster(k [][]float64, keys []int) keyCluster {
-	c := keyCluster{keys: keys, mean: meanOf(k, keys), variances: make([]float64, len(k[0]))}
+	d, n := len(k[0]), float64(len(keys))
+	c := keyCluster{keys: keys, mean: make([]float64, d), variances: make([]float64, d)}
 	for _, j := range keys {
-		for a, x := range k[j] {
-			square := (x - c.mean[a]) * (x - c.mean[a])
-			c.variances[a] += square / float64(len(keys))
-			c.spread += square
+		row := make([]float64, d)
+		for a, x := range k[keys[0]] {
+			row[a] = k[j][a] - x
+			c.mean[a] += row[a] / n
 		}
+		c.distances = append(c.distances, row)
+	}
+	for _, row := range c.distances {
+		for a := range row {
+			row[a] -= c.mean[a]
+			c.variances[a] += row[a] * row[a] / n
+			c.spread += row[a] * row[a]
+		}
+	}
+	for a, x := range k[keys[0]] {
+		c.mean[a] += x
 	}
 	return c
 }
