@@ -36,6 +36,7 @@ var rows = []*Row{
 	&multipoleOfInput,
 	&exchangeRow,
 	&multipoleSpeed,
+	&precision,
 }
 
 // Rows returns the catalogue.
