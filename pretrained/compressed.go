@@ -360,11 +360,17 @@ func numbersTensor(name string, shape []int, p nn.Precision, get func() ([]float
 // compressedTensors are the tensors to write of a weight in fewer bits: one, or one of integers and one
 // of their scales.
 func compressedTensors(name string, w *weight, parts []*nn.Compressed) []fileTensor {
-	out, in := parts[0].Size()
+	_, in := parts[0].Size()
+	all := 0 // outputs of all parts
+	for _, p := range parts {
+		out, _ := p.Size()
+		all += out
+	}
 	if parts[0].Precision() == nn.BFloat16 {
 		return []fileTensor{{name, array.BF16, w.shape, func() (*array.Array, error) {
-			from, x := make([][]uint16, len(parts)), make([]uint16, len(parts)*out*in)
+			from, x := make([][]uint16, len(parts)), make([]uint16, all*in)
 			for i, p := range parts {
+				out, _ := p.Size()
 				from[i] = make([]uint16, out*in)
 				for k := range out {
 					p.Halves(from[i][k*in:][:in], k)
@@ -375,8 +381,9 @@ func compressedTensors(name string, w *weight, parts []*nn.Compressed) []fileTen
 		}}}
 	}
 	bytes := fileTensor{name, array.I1, w.shape, func() (*array.Array, error) {
-		from, x := make([][]int8, len(parts)), make([]int8, len(parts)*out*in)
+		from, x := make([][]int8, len(parts)), make([]int8, all*in)
 		for i, p := range parts {
+			out, _ := p.Size()
 			from[i] = make([]int8, out*in)
 			for k := range out {
 				p.Bytes(from[i][k*in:][:in], k)
@@ -390,7 +397,7 @@ func compressedTensors(name string, w *weight, parts []*nn.Compressed) []fileTen
 		sizes = []int{1, w.shape[1]}
 	}
 	scales := fileTensor{name + scaleSuffix, array.F4, sizes, func() (*array.Array, error) {
-		x, row := make([]float32, len(parts)*out), make([]int8, in)
+		x, row := make([]float32, all), make([]int8, in)
 		for i := range x {
 			part, at, _ := w.locate(i)
 			x[i] = parts[part].Bytes(row, at)

@@ -261,7 +261,7 @@ func TestClustersOfTheInputAreACandidate(t *testing.T) {
 	}
 	w := windows(3, n)
 	in := Texts{Calibration: w[:1], HeldOut: w[1:2], Other: w[2:]}
-	x, err := Run(t.Context(), &Subject{Model: m}, in, Options{Cells: number(64), Order: number(0), Window: number(16), Wish: &Wish{Cosine: 0.99999}, Length: n})
+	x, err := Run(t.Context(), &Subject{Model: m}, in, Options{Cells: number(64), Order: number(0), Window: number(16), Wish: &Wish{Cosine: 0.999}, Length: n})
 	if err != nil {
 		t.Fatal(err)
 	}

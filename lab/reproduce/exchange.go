@@ -104,7 +104,6 @@ type swapConfig struct {
 	Steps    int    `json:"steps,omitempty"`
 
 	name string
-	work float64 // tokens that pass through the model
 }
 
 // swapped is what came of a method.

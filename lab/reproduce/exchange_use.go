@@ -39,7 +39,6 @@ type used struct {
 	classifier *logistic.Model
 	reviews    [][]int32
 	positive   []int32
-	books      map[string]map[string][]float32
 }
 
 // searched is a meeting in pieces, with the vectors of its questions.
