@@ -258,7 +258,7 @@ type farField[T tensor.Float] struct {
 	// dipoles [groups·D,Dv] are those of the groups.
 	values, dipoles tensor.Mat[T]
 	keys            T       // of all clusters
-	counts, tails   []T     // [clusters] n, and 4(n-1) for the reach of scores in a cluster
+	counts, tails   []T     // [clusters] n, and 4(min(n,16)-1) for the reach of scores in a cluster
 	ones            []T     // [clusters]
 	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
 	dv              int
@@ -300,7 +300,7 @@ func (p *inputPass[T]) setFar() {
 				copy(row, b.sums.Row(int(c)))
 				row[dv+g0+g] = b.shares[c]
 				n := b.size(int(c))
-				f.counts[c0+int(c)], f.tails[c0+int(c)], f.ones[c0+int(c)] = T(n), T(4*(n-1)), 1
+				f.counts[c0+int(c)], f.tails[c0+int(c)], f.ones[c0+int(c)] = T(n), T(4*(min(n, leastKeys)-1)), 1
 			}
 			for a := range d {
 				t.Scale(f.dipoles.Row((g0+g)*d+a), b.unit, b.dipoles.Row(g*d + a)[:dv])

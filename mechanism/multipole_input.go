@@ -258,7 +258,7 @@ func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
 		most := T(p.tol) * (sums[r] + t.Dot(far, f.counts))
 		// The square of how far the score of a key may lie above the mean's, less that of how far it
 		// would have to for a share of the denominator. A key of n lies at most √(n-1) deviations from
-		// their mean, and 4h is twice the square of the deviation: if the query resembles one of n keys
+		// their mean, of which 16 are counted at most, and 4h is twice the square of the deviation: if the query resembles one of n keys
 		// in unrelated directions, variances of channels show about half of it.
 		t.Axpy(gap, tops[r]+T(math.Log(keyShare*float64(most))), f.ones)
 		t.Mul(gap, gap, gap)

@@ -27,7 +27,7 @@ type keyCluster struct {
 // every key k of the group, with t the cluster's share of Σ|k-c̄|² of the group. A cluster is near if
 // the deviation of its weights, exp(s q·c̄)·√(2h), is above Tol·Z/√N, for the N keys of all clusters
 // that the query sees and the denominator Z without near clusters; or if one of its keys may weigh more
-// than 16·Tol·Z: exp(s q·c̄)·exp(√(4h(n-1))).
+// than 16·Tol·Z: exp(s q·c̄)·exp(√(4h(min(n,16)-1))).
 func (m *InputMultipole) Weights(h *Head) [][]float64 {
 	scale := m.Scale
 	if scale == 0 {
@@ -87,7 +87,7 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 			for _, c := range group {
 				weight, second := terms(&c)
 				gap := math.Log(16 * m.Tol * total / weight) // of the score of a key that weighs 16·Tol·Z to the mean's
-				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(len(c.keys)-1) > gap*gap
+				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(min(len(c.keys), 16)-1) > gap*gap
 				if !near && spread > 0 {
 					dipole += weight * (1 + second) * c.spread / spread
 				}

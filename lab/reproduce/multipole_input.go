@@ -70,12 +70,12 @@ func inputConfigs(o *Options) (list []*inputConfig) {
 	for _, width := range []int{32, 64} {
 		for _, n := range []int{inputTokens, 4 * inputTokens} {
 			for _, causal := range []bool{false, true} {
-				for _, tol := range pick(o.Budget, []string{"0.03"}, []string{"0.03", "0.02", "0.05"}, []string{"0.03", "0.01", "0.02", "0.05", "0.1"}) {
+				for _, tol := range pick(o.Budget, []string{"0.05"}, []string{"0.05", "0.02", "0.1"}, []string{"0.05", "0.01", "0.02", "0.03", "0.1"}) {
 					list = append(list, &inputConfig{Model: miniLM, Tokens: n, Width: width, Causal: causal, Turns: pick(o.Budget, 2, 5, 10), Tol: tol, Layers: inputLayers, Heads: inputHeads})
 				}
 			}
 		}
-		list = append(list, &inputConfig{Model: miniLM, Tokens: 4 * inputTokens, Width: width, Causal: true, Steps: 64, Turns: pick(o.Budget, 2, 5, 10), Tol: "0.03", Layers: inputLayers, Heads: inputHeads})
+		list = append(list, &inputConfig{Model: miniLM, Tokens: 4 * inputTokens, Width: width, Causal: true, Steps: 64, Turns: pick(o.Budget, 2, 5, 10), Tol: "0.05", Layers: inputLayers, Heads: inputHeads})
 	}
 	return list
 }
