@@ -51,10 +51,11 @@ func refuse(format string, a ...any) error {
 	return fault.Mark(fault.ErrInput, fmt.Errorf("farfield: "+format, a...))
 }
 
-// Generate continues a text, and returns what is new: until the options' number of tokens, a token
-// that ends texts, or the last learned position. Of an encoder-decoder the prompt is the source,
-// such as a text to translate. A text beyond the trained context goes on in windows of it. When ctx
-// ends, Generate returns the text so far beside the error.
+// Generate continues a text and returns the new part. It stops after the number of tokens in the
+// options, at a token that ends a text, or at the last position of a model with learned positions.
+// For an encoder-decoder the prompt is the source, such as a text to translate. Other models read
+// a text longer than the trained context in windows, as a Session does. If ctx ends, Generate
+// returns the text so far together with the error.
 func (m *Model) Generate(ctx context.Context, prompt string, o GenerateOptions) (string, error) {
 	x, err := m.begin(ctx, "Generate")
 	if err == nil {
@@ -97,10 +98,11 @@ func generateTarget(ctx context.Context, x *inference.Model, source string, o Ge
 	return out.end(x.Continue(ctx, g, n-len(forced), out.add))
 }
 
-// Session is a text in progress: a decoder's state after its tokens. A text beyond the trained
-// context goes on in windows of it: the session forgets what lies before its window, so its memory is
-// bounded. Only a model whose layers all forget by themselves (mamba-2, retnet, local) has the whole
-// text in one state.
+// Session is a text in progress: a decoder's state after its tokens. When the text becomes longer
+// than the trained context, the session keeps a window of its last tokens and forgets those before
+// it, so its memory is bounded. There are two exceptions. A model with learned positions cannot
+// go beyond them: Append returns an error, and Generate stops. A model whose layers all forget by
+// themselves (mamba-2, retnet, local) keeps the whole text in one state.
 //
 // Its methods may be called at the same time, and wait for each other. Those with a context wait no
 // longer than it lasts; Tokens, Bytes, Fork and Save wait until a Generate that runs has ended.
@@ -165,10 +167,10 @@ func (s *Session) wait(ctx context.Context) error {
 // leave lets the next method run.
 func (s *Session) leave() { <-s.turn }
 
-// Append adds text behind the session's text. The tokens of a text depend on its cuts: one call
-// gives those of Tokenize. While Append reads a long text, it needs the memory of a Fork. It returns
-// an error, and adds nothing, if a character is not in the vocabulary, learned positions end, a
-// number is not finite, or ctx ends.
+// Append adds text to the end of the session's text. One call tokenizes its text as Tokenize does.
+// If you divide a text into several calls, its tokens may differ. While Append reads a long text, it
+// needs as much additional memory as a Fork. It returns an error, and adds nothing, if a character
+// is not in the vocabulary, the learned positions are used up, a number is not finite, or ctx ends.
 func (s *Session) Append(ctx context.Context, text string) error {
 	if err := s.wait(ctx); err != nil {
 		return err
@@ -211,9 +213,9 @@ func (s *Session) append(ctx context.Context, ids []int32) error {
 	return s.text.AppendAll(ctx, ids...)
 }
 
-// Generate continues the text and returns what is new, as Model.Generate does. The text goes on
-// with what was drawn, a token that ended it included. Equal texts, seeds and options give equal
-// draws, however the draws are divided into calls.
+// Generate continues the text and returns the new part, as Model.Generate does. The session then
+// contains the new tokens, including a token that ended the text. Equal texts, seeds and options
+// give equal tokens: two calls of 10 tokens draw the same as one call of 20.
 func (s *Session) Generate(ctx context.Context, o GenerateOptions) (string, error) {
 	if _, err := s.model.Vocabulary(); err != nil {
 		return "", err

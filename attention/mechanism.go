@@ -11,7 +11,7 @@ import (
 type Traits struct {
 	Name      string
 	Positive  bool // weights are never negative
-	Causal    bool // an output may be kept from later tokens: causal calls, and states
+	Causal    bool // causal calls and states are supported: an output does not depend on later tokens
 	Streaming bool // a State of fixed size exists
 	Linear    bool // the linear form exists
 	Products  bool // dropout may leave out products of channels (ProductDrop)
@@ -28,9 +28,9 @@ type Traits struct {
 	NoCausal string // a sentence that says why, where Causal is not set
 	// CausalOnly: calls must be causal, since queries need a place among the keys.
 	CausalOnly bool
-	// Banded: keys near a query weigh otherwise than those far from it, as where a weight depends
-	// on the distance i-j. An unmasked call then depends on the places of its keys, which no
-	// state knows; causal calls, and their states, are possible. PlacedQueries is then set, too.
+	// Banded: a weight depends on the distance between query and key. A call that is not causal
+	// then needs the positions of its keys, which a state does not have, so it cannot use a
+	// state. Causal calls and their states are possible. PlacedQueries is set as well.
 	Banded bool
 	// PlacedQueries: an output of an unmasked call depends on the place of its query. One
 	// query alone then has another output.

@@ -21,12 +21,12 @@ type State[T tensor.Float] interface {
 	// Read sets out for the queries of c; every query sees all absorbed keys. Rows that
 	// are not finite are a *NonFiniteError, after all rows are written.
 	Read(out tensor.Heads[T], c *Call[T]) error
-	// Step absorbs the tokens of c one after another and reads each query after
-	// its own key: the causal form, continued. N is M. It returns the errors of Read.
+	// Step continues a causal call: it absorbs the tokens of c one after another, and query i
+	// sees all keys up to its own. c needs as many queries as keys. It returns the errors of Read.
 	Step(out tensor.Heads[T], c *Call[T]) error
 	// Merge makes it the state of its own tokens followed by the tokens of next, which
-	// does not change. Both need the same mechanism, setting, shape, chunk and carry. A
-	// mechanism that rotates rows must have fed next with the following positions.
+	// does not change. Both need the same mechanism, setting, shape, chunk and carry. If rows
+	// are rotated, the positions of next must follow those of this state's tokens.
 	// Results agree with one stream within the bound of the linear form, not in every
 	// bit, since chunks end at other tokens. A state without tokens changes nothing.
 	Merge(next State[T]) error
@@ -34,7 +34,7 @@ type State[T tensor.Float] interface {
 	Clone() State[T]
 	// Reset makes it a state without tokens.
 	Reset()
-	Tokens() int64 // absorbed so far, excluded ones too
+	Tokens() int64 // absorbed so far, masked ones included
 	Bytes() int64  // memory held
 	// AppendBinary appends a snapshot to b, which Mechanism.RestoreState reads in any process: the
 	// state goes on with the same bits.

@@ -40,11 +40,14 @@ const (
 // RopeScaling describes scaled frequencies of rotations. A frequency f turns
 // OriginalContext·f/2π times over the original context.
 //
-// With LongScaling and DynamicScaling the frequencies depend on the length of a sequence, so that
-// all sequences of a batch need to be of one: those up to OriginalContext are, and with LongScaling
-// those beyond it. The logits of a session are those of a sequence that ends with its last token.
-// When it goes beyond OriginalContext with LongScaling, it computes its states anew, once; with
-// DynamicScaling, whose states would be other ones after each token, it returns an error.
+// With LongScaling and DynamicScaling the frequencies depend on the length of a sequence. All
+// sequences of a batch need the same frequencies. Sequences of up to OriginalContext tokens share
+// theirs. Longer sequences share theirs with LongScaling; with DynamicScaling they must have equal
+// lengths.
+//
+// The logits of a session are those of a sequence that ends with its last token. When a session
+// grows beyond OriginalContext, LongScaling computes its states again, once. DynamicScaling returns
+// an error, because every further token would change all states.
 type RopeScaling struct {
 	Kind            ScalingKind `json:"kind"`
 	Factor          float64     `json:"factor"`                     // divides scaled frequencies; 1 or more

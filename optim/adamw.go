@@ -11,15 +11,15 @@ import (
 )
 
 // AdamW is Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv
-// 1711.05101, algorithm 2; the decay is multiplied by the learning rate, too).
+// 1711.05101, algorithm 2). A step subtracts rate·Decay·w from a weight w, as in PyTorch.
 type AdamW[T tensor.Float] struct {
 	Beta1, Beta2 float64
 	Eps          float64
 	Decay        float64 // of the weights that have Param.Decay set
-	// Rectified makes it RAdam (Liu et al. 2020, arXiv 1908.03265, algorithm 2):
-	// a step follows the mean gradient alone until the mean square is of enough
-	// gradients to divide by, of ρ > 5 as in the authors' program (the paper has 4),
-	// and is then shortened by how far it still varies.
+	// Rectified makes it RAdam (Liu et al. 2020, arXiv 1908.03265, algorithm 2). While
+	// ρ ≤ 5 a step follows the mean gradient, without division by the root of the mean
+	// square. Later it divides, and multiplies the step by the paper's factor r < 1. The
+	// limit 5 is that of the authors' program; the paper has 4.
 	Rectified bool
 
 	params  []*param.Param[T]

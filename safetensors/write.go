@@ -22,8 +22,9 @@ type entry struct {
 
 // Write writes the tensors and the metadata, which may be nil. Tensors are sorted by decreasing
 // element size, then by name, so that each begins at a multiple of its element size. The bytes do not
-// depend on the order of tensors. It returns an error, and writes nothing, if a name appears twice,
-// is "__metadata__" or is not UTF-8. It returns an error if w fails.
+// depend on the order of tensors in the slice. Write returns an error, and writes nothing, if a name
+// appears twice, is "__metadata__" or is not UTF-8, if the metadata is not UTF-8, if a type cannot be
+// written, or if the header is too long. It also returns an error if w fails.
 func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortFunc(tensors, func(a, b *array.Array) int {

@@ -35,8 +35,8 @@ func Resume(src data.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
 
-// ResumeWith is Resume for a run with mechanisms of your own: factories are those that Config.Model
-// had for New, which the folder does not hold.
+// ResumeWith is Resume for a run with mechanisms of your own. The folder does not contain their
+// code: pass the factories that the model configuration had when New created the run.
 func ResumeWith(src data.Source, dir string, factories map[string]model.Factory) (*Trainer, error) {
 	return Job{}.ResumeWith(src, dir, factories)
 }

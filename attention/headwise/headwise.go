@@ -18,12 +18,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Function computes a whole head of attention. New makes a Mechanism of it. Its weights need
-// not depend on one query and one key alone.
+// Function computes a whole head of attention. New makes a Mechanism of it. A weight may depend
+// on all queries and all keys of the head.
 //
-// Several goroutines call it at once, each for one query head of one sequence. The result
-// depends on the Head alone and is linear in V: its values at unit vectors are the attention
-// matrix. A Function with NoMatrix has no such matrix and need not use V.
+// Several goroutines call it at once, each for one query head of one sequence. The output may
+// depend only on the Head, and is linear in V, so that calls with unit vectors in place of V give
+// the attention matrix. A Function with NoMatrix has no such matrix and need not use V.
 type Function[T tensor.Float] interface {
 	// Traits returns the features that the mechanism supports. NoCausal is the reason
 	// if Causal is not set.
@@ -181,9 +181,9 @@ type driver[T tensor.Float] struct {
 	grads  sync.Pool // of *HeadGrads[T]
 }
 
-// New returns the mechanism that computes h. h sees one Head at a time: query i stands beside key
-// i+Head.Shift, the place for weights that depend on a distance, in causal calls and others. In a causal
-// call it sees the unmasked keys j < Head.VisibleKeys(i).
+// New returns the mechanism that computes h. Each call of h gets one Head. Query i has the position
+// of key i+Head.Shift, in causal calls and in others: a weight that depends on a distance needs this
+// position. In a causal call query i sees the unmasked keys j < Head.VisibleKeys(i).
 func New[T tensor.Float](h Function[T]) attention.Mechanism[T] {
 	return kernel.Instance[func(Function[T]) attention.Mechanism[T]](new32, new64)(h)
 }

@@ -64,8 +64,8 @@ type LengthReporter interface {
 // ByteReporter is a source whose tokens may be bytes.
 type ByteReporter interface {
 	Source
-	// TokensAreBytes reports whether token t is the byte t of a text, of 256. A run then keeps this
-	// vocabulary, and farfield.Open reads texts with its model.
+	// TokensAreBytes reports whether the tokens are bytes: there are 256, and token t is the byte t. If
+	// so, a run saves the vocabulary of bytes, and farfield.Open opens its model as a model of texts.
 	TokensAreBytes() bool
 }
 
