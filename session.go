@@ -171,6 +171,8 @@ func (s *Session) leave() { <-s.turn }
 // If you divide a text into several calls, its tokens may differ. While Append reads a long text, it
 // needs as much additional memory as a Fork. It returns an error, and adds nothing, if a character
 // is not in the vocabulary, the learned positions are used up, a number is not finite, or ctx ends.
+// Texts of up to 256 tokens may wait for the next Generate, whose error a number that is not finite
+// then is.
 func (s *Session) Append(ctx context.Context, text string) error {
 	if err := s.wait(ctx); err != nil {
 		return err

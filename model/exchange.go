@@ -252,6 +252,9 @@ func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 			own[l.name+"."+p.Name] = from != to || p.Name != row.Untrained // drawn anew
 		}
 	}
+	if err := y.Reserve(m.precision); err != nil {
+		return nil, fmt.Errorf("exchange: %w", err)
+	}
 	for _, p := range y.storedParams() {
 		if own[p.Name] {
 			continue
@@ -264,6 +267,10 @@ func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 		}
 		if !slices.Equal(from.Shape, p.Shape) {
 			return nil, fmt.Errorf("exchange: %s: shape is %v, the new settings need %v", p.Name, from.Shape, p.Shape)
+		}
+		if w := m.compressed[p.Name]; w != nil {
+			*y.compressed[p.Name] = *w // shared: it does not change any more
+			continue
 		}
 		copy(p.Data, from.Data)
 	}

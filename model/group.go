@@ -134,7 +134,8 @@ func (g *groupOf[T]) fillPiece(steps []stepOf[T]) bool {
 		}
 		if n > 0 {
 			left, err := s.Session.sameTurns(context.Background())
-			if s.Err = err; err != nil {
+			if err != nil {
+				s.Err = s.Session.fail(err)
 				continue
 			}
 			n = min(n, left)

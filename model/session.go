@@ -199,6 +199,9 @@ func (s *sessionOf[T]) eachPiece(ctx context.Context, tokens []int32, n int, eac
 			return err
 		}
 		left, err := s.sameTurns(ctx)
+		if err != nil && ctx.Err() == nil {
+			err = s.fail(err)
+		}
 		if err != nil {
 			return err
 		}
@@ -217,8 +220,8 @@ func (s *sessionOf[T]) eachPiece(ctx context.Context, tokens []int32, n int, eac
 
 // sameTurns returns the number of further tokens that leave the rotations of earlier ones as they
 // are, 1 or more. Where the next token changes them, it computes the states of earlier tokens anew:
-// the session then has the states of a longer sequence. It returns an error if ctx ends before, or
-// the states cannot be computed; the session stays as it was.
+// the session then has the states of a longer sequence. It returns an error if ctx ends before, and
+// the session stays as it was, or if the states cannot be computed.
 func (s *sessionOf[T]) sameTurns(ctx context.Context) (int, error) {
 	if s.past == nil {
 		return math.MaxInt, nil

@@ -120,6 +120,9 @@ func (f sessionMaker[T]) restore(data []byte) (*sessionOf[T], error) {
 	if size := f.convBytes(); size > 0 && batch > uint64(end-sessionHeader)/size {
 		return nil, fmt.Errorf("session: batch %d with %d bytes of convolutions each, the snapshot has %d bytes", batch, size, end-sessionHeader)
 	}
+	if f.model.main.turns.scaling != nil && batch > uint64(end-sessionHeader)/8 { // each has a state
+		return nil, fmt.Errorf("session: batch %d, the snapshot has %d bytes", batch, end-sessionHeader)
+	}
 	s, err := f.create(int(batch))
 	if err != nil {
 		return nil, err

@@ -253,9 +253,16 @@ func WriteLike(dir, description string, m *model.Model) error {
 	if text, err = setPrecision(text, m.Precision()); err != nil {
 		return err
 	}
+	file := fileOf(m.Precision())
 	err = checkTarget(dir, func(name string) bool {
 		_, err := os.Stat(filepath.Join(description, name))
-		return err == nil || name == fileOf(m.Precision())
+		switch name {
+		case weightsFile, bytesFile: // another than the one that is written would be read in its place
+			return name == file
+		case indexFile:
+			return err == nil && file == weightsFile
+		}
+		return err == nil
 	})
 	if err != nil {
 		return err

@@ -211,7 +211,12 @@ func (s *source) readScales(name string) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x, checkFinite(a.Name, 0, x)
+	for i, v := range x {
+		if y := v * 127; y-y != 0 {
+			return nil, fmt.Errorf("%s: element %d is %v, whose product with 127 is not finite", a.Name, i, v)
+		}
+	}
+	return x, nil
 }
 
 // readNumbers reads elements of a tensor, from element at on. Those of I8 are multiplied by their
@@ -235,9 +240,10 @@ func (s *source) readNumbers(a *array.StoredArray, x []float32, at int) error {
 	if err != nil {
 		return err
 	}
+	byRow := slices.Equal(shape, []int{a.Shape[0], 1}) // else a scale for each column
 	for i, v := range b {
 		row := (at + i) / a.Shape[1]
-		if shape[0] == 1 {
+		if !byRow {
 			row = (at + i) % a.Shape[1]
 		}
 		x[i] = float32(v) * s.scale[row]

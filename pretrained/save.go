@@ -30,8 +30,9 @@ var companions = append([]string{
 // weights that did not change are copied byte by byte. If one changed, all are written to
 // one file in float32. Save creates dir if it does not exist.
 //
-// Weights in fewer bits (Options.Precision) are written as they are held, and Open reads them back
-// so. Those of 16 bits are BF16. Those of 8 bits are I8 beside scales, which transformers does not load.
+// Weights in fewer bits (Options.Precision) are written as they are held, and OpenWith of the same
+// precision reads them back so; without it those of 8 bits are widened. Those of 16 bits are BF16.
+// Those of 8 bits are I8 beside scales, which transformers does not load.
 //
 // Save returns an error if dir has weights, tokenizer files or files beside them that the
 // opened folder lacks, a file cannot be written, or the opened folder cannot be read or has
@@ -48,7 +49,7 @@ func (m *Model) Save(dir string) error {
 		return err
 	}
 	defer s.close()
-	changed := m.body.Precision() != nn.Float32
+	changed := m.body.Precision() != nn.Float32 || len(s.scales) > 0
 	if !changed {
 		changed, err = m.changed(s)
 	}

@@ -70,6 +70,7 @@ func (c *Command) openIndex(e *env.Env, enc *inference.Embedder) (vectors.Reader
 	if err != nil {
 		return nil, env.InputErrorf("--index: %w", err)
 	}
+	c.digests = x.digests
 	if slices.Equal(old.Digests, x.digests) {
 		return old, nil
 	}
@@ -82,6 +83,13 @@ func (c *Command) openIndex(e *env.Env, enc *inference.Embedder) (vectors.Reader
 	written, err := vectors.OpenIndex(c.Index)
 	if err != nil {
 		return nil, err
+	}
+	if err := x.check(written); err != nil { // closes it
+		return nil, env.InputErrorf("--index: %w", err)
+	}
+	if !slices.Equal(written.Digests, x.digests) {
+		written.Close()
+		return nil, env.InputErrorf("--index: %s was written by another command meanwhile; repeat this one", c.Index)
 	}
 	return written, nil
 }
@@ -150,7 +158,7 @@ func (x *indexing) addDigest(text string) error {
 // take takes the vectors of texts that old has, and closes it.
 func (x *indexing) take(old *vectors.Index) error {
 	width := x.embedder.Width()
-	if err := machine.Check("vectors of texts", 4*float64(len(x.digests))*float64(width)); err != nil {
+	if err := machine.Check("vectors of texts", 8*float64(len(x.digests))*float64(width)); err != nil {
 		return env.InputErrorf("--index: %w", err)
 	}
 	x.known, x.rows = make([]bool, len(x.digests)), make([]float32, len(x.digests)*width)
@@ -272,7 +280,7 @@ func (x *indexing) save() error {
 	width := x.embedder.Width()
 	digests, rows := x.digests, x.rows
 	if x.found < len(x.first) {
-		digests, rows = nil, nil
+		digests, rows = make([]vectors.Digest, 0, x.found), make([]float32, 0, x.found*width)
 	}
 	for i, d := range x.digests {
 		vector := x.rows[x.first[d]*width:][:width]

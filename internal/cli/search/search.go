@@ -39,7 +39,8 @@ type Command struct {
 	JSON       bool     `name:"json" help:"Print a JSON object for each query."`
 	flags.Opening
 
-	model *inference.Model // nil: there is none
+	model   *inference.Model // nil: there is none
+	digests []vectors.Digest // of the texts of an index; nil: there is none
 }
 
 // Help are examples.
@@ -343,6 +344,9 @@ func (c *Command) addTexts(e *env.Env, list []Found, rows int64) error {
 	}
 	row := int64(0)
 	err := c.eachText(e, c.Texts, c.hasRecords(), func(text string) error {
+		if c.digests != nil && (row >= int64(len(c.digests)) || vectors.DigestText(text) != c.digests[row]) {
+			return fmt.Errorf("%s: text %d changed while it was searched", c.Texts, row)
+		}
 		for _, h := range wanted[row] {
 			h.Text = text
 		}
