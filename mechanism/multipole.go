@@ -20,7 +20,7 @@ var multipole = Row{
 	Family:   LowRank,
 	Doc:      "softmax whose far keys are expanded about the means of cells, exp(q·c̄/√D)·T_p(q·(k-c̄)/√D): multipole expansion",
 	Source:   "Yang et al. 2003, Improved fast Gauss transform, which FAST (arXiv 2402.07901) names as its next step; here for exp(q·k)",
-	Traits:   "positive denominators, and positive weights at orders 0 and 2; linear in the tokens; a state of fixed size",
+	Traits:   "positive denominators; with a codebook positive weights at orders 0 and 2, linear in the tokens, a state of fixed size; clusters of the input keep all keys",
 	Linear:   true,
 	MaxOrder: 2,
 	Settings: []Setting{
@@ -31,7 +31,7 @@ var multipole = Row{
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
 		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
 		{"centres", "codebook", "codebook; input: clusters of the keys of a call, of which those with large errors are near to a query"},
-		{"tol", "0.05", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: softmax to rounding"},
+		{"tol", "0.05", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: clusters of unlike keys are exact"},
 		{"size", "0", "with centres=input, keys of a cluster on average; 0: the square root of an eighth of those that are clustered together"},
 		{"least", "1024", "with centres=input, keys up to which a call that is not causal is softmax, since clusters would take longer"},
 		{"span", "512", "with centres=input, keys of a span of causal calls: a query sees its span exactly, earlier ones by their clusters"},

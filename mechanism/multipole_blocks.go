@@ -148,8 +148,9 @@ func (b *keyBlock[T]) addCluster(t *kernel.Table[T], rows tensor.Mat[T]) {
 		t.MulAdd(half, rows.Row(i), rows.Row(i))
 	}
 	t.Scale(half, 0.5/T(n), half)
-	t.Scale(mean, -b.unit, mean)
-	t.Add(mean, mean, b.k.Row(begin))
+	t.Scale(mean, -1, mean)
+	t.Axpy(mean, 1/b.unit, b.k.Row(begin))
+	t.Scale(mean, b.unit, mean)
 	if b.offsets = b.offsets[:c+1]; c == 0 {
 		b.offsets[c] = 0
 	} else {
@@ -214,7 +215,7 @@ func unitOf[T tensor.Float](t *kernel.Table[T], x, room []T) T {
 	most := t.Max(x)
 	t.Scale(room, -1, x)
 	most = max(most, t.Max(room))
-	if !(most > 0 && float64(most) <= math.MaxFloat32) {
+	if !(most > 0) || math.IsInf(float64(most), 0) {
 		return 1
 	}
 	_, exponent := math.Frexp(float64(most))
@@ -261,6 +262,7 @@ type farField[T tensor.Float] struct {
 	counts, tails   []T     // [clusters] n, and 4(min(n,16)-1) for the reach of scores in a cluster
 	ones            []T     // [clusters]
 	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
+	spreads         []T     // [D][Pad(groups)] Σ n·σ²/2 over the clusters of each group, in units
 	dv              int
 }
 
@@ -273,13 +275,17 @@ func (p *inputPass[T]) setFar() {
 		f.clusters += b.clusters()
 		f.groups += len(b.groups) - 1
 		f.keys += T(len(b.order))
-		f.unit = max(f.unit, b.unit)
+		if b.clusters() > 0 {
+			f.unit = max(f.unit, b.unit)
+		}
 	}
 	f.stride = kernel.Stride(f.clusters)
 	f.means, f.halves = arena.TakeZeros[T](ar, d*f.stride), arena.TakeZeros[T](ar, d*f.stride)
 	f.values, f.dipoles = takePadded[T](ar, f.clusters, dv+f.groups), takePadded[T](ar, f.groups*d, dv)
 	f.counts, f.tails, f.ones = arena.Take[T](ar, f.clusters), arena.Take[T](ar, f.clusters), arena.Take[T](ar, f.clusters)
 	f.blocks, f.first = arena.Take[int32](ar, f.clusters), arena.Take[int32](ar, f.clusters)
+	padded := kernel.Pad(f.groups)
+	f.spreads = arena.TakeZeros[T](ar, d*padded)
 	c0, g0, t := 0, 0, p.h.Table
 	for i := range p.blocks {
 		b := &p.blocks[i]
@@ -296,6 +302,9 @@ func (p *inputPass[T]) setFar() {
 		}
 		for g := range len(b.groups) - 1 {
 			for c := b.groups[g]; c < b.groups[g+1]; c++ {
+				for a := range d {
+					f.spreads[a*padded+g0+g] += T(b.size(int(c))) * f.halves[a*f.stride+c0+int(c)]
+				}
 				row := f.values.Row(c0 + int(c))
 				copy(row, b.sums.Row(int(c)))
 				row[dv+g0+g] = b.shares[c]

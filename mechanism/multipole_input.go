@@ -41,11 +41,12 @@ const (
 	// chosenKeys is the largest number of keys of a cluster that are multiplied at once.
 	chosenKeys = 256
 	// maxSquare bounds squares of channels of queries, whose products with variances are finite.
-	maxSquare = 0x1p40
-	// keyShare times tol is the share of the denominator that no key of a far cluster may have.
+	maxSquare = 0x1p80
+	// keyShare times tol is the share of the denominator that no key of a far cluster may reach from a
+	// mean below it.
 	keyShare = 16
 	// safeExcess is how far a score may lie above the number that weights are relative to.
-	safeExcess = 40
+	safeExcess = 8
 )
 
 // inputPass is Forward or Backward of one head with centres=input.
@@ -156,6 +157,8 @@ type inputTile[T tensor.Float] struct {
 	q       tensor.Mat[T] // scaled queries [n,D]
 	squares tensor.Mat[T] // their squares, in units of the far field
 	near    tensor.Mat[T] // of near keys, segment after segment
+	spreads tensor.Mat[T] // [n,groups]: Σ n·h over the clusters of a group
+	most    []T           // [n] tol·Z
 	exps    tensor.Mat[T] // [n,clusters]: exp(s q·c̄)
 	far     tensor.Mat[T] // [n,clusters]: exp(s q·c̄)·(1 + h)
 }
@@ -226,7 +229,9 @@ func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
 	take := func() tensor.Mat[T] {
 		return tensor.Mat[T]{Data: arena.Take[T](h.Scratch, x.n*width), Rows: x.n, Cols: f.clusters, Stride: width}
 	}
-	x.exps, x.far = take(), take()
+	x.exps, x.far, x.most = take(), take(), arena.Take[T](h.Scratch, x.n)
+	x.spreads = tensor.Mat[T]{Data: arena.Take[T](h.Scratch, x.n*kernel.Pad(f.groups)), Rows: x.n, Cols: f.groups, Stride: kernel.Pad(f.groups)}
+	t.Block(x.n, x.spreads.Stride, d, x.squares.Data, d, 1, f.spreads, x.spreads.Stride, x.spreads.Data, x.spreads.Stride, false)
 	t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.exps.Data, width, false)
 	t.Block(x.n, width, d, x.squares.Data, d, 1, f.halves, f.stride, x.far.Data, width, false)
 	return x
@@ -260,10 +265,13 @@ func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
 		// would have to for a share of the denominator. A key of n lies at most √(n-1) deviations from
 		// their mean, of which 16 are counted at most, and 4h is twice the square of the deviation: if the query resembles one of n keys
 		// in unrelated directions, variances of channels show about half of it.
-		t.Axpy(gap, tops[r]+T(math.Log(keyShare*float64(most))), f.ones)
-		t.Mul(gap, gap, gap)
-		t.Axpy(reach, -1, gap)
+		if most > 0 {
+			t.Axpy(gap, tops[r]+T(math.Log(keyShare*float64(most))), f.ones)
+			t.Mul(gap, gap, gap)
+			t.Axpy(reach, -1, gap)
+		} // else every cluster of unlike keys is near
 		p.choose(x, r, errors, most*most/(2*f.keys), reach)
+		x.most[r] = most
 	}
 }
 
@@ -319,11 +327,20 @@ func (p *inputPass[T]) attend(x inputTile[T]) {
 }
 
 // farSums returns the products of far weights and the values of the far field: [n,Dv] and
-// [n,groups] weights of the dipoles of groups.
+// [n,groups] weights of the dipoles of groups, 0 where the dipole of the whole group may bring more than
+// the tolerance.
 func (p *inputPass[T]) farSums(x *inputTile[T]) tensor.Mat[T] {
 	f := &p.far
 	y := tensor.Mat[T]{Data: arena.Take[T](p.h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
 	p.h.Table.Block(x.n, y.Stride, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
+	for r, most := range x.most {
+		weights := y.Row(r)[f.dv:]
+		for g, spread := range x.spreads.Row(r) {
+			if 2*weights[g]*weights[g]*spread > most*most {
+				weights[g] = 0 // clusters of the group differ too much in weight
+			}
+		}
+	}
 	return y
 }
 
@@ -623,6 +640,9 @@ func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
 			clusters += 1.5 * float64(count)
 			groups += 1.5 * float64(groupsOf(length, count))
 			passes++
+			if length > s.M/spanRadix {
+				break
+			}
 		}
 	}
 	centres := (1 + lloydSteps) * 2 * math.Sqrt(clusters) // that a key is compared with

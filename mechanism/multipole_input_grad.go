@@ -127,11 +127,18 @@ func (p *inputPass[T]) backTile(x inputTile[T]) {
 func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []T) {
 	h, t, g, f := p.h, p.h.Table, &p.grads, &p.far
 	d, dv := h.Q.Cols, h.V.Cols
+	y := p.farSums(x) // the same dipoles as in Forward
+	kept := h.TakeScratch(x.n, f.groups)
 	for r := range x.n {
+		for k, weight := range y.Row(r)[dv:][:f.groups] {
+			if kept.Row(r)[k] = 1; weight == 0 {
+				kept.Row(r)[k] = 0
+			}
+		}
+		t.Scale(y.Row(r), fades[r], y.Row(r))
 		t.Scale(x.far.Row(r), fades[r], x.far.Row(r))
 		t.Scale(x.exps.Row(r), fades[r], x.exps.Row(r))
 	}
-	y := p.farSums(x)
 	features := p.groupFeatures(x, y)
 	h.Multiply(g.dipoles, features, dout, true, false, true)
 	// Products of dipoles with dout [n,groups·D], of these with queries beside dout [n,Dv+groups].
@@ -141,7 +148,7 @@ func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []
 		copy(beside.Row(r), dout.Row(r))
 		for k := range f.groups {
 			product := products.Row(r)[k*d:][:d]
-			beside.Row(r)[dv+k] = t.Dot(product, x.q.Row(r))
+			beside.Row(r)[dv+k] = t.Dot(product, x.q.Row(r)) * kept.Row(r)[k]
 			t.Axpy(dq.Row(r), y.Row(r)[dv+k], product)
 		}
 	}

@@ -59,7 +59,16 @@ func (x *multipoleAttention[T]) segmentOf(c *attention.Call[T]) (s multipoleSegm
 }
 
 // savedSegment is the call that a Saved is of.
-type savedSegment struct{ queries, keys, heads int }
+type savedSegment struct{ queries, keys, units, heads, d, dv, tokens int }
+
+// saved returns the call, with the tokens of its initial state.
+func (s *multipoleSegment[T]) saved() savedSegment {
+	tokens := 0
+	if s.init != nil {
+		tokens = s.init.tokens
+	}
+	return savedSegment{s.c.Q.N, s.c.K.N, s.c.K.B * s.c.K.H, s.c.Q.H, s.c.Q.D, s.c.V.D, tokens}
+}
 
 // ForwardSegment is Forward of a call between states. It keeps for each key head what Forward
 // of a call alone keeps for each query head.
@@ -73,7 +82,8 @@ func (x *multipoleAttention[T]) ForwardSegment(out tensor.Heads[T], c *attention
 		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
 		keep.Heads = scratch.Resize(keep.Heads, units)
 		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual, keep.ExactShare = 0, 0, 0, 0, 0
-		keep.Own = &savedSegment{c.Q.N, c.K.N, units}
+		saved := s.saved()
+		keep.Own = &saved
 	}
 	unseen, broken := make([]int, units), make([]bool, units)
 	par.RunEach(units, s.work(), func(i int) {
@@ -322,7 +332,7 @@ func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out
 	if keep == nil || len(keep.Heads) != units {
 		return errOtherSegment
 	}
-	if saved, ok := keep.Own.(*savedSegment); !ok || *saved != (savedSegment{c.Q.N, c.K.N, units}) {
+	if saved, ok := keep.Own.(*savedSegment); !ok || *saved != s.saved() {
 		return errOtherSegment
 	}
 	tokens := 0

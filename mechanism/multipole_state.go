@@ -87,7 +87,7 @@ func (x *multipoleAttention[T]) sumBytes(l *momentLayout) float64 {
 
 func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
-	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv), nearest: make([]nearestCells[T], s.Hkv)}
+	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv), nearest: make([]nearestCells[T], min(s.B, 1)*s.Hkv)}
 	l, cells, rows := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1], x.sinks+2*x.keep()
 	for i := range st.nearest {
 		st.nearest[i] = newNearestCells(x.book(i, s.Hkv), make([]T, cells))

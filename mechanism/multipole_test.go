@@ -499,3 +499,46 @@ func TestMultipoleSumsForgetNearKeys(t *testing.T) {
 		}
 	}
 }
+
+// The term of order 1 of a group is left out where clusters of the group differ too much in weight: a
+// cluster far below the others would bring its distances with the weight of theirs.
+func TestMultipoleOfInputKeepsClustersOfAGroupApart(t *testing.T) {
+	const n, d = 32, 2
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: n, d: d, dv: 1}.call(252)
+	q := oc.Q.Head(0, 0).Row(0)
+	q[0], q[1] = 2*math.Sqrt2, 0
+	for j := range n {
+		k, v, sign := oc.K.Head(0, 0).Row(j), oc.V.Head(0, 0).Row(j), float64(j%2*2-1)
+		if k[0], k[1], v[0] = 10, 100+3*sign, 0; j >= n/2 {
+			k[0], k[1], v[0] = -10+3*sign, -100, sign
+		}
+	}
+	for _, tol := range []string{"0", "0.001", "0.05"} {
+		m, err := New[float64]("multipole", Options{Set: map[string]string{"centres": "input", "sinks": "0", "ends": "0", "least": "0", "size": "16", "tol": tol}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := forward(t, m, callIn[float64](oc)).o.Data[0]; math.Abs(o) > 0.05 {
+			t.Errorf("tol %s: the output is %g, softmax gives 9e-16", tol, o)
+		}
+	}
+}
+
+// Without tolerance the largest key is found in a cluster whose mean has no weight.
+func TestMultipoleOfInputWithoutToleranceFindsTheLargestKey(t *testing.T) {
+	const n = 256
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: n, d: 1, dv: 1}.call(253)
+	oc.Q.Head(0, 0).Row(0)[0] = 1
+	for j := range n {
+		oc.K.Head(0, 0).Row(j)[0], oc.V.Head(0, 0).Row(j)[0] = float64(j%7)/100, 0
+	}
+	oc.K.Head(0, 0).Row(0)[0], oc.V.Head(0, 0).Row(0)[0] = 119, -3
+	oc.K.Head(0, 0).Row(100)[0], oc.V.Head(0, 0).Row(100)[0] = 125, 1
+	m, err := New[float32]("multipole", Options{Set: map[string]string{"centres": "input", "least": "0", "size": "256", "tol": "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := forward(t, m, callIn[float32](oc)).o.Data[0]; math.Abs(float64(o)-0.990) > 0.01 {
+		t.Errorf("the output is %g, softmax gives 0.990", o)
+	}
+}

@@ -102,14 +102,15 @@ func PairShare(ctx context.Context, m *model.Model, b *model.Batch) (float64, er
 }
 
 // inputFLOPs counts the operations of attention with clusters of the input in a layer, given the share
-// of pairs that are computed one by one. Clusters have half the square root of the keys, or 32 in causal
-// calls; their centres are found at two levels, in three rounds.
+// of pairs that are computed one by one. Clusters have √(n/8) of n keys that are clustered together, a
+// quarter of all in causal calls, at least 16; their centres are found at two levels, in three rounds.
 func (r *run) inputFLOPs(share float64) float64 {
 	s := r.shape(r.Length)
 	n, d, dv := float64(s.N), float64(s.D), float64(s.Dv)
-	size, pairs := max(math.Floor(math.Sqrt(n)/2), 8), n*n
+	together, pairs := n, n*n
 	if s.Causal {
-		size, pairs = 32, n*(n+1)/2
+		together, pairs = n/4, n*(n+1)/2
 	}
+	size := max(math.Floor(math.Sqrt(together/8)), 16)
 	return float64(s.H)*(2*share*pairs*(d+dv)+2*pairs/size*(2*d+dv)) + float64(s.Hkv)*2*n*6*math.Sqrt(n/size)*d
 }

@@ -24,7 +24,8 @@ type keyCluster struct {
 // Weights is a HeadMatrix. A near key weighs exp(s q·k). A far cluster of n keys with mean c̄ and
 // variances σ² weighs n·w, w = exp(s q·c̄)·(1 + h), h = ½ s² Σ_a q_a² σ²_a. Each group of clusters
 // has one term of first order for all its far ones: w·t, summed over them, times s q·(k-c̄) for
-// every key k of the group, with t the cluster's share of Σ|k-c̄|² of the group. A cluster is near if
+// every key k of the group, with t the cluster's share of Σ|k-c̄|² of the group; it is left out if it
+// deviates by more than Tol·Z over the keys of the group, which differ then too much. A cluster is near if
 // the deviation of its weights, exp(s q·c̄)·√(2h), is above Tol·Z/√N, for the N keys of all clusters
 // that the query sees and the denominator Z without near clusters; or if one of its keys may weigh more
 // than 16·Tol·Z: exp(s q·c̄)·exp(√(4h(min(n,16)-1))).
@@ -80,14 +81,16 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 			}
 		}
 		for _, group := range groups {
-			spread, dipole := 0.0, 0.0
+			spread, dipole, deviations := 0.0, 0.0, 0.0
 			for _, c := range group {
 				spread += c.spread
 			}
 			for _, c := range group {
 				weight, second := terms(&c)
 				gap := math.Log(16 * m.Tol * total / weight) // of the score of a key that weighs 16·Tol·Z to the mean's
-				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(min(len(c.keys), 16)-1) > gap*gap
+				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(min(len(c.keys), 16)-1) > gap*gap ||
+					m.Tol == 0 && second > 0 && len(c.keys) > 1
+				deviations += 2 * second * float64(len(c.keys))
 				if !near && spread > 0 {
 					dipole += weight * (1 + second) * c.spread / spread
 				}
@@ -98,6 +101,9 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 						a[i][j] += weight * (1 + second)
 					}
 				}
+			}
+			if dipole*dipole*deviations > m.Tol*m.Tol*total*total {
+				dipole = 0
 			}
 			for _, c := range group {
 				for r, j := range c.keys {
