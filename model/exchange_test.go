@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/nn"
 )
 
 // exchangeable are models of both kinds, with and without windows and scales.
@@ -249,6 +251,28 @@ func TestExchangeTakesNumbers(t *testing.T) {
 	} {
 		if _, err := m.Exchanged(x); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
+// A model in fewer bits gives its weights to the copy with other mechanisms.
+func TestExchangedModelsInFewerBitsKeepTheirWeights(t *testing.T) {
+	for _, precision := range []nn.Precision{nn.BFloat16, nn.Int8} {
+		m := made[float32](t, exchangeable()["bert"])
+		b := batch(m.config, 5, 2, 6, false)
+		if err := m.Compress(precision); err != nil {
+			t.Fatal(err)
+		}
+		want := logits(t, m, b)
+		y := exchange(t, m, Exchange{Mechanism: "local", Set: map[string]string{"span": "64"}})
+		got := logits(t, y, b)
+		for i := range got {
+			if d := got[i] - want[i]; !(-1e-3 < d && d < 1e-3) { // rows of 8 bits may round otherwise
+				t.Fatalf("%v: a window of all keys, held as %v, gives %v, want %v", precision, y.precision, got[i], want[i])
+			}
+		}
+		if y.precision != precision {
+			t.Errorf("%v: the copy is held as %v", precision, y.precision)
 		}
 	}
 }

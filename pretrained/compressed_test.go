@@ -145,3 +145,21 @@ func TestForeignIntegersAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A head of one output has one row, and one scale for it.
+func TestOneOutputIn8BitsIsRead(t *testing.T) {
+	wide := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"LABEL_0"}`)
+	m, err := OpenWith(wide.dir, Options{Precision: nn.Int8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := t.TempDir()
+	if err := m.Save(saved); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []nn.Precision{nn.Float32, nn.BFloat16, nn.Int8} {
+		if _, err := OpenWith(saved, Options{Precision: p}); err != nil {
+			t.Errorf("%v: %v", p, err)
+		}
+	}
+}
