@@ -67,6 +67,29 @@ func (p *multipolePass[T]) backBlock(block int) {
 	}
 }
 
+// addNearGrads adds to the gradients of keys and values, and to dq [n,D] or with acc false sets it, what
+// the weights w of queries from i0 on and keys from j0 on bring. q are the scaled queries, delta the
+// products of dout and the outputs.
+func addNearGrads[T tensor.Float](h *headwise.Head[T], g *headwise.Grads[T], dq, w, q, dout tensor.Mat[T], delta []T, i0, j0 int, acc bool) {
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	j1 := j0 + w.Cols
+	ds := h.TakeScratch(w.Rows, w.Cols)
+	h.Multiply(ds, dout, h.V.Slice(j0, j1), false, true, false)
+	for r := range w.Rows {
+		row := ds.Row(r)
+		for j, y := range w.Row(r) {
+			row[j] = y * (row[j] - delta[r])
+		}
+		if h.Causal { // values of later keys may not be finite
+			clear(row[seenOf(h, i0+r, j0, len(row)):])
+		}
+	}
+	addSeen(h, dq, ds, h.K, i0, j0, acc)
+	h.Multiply(g.DK.Slice(j0, j1), ds, q, true, false, true)
+	h.Multiply(g.DV.Slice(j0, j1), w, dout, true, false, true)
+}
+
 // backTile adds the gradients through a tile of scores, which it overwrites.
 func (p *multipolePass[T]) backTile(x queryTile[T]) {
 	h, t, g := p.h, p.h.Table, &p.grads
@@ -80,22 +103,7 @@ func (p *multipolePass[T]) backTile(x queryTile[T]) {
 	}
 	dq, acc := h.TakeScratch(x.n, h.Q.Cols), false // of scaled queries
 	p.eachSegment(&x.near, func(w tensor.Mat[T], j0, j1 int) {
-		mark := h.Scratch.Mark()
-		defer h.Scratch.Reset(mark)
-		ds := h.TakeScratch(x.n, j1-j0)
-		h.Multiply(ds, dout, h.V.Slice(j0, j1), false, true, false)
-		for r := range x.n {
-			row := ds.Row(r)
-			for j, y := range w.Row(r) {
-				row[j] = y * (row[j] - delta[r])
-			}
-			if h.Causal { // values of later keys may not be finite
-				clear(row[seenOf(h, x.i0+r, j0, len(row)):])
-			}
-		}
-		addSeen(h, dq, ds, h.K, x.i0, j0, acc)
-		h.Multiply(g.DK.Slice(j0, j1), ds, x.q, true, false, true)
-		h.Multiply(g.DV.Slice(j0, j1), w, dout, true, false, true)
+		addNearGrads(h, g.Grads, dq, w, x.q, dout, delta, x.i0, j0, acc)
 		acc = true
 	})
 	if !acc {

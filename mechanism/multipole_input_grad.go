@@ -93,22 +93,7 @@ func (p *inputPass[T]) backTile(x inputTile[T]) {
 	}
 	dq, acc := h.TakeScratch(x.n, h.Q.Cols), false // of scaled queries
 	p.eachSegment(&x, func(w tensor.Mat[T], j0, j1 int) {
-		mark := h.Scratch.Mark()
-		defer h.Scratch.Reset(mark)
-		ds := h.TakeScratch(x.n, j1-j0)
-		h.Multiply(ds, dout, h.V.Slice(j0, j1), false, true, false)
-		for r := range x.n {
-			row := ds.Row(r)
-			for j, y := range w.Row(r) {
-				row[j] = y * (row[j] - delta[r])
-			}
-			if h.Causal { // values of later keys may not be finite
-				clear(row[seenOf(h, x.i0+r, j0, len(row)):])
-			}
-		}
-		addSeen(h, dq, ds, h.K, x.i0, j0, acc)
-		h.Multiply(g.DK.Slice(j0, j1), ds, x.q, true, false, true)
-		h.Multiply(g.DV.Slice(j0, j1), w, dout, true, false, true)
+		addNearGrads(h, g.Grads, dq, w, x.q, dout, delta, x.i0, j0, acc)
 		acc = true
 	})
 	if !acc {

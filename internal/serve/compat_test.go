@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"maps"
@@ -485,23 +486,30 @@ func TestSessionsAreListedByTheirBeginnings(t *testing.T) {
 	}
 }
 
+// stream begins a long answer of a session; stop ends it.
+func (s *site) stream(id string) (body io.Reader, stop func()) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	r, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/sessions/"+id+"/generate", strings.NewReader(`{"max_tokens":4000,"stream":true}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { answer.Body.Close() })
+	return answer.Body, cancel
+}
+
 // A session says while a request holds it.
 func TestBusySessionsSaySo(t *testing.T) {
 	s := newSite(t, nil)
 	var a object
 	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &a)
-	ctx, stop := context.WithCancel(t.Context())
+	body, stop := s.stream(a.ID)
 	defer stop()
-	r, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/sessions/"+a.ID+"/generate", strings.NewReader(`{"max_tokens":4000,"stream":true}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if _, err := answer.Body.Read(make([]byte, 64)); err != nil { // the first token is there
+	if _, err := body.Read(make([]byte, 64)); err != nil { // the first token is there
 		t.Fatal(err)
 	}
 	if _, text := s.send("GET", "/v1/sessions/"+a.ID, ""); !strings.Contains(text, `"busy":true`) {
@@ -521,19 +529,10 @@ func TestStoppedStreamKeepsWhatWasSent(t *testing.T) {
 	s := newSite(t, nil)
 	var a object
 	s.need(201, "POST", "/v1/sessions", `{"text":"abc"}`, &a)
-	ctx, stop := context.WithCancel(t.Context())
+	body, stop := s.stream(a.ID)
 	defer stop()
-	r, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/sessions/"+a.ID+"/generate", strings.NewReader(`{"max_tokens":4000,"stream":true}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
 	begin := make([]byte, 600)
-	if _, err := answer.Body.Read(begin); err != nil {
+	if _, err := body.Read(begin); err != nil {
 		t.Fatal(err)
 	}
 	stop()
