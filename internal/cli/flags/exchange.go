@@ -12,8 +12,9 @@ import (
 )
 
 // Exchange are the flags that put another attention function into the layers of a trained model.
+// The tag brief keeps the catalogue of mechanisms out of the help of their verbs.
 type Exchange struct {
-	Mechanism string `complete:"mechanisms" placeholder:"NAME" help:"Attention function in place of the model's own."`
+	Mechanism string `complete:"mechanisms" brief:"" placeholder:"NAME" help:"Attention function in place of the model's own; attend --help lists all."`
 	Settings
 	Layers string `placeholder:"L,..." help:"Layers that get it: all, or as 0,2-5 (those without a window)."`
 }

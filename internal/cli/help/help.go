@@ -38,7 +38,8 @@ func Variables() kong.Vars {
 
 // PrintHelp prints an overview of the verbs, or the help of one verb. The help of a
 // verb lists the settings of the named task and mechanism, or all tasks and mechanisms.
-// It returns an error if the output fails.
+// Verbs that only exchange the mechanism of a model do not list all mechanisms. PrintHelp
+// returns an error if the output fails.
 func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	node := ctx.Selected()
 	if node == nil {
@@ -50,17 +51,17 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	if len(node.Children) == 0 {
 		fmt.Fprintf(ctx.Stdout, "\n%s\n", flags.ExitStatuses)
 	}
-	value := func(name string) (value string, has bool) {
+	value := func(name string) (value string, has, lists bool) {
 		for _, flag := range node.Flags {
 			if flag.Name == name {
 				value, _ = ctx.FlagValue(flag).(string)
-				return value, true
+				return value, true, !flag.Tag.Has("brief")
 			}
 		}
-		return "", false
+		return "", false, false
 	}
-	name, tasks := value("task")
-	mechanism, mechanisms := value("mechanism")
+	name, tasks, _ := value("task")
+	mechanism, mechanisms, lists := value("mechanism")
 	// If only one of task and mechanism is named, the catalogue of the other is left
 	// out.
 	if tasks && (name != "" || mechanism == "") {
@@ -68,7 +69,7 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 			return err
 		}
 	}
-	if mechanisms && (mechanism != "" || name == "") {
+	if mechanisms && (mechanism != "" || name == "" && lists) {
 		return describeMechanism(ctx.Stdout, mechanism)
 	}
 	return nil
