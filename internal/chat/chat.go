@@ -32,7 +32,7 @@ const (
 	objectBytes  = 256 // a mapping, a namespace or a scope without entries
 )
 
-// reserveBytes is the memory of which Options.Reserve is told at a time.
+// reserveBytes is the step in which memory is reported to Options.Reserve.
 const reserveBytes = 1 << 20
 
 // Message is a message of a conversation.

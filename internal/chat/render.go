@@ -26,7 +26,7 @@ type renderer struct {
 
 	work     int
 	memory   int // of values, also of those that are dropped
-	reserved int // of memory, of which reserve was told
+	reserved int // bytes of memory that were reported to reserve
 	reserve  func(bytes int) error
 }
 

@@ -231,7 +231,7 @@ type chatTokenLog struct {
 	Top   *[]chatTokenLog `json:"top_logprobs,omitempty"` // nil: of one of the likely tokens
 }
 
-// describeChatProbs returns the JSON of probabilities; nil: none are told.
+// describeChatProbs returns the JSON of probabilities; nil: there are none.
 func (s completionAPI) describeChatProbs(probs []tokenProb, top int) (*chatLogprobs, error) {
 	if top < 0 {
 		return nil, nil

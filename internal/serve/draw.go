@@ -90,8 +90,8 @@ type drawing struct {
 	sessions.Draw
 	biases
 	stops   []string
-	top     int              // most likely tokens whose probabilities are told beside a token's; -1: none are told
-	echo    bool             // probabilities of the prompt's tokens are told too
+	top     int              // number of most likely tokens whose probabilities are returned beside a token's; -1: no probabilities
+	echo    bool             // return probabilities of the prompt's tokens too
 	grammar *grammar.Grammar // of the text; nil: any
 }
 
@@ -281,7 +281,7 @@ type completion struct {
 	result sessions.Result
 }
 
-// emitter gets a part of a text, and the probabilities of its tokens if they are told.
+// emitter gets a part of a text, and the probabilities of its tokens if they were asked for.
 type emitter func(text string, probs []tokenProb) error
 
 // continueText draws tokens after ids and calls emit, unless nil, with each part of their text.

@@ -389,9 +389,8 @@ func (e *Engine[T]) hasProducts() bool {
 	return !e.Spec.Exp && !e.Spec.HasMap() && e.Spec.Degree() == 2
 }
 
-// onProducts returns the engine and the call that compute c on rows of products;
-// nil where c does not need them. The linear form is what is taken unless
-// another is asked for.
+// onProducts returns the engine and the call that compute c on rows of products, or
+// nil if c does not need them. It takes the linear form unless c asks for another.
 func (e *Engine[T]) onProducts(c *attention.Call[T]) (*Engine[T], *attention.Call[T]) {
 	if !c.Drop.IsActive() || c.Drop.Kind != attention.ProductDrop {
 		return nil, nil

@@ -15,13 +15,13 @@ type segment[T tensor.Float] interface {
 	// countPriorKeys returns the number of keys of sequence i in the initial state, 0 if all of
 	// them are masked.
 	countPriorKeys(i int) int64
-	// earlier tells of the keys of head i of the state before.
+	// Earlier describes the keys of head i in the state before the call.
 	Earlier(i int) headtask.PriorKeys
-	// forward runs key head kh of a sequence, as task u.
+	// Forward runs key head kh of a sequence, as task u.
 	Forward(u *headtask.Task[T], s *SequenceTask, kh int)
-	// backward is forward for the gradients g.
+	// Backward is Forward for the gradients g.
 	Backward(u *headtask.Task[T], s *SequenceTask, kh int, g *attention.Grads[T])
-	// check reports gradients of states that do not fit.
+	// Check returns an error for gradients of states that do not fit.
 	Check(g *attention.Grads[T]) error
 	// end counts the tokens of the state after the call.
 	end()

@@ -253,16 +253,16 @@ func (u *Task[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
 	u.Table.Scale(g.Delta, -1, g.Delta)
 }
 
-// BandAges is what a task with a decay tells of the two parts of each of its
-// queries. Weights of the keys before the band are relative to the last of them
-// that exists, those in it to the last that the query sees.
+// BandAges holds the log-decays between the far keys and the band of each query. Far
+// weights are relative to the last unmasked far key, weights in the band to the last key
+// that the query sees.
 type BandAges struct {
-	Fade  []float64 // logarithm of the decay of the former up to the latter
-	Waits []float64 // log_g after the last key that is seen
+	Fade  []float64 // log-decay from the last far key to the last visible key
+	Waits []float64 // log_g after the last visible key
 }
 
-// BandAges returns the decays between the two parts of each query, none if there is no
-// decay. behind is the pending log_g before the first key.
+// BandAges returns the log-decays of a task's queries, the zero value without a decay.
+// behind is the pending log_g before the first key.
 func (u *Task[T]) BandAges(behind float64) (x BandAges) {
 	if len(u.LogG.Data) == 0 {
 		return x
@@ -372,11 +372,11 @@ func (u *Task[T]) Skip(n int) {
 	u.N, u.FirstPosition, u.Coords.Q0 = u.N-n, n, u.Coords.Q0+n
 }
 
-// PriorKeys is what a state before a call tells of the keys of one key head.
+// PriorKeys describes the keys of one key head in the state before a call.
 type PriorKeys struct {
-	Count           float64 // their number, with decay the sum of their factors up to the last one
-	PendingLogDecay float64 // the decay that waits for the next
-	Longest         float64 // of the prepared keys that it has one by one
+	Count           float64 // number of keys; with decay the sum of their factors up to the last key
+	PendingLogDecay float64 // log-decay that the next key will have
+	Longest         float64 // length of the longest prepared key that is kept one by one
 }
 
 // Add counts a key that exists and entered with a factor, gone being the decay

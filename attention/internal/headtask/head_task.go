@@ -23,9 +23,8 @@ const PanelRows = 48
 // keys.
 func MaxRows(n int) int { return PanelRows * max(1, KeyBlock/kernel.Pad(max(n, 1))) }
 
-// Geometry says what a task computes: the rows of one key head of one sequence with the group of
-// query heads that share it, their shapes, masks and places. Who makes a task sets it, once a
-// call. The forms read it and write nothing in it.
+// Geometry describes the work for one key head of one sequence and the query heads that share it:
+// rows, shapes, masks and positions. It is set once a call; the forms only read it.
 type Geometry[T tensor.Float] struct {
 	Table *kernel.Table[T]
 	Spec  *Spec[T]
@@ -385,9 +384,9 @@ func (s *Spec[T]) LearnsFeatures() bool {
 	return s.Features != nil && s.Features.Params().Size() > 0
 }
 
-// Raw mechanisms have sums for outputs. What stands in place of a denominator is
-// 1, on the scale of weights relative to the last key that a query sees: what
-// their eps alone would be if it were 1.
+// Raw mechanisms return sums without a denominator. A denominator of 1 stands in its
+// place, on the scale of weights relative to the last key that a query sees, as an eps
+// of 1 alone would give.
 
 // denominator returns the denominator from the sum of the weights and eps. With
 // Spec.FloorSize it may be negative, though what divides is its size.

@@ -14,11 +14,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// hybrid is a mechanism with a window: two engines that do not know of each
-// other, and what joins the rows that they give. With one denominator the tail
-// gives numerators and denominators, the window means and logarithms of its
-// denominators; going back both have the output and the denominator of the
-// joined row in place of their own.
+// hybrid is a mechanism with a near field: one engine for the window, one for the tail
+// (the far field), and the code that joins their rows. With one denominator the tail
+// returns numerators and denominators, and the window returns means and the logarithms
+// of its denominators. In the backward pass both read the output and the denominator of
+// the joined row in place of their own.
 type hybrid[T tensor.Float] struct {
 	window             attention.Window[T]
 	eps                float64

@@ -148,8 +148,8 @@ func resizeSaved[T tensor.Float](k *attention.Saved[T], c *attention.Call[T]) {
 	k.UnseenCount, k.WeakCount, k.Aux, k.Residual = 0, 0, 0, 0
 }
 
-// keepRows has x keep what Backward needs, and tell which rows see nothing or are
-// weak. Before is what the state before the sequence tells of the tail's keys.
+// keepRows makes x keep what Backward needs, and record the rows that see no key or are
+// weak. before describes the tail's keys in the state before the sequence.
 func (w *hybrid[T]) keepRows(x *joinTask[T], c *attention.Call[T], s *engine.SequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *attention.Saved[T]) {
 	group := len(x.o)
 	heads := headtask.HeadRange{Lo: kh * group, N: group}
@@ -429,9 +429,9 @@ func (w *hybrid[T]) partHeads(x *splitGrads[T], c *attention.Call[T], s *engine.
 	}
 }
 
-// partedRows are the rows of a head that are parted: do and o, and with one
-// denominator its logarithm joined, the window's share of it and what the rows are
-// like, give the others.
+// partedRows holds the rows of a head that are split between tail and window. The inputs are
+// do and o and, with one denominator, its logarithm (joined), the window's share of it
+// and the kinds of the rows; the other fields are computed from them.
 type partedRows[T tensor.Float] struct {
 	do, o, own               tensor.Mat[T] // own is of the window alone
 	windowDen, joined, share []T
