@@ -21,11 +21,10 @@ calibrate: # the tables by which forms are chosen, and their drawing; minutes, o
 bench: # GEMM against the FMA peak of the same run
 	go test ./internal/kernel -run x -bench Gemm1024
 
-zoo: # speed and memory of every mechanism, and their tables in docs/mechanisms.md; minutes, on an idle machine
+zoo: # speed and memory of every mechanism, and their tables in docs/results/zoo.md; minutes, on an idle machine
 	go run ./cmd/farfield bench zoo -n 1024,4096,16384 --measure forward,decode --json >docs/zoo.jsonl.part
 	mv docs/zoo.jsonl.part docs/zoo.jsonl
-	go test ./mechanism -run TestPage -write
-	sed -i -E "s/measured at [0-9a-f]+ of/measured at $$(git rev-parse --short HEAD) of/" docs/mechanisms.md
+	go test ./mechanism -run TestPageShowsWhatWasMeasured -write
 
 # Where PyTorch and ONNX Runtime are installed.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers

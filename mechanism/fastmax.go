@@ -29,7 +29,7 @@ var fastmax = Row{
 }
 
 // trainingWindow is the width of the near field in training, measured in
-// docs/nearfar.md.
+// docs/multipole.md.
 const trainingWindow = "64"
 
 // fastmaxTraining returns settings that learn better than the published form, which has

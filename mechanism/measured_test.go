@@ -26,6 +26,8 @@ import (
 // prints them. make zoo writes it.
 var measured = filepath.Join("..", "docs", "zoo.jsonl")
 
+var measuredPage = filepath.Join("..", "docs", "results", "zoo.md")
+
 const (
 	measuredBegin = "<!-- measured: make zoo -->\n"
 	measuredEnd   = "<!-- end of measured -->\n"
@@ -284,7 +286,7 @@ func measuredTables(list []figure) (text string, err error) {
 	return b.String(), nil
 }
 
-// TestPageShowsWhatWasMeasured holds the tables of docs/mechanisms.md to docs/zoo.jsonl and to
+// TestPageShowsWhatWasMeasured holds the tables of docs/results/zoo.md to docs/zoo.jsonl and to
 // the distances from softmax, which are computed here.
 func TestPageShowsWhatWasMeasured(t *testing.T) {
 	text, err := os.ReadFile(measured)
@@ -299,23 +301,23 @@ func TestPageShowsWhatWasMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole, err := os.ReadFile(page)
+	whole, err := os.ReadFile(measuredPage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before, rest, begins := strings.Cut(string(whole), measuredBegin)
 	have, after, ends := strings.Cut(rest, measuredEnd)
 	if !begins || !ends {
-		t.Fatal("docs/mechanisms.md has no place for what was measured")
+		t.Fatal("docs/results/zoo.md has no place for what was measured")
 	}
 	if *write {
-		if err := os.WriteFile(page, []byte(before+measuredBegin+want+measuredEnd+after), 0o644); err != nil {
+		if err := os.WriteFile(measuredPage, []byte(before+measuredBegin+want+measuredEnd+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
 	if have != want {
-		t.Errorf("docs/mechanisms.md is not as measured: run go test ./mechanism -run TestPage -write; it would be\n%s", want)
+		t.Errorf("docs/results/zoo.md is not as measured: run go test ./mechanism -run TestPage -write; it would be\n%s", want)
 	}
 }
 

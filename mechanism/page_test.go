@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,9 +11,11 @@ import (
 	"github.com/farfield-ml/farfield/param"
 )
 
+// The lines of a section that the catalogue gives are the items from the first of these beginnings to the
+// line that begins with the second.
 const (
-	pageBegin = "<!-- catalogue: go test ./mechanism -run TestPage -write -->\n"
-	pageEnd   = "<!-- end of catalogue -->\n"
+	pageBegin = "- **Kind** "
+	pageEnd   = "- **Source** "
 )
 
 var page = filepath.Join("..", "docs", "mechanisms.md")
@@ -32,21 +33,21 @@ func growth(m attention.Mechanism[float32], causal bool) float64 {
 	return flops(8192) / flops(4096)
 }
 
-// names lists parameters or constants.
-func names(s *param.Set[float32], shapes []Param) string {
+// names lists parameters or constants after a title.
+func names(title string, s *param.Set[float32], shapes []Param) string {
 	var list []string
 	for i := range s.All() {
 		list = append(list, "`"+shapes[i].Name+"` "+shapes[i].Shape)
 	}
 	if list == nil {
-		return "–"
+		return ""
 	}
-	return strings.Join(list, ", ")
+	return title + strings.Join(list, ", ")
 }
 
-// entry returns the line of the page for a row, from the row and from the mechanism it
+// catalogueLines returns the lines of the page for a row, from the row and from the mechanism it
 // makes.
-func entry(t *testing.T, name string) string {
+func catalogueLines(t *testing.T, name string) string {
 	t.Helper()
 	row, err := Lookup(name)
 	if err != nil {
@@ -57,97 +58,79 @@ func entry(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	x := m.Traits()
-	sign, causal, state := "any", "no: "+x.NoCausal, "none"
-	if x.Positive {
-		sign = "≥ 0"
-	}
-	if x.Causal {
-		causal, state = "yes", "grows with the tokens"
-	}
-	if x.Streaming {
-		state = "fixed size"
-	}
-	cost := "linear"
+	kind := "linear"
 	if g := growth(m, x.Causal); g > MaxGrowth {
-		cost = fmt.Sprintf("×%.2g for twice the tokens", g)
+		kind = fmt.Sprintf("×%.2g for twice the tokens", g)
 	}
-	text := fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, row.Family,
-		strings.ReplaceAll(row.Doc, "|", "\\|"), row.Source, cost, sign, causal, state, names(m.Params(), row.Params), names(m.Constants(), row.Constants))
-	return text
+	switch {
+	case x.CausalOnly:
+		kind += ", always causal"
+	case x.Causal:
+		kind += ", causal"
+	default:
+		kind += ", never causal"
+	}
+	if x.Positive {
+		kind += ", weights ≥ 0"
+	}
+	switch {
+	case x.Streaming:
+		kind += ", state of fixed size"
+	case x.Causal:
+		kind += ", state grows"
+	}
+	text := pageBegin + kind + names("; learned: ", m.Params(), row.Params) + names("; drawn: ", m.Constants(), row.Constants) + "\n"
+	var set []string
+	if row.Order > 0 {
+		set = append(set, fmt.Sprintf("order %d", row.Order))
+	} else if row.MaxOrder > 0 {
+		set = append(set, fmt.Sprintf("order 0 to %d", row.MaxOrder))
+	}
+	for _, s := range row.Settings {
+		switch s {
+		case joinSetting, gammaSetting: // stand beside the window
+		case windowSetting:
+			set = append(set, "[window](#windows)")
+		default:
+			set = append(set, "`"+s.Name+"="+s.Default+"`")
+		}
+	}
+	if set != nil {
+		text += "- **Settings** " + strings.Join(set, ", ") + "\n"
+	}
+	return text + pageEnd + row.Source + "\n"
 }
 
-// TestPageHasAllSettings holds the section of each row in docs/mechanisms.md to its settings.
-// Settings of windows have a section of their own.
-func TestPageHasAllSettings(t *testing.T) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range Names() {
-		row, err := Lookup(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, section, _ := strings.Cut(string(text), "\n## "+name+"\n")
-		section, _, _ = strings.Cut(section, "\n## ")
-		if _, other, ok := strings.Cut(section, "settings and constants are the same as for `"); ok {
-			other, _, _ = strings.Cut(other, "`")
-			_, same, _ := strings.Cut(string(text), "\n## "+other+"\n")
-			same, _, _ = strings.Cut(same, "\n## ")
-			section += same
-		}
-		for _, s := range row.Settings {
-			windows := s == windowSetting || s == joinSetting || s == gammaSetting
-			if !windows && !strings.Contains(section, "`"+s.Name+"`") && !strings.Contains(section, "`"+s.Name+"=") {
-				t.Errorf("the section of %s does not have the setting %s: %s", name, s.Name, s.Doc)
-			}
-		}
-	}
-}
-
-// TestPage holds the table of docs/mechanisms.md to the catalogue.
+// TestPage holds the section of each row in docs/mechanisms.md to the catalogue.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile(page)
+	file, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, begins := strings.Cut(string(text), pageBegin)
-	table, after, ends := strings.Cut(rest, pageEnd)
-	if !begins || !ends {
-		t.Fatal("docs/mechanisms.md has no place for the catalogue")
-	}
-	want := "| name | family | weights | source | operations | sign | causal | state | learned | drawn |\n|---|---|---|---|---|---|---|---|---|---|\n"
-	var missing []string
-	order := []Family{Dense, LowRank, Nested, Kernelised, Sparse, Recurrent}
-	family := func(name string) int {
-		row, _ := Lookup(name)
-		return slices.Index(order, row.Family)
-	}
-	list := slices.Clone(Names())
-	slices.SortStableFunc(list, func(a, b string) int { return family(a) - family(b) })
-	for _, name := range list {
-		if family(name) < 0 {
-			t.Errorf("%s is of no family", name)
+	text := string(file)
+	for _, name := range Names() {
+		before, section, found := strings.Cut(text, "\n### "+name+"\n")
+		if !found {
+			t.Errorf("docs/mechanisms.md has no section %s", name)
+			continue
 		}
-		line := entry(t, name)
-		want += line
-		if !strings.Contains(table, "| `"+name+"` |") {
-			missing = append(missing, name)
-		} else if !strings.Contains(table, line) && !*write {
-			t.Errorf("the line of %s is not\n%s", name, line)
+		head, lines, begins := strings.Cut(section, pageBegin)
+		_, after, ends := strings.Cut(lines, pageEnd)
+		_, after, _ = strings.Cut(after, "\n")
+		if !begins || !ends || strings.Contains(head, "\n#") {
+			t.Errorf("the section of %s has no lines that begin with %q and %q", name, pageBegin, pageEnd)
+			continue
 		}
-		if !strings.Contains(before+after, "\n## "+name+"\n") {
-			missing = append(missing, name+" (its section)")
+		want := catalogueLines(t, name)
+		if !strings.HasPrefix(section[len(head):], want) && !*write {
+			t.Errorf("the section of %s does not have (go test ./mechanism -run TestPage -write)\n%s", name, want)
 		}
+		text = before + "\n### " + name + "\n" + head + want + after
 	}
-	if *write {
-		if err := os.WriteFile(page, []byte(before+pageBegin+want+pageEnd+after), 0o644); err != nil {
+	if *write && !t.Failed() {
+		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		return
-	}
-	if len(missing) > 0 {
-		t.Errorf("docs/mechanisms.md lacks %s: run go test ./mechanism -run TestPage -write", strings.Join(missing, ", "))
 	}
 }
 

@@ -12,69 +12,91 @@ import (
 	"github.com/farfield-ml/farfield/param"
 )
 
-var write = flag.Bool("write", false, "write the table of mixers to docs/mechanisms.md")
+var write = flag.Bool("write", false, "write the lines of mixers to docs/mechanisms.md")
 
+// The lines of a section that the catalogue gives are the items from the first of these beginnings to the
+// line that begins with the second.
 const (
-	pageBegin = "<!-- mixers: go test ./nn -run TestMixersPage -write -->\n"
-	pageEnd   = "<!-- end of mixers -->\n"
+	pageBegin = "- **Kind** "
+	pageEnd   = "- **Source** "
 )
 
-// TestMixersPage holds the table of docs/mechanisms.md to mixers.
-func TestMixersPage(t *testing.T) {
-	page := filepath.Join("..", "docs", "mechanisms.md")
-	text, err := os.ReadFile(page)
+// mixerLines returns the lines of the page for a mixer.
+func mixerLines(t *testing.T, name string) string {
+	row, err := LookupMixer(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, begins := strings.Cut(string(text), pageBegin)
-	table, after, ends := strings.Cut(rest, pageEnd)
-	if !begins || !ends {
-		t.Fatal("docs/mechanisms.md has no place for the mixers")
+	size := 0
+	m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &WeightMaker[float32]{
+		New: func(name string, _ bool, _ Initializer, shape ...int) *param.Param[float32] {
+			n := 1
+			for _, d := range shape {
+				n *= d
+			}
+			size += n
+			return &param.Param[float32]{Name: name, Shape: shape}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := "| name | what it computes | source | operations | causal | state | weights of width 64 with 4 heads |\n|---|---|---|---|---|---|---|\n"
+	x := m.Traits()
+	kind := "linear"
+	if g := m.FLOPs(8192, x.Causal) / m.FLOPs(4096, x.Causal); g > 2.1 {
+		kind = fmt.Sprintf("×%.2g for twice the tokens", g)
+	}
+	switch {
+	case x.CausalOnly:
+		kind += ", always causal"
+	case x.Causal:
+		kind += ", causal"
+	default:
+		kind += ", never causal"
+	}
+	switch {
+	case x.Streaming:
+		kind += ", state of fixed size"
+	case x.Causal:
+		kind += ", state grows"
+	}
+	text := fmt.Sprintf("%s%s; %d weights at width 64 with 4 heads\n", pageBegin, kind, size)
+	var set []string
+	for _, s := range row.Settings {
+		set = append(set, "`"+s.Name+"="+s.Default+"`")
+	}
+	if set != nil {
+		text += "- **Settings** " + strings.Join(set, ", ") + "\n"
+	}
+	return text + pageEnd + row.Source + "\n"
+}
+
+// TestMixersPage holds the section of each mixer in docs/mechanisms.md to its row.
+func TestMixersPage(t *testing.T) {
+	page := filepath.Join("..", "docs", "mechanisms.md")
+	file, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(file)
 	for _, name := range MixerNames() {
-		row, _ := LookupMixer(name)
-		size := 0
-		m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &WeightMaker[float32]{
-			New: func(name string, _ bool, _ Initializer, shape ...int) *param.Param[float32] {
-				n := 1
-				for _, d := range shape {
-					n *= d
-				}
-				size += n
-				return &param.Param[float32]{Name: name, Shape: shape}
-			},
-		})
-		if err != nil {
-			t.Fatal(err)
+		before, section, found := strings.Cut(text, "\n### "+name+"\n")
+		head, lines, begins := strings.Cut(section, pageBegin)
+		_, after, ends := strings.Cut(lines, pageEnd)
+		_, after, _ = strings.Cut(after, "\n")
+		if !found || !begins || !ends || strings.Contains(head, "\n#") {
+			t.Errorf("docs/mechanisms.md has no section %s with lines that begin with %q and %q", name, pageBegin, pageEnd)
+			continue
 		}
-		x := m.Traits()
-		causal, state := "if asked", "none"
-		switch {
-		case x.CausalOnly:
-			causal = "always"
-		case !x.Causal:
-			causal = "no: " + x.NoCausal
+		want := mixerLines(t, name)
+		if !strings.HasPrefix(section[len(head):], want) && !*write {
+			t.Errorf("the section of %s does not have (go test ./nn -run TestMixersPage -write)\n%s", name, want)
 		}
-		if x.Streaming {
-			state = "fixed size"
-		} else if x.Causal {
-			state = "grows with the tokens"
-		}
-		cost := "linear"
-		if g := m.FLOPs(8192, x.Causal) / m.FLOPs(4096, x.Causal); g > 2.1 {
-			cost = fmt.Sprintf("×%.2g for twice the tokens", g)
-		}
-		want += fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %d |\n", name, row.Doc, row.Source, cost, causal, state, size)
-		if !strings.Contains(after, "\n### "+name+"\n") {
-			t.Errorf("docs/mechanisms.md has no section %s", name)
-		}
+		text = before + "\n### " + name + "\n" + head + want + after
 	}
-	if *write {
-		if err := os.WriteFile(page, []byte(before+pageBegin+want+pageEnd+after), 0o644); err != nil {
+	if *write && !t.Failed() {
+		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-	} else if table != want {
-		t.Error("the table of mixers is another: run go test ./nn -run TestMixersPage -write")
 	}
 }

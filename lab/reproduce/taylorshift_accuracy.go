@@ -10,7 +10,7 @@ var taylorShiftAccuracy = Row{
 	Lacks:  "ImageNet Ti and S",
 	Seeds:  true, Tunes: true,
 	pieces: shiftLessons.pieces, outcome: shiftLessons.outcome(accuracies(shiftPublished, nil,
-		"Published ListOps has six operators and lengths of 500 to 2000, 40 to 200 here below the full budget. Published models have 1 layer of width 256, 4 of 256 and 4 of 512; those here are smaller below the full budget, and learn for a shorter time. The page's summary, \"surpasses all other models on 4 of 5\", does not follow from its table: [errata](../math.md#11-errata).")),
+		"Published ListOps has six operators and lengths of 500 to 2000, 40 to 200 here below the full budget. Published models have 1 layer of width 256, 4 of 256 and 4 of 512; those here are smaller below the full budget, and learn for a shorter time. The page's summary, \"surpasses all other models on 4 of 5\", does not follow from its table: [errata](../paper.md#errata-of-the-papers).")),
 }
 
 // Mechanisms that TaylorShift is compared with, in their own settings here.
