@@ -23,9 +23,9 @@ const (
 
 // mixerLines returns the lines of the page for a mixer.
 func mixerLines(t *testing.T, name string) string {
-	row, err := LookupMixer(name)
-	if err != nil {
-		t.Fatal(err)
+	row, found := LookupMixer(name)
+	if !found {
+		t.Fatal(name)
 	}
 	size := 0
 	m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &WeightMaker[float32]{
