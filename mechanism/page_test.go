@@ -58,9 +58,9 @@ func catalogueLines(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	x := m.Traits()
-	kind := "linear"
+	kind := "linear cost"
 	if g := growth(m, x.Causal); g > MaxGrowth {
-		kind = fmt.Sprintf("×%.2g for twice the tokens", g)
+		kind = fmt.Sprintf("cost ×%.2g for twice the tokens", g)
 	}
 	switch {
 	case x.CausalOnly:

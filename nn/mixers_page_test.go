@@ -42,9 +42,9 @@ func mixerLines(t *testing.T, name string) string {
 		t.Fatal(err)
 	}
 	x := m.Traits()
-	kind := "linear"
+	kind := "linear cost"
 	if g := m.FLOPs(8192, x.Causal) / m.FLOPs(4096, x.Causal); g > 2.1 {
-		kind = fmt.Sprintf("×%.2g for twice the tokens", g)
+		kind = fmt.Sprintf("cost ×%.2g for twice the tokens", g)
 	}
 	switch {
 	case x.CausalOnly:
