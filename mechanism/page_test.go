@@ -68,7 +68,7 @@ func catalogueLines(t *testing.T, name string) string {
 	case x.Causal:
 		kind += ", causal"
 	default:
-		kind += ", never causal"
+		kind += ", not causal"
 	}
 	if x.Positive {
 		kind += ", weights ≥ 0"

@@ -52,7 +52,7 @@ func mixerLines(t *testing.T, name string) string {
 	case x.Causal:
 		kind += ", causal"
 	default:
-		kind += ", never causal"
+		kind += ", not causal"
 	}
 	switch {
 	case x.Streaming:
