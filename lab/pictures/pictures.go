@@ -19,7 +19,17 @@ func Run(_ context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("needs the folder of the pages, such as ../docs")
 	}
-	return atomicfile.WriteBytes(filepath.Join(args[0], "multipole.svg"), Multipole())
+	for name, picture := range Pictures() {
+		if err := atomicfile.WriteBytes(filepath.Join(args[0], name), picture); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Pictures returns the pictures by the names of their files.
+func Pictures() map[string][]byte {
+	return map[string][]byte{"multipole.svg": Multipole(), "moments.svg": Moments()}
 }
 
 // drawing is an SVG in the making.
@@ -47,6 +57,52 @@ const (
 
 // left returns the left edge of a panel.
 func left(panel int) float64 { return 10 + float64(panel)*(panelWidth+25) }
+
+// Moments draws queries that meet all keys, and queries that read sums over the keys.
+func Moments() []byte {
+	d := &drawing{}
+	d.put(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 625 345" font-family="sans-serif" font-size="13">`)
+	d.put("  %s", style)
+	d.put(`  <title>Queries and keys: each pair, and by way of moments</title>`)
+	d.put(`  <rect class="paper" width="625" height="345"/>`)
+	for i, text := range [][3]string{
+		{"1  Pair by pair", "each query meets each key", "time grows with N·M"},
+		{"2  By moments", "keys are summed once, queries read the sums", "time grows with (N + M)·F"},
+	} {
+		d.put(`  <text class="ink" x="%.0f" y="24" font-size="16" font-weight="bold">%s</text>`, left(i), text[0])
+		d.put(`  <text class="soft" x="%.0f" y="46">%s</text>`, left(i), text[1])
+		d.put(`  <rect class="frame" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`, left(i)+0.5, panelTop+0.5, panelWidth, panelHeight)
+		d.put(`  <text class="soft" x="%.0f" y="324">%s</text>`, left(i), text[2])
+	}
+	const tokens = 10
+	y := func(i int) float64 { return panelTop + panelHeight*(float64(i)+1)/(tokens+1) }
+	for panel := range 2 {
+		keys, middle, queries := left(panel)+50, left(panel)+panelWidth/2, left(panel)+panelWidth-50
+		for i := range tokens {
+			if panel == 0 {
+				for j := range tokens {
+					d.put(`  <line class="line" stroke-width="0.6" opacity="0.55" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, keys, y(i), queries, y(j))
+				}
+			} else {
+				d.put(`  <line class="line" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, keys, y(i), middle-26, panelTop+panelHeight/2)
+				d.put(`  <line class="near" x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f"/>`, middle+26, panelTop+panelHeight/2, queries, y(i))
+			}
+		}
+		for i := range tokens {
+			d.put(`  <circle class="key" cx="%.1f" cy="%.1f" r="4"/>`, keys, y(i))
+			d.put(`  <circle class="query" cx="%.1f" cy="%.1f" r="4"/>`, queries, y(i))
+		}
+		d.put(`  <text class="soft" x="%.1f" y="%.1f" text-anchor="end">k, v</text>`, keys-10, panelTop+panelHeight/2)
+		d.put(`  <text class="nearFill" x="%.1f" y="%.1f">q</text>`, queries+10, panelTop+panelHeight/2)
+	}
+	middle := left(1) + panelWidth/2
+	d.put(`  <rect class="paper" x="%.1f" y="%.1f" width="52" height="90"/>`, middle-26, panelTop+panelHeight/2-45)
+	d.put(`  <rect class="mean" x="%.1f" y="%.1f" width="52" height="90"/>`, middle-26, panelTop+panelHeight/2-45)
+	d.put(`  <text class="ink" x="%.1f" y="%.1f" text-anchor="middle" font-weight="bold">S</text>`, middle, panelTop+panelHeight/2-4)
+	d.put(`  <text class="soft" x="%.1f" y="%.1f" text-anchor="middle" font-size="11">F sums</text>`, middle, panelTop+panelHeight/2+14)
+	d.put(`</svg>`)
+	return d.Bytes()
+}
 
 // Multipole draws attention of one query three times: to all keys, to near keys and cells, and the error
 // over the number of cells.

@@ -9,19 +9,20 @@ import (
 	"testing"
 )
 
-// The picture of the page is the one that Run writes, and it is XML.
-func TestPictureOfThePage(t *testing.T) {
-	want := Multipole()
-	got, err := os.ReadFile("../../docs/multipole.svg")
-	if err != nil || !bytes.Equal(got, want) {
-		t.Errorf("docs/multipole.svg is another picture (go run ./cmd/farfield-lab pictures ../docs): %v", err)
-	}
-	d := xml.NewDecoder(bytes.NewReader(want))
-	for {
-		if _, err := d.Token(); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
+// The pictures of pages are those that Run writes, and they are XML.
+func TestPicturesOfPages(t *testing.T) {
+	for name, want := range Pictures() {
+		got, err := os.ReadFile("../../docs/" + name)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("docs/%s is another picture (go run ./cmd/farfield-lab pictures ../docs): %v", name, err)
+		}
+		d := xml.NewDecoder(bytes.NewReader(want))
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(name, err)
+			}
 		}
 	}
 }
