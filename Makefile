@@ -40,8 +40,8 @@ readme: # its picture and its table; minutes, on an idle machine
 	go run ./cmd/farfield demo --out docs
 	go test . -run TestReadmeShowsScaling -write
 
-minutes: # the commands of README.md and docs/recipes.md, timed in a new account with nothing but Go; many minutes, on an idle machine
-	go run -C lab ./cmd/farfield-lab recipes -o ../docs/first-ten-minutes.md
+minutes: # the marked commands of README.md and docs, timed in a new account with nothing but Go; minutes
+	go run -C lab ./cmd/farfield-lab recipes -new
 
 # What a release is built with: no folder of this machine and no C library is in it.
 VERSION ?= $(shell git describe --tags --match 'v[0-9]*' --always --dirty)

@@ -29,7 +29,7 @@ const configVersion = 2
 // folder. The same Config and data give the same bits.
 type Config struct {
 	Version  int               `json:"version"`
-	Task     string            `json:"task"`               // name in docs/tasks.md, or of data of your own
+	Task     string            `json:"task"`               // name in docs/train.md, or of data of your own
 	TaskSet  map[string]string `json:"task_set,omitempty"` // its settings
 	Folder   string            `json:"folder,omitempty"`   // folder of the data sets
 	DataSeed uint64            `json:"data_seed"`          // seed of generated samples

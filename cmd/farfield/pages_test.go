@@ -24,11 +24,12 @@ type quotation struct {
 
 var (
 	fence      = regexp.MustCompile("(?ms)^```.*?^```")
-	shellBlock = regexp.MustCompile("(?ms)^```(?:sh|shell|bash|console)?(?: \\S+)?\n(.*?)^```")
+	block      = regexp.MustCompile("(?ms)^```([^\n]*)\n(.*?)^```")
 	inline     = regexp.MustCompile("`([^`]+)`")
 	comment    = regexp.MustCompile(`\s#.*`)
 	word       = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^\s'"])+`)
 	setting    = regexp.MustCompile(`^[A-Z_]+=`)
+	redirected = regexp.MustCompile(`^([0-9]?[<>]|&$)`)
 )
 
 // quotes returns the commands of a text that begin with farfield, go or make, in the
@@ -45,7 +46,7 @@ func quotes(where, text string) (list []quotation) {
 			for i, w := range words {
 				words[i] = strings.Trim(w, `'"`)
 			}
-			words = slices.DeleteFunc(words, func(w string) bool { return w == "…" || w == "..." }) // left out
+			words = slices.DeleteFunc(words, func(w string) bool { return w == "…" || w == "..." || redirected.MatchString(w) })
 			if len(words) > 2 && words[0] == "mpirun" {
 				words = words[3:]
 			}
@@ -64,8 +65,12 @@ func quotes(where, text string) (list []quotation) {
 			}
 		}
 	}
-	for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
-		for line := range strings.Lines(strings.ReplaceAll(block[1], "\\\n", " ")) {
+	for _, m := range block.FindAllStringSubmatch(text, -1) {
+		language, _, _ := strings.Cut(m[1], " ")
+		if !slices.Contains([]string{"", "sh", "shell", "bash", "console"}, language) {
+			continue
+		}
+		for line := range strings.Lines(strings.ReplaceAll(m[2], "\\\n", " ")) {
 			add(line, true)
 		}
 	}

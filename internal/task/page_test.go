@@ -10,27 +10,17 @@ import (
 	"github.com/farfield-ml/farfield/internal/page"
 )
 
-var writePage = flag.Bool("write", false, "write the catalogue to docs/tasks.md")
+var writePage = flag.Bool("write", false, "write the catalogue to docs/train.md")
 
 // The catalogue on the page equals the program's catalogue.
 func TestPage(t *testing.T) {
 	part := page.Part{Begin: "<!-- tasks, written by go test ./internal/task -run TestPage -write -->", End: "<!-- end of tasks -->"}
-	path := filepath.Join("..", "..", "docs", "tasks.md")
+	path := filepath.Join("..", "..", "docs", "train.md")
 	var b strings.Builder
 	b.WriteString("\n| task | what is asked | data sets |\n|---|---|---|\n")
 	cell := func(s string) string { return strings.ReplaceAll(s, "|", "\\|") }
 	for _, row := range table {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", row.Name, cell(row.Doc), strings.Join(row.DataSets, ", "))
-	}
-	b.WriteString("\n| task | setting | what | default |\n|---|---|---|---|\n")
-	for _, row := range table {
-		for i, s := range row.Settings {
-			name := ""
-			if i == 0 {
-				name = "`" + row.Name + "`"
-			}
-			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", name, s.Name, cell(s.Doc), s.Default)
-		}
 	}
 	b.WriteString("\n")
 	if *writePage {
@@ -40,6 +30,6 @@ func TestPage(t *testing.T) {
 		return
 	}
 	if have, err := part.ReadFile(path); err != nil || string(have) != b.String() {
-		t.Errorf("docs/tasks.md is not the catalogue, %v: run go test ./internal/task -run TestPage -write", err)
+		t.Errorf("docs/train.md is not the catalogue, %v: run go test ./internal/task -run TestPage -write", err)
 	}
 }

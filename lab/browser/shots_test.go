@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	shots   = flag.String("shots", "", "with TestScreenshots: folder of the pictures of docs/page.md")
+	shots   = flag.String("shots", "", "with TestScreenshots: folder of the pictures of docs/serve.md")
 	decoder = flag.String("decoder", "", "with -shots: run or folder that continues texts")
 	talker  = flag.String("talker", "", "with -shots: folder of a decoder with a chat template")
 	encoder = flag.String("encoder", "", "with -shots: folder that embeds texts")
@@ -59,7 +59,7 @@ func reduce(picture image.Image) image.Image {
 	return small
 }
 
-// TestScreenshots writes the pictures of docs/page.md.
+// TestScreenshots writes the pictures of docs/serve.md.
 func TestScreenshots(t *testing.T) {
 	if *shots == "" {
 		t.Skip("-shots names no folder")

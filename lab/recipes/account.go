@@ -12,11 +12,14 @@ import (
 
 // account is where commands run.
 type account struct {
-	home, checkout string
-	env            []string
-	isFresh        bool   // it has the tools alone
-	commit         string // that is checked out
+	home     string
+	checkout string // a clone, which stands for the repository on the network
+	env      []string
+	isNew    bool // it has the tools alone
 }
+
+// repository is where pages clone farfield from. Git reads the clone of the account instead.
+const repository = "https://github.com/farfield-ml/farfield"
 
 // tools are all that a new account has.
 var tools = []string{
@@ -29,10 +32,11 @@ var tools = []string{
 // network is how Go reaches modules, which is the machine's and not the account's.
 var network = []string{"GOPROXY", "GOSUMDB", "GONOSUMDB", "GONOPROXY", "GOPRIVATE", "GOINSECURE", "GOTOOLCHAIN"}
 
-// newAccount clones the checkout at root into an account below dir: a new one, or
-// this one's caches and tools with a folder of programs of its own.
-func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, error) {
-	a := &account{home: filepath.Join(dir, "home"), checkout: filepath.Join(dir, "home", "farfield")}
+// newAccount returns an account below dir with a clone of the checkout at root: a new
+// account with nothing but tools, or the caches and tools of this one with its own
+// folder of programs.
+func newAccount(ctx context.Context, dir, root string, isNew bool) (*account, error) {
+	a := &account{home: filepath.Join(dir, "home"), checkout: filepath.Join(dir, "farfield"), isNew: isNew}
 	programs, bin := filepath.Join(a.home, "go", "bin"), filepath.Join(dir, "bin")
 	for _, folder := range []string{programs, bin} {
 		if err := os.MkdirAll(folder, 0o777); err != nil {
@@ -42,14 +46,10 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 	if _, err := commandOutput(ctx, "git", "clone", "--quiet", root, a.checkout); err != nil {
 		return nil, err
 	}
-	commit, err := commandOutput(ctx, "git", "-C", a.checkout, "rev-parse", "--short", "HEAD")
-	if err != nil {
-		return nil, err
-	}
-	a.commit = commit
-	if !fresh {
+	a.env = []string{"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url." + a.checkout + ".insteadOf", "GIT_CONFIG_VALUE_0=" + repository}
+	if !isNew {
 		// Without paths in compiled code the build cache serves other clones, too.
-		a.env = slices.Concat(os.Environ(), []string{"GOBIN=" + programs, "GOFLAGS=-trimpath", "FARFIELD_DATA=",
+		a.env = slices.Concat(os.Environ(), a.env, []string{"GOBIN=" + programs, "GOFLAGS=-trimpath", "FARFIELD_DATA=",
 			"PATH=" + programs + string(filepath.ListSeparator) + os.Getenv("PATH")})
 		return a, nil
 	}
@@ -62,8 +62,7 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 			return nil, err
 		}
 	}
-	a.isFresh = true
-	a.env = []string{"HOME=" + a.home, "LANG=C.UTF-8", "PATH=" + programs + string(filepath.ListSeparator) + bin}
+	a.env = append(a.env, "HOME="+a.home, "LANG=C.UTF-8", "PATH="+programs+string(filepath.ListSeparator)+bin)
 	for _, name := range network {
 		value, err := commandOutput(ctx, "go", "env", name)
 		if err != nil {
@@ -79,13 +78,13 @@ func newAccount(ctx context.Context, dir, root string, fresh bool) (*account, er
 // has reports whether the account has a program.
 func (a *account) has(program string) bool {
 	_, err := exec.LookPath(program)
-	return err == nil && !a.isFresh
+	return err == nil && !a.isNew
 }
 
-// clean is what was printed, without the folders of this account and what was
-// downloaded.
+// clean returns what was printed, with ~ for the home of the account and without the
+// lines of downloads.
 func (a *account) clean(text string) string {
-	text = strings.NewReplacer(a.checkout, "~/farfield", a.home, "~").Replace(strings.ToValidUTF8(text, "\uFFFD"))
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), a.home, "~")
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, "go: downloading ") {

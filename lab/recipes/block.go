@@ -18,28 +18,28 @@ type block struct {
 	prints   []string // lines that follow in a block of text
 }
 
-// parseBlocks returns the blocks of sh of a page, each with the block of text that
-// comes next. A word behind sh is a program that the block needs.
+// parseBlocks returns the blocks of a page that are marked "sh run", each with the block
+// of text that comes next. A word behind the mark is a program that the block needs.
 func parseBlocks(page string) (list []block) {
 	var title, within string
 	for line := range strings.Lines(page) {
 		text := strings.TrimRight(line, "\r\n")
-		if language, fence := strings.CutPrefix(text, "```"); fence {
-			if within != "" {
+		if mark, fence := strings.CutPrefix(text, "```"); fence {
+			switch {
+			case within != "":
 				within = ""
-				continue
-			}
-			var needs string
-			if within, needs, _ = strings.Cut(language, " "); within == "" {
-				within = "none"
-			}
-			if within == "sh" {
-				list = append(list, block{title: title, needs: needs})
+			case mark == "sh run" || strings.HasPrefix(mark, "sh run "):
+				within = "run"
+				list = append(list, block{title: title, needs: strings.TrimPrefix(mark[len("sh run"):], " ")})
+			case mark == "text":
+				within = mark
+			default:
+				within = "other"
 			}
 			continue
 		}
 		switch {
-		case within == "sh":
+		case within == "run":
 			list[len(list)-1].commands += text + "\n"
 		case within == "text" && len(list) > 0:
 			last := &list[len(list)-1]
@@ -52,15 +52,29 @@ func parseBlocks(page string) (list []block) {
 	return list
 }
 
-// readBlocks returns the blocks of README.md in a checkout, and of its recipes.
-func readBlocks(root string) (readme, recipes []block, err error) {
-	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+// page is a page with blocks that run.
+type page struct {
+	name   string // without the suffix
+	blocks []block
+}
+
+// readPages returns the pages of a checkout that have blocks to run: README.md and those
+// in docs.
+func readPages(root string) (list []page, err error) {
+	paths, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	readme = parseBlocks(string(text))
-	text, err = os.ReadFile(filepath.Join(root, "docs", "recipes.md"))
-	return readme, parseBlocks(string(text)), err
+	for _, path := range append([]string{filepath.Join(root, "README.md")}, paths...) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if blocks := parseBlocks(string(text)); len(blocks) > 0 {
+			list = append(list, page{strings.TrimSuffix(filepath.Base(path), ".md"), blocks})
+		}
+	}
+	return list, nil
 }
 
 // number is a number with its unit.
@@ -77,8 +91,8 @@ var timed = regexp.MustCompile(`(ns|µs|ms|s|min|B|iB|k|%)$`)
 // speed is a unit of its own word behind such a number.
 const speed = " GFLOP/s"
 
-// tolerance is how far a number of the page may be from the one that is printed: the
-// texts of recipes are pages that grow, and instruction sets round differently.
+// tolerance is how far a number of the page may be from the one that is printed, because
+// instruction sets round differently.
 const tolerance = 0.1
 
 // findDifference returns the first number of want, a line of the page or its beginning,

@@ -1,13 +1,15 @@
-// Package recipes runs the blocks of sh of README.md and docs/recipes.md in their
-// order, in a clone of this checkout. It compares the output of each with the block
-// of text that follows, line by line, any number for any number.
+// Package recipes runs the blocks of commands on README.md and the pages in docs that
+// are marked "sh run", and compares what each prints with the block of text that
+// follows it, line by line, numbers within a tolerance.
 //
-//	recipes [-o PAGE]
+//	recipes [-new] [PAGE...]
 //
-// Without -o it runs docs/recipes.md, with this account's Go caches. With -o all
-// blocks run in a new account with empty caches and nothing but Go, git, bash and
-// coreutils, and PAGE has their times and output. It runs in the
-// folder lab of a checkout, and clones its last commit.
+// The blocks of a page run in their order, in a folder that is empty at first and named
+// as the page. Before them "go install" installs the command. What pages clone is the
+// last commit of this checkout. With -new the account is new: it has empty caches, and
+// nothing but Go, git, bash and coreutils; blocks that need another program are left
+// out. PAGE is the name of a page, such as train; by default all run. It runs in the
+// folder lab of a checkout.
 package recipes
 
 import (
@@ -18,76 +20,87 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
-
-	"github.com/farfield-ml/farfield/internal/atomicfile"
 )
 
-// Run runs the commands of README.md. It returns an error if an argument is wrong, a
-// command fails, or one prints something other than the page.
+// Run runs the blocks of pages, and tells what each took. It returns an error if an
+// argument is wrong, a command fails, or one prints something other than its page.
 func Run(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("recipes", flag.ContinueOnError)
-	out := f.String("o", "", "page to write, of all blocks in a new account")
+	isNew := f.Bool("new", false, "run in a new account with empty caches")
 	if err := f.Parse(args); err != nil {
 		return err
-	}
-	if f.NArg() > 0 {
-		return fmt.Errorf("%q: no arguments but flags", f.Arg(0))
 	}
 	dir, err := os.MkdirTemp("", "recipes")
 	if err != nil {
 		return err
 	}
 	defer removeAll(dir)
-	a, err := newAccount(ctx, dir, "..", *out != "")
+	a, err := newAccount(ctx, dir, "..", *isNew)
 	if err != nil {
 		return err
 	}
-	list, recipes, err := readBlocks(a.checkout)
+	pages, err := readPages(a.checkout)
 	if err != nil {
 		return err
 	}
-	if list = append(list, recipes...); *out == "" {
-		list = recipes
+	for _, name := range f.Args() {
+		if !slices.ContainsFunc(pages, func(p page) bool { return p.name == name }) {
+			return fmt.Errorf("%q: no page of this name has blocks marked \"sh run\"", name)
+		}
 	}
-	done, err := a.run(ctx, list, os.Stderr)
-	if err != nil || *out == "" {
+	return a.runPages(ctx, pages, f.Args(), os.Stdout)
+}
+
+// runPages installs the command and runs the pages with names, or all without names. It
+// tells of each block on log. It ends at the first that fails.
+func (a *account) runPages(ctx context.Context, pages []page, names []string, log io.Writer) error {
+	start := time.Now()
+	install := block{title: "go install", commands: "go install ./cmd/farfield\n"}
+	if _, err := a.run(ctx, a.checkout, []block{install}, log); err != nil {
 		return err
 	}
-	return atomicfile.Write(*out, func(w io.Writer) error { return writePage(w, a.commit, done) })
+	for _, p := range pages {
+		if len(names) > 0 && !slices.Contains(names, p.name) {
+			continue
+		}
+		folder := filepath.Join(a.home, p.name)
+		if err := os.Mkdir(folder, 0o777); err != nil {
+			return err
+		}
+		fmt.Fprintln(log, p.name)
+		if _, err := a.run(ctx, folder, p.blocks, log); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	fmt.Fprintf(log, "%-40s %s\n", "together", formatSeconds(time.Since(start)))
+	return nil
 }
 
-// result is what a block printed, and how long it took.
-type result struct {
-	block
-	output string
-	took   time.Duration
-}
-
-// run runs blocks, and tells of each on log. It ends at the first that fails, or
-// prints something else than the page says.
-func (a *account) run(ctx context.Context, list []block, log io.Writer) ([]result, error) {
-	var done []result
+// run runs blocks in a folder, tells of each on log, and returns what each printed. It
+// ends at the first that fails, or prints something else than the page says.
+func (a *account) run(ctx context.Context, folder string, list []block, log io.Writer) (outputs []string, err error) {
 	for _, b := range list {
 		if b.needs != "" && !a.has(b.needs) {
-			fmt.Fprintf(log, "%-40s left out: there is no %s\n", b.title, b.needs)
+			fmt.Fprintf(log, "  %-38s left out: there is no %s\n", b.title, b.needs)
 			continue
 		}
 		cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", b.commands)
-		cmd.Dir, cmd.Env = a.checkout, a.env
+		cmd.Dir, cmd.Env = folder, a.env
 		start := time.Now()
 		text, err := cmd.CombinedOutput()
-		r := result{b, a.clean(string(text)), time.Since(start)}
+		output := a.clean(string(text))
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w\n%s%s", b.title, err, b.commands, r.output)
+			return nil, fmt.Errorf("%s: %w\n%s%s", b.title, err, b.commands, output)
 		}
-		if line, why := findMissing(b.prints, r.output); why != "" {
-			return nil, fmt.Errorf("%s: the page has %q: %s; printed was\n%s", b.title, line, why, r.output)
+		if line, why := findMissing(b.prints, output); why != "" {
+			return nil, fmt.Errorf("%s: the page has %q: %s; printed was\n%s", b.title, line, why, output)
 		}
-		fmt.Fprintf(log, "%-40s %s\n", b.title, formatSeconds(r.took))
-		done = append(done, r)
+		fmt.Fprintf(log, "  %-38s %s\n", b.title, formatSeconds(time.Since(start)))
+		outputs = append(outputs, output)
 	}
-	return done, nil
+	return outputs, nil
 }
 
 func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -36,7 +36,7 @@ type verb struct {
 // verbs lists the verbs in the order of the help text.
 var verbs = []verb{
 	{"peers", "Time PyTorch and ONNX Runtime beside farfield.", peers.Run},
-	{"recipes", "Run the commands of README.md.", recipes.Run},
+	{"recipes", "Run the marked commands of README.md and docs, and compare what they print.", recipes.Run},
 	{"pictures", "Draw the computed pictures of pages.", pictures.Run},
 	{"load", "Drive a server with mixed traffic.", func(ctx context.Context, args []string) error {
 		return load.Run(ctx, args, os.Stdout)
