@@ -19,7 +19,6 @@ import (
 var (
 	shots   = flag.String("shots", "", "with TestScreenshots: folder of the pictures of docs/serve.md")
 	decoder = flag.String("decoder", "", "with -shots: run or folder that continues texts")
-	talker  = flag.String("talker", "", "with -shots: folder of a decoder with a chat template")
 	encoder = flag.String("encoder", "", "with -shots: folder that embeds texts")
 )
 
@@ -86,32 +85,6 @@ func TestScreenshots(t *testing.T) {
 	b.wait(written, 0)
 	b.wait(written, 1)
 	b.shoot("page-fork.png")
-
-	b = browse(t, 390, 844, "dark")
-	b.open(s.url)
-	fill(b, "120", "0.4")
-	b.write(words, "Prince Andrew looked at the ")
-	b.click(".pane .primary")
-	b.wait(written, 0)
-	b.text("(window.scrollTo(0, 0), '')")
-	b.shoot("page-phone.png")
-
-	s = start(t, "--model", *decoder, "--threads", "1", "--addr", "127.0.0.1:0")
-	b = browse(t, 1060, 650, "dark")
-	b.open(s.url + "/#speed")
-	b.wait("document.getElementById('speed-status').textContent.startsWith('Done')")
-	b.text("document.getElementById('speed-max').value = '8192'")
-	b.click("#speed-start")
-	b.wait("document.getElementById('speed-status').textContent.startsWith('Done: up to 8')")
-	b.shoot("page-speed.png")
-
-	s = startWithin(t, "--model", *talker, "--addr", "127.0.0.1:0")
-	b = browse(t, 1060, 760, "light")
-	b.open(s.url)
-	b.click("#chat-examples .chip")
-	b.wait("document.getElementById('chat-status').textContent.includes('a second')")
-	b.text("(document.getElementById('chat-log').scrollTop = 0, '')")
-	b.shoot("page-chat.png")
 
 	s = start(t, "--model", *encoder, "--addr", "127.0.0.1:0")
 	b = browse(t, 1060, 700, "light")

@@ -14,23 +14,26 @@ import (
 
 var root = filepath.Join("..", "..")
 
-// Each block that runs has a title, commands and output to compare.
+// Each block that runs has a title and commands, and all but a few have output to compare.
 func TestPagesHaveRecipes(t *testing.T) {
 	pages, err := readPages(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
+	n, silent := 0, 0
 	for _, p := range pages {
 		for _, b := range p.blocks {
 			n++
-			if b.title == "" || b.commands == "" || len(b.prints) == 0 {
-				t.Errorf("%s: recipe %+v has no title, no command or no output", p.name, b)
+			if b.title == "" || b.commands == "" {
+				t.Errorf("%s: recipe %+v has no title or no command", p.name, b)
+			}
+			if len(b.prints) == 0 {
+				silent++
 			}
 		}
 	}
-	if len(pages) < 4 || n < 15 {
-		t.Errorf("%d blocks on %d pages; want 15 on 4 or more", n, len(pages))
+	if len(pages) < 4 || n < 15 || silent > 2 {
+		t.Errorf("%d blocks on %d pages, %d of them without output; want 15 on 4 or more, at most 2 without", n, len(pages), silent)
 	}
 }
 
