@@ -7,6 +7,12 @@ import (
 	"github.com/farfield-ml/farfield/internal/fetch"
 )
 
+// A name that is no folder is looked up among the fetched models.
+func TestInitTakesNameOfModel(t *testing.T) {
+	t.Setenv("FARFIELD_DATA", t.TempDir())
+	refuses(t, "model all-MiniLM-L6-v2: is not in ", "train", "--init", "all-MiniLM-L6-v2", "--task", "file", "--data", "none.csv")
+}
+
 func TestModelsListNamesEveryModel(t *testing.T) {
 	out := works(t, "models", "list", "--folder", t.TempDir())
 	for _, m := range fetch.Models() {

@@ -180,6 +180,9 @@ func (t *Command) configure() (train.Config, error) {
 		}
 	}
 	if t.Init != "" {
+		if t.Init, err = runs.ResolveModel(t.Init); err != nil {
+			return c, err
+		}
 		if t.Task == "" && t.Preset == "" && t.Config == "" {
 			c.Task = "" // the task of the run
 		} else if t.Task != "" {

@@ -38,7 +38,7 @@ type Command struct {
 	Out      string  `short:"o" placeholder:"DIR" help:"Folder of the run (the first free run/001, run/002, ...)."`
 	Resume   bool    `help:"Continue the run in --out, or all runs of --seeds."`
 	Config   string  `placeholder:"FILE" help:"Start from a configuration, such as a run's config.json."`
-	Init     string  `placeholder:"DIR" help:"Fine-tune the model of a run or a published folder."`
+	Init     string  `placeholder:"DIR" help:"Fine-tune a model: run, published folder, or name of a model."`
 	Freeze   *bool   `negatable:"" help:"Keep the model of --init and fit a linear classifier on its vectors (default of small data)."`
 	Adapters *int    `placeholder:"RANK" help:"Train low-rank adapters of --init (0: all weights)."`
 	Preset   string  `complete:"presets" placeholder:"NAME" help:"Start from a preset: ${presets}."`
