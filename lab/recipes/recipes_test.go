@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"context"
+	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/suite"
 )
+
+var pageNames = flag.String("pages", "", "with -long: run the blocks of these pages alone, such as \"train serve\"")
 
 var root = filepath.Join("..", "..")
 
@@ -51,7 +54,7 @@ func TestRecipesRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.runPages(ctx, pages, nil, t.Output()); err != nil {
+	if err := a.runPages(ctx, pages, strings.Fields(*pageNames), t.Output()); err != nil {
 		t.Error(err)
 	}
 }
