@@ -515,21 +515,27 @@ func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 			func() (Baseline, error) { return scoreTokenLabels(t, n) },
 		)
 	}
-	whole := t.wholeTexts()
-	list := []func() (Baseline, error){
-		func() (Baseline, error) { return scoreMajority(whole, n) },
-		func() (Baseline, error) {
-			return scoreNaiveBayes("naive Bayes over words", whole, n, func(s *Sample, f func([]byte)) { eachTextWord(s.Tokens, f) })
-		},
-	}
-	if len(t.classes) <= maxLinearClass {
-		list = append(list, func() (Baseline, error) { return scoreLinear(whole, n) })
-	}
-	all, err := runBaselines(list...)
+	all, err := TextBaselines(t.wholeTexts(), n)
 	for i := range all {
 		all[i].Advice = t.advice()
 	}
 	return all, err
+}
+
+// TextBaselines scores the commonest class, naive Bayes over words, and of at most 1024 classes a
+// logistic regression over words and bigrams, on the classes of texts whose tokens are bytes plus
+// one. n is as for Baseliner. It returns the errors of Sample.
+func TextBaselines(src Source, n int) ([]Baseline, error) {
+	list := []func() (Baseline, error){
+		func() (Baseline, error) { return scoreMajority(src, n) },
+		func() (Baseline, error) {
+			return scoreNaiveBayes("naive Bayes over words", src, n, func(s *Sample, f func([]byte)) { eachTextWord(s.Tokens, f) })
+		},
+	}
+	if src.Spec().Classes <= maxLinearClass {
+		list = append(list, func() (Baseline, error) { return scoreLinear(src, n) })
+	}
+	return runBaselines(list...)
 }
 
 // advice returns what to do where a baseline is as good as the model.

@@ -32,10 +32,13 @@ var rows = []*Row{
 	&needle,
 	&byteLM,
 	&listops,
+	&arenaAll,
+	&longDocs,
 	&carry,
 	&multipoleOfInput,
 	&exchangeRow,
 	&multipoleSpeed,
+	&multipoleScratch,
 	&precision,
 }
 

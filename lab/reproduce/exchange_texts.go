@@ -210,7 +210,7 @@ func (x *exchangeShared) cut(s *exchange.Subject, text string, n int) ([][]int32
 func (x *exchangeShared) texts(kind string) ([]string, error) {
 	switch kind {
 	case meetings:
-		list, err := x.readMeetings("val.jsonl", "test.jsonl")
+		list, err := readMeetings(x.o.Data, "val.jsonl", "test.jsonl")
 		var texts []string
 		for i := range list {
 			texts = append(texts, list[i].text())
@@ -289,10 +289,10 @@ func (m *meeting) text() string {
 // maxMeeting bounds the bytes of a line of QMSum.
 const maxMeeting = 8 << 20
 
-// readMeetings reads files of QMSum.
-func (x *exchangeShared) readMeetings(names ...string) (list []meeting, err error) {
+// readMeetings reads files of QMSum in a folder of data sets.
+func readMeetings(data string, names ...string) (list []meeting, err error) {
 	for _, name := range names {
-		path := filepath.Join(x.o.Data, "qmsum", name)
+		path := filepath.Join(data, "qmsum", name)
 		f, err := infile.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%s: is not there; github.com/Yale-LILY/QMSum has it; %w", path, task.ErrNoData)

@@ -180,7 +180,7 @@ func (x *exchangeShared) prepareUse(w *Work, s *exchange.Subject, c useConfig) (
 		return x.use, nil
 	}
 	u := &used{config: c}
-	list, err := x.readMeetings("test.jsonl")
+	list, err := readMeetings(x.o.Data, "test.jsonl")
 	if err != nil {
 		return nil, err
 	}

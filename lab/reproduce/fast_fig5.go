@@ -142,7 +142,7 @@ func speedPieces(of lessons, o *Options) ([]Piece, error) {
 
 // speeds times updates of all mechanisms in turns.
 func (l *lesson) speeds(w *Work, s speedConfig) ([]updateSpeed, error) {
-	src, err := l.Config.OpenTask()
+	src, err := l.openTask(&l.Config)
 	if err != nil {
 		return nil, err
 	}

@@ -38,15 +38,15 @@ var fig6Lessons = lessons(func(o *Options) (list []*lesson, err error) {
 			return new(lesson)
 		}
 		l.Config.Batch, l.Config.EvalEvery = batch, max(1, steps/4)
-		l.Methods, l.Seeds = []method{softmax, fastmax1, fastmax2}, pick(o.Budget, 1, 1, 3)
+		l.Methods, l.Seeds = []method{softmax, fastmax1, fastmax2}, pick(o.Budget, 1, 3, 3)
 		l.Length, l.Vocab, l.Baseline = length, vocab, true
 		list = append(list, l)
 		return l
 	}
-	image := add("image", pick(o.Budget, "image", "image", "lra-image"), pick(o.Budget, 100, 800, 10000), pick(o.Budget, 32, 32, 256), 1024, 256, nil)
+	image := add("image", pick(o.Budget, "image", "image", "lra-image"), pick(o.Budget, 100, 3000, 10000), pick(o.Budget, 32, 32, 256), 1024, 256, nil)
 	image.Config.EvalSamples = 200
 
-	pairs := add("pairs", pick(o.Budget, "films", "films", "lra-retrieval"), pick(o.Budget, 50, 400, 5000), pick(o.Budget, 2, 4, 16), 2*longText, 257, nil)
+	pairs := add("pairs", pick(o.Budget, "films", "films", "lra-retrieval"), pick(o.Budget, 50, 1500, 5000), pick(o.Budget, 2, 4, 16), 2*longText, 257, nil)
 	c := &pairs.Config
 	c.SetTask(pairsTask(o))
 	c.TaskSet = map[string]string{"length": fmt.Sprint(longText)}

@@ -17,7 +17,7 @@ import (
 
 var fastGradients = Row{
 	Name:   "fast-gradients",
-	Doc:    "largest derivative of an output by a score beside the claimed bound; norms of gradients by mechanism, depth and length",
+	Doc:    "largest derivative of an output by a score beside the claimed bound; norms of gradients by mechanism, depth and length, and in trainings without clipping",
 	Source: "Gerami et al. 2024, FAST, arXiv 2402.07901, section 2.3, eq. 14-15",
 	Claim:  "0 ≤ ∂o_ij/∂s_il ≤ 10·max|v|/(2N+3), hence gradients that neither vanish nor explode",
 	Seeds:  true,
@@ -110,7 +110,8 @@ func gradientPieces(o *Options) (list []Piece, err error) {
 	for _, c := range normConfigs(o) {
 		list = append(list, Piece{Name: c.name(), Config: c, FLOPs: c.model().TrainFLOPs(float64(c.Batch * c.N)), run: func(*Work) (any, error) { return c.run() }})
 	}
-	return list, nil
+	trained, err := trainedLessons.pieces(o)
+	return append(list, trained...), err
 }
 
 // tokens returns queries, keys and values of the data, [1,1,N,D].
@@ -307,7 +308,10 @@ func gradientOutcome(o *Options, r *Results) (*Outcome, error) {
 		}
 		out.find("The bound (max v − min v)/√N holds: derivatives reach %s of it.", percent(met))
 	}
-	return out, out.norms(o, r)
+	if err := out.norms(o, r); err != nil {
+		return nil, err
+	}
+	return out, out.addTrained(o, r)
 }
 
 // norms tells how gradients go with depth.

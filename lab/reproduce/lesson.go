@@ -26,6 +26,18 @@ type lesson struct {
 	EqualSeconds bool
 	// look, if not nil, is asked for something more of a trained model.
 	look func(*train.Trainer) (any, error)
+	// open, if not nil, opens samples that no task of the catalogue has, in a folder of data sets.
+	open func(folder string) (task.Source, error)
+	// Gradients sums up the norms of the gradients of all updates.
+	Gradients bool
+}
+
+// openTask returns the samples of the lesson.
+func (l *lesson) openTask(c *train.Config) (task.Source, error) {
+	if l.open != nil {
+		return l.open(c.Folder)
+	}
+	return c.OpenTask()
 }
 
 // presetLesson returns the lesson of a preset of package train.
@@ -139,7 +151,7 @@ func (l *lesson) pieces(o *Options) (list []Piece) {
 			Name: l.baselinePiece(), Config: config{c.Task, c.TaskSet, samples}, FLOPs: plainLoopCost * 1e8,
 			run: func(*Work) (any, error) {
 				c.Folder = o.Data
-				src, err := c.OpenTask()
+				src, err := l.openTask(&c)
 				if err != nil {
 					return nil, err
 				}
@@ -183,6 +195,10 @@ type learned struct {
 	Diverged string `json:"diverged,omitempty"`
 	// Updates counts the updates of a training of equal seconds.
 	Updates int `json:"updates,omitempty"`
+	// Norms are of the gradients of all updates, if the lesson asks for them.
+	Norms *normSummary `json:"norms,omitempty"`
+	// Cost is the processor time of a training in one go, in seconds; 0: it was interrupted.
+	Cost float64 `json:"processor_s,omitempty"`
 
 	seed uint64
 }
@@ -193,12 +209,13 @@ const curvePoints = 200
 // learn makes a training, which goes on where it was interrupted. settle, if not nil,
 // completes the configuration of a training that begins.
 func (l *lesson) learn(w *Work, c train.Config, settle func(*train.Config, task.Source) error) (any, error) {
-	src, err := c.OpenTask()
+	src, err := l.openTask(&c)
 	if err != nil {
 		return nil, err
 	}
 	t, err := train.Resume(src, w.Folder)
-	if errors.Is(err, fs.ErrNotExist) {
+	began := errors.Is(err, fs.ErrNotExist)
+	if began {
 		if err = nil; settle != nil {
 			err = settle(&c, src)
 		}
@@ -210,7 +227,7 @@ func (l *lesson) learn(w *Work, c train.Config, settle func(*train.Config, task.
 		return nil, err
 	}
 	defer t.Close()
-	steps := t.Config().Steps
+	steps, cost := t.Config().Steps, processorSeconds()
 	score, err := t.Train(w.Ctx, train.Observer{Step: func(s train.Step) { w.reportShare(float64(s.Step) / float64(steps)) }})
 	ended := ""
 	if errors.Is(err, train.ErrDiverged) {
@@ -227,8 +244,14 @@ func (l *lesson) learn(w *Work, c train.Config, settle func(*train.Config, task.
 		return nil, err
 	}
 	r := learned{Params: t.Model().Params().Size(), Rate: c.Rate, Score: score, Evals: evals, Diverged: ended}
+	if began {
+		r.Cost = processorSeconds() - cost
+	}
 	if l.EqualSeconds {
 		r.Updates = steps
+	}
+	if l.Gradients {
+		r.Norms = sumNorms(curve)
 	}
 	every := max(1, len(curve)/curvePoints)
 	for i, s := range curve {

@@ -2,7 +2,6 @@ package reproduce
 
 import (
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/report"
@@ -98,7 +97,7 @@ func listopsOutcome(o *Options, r *Results) (*Outcome, error) {
 				if v := listopsPublished[x.Label]; v > 0 {
 					published = fmt.Sprintf("%.2f", v)
 				}
-				addRow(&t, s.Name, x.Label, published, fmt.Sprintf("%.2f", 100*x.Value), fmt.Sprintf("%.2f", 100*math.Sqrt(x.Value*(1-x.Value)/float64(x.Runs[0].Score.Samples))))
+				addRow(&t, s.Name, x.Label, published, fmt.Sprintf("%.2f", 100*x.Value), fmt.Sprintf("%.2f", 100*deviationOf(x.Value, float64(x.Runs[0].Score.Samples))))
 			}
 		}
 		if len(race.Rows) > 0 {

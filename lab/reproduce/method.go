@@ -31,6 +31,34 @@ var (
 	taylorshift = method{Label: "taylorshift", Name: "taylorshift", Set: map[string]string{"tau": "sqrt(D)", "window": "0"}}
 )
 
+// FAST's function as it is printed, and as the program of its authors has it (example.py of
+// armingerami/fastmax): rows are divided by the longest of the sequence, and not each by its own
+// deviation.
+var (
+	printed1    = named(published1, "fastmax 1 as printed")
+	printed2    = named(published2, "fastmax 2 as printed")
+	programmed1 = method{Label: "fastmax 1 as programmed", Name: "polynomial", Set: map[string]string{"norm": "max", "scale": "1", "coef": "1,1"}}
+	programmed2 = method{Label: "fastmax 2 as programmed", Name: "polynomial", Set: map[string]string{"norm": "max", "scale": "1", "coef": "1,1,1/2"}}
+)
+
+// linearPadded is linear attention as the arena's program has it: all samples are padded to one
+// length, which nothing masks. Such samples do not grow.
+var linearPadded = method{Label: "linear, padded without masks", Name: "linear", change: func(c *train.Config) {
+	c.LRAQuirk, c.FirstContext, c.FirstBatch = true, 0, 0
+}}
+
+// multipoleFitted has cells that are fitted to the keys of each sequence, from a drawn codebook:
+// it learns from scratch, and is not causal.
+var multipoleFitted = method{Label: "multipole, 64 cells fitted to the input", Name: "multipole", Set: map[string]string{
+	"cells": "64", "adapt": "2", "block": "32", "window": "16", "sinks": "1", "ends": "1",
+}}
+
+// named returns m with another label.
+func named(m method, label string) method {
+	m.Label = label
+	return m
+}
+
 // nearKeys is the number of keys of the near field: the query's own and those before it.
 const nearKeys = 64
 

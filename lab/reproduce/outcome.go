@@ -92,6 +92,9 @@ func digits(x float64) string {
 // percent writes a share.
 func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
 
+// deviationOf returns the standard error of a share of n samples.
+func deviationOf(share, n float64) float64 { return math.Sqrt(share * (1 - share) / n) }
+
 // mean returns the mean of x and, of two or more, its standard deviation.
 func mean(x []float64) (m, deviation float64) {
 	for _, v := range x {

@@ -28,8 +28,8 @@ type Budget int
 
 const (
 	Quick Budget = iota // up to fifteen minutes on two cores
-	Hour                // about an hour
-	Full                // the published setting but for what Row.Lacks names: up to months
+	Hour                // half an hour to half a day
+	Full                // the published size and updates, but for what Row.Lacks names: up to months
 )
 
 var budgets = [...]string{"quick", "hour", "full"}

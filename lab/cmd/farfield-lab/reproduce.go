@@ -25,7 +25,7 @@ import (
 // reproduceCmd is the verb reproduce: published tables and figures, made again.
 type reproduceCmd struct {
 	Name   string      `complete:"reproductions" arg:"" help:"Reproduction, all, or list."`
-	Budget string      `complete:"quick,hour,full" default:"quick" placeholder:"quick|hour|full" help:"Budget: quick (15 minutes), hour, full (as published)."`
+	Budget string      `complete:"quick,hour,full" default:"quick" placeholder:"quick|hour|full" help:"Budget: quick (15 minutes), hour (half an hour to half a day), full (published numbers of updates)."`
 	IsFull bool        `name:"full" help:"The same as --budget full."`
 	Seeds  flags.Count `placeholder:"N" help:"Repeat with seeds 1 to N (by the budget)."`
 	Tune   bool        `help:"Tune the learning rate of every mechanism."`
@@ -43,7 +43,9 @@ type reproduceCmd struct {
 func (c *reproduceCmd) Help() string {
 	return "Every finished piece of a reproduction is saved: after Ctrl-C the same command continues. " +
 		"Times are measured in turns; other work on the machine makes them unreliable. " +
-		"report.html, its figures and report.md lie in a folder for each reproduction and budget. list names the settings of full that differ from the published ones. --tune tries the same learning rates for every mechanism and takes the best." + flags.JoinExamples(
+		"report.html, its figures and report.md lie in a folder for each reproduction and budget. " +
+		"hour took two cores 33 minutes (fast-fig2 of 500 images) to two hours in most rows, and 9 to 11 hours in fast-fig5, listops and bytelm; fast-fig6 and arena take longer. " +
+		"full trains models of the published size for the published number of updates, with smaller batches in arena and without what \"No budget makes\" in list names; nobody has run it: most rows would take days to months of two cores. list predicts the hours of each. --tune tries the same learning rates for every mechanism and takes the best." + flags.JoinExamples(
 		"farfield-lab reproduce list",
 		"farfield-lab reproduce fast-fig2",
 		"farfield-lab reproduce fast-table1 --budget hour --seeds 3 --out results",

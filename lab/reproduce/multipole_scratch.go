@@ -1,0 +1,76 @@
+package reproduce
+
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/internal/exchange"
+	"github.com/farfield-ml/farfield/internal/report"
+	"github.com/farfield-ml/farfield/train"
+)
+
+var multipoleScratch = Row{
+	Name:   "multipole-scratch",
+	Doc:    "multipole trained from scratch, with a codebook that is drawn and with clusters of the input, beside softmax, the default and the window alone: recall of keys and of lines of a text",
+	Source: "a comparison of this project; the tasks of mqar and needle",
+	Claim:  "no table of this setting",
+	Seeds:  true, Tunes: true,
+	pieces: scratchLessons.pieces, outcome: scratchLessons.outcome(scratchFindings),
+}
+
+// scratchMethods are causal. A drawn codebook stays as it is: keys come to lie about its rows.
+func scratchMethods() []method {
+	return []method{
+		multipoleOf(256, 0, swapBlock, swapWindow),
+		{Label: "multipole, clusters of the input, tol 0.1", Name: exchange.Name, Set: map[string]string{"centres": "input", "tol": "0.1"}},
+		softmax, farThird, windowAlone,
+	}
+}
+
+var scratchLessons = lessons(func(o *Options) ([]*lesson, error) {
+	keys, err := presetLesson(fmt.Sprintf("mqar-k%d", mqarPairs(&Options{Budget: Hour})[0]), "mqar", pick(o.Budget, 100, 1200, 10000),
+		map[string]string{"vocab": fmt.Sprint(mqarVocab), "length": fmt.Sprint(mqarLength), "pairs": "32"})
+	if err != nil {
+		return nil, err
+	}
+	keys.Length, keys.Vocab = mqarLength, mqarVocab
+	lines, err := presetLesson("needle", "needle", pick(o.Budget, 60, 3000, 10000), map[string]string{"data": "enwik8"})
+	if err != nil {
+		return nil, err
+	}
+	lines.Length, lines.Vocab = needleContext, 256
+	if o.Budget != Quick {
+		lines.look = func(t *train.Trainer) (any, error) { return askNeedles(t, o.Budget) }
+	}
+	list := []*lesson{keys, lines}
+	for _, l := range list {
+		l.Methods, l.Seeds, l.Baseline = scratchMethods(), pick(o.Budget, 1, 1, 3), true
+	}
+	return list, nil
+})
+
+// scratchFindings put the scores side by side.
+func scratchFindings(out *Outcome, list []scored) error {
+	t := report.Table{Title: "From scratch", Head: []string{"task", "mechanism", "score", "processor s", "best simple method"},
+		Note: "Scores are shares of right tokens. Processor seconds of a training in one go, on one thread."}
+	for i := range list {
+		s := &list[i]
+		best := 0.0
+		for _, b := range s.Baselines {
+			best = max(best, b.Score)
+		}
+		for _, x := range s.Results {
+			cost := none
+			if x.Runs[0].Cost > 0 {
+				cost = fmt.Sprintf("%.0f", x.Runs[0].Cost)
+			}
+			addRow(&t, s.Name, x.Label, percent(x.Value), cost, percent(best))
+		}
+		if s.look != nil {
+			if err := needleFindings(out, list[i:i+1]); err != nil {
+				return err
+			}
+		}
+	}
+	out.Tables = append([]report.Table{t}, out.Tables...)
+	return nil
+}
