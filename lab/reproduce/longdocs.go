@@ -162,7 +162,7 @@ var (
 // longDocsLessons have documents that grow to their length.
 var longDocsLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 	for _, length := range pick(o.Budget, []int{4096}, []int{4096, 16384, 32768}, []int{4096, 8192, 16384, 32768}) {
-		steps := pick(o.Budget, 60, 400, 2000)
+		steps := pick(o.Budget, 60, 200, 2000)
 		l, err := presetLesson(fmt.Sprintf("meetings-%dk", length>>10), "text", steps, nil)
 		if err != nil {
 			return nil, err
