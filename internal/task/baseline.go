@@ -220,6 +220,15 @@ func scoreNearestMean(src Source, n int) (Baseline, error) {
 	})
 }
 
+// NumberBaselines scores the commonest class and the class with the nearest mean sample, on
+// samples of one length. n is as for Baseliner. It returns the errors of Sample.
+func NumberBaselines(src Source, n int) ([]Baseline, error) {
+	return runBaselines(
+		func() (Baseline, error) { return scoreMajority(src, n) },
+		func() (Baseline, error) { return scoreNearestMean(src, n) },
+	)
+}
+
 // nearestMean is a nearest-centroid classifier.
 type nearestMean struct {
 	mean  [][]float64 // [classes, len(x)]; nil: the class has no samples

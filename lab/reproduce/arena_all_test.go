@@ -122,3 +122,30 @@ func TestMeetingsAreCutIntoDocuments(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// Patches hold all pixels of a picture, and shapes differ.
+func TestDrawnShapesFillPatches(t *testing.T) {
+	var large, small task.Sample
+	if err := (drawnShapes{16}).Sample(&large, task.Test, 3); err != nil {
+		t.Fatal(err)
+	}
+	if err := (drawnShapes{4}).Sample(&small, task.Test, 3); err != nil {
+		t.Fatal(err)
+	}
+	// The pixel in row 17 and column 34: in patches of 16 and of 4.
+	a, b := large.Values[(1*16+2)*256+1*16+2], small.Values[(4*64+8)*16+1*4+2]
+	if a != b || large.Class != small.Class || len(large.Values) != len(small.Values) {
+		t.Errorf("pixels %g and %g, classes %d and %d", a, b, large.Class, small.Class)
+	}
+	for class := range pictureShapes {
+		area := 0
+		for i := range 400 * 400 {
+			if insideShape(int32(class), float64(i%400)/100-2, float64(i/400)/100-2) {
+				area++
+			}
+		}
+		if a := float64(area) / 1e4; a < 3 || a > 3.3 {
+			t.Errorf("%s: area %g", pictureShapes[class], a)
+		}
+	}
+}

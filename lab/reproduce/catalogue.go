@@ -34,6 +34,7 @@ var rows = []*Row{
 	&listops,
 	&arenaAll,
 	&longDocs,
+	&largePictures,
 	&carry,
 	&multipoleOfInput,
 	&exchangeRow,

@@ -64,7 +64,7 @@ var trainedRates = []float64{1, 10}
 // a decoder of text, whose mechanisms are all causal.
 var trainedLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 	for _, factor := range trainedRates {
-		l, err := shakespeareLesson(o, pick(o.Budget, 100, 500, 5000))
+		l, err := shakespeareLesson(o, pick(o.Budget, 500, 1000, 5000))
 		if err != nil {
 			return nil, err
 		}
