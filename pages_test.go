@@ -1,6 +1,7 @@
 package farfield_test
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -93,7 +95,6 @@ func TestNamesOfPagesExist(t *testing.T) {
 		file, end string // the page, and what stands near its end
 		least     int    // names on it
 	}{
-		{"paper.md", "| Table 2 |", 40},
 		{"math.md", "## 8. Where it is in the code", 15},
 		{"extending.md", "## Other additions", 15},
 		{"reproduce.md", "## Files from strangers", 55},
@@ -129,6 +130,43 @@ func TestNamesOfPagesExist(t *testing.T) {
 		if !strings.Contains(text, page.end) {
 			t.Errorf("%s: does not reach %q", page.file, page.end)
 		}
+	}
+}
+
+// TestItemsOfThePapersAreCounted holds docs/paper.md to its own count: each of the 126 items
+// stands in one row, whose state begins with a word that is counted above.
+func TestItemsOfThePapersAreCounted(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("docs", "paper.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const items = 126
+	seen, states := map[int]bool{}, map[string]int{}
+	for _, m := range regexp.MustCompile(`(?m)^\| ([0-9][0-9, –]*) \| [^|]* \| (works|partly|declined|background)`).FindAllStringSubmatch(string(text), -1) {
+		for part := range strings.SplitSeq(m[1], ", ") {
+			first, last, isRange := strings.Cut(part, "–")
+			if !isRange {
+				last = first
+			}
+			from, err1 := strconv.Atoi(first)
+			to, err2 := strconv.Atoi(last)
+			if err1 != nil || err2 != nil || to < from || to > items {
+				t.Fatalf("items %q", m[1])
+			}
+			for i := from; i <= to; i++ {
+				if seen[i] {
+					t.Errorf("item %d is there twice", i)
+				}
+				seen[i] = true
+				states[m[2]]++
+			}
+		}
+	}
+	if len(seen) != items {
+		t.Errorf("%d of %d items", len(seen), items)
+	}
+	if want := fmt.Sprintf("%d work, %d work in part, %d are declined, %d are background.", states["works"], states["partly"], states["declined"], states["background"]); !strings.Contains(string(text), want) {
+		t.Errorf("the page does not say: %s", want)
 	}
 }
 

@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,5 +148,27 @@ func TestDrawnShapesFillPatches(t *testing.T) {
 		if a := float64(area) / 1e4; a < 3 || a > 3.3 {
 			t.Errorf("%s: area %g", pictureShapes[class], a)
 		}
+	}
+}
+
+// A tone has its power in the band of its frequency, and silence pads the rest.
+func TestSpectrumHasABandForEachTone(t *testing.T) {
+	samples := make([]float32, 4*spokenFrame)
+	const k = 40 // turns in a frame
+	for i := range samples {
+		samples[i] = float32(math.Sin(2 * math.Pi * k * float64(i) / spokenFrame))
+	}
+	x := spectrum(samples)
+	want := 0
+	for bandEdge(want+1) <= k {
+		want++
+	}
+	for band := range spokenBands {
+		if d := band - want; x[band] > 0 != (d == 0) && (d < -1 || d > 1) {
+			t.Errorf("band %d has %g, the tone is in %d", band, x[band], want)
+		}
+	}
+	if len(x) != spokenFrames*spokenBands || x[len(x)-1] != float32(math.Log(quietest)) || bandEdge(spokenBands) != spokenFrame/2-1 {
+		t.Errorf("%d numbers, the last %g, bands end at %d", len(x), x[len(x)-1], bandEdge(spokenBands))
 	}
 }

@@ -35,6 +35,7 @@ var rows = []*Row{
 	&arenaAll,
 	&longDocs,
 	&largePictures,
+	&spokenDigits,
 	&carry,
 	&multipoleOfInput,
 	&exchangeRow,
