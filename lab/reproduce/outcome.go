@@ -25,6 +25,8 @@ type Outcome struct {
 	Sections []PageSection  `json:"-"` // further sections of the page
 	Records  []*Record      `json:"pieces"`
 	Missing  []string       `json:"missing,omitempty"` // pieces that are not there
+	// MissingHours is what the missing pieces take at 50 billion operations a second.
+	MissingHours float64 `json:"missing_hours,omitempty"`
 }
 
 func addRow(t *report.Table, cells ...string) { t.Rows = append(t.Rows, cells) }

@@ -150,8 +150,12 @@ func (out *Outcome) markdown() (string, error) {
 // of their names if they are many.
 func (out *Outcome) notRun() string {
 	const few = 6
+	hours := ""
+	if out.MissingHours >= 0.05 {
+		hours = fmt.Sprintf(" Their operations take about %s hours at 50 GFLOP/s, and short sequences up to three times as long.", digits(out.MissingHours))
+	}
 	if len(out.Missing) <= few {
-		return fmt.Sprintf("Not run: %s; `%s` makes them.", strings.Join(out.Missing, ", "), out.Command)
+		return fmt.Sprintf("Not run: %s; `%s` makes them.", strings.Join(out.Missing, ", "), out.Command) + hours
 	}
 	var words []string
 	counts := map[string]int{}
@@ -166,7 +170,7 @@ func (out *Outcome) notRun() string {
 	for _, word := range words {
 		parts = append(parts, fmt.Sprintf("%d of %s (`%s --pieces '^%s'`)", counts[word], word, out.Command, word))
 	}
-	return "Not run: " + strings.Join(parts, ", ") + "."
+	return "Not run: " + strings.Join(parts, ", ") + "." + hours
 }
 
 // origin says how the numbers came about: the command, the time that it took,

@@ -189,7 +189,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 			if o.Only == nil || o.Only.MatchString(p.Name) {
 				open = append(open, p)
 			} else {
-				results.missing = append(results.missing, p.Name)
+				results.lack(&p)
 			}
 			continue
 		}
@@ -210,7 +210,7 @@ func (r *Row) Run(ctx context.Context, o *Options, w Observer) (*Outcome, error)
 		tell(0)
 		record, err := store.make(ctx, o, &p, tell)
 		if errors.Is(err, task.ErrNoData) {
-			if results.missing = append(results.missing, p.Name); absent == nil {
+			if results.lack(&p); absent == nil {
 				absent = err
 			}
 			if w.Skipped != nil {
@@ -247,7 +247,7 @@ func (r *Row) Saved(o *Options) (*Outcome, error) {
 			return nil, fmt.Errorf("%s: %w", r.Name, err)
 		}
 		if record == nil {
-			results.missing = append(results.missing, p.Name)
+			results.lack(&p)
 			continue
 		}
 		results.add(record)
@@ -262,7 +262,7 @@ func (r *Row) conclude(o *Options, results *Results) (*Outcome, error) {
 	}
 	out.Name, out.Doc, out.Source, out.Claim, out.Lacks, out.Budget = r.Name, r.Doc, r.Source, r.Claim, r.Lacks, o.Budget.String()
 	out.Command = r.command(o)
-	out.Records, out.Missing = results.records, results.missing
+	out.Records, out.Missing, out.MissingHours = results.records, results.missing, results.lacking.Hours()
 	return out, nil
 }
 
@@ -288,6 +288,16 @@ func (r *Row) command(o *Options) string {
 type Results struct {
 	records []*Record
 	missing []string
+	lacking time.Duration // that the missing pieces take at assumedRate
+}
+
+// assumedRate is the speed in operations a second at which the hours of missing pieces are told.
+const assumedRate = 50e9
+
+// lack notes that a piece is missing.
+func (r *Results) lack(p *Piece) {
+	r.missing = append(r.missing, p.Name)
+	r.lacking += p.Time + time.Duration(p.FLOPs/assumedRate*float64(time.Second))
 }
 
 func (r *Results) add(record *Record) { r.records = append(r.records, record) }
