@@ -108,7 +108,7 @@ func localityLook(t *train.Trainer) (any, error) {
 }
 
 func localityFindings(out *Outcome, list []scored) error {
-	all := report.Table{Title: "Where the weights of trained heads lie", Head: append([]string{"net", "mechanism"}, localityHead...), Note: localityNote + " Equal weights are the trivial baseline."}
+	all := report.Table{Title: "Where the weights of trained heads lie", Head: append([]string{"net", "mechanism"}, localityHead...), Note: localityNote + " Equal weights are the trivial baseline. Two more seeds take an hour and a half: `farfield-lab reproduce fast-locality --budget hour --seeds 3`."}
 	layers := report.Table{Title: "By layer", Head: append([]string{"net", "mechanism", "layer"}, localityHead...)}
 	for _, s := range list {
 		for i, x := range s.Results {

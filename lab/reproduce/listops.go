@@ -76,7 +76,8 @@ func listopsOutcome(o *Options, r *Results) (*Outcome, error) {
 		race := arenaTable()
 		t := report.Table{
 			Title: "Beside the published table", Head: []string{"training", "mechanism", "published, %", "here, %", "± of 10,000 samples"},
-			Note: "Published models have the same shape, and rows of different programs: linear attention's is the arena's own, which pads without masks.",
+			Note: "Published models have the same shape, and rows of different programs: linear attention's is the arena's own, which pads without masks." +
+				" The program of FAST's authors computes another function than the printed one: [arena](arena.md) has both. Two more seeds of the leaders take 5.6 hours of one core, by the seconds above: `farfield-lab reproduce listops --budget hour --seeds 3 --pieces '^listops-(softmax|linear)-'`.",
 		}
 		var base *result // softmax of the whole training, with the times of its race
 		var times []updateSpeed
