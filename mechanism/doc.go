@@ -33,6 +33,7 @@
 //	scatterbrain   exp(q·k/√D) of near keys, φ(q)·φ(k) of others    none                  whole heads
 //	exact-topk     exp(q·k/√D) of the k largest                     none                  whole heads
 //	primal         no weights: projections of q̂ and k̂               length 1              whole heads
+//	multipole      exp(q·k/√D), of far keys about means of cells    none                  whole heads
 //
 // A row divides by the sum of the weights plus its setting eps, which is 0 where the table
 // does not say otherwise. docs/mechanisms.md compares what each mechanism is good for.
