@@ -138,20 +138,19 @@ func inTags(svg []byte, pairs ...string) []byte {
 	return b.Bytes()
 }
 
-// layOut draws the figure, with the legend beside the plot, or below if narrow.
-func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
-	a := axes{
+// prepare returns the axes of the figure, the parts of its series and its legend. It returns an error if
+// a series is invalid.
+func (f *Figure) prepare() (a axes, parts []drawnPart, l legend, err error) {
+	a = axes{
 		title: drawableText(f.Title),
 		x:     axis{label: drawableText(f.XLabel), min: math.Inf(1), max: math.Inf(-1), logarithmic: !f.XLinear},
 		y:     axis{label: drawableText(f.YLabel), min: math.Inf(1), max: math.Inf(-1), logarithmic: !f.YLinear},
 	}
-	var parts []drawnPart
-	var legend legend
 	pen := seriesPen{colour: color.Black, largest: f.largestArea()}
 	for i := range f.Series {
 		s := &f.Series[i]
 		if err := f.checkSeries(s); err != nil {
-			return err
+			return a, nil, l, err
 		}
 		a.x.extendTo(s.X)
 		a.y.extendTo(s.Y)
@@ -160,12 +159,20 @@ func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 		of := pen.seriesParts(s)
 		parts = append(parts, of...)
 		if s.Name != "" {
-			legend.addEntry(drawableText(s.Name), of)
+			l.addEntry(drawableText(s.Name), of)
 		}
 	}
 	a.x.addTicks(f.XText)
 	a.y.addTicks(f.YText)
+	return a, parts, l, nil
+}
 
+// layOut draws the figure, with the legend beside the plot, or below if narrow.
+func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
+	a, parts, legend, err := f.prepare()
+	if err != nil {
+		return err
+	}
 	size := vg.Point{X: plotWidth, Y: plotHeight}
 	var beside, below vg.Length // of the legend
 	if narrow {
@@ -179,22 +186,26 @@ func (f *Figure) layOut(w io.Writer, canvas newCanvas, narrow bool) error {
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
 	// The last label of an axis reaches beyond it.
-	plot := draw.Crop(all, margin, -4*margin-beside, margin+below, -margin-tickFont/2)
-	inner := a.innerCanvas(plot)
-	a.drawGrid(inner)
-	a.drawAxes(plot, inner)
-	for _, p := range parts {
-		p.drawPart(&inner, func(x, y float64) vg.Point {
-			return vg.Point{X: inner.X(a.x.fraction(x)), Y: inner.Y(a.y.fraction(y))}
-		})
-	}
+	a.drawPlot(draw.Crop(all, margin, -4*margin-beside, margin+below, -margin-tickFont/2), parts)
 	if narrow {
 		legend.drawEntries(draw.Crop(all, margin, -margin, margin, -size.Y))
 	} else {
 		legend.drawEntries(draw.Crop(all, size.X, -margin, margin, -8*margin))
 	}
-	_, err := c.WriteTo(w)
+	_, err = c.WriteTo(w)
 	return err
+}
+
+// drawPlot draws the grid, the axes and the parts of series to c.
+func (a *axes) drawPlot(c draw.Canvas, parts []drawnPart) {
+	inner := a.innerCanvas(c)
+	a.drawGrid(inner)
+	a.drawAxes(c, inner)
+	for _, p := range parts {
+		p.drawPart(&inner, func(x, y float64) vg.Point {
+			return vg.Point{X: inner.X(a.x.fraction(x)), Y: inner.Y(a.y.fraction(y))}
+		})
+	}
 }
 
 // extendTo extends the axis to a list of numbers.
