@@ -1,7 +1,7 @@
 # What main must pass: the steps of .ci/run, one at a time. A machine without make calls them itself.
 steps := format vet staticcheck cross mpi test lab verify recipes purego avx2 emulated assembly race smoke newer
 more := poison long others platforms docs fuzz
-.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers demo readme minutes release reproducible
+.PHONY: ci $(steps) $(more) generate calibrate bench zoo peers demo demo-model readme minutes release reproducible
 
 ci: # all of the first list
 	.ci/run
@@ -36,9 +36,20 @@ peers: # farfield beside them, and the tables of docs/results/peers.md
 demo:
 	go run ./cmd/farfield demo
 
-readme: # its picture and its table; minutes, on an idle machine
-	go run ./cmd/farfield demo --out docs
-	go test . -run TestReadmeShowsScaling -write
+readme: # its picture and its figures, with docs/results/demo.md; a minute, on an idle machine
+	go run ./cmd/farfield demo --out docs/results
+	rm docs/results/demo.png
+	go test . -run TestReadmeShowsDemo -write
+
+DEMO ?= $(CURDIR)/run/demo
+PLAYS ?= $(DEMO)/sets/tinyshakespeare/input.txt
+
+demo-model: # the model that farfield demo carries, from Tiny Shakespeare; some minutes of one core, and a run that was stopped goes on
+	test -f $(PLAYS) || go run ./cmd/farfield data fetch tinyshakespeare --folder $(DEMO)/sets
+	if [ -d $(DEMO)/model ]; then go run ./cmd/farfield --threads 1 train --resume --out $(DEMO)/model; else \
+		go run ./cmd/farfield --threads 1 train --config internal/cli/demo/model/train.json --data $(PLAYS) --out $(DEMO)/model; fi
+	go test ./internal/cli/demo -run TestWriteCarried -write $(DEMO)/model
+	go test ./internal/cli/demo -run TestCarriedModel
 
 minutes: # the marked commands of README.md and docs, timed in a new account with nothing but Go; minutes
 	go run -C lab ./cmd/farfield-lab recipes -new

@@ -12,4 +12,5 @@ func TestDemoRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	refuses(t, "not a folder", "demo", "--out", file)
+	refuses(t, "--out: is pictures, but --train draws no pictures", "demo", "--train", "--out", "pictures")
 }

@@ -68,7 +68,7 @@ type verbTable struct {
 	Inspect inspect.Command `cmd:"" group:"Look" help:"Describe a file, a folder or this machine."`
 
 	Bench bench.Command `cmd:"" group:"Measure" help:"Time attention, decoding, training and matrix products."`
-	Demo  demo.Command  `cmd:"" group:"Measure" help:"Show the claims on this machine, in a few minutes."`
+	Demo  demo.Command  `cmd:"" group:"Measure" help:"Show a trained model in linear time on this machine, in half a minute."`
 
 	Data       data.Command               `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
 	Models     models.Command             `cmd:"" group:"Around" help:"List and fetch trained models."`

@@ -1,35 +1,42 @@
-// Package demo implements the verb demo: the claims of the project, measured on this machine.
+// Package demo implements the verb demo: a small trained model, before and after its softmax is
+// exchanged for attention of linear cost, measured on this machine.
 package demo
 
 import (
 	"fmt"
-	"io"
-	"path/filepath"
+	"os"
 	"text/tabwriter"
 
-	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
-	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 )
 
-// Command is the verb demo: the claims, shown on this machine.
+// Command is the verb demo.
 type Command struct {
-	Out string `short:"o" placeholder:"DIR" help:"Also write scaling.svg and scaling.md to this folder."`
+	Out   string `short:"o" placeholder:"DIR" help:"Also write demo.svg, demo.png and demo.md to this folder."`
+	Train bool   `help:"Instead compare all forms of one attention, and train a model on the source of the Go toolchain; minutes."`
 }
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Four parts: all forms agree with the textbook, time grows linearly, a small model learns, and writes." + flags.JoinExamples(
+	return "A small language model, which the program carries, writes a few lines. Its softmax attention is exchanged for multipole, whose cost is linear in the length. " +
+		"Then both read one text, and time, memory and quality are drawn over its length, beside the model with its window alone. A session is saved and goes on after a restart." + flags.JoinExamples(
 		"farfield demo",
 		"farfield demo --out pictures",
+		"farfield demo --train",
 	)
 }
 
-// Run runs the demonstration and writes its page. It returns an error if a measurement
-// or the output fails.
+// Run runs the demonstration. It returns an error if flags are invalid, a measurement or the output
+// fails, or e.Context ends.
 func (c *Command) Run(e *env.Env) error {
+	if c.Train {
+		if c.Out != "" {
+			return env.InputErrorf("--out: is %s, but --train draws no pictures", c.Out)
+		}
+		return c.train(e)
+	}
 	if c.Out != "" {
 		held, err := env.OwnFolder(c.Out)
 		if err != nil {
@@ -37,19 +44,19 @@ func (c *Command) Run(e *env.Env) error {
 		}
 		defer held.Release()
 	}
-	machine := bench.DescribeMachine(0)
-	fmt.Fprintf(e.Stdout, "farfield on %v\n", machine)
-	if err := showForms(e, 1000); err != nil {
-		return err
-	}
-	s, err := showScaling(e, 1_000_000)
+	dir, err := os.MkdirTemp("", "farfield-demo-")
 	if err != nil {
 		return err
 	}
-	if c.Out != "" {
-		if err := s.save(c.Out, machine); err != nil {
-			return err
-		}
+	defer os.RemoveAll(dir)
+	return show(e, dir, c.Out, standard)
+}
+
+// train shows that all forms of one attention agree, and a training.
+func (c *Command) train(e *env.Env) error {
+	fmt.Fprintf(e.Stdout, "farfield on %v\n", bench.DescribeMachine(0))
+	if err := showForms(e, 1000); err != nil {
+		return err
 	}
 	name, training, err := demoTraining()
 	if err != nil {
@@ -74,54 +81,4 @@ func showForms(e *env.Env, n int) error {
 		fmt.Fprintf(w, "   %s\t%.1f digits\n", a.form, a.digits)
 	}
 	return w.Flush()
-}
-
-// showScaling plots time over up to most tokens.
-func showScaling(e *env.Env, most int) (*scaling, error) {
-	fmt.Fprintf(e.Stdout, "\n2. Time of a forward pass over up to %d tokens, causal, %d heads of width %d\n\n", most, demoHeads, demoWidth)
-	s, err := measureScaling(most, e.RunInterruptibly, func(n int) {
-		if e.IsTerminal {
-			fmt.Fprintf(e.Notes(), "\r   %d tokens ", n)
-		}
-	})
-	if e.IsTerminal {
-		fmt.Fprint(e.Notes(), "\r\x1b[K")
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.plot(e.Stdout)
-	fmt.Fprintln(e.Stdout)
-	w := tabwriter.NewWriter(e.Stdout, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "   tokens\tfastmax, linear\tsoftmax\tstate of fastmax\tcache of softmax")
-	for i, n := range s.n {
-		if i%3 != 0 && i != len(s.n)-1 { // powers of ten
-			continue
-		}
-		t, measured := s.softmaxAt(i)
-		soft := display.FormatSeconds(t)
-		if !measured {
-			soft += " extrapolated"
-		}
-		fmt.Fprintf(w, "   %.0f\t%s\t%s\t%s\t%s\n", n, display.FormatSeconds(s.linear[i]), soft,
-			display.FormatBytes(float64(s.state[i])), display.FormatBytes(s.cache*n))
-	}
-	if err := w.Flush(); err != nil {
-		return nil, err
-	}
-	softmax, direct := s.crossovers()
-	fmt.Fprintf(e.Stdout, "\n   On this machine the linear form is faster than softmax from N = %s, than its own direct form from N = %s.\n",
-		display.FormatCrossover(softmax), display.FormatCrossover(direct))
-	return s, nil
-}
-
-// save writes the figure and the table into dir.
-func (s *scaling) save(dir string, m bench.Machine) error {
-	if err := atomicfile.Write(filepath.Join(dir, "scaling.svg"), s.figure().WriteSVG); err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(dir, "scaling.md"), func(w io.Writer) error {
-		fmt.Fprintf(w, "Causal attention, %d heads of width %d, forward. Machine: %v.\n\n", demoHeads, demoWidth, m)
-		return s.table(w)
-	})
 }

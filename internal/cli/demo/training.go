@@ -31,7 +31,7 @@ func demoTraining() (name string, c train.Config, err error) {
 // showTraining trains on the default text and prints a sample. It measures the speed of
 // the same model with softmax for comparison.
 func showTraining(e *env.Env, name string, c train.Config) error {
-	fmt.Fprintf(e.Stdout, "\n3. A transformer learns a text (size %s: %d layers of width %d, %d heads of width %d, context %d)\n\n",
+	fmt.Fprintf(e.Stdout, "\n2. A transformer learns a text (size %s: %d layers of width %d, %d heads of width %d, context %d)\n\n",
 		name, c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Width/c.Model.Heads, c.Model.Context)
 	var src task.Source
 	err := e.RunInterruptibly(func() (err error) {
@@ -76,7 +76,7 @@ func showTraining(e *env.Env, name string, c train.Config) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(e.Stdout, "\n4. What it writes, from a state that does not grow\n\n")
+	fmt.Fprint(e.Stdout, "\n3. What it writes, from a state that does not grow\n\n")
 	sampled, err := inference.SampleText(e.Context, t.Model(), text.Vocab, start, 400, c.Seed)
 	if err != nil {
 		return err
