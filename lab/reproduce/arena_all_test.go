@@ -172,3 +172,41 @@ func TestSpectrumHasABandForEachTone(t *testing.T) {
 		t.Errorf("%d numbers, the last %g, bands end at %d", len(x), x[len(x)-1], bandEdge(spokenBands))
 	}
 }
+
+// Every mechanism whose gradients are followed trains, and a row tells its norms.
+func TestNormsOfTrainings(t *testing.T) {
+	out := shrunkOutcome(t, trainedLessons, nothingMore)
+	r := &Results{records: out.Records}
+	told := new(Outcome)
+	if err := told.addTrained(&Options{Seeds: 1}, r); err != nil {
+		t.Fatal(err)
+	}
+	if rows := told.Tables[0].Rows; len(rows) != 9+4+9 || rows[0][2] != "3" || rows[0][len(rows[0])-1] != "whole" {
+		t.Errorf("%+v", rows)
+	}
+	if len(told.Findings) != 2 {
+		t.Errorf("findings %q", told.Findings)
+	}
+}
+
+// Multipole trains from scratch, causal and not.
+func TestMultipoleTrainsFromScratch(t *testing.T) {
+	short := func(o *Options) ([]*lesson, error) {
+		list, err := scratchLessons(o)
+		list[0].Config.TaskSet["pairs"] = "2"
+		return list[:1], err
+	}
+	out := shrunkOutcome(t, short, scratchFindings)
+	if rows := out.Tables[0].Rows; len(rows) != len(scratchMethods()) {
+		t.Errorf("%+v", rows)
+	}
+	l, err := presetLesson("listops", "listops", 3, brief["listops"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Methods, l.Seeds = []method{multipoleFitted, programmed1, programmed2}, 1
+	out = shrunkOutcome(t, func(*Options) ([]*lesson, error) { return []*lesson{l}, nil }, nothingMore)
+	if len(out.Tables[0].Rows) != 3 {
+		t.Errorf("%+v", out.Tables[0].Rows)
+	}
+}

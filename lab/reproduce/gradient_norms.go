@@ -54,7 +54,7 @@ func medianOf(part []train.Step, f func(train.Step) float64) float64 {
 // Blocks that FAST names as alternatives.
 var (
 	hyena = method{Label: "hyena", Name: "hyena"}
-	crate = method{Label: "crate", Name: "crate"}
+	crate = method{Label: "crate", Name: "crate", change: func(c *train.Config) { c.Model.Hidden = 0 }} // its own step
 )
 
 // trainedRates are what the rate of the preset is multiplied by.
