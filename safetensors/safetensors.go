@@ -2,6 +2,7 @@ package safetensors
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -53,6 +54,7 @@ type File struct {
 	metadata map[string]string
 	data     *io.SectionReader
 	file     io.Closer
+	memory   *infile.Mapped // of file; nil: it is not mapped
 }
 
 // Open opens a file and reads its header. It returns an error if the file cannot be read or New
@@ -72,7 +74,7 @@ func Open(path string) (*File, error) {
 		r.Close()
 		return nil, fmt.Errorf("%s: %w", path, fault.Mark(fault.ErrDamaged, err))
 	}
-	f.file = r
+	f.file, f.memory = r, infile.Map(r, info.Size())
 	return f, nil
 }
 
@@ -174,7 +176,7 @@ func (f *File) ReadArray(name string) (*array.Array, error) {
 	return a, nil
 }
 
-// OpenStored returns one tensor that stays in the file, to be read in parts. It returns an error if
+// OpenStored returns one tensor that stays in the file, to be read in parts before Close. It returns an error if
 // the tensor does not exist or has an unreadable type.
 func (f *File) OpenStored(name string) (*array.StoredArray, error) {
 	t, d, err := f.findTensor(name)
@@ -182,7 +184,11 @@ func (f *File) OpenStored(name string) (*array.StoredArray, error) {
 		return nil, err
 	}
 	r, start, _ := f.data.Outer()
-	return array.NewStoredArray(name, d, t.Shape, r, start+t.start, t.Bytes)
+	a, err := array.NewStoredArray(name, d, t.Shape, r, start+t.start, t.Bytes)
+	if err == nil {
+		a.SetMapped(f.memory)
+	}
+	return a, err
 }
 
 // findTensor returns the description and type of a readable tensor.
@@ -204,5 +210,10 @@ func (f *File) Close() error {
 	if f.file == nil {
 		return nil
 	}
-	return f.file.Close()
+	var err error
+	if f.memory != nil {
+		err = f.memory.Close()
+		f.memory = nil
+	}
+	return errors.Join(err, f.file.Close())
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -19,10 +20,14 @@ type StoredArray struct {
 	DType DType // type in the file, including F2 and BF16
 	Shape []int
 
-	r     io.ReaderAt
-	start int64 // offset of the data in r
-	count int64 // elements
+	r      io.ReaderAt
+	start  int64          // offset of the data in r
+	count  int64          // elements
+	memory *infile.Mapped // of r; nil: it is not mapped
 }
+
+// SetMapped has VisitHalves read the file in memory.
+func (s *StoredArray) SetMapped(m *infile.Mapped) { s.memory = m }
 
 // NewStoredArray returns an array [shape...] whose elements are the size bytes of r from byte start,
 // in the format of Decode. It returns an error if the type is unknown or size does not match the
@@ -162,6 +167,32 @@ func ReadHalves(s *StoredArray, dst []uint16, at int64) error {
 		}
 		return nil
 	})
+}
+
+// VisitHalves calls visit with the bits of elements of a bf16 array, as many as buffer has, from element
+// at on: where the file is mapped they lie in its memory, and otherwise they are read to buffer. visit
+// must do as that of infile.Mapped.Visit. It returns an error where ReadHalves does.
+func VisitHalves(s *StoredArray, buffer []uint16, at int64, visit func(x []uint16)) error {
+	if n := int64(len(buffer)); s.memory != nil && s.DType == BF16 && littleEndian && n > 0 && at >= 0 && at <= s.count && n <= s.count-at {
+		isRead := false
+		err := s.memory.Visit(s.start+2*at, 2*n, func(b []byte) {
+			if p := unsafe.Pointer(&b[0]); uintptr(p)%2 == 0 {
+				visit(unsafe.Slice((*uint16)(p), n))
+				isRead = true
+			}
+		})
+		if isRead {
+			return nil
+		}
+		if err != nil {
+			return s.errorf("truncated: elements from %d on of %d cannot be read", at, s.count)
+		}
+	}
+	if err := ReadHalves(s, buffer, at); err != nil {
+		return err
+	}
+	visit(buffer)
+	return nil
 }
 
 // ReadBytes overwrites dst [N] with the elements of an i1 array from element at. It returns an error

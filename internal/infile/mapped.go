@@ -1,0 +1,65 @@
+package infile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"unsafe"
+)
+
+// Mapped is the content of a file as memory, which the system reads as it is touched.
+type Mapped struct{ data []byte }
+
+// Map returns the first size bytes of a file as memory, until Close. It returns nil where the system
+// cannot do that, and for none.
+func Map(f *os.File, size int64) *Mapped {
+	if size <= 0 || int64(int(size)) != size {
+		return nil
+	}
+	data, err := mapFile(f, int(size))
+	if err != nil {
+		return nil
+	}
+	return &Mapped{data}
+}
+
+// Visit calls visit with n bytes from byte at on. It returns io.ErrUnexpectedEOF for bytes beyond the end
+// of the file, which may have become shorter since, and where the system cannot read them. visit then
+// has stopped at any of its reads: what it wrote is undefined, and it must hold no lock and start no
+// goroutine that reads.
+func (m *Mapped) Visit(at, n int64, visit func(b []byte)) (err error) {
+	if at < 0 || n < 0 || at > int64(len(m.data)) || n > int64(len(m.data))-at {
+		return io.ErrUnexpectedEOF
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		if fault, is := r.(interface{ Addr() uintptr }); is && m.contains(fault.Addr()) {
+			err = io.ErrUnexpectedEOF
+			return
+		}
+		panic(r)
+	}()
+	visit(m.data[at:][:n:n])
+	return nil
+}
+
+// contains reports whether an address is in the memory.
+func (m *Mapped) contains(address uintptr) bool {
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))
+	return address >= start && address-start < uintptr(len(m.data))
+}
+
+// Close gives the memory back. No Visit may run meanwhile or afterwards.
+func (m *Mapped) Close() error {
+	data := m.data
+	m.data = nil
+	if err := unmapFile(data); err != nil {
+		return fmt.Errorf("unmap: %w", err)
+	}
+	return nil
+}
