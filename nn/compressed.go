@@ -86,7 +86,7 @@ func (w *Compressed) Set(i int, rows []float32) {
 		for k, x := range rows {
 			halves[k] = kernel.Half(x)
 		}
-		w.halves.SetColumns(i, halves)
+		w.setColumns(ar, i, halves)
 		return
 	}
 	t, buffer := kernel.ActiveBytes(), arena.Take[int8](ar, kernel.ByteStride(in))
@@ -95,19 +95,27 @@ func (w *Compressed) Set(i int, rows []float32) {
 	}
 }
 
-// SetHalves is Set from the upper halves of numbers, which 16 bits hold as they are.
-func (w *Compressed) SetHalves(i int, rows []uint16) {
-	if w.halves != nil {
-		w.halves.SetColumns(i, rows)
-		return
-	}
+// setColumns sets outputs that are held in 16 bits, and reports whether all numbers are finite.
+func (w *Compressed) setColumns(ar *arena.Arena, i int, rows []uint16) (finite bool) {
+	scratch := arena.Take[float32](ar, kernel.SetScratch(w.halves.K))
+	return w.halves.SetColumns(kernel.ActiveHalf(), i, rows, scratch)
+}
+
+// SetHalves is Set from the upper halves of numbers, which 16 bits hold as they are. It reports whether
+// all are finite. Multiples of 32 outputs, from one of them on, are the fastest.
+func (w *Compressed) SetHalves(i int, rows []uint16) (finite bool) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	wide := arena.Take[float32](ar, len(rows))
+	if w.halves != nil {
+		return w.setColumns(ar, i, rows)
+	}
+	wide, finite := arena.Take[float32](ar, len(rows)), true
 	for k, x := range rows {
 		wide[k] = kernel.WidenHalf(x)
+		finite = finite && wide[k]-wide[k] == 0
 	}
 	w.Set(i, wide)
+	return finite
 }
 
 // Halves sets row [in] to the bits of output i, which are held in 16.
@@ -277,7 +285,11 @@ func multiplyCompressed[T tensor.Float](act Activation, ps ...rowProduct[T]) {
 		pieces += q.pieces()
 		work += 2 * float64(p.x.Rows) * p.layer.weightSize()
 	}
-	par.Run(pieces, 1, work, f)
+	size := 1
+	if ps[0].x.Rows <= GEMVRows {
+		size = stripsPerPiece // a tile of few rows is little work
+	}
+	par.Run(pieces, size, work, f)
 }
 
 // quantiseRows returns the rows of x in 8 bits.
@@ -286,6 +298,9 @@ func quantiseRows(ar *arena.Arena, x tensor.Mat[float32]) kernel.ByteRows {
 		Data:   arena.Take[int8](ar, x.Rows*kernel.ByteStride(x.Cols)),
 		Scales: arena.Take[float32](ar, x.Rows), Sums: arena.Take[int32](ar, x.Rows), Counts: arena.Take[int32](ar, x.Rows),
 		Steps: arena.Take[int32](ar, x.Rows*kernel.MaxOutliers), Values: arena.Take[float32](ar, x.Rows*kernel.MaxOutliers),
+	}
+	if kernel.ActiveBytes().HasWords() {
+		rows.Words = arena.Take[int16](ar, len(rows.Data))
 	}
 	par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), rowQuantiser{rows, x})
 	return rows

@@ -1,6 +1,7 @@
 package pretrained
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -58,7 +59,7 @@ func (m *Model) readCompressed(s *source, x *stored, to []*nn.Compressed) error 
 				return err
 			}
 		}
-		r.rows = min(max(readElements/max(in, 1), 1), rowsRead)
+		r.rows = max(min(readElements/max(in, 1), rowsRead)/rowsUnit, 1) * rowsUnit
 		par.Run((out+r.rows-1)/r.rows, 1, readWork*float64(out)*float64(in), rowReading{r})
 		return r.err
 	}
@@ -84,8 +85,10 @@ func (m *Model) readCompressed(s *source, x *stored, to []*nn.Compressed) error 
 }
 
 const (
-	// rowsRead is how many rows of a tensor are read at a time, if they are short.
+	// rowsRead is how many rows of a tensor are read at a time, if they are short, and rowsUnit of how many
+	// it is a multiple.
 	rowsRead = 64
+	rowsUnit = 32
 	readWork = 16 // the arithmetic that reading an element is worth
 )
 
@@ -106,7 +109,13 @@ type rowReading struct{ *rowReader }
 func (r *rowReading) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	halves, floats := arena.Take[uint16](ar, r.rows*r.in), arena.Take[float32](ar, r.rows*r.in)
+	var halves []uint16
+	var floats []float32
+	if r.halves {
+		halves = arena.Take[uint16](ar, r.rows*r.in)
+	} else {
+		floats = arena.Take[float32](ar, r.rows*r.in)
+	}
 	for i := i0; i < i1; i++ {
 		if err := r.read(i*r.rows, halves, floats); err != nil {
 			r.mu.Lock()
@@ -124,17 +133,15 @@ func (r *rowReader) read(i int, halves []uint16, floats []float32) error {
 	out, _ := r.to.Size()
 	n, at := min(r.rows, out-i)*r.in, i*r.in
 	if r.halves {
-		x := halves[:n]
-		if err := array.ReadHalves(r.a, x, int64(at)); err != nil {
-			return err
-		}
-		for k, v := range x {
-			if v&0x7f80 == 0x7f80 {
-				return notFinite(r.a.Name, at+k, tensor.BFloat16(v))
+		var bad error
+		err := array.VisitHalves(r.a, halves[:n], int64(at), func(x []uint16) {
+			if r.to.SetHalves(i, x) {
+				return
 			}
-		}
-		r.to.SetHalves(i, x)
-		return nil
+			k := max(0, slices.IndexFunc(x, func(v uint16) bool { return v&0x7f80 == 0x7f80 })) // others may write the file
+			bad = notFinite(r.a.Name, at+k, tensor.BFloat16(x[k]))
+		})
+		return cmp.Or(err, bad)
 	}
 	if r.scales != nil {
 		return r.readBytes(i, at, floats[:n])

@@ -92,7 +92,7 @@ func (a *Arena) Reset(mark int) {
 
 // Element constrains the element types of slices.
 type Element interface {
-	float32 | float64 | int8 | int32 | uint16 | uint64
+	float32 | float64 | int8 | int16 | int32 | uint8 | uint16 | uint64
 }
 
 // Take returns a slice [n] with undefined contents, aligned to a cache line.

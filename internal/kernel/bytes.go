@@ -1,9 +1,11 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	mathbits "math/bits"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/arena"
 )
@@ -30,11 +32,16 @@ type ByteTable struct {
 	tiles    []byteTile
 	largest  func(x []float32) uint32                            // bits of the largest magnitude
 	quantise func(dst []int8, x []float32, factor float32) int32 // rounds factor·x, returns the sum
+	pair     func(dst []int16, x []int8)                         // makes ByteRows.Words; nil: tiles multiply Data
 }
+
+// HasWords reports whether products read ByteRows.Words.
+func (t *ByteTable) HasWords() bool { return t.pair != nil }
 
 // byteTile is a micro-kernel: count tiles of C below one another, from k > 0 groups.
 type byteTile struct {
 	rows, cols int
+	words      func(count, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights, bias *float32)
 	run        func(count, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights, bias *float32)
 }
 
@@ -51,24 +58,28 @@ func BytePanelsSize(n, k int) int { return padTo(n, byteColumns) * padTo(k, byte
 
 func padTo(n, unit int) int { return (n + unit - 1) / unit * unit }
 
-// NewBytePanels returns a matrix of zeros. It returns an error if k is above 65536.
+// NewBytePanels returns a matrix of zeros: the scales of columns that are not set are 0. It returns an
+// error if k is above 65536.
 func NewBytePanels(n, k int) (*BytePanels, error) {
 	if n < 0 || k < 0 || k > maxByteSteps {
 		return nil, fmt.Errorf("8-bit weights [%d,%d]: needs sizes of 0 or more, and columns of no more than %d", n, k, maxByteSteps)
 	}
 	p := &BytePanels{N: n, K: k, Scales: make([]float32, padTo(n, byteColumns)), data: make([]uint8, BytePanelsSize(n, k))}
-	for i := range p.data {
-		p.data[i] = weightOffset
-	}
+	arena.AdviseHugePages(p.data)
 	return p, nil
 }
 
 // Set sets column j to integers w [K], each from -127 to 127, times scale.
 func (p *BytePanels) Set(j int, w []int8, scale float32) {
 	p.Scales[j] = scale
-	to := p.column(j)
-	for k, x := range w[:p.K] {
-		to[byteStep(k)] = uint8(x) ^ weightOffset // x + 128
+	const group = weightOffset * 0x01010101
+	to, k := p.column(j), 0
+	x := unsafe.Slice((*uint8)(unsafe.Pointer(unsafe.SliceData(w))), len(w))
+	for ; k+byteGroup <= p.K; k += byteGroup {
+		binary.LittleEndian.PutUint32(to[k*byteColumns:], binary.LittleEndian.Uint32(x[k:])^group) // each + 128
+	}
+	for ; k < p.K; k++ {
+		to[byteStep(k)] = x[k] ^ weightOffset
 	}
 }
 
@@ -128,7 +139,8 @@ func byteScale(bits uint32) (factor, scale float32) {
 // ByteRows is a matrix A of 8-bit numbers, each row with a scale of its own. Few numbers that are far
 // larger than the others of their row stay beside it as they are.
 type ByteRows struct {
-	Data   []int8 // rows that lie ByteStride(K) apart
+	Data   []int8  // rows that lie ByteStride(K) apart
+	Words  []int16 // the same, as the tiles of tables that have words read them; nil for other tables
 	Scales []float32
 	Sums   []int32 // 128 times the sums of the rows
 
@@ -149,7 +161,11 @@ const (
 
 // Rows returns the rows from i on.
 func (a *ByteRows) Rows(i, k int) ByteRows {
-	return ByteRows{a.Data[i*ByteStride(k):], a.Scales[i:], a.Sums[i:], a.Counts[i:], a.Steps[i*MaxOutliers:], a.Values[i*MaxOutliers:]}
+	rest := ByteRows{a.Data[i*ByteStride(k):], nil, a.Scales[i:], a.Sums[i:], a.Counts[i:], a.Steps[i*MaxOutliers:], a.Values[i*MaxOutliers:]}
+	if a.Words != nil {
+		rest.Words = a.Words[i*ByteStride(k):]
+	}
+	return rest
 }
 
 // ByteStride returns the elements from one row of k numbers to the next.
@@ -176,6 +192,9 @@ func (a *ByteRows) Quantise(t *ByteTable, i int, x []float32) {
 		ar.Release()
 	}
 	a.Sums[i], a.Scales[i] = weightOffset*sum, scale
+	if a.Words != nil {
+		t.pair(a.Words[i*s:][:s], row)
+	}
 }
 
 // findOutliers sets steps to the places of integers of a row that reach outlierLevel, and returns their
@@ -226,7 +245,8 @@ func (p *BytePanels) Multiply(t *ByteTable, m int, a *ByteRows, j0, j1 int, c []
 					copy(add, bias[j:])
 				}
 			}
-			t.multiplyPanel(rows, groups, a.Data[i*s:], s, p.data[j*groups*byteGroup:], out, ld, a.Scales[i:], a.Sums[i:], p.Scales[j:], add)
+			left := a.Rows(i, p.K)
+			t.multiplyPanel(rows, groups, &left, s, p.data[j*groups*byteGroup:], out, ld, p.Scales[j:], add)
 			if cols < byteColumns {
 				for r := range rows {
 					copy(c[(i+r)*ldc+j-j0:][:cols], out[r*ld:])
@@ -267,23 +287,32 @@ func (p *BytePanels) addOutliers(m int, a *ByteRows, j0, j1 int, c []float32, ld
 	}
 }
 
-// multiplyPanel multiplies m rows of A with one panel.
-func (t *ByteTable) multiplyPanel(m, groups int, a []int8, ars int, b []uint8, c []float32, ldc int, scales []float32, sums []int32, weights, bias []float32) {
+// multiplyPanel multiplies m rows of A, which lie ars apart, with one panel.
+func (t *ByteTable) multiplyPanel(m, groups int, a *ByteRows, ars int, b []uint8, c []float32, ldc int, weights, bias []float32) {
+	scales, sums := a.Scales, a.Sums
 	if t.tiles == nil || groups == 0 {
-		byteTileGo(m, groups, a, ars, b, c, ldc, scales, sums, weights, bias)
+		byteTileGo(m, groups, a.Data, ars, b, c, ldc, scales, sums, weights, bias)
 		return
 	}
 	// The last elements that the tiles reach: a slice that is too short panics here.
-	_, _, _ = a[(m-1)*ars+groups*byteGroup-1], b[groups*byteGroup*byteColumns-1], c[(m-1)*ldc+byteColumns-1]
+	if last := (m-1)*ars + groups*byteGroup - 1; t.HasWords() {
+		_ = a.Words[last]
+	} else {
+		_ = a.Data[last]
+	}
+	_, _ = b[groups*byteGroup*byteColumns-1], c[(m-1)*ldc+byteColumns-1]
 	_, _, _, _ = scales[m-1], sums[m-1], weights[byteColumns-1], bias[byteColumns-1]
-	for j := 0; j < byteColumns; j += t.tiles[0].cols {
-		i := 0
-		for _, tile := range t.tiles {
-			if count := (m - i) / tile.rows; count > 0 {
-				tile.run(count, groups, &a[i*ars], ars, &b[j*byteGroup], &c[i*ldc+j], ldc, &scales[i], &sums[i], &weights[j], &bias[j])
-				i += count * tile.rows
+	i := 0
+	for _, tile := range t.tiles {
+		count := (m - i) / tile.rows
+		for j := 0; j < byteColumns && count > 0; j += tile.cols {
+			if tile.words != nil {
+				tile.words(count, groups, &a.Words[i*ars], ars, &b[j*byteGroup], &c[i*ldc+j], ldc, &scales[i], &sums[i], &weights[j], &bias[j])
+			} else {
+				tile.run(count, groups, &a.Data[i*ars], ars, &b[j*byteGroup], &c[i*ldc+j], ldc, &scales[i], &sums[i], &weights[j], &bias[j])
 			}
 		}
+		i += count * tile.rows
 	}
 }
 

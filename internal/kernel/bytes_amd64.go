@@ -20,17 +20,20 @@ func ByteTables() []*ByteTable {
 		list = append(list, &ByteTable{
 			Name: "avx512-vnni",
 			tiles: []byteTile{
-				{12, 32, byteTile12x32AVX512}, {8, 32, byteTile8x32AVX512}, {4, 32, byteTile4x32AVX512},
-				{2, 32, byteTile2x32AVX512}, {1, 32, byteTile1x32AVX512},
+				{rows: 12, cols: 32, run: byteTile12x32AVX512}, {rows: 8, cols: 32, run: byteTile8x32AVX512}, {rows: 4, cols: 32, run: byteTile4x32AVX512},
+				{rows: 2, cols: 32, run: byteTile2x32AVX512}, {rows: 1, cols: 32, run: byteTile1x32AVX512},
 			},
 			largest: wrapLargest(largestAVX512), quantise: wrapQuantise(quantiseAVX512),
 		})
 	}
 	if slices.Contains(sets, isa.AVX2) {
 		list = append(list, &ByteTable{
-			Name:    "avx2",
-			tiles:   []byteTile{{2, 16, byteTile2x16AVX2}, {1, 16, byteTile1x16AVX2}},
-			largest: wrapLargest(largestAVX2), quantise: wrapQuantise(quantiseAVX2),
+			Name: "avx2",
+			tiles: []byteTile{
+				{rows: 6, cols: 16, words: byteTile6x16AVX2}, {rows: 4, cols: 16, words: byteTile4x16AVX2},
+				{rows: 2, cols: 32, words: byteTile2x32AVX2}, {rows: 1, cols: 32, words: byteTile1x32AVX2},
+			},
+			largest: wrapLargest(largestAVX2), quantise: wrapQuantise(quantiseAVX2), pair: wrapPairBytes(pairBytesAVX2),
 		})
 	}
 	return append(list, genericBytes)
@@ -47,5 +50,14 @@ func wrapQuantise(f func(n int, dst *int8, x *float32, factor float32) int32) fu
 		}
 		_ = dst[Pad(len(x))-1]
 		return f(len(x), &dst[0], &x[0], factor)
+	}
+}
+
+func wrapPairBytes(f func(n int, dst *int16, x *int8)) func(dst []int16, x []int8) {
+	return func(dst []int16, x []int8) {
+		if n := len(x); n > 0 {
+			_ = dst[:n][Pad(n)-1] // whole groups
+			f(n, &dst[0], &x[0])
+		}
 	}
 }

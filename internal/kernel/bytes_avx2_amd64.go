@@ -4,15 +4,30 @@
 
 package kernel
 
-// byteTile2x16AVX2 computes count tiles of 2 rows and 16 columns from k > 0 groups of four steps.
+// byteTile6x16AVX2 computes count tiles of 6 rows and 16 columns from k > 0 groups of four steps.
 //
 //go:noescape
-func byteTile2x16AVX2(count int, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+func byteTile6x16AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
 
-// byteTile1x16AVX2 computes count tiles of 1 rows and 16 columns from k > 0 groups of four steps.
+// byteTile4x16AVX2 computes count tiles of 4 rows and 16 columns from k > 0 groups of four steps.
 //
 //go:noescape
-func byteTile1x16AVX2(count int, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+func byteTile4x16AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+
+// byteTile2x32AVX2 computes count tiles of 2 rows and 32 columns from k > 0 groups of four steps.
+//
+//go:noescape
+func byteTile2x32AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+
+// byteTile1x32AVX2 computes count tiles of 1 rows and 32 columns from k > 0 groups of four steps.
+//
+//go:noescape
+func byteTile1x32AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+
+// pairBytesAVX2 sets dst to the numbers x, of each four steps 0, 2, 1 and 3, for n > 0 a multiple of 16.
+//
+//go:noescape
+func pairBytesAVX2(n int, dst *int16, x *int8)
 
 // largestAVX2 returns the bits of the largest magnitude of x.
 //

@@ -4,10 +4,367 @@
 
 #include "textflag.h"
 
-// func byteTile2x16AVX2(count int, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+// func byteTile6x16AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
 // Requires: AVX, AVX2
-TEXT ·byteTile2x16AVX2(SB), NOSPLIT, $0-88
+TEXT ·byteTile6x16AVX2(SB), NOSPLIT, $0-88
 tile1:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	VPXOR Y8, Y8, Y8
+	VPXOR Y9, Y9, Y9
+	VPXOR Y10, Y10, Y10
+	VPXOR Y11, Y11, Y11
+	MOVQ  a+16(FP), AX
+	MOVQ  ars+24(FP), CX
+	SHLQ  $0x01, CX
+	LEAQ  (AX)(CX*2), DX
+	ADDQ  CX, DX
+	MOVQ  b+32(FP), BX
+	MOVQ  k+8(FP), SI
+	SUBQ  $0x02, SI
+	JLT   rest3
+
+two2:
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y12
+	VPAND        (BX), Y12, Y13
+	VPAND        32(BX), Y12, Y12
+	VPBROADCASTD (AX), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y1, Y1
+	VPBROADCASTD (AX)(CX*1), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y3, Y3
+	VPBROADCASTD (AX)(CX*2), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPBROADCASTD (DX), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPBROADCASTD (DX)(CX*1), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y9, Y9
+	VPBROADCASTD (DX)(CX*2), Y14
+	VPMADDWD     Y13, Y14, Y13
+	VPADDD       Y13, Y10, Y10
+	VPMADDWD     Y12, Y14, Y12
+	VPADDD       Y12, Y11, Y11
+	VMOVDQU      (BX), Y12
+	VPSRLW       $0x08, Y12, Y12
+	VMOVDQU      32(BX), Y13
+	VPSRLW       $0x08, Y13, Y13
+	VPBROADCASTD 4(AX), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y1, Y1
+	VPBROADCASTD 4(AX)(CX*1), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y3, Y3
+	VPBROADCASTD 4(AX)(CX*2), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPBROADCASTD 4(DX), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPBROADCASTD 4(DX)(CX*1), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y9, Y9
+	VPBROADCASTD 4(DX)(CX*2), Y14
+	VPMADDWD     Y12, Y14, Y12
+	VPADDD       Y12, Y10, Y10
+	VPMADDWD     Y13, Y14, Y12
+	VPADDD       Y12, Y11, Y11
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y12
+	VPAND        128(BX), Y12, Y13
+	VPAND        160(BX), Y12, Y12
+	VPBROADCASTD 8(AX), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y1, Y1
+	VPBROADCASTD 8(AX)(CX*1), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y3, Y3
+	VPBROADCASTD 8(AX)(CX*2), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPBROADCASTD 8(DX), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPBROADCASTD 8(DX)(CX*1), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y9, Y9
+	VPBROADCASTD 8(DX)(CX*2), Y14
+	VPMADDWD     Y13, Y14, Y13
+	VPADDD       Y13, Y10, Y10
+	VPMADDWD     Y12, Y14, Y12
+	VPADDD       Y12, Y11, Y11
+	VMOVDQU      128(BX), Y12
+	VPSRLW       $0x08, Y12, Y12
+	VMOVDQU      160(BX), Y13
+	VPSRLW       $0x08, Y13, Y13
+	VPBROADCASTD 12(AX), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y1, Y1
+	VPBROADCASTD 12(AX)(CX*1), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y3, Y3
+	VPBROADCASTD 12(AX)(CX*2), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPBROADCASTD 12(DX), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPBROADCASTD 12(DX)(CX*1), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y9, Y9
+	VPBROADCASTD 12(DX)(CX*2), Y14
+	VPMADDWD     Y12, Y14, Y12
+	VPADDD       Y12, Y10, Y10
+	VPMADDWD     Y13, Y14, Y12
+	VPADDD       Y12, Y11, Y11
+	ADDQ         $0x00000100, BX
+	ADDQ         $0x10, AX
+	ADDQ         $0x10, DX
+	SUBQ         $0x02, SI
+	JGE          two2
+
+rest3:
+	ADDQ         $0x02, SI
+	JZ           done4
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y12
+	VPAND        (BX), Y12, Y13
+	VPAND        32(BX), Y12, Y12
+	VPBROADCASTD (AX), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y1, Y1
+	VPBROADCASTD (AX)(CX*1), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y3, Y3
+	VPBROADCASTD (AX)(CX*2), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPBROADCASTD (DX), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPBROADCASTD (DX)(CX*1), Y14
+	VPMADDWD     Y13, Y14, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y12, Y14, Y14
+	VPADDD       Y14, Y9, Y9
+	VPBROADCASTD (DX)(CX*2), Y14
+	VPMADDWD     Y13, Y14, Y13
+	VPADDD       Y13, Y10, Y10
+	VPMADDWD     Y12, Y14, Y12
+	VPADDD       Y12, Y11, Y11
+	VMOVDQU      (BX), Y12
+	VPSRLW       $0x08, Y12, Y12
+	VMOVDQU      32(BX), Y13
+	VPSRLW       $0x08, Y13, Y13
+	VPBROADCASTD 4(AX), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y0, Y0
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y1, Y1
+	VPBROADCASTD 4(AX)(CX*1), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y2, Y2
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y3, Y3
+	VPBROADCASTD 4(AX)(CX*2), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y4, Y4
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y5, Y5
+	VPBROADCASTD 4(DX), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y6, Y6
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y7, Y7
+	VPBROADCASTD 4(DX)(CX*1), Y14
+	VPMADDWD     Y12, Y14, Y15
+	VPADDD       Y15, Y8, Y8
+	VPMADDWD     Y13, Y14, Y14
+	VPADDD       Y14, Y9, Y9
+	VPBROADCASTD 4(DX)(CX*2), Y14
+	VPMADDWD     Y12, Y14, Y12
+	VPADDD       Y12, Y10, Y10
+	VPMADDWD     Y13, Y14, Y12
+	VPADDD       Y12, Y11, Y11
+
+done4:
+	MOVQ         c+40(FP), AX
+	MOVQ         crs+48(FP), CX
+	SHLQ         $0x02, CX
+	MOVQ         scales+56(FP), DX
+	MOVQ         sums+64(FP), BX
+	MOVQ         weights+72(FP), SI
+	MOVQ         bias+80(FP), DI
+	VPBROADCASTD (BX), Y12
+	VBROADCASTSS (DX), Y13
+	VPSUBD       Y12, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y13, Y0, Y0
+	VMULPS       (SI), Y0, Y0
+	VADDPS       (DI), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VPSUBD       Y12, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y13, Y1, Y1
+	VMULPS       32(SI), Y1, Y1
+	VADDPS       32(DI), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 4(BX), Y0
+	VBROADCASTSS 4(DX), Y1
+	VPSUBD       Y0, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMULPS       (SI), Y2, Y2
+	VADDPS       (DI), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VPSUBD       Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMULPS       32(SI), Y3, Y3
+	VADDPS       32(DI), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 8(BX), Y0
+	VBROADCASTSS 8(DX), Y1
+	VPSUBD       Y0, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y1, Y4, Y4
+	VMULPS       (SI), Y4, Y4
+	VADDPS       (DI), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VPSUBD       Y0, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y1, Y5, Y5
+	VMULPS       32(SI), Y5, Y5
+	VADDPS       32(DI), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 12(BX), Y0
+	VBROADCASTSS 12(DX), Y1
+	VPSUBD       Y0, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y1, Y6, Y6
+	VMULPS       (SI), Y6, Y6
+	VADDPS       (DI), Y6, Y6
+	VMOVUPS      Y6, (AX)
+	VPSUBD       Y0, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VMULPS       32(SI), Y7, Y7
+	VADDPS       32(DI), Y7, Y7
+	VMOVUPS      Y7, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 16(BX), Y0
+	VBROADCASTSS 16(DX), Y1
+	VPSUBD       Y0, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VMULPS       Y1, Y8, Y8
+	VMULPS       (SI), Y8, Y8
+	VADDPS       (DI), Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VPSUBD       Y0, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VMULPS       Y1, Y9, Y9
+	VMULPS       32(SI), Y9, Y9
+	VADDPS       32(DI), Y9, Y9
+	VMOVUPS      Y9, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 20(BX), Y0
+	VBROADCASTSS 20(DX), Y1
+	VPSUBD       Y0, Y10, Y10
+	VCVTDQ2PS    Y10, Y10
+	VMULPS       Y1, Y10, Y10
+	VMULPS       (SI), Y10, Y10
+	VADDPS       (DI), Y10, Y10
+	VMOVUPS      Y10, (AX)
+	VPSUBD       Y0, Y11, Y11
+	VCVTDQ2PS    Y11, Y11
+	VMULPS       Y1, Y11, Y11
+	VMULPS       32(SI), Y11, Y11
+	VADDPS       32(DI), Y11, Y11
+	VMOVUPS      Y11, 32(AX)
+	ADDQ         CX, AX
+	MOVQ         AX, c+40(FP)
+	ADDQ         $0x18, scales+56(FP)
+	ADDQ         $0x18, sums+64(FP)
+	MOVQ         a+16(FP), AX
+	MOVQ         ars+24(FP), CX
+	SHLQ         $0x01, CX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	MOVQ         AX, a+16(FP)
+	DECQ         count+0(FP)
+	JNZ          tile1
+	VZEROUPPER
+	RET
+
+DATA const00ff00ffAVX2<>+0(SB)/4, $0x00ff00ff
+GLOBL const00ff00ffAVX2<>(SB), RODATA|NOPTR, $4
+
+// func byteTile4x16AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+// Requires: AVX, AVX2
+TEXT ·byteTile4x16AVX2(SB), NOSPLIT, $0-88
+tile5:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -18,102 +375,167 @@ tile1:
 	VPXOR Y7, Y7, Y7
 	MOVQ  a+16(FP), AX
 	MOVQ  ars+24(FP), CX
-	MOVQ  b+32(FP), DX
-	MOVQ  k+8(FP), BX
-	SUBQ  $0x02, BX
-	JLT   rest3
+	SHLQ  $0x01, CX
+	LEAQ  (AX)(CX*2), DX
+	ADDQ  CX, DX
+	MOVQ  b+32(FP), BX
+	MOVQ  k+8(FP), SI
+	SUBQ  $0x02, SI
+	JLT   rest7
 
-two2:
-	VPBROADCASTD (AX), X8
-	VPMOVSXBW    X8, Y8
-	VPBROADCASTD (AX)(CX*1), X9
-	VPMOVSXBW    X9, Y9
-	VPMOVZXBW    (DX), Y10
+two6:
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y8
+	VPAND        (BX), Y8, Y9
+	VPAND        32(BX), Y8, Y8
+	VPBROADCASTD (AX), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y1, Y1
+	VPBROADCASTD (AX)(CX*1), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y3, Y3
+	VPBROADCASTD (AX)(CX*2), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (DX), Y10
+	VPMADDWD     Y9, Y10, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y8, Y10, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVDQU      (BX), Y8
+	VPSRLW       $0x08, Y8, Y8
+	VMOVDQU      32(BX), Y9
+	VPSRLW       $0x08, Y9, Y9
+	VPBROADCASTD 4(AX), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y4, Y4
-	VPMOVZXBW    16(DX), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y1, Y1
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPMOVZXBW    32(DX), Y10
+	VPADDD       Y10, Y1, Y1
+	VPBROADCASTD 4(AX)(CX*1), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y6, Y6
-	VPMOVZXBW    48(DX), Y10
+	VPADDD       Y10, Y3, Y3
+	VPBROADCASTD 4(AX)(CX*2), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(DX), Y10
 	VPMADDWD     Y8, Y10, Y8
-	VPADDD       Y8, Y3, Y3
+	VPADDD       Y8, Y6, Y6
 	VPMADDWD     Y9, Y10, Y8
 	VPADDD       Y8, Y7, Y7
-	VPBROADCASTD 4(AX), X8
-	VPMOVSXBW    X8, Y8
-	VPBROADCASTD 4(AX)(CX*1), X9
-	VPMOVSXBW    X9, Y9
-	VPMOVZXBW    128(DX), Y10
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y8
+	VPAND        128(BX), Y8, Y9
+	VPAND        160(BX), Y8, Y8
+	VPBROADCASTD 8(AX), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y1, Y1
+	VPBROADCASTD 8(AX)(CX*1), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y3, Y3
+	VPBROADCASTD 8(AX)(CX*2), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 8(DX), Y10
+	VPMADDWD     Y9, Y10, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y8, Y10, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVDQU      128(BX), Y8
+	VPSRLW       $0x08, Y8, Y8
+	VMOVDQU      160(BX), Y9
+	VPSRLW       $0x08, Y9, Y9
+	VPBROADCASTD 12(AX), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y4, Y4
-	VPMOVZXBW    144(DX), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y1, Y1
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPMOVZXBW    160(DX), Y10
+	VPADDD       Y10, Y1, Y1
+	VPBROADCASTD 12(AX)(CX*1), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y6, Y6
-	VPMOVZXBW    176(DX), Y10
+	VPADDD       Y10, Y3, Y3
+	VPBROADCASTD 12(AX)(CX*2), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 12(DX), Y10
 	VPMADDWD     Y8, Y10, Y8
-	VPADDD       Y8, Y3, Y3
+	VPADDD       Y8, Y6, Y6
 	VPMADDWD     Y9, Y10, Y8
 	VPADDD       Y8, Y7, Y7
-	ADDQ         $0x00000100, DX
-	ADDQ         $0x08, AX
-	SUBQ         $0x02, BX
-	JGE          two2
+	ADDQ         $0x00000100, BX
+	ADDQ         $0x10, AX
+	ADDQ         $0x10, DX
+	SUBQ         $0x02, SI
+	JGE          two6
 
-rest3:
-	ADDQ         $0x02, BX
-	JZ           done4
-	VPBROADCASTD (AX), X8
-	VPMOVSXBW    X8, Y8
-	VPBROADCASTD (AX)(CX*1), X9
-	VPMOVSXBW    X9, Y9
-	VPMOVZXBW    (DX), Y10
+rest7:
+	ADDQ         $0x02, SI
+	JZ           done8
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y8
+	VPAND        (BX), Y8, Y9
+	VPAND        32(BX), Y8, Y8
+	VPBROADCASTD (AX), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y1, Y1
+	VPBROADCASTD (AX)(CX*1), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y3, Y3
+	VPBROADCASTD (AX)(CX*2), Y10
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y8, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD (DX), Y10
+	VPMADDWD     Y9, Y10, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y8, Y10, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVDQU      (BX), Y8
+	VPSRLW       $0x08, Y8, Y8
+	VMOVDQU      32(BX), Y9
+	VPSRLW       $0x08, Y9, Y9
+	VPBROADCASTD 4(AX), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y4, Y4
-	VPMOVZXBW    16(DX), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y1, Y1
-	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y5, Y5
-	VPMOVZXBW    32(DX), Y10
+	VPADDD       Y10, Y1, Y1
+	VPBROADCASTD 4(AX)(CX*1), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y9, Y10, Y10
-	VPADDD       Y10, Y6, Y6
-	VPMOVZXBW    48(DX), Y10
+	VPADDD       Y10, Y3, Y3
+	VPBROADCASTD 4(AX)(CX*2), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y9, Y10, Y10
+	VPADDD       Y10, Y5, Y5
+	VPBROADCASTD 4(DX), Y10
 	VPMADDWD     Y8, Y10, Y8
-	VPADDD       Y8, Y3, Y3
+	VPADDD       Y8, Y6, Y6
 	VPMADDWD     Y9, Y10, Y8
 	VPADDD       Y8, Y7, Y7
 
-done4:
-	VPHADDD      Y1, Y0, Y0
-	VPERMQ       $0xd8, Y0, Y0
-	VPHADDD      Y3, Y2, Y1
-	VPERMQ       $0xd8, Y1, Y1
-	VPHADDD      Y5, Y4, Y4
-	VPERMQ       $0xd8, Y4, Y4
-	VPHADDD      Y7, Y6, Y5
-	VPERMQ       $0xd8, Y5, Y5
+done8:
 	MOVQ         c+40(FP), AX
 	MOVQ         crs+48(FP), CX
 	SHLQ         $0x02, CX
@@ -121,20 +543,293 @@ done4:
 	MOVQ         sums+64(FP), BX
 	MOVQ         weights+72(FP), SI
 	MOVQ         bias+80(FP), DI
-	VPBROADCASTD (BX), Y2
-	VBROADCASTSS (DX), Y3
-	VPSUBD       Y2, Y0, Y0
+	VPBROADCASTD (BX), Y8
+	VBROADCASTSS (DX), Y9
+	VPSUBD       Y8, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VMULPS       Y3, Y0, Y0
+	VMULPS       Y9, Y0, Y0
 	VMULPS       (SI), Y0, Y0
 	VADDPS       (DI), Y0, Y0
 	VMOVUPS      Y0, (AX)
-	VPSUBD       Y2, Y1, Y1
+	VPSUBD       Y8, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VMULPS       Y3, Y1, Y1
+	VMULPS       Y9, Y1, Y1
 	VMULPS       32(SI), Y1, Y1
 	VADDPS       32(DI), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 4(BX), Y0
+	VBROADCASTSS 4(DX), Y1
+	VPSUBD       Y0, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y1, Y2, Y2
+	VMULPS       (SI), Y2, Y2
+	VADDPS       (DI), Y2, Y2
+	VMOVUPS      Y2, (AX)
+	VPSUBD       Y0, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y1, Y3, Y3
+	VMULPS       32(SI), Y3, Y3
+	VADDPS       32(DI), Y3, Y3
+	VMOVUPS      Y3, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 8(BX), Y0
+	VBROADCASTSS 8(DX), Y1
+	VPSUBD       Y0, Y4, Y4
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y1, Y4, Y4
+	VMULPS       (SI), Y4, Y4
+	VADDPS       (DI), Y4, Y4
+	VMOVUPS      Y4, (AX)
+	VPSUBD       Y0, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VMULPS       Y1, Y5, Y5
+	VMULPS       32(SI), Y5, Y5
+	VADDPS       32(DI), Y5, Y5
+	VMOVUPS      Y5, 32(AX)
+	ADDQ         CX, AX
+	VPBROADCASTD 12(BX), Y0
+	VBROADCASTSS 12(DX), Y1
+	VPSUBD       Y0, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y1, Y6, Y6
+	VMULPS       (SI), Y6, Y6
+	VADDPS       (DI), Y6, Y6
+	VMOVUPS      Y6, (AX)
+	VPSUBD       Y0, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VMULPS       32(SI), Y7, Y7
+	VADDPS       32(DI), Y7, Y7
+	VMOVUPS      Y7, 32(AX)
+	ADDQ         CX, AX
+	MOVQ         AX, c+40(FP)
+	ADDQ         $0x10, scales+56(FP)
+	ADDQ         $0x10, sums+64(FP)
+	MOVQ         a+16(FP), AX
+	MOVQ         ars+24(FP), CX
+	SHLQ         $0x01, CX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	ADDQ         CX, AX
+	MOVQ         AX, a+16(FP)
+	DECQ         count+0(FP)
+	JNZ          tile5
+	VZEROUPPER
+	RET
+
+// func byteTile2x32AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+// Requires: AVX, AVX2
+TEXT ·byteTile2x32AVX2(SB), NOSPLIT, $0-88
+tile9:
+	VPXOR Y0, Y0, Y0
+	VPXOR Y1, Y1, Y1
+	VPXOR Y2, Y2, Y2
+	VPXOR Y3, Y3, Y3
+	VPXOR Y4, Y4, Y4
+	VPXOR Y5, Y5, Y5
+	VPXOR Y6, Y6, Y6
+	VPXOR Y7, Y7, Y7
+	MOVQ  a+16(FP), AX
+	MOVQ  ars+24(FP), CX
+	SHLQ  $0x01, CX
+	MOVQ  b+32(FP), DX
+	MOVQ  k+8(FP), BX
+	SUBQ  $0x02, BX
+	JLT   rest11
+
+two10:
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y8
+	VPAND        (DX), Y8, Y9
+	VPAND        32(DX), Y8, Y10
+	VPAND        64(DX), Y8, Y11
+	VPAND        96(DX), Y8, Y8
+	VPBROADCASTD (AX), Y12
+	VPMADDWD     Y9, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y8, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPBROADCASTD (AX)(CX*1), Y12
+	VPMADDWD     Y9, Y12, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y10, Y12, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y11, Y12, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y8, Y12, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVDQU      (DX), Y8
+	VPSRLW       $0x08, Y8, Y8
+	VMOVDQU      32(DX), Y9
+	VPSRLW       $0x08, Y9, Y9
+	VMOVDQU      64(DX), Y10
+	VPSRLW       $0x08, Y10, Y10
+	VMOVDQU      96(DX), Y11
+	VPSRLW       $0x08, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDWD     Y8, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y9, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPBROADCASTD 4(AX)(CX*1), Y12
+	VPMADDWD     Y8, Y12, Y8
+	VPADDD       Y8, Y4, Y4
+	VPMADDWD     Y9, Y12, Y8
+	VPADDD       Y8, Y5, Y5
+	VPMADDWD     Y10, Y12, Y8
+	VPADDD       Y8, Y6, Y6
+	VPMADDWD     Y11, Y12, Y8
+	VPADDD       Y8, Y7, Y7
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y8
+	VPAND        128(DX), Y8, Y9
+	VPAND        160(DX), Y8, Y10
+	VPAND        192(DX), Y8, Y11
+	VPAND        224(DX), Y8, Y8
+	VPBROADCASTD 8(AX), Y12
+	VPMADDWD     Y9, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y8, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPBROADCASTD 8(AX)(CX*1), Y12
+	VPMADDWD     Y9, Y12, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y10, Y12, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y11, Y12, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y8, Y12, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVDQU      128(DX), Y8
+	VPSRLW       $0x08, Y8, Y8
+	VMOVDQU      160(DX), Y9
+	VPSRLW       $0x08, Y9, Y9
+	VMOVDQU      192(DX), Y10
+	VPSRLW       $0x08, Y10, Y10
+	VMOVDQU      224(DX), Y11
+	VPSRLW       $0x08, Y11, Y11
+	VPBROADCASTD 12(AX), Y12
+	VPMADDWD     Y8, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y9, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPBROADCASTD 12(AX)(CX*1), Y12
+	VPMADDWD     Y8, Y12, Y8
+	VPADDD       Y8, Y4, Y4
+	VPMADDWD     Y9, Y12, Y8
+	VPADDD       Y8, Y5, Y5
+	VPMADDWD     Y10, Y12, Y8
+	VPADDD       Y8, Y6, Y6
+	VPMADDWD     Y11, Y12, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         $0x00000100, DX
+	ADDQ         $0x10, AX
+	SUBQ         $0x02, BX
+	JGE          two10
+
+rest11:
+	ADDQ         $0x02, BX
+	JZ           done12
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y8
+	VPAND        (DX), Y8, Y9
+	VPAND        32(DX), Y8, Y10
+	VPAND        64(DX), Y8, Y11
+	VPAND        96(DX), Y8, Y8
+	VPBROADCASTD (AX), Y12
+	VPMADDWD     Y9, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y8, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPBROADCASTD (AX)(CX*1), Y12
+	VPMADDWD     Y9, Y12, Y9
+	VPADDD       Y9, Y4, Y4
+	VPMADDWD     Y10, Y12, Y9
+	VPADDD       Y9, Y5, Y5
+	VPMADDWD     Y11, Y12, Y9
+	VPADDD       Y9, Y6, Y6
+	VPMADDWD     Y8, Y12, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVDQU      (DX), Y8
+	VPSRLW       $0x08, Y8, Y8
+	VMOVDQU      32(DX), Y9
+	VPSRLW       $0x08, Y9, Y9
+	VMOVDQU      64(DX), Y10
+	VPSRLW       $0x08, Y10, Y10
+	VMOVDQU      96(DX), Y11
+	VPSRLW       $0x08, Y11, Y11
+	VPBROADCASTD 4(AX), Y12
+	VPMADDWD     Y8, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y9, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y12, Y12
+	VPADDD       Y12, Y3, Y3
+	VPBROADCASTD 4(AX)(CX*1), Y12
+	VPMADDWD     Y8, Y12, Y8
+	VPADDD       Y8, Y4, Y4
+	VPMADDWD     Y9, Y12, Y8
+	VPADDD       Y8, Y5, Y5
+	VPMADDWD     Y10, Y12, Y8
+	VPADDD       Y8, Y6, Y6
+	VPMADDWD     Y11, Y12, Y8
+	VPADDD       Y8, Y7, Y7
+
+done12:
+	MOVQ         c+40(FP), AX
+	MOVQ         crs+48(FP), CX
+	SHLQ         $0x02, CX
+	MOVQ         scales+56(FP), DX
+	MOVQ         sums+64(FP), BX
+	MOVQ         weights+72(FP), SI
+	MOVQ         bias+80(FP), DI
+	VPBROADCASTD (BX), Y8
+	VBROADCASTSS (DX), Y9
+	VPSUBD       Y8, Y0, Y0
+	VCVTDQ2PS    Y0, Y0
+	VMULPS       Y9, Y0, Y0
+	VMULPS       (SI), Y0, Y0
+	VADDPS       (DI), Y0, Y0
+	VMOVUPS      Y0, (AX)
+	VPSUBD       Y8, Y1, Y1
+	VCVTDQ2PS    Y1, Y1
+	VMULPS       Y9, Y1, Y1
+	VMULPS       32(SI), Y1, Y1
+	VADDPS       32(DI), Y1, Y1
+	VMOVUPS      Y1, 32(AX)
+	VPSUBD       Y8, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y9, Y2, Y2
+	VMULPS       64(SI), Y2, Y2
+	VADDPS       64(DI), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VPSUBD       Y8, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y9, Y3, Y3
+	VMULPS       96(SI), Y3, Y3
+	VADDPS       96(DI), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
 	ADDQ         CX, AX
 	VPBROADCASTD 4(BX), Y0
 	VBROADCASTSS 4(DX), Y1
@@ -150,92 +845,153 @@ done4:
 	VMULPS       32(SI), Y5, Y5
 	VADDPS       32(DI), Y5, Y5
 	VMOVUPS      Y5, 32(AX)
+	VPSUBD       Y0, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VMULPS       Y1, Y6, Y6
+	VMULPS       64(SI), Y6, Y6
+	VADDPS       64(DI), Y6, Y6
+	VMOVUPS      Y6, 64(AX)
+	VPSUBD       Y0, Y7, Y7
+	VCVTDQ2PS    Y7, Y7
+	VMULPS       Y1, Y7, Y7
+	VMULPS       96(SI), Y7, Y7
+	VADDPS       96(DI), Y7, Y7
+	VMOVUPS      Y7, 96(AX)
 	ADDQ         CX, AX
 	MOVQ         AX, c+40(FP)
 	ADDQ         $0x08, scales+56(FP)
 	ADDQ         $0x08, sums+64(FP)
 	MOVQ         a+16(FP), AX
 	MOVQ         ars+24(FP), CX
+	SHLQ         $0x01, CX
 	ADDQ         CX, AX
 	ADDQ         CX, AX
 	MOVQ         AX, a+16(FP)
 	DECQ         count+0(FP)
-	JNZ          tile1
+	JNZ          tile9
 	VZEROUPPER
 	RET
 
-// func byteTile1x16AVX2(count int, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
+// func byteTile1x32AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
 // Requires: AVX, AVX2
-TEXT ·byteTile1x16AVX2(SB), NOSPLIT, $0-88
-tile5:
+TEXT ·byteTile1x32AVX2(SB), NOSPLIT, $0-88
+tile13:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 	MOVQ  a+16(FP), AX
 	MOVQ  ars+24(FP), CX
+	SHLQ  $0x01, CX
 	MOVQ  b+32(FP), CX
 	MOVQ  k+8(FP), DX
 	SUBQ  $0x02, DX
-	JLT   rest7
+	JLT   rest15
 
-two6:
-	VPBROADCASTD (AX), X4
-	VPMOVSXBW    X4, Y4
-	VPMOVZXBW    (CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+two14:
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y4
+	VPAND        (CX), Y4, Y5
+	VPAND        32(CX), Y4, Y6
+	VPAND        64(CX), Y4, Y7
+	VPAND        96(CX), Y4, Y4
+	VPBROADCASTD (AX), Y8
+	VPMADDWD     Y5, Y8, Y5
 	VPADDD       Y5, Y0, Y0
-	VPMOVZXBW    16(CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	VPMADDWD     Y6, Y8, Y5
 	VPADDD       Y5, Y1, Y1
-	VPMOVZXBW    32(CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	VPMADDWD     Y7, Y8, Y5
 	VPADDD       Y5, Y2, Y2
-	VPMOVZXBW    48(CX), Y5
-	VPMADDWD     Y4, Y5, Y4
+	VPMADDWD     Y4, Y8, Y4
 	VPADDD       Y4, Y3, Y3
-	VPBROADCASTD 4(AX), X4
-	VPMOVSXBW    X4, Y4
-	VPMOVZXBW    128(CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	VMOVDQU      (CX), Y4
+	VPSRLW       $0x08, Y4, Y4
+	VMOVDQU      32(CX), Y5
+	VPSRLW       $0x08, Y5, Y5
+	VMOVDQU      64(CX), Y6
+	VPSRLW       $0x08, Y6, Y6
+	VMOVDQU      96(CX), Y7
+	VPSRLW       $0x08, Y7, Y7
+	VPBROADCASTD 4(AX), Y8
+	VPMADDWD     Y4, Y8, Y4
+	VPADDD       Y4, Y0, Y0
+	VPMADDWD     Y5, Y8, Y4
+	VPADDD       Y4, Y1, Y1
+	VPMADDWD     Y6, Y8, Y4
+	VPADDD       Y4, Y2, Y2
+	VPMADDWD     Y7, Y8, Y4
+	VPADDD       Y4, Y3, Y3
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y4
+	VPAND        128(CX), Y4, Y5
+	VPAND        160(CX), Y4, Y6
+	VPAND        192(CX), Y4, Y7
+	VPAND        224(CX), Y4, Y4
+	VPBROADCASTD 8(AX), Y8
+	VPMADDWD     Y5, Y8, Y5
 	VPADDD       Y5, Y0, Y0
-	VPMOVZXBW    144(CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	VPMADDWD     Y6, Y8, Y5
 	VPADDD       Y5, Y1, Y1
-	VPMOVZXBW    160(CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	VPMADDWD     Y7, Y8, Y5
 	VPADDD       Y5, Y2, Y2
-	VPMOVZXBW    176(CX), Y5
-	VPMADDWD     Y4, Y5, Y4
+	VPMADDWD     Y4, Y8, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVDQU      128(CX), Y4
+	VPSRLW       $0x08, Y4, Y4
+	VMOVDQU      160(CX), Y5
+	VPSRLW       $0x08, Y5, Y5
+	VMOVDQU      192(CX), Y6
+	VPSRLW       $0x08, Y6, Y6
+	VMOVDQU      224(CX), Y7
+	VPSRLW       $0x08, Y7, Y7
+	VPBROADCASTD 12(AX), Y8
+	VPMADDWD     Y4, Y8, Y4
+	VPADDD       Y4, Y0, Y0
+	VPMADDWD     Y5, Y8, Y4
+	VPADDD       Y4, Y1, Y1
+	VPMADDWD     Y6, Y8, Y4
+	VPADDD       Y4, Y2, Y2
+	VPMADDWD     Y7, Y8, Y4
 	VPADDD       Y4, Y3, Y3
 	ADDQ         $0x00000100, CX
-	ADDQ         $0x08, AX
+	ADDQ         $0x10, AX
 	SUBQ         $0x02, DX
-	JGE          two6
+	JGE          two14
 
-rest7:
+rest15:
 	ADDQ         $0x02, DX
-	JZ           done8
-	VPBROADCASTD (AX), X4
-	VPMOVSXBW    X4, Y4
-	VPMOVZXBW    (CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	JZ           done16
+	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y4
+	VPAND        (CX), Y4, Y5
+	VPAND        32(CX), Y4, Y6
+	VPAND        64(CX), Y4, Y7
+	VPAND        96(CX), Y4, Y4
+	VPBROADCASTD (AX), Y8
+	VPMADDWD     Y5, Y8, Y5
 	VPADDD       Y5, Y0, Y0
-	VPMOVZXBW    16(CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	VPMADDWD     Y6, Y8, Y5
 	VPADDD       Y5, Y1, Y1
-	VPMOVZXBW    32(CX), Y5
-	VPMADDWD     Y4, Y5, Y5
+	VPMADDWD     Y7, Y8, Y5
 	VPADDD       Y5, Y2, Y2
-	VPMOVZXBW    48(CX), Y5
-	VPMADDWD     Y4, Y5, Y4
+	VPMADDWD     Y4, Y8, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVDQU      (CX), Y4
+	VPSRLW       $0x08, Y4, Y4
+	VMOVDQU      32(CX), Y5
+	VPSRLW       $0x08, Y5, Y5
+	VMOVDQU      64(CX), Y6
+	VPSRLW       $0x08, Y6, Y6
+	VMOVDQU      96(CX), Y7
+	VPSRLW       $0x08, Y7, Y7
+	VPBROADCASTD 4(AX), Y8
+	VPMADDWD     Y4, Y8, Y4
+	VPADDD       Y4, Y0, Y0
+	VPMADDWD     Y5, Y8, Y4
+	VPADDD       Y4, Y1, Y1
+	VPMADDWD     Y6, Y8, Y4
+	VPADDD       Y4, Y2, Y2
+	VPMADDWD     Y7, Y8, Y4
 	VPADDD       Y4, Y3, Y3
 
-done8:
-	VPHADDD      Y1, Y0, Y0
-	VPERMQ       $0xd8, Y0, Y0
-	VPHADDD      Y3, Y2, Y1
-	VPERMQ       $0xd8, Y1, Y1
+done16:
 	MOVQ         c+40(FP), AX
 	MOVQ         crs+48(FP), CX
 	SHLQ         $0x02, CX
@@ -243,30 +999,66 @@ done8:
 	MOVQ         sums+64(FP), BX
 	MOVQ         weights+72(FP), SI
 	MOVQ         bias+80(FP), DI
-	VPBROADCASTD (BX), Y2
-	VBROADCASTSS (DX), Y3
-	VPSUBD       Y2, Y0, Y0
+	VPBROADCASTD (BX), Y4
+	VBROADCASTSS (DX), Y5
+	VPSUBD       Y4, Y0, Y0
 	VCVTDQ2PS    Y0, Y0
-	VMULPS       Y3, Y0, Y0
+	VMULPS       Y5, Y0, Y0
 	VMULPS       (SI), Y0, Y0
 	VADDPS       (DI), Y0, Y0
 	VMOVUPS      Y0, (AX)
-	VPSUBD       Y2, Y1, Y1
+	VPSUBD       Y4, Y1, Y1
 	VCVTDQ2PS    Y1, Y1
-	VMULPS       Y3, Y1, Y1
+	VMULPS       Y5, Y1, Y1
 	VMULPS       32(SI), Y1, Y1
 	VADDPS       32(DI), Y1, Y1
 	VMOVUPS      Y1, 32(AX)
+	VPSUBD       Y4, Y2, Y2
+	VCVTDQ2PS    Y2, Y2
+	VMULPS       Y5, Y2, Y2
+	VMULPS       64(SI), Y2, Y2
+	VADDPS       64(DI), Y2, Y2
+	VMOVUPS      Y2, 64(AX)
+	VPSUBD       Y4, Y3, Y3
+	VCVTDQ2PS    Y3, Y3
+	VMULPS       Y5, Y3, Y3
+	VMULPS       96(SI), Y3, Y3
+	VADDPS       96(DI), Y3, Y3
+	VMOVUPS      Y3, 96(AX)
 	ADDQ         CX, AX
 	MOVQ         AX, c+40(FP)
 	ADDQ         $0x04, scales+56(FP)
 	ADDQ         $0x04, sums+64(FP)
 	MOVQ         a+16(FP), AX
 	MOVQ         ars+24(FP), CX
+	SHLQ         $0x01, CX
 	ADDQ         CX, AX
 	MOVQ         AX, a+16(FP)
 	DECQ         count+0(FP)
-	JNZ          tile5
+	JNZ          tile13
+	VZEROUPPER
+	RET
+
+// func pairBytesAVX2(n int, dst *int16, x *int8)
+// Requires: AVX
+TEXT ·pairBytesAVX2(SB), NOSPLIT, $0-24
+	MOVQ n+0(FP), AX
+	MOVQ dst+8(FP), CX
+	MOVQ x+16(FP), DX
+
+loop17:
+	VMOVDQU    (DX), X1
+	VPSLLW     $0x08, X1, X0
+	VPSRAW     $0x08, X0, X0
+	VPSRAW     $0x08, X1, X1
+	VPUNPCKLDQ X1, X0, X2
+	VMOVDQU    X2, (CX)
+	VPUNPCKHDQ X1, X0, X2
+	VMOVDQU    X2, 16(CX)
+	ADDQ       $0x10, DX
+	ADDQ       $0x20, CX
+	SUBQ       $0x10, AX
+	JNZ        loop17
 	VZEROUPPER
 	RET
 
@@ -286,9 +1078,9 @@ TEXT ·largestAVX2(SB), NOSPLIT, $0-20
 	VPXOR        Y8, Y8, Y8
 	XORQ         DX, DX
 
-loop11:
+loop20:
 	CMPQ    AX, $+64
-	JLT     single10
+	JLT     single19
 	VMOVUPS (CX)(DX*4), Y9
 	VMOVUPS 32(CX)(DX*4), Y10
 	VPAND   Y0, Y9, Y9
@@ -315,12 +1107,12 @@ loop11:
 	VPMAXUD Y10, Y8, Y8
 	ADDQ    $+64, DX
 	SUBQ    $+64, AX
-	JMP     loop11
+	JMP     loop20
 
-single10:
-loop12:
+single19:
+loop21:
 	CMPQ    AX, $+16
-	JLT     part9
+	JLT     part18
 	VMOVUPS (CX)(DX*4), Y9
 	VMOVUPS 32(CX)(DX*4), Y10
 	VPAND   Y0, Y9, Y9
@@ -329,11 +1121,11 @@ loop12:
 	VPMAXUD Y10, Y2, Y2
 	ADDQ    $+16, DX
 	SUBQ    $+16, AX
-	JMP     loop12
+	JMP     loop21
 
-part9:
+part18:
 	TESTQ      AX, AX
-	JZ         done13
+	JZ         done22
 	LEAQ       masksAVX2<>+0(SB), BX
 	NEGQ       AX
 	VMOVUPS    64(BX)(AX*4), Y9
@@ -345,7 +1137,7 @@ part9:
 	VPAND      Y0, Y10, Y10
 	VPMAXUD    Y10, Y2, Y2
 
-done13:
+done22:
 	VPMAXUD      Y3, Y1, Y1
 	VPMAXUD      Y4, Y2, Y2
 	VPMAXUD      Y5, Y1, Y1
@@ -412,9 +1204,9 @@ TEXT ·quantiseAVX2(SB), NOSPLIT, $0-36
 	VPXOR        Y2, Y2, Y2
 	XORQ         BX, BX
 
-loop16:
+loop25:
 	CMPQ         AX, $+64
-	JLT          single15
+	JLT          single24
 	VMOVUPS      (DX)(BX*4), Y3
 	VMOVUPS      32(DX)(BX*4), Y4
 	VMULPS       Y0, Y3, Y3
@@ -469,12 +1261,12 @@ loop16:
 	VMOVDQU      X4, 48(CX)(BX*1)
 	ADDQ         $+64, BX
 	SUBQ         $+64, AX
-	JMP          loop16
+	JMP          loop25
 
-single15:
-loop17:
+single24:
+loop26:
 	CMPQ         AX, $+16
-	JLT          part14
+	JLT          part23
 	VMOVUPS      (DX)(BX*4), Y3
 	VMOVUPS      32(DX)(BX*4), Y4
 	VMULPS       Y0, Y3, Y3
@@ -490,11 +1282,11 @@ loop17:
 	VMOVDQU      X4, (CX)(BX*1)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop17
+	JMP          loop26
 
-part14:
+part23:
 	TESTQ        AX, AX
-	JZ           done18
+	JZ           done27
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y3
@@ -513,7 +1305,7 @@ part14:
 	VPACKSSWB    X0, X3, X0
 	VMOVDQU      X0, (CX)(BX*1)
 
-done18:
+done27:
 	VPADDD       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VPADDD       X1, X0, X1

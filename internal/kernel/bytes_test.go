@@ -27,7 +27,7 @@ func byteProduct(t testing.TB, table *ByteTable, m, n, k int, x, w, bias []float
 	for j := range n {
 		p.Quantise(table, j, w[j*k:][:k], buffer)
 	}
-	a := newByteRows(m, k)
+	a := newByteRows(table, m, k)
 	for i := range m {
 		a.Quantise(table, i, x[i*k:][:k])
 	}
@@ -36,11 +36,15 @@ func byteProduct(t testing.TB, table *ByteTable, m, n, k int, x, w, bias []float
 	return c
 }
 
-func newByteRows(m, k int) *ByteRows {
-	return &ByteRows{
+func newByteRows(t *ByteTable, m, k int) *ByteRows {
+	a := &ByteRows{
 		Data: make([]int8, m*ByteStride(k)), Scales: make([]float32, m), Sums: make([]int32, m),
 		Counts: make([]int32, m), Steps: make([]int32, m*MaxOutliers), Values: make([]float32, m*MaxOutliers),
 	}
+	if t.HasWords() {
+		a.Words = make([]int16, len(a.Data))
+	}
+	return a
 }
 
 // All tables give the bits of plain Go, for sizes around those of tiles and panels, and the
@@ -91,7 +95,7 @@ func TestOutliersStayBesideTheIntegers(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	const m, n, k = 5, 40, 200
 	x, w := randomFloats(r, m*k, 1), randomFloats(r, n*k, 0.1)
-	a := newByteRows(m, k)
+	a := newByteRows(ActiveBytes(), m, k)
 	for i := range m {
 		if a.Quantise(ActiveBytes(), i, x[i*k:][:k]); a.Counts[i] != 0 {
 			t.Errorf("row %d of normal numbers has %d outliers", i, a.Counts[i])
@@ -222,7 +226,7 @@ func BenchmarkBytes(b *testing.B) {
 			for j := range n {
 				p.Quantise(table, j, w[j*k:][:k], buffer)
 			}
-			a := newByteRows(m, k)
+			a := newByteRows(table, m, k)
 			c, scratch := make([]float32, m*n), make([]float32, ByteScratch(m))
 			b.Run(fmt.Sprintf("%s/%dx%dx%d", table.Name, m, n, k), func(b *testing.B) {
 				for b.Loop() {

@@ -1,13 +1,22 @@
 package kernel
 
-import "math"
+import (
+	"math"
+	"unsafe"
+
+	"github.com/farfield-ml/farfield/internal/arena"
+)
 
 // HalfTable holds the routines of one instruction set for numbers of 16 bits in the format
 // bfloat16: the upper half of a float32. Arithmetic is that of float32.
 type HalfTable struct {
 	table *Table[float32]
-	mix   [3]func(k, step int, c, a *float32, b *uint16, brs int) // of 64, 32 and 16 columns; nil: none
+	mix   [3]func(k, step int, c, a *float32, b *uint16, brs int) // of 64 and 32 columns in pairs, and of 16; nil: none
 	widen func(dst []float32, x []uint16)                         // of a multiple of Lanes
+	// widenPairs is widen of numbers that lie in pairs, of a multiple of pairColumns.
+	widenPairs func(dst []float32, x []uint16)
+	// pair sets the words of dst to numbers of y above numbers of x, and reports whether all are finite.
+	pair func(dst []float32, x, y []uint16) (finite bool)
 }
 
 // HalfStrips is Strips of weights of 16 bits. A product has the bits of Gemm with the weights
@@ -15,6 +24,18 @@ type HalfTable struct {
 type HalfStrips struct {
 	N, K int
 	data []uint16 // strips of stripColumns, the last padded to Lanes
+}
+
+// pairColumns is the number of columns that lie in pairs where the width of a strip is a multiple of it:
+// column i of them beside column i+Lanes. Two operations then widen two vectors.
+const pairColumns = 2 * Lanes
+
+// place returns where column i lies in a row of a strip.
+func place(i, width int) int {
+	if width%pairColumns != 0 {
+		return i
+	}
+	return i&^(pairColumns-1) + i%Lanes*2 + i/Lanes%2
 }
 
 // Half returns the upper half of x, rounded to nearest, ties to even. A NaN stays one.
@@ -31,7 +52,14 @@ func WidenHalf(x uint16) float32 { return math.Float32frombits(uint32(x) << 16) 
 
 // NewHalfStrips returns a matrix of zeros.
 func NewHalfStrips(n, k int) *HalfStrips {
-	return &HalfStrips{n, k, make([]uint16, Pad(n)*k)}
+	words := make([]int32, Pad(n)*k/2) // aligned to words, for pairs
+	arena.AdviseHugePages(words)
+	return &HalfStrips{n, k, unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(words))), 2*len(words))}
+}
+
+// viewWords views numbers as words of two.
+func viewWords(x []uint16) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), len(x)/2)
 }
 
 // width returns the stored columns of the strip at column j.
@@ -43,24 +71,37 @@ func (s *HalfStrips) column(j int) (column []uint16, stride int) {
 		return nil, 0
 	}
 	first := j / stripColumns * stripColumns
-	return s.data[first*s.K+j-first:], s.width(first)
+	return s.data[first*s.K+place(j-first, s.width(first)):], s.width(first)
 }
 
-// SetColumns sets columns from j on to w, K numbers for each.
-func (s *HalfStrips) SetColumns(j int, w []uint16) {
+// SetScratch returns the elements of scratch that SetColumns needs for columns of k numbers.
+func SetScratch(k int) int { return Lanes * k }
+
+// SetColumns sets columns from j on to w, K numbers for each, and reports whether all are finite. scratch
+// has SetScratch(K) elements and is overwritten.
+func (s *HalfStrips) SetColumns(t *HalfTable, j int, w []uint16, scratch []float32) (finite bool) {
+	finite = true
 	for len(w) > 0 && s.K > 0 {
-		strip, width := s.column(j)
-		n := min(len(w)/s.K, width-j%stripColumns)
-		rows := w[:n*s.K]
-		for k := range s.K {
-			to := strip[k*width:][:n]
-			for i := range to {
-				to[i] = rows[i*s.K+k]
+		n := 1
+		if strip, width := s.column(j); j%pairColumns == 0 && width%pairColumns == 0 && len(w) >= pairColumns*s.K {
+			n = pairColumns
+			for i := range Lanes {
+				finite = t.pair(scratch[i*s.K:][:s.K], w[i*s.K:][:s.K], w[(Lanes+i)*s.K:][:s.K]) && finite
+			}
+			t.table.Transpose(viewWords(strip), width/2, scratch, s.K, Lanes, s.K)
+		} else {
+			for k, x := range w[:s.K] {
+				strip[k*width] = x
+				finite = finite && isFinite(x)
 			}
 		}
 		j, w = j+n, w[n*s.K:]
 	}
+	return finite
 }
+
+// isFinite reports whether the number of the bits x is.
+func isFinite(x uint16) bool { return x&0x7f80 != 0x7f80 }
 
 // Column sets w [K] to column j.
 func (s *HalfStrips) Column(j int, w []uint16) {
@@ -107,7 +148,11 @@ func (s *HalfStrips) Multiply(t *HalfTable, i0, i1, m int, a []float32, lda int,
 		wide, edge := scratch[:most*width], scratch[gemmDepth*stripColumns:]
 		for k := 0; k < max(s.K, 1); k += most {
 			depth := min(most, s.K-k)
-			t.widen(wide, strip[k*width:][:depth*width])
+			if width%pairColumns == 0 {
+				t.widenPairs(wide, strip[k*width:][:depth*width])
+			} else {
+				t.widen(wide, strip[k*width:][:depth*width])
+			}
 			for i := 0; i < m; i += halfRows {
 				rows, add := min(halfRows, m-i), acc || k > 0
 				out := c[i*ldc+j:]
@@ -150,10 +195,10 @@ func (t *HalfTable) mixRow(a []float32, step int, b []uint16, width int, acc boo
 	for j := 0; j < width; {
 		f, cols := t.mix[2], Lanes
 		switch {
-		case width-j >= 64:
-			f, cols = t.mix[0], 64
-		case width-j >= 32:
-			f, cols = t.mix[1], 32
+		case width == stripColumns:
+			f, cols = t.mix[0], stripColumns
+		case width == pairColumns:
+			f, cols = t.mix[1], pairColumns
 		}
 		f(len(a), step, &row[j], &a[0], &b[j], width)
 		j += cols
@@ -167,6 +212,22 @@ func widenGo(dst []float32, x []uint16) {
 	for i, h := range x {
 		dst[i] = WidenHalf(h)
 	}
+}
+
+func widenPairsGo(dst []float32, x []uint16) {
+	for i, h := range x {
+		dst[i&^(pairColumns-1)+i%2*Lanes+i%pairColumns/2] = WidenHalf(h)
+	}
+}
+
+func pairGo(dst []float32, x, y []uint16) (finite bool) {
+	finite = true
+	words := unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(dst))), 2*len(dst))
+	for i := range x {
+		words[2*i], words[2*i+1] = x[i], y[i]
+		finite = finite && isFinite(x[i]) && isFinite(y[i])
+	}
+	return finite
 }
 
 var activeHalf = HalfTables()[0]

@@ -23,3 +23,13 @@ func mixHalf16AVX2(k int, step int, c *float32, a *float32, b *uint16, brs int)
 //
 //go:noescape
 func widenAVX2(n int, dst *float32, x *uint16)
+
+// widenPairsAVX2 is widen of numbers that lie in pairs, for n > 0 a multiple of 32.
+//
+//go:noescape
+func widenPairsAVX2(n int, dst *float32, x *uint16)
+
+// pairHalvesAVX2 sets the words of dst to y beside x below, for n > 0 a multiple of 8, and returns bits of which none is set if all numbers are finite.
+//
+//go:noescape
+func pairHalvesAVX2(n int, dst *float32, x *uint16, y *uint16) uint32

@@ -23,3 +23,8 @@ func mixHalf16AVX512(k int, step int, c *float32, a *float32, b *uint16, brs int
 //
 //go:noescape
 func widenAVX512(n int, dst *float32, x *uint16)
+
+// widenPairsAVX512 is widen of numbers that lie in pairs, for n > 0 a multiple of 32.
+//
+//go:noescape
+func widenPairsAVX512(n int, dst *float32, x *uint16)

@@ -2,4 +2,6 @@
 
 package kernel
 
-func halfTable(t *Table[float32]) *HalfTable { return &HalfTable{table: t, widen: widenGo} }
+func halfTable(t *Table[float32]) *HalfTable {
+	return &HalfTable{table: t, widen: widenGo, widenPairs: widenPairsGo, pair: pairGo}
+}

@@ -11,7 +11,7 @@ import (
 // Products with weights of 16 bits have the bits of the widened weights.
 func TestHalvesHaveTheBitsOfFloats(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for _, s := range [][3]int{{1, 1, 1}, {1, 64, 300}, {3, 97, 5}, {4, 48, 513}, {5, 130, 33}, {131, 40, 270}, {12, 64, 0}, {2, 33, 0}} {
+	for _, s := range [][3]int{{1, 1, 1}, {1, 64, 300}, {2, 32, 77}, {3, 96, 300}, {9, 112, 40}, {3, 97, 5}, {4, 48, 513}, {5, 130, 33}, {131, 40, 270}, {12, 64, 0}, {2, 33, 0}} {
 		m, n, k := s[0], s[1], s[2]
 		x, w, before := randomFloats(r, m*k, 1), randomFloats(r, n*k, 1), randomFloats(r, m*n, 1)
 		h, column := NewHalfStrips(n, k), make([]uint16, k)
@@ -20,7 +20,7 @@ func TestHalvesHaveTheBitsOfFloats(t *testing.T) {
 				column[p] = Half(w[j*k+p])
 				w[j*k+p] = WidenHalf(column[p])
 			}
-			h.SetColumns(j, column)
+			h.SetColumns(ActiveHalf(), j, column, make([]float32, SetScratch(k)))
 			got := make([]uint16, k)
 			if h.Column(j, got); !slices.Equal(got, column) {
 				t.Fatalf("column %d is read as %v, want %v", j, got, column)
@@ -33,6 +33,47 @@ func TestHalvesHaveTheBitsOfFloats(t *testing.T) {
 				h.Multiply(table, 0, h.Count(), m, x, k, acc, got, n, make([]float32, HalfScratch))
 				if !slices.Equal(got, want) {
 					t.Errorf("%s [%d,%d,%d] acc=%t: differs from the widened weights", table.table.Name, m, n, k, acc)
+				}
+			}
+		}
+	}
+}
+
+// Columns that are set together, from any of them on, are those that are set one by one, and a number that
+// is not finite is found wherever it is.
+func TestColumnsOfHalvesAreSetTogether(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for _, s := range [][2]int{{1, 3}, {32, 8}, {64, 17}, {96, 9}, {80, 40}, {171, 33}} {
+		n, k := s[0], s[1]
+		w, scratch := make([]uint16, n*k), make([]float32, SetScratch(k))
+		for i := range w {
+			w[i] = Half(float32(r.NormFloat64()))
+		}
+		want := NewHalfStrips(n, k)
+		for j := range n {
+			want.SetColumns(ActiveHalf(), j, w[j*k:][:k], scratch)
+		}
+		for _, table := range HalfTables() {
+			for _, step := range []int{n, 32, 40, 7} {
+				h := NewHalfStrips(n, k)
+				for j := 0; j < n; j += step {
+					if !h.SetColumns(table, j, w[j*k:min(j+step, n)*k], scratch) {
+						t.Fatalf("%s [%d,%d]: finite numbers are refused", table.table.Name, n, k)
+					}
+				}
+				if !slices.Equal(h.data, want.data) {
+					t.Errorf("%s [%d,%d]: %d columns at a time differ from one at a time", table.table.Name, n, k, step)
+				}
+			}
+			for _, bad := range []uint16{0x7f80, 0xff80, 0x7fc1} {
+				for range 20 {
+					at := r.IntN(len(w))
+					kept := w[at]
+					w[at] = bad
+					if NewHalfStrips(n, k).SetColumns(table, 0, w, scratch) {
+						t.Errorf("%s [%d,%d]: element %d, bits %x, is taken for finite", table.table.Name, n, k, at, bad)
+					}
+					w[at] = kept
 				}
 			}
 		}

@@ -19,9 +19,13 @@ func eightBits(g *gen) {
 			g.byteTile(rows, panelBytes)
 		}
 	} else {
-		for _, rows := range []int{2, 1} {
+		for _, rows := range []int{6, 4} {
 			g.byteTile(rows, panelBytes/2)
 		}
+		for _, rows := range []int{2, 1} {
+			g.byteTile(rows, panelBytes)
+		}
+		g.pairBytes()
 	}
 	g.largest()
 	g.quantise()
@@ -31,13 +35,14 @@ func eightBits(g *gen) {
 // weights are larger by 128 than what they stand for, and sums holds 128 times the sum of each
 // row of a, which is subtracted before the sums become numbers of 32 bits.
 func (g *gen) byteTile(rows, cols int) {
+	element := "int8"
+	if !g.avx512 {
+		element = "int16"
+	}
 	g.routine(fmt.Sprintf("byteTile%dx%d", rows, cols),
-		"count, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights, bias *float32)",
+		"count, k int, a *"+element+", ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights, bias *float32)",
 		fmt.Sprintf("computes count tiles of %d rows and %d columns from k > 0 groups of four steps.", rows, cols))
 	accumulators := cols * 4 / g.size()
-	if !g.avx512 {
-		accumulators *= 2 // a lane holds two of four steps
-	}
 	acc := make([][]reg.VecVirtual, rows)
 	for i := range acc {
 		acc[i] = make([]reg.VecVirtual, accumulators)
@@ -52,7 +57,18 @@ func (g *gen) byteTile(rows, cols int) {
 			g.clear(r)
 		}
 	}
-	a, b, k := g.rows(g.arg("a"), g.arg("ars"), rows), g.arg("b"), g.arg("k")
+	bytes := 1 // of an element of a
+	stride := func() reg.GPVirtual {
+		ars := g.arg("ars")
+		if !g.avx512 {
+			g.SHLQ(operand.Imm(1), ars)
+		}
+		return ars
+	}
+	if !g.avx512 {
+		bytes = 2
+	}
+	a, b, k := g.rows(g.arg("a"), stride(), rows), g.arg("b"), g.arg("k")
 	step := func(u int) {
 		if g.avx512 {
 			g.byteStep(acc, a, b, u)
@@ -63,7 +79,7 @@ func (g *gen) byteTile(rows, cols int) {
 	move := func(n int) {
 		g.ADDQ(operand.U32(4*panelBytes*n), b)
 		for _, p := range a.third {
-			g.ADDQ(operand.Imm(uint64(4*n)), p)
+			g.ADDQ(operand.Imm(uint64(4*bytes*n)), p)
 		}
 	}
 	two, rest, done := g.label("two"), g.label("rest"), g.label("done")
@@ -82,7 +98,7 @@ func (g *gen) byteTile(rows, cols int) {
 	g.Label(done)
 	g.finishBytes(acc)
 
-	top, ars := g.arg("a"), g.arg("ars")
+	top, ars := g.arg("a"), stride()
 	for range rows {
 		g.ADDQ(ars, top)
 	}
@@ -108,47 +124,70 @@ func (g *gen) byteStep(acc [][]reg.VecVirtual, a rows, b reg.GPVirtual, u int) {
 	}
 }
 
-// wordStep is byteStep of AVX2. Products of bytes could saturate, so they are widened.
+// wordStep is byteStep of AVX2. Products of bytes could saturate, so the weights of steps 0 and 2 and
+// then of steps 1 and 3 become words, as pairBytes makes those of a. A lane has both sums of a column.
 func (g *gen) wordStep(acc [][]reg.VecVirtual, a rows, b reg.GPVirtual, u int) {
-	x := make([]reg.VecVirtual, len(acc))
-	for i := range x {
-		x[i] = g.YMM()
-		g.VPBROADCASTD(a.address(i).Offset(4*u), x[i].AsX())
-		g.VPMOVSXBW(x[i].AsX(), x[i])
-	}
-	for j := range acc[0] {
-		weights := g.YMM()
-		g.VPMOVZXBW(operand.Mem{Base: b, Disp: 4*panelBytes*u + 16*j}, weights)
-		for i := range acc {
-			product := g.YMM()
-			g.VPMADDWD(x[i], weights, product)
-			g.VPADDD(product, acc[i][j], acc[i][j])
+	for odd := range 2 {
+		weights := make([]reg.VecVirtual, len(acc[0]))
+		low := g.YMM()
+		if odd == 0 {
+			g.VPBROADCASTD(g.word(0x00ff00ff), low)
+		}
+		for j := range weights {
+			weights[j] = g.YMM()
+			m := operand.Mem{Base: b, Disp: 4*panelBytes*u + 32*j}
+			if odd == 0 {
+				g.VPAND(m, low, weights[j])
+			} else {
+				g.VMOVDQU(m, weights[j])
+				g.VPSRLW(operand.Imm(8), weights[j], weights[j])
+			}
+		}
+		for i, row := range acc {
+			x := g.YMM()
+			g.VPBROADCASTD(a.address(i).Offset(8*u+4*odd), x)
+			for j, r := range row {
+				product := g.YMM()
+				g.VPMADDWD(weights[j], x, product)
+				g.VPADDD(product, r, r)
+			}
 		}
 	}
+}
+
+// pairBytes emits the widening of a row of A for wordStep.
+func (g *gen) pairBytes() {
+	g.routine("pairBytes", "n int, dst *int16, x *int8)",
+		"sets dst to the numbers x, of each four steps 0, 2, 1 and 3, for n > 0 a multiple of 16.")
+	n, dst, x := g.arg("n"), g.arg("dst"), g.arg("x")
+	again := g.label("loop")
+	g.Label(again)
+	even, odd, pairs := g.XMM(), g.XMM(), g.XMM()
+	g.VMOVDQU(operand.Mem{Base: x}, odd)
+	g.VPSLLW(operand.Imm(8), odd, even)
+	g.VPSRAW(operand.Imm(8), even, even)
+	g.VPSRAW(operand.Imm(8), odd, odd)
+	g.VPUNPCKLDQ(odd, even, pairs)
+	g.VMOVDQU(pairs, operand.Mem{Base: dst})
+	g.VPUNPCKHDQ(odd, even, pairs)
+	g.VMOVDQU(pairs, operand.Mem{Base: dst, Disp: 16})
+	g.ADDQ(operand.Imm(lanes), x)
+	g.ADDQ(operand.Imm(2*lanes), dst)
+	g.SUBQ(operand.Imm(lanes), n)
+	g.JNZ(operand.LabelRef(again))
+	g.finish()
 }
 
 // finishBytes sets C to the sums as float32, times the scales of rows and of columns, plus
 // bias, each operation rounded, and moves c, scales and sums below the tile.
 func (g *gen) finishBytes(acc [][]reg.VecVirtual) {
-	if !g.avx512 {
-		for _, row := range acc {
-			for j := 0; j < len(row); j += 2 {
-				g.VPHADDD(row[j+1], row[j], row[j/2])
-				g.VPERMQ(operand.Imm(0xd8), row[j/2], row[j/2])
-			}
-		}
-	}
 	c, crs := g.arg("c"), g.stride("crs")
 	scales, sums, weights, bias := g.arg("scales"), g.arg("sums"), g.arg("weights"), g.arg("bias")
-	n := len(acc[0])
-	if !g.avx512 {
-		n /= 2
-	}
 	for i, row := range acc {
 		sum, scale := g.register(), g.register()
 		g.VPBROADCASTD(operand.Mem{Base: sums, Disp: 4 * i}, sum)
 		g.VBROADCASTSS(operand.Mem{Base: scales, Disp: 4 * i}, scale)
-		for j, r := range row[:n] {
+		for j, r := range row {
 			g.VPSUBD(sum, r, r)
 			g.VCVTDQ2PS(r, r)
 			g.VMULPS(scale, r, r)

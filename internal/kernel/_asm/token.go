@@ -23,7 +23,8 @@ func token(g *gen) {
 // mix emits the product of a row and a panel of a matrix. Sums start from zero
 // every step rows, which costs no waiting: the next begin while the last are
 // added. With a total, a single column more has its sums beside those. Numbers of half
-// the size are the upper 16 bits of those that they stand for.
+// the size are the upper 16 bits of those that they stand for, and lie in pairs where
+// there are columns for them.
 func (g *gen) mix(cols int, total, half bool) {
 	name, element, more, result, doc := "mix", "*float32", ")", "", "."
 	if half {
@@ -51,11 +52,27 @@ func (g *gen) mix(cols int, total, half bool) {
 		z = g.arg("z")
 		g.VMOVSS(g.address("total"), all)
 	}
+	var mask reg.VecVirtual
+	pairs := half && cols%pairColumns == 0
+	if pairs {
+		mask = g.upperMask()
+	}
 	row := func(i int) {
 		x := g.register()
 		g.VBROADCASTSS(operand.Mem{Base: a, Disp: 4 * i}, x)
 		for j, s := range sums {
-			if half {
+			if pairs {
+				// Of the registers of 32 columns the second half is in the upper halves of the first.
+				count := 4 * lanes / g.size()
+				if j/count%2 > 0 {
+					continue
+				}
+				at := j/(2*count)*2*pairColumns + j%count*g.size()
+				low, high := g.register(), g.register()
+				g.widenPair(operand.Mem{Base: b, Disp: at}, mask, low, high)
+				g.VFMADD231PS(low, x, s)
+				g.VFMADD231PS(high, x, sums[j+count])
+			} else if half {
 				wide := g.register()
 				g.widenHalf(operand.Mem{Base: b, Disp: j * g.size() / 2}, wide)
 				g.VFMADD231PS(wide, x, s)
