@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
@@ -86,8 +87,13 @@ func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
 	return array.New(p.Name, any(p.Data).([]float64), p.Shape...)
 }
 
-// loadModel is Load for elements of type T.
+// loadModel is LoadWith for elements of type T.
 func loadModel[T tensor.Float](dir string, factories map[string]Factory) (*modelOf[T], error) {
+	return loadModelIn[T](dir, nn.Float32, factories)
+}
+
+// loadModelIn is LoadIn for elements of type T.
+func loadModelIn[T tensor.Float](dir string, p nn.Precision, factories map[string]Factory) (*modelOf[T], error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := infile.ReadFile(path)
 	if err != nil {
@@ -103,7 +109,7 @@ func loadModel[T tensor.Float](dir string, factories map[string]Factory) (*model
 		return nil, err
 	}
 	defer f.Close()
-	m, err := readModel[T](f, c)
+	m, err := readModel[T](f, c, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -141,8 +147,8 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 	return c.Config, err
 }
 
-// readModel returns the model of configuration c with the weights of f.
-func readModel[T tensor.Float](f *safetensors.File, c Config) (*modelOf[T], error) {
+// readModel returns the model of configuration c with the weights of f, which it holds in a precision.
+func readModel[T tensor.Float](f *safetensors.File, c Config, precision nn.Precision) (*modelOf[T], error) {
 	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
 		return nil, fmt.Errorf("version: is %q, %d is read", v, formatVersion)
 	}
@@ -183,13 +189,22 @@ func readModel[T tensor.Float](f *safetensors.File, c Config) (*modelOf[T], erro
 			}
 		}
 	}
+	if err := m.Reserve(precision); err != nil {
+		return nil, err
+	}
 	for _, p := range m.storedParams() {
+		if w := m.compressed[p.Name]; w != nil {
+			if err := readCompressed(w, f, p.Name, p.Shape); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		a, err := f.ReadArray(p.Name)
 		if err != nil {
 			return nil, err
 		}
 		if !slices.Equal(a.Shape, p.Shape) {
-			return nil, fmt.Errorf("%s: shape is %v, the configuration needs %v", p.Name, a.Shape, p.Shape)
+			return nil, misshapen(p.Name, a.Shape, p.Shape)
 		}
 		if err := readWeight(p, a); err != nil {
 			return nil, err
@@ -214,10 +229,46 @@ func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
 		}
 		copy(data, x)
 	}
-	for i, x := range p.Data {
-		if x-x != 0 {
-			return fmt.Errorf("%s: element %d is %v", p.Name, i, x)
+	return checkNumbers(p.Name, 0, p.Data)
+}
+
+func misshapen(name string, shape, want []int) error {
+	return fmt.Errorf("%s: shape is %v, the configuration needs %v", name, shape, want)
+}
+
+// checkNumbers returns an error if one of the elements x of a weight, from element at on, is not finite.
+func checkNumbers[T tensor.Float](name string, at int, x []T) error {
+	for i, v := range x {
+		if v-v != 0 {
+			return fmt.Errorf("%s: element %d is %v", name, at+i, v)
 		}
+	}
+	return nil
+}
+
+// rowsRead is how many rows of a weight in fewer bits are read at a time.
+const rowsRead = 32
+
+// readCompressed sets a weight in fewer bits to a tensor of f, of which a few rows are in memory at a time.
+func readCompressed(w *nn.Compressed, f *safetensors.File, name string, shape []int) error {
+	a, err := f.OpenStored(name)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(a.Shape, shape) {
+		return misshapen(name, a.Shape, shape)
+	}
+	out, in := w.Size()
+	rows := make([]float32, min(rowsRead, out)*in)
+	for i := 0; i < out; i += rowsRead {
+		x := rows[:min(rowsRead, out-i)*in]
+		if err := array.ReadFloats(a, x, int64(i*in)); err != nil {
+			return err
+		}
+		if err := checkNumbers(name, i*in, x); err != nil {
+			return err
+		}
+		w.Set(i, x)
 	}
 	return nil
 }

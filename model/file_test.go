@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -45,6 +47,19 @@ func TestSaveAndLoad(t *testing.T) {
 		}
 		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
 			t.Errorf("%s: double precision in between gives other bits", name)
+		}
+		for _, p := range []nn.Precision{nn.BFloat16, nn.Int8} {
+			few, err := loadModelIn[float32](dir, p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := made[float32](t, c)
+			if err := want.Compress(p); err != nil {
+				t.Fatal(err)
+			}
+			if few.Precision() != p || few.WeightSum() != want.WeightSum() || !slices.Equal(logits(t, few, b), logits(t, want, b)) {
+				t.Errorf("%s: a model that is read in %v is not the compressed one", name, p)
+			}
 		}
 	}
 }
@@ -218,6 +233,11 @@ func TestLoadRefuses(t *testing.T) {
 			x[7] /= x[7]
 			a["norm.bias"], _ = array.New("norm.bias", x, 12)
 		}), "norm.bias: element 7 is NaN"},
+		{weights(func(a map[string]*array.Array, _ map[string]string) {
+			x := make([]float32, 11*12)
+			x[40] = float32(math.Inf(1))
+			a["embed.weight"], _ = array.New("embed.weight", x, 11, 12)
+		}), "embed.weight: element 40 is +Inf"},
 		{weights(func(_ map[string]*array.Array, m map[string]string) { m["version"] = "2" }), `version: is "2", 1 is read`},
 		{weights(func(_ map[string]*array.Array, m map[string]string) { delete(m, "version") }), `version: is "", 1 is read`},
 		{weights(func(a map[string]*array.Array, _ map[string]string) {
@@ -242,9 +262,11 @@ func TestLoadRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.change(t, dir)
-		_, err := loadModel[float32](dir, nil)
-		if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("error is %v, want one line with %q", err, x.want)
+		for _, p := range []nn.Precision{nn.Float32, nn.Int8} {
+			_, err := loadModelIn[float32](dir, p, nil)
+			if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v: error is %v, want one line with %q", p, err, x.want)
+			}
 		}
 	}
 }
@@ -382,7 +404,8 @@ func FuzzModel(f *testing.F) {
 				return
 			}
 			if w, err := safetensors.New(bytes.NewReader(weights), int64(len(weights))); err == nil {
-				_, _ = readModel[float32](w, c)
+				_, _ = readModel[float32](w, c, nn.Float32)
+				_, _ = readModel[float32](w, c, nn.Int8)
 			}
 		})
 		if n > claims+512*int64(len(config)+len(weights)) {

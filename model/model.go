@@ -135,6 +135,14 @@ func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
 	return newFace(loadModel[float32](dir, factories))
 }
 
+// LoadIn is LoadWith of a model that holds its weights in a precision, as Compress makes one. They are
+// never all in memory in 32 bits. It also returns an error where Compress does.
+//
+//go:noinline
+func LoadIn(dir string, p nn.Precision, factories map[string]Factory) (*Model, error) {
+	return newFace(loadModelIn[float32](dir, p, factories))
+}
+
 // NewOf returns New with elements of type T. It serves tests that need the precision of float64:
 // a package that calls it compiles the generic code of models and layers for T.
 func NewOf[T tensor.Float](c Config, key rng.Key) (*modelOf[T], error) { return newModel[T](c, key) }

@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 )
 
 // A run with a mechanism of one's own ends, is continued and is read as any other.
@@ -44,11 +45,24 @@ func TestRunWithAMechanismOfOnesOwn(t *testing.T) {
 	if _, _, err := LoadModel(dir); err == nil || !strings.Contains(err.Error(), `"own"`) {
 		t.Errorf("LoadModel without the factory: %v", err)
 	}
-	m, _, err := LoadModelWith(dir, factories)
+	m, _, err := LoadModelWith(dir, nn.Float32, factories)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m.WeightSum() != trainer.Model().WeightSum() {
 		t.Error("the model that was read is not the one that was scored")
+	}
+	for _, p := range []nn.Precision{nn.BFloat16, nn.Int8} {
+		few, _, err := LoadModelWith(dir, p, factories)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, _, err := LoadModelWith(dir, nn.Float32, factories)
+		if err == nil {
+			err = want.Compress(p)
+		}
+		if err != nil || few.Precision() != p || few.WeightSum() != want.WeightSum() {
+			t.Errorf("%v: what is read is not the model that is compressed: %v", p, err)
+		}
 	}
 }

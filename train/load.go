@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 )
 
 // RunFolder returns the folder of the run to which path belongs. path is the folder of a
@@ -63,11 +64,13 @@ const maxLoads = 100
 //
 // It returns an error if path is neither, if a file is damaged, or if the vocabulary does
 // not fit the model.
-func LoadModel(path string) (*model.Model, *token.Vocabulary, error) { return LoadModelWith(path, nil) }
+func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
+	return LoadModelWith(path, nn.Float32, nil)
+}
 
-// LoadModelWith is LoadModel for a model with mechanisms of your own, which factories build by their
-// names in the configuration.
-func LoadModelWith(path string, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
+// LoadModelWith is LoadModel for a model that holds its weights in a precision, as model.LoadIn reads it,
+// and has mechanisms of your own, which factories build by their names in the configuration.
+func LoadModelWith(path string, p nn.Precision, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
 	}
@@ -79,9 +82,12 @@ func LoadModelWith(path string, factories map[string]model.Factory) (*model.Mode
 		return nil, nil, err
 	}
 	if functions != nil {
-		m, v, err := LoadModelWith(functions.Model(), factories)
+		m, v, err := LoadModelWith(functions.Model(), nn.Float32, factories)
 		if err == nil {
 			m, err = functions.Apply(m)
+		}
+		if err == nil {
+			err = m.Compress(p)
 		}
 		return m, v, err
 	}
@@ -91,7 +97,7 @@ func LoadModelWith(path string, factories map[string]model.Factory) (*model.Mode
 			return nil, nil, err
 		}
 		before, _ := infile.ReadFile(filepath.Join(from, manifestFile)) // nil: removed meanwhile
-		m, v, err := loadCheckpoint(from, from == path, factories)
+		m, v, err := loadCheckpoint(from, from == path, p, factories)
 		after, _ := infile.ReadFile(filepath.Join(from, manifestFile))
 		if n == maxLoads || before != nil && bytes.Equal(before, after) {
 			return m, v, err
@@ -138,7 +144,7 @@ func HintInside(path string) string {
 
 // loadCheckpoint is LoadModel for the folder of a checkpoint. Unless isNamed, a checkpoint
 // that knows of a better one is refused.
-func loadCheckpoint(path string, isNamed bool, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
+func loadCheckpoint(path string, isNamed bool, p nn.Precision, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
 	info, err := readManifest(path)
 	if err != nil {
 		return nil, nil, err
@@ -152,7 +158,7 @@ func loadCheckpoint(path string, isNamed bool, factories map[string]model.Factor
 			return nil, nil, err
 		}
 	}
-	m, err := model.LoadWith(path, factories)
+	m, err := model.LoadIn(path, p, factories)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -77,10 +77,14 @@ func (m *Model) openRun(o Options) (err error) {
 	if len(o.IgnoreFields) > 0 {
 		return fmt.Errorf("%s: %s: fields of published models alone are ignored", m.path, infile.Shorten(o.IgnoreFields[0]))
 	}
+	precision := o.Precision
+	if o.Exchange != nil {
+		precision = nn.Float32 // of the model that is exchanged first
+	}
 	if isAlone(m.path) {
-		m.body, err = model.LoadWith(m.path, o.Factories)
+		m.body, err = model.LoadIn(m.path, precision, o.Factories)
 	} else {
-		m.body, m.vocab, err = train.LoadModelWith(m.path, o.Factories)
+		m.body, m.vocab, err = train.LoadModelWith(m.path, precision, o.Factories)
 	}
 	if err != nil {
 		return err
@@ -97,10 +101,9 @@ func (m *Model) openRun(o Options) (err error) {
 		m.vocabErr = fmt.Errorf("%s: the model has no vocabulary: it did not learn a text", m.path)
 	}
 	if o.Exchange != nil {
-		m.body, err = m.body.Exchanged(*o.Exchange)
-	}
-	if err == nil {
-		err = m.body.Compress(o.Precision)
+		if m.body, err = m.body.Exchanged(*o.Exchange); err == nil {
+			err = m.body.Compress(o.Precision)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.path, err)
