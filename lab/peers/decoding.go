@@ -113,9 +113,9 @@ func compareDecoding(ctx context.Context, chosen *regexp.Regexp, rounds int) err
 	return nil
 }
 
-// comparePrecisions times decoding of SmolLM-135M's shape in a precision and in float32, in turns, by the
-// time of the processor.
-func comparePrecisions(ctx context.Context, chosen *regexp.Regexp, rounds int, p nn.Precision) error {
+// comparePrecisions times decoding of SmolLM-135M's shape in a precision, in float32 and if it can be started in
+// a peer, in turns, by the time of the processor.
+func comparePrecisions(ctx context.Context, chosen *regexp.Regexp, rounds int, p nn.Precision, peer command) error {
 	const prompt, steps = 64, 16
 	c := encoderCase{Name: "decode", Layers: 30, Width: 576, Heads: 9, KV: 3, Hidden: 1536, B: 1, N: 1, Threads: 1}
 	if !chosen.MatchString(c.key()) {
@@ -135,9 +135,18 @@ func comparePrecisions(ctx context.Context, chosen *regexp.Regexp, rounds int, p
 			return err
 		}
 	}
+	var other *process
+	if len(peer.args) > 0 {
+		var err error
+		if other, err = peer.start(ctx); err != nil {
+			fmt.Printf("\nDecoding: without %s: %v\n", peer.args[1], err)
+		} else {
+			defer other.close()
+		}
+	}
 	tokens := make([]int32, prompt)
 	var times [2][]float64
-	var ratios []float64
+	var ratios, theirs, gains []float64
 	for range rounds {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -161,8 +170,18 @@ func comparePrecisions(ctx context.Context, chosen *regexp.Regexp, rounds int, p
 			times[i] = append(times[i], medians[i])
 		}
 		ratios = append(ratios, medians[1]/medians[0])
+		if other != nil {
+			ms, err := other.ask(map[string]int{"prompt": prompt, "steps": steps})
+			if err != nil {
+				return err
+			}
+			theirs, gains = append(theirs, ms), append(gains, ms/medians[0])
+		}
 	}
 	fmt.Printf("\nDecoding of smollm-135m, 1 thread: %.2f ms a token in %v, %.2f in float32, %.2f times as long\n",
 		bench.Median(times[0]), p, bench.Median(times[1]), bench.Median(ratios))
+	if other != nil {
+		fmt.Printf("%s, %s: %.2f ms a token, %.2f times as long\n", other.impl, other.settings, bench.Median(theirs), bench.Median(gains))
+	}
 	return nil
 }

@@ -2,13 +2,11 @@ package peers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/bench"
@@ -145,7 +143,7 @@ func encodersVerb(ctx context.Context, args []string) error {
 	rounds := f.Int("rounds", 7, "rounds of turns")
 	layers := f.Int("layers", 0, "layers in place of each model's own (0: its own)")
 	processor := f.Bool("processor", false, "compare times of the processor, for one thread on a busy machine")
-	name := f.String("precision", "f32", "how weights are held: f32, bf16 or int8, beside float32 here and, for int8, beside the peer's dynamic int8")
+	name := f.String("precision", "f32", "how weights are held: f32, bf16 or int8, beside float32 here and, for int8, beside the peer's dynamic int8 and llama.cpp's Q8_0")
 	turn := f.Duration("turn", 100*time.Millisecond, "time of a turn, one call at least")
 	if err := f.Parse(args); err != nil {
 		return err
@@ -191,7 +189,11 @@ func encodersVerb(ctx context.Context, args []string) error {
 		}
 	}
 	if precision != nn.Float32 {
-		return comparePrecisions(ctx, chosen, *rounds, precision)
+		var decoding command
+		if precision == nn.Int8 {
+			decoding.args = []string{*python, filepath.Join(*scripts, "llamacpp_decoding.py")}
+		}
+		return comparePrecisions(ctx, chosen, *rounds, precision, decoding)
 	}
 	return compareDecoding(ctx, chosen, *rounds)
 }
@@ -217,10 +219,6 @@ func compareEncoder(ctx context.Context, peer *process, c encoderCase, rounds in
 		return 0, 0, 0, 0, 0, err
 	}
 	c.Budget = 1e3 * turn.Seconds()
-	question, err := json.Marshal(c)
-	if err != nil {
-		return 0, 0, 0, 0, 0, err
-	}
 	var a, f, b, g, r []float64
 	for range rounds {
 		if ctx.Err() != nil {
@@ -237,21 +235,12 @@ func compareEncoder(ctx context.Context, peer *process, c encoderCase, rounds in
 				return 0, 0, 0, 0, 0, err
 			}
 		}
-		if _, err := peer.in.Write(append(slices.Clone(question), '\n')); err != nil {
-			return 0, 0, 0, 0, 0, fmt.Errorf("the peer ended: %w", err)
-		}
-		var y struct {
-			Ms    float64
-			Error string
-		}
-		if err := peer.read(&y); err != nil {
+		y, err := peer.ask(c)
+		if err != nil {
 			return 0, 0, 0, 0, 0, err
 		}
-		if y.Error != "" {
-			return 0, 0, 0, 0, 0, fmt.Errorf("the peer: %s", y.Error)
-		}
-		a, f, b = append(a, x), append(f, z), append(b, y.Ms)
-		g, r = append(g, z/x), append(r, y.Ms/x)
+		a, f, b = append(a, x), append(f, z), append(b, y)
+		g, r = append(g, z/x), append(r, y/x)
 	}
 	return bench.Median(a), bench.Median(f), bench.Median(b), bench.Median(g), bench.Median(r), nil
 }

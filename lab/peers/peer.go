@@ -106,6 +106,28 @@ func (p *process) measure(l bench.Line, budget time.Duration) (bench.Line, error
 	return a.Line, nil
 }
 
+// ask asks for the milliseconds of a case.
+func (p *process) ask(question any) (ms float64, err error) {
+	text, err := json.Marshal(question)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := p.in.Write(append(text, '\n')); err != nil {
+		return 0, fmt.Errorf("%s ended: %w", p.impl, err)
+	}
+	var y struct {
+		Ms    float64
+		Error string
+	}
+	if err := p.read(&y); err != nil {
+		return 0, err
+	}
+	if y.Error != "" {
+		return 0, fmt.Errorf("%s: %s", p.impl, y.Error)
+	}
+	return y.Ms, nil
+}
+
 func (p *process) close() {
 	p.in.Close()
 	p.wait()
