@@ -51,6 +51,16 @@ type precisionConfig struct {
 type precisionScores struct {
 	Samples int                           `json:"samples"`
 	Scores  map[string]map[string]float64 `json:"scores"`
+	// Each has the scores of single samples, where the first score is their mean.
+	Each map[string][]float64 `json:"each,omitempty"`
+}
+
+// measured is what a measurement of a model gives.
+type measured struct {
+	samples int
+	scores  map[string]float64
+	vectors [][]float32 // of the texts; nil: none
+	each    []float64   // scores of single samples; nil: there are none
 }
 
 const (
@@ -92,10 +102,10 @@ func (c *precisionConfig) run(w *Work, folder string) (*precisionScores, error) 
 	if err != nil {
 		return nil, err
 	}
-	measure := map[string]func(context.Context, *farfield.Model, []byte) (int, map[string]float64, [][]float32, error){
+	measure := map[string]func(context.Context, *farfield.Model, []byte) (*measured, error){
 		similarity: c.similarity, retrieval: c.retrieval, nextTokens: c.nextTokens, classes: c.classes,
 	}[c.Measure]
-	r := &precisionScores{Scores: map[string]map[string]float64{}}
+	r := &precisionScores{Scores: map[string]map[string]float64{}, Each: map[string][]float64{}}
 	var exact [][]float32
 	for i, p := range precisions {
 		w.reportShare(float64(i) / float64(len(precisions)))
@@ -103,16 +113,19 @@ func (c *precisionConfig) run(w *Work, folder string) (*precisionScores, error) 
 		if err != nil {
 			return nil, err
 		}
-		n, scores, vectors, err := measure(w.Ctx, m, text)
+		x, err := measure(w.Ctx, m, text)
 		if err != nil {
 			return nil, err
 		}
 		if i == 0 {
-			exact = vectors
-		} else if vectors != nil {
-			scores["cosine"], scores["least cosine"] = cosines(vectors, exact)
+			exact = x.vectors
+		} else if x.vectors != nil {
+			x.scores["cosine"], x.scores["least cosine"] = cosines(x.vectors, exact)
 		}
-		r.Samples, r.Scores[p.String()] = n, scores
+		r.Samples, r.Scores[p.String()] = x.samples, x.scores
+		if x.each != nil {
+			r.Each[p.String()] = x.each
+		}
 	}
 	return r, nil
 }
@@ -127,7 +140,7 @@ func embedAll(ctx context.Context, m *farfield.Model, texts []string) ([][]float
 }
 
 // similarity returns Spearman's correlation of the cosines of pairs with their grades, and the vectors.
-func (c *precisionConfig) similarity(ctx context.Context, m *farfield.Model, data []byte) (int, map[string]float64, [][]float32, error) {
+func (c *precisionConfig) similarity(ctx context.Context, m *farfield.Model, data []byte) (*measured, error) {
 	var texts []string
 	var grades []float64
 	for line := range strings.Lines(string(data)) {
@@ -137,19 +150,19 @@ func (c *precisionConfig) similarity(ctx context.Context, m *farfield.Model, dat
 		}
 		grade, err := strconv.ParseFloat(f[4], 64)
 		if err != nil {
-			return 0, nil, nil, err
+			return nil, err
 		}
 		texts, grades = append(texts, f[5], f[6]), append(grades, grade)
 	}
 	v, err := embedAll(ctx, m, texts)
 	if err != nil {
-		return 0, nil, nil, err
+		return nil, err
 	}
 	found := make([]float64, len(grades))
 	for i := range found {
 		found[i] = cosineOf(v[2*i], v[2*i+1])
 	}
-	return len(grades), map[string]float64{"correlation": correlation(rankNumbers(found), rankNumbers(grades))}, v, nil
+	return &measured{len(grades), map[string]float64{"correlation": correlation(rankNumbers(found), rankNumbers(grades))}, v, nil}, nil
 }
 
 // meetingFile is a line of QMSum.
@@ -166,9 +179,9 @@ type meetingFile struct {
 
 // retrieval returns the share of the ten nearest turns of the meeting of a query, or of all marked turns
 // if there are fewer, that are marked.
-func (c *precisionConfig) retrieval(ctx context.Context, m *farfield.Model, data []byte) (int, map[string]float64, [][]float32, error) {
+func (c *precisionConfig) retrieval(ctx context.Context, m *farfield.Model, data []byte) (*measured, error) {
 	var all [][]float32
-	sum, queries := 0.0, 0
+	var each []float64
 	number := 0
 	for line := range bytes.Lines(data) {
 		if number++; number > c.Count {
@@ -176,7 +189,7 @@ func (c *precisionConfig) retrieval(ctx context.Context, m *farfield.Model, data
 		}
 		var f meetingFile
 		if err := json.Unmarshal(line, &f); err != nil {
-			return 0, nil, nil, err
+			return nil, err
 		}
 		var texts []string
 		for _, t := range f.Turns {
@@ -187,7 +200,7 @@ func (c *precisionConfig) retrieval(ctx context.Context, m *farfield.Model, data
 		}
 		v, err := embedAll(ctx, m, texts)
 		if err != nil {
-			return 0, nil, nil, err
+			return nil, err
 		}
 		all = append(all, v...)
 		turns := v[:len(f.Turns)]
@@ -195,12 +208,12 @@ func (c *precisionConfig) retrieval(ctx context.Context, m *farfield.Model, data
 			marked := map[int]bool{}
 			for _, span := range q.Marked {
 				if len(span) != 2 {
-					return 0, nil, nil, fmt.Errorf("meeting %d: a span has %d ends", number, len(span))
+					return nil, fmt.Errorf("meeting %d: a span has %d ends", number, len(span))
 				}
 				a, err := strconv.Atoi(span[0])
 				b, err2 := strconv.Atoi(span[1])
 				if err := errors.Join(err, err2); err != nil {
-					return 0, nil, nil, err
+					return nil, err
 				}
 				for k := a; k <= b && k < len(turns); k++ {
 					marked[k] = true
@@ -218,31 +231,32 @@ func (c *precisionConfig) retrieval(ctx context.Context, m *farfield.Model, data
 					found++
 				}
 			}
-			sum, queries = sum+float64(found)/float64(min(10, max(1, len(marked)))), queries+1
+			each = append(each, float64(found)/float64(min(10, max(1, len(marked)))))
 		}
 	}
-	return queries, map[string]float64{"recall@10": sum / float64(queries)}, all, nil
+	recall, _ := mean(each)
+	return &measured{len(each), map[string]float64{"recall@10": recall}, all, each}, nil
 }
 
 // nextTokens returns the bits a byte of the beginning of a text. Nats a token have the same ratio.
-func (c *precisionConfig) nextTokens(ctx context.Context, m *farfield.Model, data []byte) (int, map[string]float64, [][]float32, error) {
+func (c *precisionConfig) nextTokens(ctx context.Context, m *farfield.Model, data []byte) (*measured, error) {
 	text := strings.ToValidUTF8(string(data[:min(len(data), c.Count<<10)]), "")
 	lines, err := m.Score(ctx, text)
 	if err != nil {
-		return 0, nil, nil, err
+		return nil, err
 	}
 	bits := 0.0
 	for _, l := range lines {
 		bits += l.Bits
 	}
-	return len(text), map[string]float64{"bits a byte": bits / float64(len(text))}, nil, nil
+	return &measured{len(text), map[string]float64{"bits a byte": bits / float64(len(text))}, nil, nil}, nil
 }
 
 // classes returns the accuracy on reviews, as many of each class.
-func (c *precisionConfig) classes(ctx context.Context, m *farfield.Model, data []byte) (int, map[string]float64, [][]float32, error) {
+func (c *precisionConfig) classes(ctx context.Context, m *farfield.Model, data []byte) (*measured, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
-		return 0, nil, nil, err
+		return nil, err
 	}
 	names := map[string]string{"0": "negative", "1": "positive"}
 	var texts, want []string
@@ -250,24 +264,25 @@ func (c *precisionConfig) classes(ctx context.Context, m *farfield.Model, data [
 	for lines.Buffer(nil, 1<<20); lines.Scan() && len(texts) < c.Count; {
 		f := strings.SplitN(lines.Text(), "\t", 4)
 		if len(f) != 4 {
-			return 0, nil, nil, fmt.Errorf("line %d: has %d columns, 4 are needed", len(texts)+1, len(f))
+			return nil, fmt.Errorf("line %d: has %d columns, 4 are needed", len(texts)+1, len(f))
 		}
 		texts, want = append(texts, f[3]), append(want, names[f[0]])
 	}
 	if err := lines.Err(); err != nil {
-		return 0, nil, nil, err
+		return nil, err
 	}
 	list, err := m.Classify(ctx, texts...)
 	if cut := (*farfield.TruncatedError)(nil); err != nil && !errors.As(err, &cut) {
-		return 0, nil, nil, err
+		return nil, err
 	}
-	right := 0
+	right := make([]float64, len(list))
 	for i, p := range list {
 		if p.Label == want[i] {
-			right++
+			right[i] = 1
 		}
 	}
-	return len(list), map[string]float64{"accuracy": float64(right) / float64(len(list))}, nil, nil
+	accuracy, _ := mean(right)
+	return &measured{len(list), map[string]float64{"accuracy": accuracy}, nil, right}, nil
 }
 
 // cosines returns the mean and the least cosine of vectors with others.
@@ -321,6 +336,21 @@ func correlation(x, y []float64) float64 {
 	return xy / math.Sqrt(xx*yy)
 }
 
+// interval returns half of the 95 % interval of the change of the first score, as text, from the differences of
+// single samples; "": there are none.
+func (s *precisionScores) interval(p string) string {
+	var list []float64
+	exact := s.Each["f32"]
+	for i, x := range s.Each[p][:min(len(exact), len(s.Each[p]))] {
+		list = append(list, x-exact[i])
+	}
+	if len(list) < 2 {
+		return ""
+	}
+	_, deviation := mean(list)
+	return fmt.Sprintf(" ± %.5f", 1.96*deviation/math.Sqrt(float64(len(list))))
+}
+
 func precisionOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
 	t := report.Table{
@@ -355,7 +385,8 @@ func precisionOutcome(o *Options, r *Results) (*Outcome, error) {
 			}
 			addRow(&t, cells...)
 			if exact, has := x.Scores["f32"][name]; has {
-				out.find("%s, %s: bf16 changes it by %+.5f, int8 by %+.5f.", c.Measure, name, x.Scores["bf16"][name]-exact, x.Scores["int8"][name]-exact)
+				out.find("%s, %s: bf16 changes it by %+.5f%s, int8 by %+.5f%s.", c.Measure, name,
+					x.Scores["bf16"][name]-exact, x.interval("bf16"), x.Scores["int8"][name]-exact, x.interval("int8"))
 			}
 		}
 	}
