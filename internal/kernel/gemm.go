@@ -58,9 +58,9 @@ func Gemm[T Float](t *Table[T], ta, tb bool, m, n, k int, a []T, lda int, b []T,
 	panels, scratch := scratch[:size], scratch[size:]
 	for p := 0; p < k; p += most {
 		depth := min(most, k-p)
-		left := operand[T]{Table: t, trans: ta, ld: lda}
+		left := operand[T]{Table: t, width: PanelColumns, trans: ta, ld: lda}
 		left.data = left.submatrix(a, 0, p)
-		right := operand[T]{Table: t, trans: tb, ld: ldb}
+		right := operand[T]{Table: t, width: PanelColumns, trans: tb, ld: ldb}
 		j, step := 0, gemmCols
 		few := m <= gemmFewRows
 		if few {
@@ -85,17 +85,18 @@ func Gemm[T Float](t *Table[T], ta, tb bool, m, n, k int, a []T, lda int, b []T,
 // as in Gemm, and each piece into panels of columns.
 type Panels[T Float] struct {
 	table *Table[T]
+	width int // of a panel
 	N, K  int
 	data  []T
 }
 
 // PanelsSize returns the elements of Panels [k,n]. They suffice for any smaller n and k.
-func PanelsSize(n, k int) int { return panelsWidth(n) * k }
+func PanelsSize(n, k int) int { return panelsWidth(n, PanelColumns) * k }
 
-// panelsWidth returns the sum of the strides of the panels of n columns.
-func panelsWidth(n int) int {
-	w := n / PanelColumns * Stride(PanelColumns)
-	if rest := n % PanelColumns; rest > 0 {
+// panelsWidth returns the sum of the strides of the panels of n columns, each of at most width.
+func panelsWidth(n, width int) int {
+	w := n / width * Stride(width)
+	if rest := n % width; rest > 0 {
 		w += Stride(rest)
 	}
 	return w
@@ -104,7 +105,11 @@ func panelsWidth(n int) int {
 // NewPanels returns Panels [k,n] in data, which holds at least PanelsSize(n,k) elements. They are
 // undefined until every piece is packed.
 func NewPanels[T Float](t *Table[T], n, k int, data []T) Panels[T] {
-	return Panels[T]{table: t, N: n, K: k, data: data[:PanelsSize(n, k)]}
+	p := Panels[T]{table: t, width: PanelColumns, N: n, K: k, data: data[:PanelsSize(n, k)]}
+	if t.PanelWidth > 0 {
+		p.width = t.PanelWidth
+	}
+	return p
 }
 
 // Pieces returns the number of pieces that Pack must be called for, in any order.
@@ -113,18 +118,18 @@ func (p *Panels[T]) Pieces() int {
 	if p.K == 0 {
 		return 0
 	}
-	return (p.K + most - 1) / most * ((p.N + PanelColumns - 1) / PanelColumns)
+	return (p.K + most - 1) / most * ((p.N + p.width - 1) / p.width)
 }
 
 // Pack overwrites one piece with op(B), where op transposes when trans is set: b is stored [K,N] with
 // row stride ldb, or [N,K].
 func (p *Panels[T]) Pack(piece int, trans bool, b []T, ldb int) {
-	across := (p.N + PanelColumns - 1) / PanelColumns
+	across := (p.N + p.width - 1) / p.width
 	most := passDepth(p.K)
-	k, j := piece/across*most, piece%across*PanelColumns
+	k, j := piece/across*most, piece%across*p.width
 	depth := min(most, p.K-k)
-	f := operand[T]{Table: p.table, trans: trans, ld: ldb}
-	f.packPanels(p.data[k*panelsWidth(p.N)+panelsWidth(j)*depth:], f.submatrix(b, k, j), min(PanelColumns, p.N-j), depth)
+	f := operand[T]{Table: p.table, width: p.width, trans: trans, ld: ldb}
+	f.packPanels(p.data[k*panelsWidth(p.N, p.width)+panelsWidth(j, p.width)*depth:], f.submatrix(b, k, j), min(p.width, p.N-j), depth)
 }
 
 // MultiplyScratch returns the scratch elements that Multiply needs for m and k, or for any smaller ones.
@@ -150,8 +155,8 @@ func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c
 		}
 	}
 	most := passDepth(p.K)
-	f := operand[T]{Table: p.table, trans: ta, ld: lda, prefetch: ahead}
-	first := j0 / PanelColumns * PanelColumns
+	f := operand[T]{Table: p.table, width: p.width, trans: ta, ld: lda, prefetch: ahead}
+	first := j0 / p.width * p.width
 	for k := 0; k < p.K; k += most {
 		depth := min(most, p.K-k)
 		f.data = f.submatrix(a, 0, k)
@@ -159,7 +164,7 @@ func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c
 		if bias != nil && k+depth == p.K {
 			last = bias[first:]
 		}
-		f.multiplyPanels(m, j0-first, j1-first, p.N-first, depth, p.data[k*panelsWidth(p.N)+panelsWidth(first)*depth:], c, ldc, acc, last, scratch)
+		f.multiplyPanels(m, j0-first, j1-first, p.N-first, depth, p.data[k*panelsWidth(p.N, p.width)+panelsWidth(first, p.width)*depth:], c, ldc, acc, last, scratch)
 		acc = true
 	}
 	return f.prefetch
@@ -168,6 +173,7 @@ func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c
 // operand is op(A) or op(B) of a product, with its storage.
 type operand[T Float] struct {
 	*Table[T]
+	width    int // of a panel of op(B)
 	trans    bool
 	data     []T
 	ld       int
@@ -192,23 +198,30 @@ func (f *operand[T]) opStrides() (rows, cols int) {
 
 // packPanels copies k rows of n columns of op(b) to panels. Columns beyond n of the last panel are zero.
 func (f *operand[T]) packPanels(panels, b []T, n, k int) {
-	last := (n - 1) / PanelColumns * PanelColumns
-	full, s := Stride(PanelColumns), Stride(n-last)
-	rest := panels[last/PanelColumns*full*k:]
+	last := (n - 1) / f.width * f.width
+	full, s := Stride(f.width), Stride(n-last)
+	rest := panels[last/f.width*full*k:]
 	if n%Lanes != 0 {
 		clear(rest[:s*k])
 	}
 	if f.trans {
-		for j := 0; j < last; j += PanelColumns {
-			f.Transpose(panels[j/PanelColumns*full*k:], full, b[j*f.ld:], f.ld, PanelColumns, k)
+		for j := 0; j < last; j += f.width {
+			f.Transpose(panels[j/f.width*full*k:], full, b[j*f.ld:], f.ld, f.width, k)
 		}
 		f.Transpose(rest, s, b[last*f.ld:], f.ld, n-last, k)
 		return
 	}
 	for p := range k {
 		row := b[p*f.ld:][:n]
-		for j := 0; j < last; j += PanelColumns {
-			copy(panels[(j/PanelColumns*k+p)*full:][:PanelColumns], row[j:])
+		if f.width == Lanes {
+			for j := 0; j < last; j += Lanes {
+				*(*[Lanes]T)(panels[j*k+p*Lanes:]) = [Lanes]T(row[j:])
+			}
+			copy(rest[p*s:], row[last:])
+			continue
+		}
+		for j := 0; j < last; j += f.width {
+			copy(panels[(j/f.width*k+p)*full:][:f.width], row[j:])
 		}
 		copy(rest[p*s:], row[last:])
 	}
@@ -226,22 +239,31 @@ func (f *operand[T]) multiplyPanels(m, j0, j1, n, k int, panels, c []T, ldc int,
 			a, ars, acs = block, f.copyRows(block, a, rows, k), 1
 		}
 		panel := panels
-		for j := 0; j < j1; j += PanelColumns {
-			s, first := Stride(min(PanelColumns, n-j)), max(j, j0)
+		for j := 0; j < j1; j += f.width {
+			s, first := Stride(min(f.width, n-j)), max(j, j0)
 			var add []T
 			if bias != nil {
 				add = bias[first:]
 			}
-			f.multiplyPanel(rows, min(j+PanelColumns, j1)-first, k, a, ars, acs, panel[first-j:], s, c[i*ldc+first-j0:], ldc, acc, add, edge)
+			f.multiplyPanel(rows, min(j+f.width, j1)-first, k, a, ars, acs, panel[first-j:], s, c[i*ldc+first-j0:], ldc, acc, add, edge)
 			panel = panel[s*k:]
 		}
 	}
 }
 
 // isCacheFriendly reports whether rows of op(data), read k elements at a time, are contiguous enough to
-// be read in place.
+// be read in place. Beside a panel of Lanes columns there is room for them in the first-level cache unless
+// the rows of a tile fall into the same sets of it.
 func (f *operand[T]) isCacheFriendly(k int) bool {
-	return !f.trans && (f.ld <= k+Lanes || f.ld == Stride(f.ld))
+	if f.trans {
+		return false
+	}
+	if f.ld <= k+Lanes || f.ld == Stride(f.ld) {
+		return true
+	}
+	const sets, apart = 4096 / 4, 4 * Lanes // elements of a way of the cache, and by which rows are apart at least
+	rest := f.ld % sets
+	return f.width == Lanes && rest >= apart && rest <= sets-apart
 }
 
 // copyRows copies m rows of op(a) to block and returns its stride. A transposed a is transposed back,
@@ -279,10 +301,10 @@ func (f *operand[T]) multiplyPanel(m, n, k int, a []T, ars, acs int, panel []T, 
 }
 
 // multiplyBlock is Block, and adds bias [n], unless bias is nil. It prefetches memory if the table has
-// Tiles.
+// Tiles: what is left to prefetch, or a panel whose rows follow each other.
 func (f *operand[T]) multiplyBlock(m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, ldc int, acc bool, bias []T) {
 	rows, cols := 0, 0
-	if f.Tiles != nil && acs == 1 && (bias != nil || len(f.prefetch) > 0) {
+	if f.Tiles != nil && acs == 1 && (bias != nil || len(f.prefetch) > 0 || f.width == Lanes && brs == Lanes) {
 		rows, cols, f.prefetch = f.Tiles(m, n, k, a, ars, b, brs, c, ldc, acc, bias, f.prefetch)
 	}
 	if rows < m && cols > 0 {

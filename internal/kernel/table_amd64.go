@@ -32,7 +32,7 @@ func avx512Table() *Table[float32] {
 			{6, 64, tile6x64AVX512}, {4, 64, tile4x64AVX512},
 			{2, 64, tile2x64AVX512}, {1, 64, tile1x64AVX512},
 		},
-		prefetching: prefetchTile{12, 32, askingTile12x32AVX512},
+		prefetching: prefetchTile{rows: 12, cols: 32, asksAhead: true, run: askingTile12x32AVX512},
 	}
 	return &Table[float32]{
 		Name:  cpu.AVX512,
@@ -76,15 +76,19 @@ func avx512Table() *Table[float32] {
 
 // avx2Table returns the routines of AVX2.
 func avx2Table() *Table[float32] {
+	tiles := tiling{
+		tallTiles: []tile{
+			{6, 16, tile6x16AVX2}, {4, 16, tile4x16AVX2},
+			{2, 16, tile2x16AVX2}, {1, 16, tile1x16AVX2},
+		},
+		flatTiles: []tile{{1, 64, tile1x64AVX2}},
+		prefetching: prefetchTile{rows: 6, cols: 16, lower: 4, run: func(count, k int, a *float32, ars, _ int, b *float32, brs int, c *float32, crs int, acc bool, bias, _ *float32) {
+			panelTile6x16AVX2(count, k, a, ars, 1, b, brs, c, crs, acc, bias)
+		}},
+	}
 	return &Table[float32]{
-		Name: cpu.AVX2,
-		Block: tiling{
-			tallTiles: []tile{
-				{6, 16, tile6x16AVX2}, {4, 16, tile4x16AVX2},
-				{2, 16, tile2x16AVX2}, {1, 16, tile1x16AVX2},
-			},
-			flatTiles: []tile{{1, 64, tile1x64AVX2}},
-		}.runBlock,
+		Name:  cpu.AVX2,
+		Block: tiles.runBlock, Tiles: tiles.runTiles, PanelWidth: Lanes,
 		Transpose: wrapTranspose(transpose8AVX2),
 		Axpy:      wrapScaled(axpyAVX2), Scale: wrapScaled(scaleAVX2),
 		Add: wrapBinary(addAVX2), Mul: wrapBinary(mulAVX2), MulAdd: wrapBinary(mulAddAVX2),

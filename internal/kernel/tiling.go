@@ -9,10 +9,13 @@ type tile struct {
 }
 
 // prefetchTile is a tile for acs = 1 that adds bias, unless bias is nil, and prefetches memory with each
-// step of k.
+// step of k: what is ahead, or unless asksAhead the rest of B.
 type prefetchTile struct {
 	rows, cols int
-	run        func(count, k int, a *float32, ars, acs int, b *float32, brs int, c *float32, crs int, acc bool, bias, ahead *float32)
+	asksAhead  bool
+	// lower is the number of rows of the tile of which two replace a last tile and its remainder; 0: none.
+	lower int
+	run   func(count, k int, a *float32, ars, acs int, b *float32, brs int, c *float32, crs int, acc bool, bias, ahead *float32)
 }
 
 // tiling holds the tiles of an instruction set, the widest first, then the tallest. Flat tiles are for
@@ -47,6 +50,9 @@ func (s tiling) runBlock(m, n, k int, a []float32, ars, acs int, b []float32, br
 func (s tiling) runTiles(m, n, k int, a []float32, ars int, b []float32, brs int, c []float32, crs int, acc bool, bias, ahead []float32) (rows, cols int, rest []float32) {
 	t := &s.prefetching
 	count := m / t.rows
+	if count > 0 && (count-1)*t.rows+2*t.lower == m {
+		count--
+	}
 	rows, cols = count*t.rows, n/t.cols*t.cols
 	if rows == 0 || cols == 0 || k <= 0 {
 		return 0, 0, ahead
@@ -63,11 +69,13 @@ func (s tiling) runTiles(m, n, k int, a []float32, ars int, b []float32, brs int
 			row = &bias[j]
 		}
 		next := &b[j] // valid memory if ahead is empty
-		if len(ahead) > 0 {
+		if t.asksAhead && len(ahead) > 0 {
 			next = &ahead[0]
 		}
 		t.run(count, k, &a[0], ars, 1, &b[j], brs, &c[j], crs, acc, row, next)
-		ahead = ahead[min(len(ahead), count*k*Lanes):]
+		if t.asksAhead {
+			ahead = ahead[min(len(ahead), count*k*Lanes):]
+		}
 	}
 	return rows, cols, ahead
 }

@@ -30,18 +30,31 @@ func tiles(g *gen) {
 			g.tile(rows, 16, false)
 		}
 		g.tile(1, 64, false)
+		if !g.neon {
+			g.tile(6, 16, true)
+		}
 	}
 	g.peak()
 }
 
+// panelAhead is how many bytes before it is their turn rows of a panel are asked for,
+// whose rows follow each other. What lies behind the last is the next panel.
+const panelAhead = 2048
+
 // tile emits the product of count tiles below one another:
 // C [count·rows, cols] = A·B, or C += A·B. One that asks has the machine fetch a
-// cache line of other memory into its second-level cache with each of the k steps:
-// between multiply-adds there is room for that. It reads A along its rows, and adds
-// bias to the rows of C.
+// cache line with each of the k steps: between multiply-adds there is room for that. With
+// AVX-512 it is a line of other memory, into the second-level cache. With AVX2 it is a line of
+// B, which few rows would wait for otherwise. Such a tile reads A along its rows, and
+// adds bias to the rows of C.
 func (g *gen) tile(rows, cols int, asks bool) {
 	name, more, doc := "tile", "", "."
-	if asks {
+	asksPanel := asks && !g.avx512
+	switch {
+	case asksPanel:
+		name, more = "panelTile", ", bias *float32"
+		doc = " for acs = 1, adds bias, if it is there, and asks for rows of B ahead."
+	case asks:
 		name, more = "askingTile", ", bias, ahead *float32"
 		doc = " for acs = 1, adds bias, if it is there, and asks for count·k cache lines of memory from ahead on."
 	}
@@ -71,9 +84,12 @@ func (g *gen) tile(rows, cols int, asks bool) {
 			g.clear(r)
 		}
 	}
-	if asks {
-		g.multiplyRows(sums, g.arg("ahead"))
-	} else {
+	switch {
+	case asksPanel:
+		g.multiplyRows(sums, nil, panelAhead)
+	case asks:
+		g.multiplyRows(sums, g.arg("ahead"), 0)
+	default:
 		g.product(sums)
 	}
 	c, crs = g.arg("c"), g.stride("crs")
@@ -117,18 +133,19 @@ func (g *gen) product(sums [][]reg.VecVirtual) {
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(along)
-	g.multiplyRows(sums, nil)
+	g.multiplyRows(sums, nil, 0)
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(across)
 	columns := g.ladder("a", "acs")
-	g.steps(sums, func(u, i int) operand.Mem { return columns.address(u).Offset(4 * i) }, columns.move)
+	g.steps(sums, func(u, i int) operand.Mem { return columns.address(u).Offset(4 * i) }, columns.move, 0)
 	g.Label(done)
 }
 
 // multiplyRows is product where the elements of a row of A lie one behind the other. With
-// ahead each step asks for a cache line of memory, which ahead moves on by.
-func (g *gen) multiplyRows(sums [][]reg.VecVirtual, ahead reg.GPVirtual) {
+// ahead each step asks for a cache line of memory, which ahead moves on by, and with
+// distance for what lies that many bytes behind the row of B.
+func (g *gen) multiplyRows(sums [][]reg.VecVirtual, ahead reg.GPVirtual, distance int) {
 	a := g.rows(g.arg("a"), g.stride("ars"), len(sums))
 	g.steps(sums, func(u, i int) operand.Mem {
 		if i == 0 && ahead != nil {
@@ -142,21 +159,24 @@ func (g *gen) multiplyRows(sums [][]reg.VecVirtual, ahead reg.GPVirtual) {
 		if ahead != nil {
 			g.ADDQ(operand.U32(64*n), ahead)
 		}
-	})
+	}, distance)
 	if ahead != nil {
 		g.MOVQ(ahead, g.address("ahead"))
 	}
 }
 
 // steps emits the loop over k. Element at(u, i) of A belongs to row i, u steps
-// on; move moves A by n steps.
-func (g *gen) steps(sums [][]reg.VecVirtual, at func(u, i int) operand.Mem, move func(n int)) {
+// on; move moves A by n steps. Unless distance is 0, steps ask for memory that far behind B.
+func (g *gen) steps(sums [][]reg.VecVirtual, at func(u, i int) operand.Mem, move func(n int), distance int) {
 	b, k := g.ladder("b", "brs"), g.arg("k")
 	four, rest, one, done := g.label("four"), g.label("rest"), g.label("one"), g.label("done")
 	g.SUBQ(operand.Imm(unroll), k)
 	g.JLT(operand.LabelRef(rest))
 	g.Label(four)
 	for u := range unroll {
+		if distance > 0 {
+			g.PREFETCHT0(b.address(u).Offset(distance))
+		}
 		g.step(sums, func(i int) operand.Mem { return at(u, i) }, b.address(u))
 	}
 	b.move(unroll)
