@@ -54,6 +54,7 @@ var bitsOf = map[string]uint64{
 	"Scale":            0x1394e3d07b0ea6ce,
 	"ScaleRows":        0x1394e3d07b0ea6ce,
 	"Standardise":      0x325dbe185b08d451,
+	"TopTwo":           0x16c57ea8c5329530,
 	"Sum":              0x813dfa514d4b7f0e,
 	"SumRows":          0xf7aa1d6a1e0a2042,
 	"Uniform":          0xf74332fdfc6f98a7,
@@ -177,6 +178,10 @@ func testAssemblyBits(t *testing.T, k *Table[float32]) {
 		note("Renew", c, sums, z, total)
 	}
 
+	best, next, at := make([]float32, 7*Lanes), make([]float32, 7*Lanes), make([]int32, 7*Lanes)
+	k.TopTwo(numbers(7*99), 99, 96, numbers(96), 5, best, next, at)
+	note("TopTwo", best, next, []float32{float32(at[0]), float32(at[50]), float32(at[111])})
+
 	for name, got := range digests {
 		if want := bitsOf[name]; got != want {
 			t.Errorf("%q: %#x, want %#x", name, got, want)
@@ -296,6 +301,10 @@ func testShort(t *testing.T, k *Table[float32]) {
 		"SumRows":             func() { k.SumRows(dst[:10], short, 10, 2) },
 		"RowDots":             func() { k.RowDots(dst[:2], dst, 10, short, 10, 10) },
 		"RowDots x":           func() { k.RowDots(dst[:2], short, 10, dst, 10, 10) },
+		"TopTwo":              func() { k.TopTwo(short, 16, 16, dst, 0, scratch[:32], scratch[32:], make([]int32, 32)) },
+		"TopTwo y":            func() { k.TopTwo(dst, 16, 16, short[:15:15], 0, scratch[:16], scratch[32:], make([]int32, 16)) },
+		"TopTwo next":         func() { k.TopTwo(dst, 16, 16, dst, 0, scratch[:16], short[:15:15], make([]int32, 16)) },
+		"TopTwo at":           func() { k.TopTwo(dst, 16, 16, dst, 0, scratch[:16], scratch[32:], make([]int32, 15)) },
 		"LayerNorm":           func() { k.LayerNorm(dst, 10, short, 10, 2, 10, dst, nil, dst, 1) },
 		"LayerNorm dst":       func() { k.LayerNorm(short, 10, dst, 10, 2, 10, dst, nil, dst, 1) },
 		"LayerNorm gain":      func() { k.LayerNorm(dst, 0, dst, 0, 1, n, short, nil, dst, 1) },
@@ -350,13 +359,14 @@ func testNoAllocation(t *testing.T, k *Table[float32]) {
 		run  func()
 	}
 	a, b, c := make([]float32, n*n), make([]float32, n*n), make([]float32, n*n)
-	scratch := make([]float32, GemmScratch(n, n, n))
+	scratch, places := make([]float32, GemmScratch(n, n, n)), make([]int32, 4*Lanes)
 	all := []routine{
 		{"LayerNorm", func() { k.LayerNorm(c, n, a, n, 9, n, y, y, d, 1) }},
 		{"LayerNormGrad", func() { k.LayerNormGrad(c, n, d, d, a, n, b, n, 9, n, y, x) }},
 		{"AddRows", func() { k.AddRows(c, n, a, n, b, 0, n, n) }},
 		{"SumRows", func() { k.SumRows(d, a, n, n) }},
 		{"RowDots", func() { k.RowDots(d, a, n, b, n, n) }},
+		{"TopTwo", func() { k.TopTwo(a, 64, 64, y[:64], 0, b[:4*Lanes], c, places) }},
 		{"AdamW", func() { k.AdamW(d, x, y, y, step) }},
 		{"Transpose", func() { k.Transpose(c, n, a, n, n, n) }},
 		{"AddCarry", func() { k.AddCarry(d, x, y) }},

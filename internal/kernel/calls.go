@@ -148,6 +148,20 @@ func wrapRowDots(f func(rows, n int, dst, x *float32, xrs int, y *float32, yrs i
 	}
 }
 
+func wrapTopTwo(f func(rows, n int, x *float32, xrs int, y *float32, first int32, best, next *float32, at *int32)) func(x []float32, xrs, n int, y []float32, first int, best, next []float32, at []int32) {
+	return func(x []float32, xrs, n int, y []float32, first int, best, next []float32, at []int32) {
+		if n%Lanes != 0 {
+			panic("kernel: n is not a multiple of Lanes")
+		}
+		if rows := len(best) / Lanes; rows > 0 && n > 0 {
+			if len(at) < rows*Lanes {
+				panic(errShort)
+			}
+			f(rows, n, pointerToRows(x, xrs, rows, n), xrs, pointerTo(y, n), int32(first), pointerTo(best, rows*Lanes), pointerTo(next, rows*Lanes), unsafe.SliceData(at))
+		}
+	}
+}
+
 func wrapLayerNorm(f func(rows, n int, dst *float32, drs int, x *float32, xrs int, gain, bias, stats *float32, count, eps float32)) func(dst []float32, drs int, x []float32, xrs, rows, n int, gain, bias, stats []float32, eps float32) {
 	return func(dst []float32, drs int, x []float32, xrs, rows, n int, gain, bias, stats []float32, eps float32) {
 		if rows > 0 {

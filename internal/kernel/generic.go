@@ -10,7 +10,7 @@ func genericTable[T Float]() *Table[T] {
 		Block: blockGo[T], Transpose: transposeGo[T],
 		Axpy: axpyGo[T], Scale: scaleGo[T], Add: addGo[T], Mul: mulGo[T],
 		MulAdd: mulAddGo[T], AddCarry: addCarryGo[T], SwapCarry: swapCarryGo[T],
-		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T],
+		Dot: dotGo[T], Sum: sumGo[T], Max: maxGo[T], TopTwo: topTwoGo[T],
 		Exp: expGo[T], ExpRows: expRowsGo[T], PolyRows: polyRowsGo[T], MulRows: mulRowsGo[T],
 		ScaleRows: scaleRowsGo[T], MixRows: mixRowsGo[T], ClearRows: clearRowsGo[T], AddRows: addRowsGo[T], SumRows: sumRowsGo[T], RowDots: rowDotsGo[T],
 		GELU: geluGo[T], GELUGrad: geluGradGo[T],
@@ -290,6 +290,25 @@ func sumRowsGo[T Float](sum, x []T, xrs, rows int) {
 	x = checkedRows(x, xrs, rows, len(sum))
 	for r := range rows {
 		addGo(sum, sum, x[r*xrs:])
+	}
+}
+
+func topTwoGo[T Float](x []T, xrs, n int, y []T, first int, best, next []T, at []int32) {
+	rows := len(best) / Lanes
+	if rows == 0 || n == 0 {
+		return
+	}
+	x, y, next, at = checkedRows(x, xrs, rows, n), y[:n], next[:rows*Lanes], at[:rows*Lanes]
+	for r := range rows {
+		for j, z := range x[r*xrs:][:n] {
+			z -= y[j]
+			l := r*Lanes + j%Lanes
+			if best[l] < z {
+				best[l], next[l], at[l] = z, best[l], int32(first+j)
+			} else if next[l] < z {
+				next[l] = z
+			}
+		}
 	}
 }
 

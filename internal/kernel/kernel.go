@@ -64,6 +64,13 @@ type Table[T Float] struct {
 	Sum func(x []T) T    // Σ x
 	Max func(x []T) T    // max x; -Inf for an empty x, NaN if x holds one
 
+	// TopTwo looks for the largest numbers x_r[j] - y[j] of rows x_r, which lie xrs apart, for j < n,
+	// a multiple of Lanes. Of the numbers of each lane l = j mod Lanes it raises best[r·Lanes+l] to
+	// the largest, whose place first+j goes to at[r·Lanes+l], and next[r·Lanes+l] to the largest of the
+	// others: what was in best and next counts among them. Of equal numbers the first is the largest. Rows are
+	// len(best)/Lanes. No number is NaN. Nothing overlaps.
+	TopTwo func(x []T, xrs, n int, y []T, first int, best, next []T, at []int32)
+
 	// Exp sets dst = exp(x - shift) and returns the sum of dst. The difference
 	// is rounded; its exp is within 2 units in the last place, and may be zero
 	// where that is below the smallest normal number.

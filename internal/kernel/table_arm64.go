@@ -23,7 +23,7 @@ func neonTable() *Table[float32] {
 		Axpy:      wrapScaled(axpyNEON), Scale: wrapScaled(scaleNEON),
 		Add: wrapBinary(addNEON), Mul: wrapBinary(mulNEON), MulAdd: wrapBinary(mulAddNEON),
 		AddCarry: wrapBinary(addCarryNEON), SwapCarry: wrapBinary(swapCarryNEON),
-		Dot: wrapDot(dotNEON), Sum: wrapReduction(sumNEON), Max: wrapReduction(maxNEON),
+		Dot: wrapDot(dotNEON), Sum: wrapReduction(sumNEON), Max: wrapReduction(maxNEON), TopTwo: wrapTopTwo(topTwoNEON),
 		Exp: wrapExp(expNEON), ExpRows: wrapExpRows(expRowsNEON),
 		PolyRows: wrapPolyRows(polyRowsNEON), MulRows: wrapMulRows(mulRowsNEON),
 		MixRows: wrapMixRows(mixRowsNEON), ClearRows: wrapClearRows(clearRowsNEON),

@@ -54,6 +54,11 @@ func sumAVX2(n int, x *float32) float32
 //go:noescape
 func maxAVX2(n int, x *float32) float32
 
+// topTwoAVX2 keeps the largest numbers of each lane of n > 0 numbers x - y of each row, where the first is, and the largest of the others.
+//
+//go:noescape
+func topTwoAVX2(rows int, n int, x *float32, xrs int, y *float32, first int32, best *float32, next *float32, at *int32)
+
 // polyRowsAVX2 sets n numbers of each row of dst to Σ_l coef[l]·x^l for terms > 0 coefficients and adds their sum to sum.
 //
 //go:noescape

@@ -888,6 +888,96 @@ GLOBL constff800000AVX2<>(SB), RODATA|NOPTR, $4
 DATA const7fffffffAVX2<>+0(SB)/4, $0x7fffffff
 GLOBL const7fffffffAVX2<>(SB), RODATA|NOPTR, $4
 
+// func topTwoAVX2(rows int, n int, x *float32, xrs int, y *float32, first int32, best *float32, next *float32, at *int32)
+// Requires: AVX, AVX2
+TEXT ·topTwoAVX2(SB), NOSPLIT, $0-72
+	MOVQ         rows+0(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         xrs+24(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         n+8(FP), BX
+	MOVQ         best+48(FP), SI
+	MOVQ         next+56(FP), DI
+	MOVQ         at+64(FP), R8
+	SHLQ         $0x02, BX
+	VBROADCASTSS const00000010AVX2<>+0(SB), Y0
+
+row46:
+	VBROADCASTSS first+40(FP), Y9
+	VMOVUPS      (SI), Y1
+	VMOVUPS      (DI), Y3
+	VMOVUPS      (R8), Y5
+	VMOVUPS      countingAVX2<>+0(SB), Y7
+	VPADDD       Y9, Y7, Y7
+	VMOVUPS      32(SI), Y2
+	VMOVUPS      32(DI), Y4
+	VMOVUPS      32(R8), Y6
+	VMOVUPS      countingAVX2<>+32(SB), Y8
+	VPADDD       Y9, Y8, Y8
+	MOVQ         CX, R9
+	MOVQ         y+32(FP), R10
+	MOVQ         CX, R11
+	ADDQ         BX, R11
+
+loop47:
+	VMOVUPS   (R9), Y9
+	VMOVUPS   (R10), Y10
+	VSUBPS    Y10, Y9, Y9
+	VMINPS    Y9, Y1, Y10
+	VMAXPS    Y10, Y3, Y3
+	VCMPPS    $0x11, Y9, Y1, Y10
+	VBLENDVPS Y10, Y7, Y5, Y5
+	VMAXPS    Y1, Y9, Y1
+	VPADDD    Y0, Y7, Y7
+	VMOVUPS   32(R9), Y9
+	VMOVUPS   32(R10), Y10
+	VSUBPS    Y10, Y9, Y9
+	VMINPS    Y9, Y2, Y10
+	VMAXPS    Y10, Y4, Y4
+	VCMPPS    $0x11, Y9, Y2, Y10
+	VBLENDVPS Y10, Y8, Y6, Y6
+	VMAXPS    Y2, Y9, Y2
+	VPADDD    Y0, Y8, Y8
+	ADDQ      $0x40, R9
+	ADDQ      $0x40, R10
+	CMPQ      R9, R11
+	JLT       loop47
+	VMOVUPS   Y1, (SI)
+	VMOVUPS   Y3, (DI)
+	VMOVUPS   Y5, (R8)
+	VMOVUPS   Y2, 32(SI)
+	VMOVUPS   Y4, 32(DI)
+	VMOVUPS   Y6, 32(R8)
+	ADDQ      DX, CX
+	ADDQ      $0x40, SI
+	ADDQ      $0x40, DI
+	ADDQ      $0x40, R8
+	DECQ      AX
+	JNZ       row46
+	VZEROUPPER
+	RET
+
+DATA const00000010AVX2<>+0(SB)/4, $0x00000010
+GLOBL const00000010AVX2<>(SB), RODATA|NOPTR, $4
+
+DATA countingAVX2<>+0(SB)/4, $0x00000000
+DATA countingAVX2<>+4(SB)/4, $0x00000001
+DATA countingAVX2<>+8(SB)/4, $0x00000002
+DATA countingAVX2<>+12(SB)/4, $0x00000003
+DATA countingAVX2<>+16(SB)/4, $0x00000004
+DATA countingAVX2<>+20(SB)/4, $0x00000005
+DATA countingAVX2<>+24(SB)/4, $0x00000006
+DATA countingAVX2<>+28(SB)/4, $0x00000007
+DATA countingAVX2<>+32(SB)/4, $0x00000008
+DATA countingAVX2<>+36(SB)/4, $0x00000009
+DATA countingAVX2<>+40(SB)/4, $0x0000000a
+DATA countingAVX2<>+44(SB)/4, $0x0000000b
+DATA countingAVX2<>+48(SB)/4, $0x0000000c
+DATA countingAVX2<>+52(SB)/4, $0x0000000d
+DATA countingAVX2<>+56(SB)/4, $0x0000000e
+DATA countingAVX2<>+60(SB)/4, $0x0000000f
+GLOBL countingAVX2<>(SB), RODATA|NOPTR, $64
+
 // func polyRowsAVX2(rows int, n int, dst *float32, x *float32, rs int, terms int, coef *float32, sum *float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·polyRowsAVX2(SB), NOSPLIT, $0-64
@@ -901,15 +991,15 @@ TEXT ·polyRowsAVX2(SB), NOSPLIT, $0-64
 	MOVQ sum+56(FP), R8
 	DECQ SI
 
-row46:
+row48:
 	MOVQ  n+8(FP), R9
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	XORQ  R10, R10
 
-loop49:
+loop51:
 	CMPQ         R9, $+64
-	JLT          single48
+	JLT          single50
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Y2
 	VMOVAPS      Y2, Y3
@@ -921,9 +1011,9 @@ loop49:
 	VMOVAPS      Y2, Y9
 	VMOVAPS      Y2, Y2
 	TESTQ        R11, R11
-	JZ           done51
+	JZ           done53
 
-power50:
+power52:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Y10
 	VFMADD132PS  (DX)(R10*4), Y10, Y3
@@ -935,9 +1025,9 @@ power50:
 	VFMADD132PS  192(DX)(R10*4), Y10, Y9
 	VFMADD132PS  224(DX)(R10*4), Y10, Y2
 	TESTQ        R11, R11
-	JNZ          power50
+	JNZ          power52
 
-done51:
+done53:
 	VMOVUPS Y3, (CX)(R10*4)
 	VMOVUPS Y4, 32(CX)(R10*4)
 	VMOVUPS Y5, 64(CX)(R10*4)
@@ -956,12 +1046,12 @@ done51:
 	VADDPS  Y4, Y1, Y1
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop49
+	JMP     loop51
 
-single48:
-loop52:
+single50:
+loop54:
 	CMPQ         R9, $+16
-	JLT          part47
+	JLT          part49
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Y2
 	VMOVAPS      Y2, Y3
@@ -969,28 +1059,28 @@ loop52:
 	VMOVUPS      (DX)(R10*4), Y4
 	VMOVUPS      32(DX)(R10*4), Y5
 	TESTQ        R11, R11
-	JZ           done54
+	JZ           done56
 
-power53:
+power55:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Y6
 	VFMADD213PS  Y6, Y4, Y3
 	VFMADD213PS  Y6, Y5, Y2
 	TESTQ        R11, R11
-	JNZ          power53
+	JNZ          power55
 
-done54:
+done56:
 	VMOVUPS Y3, (CX)(R10*4)
 	VMOVUPS Y2, 32(CX)(R10*4)
 	VADDPS  Y3, Y0, Y0
 	VADDPS  Y2, Y1, Y1
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop52
+	JMP     loop54
 
-part47:
+part49:
 	TESTQ        R9, R9
-	JZ           done55
+	JZ           done57
 	LEAQ         masksAVX2<>+0(SB), R11
 	NEGQ         R9
 	VMOVUPS      64(R11)(R9*4), Y2
@@ -1002,17 +1092,17 @@ part47:
 	VMASKMOVPS   (DX)(R10*4), Y2, Y6
 	VMASKMOVPS   32(DX)(R10*4), Y3, Y7
 	TESTQ        R9, R9
-	JZ           done57
+	JZ           done59
 
-power56:
+power58:
 	DECQ         R9
 	VBROADCASTSS (DI)(R9*4), Y8
 	VFMADD213PS  Y8, Y6, Y5
 	VFMADD213PS  Y8, Y7, Y4
 	TESTQ        R9, R9
-	JNZ          power56
+	JNZ          power58
 
-done57:
+done59:
 	VMASKMOVPS Y5, Y2, (CX)(R10*4)
 	VMASKMOVPS Y4, Y3, 32(CX)(R10*4)
 	VANDPS     Y5, Y2, Y2
@@ -1020,7 +1110,7 @@ done57:
 	VADDPS     Y2, Y0, Y0
 	VADDPS     Y3, Y1, Y1
 
-done55:
+done57:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1034,7 +1124,7 @@ done55:
 	ADDQ         BX, DX
 	ADDQ         $0x04, R8
 	DECQ         AX
-	JNZ          row46
+	JNZ          row48
 	VZEROUPPER
 	RET
 
@@ -1048,14 +1138,14 @@ TEXT ·mulRowsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ a+40(FP), SI
 
-row58:
+row60:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (SI), Y0
 	XORQ         R8, R8
 
-loop61:
+loop63:
 	CMPQ    DI, $+64
-	JLT     single60
+	JLT     single62
 	VMOVUPS (CX)(R8*4), Y1
 	VMOVUPS 32(CX)(R8*4), Y2
 	VADDPS  Y0, Y1, Y1
@@ -1098,12 +1188,12 @@ loop61:
 	VMOVUPS Y2, 224(CX)(R8*4)
 	ADDQ    $+64, R8
 	SUBQ    $+64, DI
-	JMP     loop61
+	JMP     loop63
 
-single60:
-loop62:
+single62:
+loop64:
 	CMPQ    DI, $+16
-	JLT     part59
+	JLT     part61
 	VMOVUPS (CX)(R8*4), Y1
 	VMOVUPS 32(CX)(R8*4), Y2
 	VADDPS  Y0, Y1, Y1
@@ -1116,11 +1206,11 @@ loop62:
 	VMOVUPS Y2, 32(CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop62
+	JMP     loop64
 
-part59:
+part61:
 	TESTQ      DI, DI
-	JZ         done63
+	JZ         done65
 	LEAQ       masksAVX2<>+0(SB), R9
 	NEGQ       DI
 	VMOVUPS    64(R9)(DI*4), Y1
@@ -1136,12 +1226,12 @@ part59:
 	VMASKMOVPS Y3, Y1, (CX)(R8*4)
 	VMASKMOVPS Y0, Y2, 32(CX)(R8*4)
 
-done63:
+done65:
 	ADDQ BX, CX
 	ADDQ BX, DX
 	ADDQ $0x04, SI
 	DECQ AX
-	JNZ  row58
+	JNZ  row60
 	VZEROUPPER
 	RET
 
@@ -1157,14 +1247,14 @@ TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-56
 	SHLQ $0x02, SI
 	MOVQ a+48(FP), DI
 
-row64:
+row66:
 	MOVQ         n+8(FP), R8
 	VBROADCASTSS (DI), Y0
 	XORQ         R9, R9
 
-loop67:
+loop69:
 	CMPQ    R8, $+64
-	JLT     single66
+	JLT     single68
 	VMOVUPS (BX)(R9*4), Y1
 	VMOVUPS 32(BX)(R9*4), Y2
 	VMULPS  Y0, Y1, Y1
@@ -1191,12 +1281,12 @@ loop67:
 	VMOVUPS Y2, 224(CX)(R9*4)
 	ADDQ    $+64, R9
 	SUBQ    $+64, R8
-	JMP     loop67
+	JMP     loop69
 
-single66:
-loop68:
+single68:
+loop70:
 	CMPQ    R8, $+16
-	JLT     part65
+	JLT     part67
 	VMOVUPS (BX)(R9*4), Y1
 	VMOVUPS 32(BX)(R9*4), Y2
 	VMULPS  Y0, Y1, Y1
@@ -1205,11 +1295,11 @@ loop68:
 	VMOVUPS Y2, 32(CX)(R9*4)
 	ADDQ    $+16, R9
 	SUBQ    $+16, R8
-	JMP     loop68
+	JMP     loop70
 
-part65:
+part67:
 	TESTQ      R8, R8
-	JZ         done69
+	JZ         done71
 	LEAQ       masksAVX2<>+0(SB), R10
 	NEGQ       R8
 	VMOVUPS    64(R10)(R8*4), Y1
@@ -1221,12 +1311,12 @@ part65:
 	VMASKMOVPS Y3, Y1, (CX)(R9*4)
 	VMASKMOVPS Y0, Y2, 32(CX)(R9*4)
 
-done69:
+done71:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ $0x04, DI
 	DECQ AX
-	JNZ  row64
+	JNZ  row66
 	VZEROUPPER
 	RET
 
@@ -1246,15 +1336,15 @@ TEXT ·mixRowsAVX2(SB), NOSPLIT, $0-80
 	SHLQ $0x02, R9
 	MOVQ b+72(FP), R10
 
-row70:
+row72:
 	VBROADCASTSS (DI), Y0
 	VBROADCASTSS (R10), Y1
 	MOVQ         n+8(FP), R11
 	XORQ         R12, R12
 
-loop73:
+loop75:
 	CMPQ        R11, $+64
-	JLT         single72
+	JLT         single74
 	VMOVUPS     (BX)(R12*4), Y2
 	VMOVUPS     32(BX)(R12*4), Y3
 	VMULPS      Y0, Y2, Y2
@@ -1297,12 +1387,12 @@ loop73:
 	VMOVUPS     Y3, 224(CX)(R12*4)
 	ADDQ        $+64, R12
 	SUBQ        $+64, R11
-	JMP         loop73
+	JMP         loop75
 
-single72:
-loop74:
+single74:
+loop76:
 	CMPQ        R11, $+16
-	JLT         part71
+	JLT         part73
 	VMOVUPS     (BX)(R12*4), Y2
 	VMOVUPS     32(BX)(R12*4), Y3
 	VMULPS      Y0, Y2, Y2
@@ -1315,11 +1405,11 @@ loop74:
 	VMOVUPS     Y3, 32(CX)(R12*4)
 	ADDQ        $+16, R12
 	SUBQ        $+16, R11
-	JMP         loop74
+	JMP         loop76
 
-part71:
+part73:
 	TESTQ       R11, R11
-	JZ          done75
+	JZ          done77
 	LEAQ        masksAVX2<>+0(SB), R13
 	NEGQ        R11
 	VMOVUPS     64(R13)(R11*4), Y2
@@ -1335,14 +1425,14 @@ part71:
 	VMASKMOVPS  Y4, Y2, (CX)(R12*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(R12*4)
 
-done75:
+done77:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ R9, R8
 	ADDQ $0x04, DI
 	ADDQ $0x04, R10
 	DECQ AX
-	JNZ  row70
+	JNZ  row72
 	VZEROUPPER
 	RET
 
@@ -1356,13 +1446,13 @@ TEXT ·clearRowsAVX2(SB), NOSPLIT, $0-32
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 
-row76:
+row78:
 	MOVQ n+8(FP), BX
 	XORQ SI, SI
 
-loop79:
+loop81:
 	CMPQ    BX, $+64
-	JLT     single78
+	JLT     single80
 	VMOVUPS Y0, (CX)(SI*4)
 	VMOVUPS Y1, 32(CX)(SI*4)
 	VMOVUPS Y0, 64(CX)(SI*4)
@@ -1373,21 +1463,21 @@ loop79:
 	VMOVUPS Y1, 224(CX)(SI*4)
 	ADDQ    $+64, SI
 	SUBQ    $+64, BX
-	JMP     loop79
+	JMP     loop81
 
-single78:
-loop80:
+single80:
+loop82:
 	CMPQ    BX, $+16
-	JLT     part77
+	JLT     part79
 	VMOVUPS Y0, (CX)(SI*4)
 	VMOVUPS Y1, 32(CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, BX
-	JMP     loop80
+	JMP     loop82
 
-part77:
+part79:
 	TESTQ      BX, BX
-	JZ         done81
+	JZ         done83
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       BX
 	VMOVUPS    64(DI)(BX*4), Y2
@@ -1395,10 +1485,10 @@ part77:
 	VMASKMOVPS Y0, Y2, (CX)(SI*4)
 	VMASKMOVPS Y1, Y3, 32(CX)(SI*4)
 
-done81:
+done83:
 	ADDQ DX, CX
 	DECQ AX
-	JNZ  row76
+	JNZ  row78
 	VZEROUPPER
 	RET
 
@@ -1416,13 +1506,13 @@ TEXT ·addRowsAVX2(SB), NOSPLIT, $0-64
 	MOVQ yrs+56(FP), R8
 	SHLQ $0x02, R8
 
-row82:
+row84:
 	MOVQ n+8(FP), R9
 	XORQ R10, R10
 
-loop85:
+loop87:
 	CMPQ    R9, $+64
-	JLT     single84
+	JLT     single86
 	VMOVUPS (BX)(R10*4), Y0
 	VMOVUPS 32(BX)(R10*4), Y1
 	VMOVUPS (DI)(R10*4), Y2
@@ -1457,12 +1547,12 @@ loop85:
 	VMOVUPS Y1, 224(CX)(R10*4)
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop85
+	JMP     loop87
 
-single84:
-loop86:
+single86:
+loop88:
 	CMPQ    R9, $+16
-	JLT     part83
+	JLT     part85
 	VMOVUPS (BX)(R10*4), Y0
 	VMOVUPS 32(BX)(R10*4), Y1
 	VMOVUPS (DI)(R10*4), Y2
@@ -1473,11 +1563,11 @@ loop86:
 	VMOVUPS Y1, 32(CX)(R10*4)
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop86
+	JMP     loop88
 
-part83:
+part85:
 	TESTQ      R9, R9
-	JZ         done87
+	JZ         done89
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       R9
 	VMOVUPS    64(R11)(R9*4), Y0
@@ -1491,12 +1581,12 @@ part83:
 	VMASKMOVPS Y2, Y0, (CX)(R10*4)
 	VMASKMOVPS Y3, Y1, 32(CX)(R10*4)
 
-done87:
+done89:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ R8, DI
 	DECQ AX
-	JNZ  row82
+	JNZ  row84
 	VZEROUPPER
 	RET
 
@@ -1511,9 +1601,9 @@ TEXT ·sumRowsAVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop90:
+loop92:
 	CMPQ    AX, $+64
-	JLT     single89
+	JLT     single91
 	VMOVUPS (DX)(DI*4), Y0
 	VMOVUPS 32(DX)(DI*4), Y1
 	VMOVUPS 64(DX)(DI*4), Y2
@@ -1525,7 +1615,7 @@ loop90:
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row91:
+row93:
 	VMOVUPS (R9)(DI*4), Y8
 	VMOVUPS 32(R9)(DI*4), Y9
 	VADDPS  Y8, Y0, Y0
@@ -1544,7 +1634,7 @@ row91:
 	VADDPS  Y9, Y7, Y7
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row91
+	JNZ     row93
 	VMOVUPS Y0, (DX)(DI*4)
 	VMOVUPS Y1, 32(DX)(DI*4)
 	VMOVUPS Y2, 64(DX)(DI*4)
@@ -1555,34 +1645,34 @@ row91:
 	VMOVUPS Y7, 224(DX)(DI*4)
 	ADDQ    $+64, DI
 	SUBQ    $+64, AX
-	JMP     loop90
+	JMP     loop92
 
-single89:
-loop92:
+single91:
+loop94:
 	CMPQ    AX, $+16
-	JLT     part88
+	JLT     part90
 	VMOVUPS (DX)(DI*4), Y0
 	VMOVUPS 32(DX)(DI*4), Y1
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row93:
+row95:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y2, Y0, Y0
 	VADDPS  Y3, Y1, Y1
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row93
+	JNZ     row95
 	VMOVUPS Y0, (DX)(DI*4)
 	VMOVUPS Y1, 32(DX)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop92
+	JMP     loop94
 
-part88:
+part90:
 	TESTQ      AX, AX
-	JZ         done94
+	JZ         done96
 	LEAQ       masksAVX2<>+0(SB), R8
 	NEGQ       AX
 	VMOVUPS    64(R8)(AX*4), Y0
@@ -1592,18 +1682,18 @@ part88:
 	MOVQ       CX, AX
 	MOVQ       BX, CX
 
-row95:
+row97:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y4, Y2, Y2
 	VADDPS     Y5, Y3, Y3
 	ADDQ       SI, CX
 	DECQ       AX
-	JNZ        row95
+	JNZ        row97
 	VMASKMOVPS Y2, Y0, (DX)(DI*4)
 	VMASKMOVPS Y3, Y1, 32(DX)(DI*4)
 
-done94:
+done96:
 	VZEROUPPER
 	RET
 
@@ -1619,7 +1709,7 @@ TEXT ·rowDotsAVX2(SB), NOSPLIT, $0-56
 	MOVQ yrs+48(FP), DI
 	SHLQ $0x02, DI
 
-row96:
+row98:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -1631,9 +1721,9 @@ row96:
 	MOVQ  n+8(FP), R8
 	XORQ  R9, R9
 
-loop99:
+loop101:
 	CMPQ        R8, $+64
-	JLT         single98
+	JLT         single100
 	VMOVUPS     (DX)(R9*4), Y8
 	VMOVUPS     32(DX)(R9*4), Y9
 	VMOVUPS     (SI)(R9*4), Y10
@@ -1660,12 +1750,12 @@ loop99:
 	VFMADD231PS Y11, Y9, Y7
 	ADDQ        $+64, R9
 	SUBQ        $+64, R8
-	JMP         loop99
+	JMP         loop101
 
-single98:
-loop100:
+single100:
+loop102:
 	CMPQ        R8, $+16
-	JLT         part97
+	JLT         part99
 	VMOVUPS     (DX)(R9*4), Y8
 	VMOVUPS     32(DX)(R9*4), Y9
 	VMOVUPS     (SI)(R9*4), Y10
@@ -1674,11 +1764,11 @@ loop100:
 	VFMADD231PS Y11, Y9, Y1
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop100
+	JMP         loop102
 
-part97:
+part99:
 	TESTQ       R8, R8
-	JZ          done101
+	JZ          done103
 	LEAQ        masksAVX2<>+0(SB), R10
 	NEGQ        R8
 	VMOVUPS     64(R10)(R8*4), Y8
@@ -1690,7 +1780,7 @@ part97:
 	VFMADD231PS Y8, Y10, Y0
 	VFMADD231PS Y9, Y11, Y1
 
-done101:
+done103:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -1709,7 +1799,7 @@ done101:
 	ADDQ         DI, SI
 	ADDQ         $0x04, CX
 	DECQ         AX
-	JNZ          row96
+	JNZ          row98
 	VZEROUPPER
 	RET
 
@@ -1723,9 +1813,9 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-36
 	VPXOR Y1, Y1, Y1
 	XORQ  BX, BX
 
-loop103:
+loop105:
 	CMPQ         AX, $+16
-	JLT          part102
+	JLT          part104
 	VMOVUPS      (DX)(BX*4), Y2
 	VMOVUPS      32(DX)(BX*4), Y3
 	VBROADCASTSS shift+24(FP), Y4
@@ -1792,11 +1882,11 @@ loop103:
 	VADDPS       Y6, Y1, Y1
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop103
+	JMP          loop105
 
-part102:
+part104:
 	TESTQ        AX, AX
-	JZ           done104
+	JZ           done106
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y2
@@ -1868,7 +1958,7 @@ part102:
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 
-done104:
+done106:
 	VADDPS       Y1, Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -1929,16 +2019,16 @@ TEXT ·expRowsAVX2(SB), NOSPLIT, $0-56
 	MOVQ shift+40(FP), BX
 	MOVQ sum+48(FP), SI
 
-row105:
+row107:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Y0
 	VPXOR        Y1, Y1, Y1
 	VPXOR        Y2, Y2, Y2
 	XORQ         R8, R8
 
-loop108:
+loop110:
 	CMPQ         DI, $+32
-	JLT          single107
+	JLT          single109
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -2018,12 +2108,12 @@ loop108:
 	VADDPS       Y13, Y2, Y2
 	ADDQ         $+32, R8
 	SUBQ         $+32, DI
-	JMP          loop108
+	JMP          loop110
 
-single107:
-loop109:
+single109:
+loop111:
 	CMPQ         DI, $+16
-	JLT          part106
+	JLT          part108
 	VBROADCASTSS factor+32(FP), Y3
 	VBROADCASTSS constc2fe0000AVX2<>+0(SB), Y4
 	VBROADCASTSS const43000000AVX2<>+0(SB), Y5
@@ -2069,11 +2159,11 @@ loop109:
 	VADDPS       Y7, Y2, Y2
 	ADDQ         $+16, R8
 	SUBQ         $+16, DI
-	JMP          loop109
+	JMP          loop111
 
-part106:
+part108:
 	TESTQ        DI, DI
-	JZ           done110
+	JZ           done112
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         DI
 	VMOVUPS      64(R9)(DI*4), Y3
@@ -2124,7 +2214,7 @@ part106:
 	VADDPS       Y0, Y1, Y1
 	VADDPS       Y3, Y2, Y2
 
-done110:
+done112:
 	VADDPS       Y2, Y1, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPS       X1, X0, X1
@@ -2138,7 +2228,7 @@ done110:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, SI
 	DECQ         AX
-	JNZ          row105
+	JNZ          row107
 	VZEROUPPER
 	RET
 
@@ -2171,9 +2261,9 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop112:
+loop114:
 	CMPQ         AX, $+16
-	JLT          part111
+	JLT          part113
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -2248,11 +2338,11 @@ loop112:
 	VMOVUPS      Y1, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop112
+	JMP          loop114
 
-part111:
+part113:
 	TESTQ        AX, AX
-	JZ           done113
+	JZ           done115
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2330,7 +2420,7 @@ part111:
 	VMASKMOVPS   Y2, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(BX*4)
 
-done113:
+done115:
 	VZEROUPPER
 	RET
 
@@ -2349,9 +2439,9 @@ TEXT ·geluGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop115:
+loop117:
 	CMPQ         AX, $+16
-	JLT          part114
+	JLT          part116
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const41200000AVX2<>+0(SB), Y2
@@ -2453,11 +2543,11 @@ loop115:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop115
+	JMP          loop117
 
-part114:
+part116:
 	TESTQ        AX, AX
-	JZ           done116
+	JZ           done118
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -2562,7 +2652,7 @@ part114:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done116:
+done118:
 	VZEROUPPER
 	RET
 
@@ -2586,9 +2676,9 @@ TEXT ·erfGELUAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop118:
+loop120:
 	CMPQ         AX, $+16
-	JLT          part117
+	JLT          part119
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
@@ -2711,11 +2801,11 @@ loop118:
 	VMOVUPS      Y7, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop118
+	JMP          loop120
 
-part117:
+part119:
 	TESTQ        AX, AX
-	JZ           done119
+	JZ           done121
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -2841,7 +2931,7 @@ part117:
 	VMASKMOVPS   Y8, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y9, Y1, 32(CX)(BX*4)
 
-done119:
+done121:
 	VZEROUPPER
 	RET
 
@@ -2893,9 +2983,9 @@ TEXT ·erfGELUGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop121:
+loop123:
 	CMPQ         AX, $+16
-	JLT          part120
+	JLT          part122
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const7fffffffAVX2<>+0(SB), Y2
@@ -3031,11 +3121,11 @@ loop121:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop121
+	JMP          loop123
 
-part120:
+part122:
 	TESTQ        AX, AX
-	JZ           done122
+	JZ           done124
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3174,7 +3264,7 @@ part120:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done122:
+done124:
 	VZEROUPPER
 	RET
 
@@ -3192,9 +3282,9 @@ TEXT ·eluPlusOneAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+16(FP), DX
 	XORQ BX, BX
 
-loop124:
+loop126:
 	CMPQ         AX, $+16
-	JLT          part123
+	JLT          part125
 	VMOVUPS      (DX)(BX*4), Y0
 	VMOVUPS      32(DX)(BX*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -3266,11 +3356,11 @@ loop124:
 	VMOVUPS      Y4, 32(CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop124
+	JMP          loop126
 
-part123:
+part125:
 	TESTQ        AX, AX
-	JZ           done125
+	JZ           done127
 	LEAQ         masksAVX2<>+0(SB), SI
 	NEGQ         AX
 	VMOVUPS      64(SI)(AX*4), Y0
@@ -3345,7 +3435,7 @@ part123:
 	VMASKMOVPS   Y7, Y0, (CX)(BX*4)
 	VMASKMOVPS   Y6, Y1, 32(CX)(BX*4)
 
-done125:
+done127:
 	VZEROUPPER
 	RET
 
@@ -3358,9 +3448,9 @@ TEXT ·eluPlusOneGradAVX2(SB), NOSPLIT, $0-32
 	MOVQ x+24(FP), BX
 	XORQ SI, SI
 
-loop127:
+loop129:
 	CMPQ         AX, $+16
-	JLT          part126
+	JLT          part128
 	VMOVUPS      (BX)(SI*4), Y0
 	VMOVUPS      32(BX)(SI*4), Y1
 	VBROADCASTSS const00000000AVX2<>+0(SB), Y2
@@ -3429,11 +3519,11 @@ loop127:
 	VMOVUPS      Y1, 32(CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop127
+	JMP          loop129
 
-part126:
+part128:
 	TESTQ        AX, AX
-	JZ           done128
+	JZ           done130
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -3505,7 +3595,7 @@ part126:
 	VMASKMOVPS   Y2, Y0, (CX)(SI*4)
 	VMASKMOVPS   Y3, Y1, 32(CX)(SI*4)
 
-done128:
+done130:
 	VZEROUPPER
 	RET
 
@@ -3517,7 +3607,7 @@ TEXT ·layerNormAVX2(SB), NOSPLIT, $0-80
 	MOVQ x+32(FP), DX
 	MOVQ stats+64(FP), BX
 
-row129:
+row131:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -3529,9 +3619,9 @@ row129:
 	MOVQ  n+8(FP), SI
 	XORQ  DI, DI
 
-loop132:
+loop134:
 	CMPQ    SI, $+64
-	JLT     single131
+	JLT     single133
 	VMOVUPS (DX)(DI*4), Y8
 	VMOVUPS 32(DX)(DI*4), Y9
 	VADDPS  Y8, Y0, Y0
@@ -3550,23 +3640,23 @@ loop132:
 	VADDPS  Y9, Y7, Y7
 	ADDQ    $+64, DI
 	SUBQ    $+64, SI
-	JMP     loop132
+	JMP     loop134
 
-single131:
-loop133:
+single133:
+loop135:
 	CMPQ    SI, $+16
-	JLT     part130
+	JLT     part132
 	VMOVUPS (DX)(DI*4), Y8
 	VMOVUPS 32(DX)(DI*4), Y9
 	VADDPS  Y8, Y0, Y0
 	VADDPS  Y9, Y1, Y1
 	ADDQ    $+16, DI
 	SUBQ    $+16, SI
-	JMP     loop133
+	JMP     loop135
 
-part130:
+part132:
 	TESTQ      SI, SI
-	JZ         done134
+	JZ         done136
 	LEAQ       masksAVX2<>+0(SB), R8
 	NEGQ       SI
 	VMOVUPS    64(R8)(SI*4), Y8
@@ -3576,7 +3666,7 @@ part130:
 	VADDPS     Y8, Y0, Y0
 	VADDPS     Y9, Y1, Y1
 
-done134:
+done136:
 	VADDPS       Y4, Y0, Y0
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y6, Y2, Y2
@@ -3600,9 +3690,9 @@ done134:
 	MOVQ         n+8(FP), SI
 	XORQ         DI, DI
 
-loop137:
+loop139:
 	CMPQ        SI, $+32
-	JLT         single136
+	JLT         single138
 	VMOVUPS     (DX)(DI*4), Y5
 	VMOVUPS     32(DX)(DI*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -3617,12 +3707,12 @@ loop137:
 	VFMADD231PS Y6, Y6, Y4
 	ADDQ        $+32, DI
 	SUBQ        $+32, SI
-	JMP         loop137
+	JMP         loop139
 
-single136:
-loop138:
+single138:
+loop140:
 	CMPQ        SI, $+16
-	JLT         part135
+	JLT         part137
 	VMOVUPS     (DX)(DI*4), Y5
 	VMOVUPS     32(DX)(DI*4), Y6
 	VSUBPS      Y0, Y5, Y5
@@ -3631,11 +3721,11 @@ loop138:
 	VFMADD231PS Y6, Y6, Y2
 	ADDQ        $+16, DI
 	SUBQ        $+16, SI
-	JMP         loop138
+	JMP         loop140
 
-part135:
+part137:
 	TESTQ       SI, SI
-	JZ          done139
+	JZ          done141
 	LEAQ        masksAVX2<>+0(SB), R8
 	NEGQ        SI
 	VMOVUPS     64(R8)(SI*4), Y5
@@ -3649,7 +3739,7 @@ part135:
 	VFMADD231PS Y5, Y5, Y1
 	VFMADD231PS Y6, Y6, Y2
 
-done139:
+done141:
 	VADDPS       Y3, Y1, Y1
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y2, Y1, Y1
@@ -3669,13 +3759,13 @@ done139:
 	MOVQ         gain+48(FP), SI
 	MOVQ         bias+56(FP), DI
 	TESTQ        DI, DI
-	JZ           plain140
+	JZ           plain142
 	MOVQ         n+8(FP), R8
 	XORQ         R9, R9
 
-loop144:
+loop146:
 	CMPQ        R8, $+32
-	JLT         single143
+	JLT         single145
 	VMOVUPS     (DX)(R9*4), Y2
 	VMOVUPS     32(DX)(R9*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -3706,12 +3796,12 @@ loop144:
 	VMOVUPS     Y3, 96(CX)(R9*4)
 	ADDQ        $+32, R9
 	SUBQ        $+32, R8
-	JMP         loop144
+	JMP         loop146
 
-single143:
-loop145:
+single145:
+loop147:
 	CMPQ        R8, $+16
-	JLT         part142
+	JLT         part144
 	VMOVUPS     (DX)(R9*4), Y2
 	VMOVUPS     32(DX)(R9*4), Y3
 	VSUBPS      Y0, Y2, Y2
@@ -3728,11 +3818,11 @@ loop145:
 	VMOVUPS     Y3, 32(CX)(R9*4)
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop145
+	JMP         loop147
 
-part142:
+part144:
 	TESTQ       R8, R8
-	JZ          done146
+	JZ          done148
 	LEAQ        masksAVX2<>+0(SB), R10
 	NEGQ        R8
 	VMOVUPS     64(R10)(R8*4), Y2
@@ -3752,16 +3842,16 @@ part142:
 	VMASKMOVPS  Y4, Y2, (CX)(R9*4)
 	VMASKMOVPS  Y0, Y3, 32(CX)(R9*4)
 
-done146:
-	JMP normal141
+done148:
+	JMP normal143
 
-plain140:
+plain142:
 	MOVQ n+8(FP), DI
 	XORQ R8, R8
 
-loop149:
+loop151:
 	CMPQ    DI, $+32
-	JLT     single148
+	JLT     single150
 	VMOVUPS (DX)(R8*4), Y2
 	VMOVUPS 32(DX)(R8*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -3788,12 +3878,12 @@ loop149:
 	VMOVUPS Y3, 96(CX)(R8*4)
 	ADDQ    $+32, R8
 	SUBQ    $+32, DI
-	JMP     loop149
+	JMP     loop151
 
-single148:
-loop150:
+single150:
+loop152:
 	CMPQ    DI, $+16
-	JLT     part147
+	JLT     part149
 	VMOVUPS (DX)(R8*4), Y2
 	VMOVUPS 32(DX)(R8*4), Y3
 	VSUBPS  Y0, Y2, Y2
@@ -3808,11 +3898,11 @@ loop150:
 	VMOVUPS Y3, 32(CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop150
+	JMP     loop152
 
-part147:
+part149:
 	TESTQ      DI, DI
-	JZ         done151
+	JZ         done153
 	LEAQ       masksAVX2<>+0(SB), R9
 	NEGQ       DI
 	VMOVUPS    64(R9)(DI*4), Y2
@@ -3830,8 +3920,8 @@ part147:
 	VMASKMOVPS Y1, Y2, (CX)(R8*4)
 	VMASKMOVPS Y0, Y3, 32(CX)(R8*4)
 
-done151:
-normal141:
+done153:
+normal143:
 	MOVQ drs+24(FP), SI
 	SHLQ $0x02, SI
 	ADDQ SI, CX
@@ -3840,7 +3930,7 @@ normal141:
 	ADDQ SI, DX
 	ADDQ $0x08, BX
 	DECQ AX
-	JNZ  row129
+	JNZ  row131
 	VZEROUPPER
 	RET
 
@@ -3853,7 +3943,7 @@ TEXT ·layerNormGradAVX2(SB), NOSPLIT, $0-100
 	MOVQ x+64(FP), BX
 	MOVQ stats+88(FP), SI
 
-row152:
+row154:
 	VBROADCASTSS (SI), Y0
 	VBROADCASTSS 4(SI), Y1
 	MOVQ         gain+80(FP), DI
@@ -3866,9 +3956,9 @@ row152:
 	MOVQ         n+8(FP), R10
 	XORQ         R11, R11
 
-loop154:
+loop156:
 	CMPQ        R10, $+16
-	JLT         part153
+	JLT         part155
 	VMOVUPS     (BX)(R11*4), Y6
 	VMOVUPS     32(BX)(R11*4), Y7
 	VSUBPS      Y0, Y6, Y6
@@ -3878,7 +3968,7 @@ loop154:
 	VMOVUPS     (DX)(R11*4), Y8
 	VMOVUPS     32(DX)(R11*4), Y9
 	TESTQ       R8, R8
-	JZ          none155
+	JZ          none157
 	VMOVUPS     (R8)(R11*4), Y10
 	VMOVUPS     32(R8)(R11*4), Y11
 	VFMADD231PS Y8, Y6, Y10
@@ -3886,9 +3976,9 @@ loop154:
 	VMOVUPS     Y10, (R8)(R11*4)
 	VMOVUPS     Y11, 32(R8)(R11*4)
 
-none155:
+none157:
 	TESTQ   R9, R9
-	JZ      none156
+	JZ      none158
 	VMOVUPS (R9)(R11*4), Y10
 	VMOVUPS 32(R9)(R11*4), Y11
 	VADDPS  Y8, Y10, Y10
@@ -3896,7 +3986,7 @@ none155:
 	VMOVUPS Y10, (R9)(R11*4)
 	VMOVUPS Y11, 32(R9)(R11*4)
 
-none156:
+none158:
 	VMOVUPS     (DI)(R11*4), Y10
 	VMOVUPS     32(DI)(R11*4), Y11
 	VMULPS      Y10, Y8, Y8
@@ -3907,11 +3997,11 @@ none156:
 	VFMADD231PS Y7, Y9, Y5
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop154
+	JMP         loop156
 
-part153:
+part155:
 	TESTQ       R10, R10
-	JZ          done157
+	JZ          done159
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y6
@@ -3925,7 +4015,7 @@ part153:
 	VMASKMOVPS  (DX)(R11*4), Y6, Y10
 	VMASKMOVPS  32(DX)(R11*4), Y7, Y11
 	TESTQ       R8, R8
-	JZ          none158
+	JZ          none160
 	VMASKMOVPS  (R8)(R11*4), Y6, Y12
 	VMASKMOVPS  32(R8)(R11*4), Y7, Y13
 	VFMADD231PS Y10, Y8, Y12
@@ -3933,9 +4023,9 @@ part153:
 	VMASKMOVPS  Y12, Y6, (R8)(R11*4)
 	VMASKMOVPS  Y13, Y7, 32(R8)(R11*4)
 
-none158:
+none160:
 	TESTQ      R9, R9
-	JZ         none159
+	JZ         none161
 	VMASKMOVPS (R9)(R11*4), Y6, Y12
 	VMASKMOVPS 32(R9)(R11*4), Y7, Y13
 	VADDPS     Y10, Y12, Y12
@@ -3943,7 +4033,7 @@ none158:
 	VMASKMOVPS Y12, Y6, (R9)(R11*4)
 	VMASKMOVPS Y13, Y7, 32(R9)(R11*4)
 
-none159:
+none161:
 	VMASKMOVPS  (DI)(R11*4), Y6, Y12
 	VMASKMOVPS  32(DI)(R11*4), Y7, Y13
 	VMULPS      Y12, Y10, Y10
@@ -3955,7 +4045,7 @@ none159:
 	VFMADD231PS Y6, Y10, Y4
 	VFMADD231PS Y7, Y11, Y5
 
-done157:
+done159:
 	VADDPS       Y3, Y2, Y2
 	VEXTRACTF128 $0x01, Y2, X3
 	VADDPS       X3, X2, X3
@@ -3977,9 +4067,9 @@ done157:
 	MOVQ         n+8(FP), R8
 	XORQ         R9, R9
 
-loop161:
+loop163:
 	CMPQ         R8, $+16
-	JLT          part160
+	JLT          part162
 	VMOVUPS      (BX)(R9*4), Y4
 	VMOVUPS      32(BX)(R9*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -4006,11 +4096,11 @@ loop161:
 	VMOVUPS      Y5, 32(CX)(R9*4)
 	ADDQ         $+16, R9
 	SUBQ         $+16, R8
-	JMP          loop161
+	JMP          loop163
 
-part160:
+part162:
 	TESTQ        R8, R8
-	JZ           done162
+	JZ           done164
 	LEAQ         masksAVX2<>+0(SB), R10
 	NEGQ         R8
 	VMOVUPS      64(R10)(R8*4), Y4
@@ -4040,7 +4130,7 @@ part160:
 	VMASKMOVPS   Y0, Y4, (CX)(R9*4)
 	VMASKMOVPS   Y1, Y5, 32(CX)(R9*4)
 
-done162:
+done164:
 	MOVQ dxrs+24(FP), DI
 	SHLQ $0x02, DI
 	ADDQ DI, CX
@@ -4052,7 +4142,7 @@ done162:
 	ADDQ DI, BX
 	ADDQ $0x08, SI
 	DECQ AX
-	JNZ  row152
+	JNZ  row154
 	VZEROUPPER
 	RET
 
@@ -4067,9 +4157,9 @@ TEXT ·adamWAVX2(SB), NOSPLIT, $0-48
 	MOVQ s+40(FP), DI
 	XORQ R8, R8
 
-loop164:
+loop166:
 	CMPQ         AX, $+16
-	JLT          part163
+	JLT          part165
 	VMOVUPS      (DX)(R8*4), Y0
 	VMOVUPS      32(DX)(R8*4), Y1
 	VBROADCASTSS 28(DI), Y2
@@ -4128,11 +4218,11 @@ loop164:
 	VMOVUPS      Y3, 32(CX)(R8*4)
 	ADDQ         $+16, R8
 	SUBQ         $+16, AX
-	JMP          loop164
+	JMP          loop166
 
-part163:
+part165:
 	TESTQ        AX, AX
-	JZ           done165
+	JZ           done167
 	LEAQ         masksAVX2<>+0(SB), R9
 	NEGQ         AX
 	VMOVUPS      64(R9)(AX*4), Y0
@@ -4194,7 +4284,7 @@ part163:
 	VMASKMOVPS   Y4, Y0, (CX)(R8*4)
 	VMASKMOVPS   Y5, Y1, 32(CX)(R8*4)
 
-done165:
+done167:
 	VZEROUPPER
 	RET
 
@@ -4213,9 +4303,9 @@ TEXT ·productsAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop168:
+loop170:
 	CMPQ    AX, $+64
-	JLT     single167
+	JLT     single169
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	VMOVUPS 64(DI)(R10*4), Y2
@@ -4229,7 +4319,7 @@ loop168:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row169:
+row171:
 	VBROADCASTSS (R11), Y8
 	VMOVUPS      (R14)(R10*4), Y9
 	VMOVUPS      32(R14)(R10*4), Y10
@@ -4267,15 +4357,15 @@ row169:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row169
+	JNZ          row171
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop168
+	JMP          loop170
 
-single167:
-loop170:
+single169:
+loop172:
 	CMPQ    AX, $+16
-	JLT     part166
+	JLT     part168
 	VMOVUPS (DI)(R10*4), Y0
 	VMOVUPS 32(DI)(R10*4), Y1
 	MOVQ    SI, R11
@@ -4283,7 +4373,7 @@ loop170:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row171:
+row173:
 	VBROADCASTSS (R11), Y2
 	VMOVUPS      (R14)(R10*4), Y3
 	VMOVUPS      32(R14)(R10*4), Y4
@@ -4297,14 +4387,14 @@ row171:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row171
+	JNZ          row173
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop170
+	JMP          loop172
 
-part166:
+part168:
 	TESTQ      AX, AX
-	JZ         done172
+	JZ         done174
 	LEAQ       masksAVX2<>+0(SB), R11
 	NEGQ       AX
 	VMOVUPS    64(R11)(AX*4), Y0
@@ -4315,7 +4405,7 @@ part166:
 	MOVQ       DX, DX
 	MOVQ       R8, SI
 
-row173:
+row175:
 	VBROADCASTSS (AX), Y4
 	VMASKMOVPS   (SI)(R10*4), Y0, Y5
 	VMASKMOVPS   32(SI)(R10*4), Y1, Y6
@@ -4329,9 +4419,9 @@ row173:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row173
+	JNZ          row175
 
-done172:
+done174:
 	VZEROUPPER
 	RET
 
@@ -4346,7 +4436,7 @@ TEXT ·featureSumsAVX2(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run174:
+run176:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -4359,9 +4449,9 @@ run174:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows177:
+rows179:
 	CMPQ  16(SP), $0x04
-	JLT   rest175
+	JLT   rest177
 	LEAQ  (AX)(CX*1), DX
 	LEAQ  (DX)(CX*1), DI
 	LEAQ  (DI)(CX*1), R8
@@ -4380,9 +4470,9 @@ rows177:
 	MOVQ  n+0(FP), R13
 	XORQ  R14, R14
 
-loop179:
+loop181:
 	CMPQ        R13, $+16
-	JLT         part178
+	JLT         part180
 	VMOVUPS     (BX)(R14*4), Y8
 	VMOVUPS     32(BX)(R14*4), Y9
 	VMOVUPS     (SI)(R14*4), Y10
@@ -4427,11 +4517,11 @@ loop179:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop179
+	JMP         loop181
 
-part178:
+part180:
 	TESTQ       R13, R13
-	JZ          done180
+	JZ          done182
 	LEAQ        masksAVX2<>+0(SB), R15
 	NEGQ        R13
 	VMOVUPS     64(R15)(R13*4), Y8
@@ -4479,7 +4569,7 @@ part178:
 	VFMADD231PS Y8, Y12, Y6
 	VFMADD231PS Y9, Y13, Y7
 
-done180:
+done182:
 	MOVQ         sums+64(FP), AX
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
@@ -4496,21 +4586,21 @@ done180:
 	LEAQ         (R8)(CX*1), AX
 	LEAQ         (R11)(CX*1), SI
 	SUBQ         $0x04, 16(SP)
-	JMP          rows177
+	JMP          rows179
 
-rest175:
-rows181:
+rest177:
+rows183:
 	CMPQ  16(SP), $0x01
-	JLT   finished176
+	JLT   finished178
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  y+56(FP), DX
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop183:
+loop185:
 	CMPQ        DI, $+16
-	JLT         part182
+	JLT         part184
 	VMOVUPS     (BX)(R8*4), Y2
 	VMOVUPS     32(BX)(R8*4), Y3
 	VMOVUPS     (SI)(R8*4), Y4
@@ -4525,11 +4615,11 @@ loop183:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop183
+	JMP         loop185
 
-part182:
+part184:
 	TESTQ       DI, DI
-	JZ          done184
+	JZ          done186
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -4547,7 +4637,7 @@ part182:
 	VFMADD231PS Y2, Y6, Y0
 	VFMADD231PS Y3, Y7, Y1
 
-done184:
+done186:
 	MOVQ         sums+64(FP), DX
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -4560,11 +4650,11 @@ done184:
 	LEAQ         (AX)(CX*1), AX
 	LEAQ         (SI)(CX*1), SI
 	SUBQ         $0x01, 16(SP)
-	JMP          rows181
+	JMP          rows183
 
-finished176:
+finished178:
 	DECQ 8(SP)
-	JNZ  run174
+	JNZ  run176
 	VZEROUPPER
 	RET
 
@@ -4577,9 +4667,9 @@ TEXT ·featureDotsAVX2(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop187:
+loop189:
 	CMPQ    AX, $+32
-	JLT     single186
+	JLT     single188
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -4590,7 +4680,7 @@ loop187:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run188:
+run190:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -4604,7 +4694,7 @@ run188:
 	VMOVUPS 64(R11)(BX*4), Y6
 	VMOVUPS 96(R11)(BX*4), Y7
 
-row189:
+row191:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (R12)(BX*4), Y10
@@ -4632,21 +4722,21 @@ row189:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row189
+	JNZ          row191
 	DECQ         R10
-	JNZ          run188
+	JNZ          run190
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	VMOVUPS      Y2, 64(DX)(BX*4)
 	VMOVUPS      Y3, 96(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop187
+	JMP          loop189
 
-single186:
-loop190:
+single188:
+loop192:
 	CMPQ    AX, $+16
-	JLT     part185
+	JLT     part187
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -4655,7 +4745,7 @@ loop190:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run191:
+run193:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -4667,7 +4757,7 @@ run191:
 	VMOVUPS (R11)(BX*4), Y2
 	VMOVUPS 32(R11)(BX*4), Y3
 
-row192:
+row194:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (R12)(BX*4), Y6
@@ -4685,18 +4775,18 @@ row192:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row192
+	JNZ          row194
 	DECQ         R10
-	JNZ          run191
+	JNZ          run193
 	VMOVUPS      Y0, (DX)(BX*4)
 	VMOVUPS      Y1, 32(DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop190
+	JMP          loop192
 
-part185:
+part187:
 	TESTQ      AX, AX
-	JZ         done193
+	JZ         done195
 	LEAQ       masksAVX2<>+0(SB), SI
 	NEGQ       AX
 	VMOVUPS    64(SI)(AX*4), Y0
@@ -4709,7 +4799,7 @@ part185:
 	MOVQ       runs+16(FP), R8
 	MOVQ       count+8(FP), R9
 
-run194:
+run196:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+32(FP), R10
@@ -4721,7 +4811,7 @@ run194:
 	VMASKMOVPS (R10)(BX*4), Y0, Y4
 	VMASKMOVPS 32(R10)(BX*4), Y1, Y5
 
-row195:
+row197:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (R11)(BX*4), Y0, Y8
@@ -4739,13 +4829,13 @@ row195:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row195
+	JNZ          row197
 	DECQ         R9
-	JNZ          run194
+	JNZ          run196
 	VMASKMOVPS   Y2, Y0, (DX)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(DX)(BX*4)
 
-done193:
+done195:
 	VZEROUPPER
 	RET
 
@@ -4758,16 +4848,16 @@ TEXT ·featureGradAVX2(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop198:
+loop200:
 	CMPQ AX, $+32
-	JLT  single197
+	JLT  single199
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run199:
+run201:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -4791,7 +4881,7 @@ run199:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 
-row200:
+row202:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VMOVUPS      (SI)(BX*4), Y10
@@ -4836,7 +4926,7 @@ row200:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row200
+	JNZ          row202
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y4, Y0, Y0
@@ -4850,22 +4940,22 @@ row200:
 	VMOVUPS      Y0, 64(R15)(BX*4)
 	VMOVUPS      Y1, 96(R15)(BX*4)
 	DECQ         R10
-	JNZ          run199
+	JNZ          run201
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop198
+	JMP          loop200
 
-single197:
-loop201:
+single199:
+loop203:
 	CMPQ AX, $+16
-	JLT  part196
+	JLT  part198
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run202:
+run204:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -4885,7 +4975,7 @@ run202:
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 
-row203:
+row205:
 	VBROADCASTSS (DI), Y4
 	VBROADCASTSS (R8), Y5
 	VMOVUPS      (SI)(BX*4), Y6
@@ -4912,7 +5002,7 @@ row203:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row203
+	JNZ          row205
 	VMOVUPS      (R15)(BX*4), Y0
 	VMOVUPS      32(R15)(BX*4), Y1
 	VADDPS       Y2, Y0, Y0
@@ -4920,14 +5010,14 @@ row203:
 	VMOVUPS      Y0, (R15)(BX*4)
 	VMOVUPS      Y1, 32(R15)(BX*4)
 	DECQ         R10
-	JNZ          run202
+	JNZ          run204
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop201
+	JMP          loop203
 
-part196:
+part198:
 	TESTQ   AX, AX
-	JZ      done204
+	JZ      done206
 	LEAQ    masksAVX2<>+0(SB), SI
 	NEGQ    AX
 	VMOVUPS 64(SI)(AX*4), Y0
@@ -4938,7 +5028,7 @@ part196:
 	MOVQ    runs+16(FP), R8
 	MOVQ    count+8(FP), R9
 
-run205:
+run207:
 	MOVLQSX    (R8), R10
 	IMULQ      CX, R10
 	ADDQ       p+48(FP), R10
@@ -4958,7 +5048,7 @@ run205:
 	VPXOR      Y4, Y4, Y4
 	VPXOR      Y5, Y5, Y5
 
-row206:
+row208:
 	VBROADCASTSS (SI), Y6
 	VBROADCASTSS (DI), Y7
 	VMASKMOVPS   (AX)(BX*4), Y0, Y8
@@ -4985,7 +5075,7 @@ row206:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row206
+	JNZ          row208
 	VMASKMOVPS   (R14)(BX*4), Y0, Y2
 	VMASKMOVPS   32(R14)(BX*4), Y1, Y3
 	VADDPS       Y4, Y2, Y2
@@ -4993,9 +5083,9 @@ row206:
 	VMASKMOVPS   Y2, Y0, (R14)(BX*4)
 	VMASKMOVPS   Y3, Y1, 32(R14)(BX*4)
 	DECQ         R9
-	JNZ          run205
+	JNZ          run207
 
-done204:
+done206:
 	VZEROUPPER
 	RET
 
@@ -5009,9 +5099,9 @@ TEXT ·dotsAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows209:
+rows211:
 	CMPQ  AX, $0x04
-	JLT   rest207
+	JLT   rest209
 	LEAQ  (DX)(BX*1), DI
 	LEAQ  (DI)(BX*1), R8
 	LEAQ  (R8)(BX*1), R9
@@ -5026,9 +5116,9 @@ rows209:
 	MOVQ  n+0(FP), R10
 	XORQ  R11, R11
 
-loop211:
+loop213:
 	CMPQ        R10, $+16
-	JLT         part210
+	JLT         part212
 	VMOVUPS     (SI)(R11*4), Y8
 	VMOVUPS     32(SI)(R11*4), Y9
 	VMOVUPS     (DX)(R11*4), Y10
@@ -5049,11 +5139,11 @@ loop211:
 	VFMADD231PS Y9, Y11, Y7
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop211
+	JMP         loop213
 
-part210:
+part212:
 	TESTQ       R10, R10
-	JZ          done212
+	JZ          done214
 	LEAQ        masksAVX2<>+0(SB), R12
 	NEGQ        R10
 	VMOVUPS     64(R12)(R10*4), Y8
@@ -5077,7 +5167,7 @@ part210:
 	VFMADD231PS Y10, Y8, Y6
 	VFMADD231PS Y11, Y9, Y7
 
-done212:
+done214:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y5, Y4, Y2
@@ -5091,20 +5181,20 @@ done212:
 	LEAQ         (R9)(BX*1), DX
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, AX
-	JMP          rows209
+	JMP          rows211
 
-rest207:
-rows213:
+rest209:
+rows215:
 	CMPQ  AX, $0x01
-	JLT   finished208
+	JLT   finished210
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  n+0(FP), DI
 	XORQ  R8, R8
 
-loop215:
+loop217:
 	CMPQ        DI, $+16
-	JLT         part214
+	JLT         part216
 	VMOVUPS     (SI)(R8*4), Y2
 	VMOVUPS     32(SI)(R8*4), Y3
 	VMOVUPS     (DX)(R8*4), Y4
@@ -5113,11 +5203,11 @@ loop215:
 	VFMADD231PS Y3, Y5, Y1
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop215
+	JMP         loop217
 
-part214:
+part216:
 	TESTQ       DI, DI
-	JZ          done216
+	JZ          done218
 	LEAQ        masksAVX2<>+0(SB), R9
 	NEGQ        DI
 	VMOVUPS     64(R9)(DI*4), Y2
@@ -5129,7 +5219,7 @@ part214:
 	VFMADD231PS Y4, Y2, Y0
 	VFMADD231PS Y5, Y3, Y1
 
-done216:
+done218:
 	VADDPS       Y1, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
 	VHADDPS      Y0, Y0, Y0
@@ -5139,9 +5229,9 @@ done216:
 	LEAQ         (DX)(BX*1), DX
 	ADDQ         $0x04, CX
 	SUBQ         $0x01, AX
-	JMP          rows213
+	JMP          rows215
 
-finished208:
+finished210:
 	VZEROUPPER
 	RET
 
@@ -5155,9 +5245,9 @@ TEXT ·centreAVX2(SB), NOSPLIT, $0-36
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop219:
+loop221:
 	CMPQ    AX, $+32
-	JLT     single218
+	JLT     single220
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VMOVUPS 64(DX)(SI*4), Y2
@@ -5169,7 +5259,7 @@ loop219:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row220:
+row222:
 	VMOVUPS      (R8)(SI*4), Y8
 	VMOVUPS      32(R8)(SI*4), Y9
 	VSUBPS       Y0, Y8, Y8
@@ -5184,7 +5274,7 @@ row220:
 	VADDPS       Y9, Y7, Y7
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row220
+	JNZ          row222
 	VBROADCASTSS each+32(FP), Y8
 	VMULPS       Y8, Y4, Y4
 	VMULPS       Y8, Y5, Y5
@@ -5198,7 +5288,7 @@ row220:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row221:
+row223:
 	VMOVUPS      (R8)(SI*4), Y12
 	VMOVUPS      32(R8)(SI*4), Y13
 	VSUBPS       Y0, Y12, Y12
@@ -5221,7 +5311,7 @@ row221:
 	VMOVUPS      Y13, 96(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row221
+	JNZ          row223
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
@@ -5231,7 +5321,7 @@ row221:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row222:
+row224:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y8, Y0, Y0
@@ -5246,15 +5336,15 @@ row222:
 	VMOVUPS Y1, 96(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row222
+	JNZ     row224
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop219
+	JMP     loop221
 
-single218:
-loop223:
+single220:
+loop225:
 	CMPQ    AX, $+16
-	JLT     part217
+	JLT     part219
 	VMOVUPS (DX)(SI*4), Y0
 	VMOVUPS 32(DX)(SI*4), Y1
 	VPXOR   Y2, Y2, Y2
@@ -5262,7 +5352,7 @@ loop223:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row224:
+row226:
 	VMOVUPS      (R8)(SI*4), Y4
 	VMOVUPS      32(R8)(SI*4), Y5
 	VSUBPS       Y0, Y4, Y4
@@ -5271,7 +5361,7 @@ row224:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row224
+	JNZ          row226
 	VBROADCASTSS each+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
@@ -5280,7 +5370,7 @@ row224:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row225:
+row227:
 	VMOVUPS      (R8)(SI*4), Y6
 	VMOVUPS      32(R8)(SI*4), Y7
 	VSUBPS       Y0, Y6, Y6
@@ -5293,14 +5383,14 @@ row225:
 	VMOVUPS      Y7, 32(R8)(SI*4)
 	ADDQ         BX, R8
 	DECQ         DI
-	JNZ          row225
+	JNZ          row227
 	VBROADCASTSS each+32(FP), Y0
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row226:
+row228:
 	VMOVUPS (R8)(SI*4), Y0
 	VMOVUPS 32(R8)(SI*4), Y1
 	VSUBPS  Y4, Y0, Y0
@@ -5309,14 +5399,14 @@ row226:
 	VMOVUPS Y1, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row226
+	JNZ     row228
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop223
+	JMP     loop225
 
-part217:
+part219:
 	TESTQ      AX, AX
-	JZ         done227
+	JZ         done229
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y0
@@ -5328,7 +5418,7 @@ part217:
 	MOVQ       CX, AX
 	MOVQ       DX, DI
 
-row228:
+row230:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y6
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y7
 	VSUBPS       Y2, Y6, Y6
@@ -5337,7 +5427,7 @@ row228:
 	VADDPS       Y7, Y5, Y5
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row228
+	JNZ          row230
 	VBROADCASTSS each+32(FP), Y6
 	VMULPS       Y6, Y4, Y4
 	VMULPS       Y6, Y5, Y5
@@ -5346,7 +5436,7 @@ row228:
 	MOVQ         CX, AX
 	MOVQ         DX, DI
 
-row229:
+row231:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y8
 	VMASKMOVPS   32(DI)(SI*4), Y1, Y9
 	VSUBPS       Y2, Y8, Y8
@@ -5359,14 +5449,14 @@ row229:
 	VMASKMOVPS   Y9, Y1, 32(DI)(SI*4)
 	ADDQ         BX, DI
 	DECQ         AX
-	JNZ          row229
+	JNZ          row231
 	VBROADCASTSS each+32(FP), Y2
 	VMULPS       Y2, Y6, Y6
 	VMULPS       Y2, Y7, Y7
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row230:
+row232:
 	VMASKMOVPS (CX)(SI*4), Y0, Y2
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y3
 	VSUBPS     Y6, Y2, Y2
@@ -5375,9 +5465,9 @@ row230:
 	VMASKMOVPS Y3, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row230
+	JNZ        row232
 
-done227:
+done229:
 	VZEROUPPER
 	RET
 
@@ -5391,9 +5481,9 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x02, BX
 	XORQ SI, SI
 
-loop232:
+loop234:
 	CMPQ         AX, $+16
-	JLT          part231
+	JLT          part233
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -5406,7 +5496,7 @@ loop232:
 	MOVQ         DX, R8
 	MOVQ         DX, R9
 
-row233:
+row235:
 	VMOVUPS      (R8)(SI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -5422,7 +5512,7 @@ row233:
 	ADDQ         BX, R8
 	ADDQ         BX, R9
 	DECQ         DI
-	JNZ          row233
+	JNZ          row235
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y0, Y0
 	VSQRTPD      Y4, Y4
@@ -5452,7 +5542,7 @@ row233:
 	MOVQ         CX, DI
 	MOVQ         DX, R8
 
-row234:
+row236:
 	VMOVUPS (R8)(SI*4), Y2
 	VMOVUPS 32(R8)(SI*4), Y4
 	VMULPS  Y0, Y2, Y2
@@ -5461,14 +5551,14 @@ row234:
 	VMOVUPS Y4, 32(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row234
+	JNZ     row236
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop232
+	JMP     loop234
 
-part231:
+part233:
 	TESTQ        AX, AX
-	JZ           done235
+	JZ           done237
 	LEAQ         masksAVX2<>+0(SB), DI
 	NEGQ         AX
 	VMOVUPS      64(DI)(AX*4), Y0
@@ -5485,7 +5575,7 @@ part231:
 	MOVQ         DX, DI
 	MOVQ         DX, R8
 
-row236:
+row238:
 	VMASKMOVPS   (DI)(SI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -5501,7 +5591,7 @@ row236:
 	ADDQ         BX, DI
 	ADDQ         BX, R8
 	DECQ         AX
-	JNZ          row236
+	JNZ          row238
 	VSQRTPD      Y5, Y5
 	VSQRTPD      Y2, Y2
 	VSQRTPD      Y6, Y6
@@ -5531,7 +5621,7 @@ row236:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row237:
+row239:
 	VMASKMOVPS (CX)(SI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(SI*4), Y1, Y5
 	VMULPS     Y2, Y4, Y4
@@ -5540,9 +5630,9 @@ row237:
 	VMASKMOVPS Y5, Y1, 32(CX)(SI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row237
+	JNZ        row239
 
-done235:
+done237:
 	VZEROUPPER
 	RET
 
@@ -5557,9 +5647,9 @@ TEXT ·standardiseAVX2(SB), NOSPLIT, $0-44
 	VPXOR Y0, Y0, Y0
 	XORQ  SI, SI
 
-loop239:
+loop241:
 	CMPQ    AX, $+16
-	JLT     part238
+	JLT     part240
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -5570,9 +5660,9 @@ loop239:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest241
+	JLT     rest243
 
-four240:
+four242:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -5587,21 +5677,21 @@ four240:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four240
+	JGE     four242
 
-rest241:
+rest243:
 	ADDQ $0x04, R9
-	JZ   done243
+	JZ   done245
 
-one242:
+one244:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one242
+	JNZ     one244
 
-done243:
+done245:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -5619,9 +5709,9 @@ done243:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest245
+	JLT          rest247
 
-four244:
+four246:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -5640,22 +5730,22 @@ four244:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four244
+	JGE         four246
 
-rest245:
+rest247:
 	ADDQ $0x04, R9
-	JZ   done247
+	JZ   done249
 
-one246:
+one248:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one246
+	JNZ         one248
 
-done247:
+done249:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -5696,13 +5786,13 @@ done247:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound248
+	JZ           sound250
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row249:
+row251:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -5712,11 +5802,11 @@ row249:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row249
+	JNZ          row251
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound248:
+sound250:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -5745,9 +5835,9 @@ sound248:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest251
+	JLT          rest253
 
-four250:
+four252:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -5766,22 +5856,22 @@ four250:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four250
+	JGE         four252
 
-rest251:
+rest253:
 	ADDQ $0x04, R8
-	JZ   done253
+	JZ   done255
 
-one252:
+one254:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one252
+	JNZ         one254
 
-done253:
+done255:
 	MOVQ    x+16(FP), DI
 	LEAQ    32(DI)(SI*4), DI
 	VMOVUPS (DI), Y1
@@ -5792,9 +5882,9 @@ done253:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest255
+	JLT     rest257
 
-four254:
+four256:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
@@ -5809,21 +5899,21 @@ four254:
 	VADDPS  Y3, Y7, Y7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four254
+	JGE     four256
 
-rest255:
+rest257:
 	ADDQ $0x04, R9
-	JZ   done257
+	JZ   done259
 
-one256:
+one258:
 	VMOVUPS (R8), Y3
 	VSUBPS  Y1, Y3, Y3
 	VADDPS  Y3, Y2, Y2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one256
+	JNZ     one258
 
-done257:
+done259:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y2, Y2
 	VADDPS       Y7, Y6, Y6
@@ -5841,9 +5931,9 @@ done257:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest259
+	JLT          rest261
 
-four258:
+four260:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
@@ -5862,22 +5952,22 @@ four258:
 	VFMADD231PS Y3, Y3, Y11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four258
+	JGE         four260
 
-rest259:
+rest261:
 	ADDQ $0x04, R9
-	JZ   done261
+	JZ   done263
 
-one260:
+one262:
 	VMOVUPS     (R8), Y3
 	VSUBPS      Y2, Y3, Y3
 	VADDPS      Y3, Y1, Y1
 	VFMADD231PS Y3, Y3, Y8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one260
+	JNZ         one262
 
-done261:
+done263:
 	VBROADCASTSS each+32(FP), Y3
 	VADDPS       Y5, Y1, Y1
 	VADDPS       Y7, Y6, Y6
@@ -5918,13 +6008,13 @@ done261:
 	SHLL         $0x04, R9
 	ORL          R9, R8
 	TESTL        R8, R8
-	JZ           sound262
+	JZ           sound264
 	VMOVAPD      Y0, Y8
 	VMOVAPD      Y0, Y10
 	MOVQ         CX, R8
 	MOVQ         DI, R9
 
-row263:
+row265:
 	VMOVUPS      (R9), Y11
 	VSUBPS       Y2, Y11, Y11
 	VCVTPS2PD    X11, Y12
@@ -5934,11 +6024,11 @@ row263:
 	VFMADD231PD  Y11, Y11, Y10
 	ADDQ         DX, R9
 	DECQ         R8
-	JNZ          row263
+	JNZ          row265
 	VBLENDVPD    Y9, Y8, Y5, Y5
 	VBLENDVPD    Y7, Y10, Y6, Y6
 
-sound262:
+sound264:
 	VCVTPS2PD    X1, Y7
 	VCVTPS2PD    X3, Y8
 	VFNMADD231PD Y7, Y8, Y5
@@ -5967,9 +6057,9 @@ sound262:
 	VMULPS       Y1, Y3, Y3
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest265
+	JLT          rest267
 
-four264:
+four266:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
@@ -5988,29 +6078,29 @@ four264:
 	VMOVUPS     Y5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four264
+	JGE         four266
 
-rest265:
+rest267:
 	ADDQ $0x04, R8
-	JZ   done267
+	JZ   done269
 
-one266:
+one268:
 	VMOVUPS     (DI), Y5
 	VSUBPS      Y2, Y5, Y5
 	VFMSUB213PS Y3, Y1, Y5
 	VMOVUPS     Y5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one266
+	JNZ         one268
 
-done267:
+done269:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop239
+	JMP  loop241
 
-part238:
+part240:
 	TESTQ      AX, AX
-	JZ         done268
+	JZ         done270
 	LEAQ       masksAVX2<>+0(SB), DI
 	NEGQ       AX
 	VMOVUPS    64(DI)(AX*4), Y1
@@ -6025,9 +6115,9 @@ part238:
 	MOVQ       AX, DI
 	MOVQ       CX, R8
 	SUBQ       $0x04, R8
-	JLT        rest270
+	JLT        rest272
 
-four269:
+four271:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
@@ -6042,21 +6132,21 @@ four269:
 	VADDPS     Y6, Y9, Y9
 	LEAQ       (DI)(DX*4), DI
 	SUBQ       $0x04, R8
-	JGE        four269
+	JGE        four271
 
-rest270:
+rest272:
 	ADDQ $0x04, R8
-	JZ   done272
+	JZ   done274
 
-one271:
+one273:
 	VMASKMOVPS (DI), Y1, Y6
 	VSUBPS     Y3, Y6, Y6
 	VADDPS     Y6, Y5, Y5
 	LEAQ       (DI)(DX*1), DI
 	DECQ       R8
-	JNZ        one271
+	JNZ        one273
 
-done272:
+done274:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y5, Y5
 	VADDPS       Y9, Y8, Y8
@@ -6074,9 +6164,9 @@ done272:
 	MOVQ         AX, DI
 	MOVQ         CX, R8
 	SUBQ         $0x04, R8
-	JLT          rest274
+	JLT          rest276
 
-four273:
+four275:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
@@ -6095,22 +6185,22 @@ four273:
 	VFMADD231PS Y6, Y6, Y13
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four273
+	JGE         four275
 
-rest274:
+rest276:
 	ADDQ $0x04, R8
-	JZ   done276
+	JZ   done278
 
-one275:
+one277:
 	VMASKMOVPS  (DI), Y1, Y6
 	VSUBPS      Y5, Y6, Y6
 	VADDPS      Y6, Y3, Y3
 	VFMADD231PS Y6, Y6, Y10
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one275
+	JNZ         one277
 
-done276:
+done278:
 	VBROADCASTSS each+32(FP), Y6
 	VADDPS       Y7, Y3, Y3
 	VADDPS       Y9, Y8, Y8
@@ -6153,13 +6243,13 @@ done276:
 	VMOVMSKPS    Y1, R8
 	ANDL         R8, DI
 	TESTL        DI, DI
-	JZ           sound277
+	JZ           sound279
 	VMOVAPD      Y0, Y10
 	VMOVAPD      Y0, Y12
 	MOVQ         CX, DI
 	MOVQ         AX, R8
 
-row278:
+row280:
 	VMASKMOVPS   (R8), Y1, Y13
 	VSUBPS       Y5, Y13, Y13
 	VCVTPS2PD    X13, Y14
@@ -6169,11 +6259,11 @@ row278:
 	VFMADD231PD  Y13, Y13, Y12
 	ADDQ         DX, R8
 	DECQ         DI
-	JNZ          row278
+	JNZ          row280
 	VBLENDVPD    Y11, Y10, Y7, Y7
 	VBLENDVPD    Y9, Y12, Y8, Y8
 
-sound277:
+sound279:
 	VCVTPS2PD    X3, Y9
 	VCVTPS2PD    X6, Y10
 	VFNMADD231PD Y9, Y10, Y7
@@ -6202,9 +6292,9 @@ sound277:
 	VMULPS       Y3, Y6, Y6
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest280
+	JLT          rest282
 
-four279:
+four281:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
@@ -6223,22 +6313,22 @@ four279:
 	VMASKMOVPS  Y7, Y1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, DI
-	JGE         four279
+	JGE         four281
 
-rest280:
+rest282:
 	ADDQ $0x04, DI
-	JZ   done282
+	JZ   done284
 
-one281:
+one283:
 	VMASKMOVPS  (AX), Y1, Y7
 	VSUBPS      Y5, Y7, Y7
 	VFMSUB213PS Y6, Y3, Y7
 	VMASKMOVPS  Y7, Y1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        DI
-	JNZ         one281
+	JNZ         one283
 
-done282:
+done284:
 	MOVQ       x+16(FP), AX
 	LEAQ       32(AX)(SI*4), AX
 	VMASKMOVPS (AX), Y2, Y1
@@ -6249,9 +6339,9 @@ done282:
 	MOVQ       AX, SI
 	MOVQ       CX, DI
 	SUBQ       $0x04, DI
-	JLT        rest284
+	JLT        rest286
 
-four283:
+four285:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
@@ -6266,21 +6356,21 @@ four283:
 	VADDPS     Y5, Y8, Y8
 	LEAQ       (SI)(DX*4), SI
 	SUBQ       $0x04, DI
-	JGE        four283
+	JGE        four285
 
-rest284:
+rest286:
 	ADDQ $0x04, DI
-	JZ   done286
+	JZ   done288
 
-one285:
+one287:
 	VMASKMOVPS (SI), Y2, Y5
 	VSUBPS     Y1, Y5, Y5
 	VADDPS     Y5, Y3, Y3
 	LEAQ       (SI)(DX*1), SI
 	DECQ       DI
-	JNZ        one285
+	JNZ        one287
 
-done286:
+done288:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y3, Y3
 	VADDPS       Y8, Y7, Y7
@@ -6298,9 +6388,9 @@ done286:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest288
+	JLT          rest290
 
-four287:
+four289:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
@@ -6319,22 +6409,22 @@ four287:
 	VFMADD231PS Y5, Y5, Y12
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four287
+	JGE         four289
 
-rest288:
+rest290:
 	ADDQ $0x04, DI
-	JZ   done290
+	JZ   done292
 
-one289:
+one291:
 	VMASKMOVPS  (SI), Y2, Y5
 	VSUBPS      Y3, Y5, Y5
 	VADDPS      Y5, Y1, Y1
 	VFMADD231PS Y5, Y5, Y9
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one289
+	JNZ         one291
 
-done290:
+done292:
 	VBROADCASTSS each+32(FP), Y5
 	VADDPS       Y6, Y1, Y1
 	VADDPS       Y8, Y7, Y7
@@ -6377,13 +6467,13 @@ done290:
 	VMOVMSKPS    Y2, DI
 	ANDL         DI, SI
 	TESTL        SI, SI
-	JZ           sound291
+	JZ           sound293
 	VMOVAPD      Y0, Y9
 	VMOVAPD      Y0, Y11
 	MOVQ         CX, SI
 	MOVQ         AX, DI
 
-row292:
+row294:
 	VMASKMOVPS   (DI), Y2, Y12
 	VSUBPS       Y3, Y12, Y12
 	VCVTPS2PD    X12, Y13
@@ -6393,11 +6483,11 @@ row292:
 	VFMADD231PD  Y12, Y12, Y11
 	ADDQ         DX, DI
 	DECQ         SI
-	JNZ          row292
+	JNZ          row294
 	VBLENDVPD    Y10, Y9, Y6, Y6
 	VBLENDVPD    Y8, Y11, Y7, Y7
 
-sound291:
+sound293:
 	VCVTPS2PD    X1, Y8
 	VCVTPS2PD    X5, Y9
 	VFNMADD231PD Y8, Y9, Y6
@@ -6426,9 +6516,9 @@ sound291:
 	VMULPS       Y0, Y5, Y5
 	MOVQ         CX, CX
 	SUBQ         $0x04, CX
-	JLT          rest294
+	JLT          rest296
 
-four293:
+four295:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
@@ -6447,23 +6537,23 @@ four293:
 	VMASKMOVPS  Y1, Y2, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four293
+	JGE         four295
 
-rest294:
+rest296:
 	ADDQ $0x04, CX
-	JZ   done296
+	JZ   done298
 
-one295:
+one297:
 	VMASKMOVPS  (AX), Y2, Y1
 	VSUBPS      Y3, Y1, Y1
 	VFMSUB213PS Y5, Y0, Y1
 	VMASKMOVPS  Y1, Y2, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one295
+	JNZ         one297
 
-done296:
-done268:
+done298:
+done270:
 	VZEROUPPER
 	RET
 
@@ -6484,9 +6574,9 @@ TEXT ·normaliseGradAVX2(SB), NOSPLIT, $0-48
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop298:
+loop300:
 	CMPQ         AX, $+16
-	JLT          part297
+	JLT          part299
 	VPXOR        Y0, Y0, Y0
 	VPXOR        Y1, Y1, Y1
 	VCVTPS2PD    X0, Y2
@@ -6499,7 +6589,7 @@ loop298:
 	MOVQ         BX, R9
 	MOVQ         BX, R10
 
-row299:
+row301:
 	VMOVUPS      (R9)(DI*4), Y5
 	VCVTPS2PD    X5, Y6
 	VFMADD231PD  Y6, Y6, Y2
@@ -6515,7 +6605,7 @@ row299:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row299
+	JNZ          row301
 	VPXOR        Y5, Y5, Y5
 	VPXOR        Y6, Y6, Y6
 	VCVTPS2PD    X5, Y7
@@ -6528,7 +6618,7 @@ row299:
 	MOVQ         BX, R9
 	MOVQ         DX, R10
 
-row300:
+row302:
 	VMOVUPS      (R9)(DI*4), Y9
 	VMOVUPS      (R10)(DI*4), Y10
 	VCVTPS2PD    X9, Y11
@@ -6552,7 +6642,7 @@ row300:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row300
+	JNZ          row302
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y0, Y5, Y5
 	VDIVPD       Y4, Y8, Y8
@@ -6603,7 +6693,7 @@ row300:
 	MOVQ         DX, R9
 	MOVQ         BX, R10
 
-row301:
+row303:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y4
 	VMOVUPS      (R10)(DI*4), Y7
@@ -6617,14 +6707,14 @@ row301:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row301
+	JNZ          row303
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop298
+	JMP          loop300
 
-part297:
+part299:
 	TESTQ        AX, AX
-	JZ           done302
+	JZ           done304
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -6641,7 +6731,7 @@ part297:
 	MOVQ         BX, R8
 	MOVQ         BX, R9
 
-row303:
+row305:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y7
 	VCVTPS2PD    X7, Y8
 	VFMADD231PD  Y8, Y8, Y5
@@ -6657,7 +6747,7 @@ row303:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row303
+	JNZ          row305
 	VPXOR        Y7, Y7, Y7
 	VPXOR        Y8, Y8, Y8
 	VCVTPS2PD    X7, Y9
@@ -6670,7 +6760,7 @@ row303:
 	MOVQ         BX, R8
 	MOVQ         DX, R9
 
-row304:
+row306:
 	VMASKMOVPS   (R8)(DI*4), Y0, Y11
 	VMASKMOVPS   (R9)(DI*4), Y0, Y12
 	VCVTPS2PD    X11, Y13
@@ -6694,7 +6784,7 @@ row304:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         AX
-	JNZ          row304
+	JNZ          row306
 	VDIVPD       Y5, Y9, Y9
 	VDIVPD       Y2, Y7, Y7
 	VDIVPD       Y6, Y10, Y10
@@ -6745,7 +6835,7 @@ row304:
 	MOVQ         DX, CX
 	MOVQ         BX, DX
 
-row305:
+row307:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VMASKMOVPS   (DX)(DI*4), Y0, Y6
@@ -6759,9 +6849,9 @@ row305:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row305
+	JNZ          row307
 
-done302:
+done304:
 	VZEROUPPER
 	RET
 
@@ -6778,9 +6868,9 @@ TEXT ·reflectAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop308:
+loop310:
 	CMPQ         AX, $+32
-	JLT          single307
+	JLT          single309
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -6802,7 +6892,7 @@ loop308:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row309:
+row311:
 	VMOVUPS (R9)(DI*4), Y4
 	VMOVUPS 32(R9)(DI*4), Y5
 	VADDPS  Y0, Y4, Y4
@@ -6817,15 +6907,15 @@ row309:
 	VMOVUPS Y5, 96(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row309
+	JNZ     row311
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop308
+	JMP     loop310
 
-single307:
-loop310:
+single309:
+loop312:
 	CMPQ         AX, $+16
-	JLT          part306
+	JLT          part308
 	VMOVUPS      (SI)(DI*4), Y0
 	VMOVUPS      32(SI)(DI*4), Y1
 	VBROADCASTSS a+32(FP), Y2
@@ -6838,7 +6928,7 @@ loop310:
 	MOVQ         CX, R8
 	MOVQ         DX, R9
 
-row311:
+row313:
 	VMOVUPS (R9)(DI*4), Y2
 	VMOVUPS 32(R9)(DI*4), Y3
 	VADDPS  Y0, Y2, Y2
@@ -6847,14 +6937,14 @@ row311:
 	VMOVUPS Y3, 32(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row311
+	JNZ     row313
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop310
+	JMP     loop312
 
-part306:
+part308:
 	TESTQ        AX, AX
-	JZ           done312
+	JZ           done314
 	LEAQ         masksAVX2<>+0(SB), R8
 	NEGQ         AX
 	VMOVUPS      64(R8)(AX*4), Y0
@@ -6871,7 +6961,7 @@ part306:
 	MOVQ         CX, AX
 	MOVQ         DX, CX
 
-row313:
+row315:
 	VMASKMOVPS (CX)(DI*4), Y0, Y4
 	VMASKMOVPS 32(CX)(DI*4), Y1, Y5
 	VADDPS     Y2, Y4, Y4
@@ -6880,9 +6970,9 @@ row313:
 	VMASKMOVPS Y5, Y1, 32(CX)(DI*4)
 	ADDQ       BX, CX
 	DECQ       AX
-	JNZ        row313
+	JNZ        row315
 
-done312:
+done314:
 	VZEROUPPER
 	RET
 
@@ -6899,9 +6989,9 @@ TEXT ·reflectGradAVX2(SB), NOSPLIT, $0-36
 	ADDQ  DX, SI
 	XORQ  DI, DI
 
-loop316:
+loop318:
 	CMPQ  AX, $+32
-	JLT   single315
+	JLT   single317
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
@@ -6909,7 +6999,7 @@ loop316:
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row317:
+row319:
 	VMOVUPS      (R9)(DI*4), Y4
 	VMOVUPS      32(R9)(DI*4), Y5
 	VADDPS       Y4, Y0, Y0
@@ -6920,7 +7010,7 @@ row317:
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row317
+	JNZ          row319
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y0, Y0
 	VMULPS       Y4, Y1, Y1
@@ -6933,25 +7023,25 @@ row317:
 	VMOVUPS      Y0, 96(SI)(DI*4)
 	ADDQ         $+32, DI
 	SUBQ         $+32, AX
-	JMP          loop316
+	JMP          loop318
 
-single315:
-loop318:
+single317:
+loop320:
 	CMPQ  AX, $+16
-	JLT   part314
+	JLT   part316
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 	MOVQ  CX, R8
 	MOVQ  DX, R9
 
-row319:
+row321:
 	VMOVUPS      (R9)(DI*4), Y2
 	VMOVUPS      32(R9)(DI*4), Y3
 	VADDPS       Y2, Y0, Y0
 	VADDPS       Y3, Y1, Y1
 	ADDQ         BX, R9
 	DECQ         R8
-	JNZ          row319
+	JNZ          row321
 	VBROADCASTSS a+32(FP), Y2
 	VMULPS       Y2, Y0, Y0
 	VMULPS       Y2, Y1, Y1
@@ -6959,11 +7049,11 @@ row319:
 	VMOVUPS      Y1, 32(SI)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop318
+	JMP          loop320
 
-part314:
+part316:
 	TESTQ   AX, AX
-	JZ      done320
+	JZ      done322
 	LEAQ    masksAVX2<>+0(SB), R8
 	NEGQ    AX
 	VMOVUPS 64(R8)(AX*4), Y0
@@ -6973,21 +7063,21 @@ part314:
 	MOVQ    CX, AX
 	MOVQ    DX, CX
 
-row321:
+row323:
 	VMASKMOVPS   (CX)(DI*4), Y0, Y4
 	VMASKMOVPS   32(CX)(DI*4), Y1, Y5
 	VADDPS       Y4, Y2, Y2
 	VADDPS       Y5, Y3, Y3
 	ADDQ         BX, CX
 	DECQ         AX
-	JNZ          row321
+	JNZ          row323
 	VBROADCASTSS a+32(FP), Y4
 	VMULPS       Y4, Y2, Y2
 	VMULPS       Y4, Y3, Y3
 	VMASKMOVPS   Y2, Y0, (SI)(DI*4)
 	VMASKMOVPS   Y3, Y1, 32(SI)(DI*4)
 
-done320:
+done322:
 	VZEROUPPER
 	RET
 
@@ -7006,16 +7096,16 @@ TEXT ·rotateAVX2(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop323:
+loop325:
 	CMPQ AX, $+16
-	JLT  part322
+	JLT  part324
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row324:
+row326:
 	VMOVUPS      (R12)(R10*4), Y0
 	VMOVUPS      32(R12)(R10*4), Y1
 	VMOVUPS      (R13)(R10*4), Y2
@@ -7041,14 +7131,14 @@ row324:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row324
+	JNZ          row326
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop323
+	JMP          loop325
 
-part322:
+part324:
 	TESTQ   AX, AX
-	JZ      done325
+	JZ      done327
 	LEAQ    masksAVX2<>+0(SB), R11
 	NEGQ    AX
 	VMOVUPS 64(R11)(AX*4), Y0
@@ -7059,7 +7149,7 @@ part322:
 	MOVQ    DI, BX
 	MOVQ    R8, DI
 
-row326:
+row328:
 	VMASKMOVPS   (CX)(R10*4), Y0, Y2
 	VMASKMOVPS   32(CX)(R10*4), Y1, Y3
 	VMASKMOVPS   (DX)(R10*4), Y0, Y4
@@ -7085,9 +7175,9 @@ row326:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row326
+	JNZ          row328
 
-done325:
+done327:
 	VZEROUPPER
 	RET
 
@@ -7113,7 +7203,7 @@ TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
 	SHLQ $0x03, R11
 	MOVQ $+32, R12
 
-block327:
+block329:
 	VMOVUPS     (R8), X0
 	VINSERTF128 $0x01, (R9)(DX*1), Y0, Y0
 	VMOVUPS     (R8)(DX*1), X1
@@ -7161,6 +7251,6 @@ block327:
 	ADDQ        R12, R9
 	ADDQ        R12, R10
 	DECQ        AX
-	JNZ         block327
+	JNZ         block329
 	VZEROUPPER
 	RET

@@ -611,6 +611,79 @@ GLOBL constff800000AVX512<>(SB), RODATA|NOPTR, $4
 DATA const7fffffffAVX512<>+0(SB)/4, $0x7fffffff
 GLOBL const7fffffffAVX512<>(SB), RODATA|NOPTR, $4
 
+// func topTwoAVX512(rows int, n int, x *float32, xrs int, y *float32, first int32, best *float32, next *float32, at *int32)
+// Requires: AVX, AVX512F
+TEXT ·topTwoAVX512(SB), NOSPLIT, $0-72
+	MOVQ         rows+0(FP), AX
+	MOVQ         x+16(FP), CX
+	MOVQ         xrs+24(FP), DX
+	SHLQ         $0x02, DX
+	MOVQ         n+8(FP), BX
+	MOVQ         best+48(FP), SI
+	MOVQ         next+56(FP), DI
+	MOVQ         at+64(FP), R8
+	SHLQ         $0x02, BX
+	VBROADCASTSS const00000010AVX512<>+0(SB), Z0
+
+row46:
+	VBROADCASTSS first+40(FP), Z5
+	VMOVUPS      (SI), Z1
+	VMOVUPS      (DI), Z2
+	VMOVUPS      (R8), Z3
+	VMOVUPS      countingAVX512<>+0(SB), Z4
+	VPADDD       Z5, Z4, Z4
+	MOVQ         CX, R9
+	MOVQ         y+32(FP), R10
+	MOVQ         CX, R11
+	ADDQ         BX, R11
+
+loop47:
+	VMOVUPS   (R9), Z5
+	VMOVUPS   (R10), Z6
+	VSUBPS    Z6, Z5, Z5
+	VMINPS    Z5, Z1, Z6
+	VMAXPS    Z6, Z2, Z2
+	VCMPPS    $0x11, Z5, Z1, K1
+	VBLENDMPS Z4, Z3, K1, Z3
+	VMAXPS    Z1, Z5, Z1
+	VPADDD    Z0, Z4, Z4
+	ADDQ      $0x40, R9
+	ADDQ      $0x40, R10
+	CMPQ      R9, R11
+	JLT       loop47
+	VMOVUPS   Z1, (SI)
+	VMOVUPS   Z2, (DI)
+	VMOVUPS   Z3, (R8)
+	ADDQ      DX, CX
+	ADDQ      $0x40, SI
+	ADDQ      $0x40, DI
+	ADDQ      $0x40, R8
+	DECQ      AX
+	JNZ       row46
+	VZEROUPPER
+	RET
+
+DATA const00000010AVX512<>+0(SB)/4, $0x00000010
+GLOBL const00000010AVX512<>(SB), RODATA|NOPTR, $4
+
+DATA countingAVX512<>+0(SB)/4, $0x00000000
+DATA countingAVX512<>+4(SB)/4, $0x00000001
+DATA countingAVX512<>+8(SB)/4, $0x00000002
+DATA countingAVX512<>+12(SB)/4, $0x00000003
+DATA countingAVX512<>+16(SB)/4, $0x00000004
+DATA countingAVX512<>+20(SB)/4, $0x00000005
+DATA countingAVX512<>+24(SB)/4, $0x00000006
+DATA countingAVX512<>+28(SB)/4, $0x00000007
+DATA countingAVX512<>+32(SB)/4, $0x00000008
+DATA countingAVX512<>+36(SB)/4, $0x00000009
+DATA countingAVX512<>+40(SB)/4, $0x0000000a
+DATA countingAVX512<>+44(SB)/4, $0x0000000b
+DATA countingAVX512<>+48(SB)/4, $0x0000000c
+DATA countingAVX512<>+52(SB)/4, $0x0000000d
+DATA countingAVX512<>+56(SB)/4, $0x0000000e
+DATA countingAVX512<>+60(SB)/4, $0x0000000f
+GLOBL countingAVX512<>(SB), RODATA|NOPTR, $64
+
 // func polyRowsAVX512(rows int, n int, dst *float32, x *float32, rs int, terms int, coef *float32, sum *float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·polyRowsAVX512(SB), NOSPLIT, $0-64
@@ -624,14 +697,14 @@ TEXT ·polyRowsAVX512(SB), NOSPLIT, $0-64
 	MOVQ sum+56(FP), R8
 	DECQ SI
 
-row46:
+row48:
 	MOVQ   n+8(FP), R9
 	VPXORD Z0, Z0, Z0
 	XORQ   R10, R10
 
-loop49:
+loop51:
 	CMPQ         R9, $+64
-	JLT          single48
+	JLT          single50
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Z1
 	VMOVAPS      Z1, Z2
@@ -639,9 +712,9 @@ loop49:
 	VMOVAPS      Z1, Z4
 	VMOVAPS      Z1, Z1
 	TESTQ        R11, R11
-	JZ           done51
+	JZ           done53
 
-power50:
+power52:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Z5
 	VFMADD132PS  (DX)(R10*4), Z5, Z2
@@ -649,9 +722,9 @@ power50:
 	VFMADD132PS  128(DX)(R10*4), Z5, Z4
 	VFMADD132PS  192(DX)(R10*4), Z5, Z1
 	TESTQ        R11, R11
-	JNZ          power50
+	JNZ          power52
 
-done51:
+done53:
 	VMOVUPS Z2, (CX)(R10*4)
 	VMOVUPS Z3, 64(CX)(R10*4)
 	VMOVUPS Z4, 128(CX)(R10*4)
@@ -662,36 +735,36 @@ done51:
 	VADDPS  Z2, Z0, Z0
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop49
+	JMP     loop51
 
-single48:
-loop52:
+single50:
+loop54:
 	CMPQ         R9, $+16
-	JLT          part47
+	JLT          part49
 	MOVQ         SI, R11
 	VBROADCASTSS (DI)(R11*4), Z1
 	VMOVAPS      Z1, Z1
 	VMOVUPS      (DX)(R10*4), Z2
 	TESTQ        R11, R11
-	JZ           done54
+	JZ           done56
 
-power53:
+power55:
 	DECQ         R11
 	VBROADCASTSS (DI)(R11*4), Z3
 	VFMADD213PS  Z3, Z2, Z1
 	TESTQ        R11, R11
-	JNZ          power53
+	JNZ          power55
 
-done54:
+done56:
 	VMOVUPS Z1, (CX)(R10*4)
 	VADDPS  Z1, Z0, Z0
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop52
+	JMP     loop54
 
-part47:
+part49:
 	TESTQ        R9, R9
-	JZ           done55
+	JZ           done57
 	MOVL         $-1, R11
 	BZHIL        R9, R11, R11
 	KMOVW        R11, K1
@@ -700,21 +773,21 @@ part47:
 	VMOVAPS      Z1, Z1
 	VMOVUPS.Z    (DX)(R10*4), K1, Z2
 	TESTQ        R9, R9
-	JZ           done57
+	JZ           done59
 
-power56:
+power58:
 	DECQ         R9
 	VBROADCASTSS (DI)(R9*4), Z3
 	VFMADD213PS  Z3, Z2, Z1
 	TESTQ        R9, R9
-	JNZ          power56
+	JNZ          power58
 
-done57:
+done59:
 	VMOVUPS   Z1, K1, (CX)(R10*4)
 	VMOVAPS.Z Z1, K1, Z1
 	VADDPS    Z1, Z0, Z0
 
-done55:
+done57:
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPS        Y1, Y0, Y1
 	VEXTRACTF128  $0x01, Y1, X2
@@ -729,7 +802,7 @@ done55:
 	ADDQ          BX, DX
 	ADDQ          $0x04, R8
 	DECQ          AX
-	JNZ           row46
+	JNZ           row48
 	VZEROUPPER
 	RET
 
@@ -743,14 +816,14 @@ TEXT ·mulRowsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ a+40(FP), SI
 
-row58:
+row60:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (SI), Z0
 	XORQ         R8, R8
 
-loop61:
+loop63:
 	CMPQ    DI, $+64
-	JLT     single60
+	JLT     single62
 	VMOVUPS (CX)(R8*4), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS (DX)(R8*4), Z2
@@ -773,12 +846,12 @@ loop61:
 	VMOVUPS Z1, 192(CX)(R8*4)
 	ADDQ    $+64, R8
 	SUBQ    $+64, DI
-	JMP     loop61
+	JMP     loop63
 
-single60:
-loop62:
+single62:
+loop64:
 	CMPQ    DI, $+16
-	JLT     part59
+	JLT     part61
 	VMOVUPS (CX)(R8*4), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS (DX)(R8*4), Z2
@@ -786,11 +859,11 @@ loop62:
 	VMOVUPS Z1, (CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop62
+	JMP     loop64
 
-part59:
+part61:
 	TESTQ     DI, DI
-	JZ        done63
+	JZ        done65
 	MOVL      $-1, R9
 	BZHIL     DI, R9, R9
 	KMOVW     R9, K1
@@ -800,12 +873,12 @@ part59:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(R8*4)
 
-done63:
+done65:
 	ADDQ BX, CX
 	ADDQ BX, DX
 	ADDQ $0x04, SI
 	DECQ AX
-	JNZ  row58
+	JNZ  row60
 	VZEROUPPER
 	RET
 
@@ -821,14 +894,14 @@ TEXT ·scaleRowsAVX512(SB), NOSPLIT, $0-56
 	SHLQ $0x02, SI
 	MOVQ a+48(FP), DI
 
-row64:
+row66:
 	MOVQ         n+8(FP), R8
 	VBROADCASTSS (DI), Z0
 	XORQ         R9, R9
 
-loop67:
+loop69:
 	CMPQ    R8, $+64
-	JLT     single66
+	JLT     single68
 	VMOVUPS (BX)(R9*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VMOVUPS Z1, (CX)(R9*4)
@@ -843,22 +916,22 @@ loop67:
 	VMOVUPS Z1, 192(CX)(R9*4)
 	ADDQ    $+64, R9
 	SUBQ    $+64, R8
-	JMP     loop67
+	JMP     loop69
 
-single66:
-loop68:
+single68:
+loop70:
 	CMPQ    R8, $+16
-	JLT     part65
+	JLT     part67
 	VMOVUPS (BX)(R9*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VMOVUPS Z1, (CX)(R9*4)
 	ADDQ    $+16, R9
 	SUBQ    $+16, R8
-	JMP     loop68
+	JMP     loop70
 
-part65:
+part67:
 	TESTQ     R8, R8
-	JZ        done69
+	JZ        done71
 	MOVL      $-1, R10
 	BZHIL     R8, R10, R10
 	KMOVW     R10, K1
@@ -866,12 +939,12 @@ part65:
 	VMULPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (CX)(R9*4)
 
-done69:
+done71:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ $0x04, DI
 	DECQ AX
-	JNZ  row64
+	JNZ  row66
 	VZEROUPPER
 	RET
 
@@ -891,15 +964,15 @@ TEXT ·mixRowsAVX512(SB), NOSPLIT, $0-80
 	SHLQ $0x02, R9
 	MOVQ b+72(FP), R10
 
-row70:
+row72:
 	VBROADCASTSS (DI), Z0
 	VBROADCASTSS (R10), Z1
 	MOVQ         n+8(FP), R11
 	XORQ         R12, R12
 
-loop73:
+loop75:
 	CMPQ        R11, $+64
-	JLT         single72
+	JLT         single74
 	VMOVUPS     (BX)(R12*4), Z2
 	VMULPS      Z0, Z2, Z2
 	VMOVUPS     (R8)(R12*4), Z3
@@ -922,12 +995,12 @@ loop73:
 	VMOVUPS     Z2, 192(CX)(R12*4)
 	ADDQ        $+64, R12
 	SUBQ        $+64, R11
-	JMP         loop73
+	JMP         loop75
 
-single72:
-loop74:
+single74:
+loop76:
 	CMPQ        R11, $+16
-	JLT         part71
+	JLT         part73
 	VMOVUPS     (BX)(R12*4), Z2
 	VMULPS      Z0, Z2, Z2
 	VMOVUPS     (R8)(R12*4), Z3
@@ -935,11 +1008,11 @@ loop74:
 	VMOVUPS     Z2, (CX)(R12*4)
 	ADDQ        $+16, R12
 	SUBQ        $+16, R11
-	JMP         loop74
+	JMP         loop76
 
-part71:
+part73:
 	TESTQ       R11, R11
-	JZ          done75
+	JZ          done77
 	MOVL        $-1, R13
 	BZHIL       R11, R13, R13
 	KMOVW       R13, K1
@@ -949,14 +1022,14 @@ part71:
 	VFMADD231PS Z1, Z2, Z0
 	VMOVUPS     Z0, K1, (CX)(R12*4)
 
-done75:
+done77:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ R9, R8
 	ADDQ $0x04, DI
 	ADDQ $0x04, R10
 	DECQ AX
-	JNZ  row70
+	JNZ  row72
 	VZEROUPPER
 	RET
 
@@ -969,42 +1042,42 @@ TEXT ·clearRowsAVX512(SB), NOSPLIT, $0-32
 	SHLQ   $0x02, DX
 	VPXORD Z0, Z0, Z0
 
-row76:
+row78:
 	MOVQ n+8(FP), BX
 	XORQ SI, SI
 
-loop79:
+loop81:
 	CMPQ    BX, $+64
-	JLT     single78
+	JLT     single80
 	VMOVUPS Z0, (CX)(SI*4)
 	VMOVUPS Z0, 64(CX)(SI*4)
 	VMOVUPS Z0, 128(CX)(SI*4)
 	VMOVUPS Z0, 192(CX)(SI*4)
 	ADDQ    $+64, SI
 	SUBQ    $+64, BX
-	JMP     loop79
+	JMP     loop81
 
-single78:
-loop80:
+single80:
+loop82:
 	CMPQ    BX, $+16
-	JLT     part77
+	JLT     part79
 	VMOVUPS Z0, (CX)(SI*4)
 	ADDQ    $+16, SI
 	SUBQ    $+16, BX
-	JMP     loop80
+	JMP     loop82
 
-part77:
+part79:
 	TESTQ   BX, BX
-	JZ      done81
+	JZ      done83
 	MOVL    $-1, DI
 	BZHIL   BX, DI, DI
 	KMOVW   DI, K1
 	VMOVUPS Z0, K1, (CX)(SI*4)
 
-done81:
+done83:
 	ADDQ DX, CX
 	DECQ AX
-	JNZ  row76
+	JNZ  row78
 	VZEROUPPER
 	RET
 
@@ -1022,13 +1095,13 @@ TEXT ·addRowsAVX512(SB), NOSPLIT, $0-64
 	MOVQ yrs+56(FP), R8
 	SHLQ $0x02, R8
 
-row82:
+row84:
 	MOVQ n+8(FP), R9
 	XORQ R10, R10
 
-loop85:
+loop87:
 	CMPQ    R9, $+64
-	JLT     single84
+	JLT     single86
 	VMOVUPS (BX)(R10*4), Z0
 	VMOVUPS (DI)(R10*4), Z1
 	VADDPS  Z1, Z0, Z0
@@ -1047,23 +1120,23 @@ loop85:
 	VMOVUPS Z0, 192(CX)(R10*4)
 	ADDQ    $+64, R10
 	SUBQ    $+64, R9
-	JMP     loop85
+	JMP     loop87
 
-single84:
-loop86:
+single86:
+loop88:
 	CMPQ    R9, $+16
-	JLT     part83
+	JLT     part85
 	VMOVUPS (BX)(R10*4), Z0
 	VMOVUPS (DI)(R10*4), Z1
 	VADDPS  Z1, Z0, Z0
 	VMOVUPS Z0, (CX)(R10*4)
 	ADDQ    $+16, R10
 	SUBQ    $+16, R9
-	JMP     loop86
+	JMP     loop88
 
-part83:
+part85:
 	TESTQ     R9, R9
-	JZ        done87
+	JZ        done89
 	MOVL      $-1, R11
 	BZHIL     R9, R11, R11
 	KMOVW     R11, K1
@@ -1072,12 +1145,12 @@ part83:
 	VADDPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(R10*4)
 
-done87:
+done89:
 	ADDQ DX, CX
 	ADDQ SI, BX
 	ADDQ R8, DI
 	DECQ AX
-	JNZ  row82
+	JNZ  row84
 	VZEROUPPER
 	RET
 
@@ -1092,9 +1165,9 @@ TEXT ·sumRowsAVX512(SB), NOSPLIT, $0-40
 	SHLQ $0x02, SI
 	XORQ DI, DI
 
-loop90:
+loop92:
 	CMPQ    AX, $+64
-	JLT     single89
+	JLT     single91
 	VMOVUPS (DX)(DI*4), Z0
 	VMOVUPS 64(DX)(DI*4), Z1
 	VMOVUPS 128(DX)(DI*4), Z2
@@ -1102,7 +1175,7 @@ loop90:
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row91:
+row93:
 	VMOVUPS (R9)(DI*4), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS 64(R9)(DI*4), Z4
@@ -1113,37 +1186,37 @@ row91:
 	VADDPS  Z4, Z3, Z3
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row91
+	JNZ     row93
 	VMOVUPS Z0, (DX)(DI*4)
 	VMOVUPS Z1, 64(DX)(DI*4)
 	VMOVUPS Z2, 128(DX)(DI*4)
 	VMOVUPS Z3, 192(DX)(DI*4)
 	ADDQ    $+64, DI
 	SUBQ    $+64, AX
-	JMP     loop90
+	JMP     loop92
 
-single89:
-loop92:
+single91:
+loop94:
 	CMPQ    AX, $+16
-	JLT     part88
+	JLT     part90
 	VMOVUPS (DX)(DI*4), Z0
 	MOVQ    CX, R8
 	MOVQ    BX, R9
 
-row93:
+row95:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z0, Z0
 	ADDQ    SI, R9
 	DECQ    R8
-	JNZ     row93
+	JNZ     row95
 	VMOVUPS Z0, (DX)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop92
+	JMP     loop94
 
-part88:
+part90:
 	TESTQ     AX, AX
-	JZ        done94
+	JZ        done96
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -1151,15 +1224,15 @@ part88:
 	MOVQ      CX, AX
 	MOVQ      BX, CX
 
-row95:
+row97:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z0, Z0
 	ADDQ      SI, CX
 	DECQ      AX
-	JNZ       row95
+	JNZ       row97
 	VMOVUPS   Z0, K1, (DX)(DI*4)
 
-done94:
+done96:
 	VZEROUPPER
 	RET
 
@@ -1175,7 +1248,7 @@ TEXT ·rowDotsAVX512(SB), NOSPLIT, $0-56
 	MOVQ yrs+48(FP), DI
 	SHLQ $0x02, DI
 
-row96:
+row98:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1183,9 +1256,9 @@ row96:
 	MOVQ   n+8(FP), R8
 	XORQ   R9, R9
 
-loop99:
+loop101:
 	CMPQ        R8, $+64
-	JLT         single98
+	JLT         single100
 	VMOVUPS     (DX)(R9*4), Z4
 	VMOVUPS     (SI)(R9*4), Z5
 	VFMADD231PS Z5, Z4, Z0
@@ -1200,22 +1273,22 @@ loop99:
 	VFMADD231PS Z5, Z4, Z3
 	ADDQ        $+64, R9
 	SUBQ        $+64, R8
-	JMP         loop99
+	JMP         loop101
 
-single98:
-loop100:
+single100:
+loop102:
 	CMPQ        R8, $+16
-	JLT         part97
+	JLT         part99
 	VMOVUPS     (DX)(R9*4), Z4
 	VMOVUPS     (SI)(R9*4), Z5
 	VFMADD231PS Z5, Z4, Z0
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop100
+	JMP         loop102
 
-part97:
+part99:
 	TESTQ       R8, R8
-	JZ          done101
+	JZ          done103
 	MOVL        $-1, R10
 	BZHIL       R8, R10, R10
 	KMOVW       R10, K1
@@ -1223,7 +1296,7 @@ part97:
 	VMOVUPS.Z   (SI)(R9*4), K1, Z5
 	VFMADD231PS Z5, Z4, Z0
 
-done101:
+done103:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -1240,7 +1313,7 @@ done101:
 	ADDQ          DI, SI
 	ADDQ          $0x04, CX
 	DECQ          AX
-	JNZ           row96
+	JNZ           row98
 	VZEROUPPER
 	RET
 
@@ -1268,9 +1341,9 @@ TEXT ·expAVX512(SB), NOSPLIT, $0-36
 	VPXORD       Z15, Z15, Z15
 	XORQ         BX, BX
 
-loop103:
+loop105:
 	CMPQ         AX, $+16
-	JLT          part102
+	JLT          part104
 	VMOVUPS      (DX)(BX*4), Z16
 	VSUBPS       Z0, Z16, Z16
 	VMOVAPS      Z16, Z17
@@ -1296,11 +1369,11 @@ loop103:
 	VADDPS       Z18, Z15, Z15
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop103
+	JMP          loop105
 
-part102:
+part104:
 	TESTQ        AX, AX
-	JZ           done104
+	JZ           done106
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1329,7 +1402,7 @@ part102:
 	VMOVAPS.Z    Z1, K1, Z0
 	VADDPS       Z0, Z15, Z15
 
-done104:
+done106:
 	VEXTRACTF64X4 $0x01, Z15, Y0
 	VADDPS        Y0, Y15, Y0
 	VEXTRACTF128  $0x01, Y0, X1
@@ -1400,15 +1473,15 @@ TEXT ·expRowsAVX512(SB), NOSPLIT, $0-56
 	VBROADCASTSS const3f317211AVX512<>+0(SB), Z7
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 
-row105:
+row107:
 	MOVQ         n+8(FP), DI
 	VBROADCASTSS (BX), Z9
 	VPXORD       Z10, Z10, Z10
 	XORQ         R8, R8
 
-loop108:
+loop110:
 	CMPQ        DI, $+32
-	JLT         single107
+	JLT         single109
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1445,12 +1518,12 @@ loop108:
 	VADDPS      Z15, Z10, Z10
 	ADDQ        $+32, R8
 	SUBQ        $+32, DI
-	JMP         loop108
+	JMP         loop110
 
-single107:
-loop109:
+single109:
+loop111:
 	CMPQ        DI, $+16
-	JLT         part106
+	JLT         part108
 	VMOVUPS     (CX)(R8*4), Z11
 	VFMSUB132PS Z0, Z9, Z11
 	VMAXPS      Z11, Z1, Z11
@@ -1470,11 +1543,11 @@ loop109:
 	VADDPS      Z13, Z10, Z10
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop109
+	JMP         loop111
 
-part106:
+part108:
 	TESTQ       DI, DI
-	JZ          done110
+	JZ          done112
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -1497,7 +1570,7 @@ part106:
 	VMOVAPS.Z   Z12, K1, Z9
 	VADDPS      Z9, Z10, Z10
 
-done110:
+done112:
 	VEXTRACTF64X4 $0x01, Z10, Y9
 	VADDPS        Y9, Y10, Y9
 	VEXTRACTF128  $0x01, Y9, X11
@@ -1512,7 +1585,7 @@ done110:
 	ADDQ          $0x04, BX
 	ADDQ          $0x04, SI
 	DECQ          AX
-	JNZ           row105
+	JNZ           row107
 	VZEROUPPER
 	RET
 
@@ -1562,9 +1635,9 @@ TEXT ·geluAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z16
 	XORQ         BX, BX
 
-loop112:
+loop114:
 	CMPQ         AX, $+16
-	JLT          part111
+	JLT          part113
 	VMOVUPS      (DX)(BX*4), Z17
 	VMULPS       Z17, Z17, Z18
 	VFMADD213PS  Z0, Z1, Z18
@@ -1593,11 +1666,11 @@ loop112:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop112
+	JMP          loop114
 
-part111:
+part113:
 	TESTQ        AX, AX
-	JZ           done113
+	JZ           done115
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1628,7 +1701,7 @@ part111:
 	VDIVPS       Z0, Z17, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done113:
+done115:
 	VZEROUPPER
 	RET
 
@@ -1668,9 +1741,9 @@ TEXT ·geluGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const41200000AVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop115:
+loop117:
 	CMPQ         AX, $+16
-	JLT          part114
+	JLT          part116
 	VMOVUPS      (BX)(SI*4), Z21
 	VMINPS       Z21, Z20, Z21
 	VMAXPS       Z21, Z19, Z21
@@ -1710,11 +1783,11 @@ loop115:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop115
+	JMP          loop117
 
-part114:
+part116:
 	TESTQ        AX, AX
-	JZ           done116
+	JZ           done118
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -1756,7 +1829,7 @@ part114:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done116:
+done118:
 	VZEROUPPER
 	RET
 
@@ -1798,9 +1871,9 @@ TEXT ·erfGELUAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z17
 	XORQ         BX, BX
 
-loop118:
+loop120:
 	CMPQ         AX, $+16
-	JLT          part117
+	JLT          part119
 	VMOVUPS      (DX)(BX*4), Z18
 	VANDPS       Z14, Z18, Z18
 	VMINPS       Z18, Z15, Z18
@@ -1858,11 +1931,11 @@ loop118:
 	VMOVUPS      Z21, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop118
+	JMP          loop120
 
-part117:
+part119:
 	TESTQ        AX, AX
-	JZ           done119
+	JZ           done121
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -1922,7 +1995,7 @@ part117:
 	VFNMADD231PS Z1, Z0, Z2
 	VMOVUPS      Z2, K1, (CX)(BX*4)
 
-done119:
+done121:
 	VZEROUPPER
 	RET
 
@@ -1995,9 +2068,9 @@ TEXT ·erfGELUGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const3ecc422aAVX512<>+0(SB), Z20
 	XORQ         SI, SI
 
-loop121:
+loop123:
 	CMPQ         AX, $+16
-	JLT          part120
+	JLT          part122
 	VMOVUPS      (BX)(SI*4), Z21
 	VANDPS       Z14, Z21, Z21
 	VMINPS       Z21, Z15, Z21
@@ -2060,11 +2133,11 @@ loop121:
 	VMOVUPS      Z21, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop121
+	JMP          loop123
 
-part120:
+part122:
 	TESTQ        AX, AX
-	JZ           done122
+	JZ           done124
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -2129,7 +2202,7 @@ part120:
 	VMULPS       Z0, Z2, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done122:
+done124:
 	VZEROUPPER
 	RET
 
@@ -2162,9 +2235,9 @@ TEXT ·eluPlusOneAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         BX, BX
 
-loop124:
+loop126:
 	CMPQ         AX, $+16
-	JLT          part123
+	JLT          part125
 	VMOVUPS      (DX)(BX*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -2192,11 +2265,11 @@ loop124:
 	VMOVUPS      Z17, (CX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop124
+	JMP          loop126
 
-part123:
+part125:
 	TESTQ        AX, AX
-	JZ           done125
+	JZ           done127
 	MOVL         $-1, SI
 	BZHIL        AX, SI, SI
 	KMOVW        SI, K1
@@ -2226,7 +2299,7 @@ part123:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(BX*4)
 
-done125:
+done127:
 	VZEROUPPER
 	RET
 
@@ -2254,9 +2327,9 @@ TEXT ·eluPlusOneGradAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS const00000000AVX512<>+0(SB), Z14
 	XORQ         SI, SI
 
-loop127:
+loop129:
 	CMPQ         AX, $+16
-	JLT          part126
+	JLT          part128
 	VMOVUPS      (BX)(SI*4), Z15
 	VMINPS       Z15, Z14, Z15
 	VMOVAPS      Z15, Z16
@@ -2283,11 +2356,11 @@ loop127:
 	VMOVUPS      Z15, (CX)(SI*4)
 	ADDQ         $+16, SI
 	SUBQ         $+16, AX
-	JMP          loop127
+	JMP          loop129
 
-part126:
+part128:
 	TESTQ        AX, AX
-	JZ           done128
+	JZ           done130
 	MOVL         $-1, DI
 	BZHIL        AX, DI, DI
 	KMOVW        DI, K1
@@ -2316,7 +2389,7 @@ part126:
 	VMULPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(SI*4)
 
-done128:
+done130:
 	VZEROUPPER
 	RET
 
@@ -2328,7 +2401,7 @@ TEXT ·layerNormAVX512(SB), NOSPLIT, $0-80
 	MOVQ x+32(FP), DX
 	MOVQ stats+64(FP), BX
 
-row129:
+row131:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2336,9 +2409,9 @@ row129:
 	MOVQ   n+8(FP), SI
 	XORQ   DI, DI
 
-loop132:
+loop134:
 	CMPQ    SI, $+64
-	JLT     single131
+	JLT     single133
 	VMOVUPS (DX)(DI*4), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVUPS 64(DX)(DI*4), Z4
@@ -2349,28 +2422,28 @@ loop132:
 	VADDPS  Z4, Z3, Z3
 	ADDQ    $+64, DI
 	SUBQ    $+64, SI
-	JMP     loop132
+	JMP     loop134
 
-single131:
-loop133:
+single133:
+loop135:
 	CMPQ    SI, $+16
-	JLT     part130
+	JLT     part132
 	VMOVUPS (DX)(DI*4), Z4
 	VADDPS  Z4, Z0, Z0
 	ADDQ    $+16, DI
 	SUBQ    $+16, SI
-	JMP     loop133
+	JMP     loop135
 
-part130:
+part132:
 	TESTQ     SI, SI
-	JZ        done134
+	JZ        done136
 	MOVL      $-1, R8
 	BZHIL     SI, R8, R8
 	KMOVW     R8, K1
 	VMOVUPS.Z (DX)(DI*4), K1, Z4
 	VADDPS    Z4, Z0, Z0
 
-done134:
+done136:
 	VADDPS        Z2, Z0, Z0
 	VADDPS        Z3, Z1, Z1
 	VADDPS        Z1, Z0, Z0
@@ -2390,9 +2463,9 @@ done134:
 	MOVQ          n+8(FP), SI
 	XORQ          DI, DI
 
-loop137:
+loop139:
 	CMPQ        SI, $+32
-	JLT         single136
+	JLT         single138
 	VMOVUPS     (DX)(DI*4), Z7
 	VSUBPS      Z4, Z7, Z7
 	VFMADD231PS Z7, Z7, Z5
@@ -2401,22 +2474,22 @@ loop137:
 	VFMADD231PS Z7, Z7, Z6
 	ADDQ        $+32, DI
 	SUBQ        $+32, SI
-	JMP         loop137
+	JMP         loop139
 
-single136:
-loop138:
+single138:
+loop140:
 	CMPQ        SI, $+16
-	JLT         part135
+	JLT         part137
 	VMOVUPS     (DX)(DI*4), Z7
 	VSUBPS      Z4, Z7, Z7
 	VFMADD231PS Z7, Z7, Z5
 	ADDQ        $+16, DI
 	SUBQ        $+16, SI
-	JMP         loop138
+	JMP         loop140
 
-part135:
+part137:
 	TESTQ       SI, SI
-	JZ          done139
+	JZ          done141
 	MOVL        $-1, R8
 	BZHIL       SI, R8, R8
 	KMOVW       R8, K1
@@ -2425,7 +2498,7 @@ part135:
 	VMOVAPS.Z   Z7, K1, Z7
 	VFMADD231PS Z7, Z7, Z5
 
-done139:
+done141:
 	VADDPS        Z6, Z5, Z5
 	VEXTRACTF64X4 $0x01, Z5, Y7
 	VADDPS        Y7, Y5, Y7
@@ -2445,13 +2518,13 @@ done139:
 	MOVQ          gain+48(FP), SI
 	MOVQ          bias+56(FP), DI
 	TESTQ         DI, DI
-	JZ            plain140
+	JZ            plain142
 	MOVQ          n+8(FP), R8
 	XORQ          R9, R9
 
-loop144:
+loop146:
 	CMPQ        R8, $+32
-	JLT         single143
+	JLT         single145
 	VMOVUPS     (DX)(R9*4), Z8
 	VSUBPS      Z4, Z8, Z8
 	VMULPS      Z7, Z8, Z8
@@ -2468,12 +2541,12 @@ loop144:
 	VMOVUPS     Z8, 64(CX)(R9*4)
 	ADDQ        $+32, R9
 	SUBQ        $+32, R8
-	JMP         loop144
+	JMP         loop146
 
-single143:
-loop145:
+single145:
+loop147:
 	CMPQ        R8, $+16
-	JLT         part142
+	JLT         part144
 	VMOVUPS     (DX)(R9*4), Z8
 	VSUBPS      Z4, Z8, Z8
 	VMULPS      Z7, Z8, Z8
@@ -2483,11 +2556,11 @@ loop145:
 	VMOVUPS     Z8, (CX)(R9*4)
 	ADDQ        $+16, R9
 	SUBQ        $+16, R8
-	JMP         loop145
+	JMP         loop147
 
-part142:
+part144:
 	TESTQ       R8, R8
-	JZ          done146
+	JZ          done148
 	MOVL        $-1, R10
 	BZHIL       R8, R10, R10
 	KMOVW       R10, K1
@@ -2499,16 +2572,16 @@ part142:
 	VFMADD213PS Z8, Z7, Z4
 	VMOVUPS     Z4, K1, (CX)(R9*4)
 
-done146:
-	JMP normal141
+done148:
+	JMP normal143
 
-plain140:
+plain142:
 	MOVQ n+8(FP), DI
 	XORQ R8, R8
 
-loop149:
+loop151:
 	CMPQ    DI, $+32
-	JLT     single148
+	JLT     single150
 	VMOVUPS (DX)(R8*4), Z8
 	VSUBPS  Z4, Z8, Z8
 	VMULPS  Z7, Z8, Z8
@@ -2523,12 +2596,12 @@ loop149:
 	VMOVUPS Z8, 64(CX)(R8*4)
 	ADDQ    $+32, R8
 	SUBQ    $+32, DI
-	JMP     loop149
+	JMP     loop151
 
-single148:
-loop150:
+single150:
+loop152:
 	CMPQ    DI, $+16
-	JLT     part147
+	JLT     part149
 	VMOVUPS (DX)(R8*4), Z8
 	VSUBPS  Z4, Z8, Z8
 	VMULPS  Z7, Z8, Z8
@@ -2537,11 +2610,11 @@ loop150:
 	VMOVUPS Z8, (CX)(R8*4)
 	ADDQ    $+16, R8
 	SUBQ    $+16, DI
-	JMP     loop150
+	JMP     loop152
 
-part147:
+part149:
 	TESTQ     DI, DI
-	JZ        done151
+	JZ        done153
 	MOVL      $-1, R9
 	BZHIL     DI, R9, R9
 	KMOVW     R9, K1
@@ -2552,8 +2625,8 @@ part147:
 	VMULPS    Z7, Z4, Z4
 	VMOVUPS   Z4, K1, (CX)(R8*4)
 
-done151:
-normal141:
+done153:
+normal143:
 	MOVQ drs+24(FP), SI
 	SHLQ $0x02, SI
 	ADDQ SI, CX
@@ -2562,7 +2635,7 @@ normal141:
 	ADDQ SI, DX
 	ADDQ $0x08, BX
 	DECQ AX
-	JNZ  row129
+	JNZ  row131
 	VZEROUPPER
 	RET
 
@@ -2575,7 +2648,7 @@ TEXT ·layerNormGradAVX512(SB), NOSPLIT, $0-100
 	MOVQ x+64(FP), BX
 	MOVQ stats+88(FP), SI
 
-row152:
+row154:
 	VBROADCASTSS (SI), Z0
 	VBROADCASTSS 4(SI), Z1
 	MOVQ         gain+80(FP), DI
@@ -2586,38 +2659,38 @@ row152:
 	MOVQ         n+8(FP), R10
 	XORQ         R11, R11
 
-loop154:
+loop156:
 	CMPQ        R10, $+16
-	JLT         part153
+	JLT         part155
 	VMOVUPS     (BX)(R11*4), Z4
 	VSUBPS      Z0, Z4, Z4
 	VMULPS      Z1, Z4, Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	TESTQ       R8, R8
-	JZ          none155
+	JZ          none157
 	VMOVUPS     (R8)(R11*4), Z6
 	VFMADD231PS Z5, Z4, Z6
 	VMOVUPS     Z6, (R8)(R11*4)
 
-none155:
+none157:
 	TESTQ   R9, R9
-	JZ      none156
+	JZ      none158
 	VMOVUPS (R9)(R11*4), Z6
 	VADDPS  Z5, Z6, Z6
 	VMOVUPS Z6, (R9)(R11*4)
 
-none156:
+none158:
 	VMOVUPS     (DI)(R11*4), Z6
 	VMULPS      Z6, Z5, Z5
 	VADDPS      Z5, Z2, Z2
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop154
+	JMP         loop156
 
-part153:
+part155:
 	TESTQ       R10, R10
-	JZ          done157
+	JZ          done159
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -2626,26 +2699,26 @@ part153:
 	VMULPS      Z1, Z4, Z4
 	VMOVUPS.Z   (DX)(R11*4), K1, Z5
 	TESTQ       R8, R8
-	JZ          none158
+	JZ          none160
 	VMOVUPS.Z   (R8)(R11*4), K1, Z6
 	VFMADD231PS Z5, Z4, Z6
 	VMOVUPS     Z6, K1, (R8)(R11*4)
 
-none158:
+none160:
 	TESTQ     R9, R9
-	JZ        none159
+	JZ        none161
 	VMOVUPS.Z (R9)(R11*4), K1, Z6
 	VADDPS    Z5, Z6, Z6
 	VMOVUPS   Z6, K1, (R9)(R11*4)
 
-none159:
+none161:
 	VMOVUPS.Z   (DI)(R11*4), K1, Z6
 	VMULPS      Z6, Z5, Z5
 	VADDPS      Z5, Z2, Z2
 	VMOVAPS.Z   Z4, K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done157:
+done159:
 	VEXTRACTF64X4 $0x01, Z2, Y4
 	VADDPS        Y4, Y2, Y4
 	VEXTRACTF128  $0x01, Y4, X5
@@ -2669,9 +2742,9 @@ done157:
 	MOVQ          n+8(FP), R8
 	XORQ          R9, R9
 
-loop161:
+loop163:
 	CMPQ         R8, $+16
-	JLT          part160
+	JLT          part162
 	VMOVUPS      (BX)(R9*4), Z6
 	VSUBPS       Z0, Z6, Z6
 	VMULPS       Z1, Z6, Z6
@@ -2686,11 +2759,11 @@ loop161:
 	VMOVUPS      Z6, (CX)(R9*4)
 	ADDQ         $+16, R9
 	SUBQ         $+16, R8
-	JMP          loop161
+	JMP          loop163
 
-part160:
+part162:
 	TESTQ        R8, R8
-	JZ           done162
+	JZ           done164
 	MOVL         $-1, R10
 	BZHIL        R8, R10, R10
 	KMOVW        R10, K1
@@ -2707,7 +2780,7 @@ part160:
 	VADDPS       Z1, Z0, Z0
 	VMOVUPS      Z0, K1, (CX)(R9*4)
 
-done162:
+done164:
 	MOVQ dxrs+24(FP), DI
 	SHLQ $0x02, DI
 	ADDQ DI, CX
@@ -2719,7 +2792,7 @@ done162:
 	ADDQ DI, BX
 	ADDQ $0x08, SI
 	DECQ AX
-	JNZ  row152
+	JNZ  row154
 	VZEROUPPER
 	RET
 
@@ -2743,9 +2816,9 @@ TEXT ·adamWAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS const3f800000AVX512<>+0(SB), Z8
 	XORQ         DI, DI
 
-loop164:
+loop166:
 	CMPQ         AX, $+16
-	JLT          part163
+	JLT          part165
 	VMOVUPS      (DX)(DI*4), Z9
 	VMULPS       Z7, Z9, Z9
 	VSUBPS       Z1, Z8, Z10
@@ -2770,11 +2843,11 @@ loop164:
 	VMOVUPS      Z10, (CX)(DI*4)
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop164
+	JMP          loop166
 
-part163:
+part165:
 	TESTQ        AX, AX
-	JZ           done165
+	JZ           done167
 	MOVL         $-1, R8
 	BZHIL        AX, R8, R8
 	KMOVW        R8, K1
@@ -2801,7 +2874,7 @@ part163:
 	VFNMADD231PS Z0, Z1, Z2
 	VMOVUPS      Z2, K1, (CX)(DI*4)
 
-done165:
+done167:
 	VZEROUPPER
 	RET
 
@@ -2820,9 +2893,9 @@ TEXT ·productsAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop168:
+loop170:
 	CMPQ    AX, $+64
-	JLT     single167
+	JLT     single169
 	VMOVUPS (DI)(R10*4), Z0
 	VMOVUPS 64(DI)(R10*4), Z1
 	VMOVUPS 128(DI)(R10*4), Z2
@@ -2832,7 +2905,7 @@ loop168:
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row169:
+row171:
 	VBROADCASTSS (R11), Z4
 	VMOVUPS      (R14)(R10*4), Z5
 	VMULPS       Z5, Z0, Z5
@@ -2854,22 +2927,22 @@ row169:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row169
+	JNZ          row171
 	ADDQ         $+64, R10
 	SUBQ         $+64, AX
-	JMP          loop168
+	JMP          loop170
 
-single167:
-loop170:
+single169:
+loop172:
 	CMPQ    AX, $+16
-	JLT     part166
+	JLT     part168
 	VMOVUPS (DI)(R10*4), Z0
 	MOVQ    SI, R11
 	MOVQ    CX, R12
 	MOVQ    DX, R13
 	MOVQ    R8, R14
 
-row171:
+row173:
 	VBROADCASTSS (R11), Z1
 	VMOVUPS      (R14)(R10*4), Z2
 	VMULPS       Z2, Z0, Z2
@@ -2879,14 +2952,14 @@ row171:
 	ADDQ         BX, R13
 	ADDQ         R9, R14
 	DECQ         R12
-	JNZ          row171
+	JNZ          row173
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop170
+	JMP          loop172
 
-part166:
+part168:
 	TESTQ     AX, AX
-	JZ        done172
+	JZ        done174
 	MOVL      $-1, R11
 	BZHIL     AX, R11, R11
 	KMOVW     R11, K1
@@ -2895,7 +2968,7 @@ part166:
 	MOVQ      DX, DX
 	MOVQ      R8, SI
 
-row173:
+row175:
 	VBROADCASTSS (AX), Z1
 	VMOVUPS.Z    (SI)(R10*4), K1, Z2
 	VMULPS       Z2, Z0, Z2
@@ -2905,9 +2978,9 @@ row173:
 	ADDQ         BX, DX
 	ADDQ         R9, SI
 	DECQ         CX
-	JNZ          row173
+	JNZ          row175
 
-done172:
+done174:
 	VZEROUPPER
 	RET
 
@@ -2922,7 +2995,7 @@ TEXT ·featureSumsAVX512(SB), NOSPLIT, $24-72
 	MOVQ count+8(FP), DX
 	MOVQ DX, 8(SP)
 
-run174:
+run176:
 	MOVQ    (SP), DX
 	MOVLQSX (DX), BX
 	IMULQ   CX, BX
@@ -2935,9 +3008,9 @@ run174:
 	ADDQ    $0x0c, DX
 	MOVQ    DX, (SP)
 
-rows177:
+rows179:
 	CMPQ   16(SP), $0x04
-	JLT    rest175
+	JLT    rest177
 	LEAQ   (AX)(CX*1), DX
 	LEAQ   (DX)(CX*1), DI
 	LEAQ   (DI)(CX*1), R8
@@ -2952,9 +3025,9 @@ rows177:
 	MOVQ   n+0(FP), R13
 	XORQ   R14, R14
 
-loop179:
+loop181:
 	CMPQ        R13, $+16
-	JLT         part178
+	JLT         part180
 	VMOVUPS     (BX)(R14*4), Z4
 	VMOVUPS     (SI)(R14*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -2978,11 +3051,11 @@ loop179:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R14
 	SUBQ        $+16, R13
-	JMP         loop179
+	JMP         loop181
 
-part178:
+part180:
 	TESTQ       R13, R13
-	JZ          done180
+	JZ          done182
 	MOVL        $-1, R15
 	BZHIL       R13, R15, R15
 	KMOVW       R15, K1
@@ -3008,7 +3081,7 @@ part178:
 	VMOVUPS.Z   (R12)(R14*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z3
 
-done180:
+done182:
 	MOVQ          sums+64(FP), AX
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
@@ -3029,20 +3102,20 @@ done180:
 	LEAQ          (R8)(CX*1), AX
 	LEAQ          (R11)(CX*1), SI
 	SUBQ          $0x04, 16(SP)
-	JMP           rows177
+	JMP           rows179
 
-rest175:
-rows181:
+rest177:
+rows183:
 	CMPQ   16(SP), $0x01
-	JLT    finished176
+	JLT    finished178
 	VPXORD Z7, Z7, Z7
 	MOVQ   y+56(FP), DX
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop183:
+loop185:
 	CMPQ        DI, $+16
-	JLT         part182
+	JLT         part184
 	VMOVUPS     (BX)(R8*4), Z4
 	VMOVUPS     (SI)(R8*4), Z5
 	VMULPS      Z4, Z5, Z5
@@ -3051,11 +3124,11 @@ loop183:
 	VFMADD231PS Z4, Z5, Z7
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop183
+	JMP         loop185
 
-part182:
+part184:
 	TESTQ       DI, DI
-	JZ          done184
+	JZ          done186
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -3066,7 +3139,7 @@ part182:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z4
 	VFMADD231PS Z4, Z5, Z7
 
-done184:
+done186:
 	MOVQ          sums+64(FP), DX
 	VEXTRACTF64X4 $0x01, Z7, Y4
 	VADDPS        Y4, Y7, Y4
@@ -3080,11 +3153,11 @@ done184:
 	LEAQ          (AX)(CX*1), AX
 	LEAQ          (SI)(CX*1), SI
 	SUBQ          $0x01, 16(SP)
-	JMP           rows181
+	JMP           rows183
 
-finished176:
+finished178:
 	DECQ 8(SP)
-	JNZ  run174
+	JNZ  run176
 	VZEROUPPER
 	RET
 
@@ -3097,9 +3170,9 @@ TEXT ·featureDotsAVX512(SB), NOSPLIT, $0-80
 	MOVQ sums+72(FP), DX
 	XORQ BX, BX
 
-loop187:
+loop189:
 	CMPQ    AX, $+32
-	JLT     single186
+	JLT     single188
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3108,7 +3181,7 @@ loop187:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run188:
+run190:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3120,7 +3193,7 @@ run188:
 	VMOVUPS (R11)(BX*4), Z2
 	VMOVUPS 64(R11)(BX*4), Z3
 
-row189:
+row191:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (R12)(BX*4), Z6
@@ -3138,19 +3211,19 @@ row189:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row189
+	JNZ          row191
 	DECQ         R10
-	JNZ          run188
+	JNZ          run190
 	VMOVUPS      Z0, (DX)(BX*4)
 	VMOVUPS      Z1, 64(DX)(BX*4)
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop187
+	JMP          loop189
 
-single186:
-loop190:
+single188:
+loop192:
 	CMPQ    AX, $+16
-	JLT     part185
+	JLT     part187
 	MOVQ    dst+24(FP), SI
 	MOVQ    w+56(FP), DI
 	MOVQ    z+64(FP), R8
@@ -3158,7 +3231,7 @@ loop190:
 	MOVQ    runs+16(FP), R9
 	MOVQ    count+8(FP), R10
 
-run191:
+run193:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+32(FP), R11
@@ -3169,7 +3242,7 @@ run191:
 	ADDQ    $0x0c, R9
 	VMOVUPS (R11)(BX*4), Z1
 
-row192:
+row194:
 	VBROADCASTSS (DI), Z2
 	VBROADCASTSS (R8), Z3
 	VMOVUPS      (R12)(BX*4), Z4
@@ -3182,17 +3255,17 @@ row192:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	DECQ         R13
-	JNZ          row192
+	JNZ          row194
 	DECQ         R10
-	JNZ          run191
+	JNZ          run193
 	VMOVUPS      Z0, (DX)(BX*4)
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop190
+	JMP          loop192
 
-part185:
+part187:
 	TESTQ     AX, AX
-	JZ        done193
+	JZ        done195
 	MOVL      $-1, SI
 	BZHIL     AX, SI, SI
 	KMOVW     SI, K1
@@ -3203,7 +3276,7 @@ part185:
 	MOVQ      runs+16(FP), R8
 	MOVQ      count+8(FP), R9
 
-run194:
+run196:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+32(FP), R10
@@ -3214,7 +3287,7 @@ run194:
 	ADDQ      $0x0c, R8
 	VMOVUPS.Z (R10)(BX*4), K1, Z1
 
-row195:
+row197:
 	VBROADCASTSS (SI), Z2
 	VBROADCASTSS (DI), Z3
 	VMOVUPS.Z    (R11)(BX*4), K1, Z4
@@ -3227,12 +3300,12 @@ row195:
 	ADDQ         $0x04, SI
 	ADDQ         $0x04, DI
 	DECQ         R12
-	JNZ          row195
+	JNZ          row197
 	DECQ         R9
-	JNZ          run194
+	JNZ          run196
 	VMOVUPS      Z0, K1, (DX)(BX*4)
 
-done193:
+done195:
 	VZEROUPPER
 	RET
 
@@ -3245,16 +3318,16 @@ TEXT ·featureGradAVX512(SB), NOSPLIT, $0-96
 	MOVQ y+88(FP), DX
 	XORQ BX, BX
 
-loop198:
+loop200:
 	CMPQ AX, $+32
-	JLT  single197
+	JLT  single199
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run199:
+run201:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3274,7 +3347,7 @@ run199:
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 
-row200:
+row202:
 	VBROADCASTSS (DI), Z4
 	VBROADCASTSS (R8), Z5
 	VMOVUPS      (SI)(BX*4), Z6
@@ -3301,7 +3374,7 @@ row200:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row200
+	JNZ          row202
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z2, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
@@ -3309,22 +3382,22 @@ row200:
 	VADDPS       Z3, Z0, Z0
 	VMOVUPS      Z0, 64(R15)(BX*4)
 	DECQ         R10
-	JNZ          run199
+	JNZ          run201
 	ADDQ         $+32, BX
 	SUBQ         $+32, AX
-	JMP          loop198
+	JMP          loop200
 
-single197:
-loop201:
+single199:
+loop203:
 	CMPQ AX, $+16
-	JLT  part196
+	JLT  part198
 	MOVQ d+40(FP), SI
 	MOVQ w+72(FP), DI
 	MOVQ z+80(FP), R8
 	MOVQ runs+16(FP), R9
 	MOVQ count+8(FP), R10
 
-run202:
+run204:
 	MOVLQSX (R9), R11
 	IMULQ   CX, R11
 	ADDQ    p+48(FP), R11
@@ -3342,7 +3415,7 @@ run202:
 	VMOVUPS (R11)(BX*4), Z0
 	VPXORD  Z8, Z8, Z8
 
-row203:
+row205:
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS (R8), Z2
 	VMOVUPS      (SI)(BX*4), Z3
@@ -3360,19 +3433,19 @@ row203:
 	ADDQ         CX, R14
 	ADDQ         CX, R12
 	DECQ         R13
-	JNZ          row203
+	JNZ          row205
 	VMOVUPS      (R15)(BX*4), Z0
 	VADDPS       Z8, Z0, Z0
 	VMOVUPS      Z0, (R15)(BX*4)
 	DECQ         R10
-	JNZ          run202
+	JNZ          run204
 	ADDQ         $+16, BX
 	SUBQ         $+16, AX
-	JMP          loop201
+	JMP          loop203
 
-part196:
+part198:
 	TESTQ AX, AX
-	JZ    done204
+	JZ    done206
 	MOVL  $-1, SI
 	BZHIL AX, SI, SI
 	KMOVW SI, K1
@@ -3382,7 +3455,7 @@ part196:
 	MOVQ  runs+16(FP), R8
 	MOVQ  count+8(FP), R9
 
-run205:
+run207:
 	MOVLQSX   (R8), R10
 	IMULQ     CX, R10
 	ADDQ      p+48(FP), R10
@@ -3400,7 +3473,7 @@ run205:
 	VMOVUPS.Z (R10)(BX*4), K1, Z0
 	VPXORD    Z9, Z9, Z9
 
-row206:
+row208:
 	VBROADCASTSS (SI), Z1
 	VBROADCASTSS (DI), Z2
 	VMOVUPS.Z    (AX)(BX*4), K1, Z3
@@ -3418,14 +3491,14 @@ row206:
 	ADDQ         CX, R13
 	ADDQ         CX, R11
 	DECQ         R12
-	JNZ          row206
+	JNZ          row208
 	VMOVUPS.Z    (R14)(BX*4), K1, Z0
 	VADDPS       Z9, Z0, Z0
 	VMOVUPS      Z0, K1, (R14)(BX*4)
 	DECQ         R9
-	JNZ          run205
+	JNZ          run207
 
-done204:
+done206:
 	VZEROUPPER
 	RET
 
@@ -3439,9 +3512,9 @@ TEXT ·dotsAVX512(SB), NOSPLIT, $0-48
 	SHLQ $0x02, BX
 	MOVQ w+40(FP), SI
 
-rows209:
+rows211:
 	CMPQ   AX, $0x04
-	JLT    rest207
+	JLT    rest209
 	LEAQ   (DX)(BX*1), DI
 	LEAQ   (DI)(BX*1), R8
 	LEAQ   (R8)(BX*1), R9
@@ -3452,9 +3525,9 @@ rows209:
 	MOVQ   n+0(FP), R10
 	XORQ   R11, R11
 
-loop211:
+loop213:
 	CMPQ        R10, $+16
-	JLT         part210
+	JLT         part212
 	VMOVUPS     (SI)(R11*4), Z4
 	VMOVUPS     (DX)(R11*4), Z5
 	VFMADD231PS Z4, Z5, Z0
@@ -3466,11 +3539,11 @@ loop211:
 	VFMADD231PS Z4, Z5, Z3
 	ADDQ        $+16, R11
 	SUBQ        $+16, R10
-	JMP         loop211
+	JMP         loop213
 
-part210:
+part212:
 	TESTQ       R10, R10
-	JZ          done212
+	JZ          done214
 	MOVL        $-1, R12
 	BZHIL       R10, R12, R12
 	KMOVW       R12, K1
@@ -3484,7 +3557,7 @@ part210:
 	VMOVUPS.Z   (R9)(R11*4), K1, Z5
 	VFMADD231PS Z4, Z5, Z3
 
-done212:
+done214:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y4
 	VEXTRACTF64X4 $0x01, Z1, Y5
@@ -3502,29 +3575,29 @@ done212:
 	LEAQ          (R9)(BX*1), DX
 	ADDQ          $0x10, CX
 	SUBQ          $0x04, AX
-	JMP           rows209
+	JMP           rows211
 
-rest207:
-rows213:
+rest209:
+rows215:
 	CMPQ   AX, $0x01
-	JLT    finished208
+	JLT    finished210
 	VPXORD Z6, Z6, Z6
 	MOVQ   n+0(FP), DI
 	XORQ   R8, R8
 
-loop215:
+loop217:
 	CMPQ        DI, $+16
-	JLT         part214
+	JLT         part216
 	VMOVUPS     (SI)(R8*4), Z0
 	VMOVUPS     (DX)(R8*4), Z1
 	VFMADD231PS Z0, Z1, Z6
 	ADDQ        $+16, R8
 	SUBQ        $+16, DI
-	JMP         loop215
+	JMP         loop217
 
-part214:
+part216:
 	TESTQ       DI, DI
-	JZ          done216
+	JZ          done218
 	MOVL        $-1, R9
 	BZHIL       DI, R9, R9
 	KMOVW       R9, K1
@@ -3532,7 +3605,7 @@ part214:
 	VMOVUPS.Z   (DX)(R8*4), K1, Z1
 	VFMADD231PS Z0, Z1, Z6
 
-done216:
+done218:
 	VEXTRACTF64X4 $0x01, Z6, Y0
 	VADDPS        Y0, Y6, Y0
 	VHADDPS       Y0, Y0, Y0
@@ -3543,9 +3616,9 @@ done216:
 	LEAQ          (DX)(BX*1), DX
 	ADDQ          $0x04, CX
 	SUBQ          $0x01, AX
-	JMP           rows213
+	JMP           rows215
 
-finished208:
+finished210:
 	VZEROUPPER
 	RET
 
@@ -3560,9 +3633,9 @@ TEXT ·centreAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS each+32(FP), Z0
 	XORQ         SI, SI
 
-loop219:
+loop221:
 	CMPQ    AX, $+32
-	JLT     single218
+	JLT     single220
 	VMOVUPS (DX)(SI*4), Z1
 	VMOVUPS 64(DX)(SI*4), Z2
 	VPXORD  Z3, Z3, Z3
@@ -3570,7 +3643,7 @@ loop219:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row220:
+row222:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VADDPS  Z5, Z3, Z3
@@ -3579,7 +3652,7 @@ row220:
 	VADDPS  Z5, Z4, Z4
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row220
+	JNZ     row222
 	VMULPS  Z0, Z3, Z3
 	VMULPS  Z0, Z4, Z4
 	VPXORD  Z6, Z6, Z6
@@ -3587,7 +3660,7 @@ row220:
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row221:
+row223:
 	VMOVUPS (R8)(SI*4), Z5
 	VSUBPS  Z1, Z5, Z5
 	VSUBPS  Z3, Z5, Z5
@@ -3600,13 +3673,13 @@ row221:
 	VMOVUPS Z5, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row221
+	JNZ     row223
 	VMULPS  Z0, Z6, Z6
 	VMULPS  Z0, Z7, Z7
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row222:
+row224:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z6, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
@@ -3615,33 +3688,33 @@ row222:
 	VMOVUPS Z1, 64(R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row222
+	JNZ     row224
 	ADDQ    $+32, SI
 	SUBQ    $+32, AX
-	JMP     loop219
+	JMP     loop221
 
-single218:
-loop223:
+single220:
+loop225:
 	CMPQ    AX, $+16
-	JLT     part217
+	JLT     part219
 	VMOVUPS (DX)(SI*4), Z1
 	VPXORD  Z8, Z8, Z8
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row224:
+row226:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VADDPS  Z2, Z8, Z8
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row224
+	JNZ     row226
 	VMULPS  Z0, Z8, Z8
 	VPXORD  Z9, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row225:
+row227:
 	VMOVUPS (R8)(SI*4), Z2
 	VSUBPS  Z1, Z2, Z2
 	VSUBPS  Z8, Z2, Z2
@@ -3649,25 +3722,25 @@ row225:
 	VMOVUPS Z2, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row225
+	JNZ     row227
 	VMULPS  Z0, Z9, Z9
 	MOVQ    CX, DI
 	MOVQ    DX, R8
 
-row226:
+row228:
 	VMOVUPS (R8)(SI*4), Z1
 	VSUBPS  Z9, Z1, Z1
 	VMOVUPS Z1, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row226
+	JNZ     row228
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop223
+	JMP     loop225
 
-part217:
+part219:
 	TESTQ     AX, AX
-	JZ        done227
+	JZ        done229
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -3676,19 +3749,19 @@ part217:
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row228:
+row230:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VADDPS    Z2, Z10, Z10
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row228
+	JNZ       row230
 	VMULPS    Z0, Z10, Z10
 	VPXORD    Z11, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, DI
 
-row229:
+row231:
 	VMOVUPS.Z (DI)(SI*4), K1, Z2
 	VSUBPS    Z1, Z2, Z2
 	VSUBPS    Z10, Z2, Z2
@@ -3696,20 +3769,20 @@ row229:
 	VMOVUPS   Z2, K1, (DI)(SI*4)
 	ADDQ      BX, DI
 	DECQ      AX
-	JNZ       row229
+	JNZ       row231
 	VMULPS    Z0, Z11, Z11
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row230:
+row232:
 	VMOVUPS.Z (CX)(SI*4), K1, Z0
 	VSUBPS    Z11, Z0, Z0
 	VMOVUPS   Z0, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row230
+	JNZ       row232
 
-done227:
+done229:
 	VZEROUPPER
 	RET
 
@@ -3724,9 +3797,9 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS length+32(FP), Z0
 	XORQ         SI, SI
 
-loop232:
+loop234:
 	CMPQ          AX, $+16
-	JLT           part231
+	JLT           part233
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -3735,7 +3808,7 @@ loop232:
 	MOVQ          DX, R8
 	MOVQ          DX, R9
 
-row233:
+row235:
 	VMOVUPS       (R8)(SI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -3745,7 +3818,7 @@ row233:
 	ADDQ          BX, R8
 	ADDQ          BX, R9
 	DECQ          DI
-	JNZ           row233
+	JNZ           row235
 	VSQRTPD       Z2, Z2
 	VSQRTPD       Z3, Z3
 	VCVTPS2PD     Y0, Z4
@@ -3763,20 +3836,20 @@ row233:
 	MOVQ          CX, DI
 	MOVQ          DX, R8
 
-row234:
+row236:
 	VMOVUPS (R8)(SI*4), Z3
 	VMULPS  Z2, Z3, Z3
 	VMOVUPS Z3, (R8)(SI*4)
 	ADDQ    BX, R8
 	DECQ    DI
-	JNZ     row234
+	JNZ     row236
 	ADDQ    $+16, SI
 	SUBQ    $+16, AX
-	JMP     loop232
+	JMP     loop234
 
-part231:
+part233:
 	TESTQ         AX, AX
-	JZ            done235
+	JZ            done237
 	MOVL          $-1, DI
 	BZHIL         AX, DI, DI
 	KMOVW         DI, K1
@@ -3788,7 +3861,7 @@ part231:
 	MOVQ          DX, DI
 	MOVQ          DX, R8
 
-row236:
+row238:
 	VMOVUPS.Z     (DI)(SI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -3798,7 +3871,7 @@ row236:
 	ADDQ          BX, DI
 	ADDQ          BX, R8
 	DECQ          AX
-	JNZ           row236
+	JNZ           row238
 	VSQRTPD       Z1, Z1
 	VSQRTPD       Z2, Z2
 	VCVTPS2PD     Y0, Z0
@@ -3816,15 +3889,15 @@ row236:
 	MOVQ          CX, AX
 	MOVQ          DX, CX
 
-row237:
+row239:
 	VMOVUPS.Z (CX)(SI*4), K1, Z1
 	VMULPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(SI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row237
+	JNZ       row239
 
-done235:
+done237:
 	VZEROUPPER
 	RET
 
@@ -3839,9 +3912,9 @@ TEXT ·standardiseAVX512(SB), NOSPLIT, $0-44
 	VPXORD Z0, Z0, Z0
 	XORQ   SI, SI
 
-loop239:
+loop241:
 	CMPQ    AX, $+16
-	JLT     part238
+	JLT     part240
 	MOVQ    x+16(FP), DI
 	LEAQ    (DI)(SI*4), DI
 	VMOVUPS (DI), Z1
@@ -3852,9 +3925,9 @@ loop239:
 	MOVQ    DI, R8
 	MOVQ    CX, R9
 	SUBQ    $0x04, R9
-	JLT     rest241
+	JLT     rest243
 
-four240:
+four242:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
@@ -3869,21 +3942,21 @@ four240:
 	VADDPS  Z3, Z7, Z7
 	LEAQ    (R8)(DX*4), R8
 	SUBQ    $0x04, R9
-	JGE     four240
+	JGE     four242
 
-rest241:
+rest243:
 	ADDQ $0x04, R9
-	JZ   done243
+	JZ   done245
 
-one242:
+one244:
 	VMOVUPS (R8), Z3
 	VSUBPS  Z1, Z3, Z3
 	VADDPS  Z3, Z2, Z2
 	LEAQ    (R8)(DX*1), R8
 	DECQ    R9
-	JNZ     one242
+	JNZ     one244
 
-done243:
+done245:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -3901,9 +3974,9 @@ done243:
 	MOVQ         DI, R8
 	MOVQ         CX, R9
 	SUBQ         $0x04, R9
-	JLT          rest245
+	JLT          rest247
 
-four244:
+four246:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -3922,22 +3995,22 @@ four244:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (R8)(DX*4), R8
 	SUBQ        $0x04, R9
-	JGE         four244
+	JGE         four246
 
-rest245:
+rest247:
 	ADDQ $0x04, R9
-	JZ   done247
+	JZ   done249
 
-one246:
+one248:
 	VMOVUPS     (R8), Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (R8)(DX*1), R8
 	DECQ        R9
-	JNZ         one246
+	JNZ         one248
 
-done247:
+done249:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -3978,13 +4051,13 @@ done247:
 	SHLL          $0x08, R9
 	ORL           R9, R8
 	TESTL         R8, R8
-	JZ            sound248
+	JZ            sound250
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, R8
 	MOVQ          DI, R9
 
-row249:
+row251:
 	VMOVUPS       (R9), Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -3994,11 +4067,11 @@ row249:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, R9
 	DECQ          R8
-	JNZ           row249
+	JNZ           row251
 	VMOVAPD       Z7, K1, Z5
 	VMOVAPD       Z8, K2, Z6
 
-sound248:
+sound250:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -4027,9 +4100,9 @@ sound248:
 	VMULPS        Z1, Z3, Z3
 	MOVQ          CX, R8
 	SUBQ          $0x04, R8
-	JLT           rest251
+	JLT           rest253
 
-four250:
+four252:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
@@ -4048,29 +4121,29 @@ four250:
 	VMOVUPS     Z5, (DI)(BX*1)
 	LEAQ        (DI)(DX*4), DI
 	SUBQ        $0x04, R8
-	JGE         four250
+	JGE         four252
 
-rest251:
+rest253:
 	ADDQ $0x04, R8
-	JZ   done253
+	JZ   done255
 
-one252:
+one254:
 	VMOVUPS     (DI), Z5
 	VSUBPS      Z2, Z5, Z5
 	VFMSUB213PS Z3, Z1, Z5
 	VMOVUPS     Z5, (DI)
 	LEAQ        (DI)(DX*1), DI
 	DECQ        R8
-	JNZ         one252
+	JNZ         one254
 
-done253:
+done255:
 	ADDQ $+16, SI
 	SUBQ $+16, AX
-	JMP  loop239
+	JMP  loop241
 
-part238:
+part240:
 	TESTQ     AX, AX
-	JZ        done254
+	JZ        done256
 	MOVL      $-1, DI
 	BZHIL     AX, DI, DI
 	KMOVW     DI, K1
@@ -4084,9 +4157,9 @@ part238:
 	MOVQ      AX, SI
 	MOVQ      CX, DI
 	SUBQ      $0x04, DI
-	JLT       rest256
+	JLT       rest258
 
-four255:
+four257:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
@@ -4101,21 +4174,21 @@ four255:
 	VADDPS    Z3, Z7, Z7
 	LEAQ      (SI)(DX*4), SI
 	SUBQ      $0x04, DI
-	JGE       four255
+	JGE       four257
 
-rest256:
+rest258:
 	ADDQ $0x04, DI
-	JZ   done258
+	JZ   done260
 
-one257:
+one259:
 	VMOVUPS.Z (SI), K1, Z3
 	VSUBPS    Z1, Z3, Z3
 	VADDPS    Z3, Z2, Z2
 	LEAQ      (SI)(DX*1), SI
 	DECQ      DI
-	JNZ       one257
+	JNZ       one259
 
-done258:
+done260:
 	VBROADCASTSS each+32(FP), Z3
 	VADDPS       Z5, Z2, Z2
 	VADDPS       Z7, Z6, Z6
@@ -4133,9 +4206,9 @@ done258:
 	MOVQ         AX, SI
 	MOVQ         CX, DI
 	SUBQ         $0x04, DI
-	JLT          rest260
+	JLT          rest262
 
-four259:
+four261:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
@@ -4154,22 +4227,22 @@ four259:
 	VFMADD231PS Z3, Z3, Z11
 	LEAQ        (SI)(DX*4), SI
 	SUBQ        $0x04, DI
-	JGE         four259
+	JGE         four261
 
-rest260:
+rest262:
 	ADDQ $0x04, DI
-	JZ   done262
+	JZ   done264
 
-one261:
+one263:
 	VMOVUPS.Z   (SI), K1, Z3
 	VSUBPS      Z2, Z3, Z3
 	VADDPS      Z3, Z1, Z1
 	VFMADD231PS Z3, Z3, Z8
 	LEAQ        (SI)(DX*1), SI
 	DECQ        DI
-	JNZ         one261
+	JNZ         one263
 
-done262:
+done264:
 	VBROADCASTSS  each+32(FP), Z3
 	VADDPS        Z5, Z1, Z1
 	VADDPS        Z7, Z6, Z6
@@ -4212,13 +4285,13 @@ done262:
 	KMOVW         K1, DI
 	ANDL          DI, SI
 	TESTL         SI, SI
-	JZ            sound263
+	JZ            sound265
 	VMOVAPD       Z0, Z7
 	VMOVAPD       Z0, Z8
 	MOVQ          CX, SI
 	MOVQ          AX, DI
 
-row264:
+row266:
 	VMOVUPS.Z     (DI), K1, Z9
 	VSUBPS        Z2, Z9, Z9
 	VCVTPS2PD     Y9, Z10
@@ -4228,11 +4301,11 @@ row264:
 	VFMADD231PD   Z9, Z9, Z8
 	ADDQ          DX, DI
 	DECQ          SI
-	JNZ           row264
+	JNZ           row266
 	VMOVAPD       Z7, K2, Z5
 	VMOVAPD       Z8, K3, Z6
 
-sound263:
+sound265:
 	VCVTPS2PD     Y1, Z7
 	VCVTPS2PD     Y3, Z8
 	VFNMADD231PD  Z7, Z8, Z5
@@ -4261,9 +4334,9 @@ sound263:
 	VMULPS        Z0, Z3, Z3
 	MOVQ          CX, CX
 	SUBQ          $0x04, CX
-	JLT           rest266
+	JLT           rest268
 
-four265:
+four267:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
@@ -4282,23 +4355,23 @@ four265:
 	VMOVUPS     Z1, K1, (AX)(BX*1)
 	LEAQ        (AX)(DX*4), AX
 	SUBQ        $0x04, CX
-	JGE         four265
+	JGE         four267
 
-rest266:
+rest268:
 	ADDQ $0x04, CX
-	JZ   done268
+	JZ   done270
 
-one267:
+one269:
 	VMOVUPS.Z   (AX), K1, Z1
 	VSUBPS      Z2, Z1, Z1
 	VFMSUB213PS Z3, Z0, Z1
 	VMOVUPS     Z1, K1, (AX)
 	LEAQ        (AX)(DX*1), AX
 	DECQ        CX
-	JNZ         one267
+	JNZ         one269
 
-done268:
-done254:
+done270:
+done256:
 	VZEROUPPER
 	RET
 
@@ -4320,9 +4393,9 @@ TEXT ·normaliseGradAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS length+40(FP), Z0
 	XORQ         DI, DI
 
-loop270:
+loop272:
 	CMPQ          AX, $+16
-	JLT           part269
+	JLT           part271
 	VPXORD        Z1, Z1, Z1
 	VCVTPS2PD     Y1, Z2
 	VEXTRACTF64X4 $0x01, Z1, Y3
@@ -4331,7 +4404,7 @@ loop270:
 	MOVQ          BX, R9
 	MOVQ          BX, R10
 
-row271:
+row273:
 	VMOVUPS       (R9)(DI*4), Z4
 	VCVTPS2PD     Y4, Z5
 	VFMADD231PD   Z5, Z5, Z2
@@ -4341,7 +4414,7 @@ row271:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row271
+	JNZ           row273
 	VPXORD        Z6, Z6, Z6
 	VCVTPS2PD     Y6, Z4
 	VEXTRACTF64X4 $0x01, Z6, Y5
@@ -4350,7 +4423,7 @@ row271:
 	MOVQ          BX, R9
 	MOVQ          DX, R10
 
-row272:
+row274:
 	VMOVUPS       (R9)(DI*4), Z10
 	VMOVUPS       (R10)(DI*4), Z11
 	VCVTPS2PD     Y10, Z12
@@ -4364,7 +4437,7 @@ row272:
 	ADDQ          SI, R9
 	ADDQ          SI, R10
 	DECQ          R8
-	JNZ           row272
+	JNZ           row274
 	VDIVPD        Z2, Z4, Z4
 	VDIVPD        Z3, Z5, Z5
 	VSQRTPD       Z2, Z2
@@ -4394,7 +4467,7 @@ row272:
 	MOVQ          DX, R9
 	MOVQ          BX, R10
 
-row273:
+row275:
 	VMOVUPS      (R9)(DI*4), Z3
 	VMOVUPS      (R10)(DI*4), Z5
 	VFNMADD231PS Z4, Z5, Z3
@@ -4403,14 +4476,14 @@ row273:
 	ADDQ         SI, R9
 	ADDQ         SI, R10
 	DECQ         R8
-	JNZ          row273
+	JNZ          row275
 	ADDQ         $+16, DI
 	SUBQ         $+16, AX
-	JMP          loop270
+	JMP          loop272
 
-part269:
+part271:
 	TESTQ         AX, AX
-	JZ            done274
+	JZ            done276
 	MOVL          $-1, R8
 	BZHIL         AX, R8, R8
 	KMOVW         R8, K1
@@ -4422,7 +4495,7 @@ part269:
 	MOVQ          BX, R8
 	MOVQ          BX, R9
 
-row275:
+row277:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z3
 	VCVTPS2PD     Y3, Z4
 	VFMADD231PD   Z4, Z4, Z1
@@ -4432,7 +4505,7 @@ row275:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row275
+	JNZ           row277
 	VPXORD        Z9, Z9, Z9
 	VCVTPS2PD     Y9, Z3
 	VEXTRACTF64X4 $0x01, Z9, Y4
@@ -4441,7 +4514,7 @@ row275:
 	MOVQ          BX, R8
 	MOVQ          DX, R9
 
-row276:
+row278:
 	VMOVUPS.Z     (R8)(DI*4), K1, Z5
 	VMOVUPS.Z     (R9)(DI*4), K1, Z6
 	VCVTPS2PD     Y5, Z8
@@ -4455,7 +4528,7 @@ row276:
 	ADDQ          SI, R8
 	ADDQ          SI, R9
 	DECQ          AX
-	JNZ           row276
+	JNZ           row278
 	VDIVPD        Z1, Z3, Z3
 	VDIVPD        Z2, Z4, Z4
 	VSQRTPD       Z1, Z1
@@ -4485,7 +4558,7 @@ row276:
 	MOVQ          DX, CX
 	MOVQ          BX, DX
 
-row277:
+row279:
 	VMOVUPS.Z    (CX)(DI*4), K1, Z1
 	VMOVUPS.Z    (DX)(DI*4), K1, Z2
 	VFNMADD231PS Z3, Z2, Z1
@@ -4494,9 +4567,9 @@ row277:
 	ADDQ         SI, CX
 	ADDQ         SI, DX
 	DECQ         AX
-	JNZ          row277
+	JNZ          row279
 
-done274:
+done276:
 	VZEROUPPER
 	RET
 
@@ -4514,9 +4587,9 @@ TEXT ·reflectAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop280:
+loop282:
 	CMPQ    AX, $+32
-	JLT     single279
+	JLT     single281
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z2, Z2, Z2
@@ -4528,7 +4601,7 @@ loop280:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row281:
+row283:
 	VMOVUPS (R9)(DI*4), Z7
 	VADDPS  Z1, Z7, Z7
 	VMOVUPS Z7, (R9)(DI*4)
@@ -4537,15 +4610,15 @@ row281:
 	VMOVUPS Z7, 64(R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row281
+	JNZ     row283
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop280
+	JMP     loop282
 
-single279:
-loop282:
+single281:
+loop284:
 	CMPQ    AX, $+16
-	JLT     part278
+	JLT     part280
 	VMOVUPS (SI)(DI*4), Z1
 	VMULPS  Z0, Z1, Z1
 	VPXORD  Z4, Z4, Z4
@@ -4553,20 +4626,20 @@ loop282:
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 
-row283:
+row285:
 	VMOVUPS (R9)(DI*4), Z2
 	VADDPS  Z1, Z2, Z2
 	VMOVUPS Z2, (R9)(DI*4)
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row283
+	JNZ     row285
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop282
+	JMP     loop284
 
-part278:
+part280:
 	TESTQ     AX, AX
-	JZ        done284
+	JZ        done286
 	MOVL      $-1, R8
 	BZHIL     AX, R8, R8
 	KMOVW     R8, K1
@@ -4577,15 +4650,15 @@ part278:
 	MOVQ      CX, AX
 	MOVQ      DX, CX
 
-row285:
+row287:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (CX)(DI*4)
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row285
+	JNZ       row287
 
-done284:
+done286:
 	VZEROUPPER
 	RET
 
@@ -4603,53 +4676,53 @@ TEXT ·reflectGradAVX512(SB), NOSPLIT, $0-36
 	ADDQ         DX, SI
 	XORQ         DI, DI
 
-loop288:
+loop290:
 	CMPQ   AX, $+32
-	JLT    single287
+	JLT    single289
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row289:
+row291:
 	VMOVUPS (R9)(DI*4), Z3
 	VADDPS  Z3, Z1, Z1
 	VMOVUPS 64(R9)(DI*4), Z3
 	VADDPS  Z3, Z2, Z2
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row289
+	JNZ     row291
 	VMULPS  Z0, Z1, Z3
 	VMOVUPS Z3, (SI)(DI*4)
 	VMULPS  Z0, Z2, Z3
 	VMOVUPS Z3, 64(SI)(DI*4)
 	ADDQ    $+32, DI
 	SUBQ    $+32, AX
-	JMP     loop288
+	JMP     loop290
 
-single287:
-loop290:
+single289:
+loop292:
 	CMPQ   AX, $+16
-	JLT    part286
+	JLT    part288
 	VPXORD Z4, Z4, Z4
 	MOVQ   CX, R8
 	MOVQ   DX, R9
 
-row291:
+row293:
 	VMOVUPS (R9)(DI*4), Z1
 	VADDPS  Z1, Z4, Z4
 	ADDQ    BX, R9
 	DECQ    R8
-	JNZ     row291
+	JNZ     row293
 	VMULPS  Z0, Z4, Z1
 	VMOVUPS Z1, (SI)(DI*4)
 	ADDQ    $+16, DI
 	SUBQ    $+16, AX
-	JMP     loop290
+	JMP     loop292
 
-part286:
+part288:
 	TESTQ  AX, AX
-	JZ     done292
+	JZ     done294
 	MOVL   $-1, R8
 	BZHIL  AX, R8, R8
 	KMOVW  R8, K1
@@ -4657,16 +4730,16 @@ part286:
 	MOVQ   CX, AX
 	MOVQ   DX, CX
 
-row293:
+row295:
 	VMOVUPS.Z (CX)(DI*4), K1, Z1
 	VADDPS    Z1, Z5, Z5
 	ADDQ      BX, CX
 	DECQ      AX
-	JNZ       row293
+	JNZ       row295
 	VMULPS    Z0, Z5, Z0
 	VMOVUPS   Z0, K1, (SI)(DI*4)
 
-done292:
+done294:
 	VZEROUPPER
 	RET
 
@@ -4685,16 +4758,16 @@ TEXT ·rotateAVX512(SB), NOSPLIT, $0-64
 	SHLQ $0x02, R9
 	XORQ R10, R10
 
-loop295:
+loop297:
 	CMPQ AX, $+16
-	JLT  part294
+	JLT  part296
 	MOVQ CX, R11
 	MOVQ DX, R12
 	MOVQ BX, R13
 	MOVQ DI, R14
 	MOVQ R8, R15
 
-row296:
+row298:
 	VMOVUPS      (R12)(R10*4), Z0
 	VMOVUPS      (R13)(R10*4), Z1
 	VMOVUPS      (R14)(R10*4), Z2
@@ -4710,14 +4783,14 @@ row296:
 	ADDQ         R9, R14
 	ADDQ         R9, R15
 	DECQ         R11
-	JNZ          row296
+	JNZ          row298
 	ADDQ         $+16, R10
 	SUBQ         $+16, AX
-	JMP          loop295
+	JMP          loop297
 
-part294:
+part296:
 	TESTQ AX, AX
-	JZ    done297
+	JZ    done299
 	MOVL  $-1, R11
 	BZHIL AX, R11, R11
 	KMOVW R11, K1
@@ -4727,7 +4800,7 @@ part294:
 	MOVQ  DI, BX
 	MOVQ  R8, DI
 
-row298:
+row300:
 	VMOVUPS.Z    (CX)(R10*4), K1, Z0
 	VMOVUPS.Z    (DX)(R10*4), K1, Z1
 	VMOVUPS.Z    (BX)(R10*4), K1, Z2
@@ -4743,8 +4816,8 @@ row298:
 	ADDQ         R9, BX
 	ADDQ         R9, DI
 	DECQ         AX
-	JNZ          row298
+	JNZ          row300
 
-done297:
+done299:
 	VZEROUPPER
 	RET

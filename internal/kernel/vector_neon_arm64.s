@@ -38,6 +38,24 @@ DATA masksNEON<>+120(SB)/4, $+0
 DATA masksNEON<>+124(SB)/4, $+0
 GLOBL masksNEON<>(SB), RODATA|NOPTR, $128
 
+DATA countingNEON<>+0(SB)/4, $0x00000000
+DATA countingNEON<>+4(SB)/4, $0x00000001
+DATA countingNEON<>+8(SB)/4, $0x00000002
+DATA countingNEON<>+12(SB)/4, $0x00000003
+DATA countingNEON<>+16(SB)/4, $0x00000004
+DATA countingNEON<>+20(SB)/4, $0x00000005
+DATA countingNEON<>+24(SB)/4, $0x00000006
+DATA countingNEON<>+28(SB)/4, $0x00000007
+DATA countingNEON<>+32(SB)/4, $0x00000008
+DATA countingNEON<>+36(SB)/4, $0x00000009
+DATA countingNEON<>+40(SB)/4, $0x0000000a
+DATA countingNEON<>+44(SB)/4, $0x0000000b
+DATA countingNEON<>+48(SB)/4, $0x0000000c
+DATA countingNEON<>+52(SB)/4, $0x0000000d
+DATA countingNEON<>+56(SB)/4, $0x0000000e
+DATA countingNEON<>+60(SB)/4, $0x0000000f
+GLOBL countingNEON<>(SB), RODATA|NOPTR, $64
+
 // func axpyNEON(n int, dst *float32, a float32, x *float32)
 TEXT ·axpyNEON(SB), NOSPLIT, $0-32
 	MOVD n+0(FP), R0
@@ -3065,6 +3083,134 @@ number45:
 	FMOVS F0, ret+16(FP)
 	RET
 
+// func topTwoNEON(rows int, n int, x *float32, xrs int, y *float32, first int32, best *float32, next *float32, at *int32)
+TEXT ·topTwoNEON(SB), NOSPLIT, $0-72
+	MOVD rows+0(FP), R0
+	MOVD x+16(FP), R1
+	MOVD xrs+24(FP), R2
+	LSL $2, R2, R2
+	MOVD n+8(FP), R3
+	MOVD best+48(FP), R6
+	MOVD next+56(FP), R7
+	MOVD at+64(FP), R8
+	LSL $2, R3, R3
+	VMOVQ $0x0000001000000010, $0x0000001000000010, V0
+row46:
+	FMOVS first+40(FP), F17
+	WORD $0x4e040631 // dup v17.4s, v17.s[0]
+	FMOVQ 0(R6), F1
+	FMOVQ 0(R7), F5
+	FMOVQ 0(R8), F9
+	MOVD $countingNEON<>(SB), R16
+	FMOVQ 0(R16), F13
+	WORD $0x4eb185ad // add v13.4s, v13.4s, v17.4s
+	FMOVQ 16(R6), F2
+	FMOVQ 16(R7), F6
+	FMOVQ 16(R8), F10
+	MOVD $countingNEON<>(SB), R16
+	FMOVQ 16(R16), F14
+	WORD $0x4eb185ce // add v14.4s, v14.4s, v17.4s
+	FMOVQ 32(R6), F3
+	FMOVQ 32(R7), F7
+	FMOVQ 32(R8), F11
+	MOVD $countingNEON<>(SB), R16
+	FMOVQ 32(R16), F15
+	WORD $0x4eb185ef // add v15.4s, v15.4s, v17.4s
+	FMOVQ 48(R6), F4
+	FMOVQ 48(R7), F8
+	FMOVQ 48(R8), F12
+	MOVD $countingNEON<>(SB), R16
+	FMOVQ 48(R16), F16
+	WORD $0x4eb18610 // add v16.4s, v16.4s, v17.4s
+	MOVD R1, R9
+	MOVD y+32(FP), R10
+	MOVD R1, R11
+	ADDS R3, R11, R11
+loop47:
+	FMOVQ 0(R9), F17
+	FMOVQ 0(R10), F18
+	WORD $0x4eb2d631 // fsub v17.4s, v17.4s, v18.4s
+	WORD $0x6ea1e63f // fcmgt v31.4s, v17.4s, v1.4s
+	WORD $0x4eb11e32 // orr v18.16b, v17.16b, v17.16b
+	WORD $0x6ebf1c32 // bit v18.16b, v1.16b, v31.16b
+	WORD $0x6eb2e4bf // fcmgt v31.4s, v5.4s, v18.4s
+	WORD $0x6eff1e45 // bif v5.16b, v18.16b, v31.16b
+	WORD $0x6ea1e632 // fcmgt v18.4s, v17.4s, v1.4s
+	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
+	WORD $0x6eb21dbe // bit v30.16b, v13.16b, v18.16b
+	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
+	WORD $0x6ea1e63f // fcmgt v31.4s, v17.4s, v1.4s
+	WORD $0x6ebf1e21 // bit v1.16b, v17.16b, v31.16b
+	WORD $0x4ea085ad // add v13.4s, v13.4s, v0.4s
+	FMOVQ 16(R9), F17
+	FMOVQ 16(R10), F18
+	WORD $0x4eb2d631 // fsub v17.4s, v17.4s, v18.4s
+	WORD $0x6ea2e63f // fcmgt v31.4s, v17.4s, v2.4s
+	WORD $0x4eb11e32 // orr v18.16b, v17.16b, v17.16b
+	WORD $0x6ebf1c52 // bit v18.16b, v2.16b, v31.16b
+	WORD $0x6eb2e4df // fcmgt v31.4s, v6.4s, v18.4s
+	WORD $0x6eff1e46 // bif v6.16b, v18.16b, v31.16b
+	WORD $0x6ea2e632 // fcmgt v18.4s, v17.4s, v2.4s
+	WORD $0x4eaa1d5e // orr v30.16b, v10.16b, v10.16b
+	WORD $0x6eb21dde // bit v30.16b, v14.16b, v18.16b
+	WORD $0x4ebe1fca // orr v10.16b, v30.16b, v30.16b
+	WORD $0x6ea2e63f // fcmgt v31.4s, v17.4s, v2.4s
+	WORD $0x6ebf1e22 // bit v2.16b, v17.16b, v31.16b
+	WORD $0x4ea085ce // add v14.4s, v14.4s, v0.4s
+	FMOVQ 32(R9), F17
+	FMOVQ 32(R10), F18
+	WORD $0x4eb2d631 // fsub v17.4s, v17.4s, v18.4s
+	WORD $0x6ea3e63f // fcmgt v31.4s, v17.4s, v3.4s
+	WORD $0x4eb11e32 // orr v18.16b, v17.16b, v17.16b
+	WORD $0x6ebf1c72 // bit v18.16b, v3.16b, v31.16b
+	WORD $0x6eb2e4ff // fcmgt v31.4s, v7.4s, v18.4s
+	WORD $0x6eff1e47 // bif v7.16b, v18.16b, v31.16b
+	WORD $0x6ea3e632 // fcmgt v18.4s, v17.4s, v3.4s
+	WORD $0x4eab1d7e // orr v30.16b, v11.16b, v11.16b
+	WORD $0x6eb21dfe // bit v30.16b, v15.16b, v18.16b
+	WORD $0x4ebe1fcb // orr v11.16b, v30.16b, v30.16b
+	WORD $0x6ea3e63f // fcmgt v31.4s, v17.4s, v3.4s
+	WORD $0x6ebf1e23 // bit v3.16b, v17.16b, v31.16b
+	WORD $0x4ea085ef // add v15.4s, v15.4s, v0.4s
+	FMOVQ 48(R9), F17
+	FMOVQ 48(R10), F18
+	WORD $0x4eb2d631 // fsub v17.4s, v17.4s, v18.4s
+	WORD $0x6ea4e63f // fcmgt v31.4s, v17.4s, v4.4s
+	WORD $0x4eb11e32 // orr v18.16b, v17.16b, v17.16b
+	WORD $0x6ebf1c92 // bit v18.16b, v4.16b, v31.16b
+	WORD $0x6eb2e51f // fcmgt v31.4s, v8.4s, v18.4s
+	WORD $0x6eff1e48 // bif v8.16b, v18.16b, v31.16b
+	WORD $0x6ea4e632 // fcmgt v18.4s, v17.4s, v4.4s
+	WORD $0x4eac1d9e // orr v30.16b, v12.16b, v12.16b
+	WORD $0x6eb21e1e // bit v30.16b, v16.16b, v18.16b
+	WORD $0x4ebe1fcc // orr v12.16b, v30.16b, v30.16b
+	WORD $0x6ea4e63f // fcmgt v31.4s, v17.4s, v4.4s
+	WORD $0x6ebf1e24 // bit v4.16b, v17.16b, v31.16b
+	WORD $0x4ea08610 // add v16.4s, v16.4s, v0.4s
+	ADDS $64, R9, R9
+	ADDS $64, R10, R10
+	CMP R11, R9
+	BLT loop47
+	FMOVQ F1, 0(R6)
+	FMOVQ F5, 0(R7)
+	FMOVQ F9, 0(R8)
+	FMOVQ F2, 16(R6)
+	FMOVQ F6, 16(R7)
+	FMOVQ F10, 16(R8)
+	FMOVQ F3, 32(R6)
+	FMOVQ F7, 32(R7)
+	FMOVQ F11, 32(R8)
+	FMOVQ F4, 48(R6)
+	FMOVQ F8, 48(R7)
+	FMOVQ F12, 48(R8)
+	ADDS R2, R1, R1
+	ADDS $64, R6, R6
+	ADDS $64, R7, R7
+	ADDS $64, R8, R8
+	SUBS $1, R0, R0
+	BNE row46
+	RET
+
 // func polyRowsNEON(rows int, n int, dst *float32, x *float32, rs int, terms int, coef *float32, sum *float32)
 TEXT ·polyRowsNEON(SB), NOSPLIT, $0-64
 	MOVD rows+0(FP), R0
@@ -3076,16 +3222,16 @@ TEXT ·polyRowsNEON(SB), NOSPLIT, $0-64
 	MOVD coef+48(FP), R7
 	MOVD sum+56(FP), R8
 	SUBS $1, R6, R6
-row46:
+row48:
 	MOVD n+8(FP), R9
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD ZR, R10
-loop49:
+loop51:
 	CMP $64, R9
-	BLT single48
+	BLT single50
 	MOVD R6, R11
 	ADD R11<<2, R7, R20
 	WORD $0x4d40ca84 // ld1r {v4.4s}, [x20]
@@ -3105,8 +3251,8 @@ loop49:
 	WORD $0x4ea41c92 // orr v18.16b, v4.16b, v4.16b
 	WORD $0x4ea41c93 // orr v19.16b, v4.16b, v4.16b
 	CMP $0, R11
-	BEQ done51
-power50:
+	BEQ done53
+power52:
 	SUBS $1, R11, R11
 	ADD R11<<2, R7, R21
 	WORD $0x4d40cab4 // ld1r {v20.4s}, [x21]
@@ -3176,8 +3322,8 @@ power50:
 	WORD $0x4e3ecc9f // fmla v31.4s, v4.4s, v30.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
 	CMP $0, R11
-	BNE power50
-done51:
+	BNE power52
+done53:
 	ADD R10<<2, R1, R23
 	FMOVQ F5, 0(R23)
 	FMOVQ F6, 16(R23)
@@ -3213,11 +3359,11 @@ done51:
 	WORD $0x4e28d463 // fadd v3.4s, v3.4s, v8.4s
 	ADDS $64, R10, R10
 	SUBS $64, R9, R9
-	JMP loop49
-single48:
-loop52:
+	JMP loop51
+single50:
+loop54:
 	CMP $16, R9
-	BLT part47
+	BLT part49
 	MOVD R6, R11
 	ADD R11<<2, R7, R24
 	WORD $0x4d40cb04 // ld1r {v4.4s}, [x24]
@@ -3230,8 +3376,8 @@ loop52:
 	FMOVQ 32(R25), F10
 	FMOVQ 48(R25), F11
 	CMP $0, R11
-	BEQ done54
-power53:
+	BEQ done56
+power55:
 	SUBS $1, R11, R11
 	ADD R11<<2, R7, R26
 	WORD $0x4d40cb4c // ld1r {v12.4s}, [x26]
@@ -3248,8 +3394,8 @@ power53:
 	WORD $0x4e2bcc9f // fmla v31.4s, v4.4s, v11.4s
 	WORD $0x4ebf1fe4 // orr v4.16b, v31.16b, v31.16b
 	CMP $0, R11
-	BNE power53
-done54:
+	BNE power55
+done56:
 	ADD R10<<2, R1, R19
 	FMOVQ F5, 0(R19)
 	FMOVQ F6, 16(R19)
@@ -3261,10 +3407,10 @@ done54:
 	WORD $0x4e24d463 // fadd v3.4s, v3.4s, v4.4s
 	ADDS $16, R10, R10
 	SUBS $16, R9, R9
-	JMP loop52
-part47:
+	JMP loop54
+part49:
 	CMP $0, R9
-	BEQ done55
+	BEQ done57
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R9, R12
 	NEG R12, R12
@@ -3341,8 +3487,8 @@ lanes123:
 	VLD1.P 4(R16), V15.S[3]
 lanes124:
 	CMP $0, R11
-	BEQ done57
-power56:
+	BEQ done59
+power58:
 	SUBS $1, R11, R11
 	ADD R11<<2, R7, R23
 	WORD $0x4d40caf0 // ld1r {v16.4s}, [x23]
@@ -3359,8 +3505,8 @@ power56:
 	WORD $0x4e2fcd1f // fmla v31.4s, v8.4s, v15.4s
 	WORD $0x4ebf1fe8 // orr v8.16b, v31.16b, v31.16b
 	CMP $0, R11
-	BNE power56
-done57:
+	BNE power58
+done59:
 	ADD R10<<2, R1, R24
 	MOVD $0(R24), R16
 	CMP $0, R9
@@ -3426,7 +3572,7 @@ lanes128:
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-done55:
+done57:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -3441,7 +3587,7 @@ done55:
 	ADDS R3, R2, R2
 	ADDS $4, R8, R8
 	SUBS $1, R0, R0
-	BNE row46
+	BNE row48
 	RET
 
 // func mulRowsNEON(rows int, n int, dst *float32, x *float32, rs int, a *float32)
@@ -3452,13 +3598,13 @@ TEXT ·mulRowsNEON(SB), NOSPLIT, $0-48
 	MOVD rs+32(FP), R3
 	LSL $2, R3, R3
 	MOVD a+40(FP), R6
-row58:
+row60:
 	MOVD n+8(FP), R7
 	WORD $0x4d40c8c0 // ld1r {v0.4s}, [x6]
 	MOVD ZR, R8
-loop61:
+loop63:
 	CMP $64, R7
-	BLT single60
+	BLT single62
 	ADD R8<<2, R1, R25
 	FMOVQ 0(R25), F1
 	FMOVQ 16(R25), F2
@@ -3543,11 +3689,11 @@ loop61:
 	FMOVQ F4, 240(R25)
 	ADDS $64, R8, R8
 	SUBS $64, R7, R7
-	JMP loop61
-single60:
-loop62:
+	JMP loop63
+single62:
+loop64:
 	CMP $16, R7
-	BLT part59
+	BLT part61
 	ADD R8<<2, R1, R19
 	FMOVQ 0(R19), F1
 	FMOVQ 16(R19), F2
@@ -3572,10 +3718,10 @@ loop62:
 	FMOVQ F4, 48(R19)
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop62
-part59:
+	JMP loop64
+part61:
 	CMP $0, R7
-	BEQ done63
+	BEQ done65
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
@@ -3770,12 +3916,12 @@ lanes139:
 	BLE lanes140
 	VST1.P V0.S[3], 4(R16)
 lanes140:
-done63:
+done65:
 	ADDS R3, R1, R1
 	ADDS R3, R2, R2
 	ADDS $4, R6, R6
 	SUBS $1, R0, R0
-	BNE row58
+	BNE row60
 	RET
 
 // func scaleRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32)
@@ -3788,13 +3934,13 @@ TEXT ·scaleRowsNEON(SB), NOSPLIT, $0-56
 	MOVD xrs+40(FP), R6
 	LSL $2, R6, R6
 	MOVD a+48(FP), R7
-row64:
+row66:
 	MOVD n+8(FP), R8
 	WORD $0x4d40c8e0 // ld1r {v0.4s}, [x7]
 	MOVD ZR, R9
-loop67:
+loop69:
 	CMP $64, R8
-	BLT single66
+	BLT single68
 	ADD R9<<2, R3, R24
 	FMOVQ 0(R24), F1
 	FMOVQ 16(R24), F2
@@ -3847,11 +3993,11 @@ loop67:
 	FMOVQ F4, 240(R25)
 	ADDS $64, R9, R9
 	SUBS $64, R8, R8
-	JMP loop67
-single66:
-loop68:
+	JMP loop69
+single68:
+loop70:
 	CMP $16, R8
-	BLT part65
+	BLT part67
 	ADD R9<<2, R3, R26
 	FMOVQ 0(R26), F1
 	FMOVQ 16(R26), F2
@@ -3868,10 +4014,10 @@ loop68:
 	FMOVQ F4, 48(R19)
 	ADDS $16, R9, R9
 	SUBS $16, R8, R8
-	JMP loop68
-part65:
+	JMP loop70
+part67:
 	CMP $0, R8
-	BEQ done69
+	BEQ done71
 	MOVD $masksNEON<>+0(SB), R10
 	MOVD R8, R11
 	NEG R11, R11
@@ -4002,12 +4148,12 @@ lanes147:
 	BLE lanes148
 	VST1.P V0.S[3], 4(R16)
 lanes148:
-done69:
+done71:
 	ADDS R2, R1, R1
 	ADDS R6, R3, R3
 	ADDS $4, R7, R7
 	SUBS $1, R0, R0
-	BNE row64
+	BNE row66
 	RET
 
 // func mixRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, a *float32, y *float32, yrs int, b *float32)
@@ -4024,14 +4170,14 @@ TEXT ·mixRowsNEON(SB), NOSPLIT, $0-80
 	MOVD yrs+64(FP), R9
 	LSL $2, R9, R9
 	MOVD b+72(FP), R10
-row70:
+row72:
 	WORD $0x4d40c8e0 // ld1r {v0.4s}, [x7]
 	WORD $0x4d40c941 // ld1r {v1.4s}, [x10]
 	MOVD n+8(FP), R11
 	MOVD ZR, R12
-loop73:
+loop75:
 	CMP $64, R11
-	BLT single72
+	BLT single74
 	ADD R12<<2, R3, R23
 	FMOVQ 0(R23), F2
 	FMOVQ 16(R23), F3
@@ -4117,11 +4263,11 @@ loop73:
 	FMOVQ F5, 240(R25)
 	ADDS $64, R12, R12
 	SUBS $64, R11, R11
-	JMP loop73
-single72:
-loop74:
+	JMP loop75
+single74:
+loop76:
 	CMP $16, R11
-	BLT part71
+	BLT part73
 	ADD R12<<2, R3, R26
 	FMOVQ 0(R26), F2
 	FMOVQ 16(R26), F3
@@ -4147,10 +4293,10 @@ loop74:
 	FMOVQ F5, 48(R20)
 	ADDS $16, R12, R12
 	SUBS $16, R11, R11
-	JMP loop74
-part71:
+	JMP loop76
+part73:
 	CMP $0, R11
-	BEQ done75
+	BEQ done77
 	MOVD $masksNEON<>+0(SB), R13
 	MOVD R11, R14
 	NEG R14, R14
@@ -4346,14 +4492,14 @@ lanes159:
 	BLE lanes160
 	VST1.P V0.S[3], 4(R16)
 lanes160:
-done75:
+done77:
 	ADDS R2, R1, R1
 	ADDS R6, R3, R3
 	ADDS R9, R8, R8
 	ADDS $4, R7, R7
 	ADDS $4, R10, R10
 	SUBS $1, R0, R0
-	BNE row70
+	BNE row72
 	RET
 
 // func clearRowsNEON(rows int, n int, x *float32, xrs int)
@@ -4366,12 +4512,12 @@ TEXT ·clearRowsNEON(SB), NOSPLIT, $0-32
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
-row76:
+row78:
 	MOVD n+8(FP), R3
 	MOVD ZR, R6
-loop79:
+loop81:
 	CMP $64, R3
-	BLT single78
+	BLT single80
 	ADD R6<<2, R1, R25
 	FMOVQ F0, 0(R25)
 	FMOVQ F1, 16(R25)
@@ -4391,11 +4537,11 @@ loop79:
 	FMOVQ F3, 240(R25)
 	ADDS $64, R6, R6
 	SUBS $64, R3, R3
-	JMP loop79
-single78:
-loop80:
+	JMP loop81
+single80:
+loop82:
 	CMP $16, R3
-	BLT part77
+	BLT part79
 	ADD R6<<2, R1, R26
 	FMOVQ F0, 0(R26)
 	FMOVQ F1, 16(R26)
@@ -4403,10 +4549,10 @@ loop80:
 	FMOVQ F3, 48(R26)
 	ADDS $16, R6, R6
 	SUBS $16, R3, R3
-	JMP loop80
-part77:
+	JMP loop82
+part79:
 	CMP $0, R3
-	BEQ done81
+	BEQ done83
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R3, R8
 	NEG R8, R8
@@ -4472,10 +4618,10 @@ lanes163:
 	BLE lanes164
 	VST1.P V3.S[3], 4(R16)
 lanes164:
-done81:
+done83:
 	ADDS R2, R1, R1
 	SUBS $1, R0, R0
-	BNE row76
+	BNE row78
 	RET
 
 // func addRowsNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, y *float32, yrs int)
@@ -4490,12 +4636,12 @@ TEXT ·addRowsNEON(SB), NOSPLIT, $0-64
 	MOVD y+48(FP), R7
 	MOVD yrs+56(FP), R8
 	LSL $2, R8, R8
-row82:
+row84:
 	MOVD n+8(FP), R9
 	MOVD ZR, R10
-loop85:
+loop87:
 	CMP $64, R9
-	BLT single84
+	BLT single86
 	ADD R10<<2, R3, R21
 	FMOVQ 0(R21), F0
 	FMOVQ 16(R21), F1
@@ -4565,11 +4711,11 @@ loop85:
 	FMOVQ F3, 240(R23)
 	ADDS $64, R10, R10
 	SUBS $64, R9, R9
-	JMP loop85
-single84:
-loop86:
+	JMP loop87
+single86:
+loop88:
 	CMP $16, R9
-	BLT part83
+	BLT part85
 	ADD R10<<2, R3, R24
 	FMOVQ 0(R24), F0
 	FMOVQ 16(R24), F1
@@ -4591,10 +4737,10 @@ loop86:
 	FMOVQ F3, 48(R26)
 	ADDS $16, R10, R10
 	SUBS $16, R9, R9
-	JMP loop86
-part83:
+	JMP loop88
+part85:
 	CMP $0, R9
-	BEQ done87
+	BEQ done89
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R9, R12
 	NEG R12, R12
@@ -4786,12 +4932,12 @@ lanes175:
 	BLE lanes176
 	VST1.P V3.S[3], 4(R16)
 lanes176:
-done87:
+done89:
 	ADDS R2, R1, R1
 	ADDS R6, R3, R3
 	ADDS R8, R7, R7
 	SUBS $1, R0, R0
-	BNE row82
+	BNE row84
 	RET
 
 // func sumRowsNEON(n int, rows int, sum *float32, x *float32, xrs int)
@@ -4803,9 +4949,9 @@ TEXT ·sumRowsNEON(SB), NOSPLIT, $0-40
 	MOVD xrs+32(FP), R6
 	LSL $2, R6, R6
 	MOVD ZR, R7
-loop90:
+loop92:
 	CMP $64, R0
-	BLT single89
+	BLT single91
 	ADD R7<<2, R2, R23
 	FMOVQ 0(R23), F0
 	FMOVQ 16(R23), F1
@@ -4825,7 +4971,7 @@ loop90:
 	FMOVQ 240(R23), F15
 	MOVD R1, R8
 	MOVD R3, R9
-row91:
+row93:
 	ADD R7<<2, R9, R24
 	FMOVQ 0(R24), F16
 	FMOVQ 16(R24), F17
@@ -4861,7 +5007,7 @@ row91:
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
 	ADDS R6, R9, R9
 	SUBS $1, R8, R8
-	BNE row91
+	BNE row93
 	ADD R7<<2, R2, R25
 	FMOVQ F0, 0(R25)
 	FMOVQ F1, 16(R25)
@@ -4881,11 +5027,11 @@ row91:
 	FMOVQ F15, 240(R25)
 	ADDS $64, R7, R7
 	SUBS $64, R0, R0
-	JMP loop90
-single89:
-loop92:
+	JMP loop92
+single91:
+loop94:
 	CMP $16, R0
-	BLT part88
+	BLT part90
 	ADD R7<<2, R2, R26
 	FMOVQ 0(R26), F0
 	FMOVQ 16(R26), F1
@@ -4893,7 +5039,7 @@ loop92:
 	FMOVQ 48(R26), F3
 	MOVD R1, R8
 	MOVD R3, R9
-row93:
+row95:
 	ADD R7<<2, R9, R19
 	FMOVQ 0(R19), F4
 	FMOVQ 16(R19), F5
@@ -4905,7 +5051,7 @@ row93:
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R6, R9, R9
 	SUBS $1, R8, R8
-	BNE row93
+	BNE row95
 	ADD R7<<2, R2, R20
 	FMOVQ F0, 0(R20)
 	FMOVQ F1, 16(R20)
@@ -4913,10 +5059,10 @@ row93:
 	FMOVQ F3, 48(R20)
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop92
-part88:
+	JMP loop94
+part90:
 	CMP $0, R0
-	BEQ done94
+	BEQ done96
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
@@ -4987,7 +5133,7 @@ lanes179:
 	VLD1.P 4(R16), V3.S[3]
 lanes180:
 	MOVD R3, R3
-row95:
+row97:
 	ADD R7<<2, R3, R23
 	MOVD $0(R23), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
@@ -5055,7 +5201,7 @@ lanes184:
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R6, R3, R3
 	SUBS $1, R1, R1
-	BNE row95
+	BNE row97
 	ADD R7<<2, R2, R24
 	MOVD $0(R24), R16
 	CMP $0, R0
@@ -5113,7 +5259,7 @@ lanes187:
 	BLE lanes188
 	VST1.P V3.S[3], 4(R16)
 lanes188:
-done94:
+done96:
 	RET
 
 // func rowDotsNEON(rows int, n int, dst *float32, x *float32, xrs int, y *float32, yrs int)
@@ -5126,7 +5272,7 @@ TEXT ·rowDotsNEON(SB), NOSPLIT, $0-56
 	MOVD y+40(FP), R6
 	MOVD yrs+48(FP), R7
 	LSL $2, R7, R7
-row96:
+row98:
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -5145,9 +5291,9 @@ row96:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD n+8(FP), R8
 	MOVD ZR, R9
-loop99:
+loop101:
 	CMP $64, R8
-	BLT single98
+	BLT single100
 	ADD R9<<2, R2, R25
 	FMOVQ 0(R25), F16
 	FMOVQ 16(R25), F17
@@ -5200,11 +5346,11 @@ loop99:
 	WORD $0x4e37ce6f // fmla v15.4s, v19.4s, v23.4s
 	ADDS $64, R9, R9
 	SUBS $64, R8, R8
-	JMP loop99
-single98:
-loop100:
+	JMP loop101
+single100:
+loop102:
 	CMP $16, R8
-	BLT part97
+	BLT part99
 	ADD R9<<2, R2, R19
 	FMOVQ 0(R19), F16
 	FMOVQ 16(R19), F17
@@ -5221,10 +5367,10 @@ loop100:
 	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
 	ADDS $16, R9, R9
 	SUBS $16, R8, R8
-	JMP loop100
-part97:
+	JMP loop102
+part99:
 	CMP $0, R8
-	BEQ done101
+	BEQ done103
 	MOVD $masksNEON<>+0(SB), R10
 	MOVD R8, R11
 	NEG R11, R11
@@ -5359,7 +5505,7 @@ lanes196:
 	WORD $0x4e35ce21 // fmla v1.4s, v17.4s, v21.4s
 	WORD $0x4e36ce42 // fmla v2.4s, v18.4s, v22.4s
 	WORD $0x4e37ce63 // fmla v3.4s, v19.4s, v23.4s
-done101:
+done103:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
@@ -5384,7 +5530,7 @@ done101:
 	ADDS R7, R6, R6
 	ADDS $4, R1, R1
 	SUBS $1, R0, R0
-	BNE row96
+	BNE row98
 	RET
 
 // func expNEON(n int, dst *float32, x *float32, shift float32) float32
@@ -5397,9 +5543,9 @@ TEXT ·expNEON(SB), NOSPLIT, $0-36
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD ZR, R3
-loop103:
+loop105:
 	CMP $16, R0
-	BLT part102
+	BLT part104
 	ADD R3<<2, R2, R24
 	FMOVQ 0(R24), F4
 	FMOVQ 16(R24), F5
@@ -5584,10 +5730,10 @@ loop103:
 	WORD $0x4e2cd463 // fadd v3.4s, v3.4s, v12.4s
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop103
-part102:
+	JMP loop105
+part104:
 	CMP $0, R0
-	BEQ done104
+	BEQ done106
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
@@ -5890,7 +6036,7 @@ lanes204:
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
-done104:
+done106:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -5909,7 +6055,7 @@ TEXT ·expRowsNEON(SB), NOSPLIT, $0-56
 	LSL $2, R2, R2
 	MOVD shift+40(FP), R3
 	MOVD sum+48(FP), R6
-row105:
+row107:
 	MOVD n+8(FP), R7
 	WORD $0x4d40c860 // ld1r {v0.4s}, [x3]
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
@@ -5917,9 +6063,9 @@ row105:
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
 	MOVD ZR, R8
-loop108:
+loop110:
 	CMP $32, R7
-	BLT single107
+	BLT single109
 	FMOVS factor+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V6
@@ -6183,11 +6329,11 @@ loop108:
 	WORD $0x4e39d484 // fadd v4.4s, v4.4s, v25.4s
 	ADDS $32, R8, R8
 	SUBS $32, R7, R7
-	JMP loop108
-single107:
-loop109:
+	JMP loop110
+single109:
+loop111:
 	CMP $16, R7
-	BLT part106
+	BLT part108
 	FMOVS factor+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	VMOVQ $0xc2fe0000c2fe0000, $0xc2fe0000c2fe0000, V6
@@ -6327,10 +6473,10 @@ loop109:
 	WORD $0x4e2dd484 // fadd v4.4s, v4.4s, v13.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop109
-part106:
+	JMP loop111
+part108:
 	CMP $0, R7
-	BEQ done110
+	BEQ done112
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
@@ -6588,7 +6734,7 @@ lanes212:
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
 	WORD $0x4e26d463 // fadd v3.4s, v3.4s, v6.4s
 	WORD $0x4e27d484 // fadd v4.4s, v4.4s, v7.4s
-done110:
+done112:
 	WORD $0x4e23d420 // fadd v0.4s, v1.4s, v3.4s
 	WORD $0x4e24d441 // fadd v1.4s, v2.4s, v4.4s
 	WORD $0x4e21d400 // fadd v0.4s, v0.4s, v1.4s
@@ -6603,7 +6749,7 @@ done110:
 	ADDS $4, R3, R3
 	ADDS $4, R6, R6
 	SUBS $1, R0, R0
-	BNE row105
+	BNE row107
 	RET
 
 // func geluNEON(n int, dst *float32, x *float32)
@@ -6612,9 +6758,9 @@ TEXT ·geluNEON(SB), NOSPLIT, $0-24
 	MOVD dst+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD ZR, R3
-loop112:
+loop114:
 	CMP $16, R0
-	BLT part111
+	BLT part113
 	ADD R3<<2, R2, R25
 	FMOVQ 0(R25), F0
 	FMOVQ 16(R25), F1
@@ -6820,10 +6966,10 @@ loop112:
 	FMOVQ F3, 48(R26)
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop112
-part111:
+	JMP loop114
+part113:
 	CMP $0, R0
-	BEQ done113
+	BEQ done115
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
@@ -7143,7 +7289,7 @@ lanes219:
 	BLE lanes220
 	VST1.P V3.S[3], 4(R16)
 lanes220:
-done113:
+done115:
 	RET
 
 // func geluGradNEON(n int, dx *float32, dy *float32, x *float32)
@@ -7153,9 +7299,9 @@ TEXT ·geluGradNEON(SB), NOSPLIT, $0-32
 	MOVD dy+16(FP), R2
 	MOVD x+24(FP), R3
 	MOVD ZR, R6
-loop115:
+loop117:
 	CMP $16, R0
-	BLT part114
+	BLT part116
 	ADD R6<<2, R3, R22
 	FMOVQ 0(R22), F0
 	FMOVQ 16(R22), F1
@@ -7427,10 +7573,10 @@ loop115:
 	FMOVQ F3, 48(R24)
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop115
-part114:
+	JMP loop117
+part116:
 	CMP $0, R0
-	BEQ done116
+	BEQ done118
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
@@ -7872,7 +8018,7 @@ lanes231:
 	BLE lanes232
 	VST1.P V3.S[3], 4(R16)
 lanes232:
-done116:
+done118:
 	RET
 
 // func erfGELUNEON(n int, dst *float32, x *float32)
@@ -7881,9 +8027,9 @@ TEXT ·erfGELUNEON(SB), NOSPLIT, $0-24
 	MOVD dst+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD ZR, R3
-loop118:
+loop120:
 	CMP $16, R0
-	BLT part117
+	BLT part119
 	ADD R3<<2, R2, R21
 	FMOVQ 0(R21), F0
 	FMOVQ 16(R21), F1
@@ -8247,10 +8393,10 @@ loop118:
 	FMOVQ F15, 48(R22)
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop118
-part117:
+	JMP loop120
+part119:
 	CMP $0, R0
-	BEQ done119
+	BEQ done121
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
@@ -8784,7 +8930,7 @@ lanes243:
 	BLE lanes244
 	VST1.P V15.S[3], 4(R16)
 lanes244:
-done119:
+done121:
 	RET
 
 // func erfGELUGradNEON(n int, dx *float32, dy *float32, x *float32)
@@ -8794,9 +8940,9 @@ TEXT ·erfGELUGradNEON(SB), NOSPLIT, $0-32
 	MOVD dy+16(FP), R2
 	MOVD x+24(FP), R3
 	MOVD ZR, R6
-loop121:
+loop123:
 	CMP $16, R0
-	BLT part120
+	BLT part122
 	ADD R6<<2, R3, R26
 	FMOVQ 0(R26), F0
 	FMOVQ 16(R26), F1
@@ -9187,10 +9333,10 @@ loop121:
 	FMOVQ F3, 48(R20)
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop121
-part120:
+	JMP loop123
+part122:
 	CMP $0, R0
-	BEQ done122
+	BEQ done124
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
@@ -9807,7 +9953,7 @@ lanes259:
 	BLE lanes260
 	VST1.P V3.S[3], 4(R16)
 lanes260:
-done122:
+done124:
 	RET
 
 // func eluPlusOneNEON(n int, dst *float32, x *float32)
@@ -9816,9 +9962,9 @@ TEXT ·eluPlusOneNEON(SB), NOSPLIT, $0-24
 	MOVD dst+8(FP), R1
 	MOVD x+16(FP), R2
 	MOVD ZR, R3
-loop124:
+loop126:
 	CMP $16, R0
-	BLT part123
+	BLT part125
 	ADD R3<<2, R2, R25
 	FMOVQ 0(R25), F0
 	FMOVQ 16(R25), F1
@@ -10019,10 +10165,10 @@ loop124:
 	FMOVQ F8, 48(R26)
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop124
-part123:
+	JMP loop126
+part125:
 	CMP $0, R0
-	BEQ done125
+	BEQ done127
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
@@ -10393,7 +10539,7 @@ lanes271:
 	BLE lanes272
 	VST1.P V8.S[3], 4(R16)
 lanes272:
-done125:
+done127:
 	RET
 
 // func eluPlusOneGradNEON(n int, dx *float32, dy *float32, x *float32)
@@ -10403,9 +10549,9 @@ TEXT ·eluPlusOneGradNEON(SB), NOSPLIT, $0-32
 	MOVD dy+16(FP), R2
 	MOVD x+24(FP), R3
 	MOVD ZR, R6
-loop127:
+loop129:
 	CMP $16, R0
-	BLT part126
+	BLT part128
 	ADD R6<<2, R3, R22
 	FMOVQ 0(R22), F0
 	FMOVQ 16(R22), F1
@@ -10598,10 +10744,10 @@ loop127:
 	FMOVQ F3, 48(R24)
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop127
-part126:
+	JMP loop129
+part128:
 	CMP $0, R0
-	BEQ done128
+	BEQ done130
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
@@ -10964,7 +11110,7 @@ lanes283:
 	BLE lanes284
 	VST1.P V3.S[3], 4(R16)
 lanes284:
-done128:
+done130:
 	RET
 
 // func layerNormNEON(rows int, n int, dst *float32, drs int, x *float32, xrs int, gain *float32, bias *float32, stats *float32, count float32, eps float32)
@@ -10973,7 +11119,7 @@ TEXT ·layerNormNEON(SB), NOSPLIT, $0-80
 	MOVD dst+16(FP), R1
 	MOVD x+32(FP), R2
 	MOVD stats+64(FP), R3
-row129:
+row131:
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -10992,9 +11138,9 @@ row129:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD n+8(FP), R6
 	MOVD ZR, R7
-loop132:
+loop134:
 	CMP $64, R6
-	BLT single131
+	BLT single133
 	ADD R7<<2, R2, R21
 	FMOVQ 0(R21), F16
 	FMOVQ 16(R21), F17
@@ -11030,11 +11176,11 @@ loop132:
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
 	ADDS $64, R7, R7
 	SUBS $64, R6, R6
-	JMP loop132
-single131:
-loop133:
+	JMP loop134
+single133:
+loop135:
 	CMP $16, R6
-	BLT part130
+	BLT part132
 	ADD R7<<2, R2, R22
 	FMOVQ 0(R22), F16
 	FMOVQ 16(R22), F17
@@ -11046,10 +11192,10 @@ loop133:
 	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
 	ADDS $16, R7, R7
 	SUBS $16, R6, R6
-	JMP loop133
-part130:
+	JMP loop135
+part132:
 	CMP $0, R6
-	BEQ done134
+	BEQ done136
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R6, R9
 	NEG R9, R9
@@ -11123,7 +11269,7 @@ lanes288:
 	WORD $0x4e31d421 // fadd v1.4s, v1.4s, v17.4s
 	WORD $0x4e32d442 // fadd v2.4s, v2.4s, v18.4s
 	WORD $0x4e33d463 // fadd v3.4s, v3.4s, v19.4s
-done134:
+done136:
 	WORD $0x4e28d400 // fadd v0.4s, v0.4s, v8.4s
 	WORD $0x4e29d421 // fadd v1.4s, v1.4s, v9.4s
 	WORD $0x4e2ad442 // fadd v2.4s, v2.4s, v10.4s
@@ -11157,9 +11303,9 @@ done134:
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	MOVD n+8(FP), R6
 	MOVD ZR, R7
-loop137:
+loop139:
 	CMP $32, R6
-	BLT single136
+	BLT single138
 	ADD R7<<2, R2, R25
 	FMOVQ 0(R25), F9
 	FMOVQ 16(R25), F10
@@ -11187,11 +11333,11 @@ loop137:
 	WORD $0x4e2ccd88 // fmla v8.4s, v12.4s, v12.4s
 	ADDS $32, R7, R7
 	SUBS $32, R6, R6
-	JMP loop137
-single136:
-loop138:
+	JMP loop139
+single138:
+loop140:
 	CMP $16, R6
-	BLT part135
+	BLT part137
 	ADD R7<<2, R2, R26
 	FMOVQ 0(R26), F9
 	FMOVQ 16(R26), F10
@@ -11207,10 +11353,10 @@ loop138:
 	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
 	ADDS $16, R7, R7
 	SUBS $16, R6, R6
-	JMP loop138
-part135:
+	JMP loop140
+part137:
 	CMP $0, R6
-	BEQ done139
+	BEQ done141
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R6, R9
 	NEG R9, R9
@@ -11292,7 +11438,7 @@ lanes292:
 	WORD $0x4e2acd42 // fmla v2.4s, v10.4s, v10.4s
 	WORD $0x4e2bcd63 // fmla v3.4s, v11.4s, v11.4s
 	WORD $0x4e2ccd84 // fmla v4.4s, v12.4s, v12.4s
-done139:
+done141:
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
@@ -11316,12 +11462,12 @@ done139:
 	MOVD gain+48(FP), R6
 	MOVD bias+56(FP), R7
 	CMP $0, R7
-	BEQ plain140
+	BEQ plain142
 	MOVD n+8(FP), R8
 	MOVD ZR, R9
-loop144:
+loop146:
 	CMP $32, R8
-	BLT single143
+	BLT single145
 	ADD R9<<2, R2, R21
 	FMOVQ 0(R21), F2
 	FMOVQ 16(R21), F3
@@ -11400,11 +11546,11 @@ loop144:
 	FMOVQ F5, 112(R24)
 	ADDS $32, R9, R9
 	SUBS $32, R8, R8
-	JMP loop144
-single143:
-loop145:
+	JMP loop146
+single145:
+loop147:
 	CMP $16, R8
-	BLT part142
+	BLT part144
 	ADD R9<<2, R2, R25
 	FMOVQ 0(R25), F2
 	FMOVQ 16(R25), F3
@@ -11447,10 +11593,10 @@ loop145:
 	FMOVQ F5, 48(R20)
 	ADDS $16, R9, R9
 	SUBS $16, R8, R8
-	JMP loop145
-part142:
+	JMP loop147
+part144:
 	CMP $0, R8
-	BEQ done146
+	BEQ done148
 	MOVD $masksNEON<>+0(SB), R10
 	MOVD R8, R11
 	NEG R11, R11
@@ -11719,14 +11865,14 @@ lanes307:
 	BLE lanes308
 	VST1.P V0.S[3], 4(R16)
 lanes308:
-done146:
-	JMP normal141
-plain140:
+done148:
+	JMP normal143
+plain142:
 	MOVD n+8(FP), R7
 	MOVD ZR, R8
-loop149:
+loop151:
 	CMP $32, R7
-	BLT single148
+	BLT single150
 	ADD R8<<2, R2, R26
 	FMOVQ 0(R26), F2
 	FMOVQ 16(R26), F3
@@ -11780,11 +11926,11 @@ loop149:
 	FMOVQ F5, 112(R20)
 	ADDS $32, R8, R8
 	SUBS $32, R7, R7
-	JMP loop149
-single148:
-loop150:
+	JMP loop151
+single150:
+loop152:
 	CMP $16, R7
-	BLT part147
+	BLT part149
 	ADD R8<<2, R2, R21
 	FMOVQ 0(R21), F2
 	FMOVQ 16(R21), F3
@@ -11814,10 +11960,10 @@ loop150:
 	FMOVQ F5, 48(R23)
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop150
-part147:
+	JMP loop152
+part149:
 	CMP $0, R7
-	BEQ done151
+	BEQ done153
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
@@ -12017,8 +12163,8 @@ lanes319:
 	BLE lanes320
 	VST1.P V0.S[3], 4(R16)
 lanes320:
-done151:
-normal141:
+done153:
+normal143:
 	MOVD drs+24(FP), R6
 	LSL $2, R6, R6
 	ADDS R6, R1, R1
@@ -12027,7 +12173,7 @@ normal141:
 	ADDS R6, R2, R2
 	ADDS $8, R3, R3
 	SUBS $1, R0, R0
-	BNE row129
+	BNE row131
 	RET
 
 // func layerNormGradNEON(rows int, n int, dx *float32, dxrs int, dgain *float32, dbias *float32, dy *float32, dyrs int, x *float32, xrs int, gain *float32, stats *float32, count float32)
@@ -12037,7 +12183,7 @@ TEXT ·layerNormGradNEON(SB), NOSPLIT, $0-100
 	MOVD dy+48(FP), R2
 	MOVD x+64(FP), R3
 	MOVD stats+88(FP), R6
-row152:
+row154:
 	WORD $0x4d40c8c0 // ld1r {v0.4s}, [x6]
 	FMOVS 4(R6), F1
 	WORD $0x4e040421 // dup v1.4s, v1.s[0]
@@ -12054,9 +12200,9 @@ row152:
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	MOVD n+8(FP), R10
 	MOVD ZR, R11
-loop154:
+loop156:
 	CMP $16, R10
-	BLT part153
+	BLT part155
 	ADD R11<<2, R3, R20
 	FMOVQ 0(R20), F10
 	FMOVQ 16(R20), F11
@@ -12076,7 +12222,7 @@ loop154:
 	FMOVQ 32(R21), F16
 	FMOVQ 48(R21), F17
 	CMP $0, R8
-	BEQ none155
+	BEQ none157
 	ADD R11<<2, R8, R22
 	FMOVQ 0(R22), F18
 	FMOVQ 16(R22), F19
@@ -12090,9 +12236,9 @@ loop154:
 	FMOVQ F19, 16(R22)
 	FMOVQ F20, 32(R22)
 	FMOVQ F21, 48(R22)
-none155:
+none157:
 	CMP $0, R9
-	BEQ none156
+	BEQ none158
 	ADD R11<<2, R9, R23
 	FMOVQ 0(R23), F18
 	FMOVQ 16(R23), F19
@@ -12106,7 +12252,7 @@ none155:
 	FMOVQ F19, 16(R23)
 	FMOVQ F20, 32(R23)
 	FMOVQ F21, 48(R23)
-none156:
+none158:
 	ADD R11<<2, R7, R24
 	FMOVQ 0(R24), F18
 	FMOVQ 16(R24), F19
@@ -12126,10 +12272,10 @@ none156:
 	WORD $0x4e2dce29 // fmla v9.4s, v17.4s, v13.4s
 	ADDS $16, R11, R11
 	SUBS $16, R10, R10
-	JMP loop154
-part153:
+	JMP loop156
+part155:
 	CMP $0, R10
-	BEQ done157
+	BEQ done159
 	MOVD $masksNEON<>+0(SB), R12
 	MOVD R10, R13
 	NEG R13, R13
@@ -12269,7 +12415,7 @@ lanes327:
 	VLD1.P 4(R16), V21.S[3]
 lanes328:
 	CMP $0, R8
-	BEQ none158
+	BEQ none160
 	ADD R11<<2, R8, R20
 	MOVD $0(R20), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
@@ -12391,9 +12537,9 @@ lanes335:
 	BLE lanes336
 	VST1.P V25.S[3], 4(R16)
 lanes336:
-none158:
+none160:
 	CMP $0, R9
-	BEQ none159
+	BEQ none161
 	ADD R11<<2, R9, R21
 	MOVD $0(R21), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
@@ -12515,7 +12661,7 @@ lanes343:
 	BLE lanes344
 	VST1.P V25.S[3], 4(R16)
 lanes344:
-none159:
+none161:
 	ADD R11<<2, R7, R22
 	MOVD $0(R22), R16
 	WORD $0x6e361ed6 // eor v22.16b, v22.16b, v22.16b
@@ -12593,7 +12739,7 @@ lanes348:
 	WORD $0x4e2bce67 // fmla v7.4s, v19.4s, v11.4s
 	WORD $0x4e2cce88 // fmla v8.4s, v20.4s, v12.4s
 	WORD $0x4e2dcea9 // fmla v9.4s, v21.4s, v13.4s
-done157:
+done159:
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
 	WORD $0x4e25d463 // fadd v3.4s, v3.4s, v5.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
@@ -12616,9 +12762,9 @@ done157:
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	MOVD n+8(FP), R8
 	MOVD ZR, R9
-loop161:
+loop163:
 	CMP $16, R8
-	BLT part160
+	BLT part162
 	ADD R9<<2, R3, R23
 	FMOVQ 0(R23), F4
 	FMOVQ 16(R23), F5
@@ -12673,10 +12819,10 @@ loop161:
 	FMOVQ F7, 48(R26)
 	ADDS $16, R9, R9
 	SUBS $16, R8, R8
-	JMP loop161
-part160:
+	JMP loop163
+part162:
 	CMP $0, R8
-	BEQ done162
+	BEQ done164
 	MOVD $masksNEON<>+0(SB), R10
 	MOVD R8, R11
 	NEG R11, R11
@@ -13013,7 +13159,7 @@ lanes367:
 	BLE lanes368
 	VST1.P V1.S[3], 4(R16)
 lanes368:
-done162:
+done164:
 	MOVD dxrs+24(FP), R7
 	LSL $2, R7, R7
 	ADDS R7, R1, R1
@@ -13025,7 +13171,7 @@ done162:
 	ADDS R7, R3, R3
 	ADDS $8, R6, R6
 	SUBS $1, R0, R0
-	BNE row152
+	BNE row154
 	RET
 
 // func adamWNEON(n int, w *float32, dw *float32, m *float32, v *float32, s *float32)
@@ -13037,9 +13183,9 @@ TEXT ·adamWNEON(SB), NOSPLIT, $0-48
 	MOVD v+32(FP), R6
 	MOVD s+40(FP), R7
 	MOVD ZR, R8
-loop164:
+loop166:
 	CMP $16, R0
-	BLT part163
+	BLT part165
 	ADD R8<<2, R2, R24
 	FMOVQ 0(R24), F0
 	FMOVQ 16(R24), F1
@@ -13155,10 +13301,10 @@ loop164:
 	FMOVQ F7, 48(R19)
 	ADDS $16, R8, R8
 	SUBS $16, R0, R0
-	JMP loop164
-part163:
+	JMP loop166
+part165:
 	CMP $0, R0
-	BEQ done165
+	BEQ done167
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R0, R10
 	NEG R10, R10
@@ -13660,7 +13806,7 @@ lanes395:
 	BLE lanes396
 	VST1.P V7.S[3], 4(R16)
 lanes396:
-done165:
+done167:
 	RET
 
 // func productsNEON(n int, rows int, dst *float32, drs int, w *float32, p *float32, x *float32, xrs int)
@@ -13676,9 +13822,9 @@ TEXT ·productsNEON(SB), NOSPLIT, $0-64
 	MOVD xrs+56(FP), R9
 	LSL $2, R9, R9
 	MOVD ZR, R10
-loop168:
+loop170:
 	CMP $64, R0
-	BLT single167
+	BLT single169
 	ADD R10<<2, R7, R25
 	FMOVQ 0(R25), F0
 	FMOVQ 16(R25), F1
@@ -13700,7 +13846,7 @@ loop168:
 	MOVD R1, R12
 	MOVD R2, R13
 	MOVD R8, R14
-row169:
+row171:
 	WORD $0x4d40c970 // ld1r {v16.4s}, [x11]
 	ADD R10<<2, R14, R26
 	FMOVQ 0(R26), F17
@@ -13772,14 +13918,14 @@ row169:
 	ADDS R3, R13, R13
 	ADDS R9, R14, R14
 	SUBS $1, R12, R12
-	BNE row169
+	BNE row171
 	ADDS $64, R10, R10
 	SUBS $64, R0, R0
-	JMP loop168
-single167:
-loop170:
+	JMP loop170
+single169:
+loop172:
 	CMP $16, R0
-	BLT part166
+	BLT part168
 	ADD R10<<2, R7, R20
 	FMOVQ 0(R20), F0
 	FMOVQ 16(R20), F1
@@ -13789,7 +13935,7 @@ loop170:
 	MOVD R1, R12
 	MOVD R2, R13
 	MOVD R8, R14
-row171:
+row173:
 	WORD $0x4d40c964 // ld1r {v4.4s}, [x11]
 	ADD R10<<2, R14, R21
 	FMOVQ 0(R21), F5
@@ -13813,13 +13959,13 @@ row171:
 	ADDS R3, R13, R13
 	ADDS R9, R14, R14
 	SUBS $1, R12, R12
-	BNE row171
+	BNE row173
 	ADDS $16, R10, R10
 	SUBS $16, R0, R0
-	JMP loop170
-part166:
+	JMP loop172
+part168:
 	CMP $0, R0
-	BEQ done172
+	BEQ done174
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R0, R12
 	NEG R12, R12
@@ -13891,7 +14037,7 @@ lanes399:
 lanes400:
 	MOVD R1, R1
 	MOVD R8, R7
-row173:
+row175:
 	WORD $0x4d40c8c4 // ld1r {v4.4s}, [x6]
 	ADD R10<<2, R7, R25
 	MOVD $0(R25), R16
@@ -14023,8 +14169,8 @@ lanes408:
 	ADDS R3, R2, R2
 	ADDS R9, R7, R7
 	SUBS $1, R1, R1
-	BNE row173
-done172:
+	BNE row175
+done174:
 	RET
 
 // func featureSumsNEON(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, y *float32, sums *float32)
@@ -14036,7 +14182,7 @@ TEXT ·featureSumsNEON(SB), NOSPLIT, $24-72
 	MOVD R2, 8(RSP)
 	MOVD count+8(FP), R2
 	MOVD R2, 16(RSP)
-run174:
+run176:
 	MOVD 8(RSP), R2
 	MOVW 0(R2), R3
 	MUL R1, R3, R3
@@ -14050,10 +14196,10 @@ run174:
 	MOVD R7, 24(RSP)
 	ADDS $12, R2, R2
 	MOVD R2, 8(RSP)
-rows177:
+rows179:
 	MOVD 24(RSP), R17
 	CMP $4, R17
-	BLT rest175
+	BLT rest177
 	ADD R1<<0, R0, R2
 	ADD R1<<0, R2, R7
 	ADD R1<<0, R7, R8
@@ -14079,9 +14225,9 @@ rows177:
 	MOVD y+56(FP), R12
 	MOVD n+0(FP), R13
 	MOVD ZR, R14
-loop179:
+loop181:
 	CMP $16, R13
-	BLT part178
+	BLT part180
 	ADD R14<<2, R3, R19
 	FMOVQ 0(R19), F16
 	FMOVQ 16(R19), F17
@@ -14178,10 +14324,10 @@ loop179:
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
 	ADDS $16, R14, R14
 	SUBS $16, R13, R13
-	JMP loop179
-part178:
+	JMP loop181
+part180:
 	CMP $0, R13
-	BEQ done180
+	BEQ done182
 	MOVD $masksNEON<>+0(SB), R15
 	MOVD R13, R5
 	NEG R5, R5
@@ -14996,7 +15142,7 @@ lanes460:
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
-done180:
+done182:
 	MOVD sums+64(FP), R0
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -15021,12 +15167,12 @@ done180:
 	MOVD 24(RSP), R17
 	SUBS $4, R17, R17
 	MOVD R17, 24(RSP)
-	JMP rows177
-rest175:
-rows181:
+	JMP rows179
+rest177:
+rows183:
 	MOVD 24(RSP), R17
 	CMP $1, R17
-	BLT finished176
+	BLT finished178
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -15034,9 +15180,9 @@ rows181:
 	MOVD y+56(FP), R2
 	MOVD n+0(FP), R7
 	MOVD ZR, R8
-loop183:
+loop185:
 	CMP $16, R7
-	BLT part182
+	BLT part184
 	ADD R8<<2, R3, R24
 	FMOVQ 0(R24), F4
 	FMOVQ 16(R24), F5
@@ -15067,10 +15213,10 @@ loop183:
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop183
-part182:
+	JMP loop185
+part184:
 	CMP $0, R7
-	BEQ done184
+	BEQ done186
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
@@ -15327,7 +15473,7 @@ lanes476:
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
-done184:
+done186:
 	MOVD sums+64(FP), R2
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -15344,12 +15490,12 @@ done184:
 	MOVD 24(RSP), R17
 	SUBS $1, R17, R17
 	MOVD R17, 24(RSP)
-	JMP rows181
-finished176:
+	JMP rows183
+finished178:
 	MOVD 16(RSP), R17
 	SUBS $1, R17, R17
 	MOVD R17, 16(RSP)
-	BNE run174
+	BNE run176
 	RET
 
 // func featureDotsNEON(n int, count int, runs *int32, dst *float32, p *float32, x *float32, ld int, w *float32, z *float32, sums *float32)
@@ -15359,9 +15505,9 @@ TEXT ·featureDotsNEON(SB), NOSPLIT, $0-80
 	LSL $2, R1, R1
 	MOVD sums+72(FP), R2
 	MOVD ZR, R3
-loop187:
+loop189:
 	CMP $32, R0
-	BLT single186
+	BLT single188
 	MOVD dst+24(FP), R6
 	MOVD w+56(FP), R7
 	MOVD z+64(FP), R8
@@ -15376,7 +15522,7 @@ loop187:
 	FMOVQ 112(R25), F7
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run188:
+run190:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -15396,7 +15542,7 @@ run188:
 	FMOVQ 80(R26), F13
 	FMOVQ 96(R26), F14
 	FMOVQ 112(R26), F15
-row189:
+row191:
 	WORD $0x4d40c8f0 // ld1r {v16.4s}, [x7]
 	WORD $0x4d40c911 // ld1r {v17.4s}, [x8]
 	ADD R3<<2, R12, R19
@@ -15446,9 +15592,9 @@ row189:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row189
+	BNE row191
 	SUBS $1, R10, R10
-	BNE run188
+	BNE run190
 	ADD R3<<2, R2, R21
 	FMOVQ F0, 0(R21)
 	FMOVQ F1, 16(R21)
@@ -15460,11 +15606,11 @@ row189:
 	FMOVQ F7, 112(R21)
 	ADDS $32, R3, R3
 	SUBS $32, R0, R0
-	JMP loop187
-single186:
-loop190:
+	JMP loop189
+single188:
+loop192:
 	CMP $16, R0
-	BLT part185
+	BLT part187
 	MOVD dst+24(FP), R6
 	MOVD w+56(FP), R7
 	MOVD z+64(FP), R8
@@ -15475,7 +15621,7 @@ loop190:
 	FMOVQ 48(R22), F3
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run191:
+run193:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -15491,7 +15637,7 @@ run191:
 	FMOVQ 16(R23), F5
 	FMOVQ 32(R23), F6
 	FMOVQ 48(R23), F7
-row192:
+row194:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
 	ADD R3<<2, R12, R24
@@ -15521,9 +15667,9 @@ row192:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row192
+	BNE row194
 	SUBS $1, R10, R10
-	BNE run191
+	BNE run193
 	ADD R3<<2, R2, R26
 	FMOVQ F0, 0(R26)
 	FMOVQ F1, 16(R26)
@@ -15531,10 +15677,10 @@ row192:
 	FMOVQ F3, 48(R26)
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop190
-part185:
+	JMP loop192
+part187:
 	CMP $0, R0
-	BEQ done193
+	BEQ done195
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
@@ -15609,7 +15755,7 @@ lanes479:
 lanes480:
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run194:
+run196:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+32(FP), R17
@@ -15681,7 +15827,7 @@ lanes483:
 	BLE lanes484
 	VLD1.P 4(R16), V7.S[3]
 lanes484:
-row195:
+row197:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
 	ADD R3<<2, R12, R22
@@ -15819,9 +15965,9 @@ lanes492:
 	ADDS $4, R7, R7
 	ADDS $4, R8, R8
 	SUBS $1, R13, R13
-	BNE row195
+	BNE row197
 	SUBS $1, R10, R10
-	BNE run194
+	BNE run196
 	ADD R3<<2, R2, R24
 	MOVD $0(R24), R16
 	CMP $0, R0
@@ -15879,7 +16025,7 @@ lanes495:
 	BLE lanes496
 	VST1.P V3.S[3], 4(R16)
 lanes496:
-done193:
+done195:
 	RET
 
 // func featureGradNEON(n int, count int, runs *int32, dx *float32, dp *float32, d *float32, p *float32, x *float32, ld int, w *float32, z *float32, y *float32)
@@ -15889,15 +16035,15 @@ TEXT ·featureGradNEON(SB), NOSPLIT, $0-96
 	LSL $2, R1, R1
 	MOVD y+88(FP), R2
 	MOVD ZR, R3
-loop198:
+loop200:
 	CMP $32, R0
-	BLT single197
+	BLT single199
 	MOVD d+40(FP), R6
 	MOVD w+72(FP), R7
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run199:
+run201:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -15935,7 +16081,7 @@ run199:
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	WORD $0x6e2e1dce // eor v14.16b, v14.16b, v14.16b
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
-row200:
+row202:
 	WORD $0x4d40c8f0 // ld1r {v16.4s}, [x7]
 	WORD $0x4d40c911 // ld1r {v17.4s}, [x8]
 	ADD R3<<2, R6, R26
@@ -16020,7 +16166,7 @@ row200:
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row200
+	BNE row202
 	ADD R3<<2, R15, R22
 	FMOVQ 0(R22), F0
 	FMOVQ 16(R22), F1
@@ -16047,20 +16193,20 @@ row200:
 	FMOVQ F2, 96(R22)
 	FMOVQ F3, 112(R22)
 	SUBS $1, R10, R10
-	BNE run199
+	BNE run201
 	ADDS $32, R3, R3
 	SUBS $32, R0, R0
-	JMP loop198
-single197:
-loop201:
+	JMP loop200
+single199:
+loop203:
 	CMP $16, R0
-	BLT part196
+	BLT part198
 	MOVD d+40(FP), R6
 	MOVD w+72(FP), R7
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run202:
+run204:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -16090,7 +16236,7 @@ run202:
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-row203:
+row205:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
 	ADD R3<<2, R6, R24
@@ -16139,7 +16285,7 @@ row203:
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row203
+	BNE row205
 	ADD R3<<2, R15, R20
 	FMOVQ 0(R20), F0
 	FMOVQ 16(R20), F1
@@ -16154,13 +16300,13 @@ row203:
 	FMOVQ F2, 32(R20)
 	FMOVQ F3, 48(R20)
 	SUBS $1, R10, R10
-	BNE run202
+	BNE run204
 	ADDS $16, R3, R3
 	SUBS $16, R0, R0
-	JMP loop201
-part196:
+	JMP loop203
+part198:
 	CMP $0, R0
-	BEQ done204
+	BEQ done206
 	MOVD $masksNEON<>+0(SB), R6
 	MOVD R0, R7
 	NEG R7, R7
@@ -16174,7 +16320,7 @@ part196:
 	MOVD z+80(FP), R8
 	MOVD runs+16(FP), R9
 	MOVD count+8(FP), R10
-run205:
+run207:
 	MOVW 0(R9), R11
 	MUL R1, R11, R11
 	MOVD p+48(FP), R17
@@ -16260,7 +16406,7 @@ lanes500:
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
-row206:
+row208:
 	WORD $0x4d40c8e8 // ld1r {v8.4s}, [x7]
 	WORD $0x4d40c909 // ld1r {v9.4s}, [x8]
 	ADD R3<<2, R6, R23
@@ -16585,7 +16731,7 @@ lanes520:
 	ADDS R1, R14, R14
 	ADDS R1, R12, R12
 	SUBS $1, R13, R13
-	BNE row206
+	BNE row208
 	ADD R3<<2, R15, R19
 	MOVD $0(R19), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
@@ -16708,8 +16854,8 @@ lanes527:
 	VST1.P V3.S[3], 4(R16)
 lanes528:
 	SUBS $1, R10, R10
-	BNE run205
-done204:
+	BNE run207
+done206:
 	RET
 
 // func dotsNEON(n int, rows int, dst *float32, x *float32, xrs int, w *float32)
@@ -16720,9 +16866,9 @@ TEXT ·dotsNEON(SB), NOSPLIT, $0-48
 	MOVD xrs+32(FP), R3
 	LSL $2, R3, R3
 	MOVD w+40(FP), R6
-rows209:
+rows211:
 	CMP $4, R0
-	BLT rest207
+	BLT rest209
 	ADD R3<<0, R2, R7
 	ADD R3<<0, R7, R8
 	ADD R3<<0, R8, R9
@@ -16744,9 +16890,9 @@ rows209:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD n+0(FP), R10
 	MOVD ZR, R11
-loop211:
+loop213:
 	CMP $16, R10
-	BLT part210
+	BLT part212
 	ADD R11<<2, R6, R20
 	FMOVQ 0(R20), F16
 	FMOVQ 16(R20), F17
@@ -16790,10 +16936,10 @@ loop211:
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
 	ADDS $16, R11, R11
 	SUBS $16, R10, R10
-	JMP loop211
-part210:
+	JMP loop213
+part212:
 	CMP $0, R10
-	BEQ done212
+	BEQ done214
 	MOVD $masksNEON<>+0(SB), R12
 	MOVD R10, R13
 	NEG R13, R13
@@ -17123,7 +17269,7 @@ lanes548:
 	WORD $0x4e31cead // fmla v13.4s, v21.4s, v17.4s
 	WORD $0x4e32cece // fmla v14.4s, v22.4s, v18.4s
 	WORD $0x4e33ceef // fmla v15.4s, v23.4s, v19.4s
-done212:
+done214:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e26d484 // fadd v4.4s, v4.4s, v6.4s
@@ -17143,20 +17289,20 @@ done212:
 	ADD R3<<0, R9, R2
 	ADDS $16, R1, R1
 	SUBS $4, R0, R0
-	JMP rows209
-rest207:
-rows213:
+	JMP rows211
+rest209:
+rows215:
 	CMP $1, R0
-	BLT finished208
+	BLT finished210
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD n+0(FP), R7
 	MOVD ZR, R8
-loop215:
+loop217:
 	CMP $16, R7
-	BLT part214
+	BLT part216
 	ADD R8<<2, R6, R23
 	FMOVQ 0(R23), F4
 	FMOVQ 16(R23), F5
@@ -17173,10 +17319,10 @@ loop215:
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
 	ADDS $16, R8, R8
 	SUBS $16, R7, R7
-	JMP loop215
-part214:
+	JMP loop217
+part216:
 	CMP $0, R7
-	BEQ done216
+	BEQ done218
 	MOVD $masksNEON<>+0(SB), R9
 	MOVD R7, R10
 	NEG R10, R10
@@ -17311,7 +17457,7 @@ lanes556:
 	WORD $0x4e25cd21 // fmla v1.4s, v9.4s, v5.4s
 	WORD $0x4e26cd42 // fmla v2.4s, v10.4s, v6.4s
 	WORD $0x4e27cd63 // fmla v3.4s, v11.4s, v7.4s
-done216:
+done218:
 	WORD $0x4e22d400 // fadd v0.4s, v0.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x6e21d421 // faddp v1.4s, v1.4s, v1.4s
@@ -17323,8 +17469,8 @@ done216:
 	ADD R3<<0, R2, R2
 	ADDS $4, R1, R1
 	SUBS $1, R0, R0
-	JMP rows213
-finished208:
+	JMP rows215
+finished210:
 	RET
 
 // func centreNEON(n int, rows int, x *float32, rs int, each float32)
@@ -17335,9 +17481,9 @@ TEXT ·centreNEON(SB), NOSPLIT, $0-36
 	MOVD rs+24(FP), R3
 	LSL $2, R3, R3
 	MOVD ZR, R6
-loop219:
+loop221:
 	CMP $32, R0
-	BLT single218
+	BLT single220
 	ADD R6<<2, R2, R20
 	FMOVQ 0(R20), F0
 	FMOVQ 16(R20), F1
@@ -17357,7 +17503,7 @@ loop219:
 	WORD $0x6e2f1def // eor v15.16b, v15.16b, v15.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row220:
+row222:
 	ADD R6<<2, R8, R21
 	FMOVQ 0(R21), F16
 	FMOVQ 16(R21), F17
@@ -17385,7 +17531,7 @@ row220:
 	WORD $0x4e33d5ef // fadd v15.4s, v15.4s, v19.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row220
+	BNE row222
 	FMOVS each+32(FP), F16
 	WORD $0x4e040610 // dup v16.4s, v16.s[0]
 	WORD $0x6e30dd08 // fmul v8.4s, v8.4s, v16.4s
@@ -17408,7 +17554,7 @@ row220:
 	WORD $0x6e371ef7 // eor v23.16b, v23.16b, v23.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row221:
+row223:
 	ADD R6<<2, R8, R22
 	FMOVQ 0(R22), F24
 	FMOVQ 16(R22), F25
@@ -17452,7 +17598,7 @@ row221:
 	FMOVQ F27, 112(R22)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row221
+	BNE row223
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20de10 // fmul v16.4s, v16.4s, v0.4s
@@ -17467,7 +17613,7 @@ row221:
 	WORD $0x6e20def7 // fmul v23.4s, v23.4s, v0.4s
 	MOVD R1, R7
 	MOVD R2, R8
-row222:
+row224:
 	ADD R6<<2, R8, R23
 	FMOVQ 0(R23), F0
 	FMOVQ 16(R23), F1
@@ -17495,14 +17641,14 @@ row222:
 	FMOVQ F3, 112(R23)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row222
+	BNE row224
 	ADDS $32, R6, R6
 	SUBS $32, R0, R0
-	JMP loop219
-single218:
-loop223:
+	JMP loop221
+single220:
+loop225:
 	CMP $16, R0
-	BLT part217
+	BLT part219
 	ADD R6<<2, R2, R24
 	FMOVQ 0(R24), F0
 	FMOVQ 16(R24), F1
@@ -17514,7 +17660,7 @@ loop223:
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row224:
+row226:
 	ADD R6<<2, R8, R25
 	FMOVQ 0(R25), F8
 	FMOVQ 16(R25), F9
@@ -17530,7 +17676,7 @@ row224:
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row224
+	BNE row226
 	FMOVS each+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
@@ -17543,7 +17689,7 @@ row224:
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row225:
+row227:
 	ADD R6<<2, R8, R26
 	FMOVQ 0(R26), F12
 	FMOVQ 16(R26), F13
@@ -17567,7 +17713,7 @@ row225:
 	FMOVQ F15, 48(R26)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row225
+	BNE row227
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
@@ -17576,7 +17722,7 @@ row225:
 	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
 	MOVD R1, R7
 	MOVD R2, R8
-row226:
+row228:
 	ADD R6<<2, R8, R19
 	FMOVQ 0(R19), F0
 	FMOVQ 16(R19), F1
@@ -17592,13 +17738,13 @@ row226:
 	FMOVQ F3, 48(R19)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row226
+	BNE row228
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop223
-part217:
+	JMP loop225
+part219:
 	CMP $0, R0
-	BEQ done227
+	BEQ done229
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
@@ -17674,7 +17820,7 @@ lanes560:
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row228:
+row230:
 	ADD R6<<2, R8, R22
 	MOVD $0(R22), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
@@ -17746,7 +17892,7 @@ lanes564:
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row228
+	BNE row230
 	FMOVS each+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc84 // fmul v4.4s, v4.4s, v8.4s
@@ -17759,7 +17905,7 @@ lanes564:
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	MOVD R1, R7
 	MOVD R2, R8
-row229:
+row231:
 	ADD R6<<2, R8, R23
 	MOVD $0(R23), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
@@ -17891,7 +18037,7 @@ lanes571:
 lanes572:
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row229
+	BNE row231
 	FMOVS each+32(FP), F0
 	WORD $0x4e040400 // dup v0.4s, v0.s[0]
 	WORD $0x6e20dd08 // fmul v8.4s, v8.4s, v0.4s
@@ -17899,7 +18045,7 @@ lanes572:
 	WORD $0x6e20dd4a // fmul v10.4s, v10.4s, v0.4s
 	WORD $0x6e20dd6b // fmul v11.4s, v11.4s, v0.4s
 	MOVD R2, R2
-row230:
+row232:
 	ADD R6<<2, R2, R24
 	MOVD $0(R24), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
@@ -18023,8 +18169,8 @@ lanes579:
 lanes580:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row230
-done227:
+	BNE row232
+done229:
 	RET
 
 // func normaliseNEON(n int, rows int, x *float32, rs int, length float32, limit float32)
@@ -18035,9 +18181,9 @@ TEXT ·normaliseNEON(SB), NOSPLIT, $0-40
 	MOVD rs+24(FP), R3
 	LSL $2, R3, R3
 	MOVD ZR, R6
-loop232:
+loop234:
 	CMP $16, R0
-	BLT part231
+	BLT part233
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -18057,7 +18203,7 @@ loop232:
 	MOVD R1, R7
 	MOVD R2, R8
 	MOVD R2, R9
-row233:
+row235:
 	ADD R6<<2, R8, R25
 	FMOVQ 0(R25), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
@@ -18086,7 +18232,7 @@ row233:
 	ADDS R3, R8, R8
 	ADDS R3, R9, R9
 	SUBS $1, R7, R7
-	BNE row233
+	BNE row235
 	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
@@ -18147,7 +18293,7 @@ row233:
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R1, R7
 	MOVD R2, R8
-row234:
+row236:
 	ADD R6<<2, R8, R26
 	FMOVQ 0(R26), F4
 	FMOVQ 16(R26), F5
@@ -18163,13 +18309,13 @@ row234:
 	FMOVQ F7, 48(R26)
 	ADDS R3, R8, R8
 	SUBS $1, R7, R7
-	BNE row234
+	BNE row236
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop232
-part231:
+	JMP loop234
+part233:
 	CMP $0, R0
-	BEQ done235
+	BEQ done237
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
@@ -18197,7 +18343,7 @@ part231:
 	MOVD R1, R7
 	MOVD R2, R8
 	MOVD R2, R9
-row236:
+row238:
 	ADD R6<<2, R8, R20
 	MOVD $0(R20), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
@@ -18282,7 +18428,7 @@ lanes584:
 	ADDS R3, R8, R8
 	ADDS R3, R9, R9
 	SUBS $1, R7, R7
-	BNE row236
+	BNE row238
 	WORD $0x6ee1f884 // fsqrt v4.2d, v4.2d
 	WORD $0x6ee1f800 // fsqrt v0.2d, v0.2d
 	WORD $0x6ee1f8a5 // fsqrt v5.2d, v5.2d
@@ -18342,7 +18488,7 @@ lanes584:
 	WORD $0x0e616904 // fcvtn v4.2s, v8.2d
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R2, R2
-row237:
+row239:
 	ADD R6<<2, R2, R21
 	MOVD $0(R21), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
@@ -18466,8 +18612,8 @@ lanes591:
 lanes592:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row237
-done235:
+	BNE row239
+done237:
 	RET
 
 // func standardiseNEON(n int, rows int, x *float32, rs int, each float32, length float32, limit float32)
@@ -18479,9 +18625,9 @@ TEXT ·standardiseNEON(SB), NOSPLIT, $0-44
 	ADD R2<<1, R2, R3
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	MOVD ZR, R6
-loop239:
+loop241:
 	CMP $16, R0
-	BLT part238
+	BLT part240
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	FMOVQ 0(R7), F1
@@ -18492,8 +18638,8 @@ loop239:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest241
-four240:
+	BLT rest243
+four242:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
@@ -18511,18 +18657,18 @@ four240:
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four240
-rest241:
+	BGE four242
+rest243:
 	ADDS $4, R9, R9
-	BEQ done243
-one242:
+	BEQ done245
+one244:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one242
-done243:
+	BNE one244
+done245:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -18541,8 +18687,8 @@ done243:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest245
-four244:
+	BLT rest247
+four246:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -18564,19 +18710,19 @@ four244:
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four244
-rest245:
+	BGE four246
+rest247:
 	ADDS $4, R9, R9
-	BEQ done247
-one246:
+	BEQ done249
+one248:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one246
-done247:
+	BNE one248
+done249:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -18632,12 +18778,12 @@ done247:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound248
+	BEQ sound250
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row249:
+row251:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -18647,14 +18793,14 @@ row249:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row249
+	BNE row251
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound248:
+sound250:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -18689,8 +18835,8 @@ sound248:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest251
-four250:
+	BLT rest253
+four252:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18720,11 +18866,11 @@ four250:
 	FMOVQ F4, 0(R22)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four250
-rest251:
+	BGE four252
+rest253:
 	ADDS $4, R8, R8
-	BEQ done253
-one252:
+	BEQ done255
+one254:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18733,8 +18879,8 @@ one252:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one252
-done253:
+	BNE one254
+done255:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $16, R7, R7
@@ -18746,8 +18892,8 @@ done253:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest255
-four254:
+	BLT rest257
+four256:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
@@ -18765,18 +18911,18 @@ four254:
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four254
-rest255:
+	BGE four256
+rest257:
 	ADDS $4, R9, R9
-	BEQ done257
-one256:
+	BEQ done259
+one258:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one256
-done257:
+	BNE one258
+done259:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -18795,8 +18941,8 @@ done257:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest259
-four258:
+	BLT rest261
+four260:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -18818,19 +18964,19 @@ four258:
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four258
-rest259:
+	BGE four260
+rest261:
 	ADDS $4, R9, R9
-	BEQ done261
-one260:
+	BEQ done263
+one262:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one260
-done261:
+	BNE one262
+done263:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -18886,12 +19032,12 @@ done261:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound262
+	BEQ sound264
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row263:
+row265:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -18901,14 +19047,14 @@ row263:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row263
+	BNE row265
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound262:
+sound264:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -18943,8 +19089,8 @@ sound262:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest265
-four264:
+	BLT rest267
+four266:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18974,11 +19120,11 @@ four264:
 	FMOVQ F4, 0(R23)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four264
-rest265:
+	BGE four266
+rest267:
 	ADDS $4, R8, R8
-	BEQ done267
-one266:
+	BEQ done269
+one268:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -18987,8 +19133,8 @@ one266:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one266
-done267:
+	BNE one268
+done269:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $32, R7, R7
@@ -19000,8 +19146,8 @@ done267:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest269
-four268:
+	BLT rest271
+four270:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
@@ -19019,18 +19165,18 @@ four268:
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four268
-rest269:
+	BGE four270
+rest271:
 	ADDS $4, R9, R9
-	BEQ done271
-one270:
+	BEQ done273
+one272:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one270
-done271:
+	BNE one272
+done273:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -19049,8 +19195,8 @@ done271:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest273
-four272:
+	BLT rest275
+four274:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -19072,19 +19218,19 @@ four272:
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four272
-rest273:
+	BGE four274
+rest275:
 	ADDS $4, R9, R9
-	BEQ done275
-one274:
+	BEQ done277
+one276:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one274
-done275:
+	BNE one276
+done277:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -19140,12 +19286,12 @@ done275:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound276
+	BEQ sound278
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row277:
+row279:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -19155,14 +19301,14 @@ row277:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row277
+	BNE row279
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound276:
+sound278:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -19197,8 +19343,8 @@ sound276:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest279
-four278:
+	BLT rest281
+four280:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -19228,11 +19374,11 @@ four278:
 	FMOVQ F4, 0(R24)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four278
-rest279:
+	BGE four280
+rest281:
 	ADDS $4, R8, R8
-	BEQ done281
-one280:
+	BEQ done283
+one282:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -19241,8 +19387,8 @@ one280:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one280
-done281:
+	BNE one282
+done283:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $48, R7, R7
@@ -19254,8 +19400,8 @@ done281:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest283
-four282:
+	BLT rest285
+four284:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
@@ -19273,18 +19419,18 @@ four282:
 	WORD $0x4e23d4c6 // fadd v6.4s, v6.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four282
-rest283:
+	BGE four284
+rest285:
 	ADDS $4, R9, R9
-	BEQ done285
-one284:
+	BEQ done287
+one286:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea1d463 // fsub v3.4s, v3.4s, v1.4s
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one284
-done285:
+	BNE one286
+done287:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d442 // fadd v2.4s, v2.4s, v4.4s
@@ -19303,8 +19449,8 @@ done285:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest287
-four286:
+	BLT rest289
+four288:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
@@ -19326,19 +19472,19 @@ four286:
 	WORD $0x4e23cc6a // fmla v10.4s, v3.4s, v3.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four286
-rest287:
+	BGE four288
+rest289:
 	ADDS $4, R9, R9
-	BEQ done289
-one288:
+	BEQ done291
+one290:
 	FMOVQ 0(R8), F3
 	WORD $0x4ea2d463 // fsub v3.4s, v3.4s, v2.4s
 	WORD $0x4e23d421 // fadd v1.4s, v1.4s, v3.4s
 	WORD $0x4e23cc67 // fmla v7.4s, v3.4s, v3.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one288
-done289:
+	BNE one290
+done291:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e24d421 // fadd v1.4s, v1.4s, v4.4s
@@ -19394,12 +19540,12 @@ done289:
 	LSLW $2, R9, R9
 	ORRW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound290
+	BEQ sound292
 	WORD $0x4ea01c07 // orr v7.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row291:
+row293:
 	FMOVQ 0(R9), F10
 	WORD $0x4ea2d54a // fsub v10.4s, v10.4s, v2.4s
 	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
@@ -19409,14 +19555,14 @@ row291:
 	WORD $0x4e6acd49 // fmla v9.2d, v10.2d, v10.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row291
+	BNE row293
 	WORD $0x4ea41c9e // orr v30.16b, v4.16b, v4.16b
 	WORD $0x6ea81cfe // bit v30.16b, v7.16b, v8.16b
 	WORD $0x4ebe1fc4 // orr v4.16b, v30.16b, v30.16b
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea61d3e // bit v30.16b, v9.16b, v6.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
-sound290:
+sound292:
 	WORD $0x0e617826 // fcvtl v6.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee6cce4 // fmls v4.2d, v7.2d, v6.2d
@@ -19451,8 +19597,8 @@ sound290:
 	WORD $0x6e21dc63 // fmul v3.4s, v3.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest293
-four292:
+	BLT rest295
+four294:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -19482,11 +19628,11 @@ four292:
 	FMOVQ F4, 0(R25)
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four292
-rest293:
+	BGE four294
+rest295:
 	ADDS $4, R8, R8
-	BEQ done295
-one294:
+	BEQ done297
+one296:
 	FMOVQ 0(R7), F4
 	WORD $0x4ea2d484 // fsub v4.4s, v4.4s, v2.4s
 	WORD $0x6ea0f87f // fneg v31.4s, v3.4s
@@ -19495,14 +19641,14 @@ one294:
 	FMOVQ F4, 0(R7)
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one294
-done295:
+	BNE one296
+done297:
 	ADDS $16, R6, R6
 	SUBS $16, R0, R0
-	JMP loop239
-part238:
+	JMP loop241
+part240:
 	CMP $0, R0
-	BEQ done296
+	BEQ done298
 	MOVD $masksNEON<>+0(SB), R7
 	MOVD R0, R8
 	NEG R8, R8
@@ -19535,8 +19681,8 @@ lanes593:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest298
-four297:
+	BLT rest300
+four299:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
@@ -19610,11 +19756,11 @@ lanes597:
 	WORD $0x4e27d54a // fadd v10.4s, v10.4s, v7.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four297
-rest298:
+	BGE four299
+rest300:
 	ADDS $4, R9, R9
-	BEQ done300
-one299:
+	BEQ done302
+one301:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
@@ -19634,8 +19780,8 @@ lanes598:
 	WORD $0x4e27d4c6 // fadd v6.4s, v6.4s, v7.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one299
-done300:
+	BNE one301
+done302:
 	FMOVS each+32(FP), F7
 	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x4e28d4c6 // fadd v6.4s, v6.4s, v8.4s
@@ -19654,8 +19800,8 @@ done300:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest302
-four301:
+	BLT rest304
+four303:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
@@ -19733,11 +19879,11 @@ lanes602:
 	WORD $0x4e27ccee // fmla v14.4s, v7.4s, v7.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four301
-rest302:
+	BGE four303
+rest304:
 	ADDS $4, R9, R9
-	BEQ done304
-one303:
+	BEQ done306
+one305:
 	MOVD $0(R8), R16
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	CMP $0, R0
@@ -19758,8 +19904,8 @@ lanes603:
 	WORD $0x4e27cceb // fmla v11.4s, v7.4s, v7.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one303
-done304:
+	BNE one305
+done306:
 	FMOVS each+32(FP), F7
 	WORD $0x4e0404e7 // dup v7.4s, v7.s[0]
 	WORD $0x4e28d4a5 // fadd v5.4s, v5.4s, v8.4s
@@ -19822,12 +19968,12 @@ done304:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound305
+	BEQ sound307
 	WORD $0x4ea01c01 // orr v1.16b, v0.16b, v0.16b
 	WORD $0x4ea01c0b // orr v11.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row306:
+row308:
 	MOVD $0(R9), R16
 	WORD $0x6e2d1dad // eor v13.16b, v13.16b, v13.16b
 	CMP $0, R0
@@ -19851,14 +19997,14 @@ lanes604:
 	WORD $0x4e6dcdab // fmla v11.2d, v13.2d, v13.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row306
+	BNE row308
 	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
 	WORD $0x6eac1c3e // bit v30.16b, v1.16b, v12.16b
 	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
 	WORD $0x4ea91d3e // orr v30.16b, v9.16b, v9.16b
 	WORD $0x6eaa1d7e // bit v30.16b, v11.16b, v10.16b
 	WORD $0x4ebe1fc9 // orr v9.16b, v30.16b, v30.16b
-sound305:
+sound307:
 	WORD $0x0e6178a1 // fcvtl v1.2d, v5.2s
 	WORD $0x0e6178ea // fcvtl v10.2d, v7.2s
 	WORD $0x4ee1cd48 // fmls v8.2d, v10.2d, v1.2d
@@ -19893,8 +20039,8 @@ sound305:
 	WORD $0x6e21dce7 // fmul v7.4s, v7.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest308
-four307:
+	BLT rest310
+four309:
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
@@ -20032,11 +20178,11 @@ lanes611:
 lanes612:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four307
-rest308:
+	BGE four309
+rest310:
 	ADDS $4, R8, R8
-	BEQ done310
-one309:
+	BEQ done312
+one311:
 	MOVD $0(R7), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $0, R0
@@ -20072,8 +20218,8 @@ lanes613:
 lanes614:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one309
-done310:
+	BNE one311
+done312:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $16, R7, R7
@@ -20099,8 +20245,8 @@ lanes615:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest312
-four311:
+	BLT rest314
+four313:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
@@ -20174,11 +20320,11 @@ lanes619:
 	WORD $0x4e26d529 // fadd v9.4s, v9.4s, v6.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four311
-rest312:
+	BGE four313
+rest314:
 	ADDS $4, R9, R9
-	BEQ done314
-one313:
+	BEQ done316
+one315:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
@@ -20198,8 +20344,8 @@ lanes620:
 	WORD $0x4e26d4a5 // fadd v5.4s, v5.4s, v6.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one313
-done314:
+	BNE one315
+done316:
 	FMOVS each+32(FP), F6
 	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	WORD $0x4e27d4a5 // fadd v5.4s, v5.4s, v7.4s
@@ -20218,8 +20364,8 @@ done314:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest316
-four315:
+	BLT rest318
+four317:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
@@ -20297,11 +20443,11 @@ lanes624:
 	WORD $0x4e26cccd // fmla v13.4s, v6.4s, v6.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four315
-rest316:
+	BGE four317
+rest318:
 	ADDS $4, R9, R9
-	BEQ done318
-one317:
+	BEQ done320
+one319:
 	MOVD $0(R8), R16
 	WORD $0x6e261cc6 // eor v6.16b, v6.16b, v6.16b
 	CMP $4, R0
@@ -20322,8 +20468,8 @@ lanes625:
 	WORD $0x4e26ccca // fmla v10.4s, v6.4s, v6.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one317
-done318:
+	BNE one319
+done320:
 	FMOVS each+32(FP), F6
 	WORD $0x4e0404c6 // dup v6.4s, v6.s[0]
 	WORD $0x4e27d421 // fadd v1.4s, v1.4s, v7.4s
@@ -20386,12 +20532,12 @@ done318:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound319
+	BEQ sound321
 	WORD $0x4ea01c02 // orr v2.16b, v0.16b, v0.16b
 	WORD $0x4ea01c0a // orr v10.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row320:
+row322:
 	MOVD $0(R9), R16
 	WORD $0x6e2c1d8c // eor v12.16b, v12.16b, v12.16b
 	CMP $4, R0
@@ -20415,14 +20561,14 @@ lanes626:
 	WORD $0x4e6ccd8a // fmla v10.2d, v12.2d, v12.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row320
+	BNE row322
 	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
 	WORD $0x6eab1c5e // bit v30.16b, v2.16b, v11.16b
 	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
 	WORD $0x4ea81d1e // orr v30.16b, v8.16b, v8.16b
 	WORD $0x6ea91d5e // bit v30.16b, v10.16b, v9.16b
 	WORD $0x4ebe1fc8 // orr v8.16b, v30.16b, v30.16b
-sound319:
+sound321:
 	WORD $0x0e617822 // fcvtl v2.2d, v1.2s
 	WORD $0x0e6178c9 // fcvtl v9.2d, v6.2s
 	WORD $0x4ee2cd27 // fmls v7.2d, v9.2d, v2.2d
@@ -20457,8 +20603,8 @@ sound319:
 	WORD $0x6e21dcc6 // fmul v6.4s, v6.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest322
-four321:
+	BLT rest324
+four323:
 	MOVD $0(R7), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
@@ -20596,11 +20742,11 @@ lanes633:
 lanes634:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four321
-rest322:
+	BGE four323
+rest324:
 	ADDS $4, R8, R8
-	BEQ done324
-one323:
+	BEQ done326
+one325:
 	MOVD $0(R7), R16
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	CMP $4, R0
@@ -20636,8 +20782,8 @@ lanes635:
 lanes636:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one323
-done324:
+	BNE one325
+done326:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $32, R7, R7
@@ -20663,8 +20809,8 @@ lanes637:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest326
-four325:
+	BLT rest328
+four327:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
@@ -20738,11 +20884,11 @@ lanes641:
 	WORD $0x4e25d508 // fadd v8.4s, v8.4s, v5.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four325
-rest326:
+	BGE four327
+rest328:
 	ADDS $4, R9, R9
-	BEQ done328
-one327:
+	BEQ done330
+one329:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
@@ -20762,8 +20908,8 @@ lanes642:
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one327
-done328:
+	BNE one329
+done330:
 	FMOVS each+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	WORD $0x4e26d442 // fadd v2.4s, v2.4s, v6.4s
@@ -20782,8 +20928,8 @@ done328:
 	MOVD R7, R8
 	MOVD R1, R9
 	SUBS $4, R9, R9
-	BLT rest330
-four329:
+	BLT rest332
+four331:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
@@ -20861,11 +21007,11 @@ lanes646:
 	WORD $0x4e25ccac // fmla v12.4s, v5.4s, v5.4s
 	ADD R2<<2, R8, R8
 	SUBS $4, R9, R9
-	BGE four329
-rest330:
+	BGE four331
+rest332:
 	ADDS $4, R9, R9
-	BEQ done332
-one331:
+	BEQ done334
+one333:
 	MOVD $0(R8), R16
 	WORD $0x6e251ca5 // eor v5.16b, v5.16b, v5.16b
 	CMP $8, R0
@@ -20886,8 +21032,8 @@ lanes647:
 	WORD $0x4e25cca9 // fmla v9.4s, v5.4s, v5.4s
 	ADD R2<<0, R8, R8
 	SUBS $1, R9, R9
-	BNE one331
-done332:
+	BNE one333
+done334:
 	FMOVS each+32(FP), F5
 	WORD $0x4e0404a5 // dup v5.4s, v5.s[0]
 	WORD $0x4e26d421 // fadd v1.4s, v1.4s, v6.4s
@@ -20950,12 +21096,12 @@ done332:
 	AND $15, R17, R9
 	ANDW R9, R8, R8
 	CMPW $0, R8
-	BEQ sound333
+	BEQ sound335
 	WORD $0x4ea01c03 // orr v3.16b, v0.16b, v0.16b
 	WORD $0x4ea01c09 // orr v9.16b, v0.16b, v0.16b
 	MOVD R1, R8
 	MOVD R7, R9
-row334:
+row336:
 	MOVD $0(R9), R16
 	WORD $0x6e2b1d6b // eor v11.16b, v11.16b, v11.16b
 	CMP $8, R0
@@ -20979,14 +21125,14 @@ lanes648:
 	WORD $0x4e6bcd69 // fmla v9.2d, v11.2d, v11.2d
 	ADDS R2, R9, R9
 	SUBS $1, R8, R8
-	BNE row334
+	BNE row336
 	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
 	WORD $0x6eaa1c7e // bit v30.16b, v3.16b, v10.16b
 	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
 	WORD $0x4ea71cfe // orr v30.16b, v7.16b, v7.16b
 	WORD $0x6ea81d3e // bit v30.16b, v9.16b, v8.16b
 	WORD $0x4ebe1fc7 // orr v7.16b, v30.16b, v30.16b
-sound333:
+sound335:
 	WORD $0x0e617823 // fcvtl v3.2d, v1.2s
 	WORD $0x0e6178a8 // fcvtl v8.2d, v5.2s
 	WORD $0x4ee3cd06 // fmls v6.2d, v8.2d, v3.2d
@@ -21021,8 +21167,8 @@ sound333:
 	WORD $0x6e21dca5 // fmul v5.4s, v5.4s, v1.4s
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest336
-four335:
+	BLT rest338
+four337:
 	MOVD $0(R7), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
@@ -21160,11 +21306,11 @@ lanes655:
 lanes656:
 	ADD R2<<2, R7, R7
 	SUBS $4, R8, R8
-	BGE four335
-rest336:
+	BGE four337
+rest338:
 	ADDS $4, R8, R8
-	BEQ done338
-one337:
+	BEQ done340
+one339:
 	MOVD $0(R7), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $8, R0
@@ -21200,8 +21346,8 @@ lanes657:
 lanes658:
 	ADD R2<<0, R7, R7
 	SUBS $1, R8, R8
-	BNE one337
-done338:
+	BNE one339
+done340:
 	MOVD x+16(FP), R7
 	ADD R6<<2, R7, R7
 	ADD $48, R7, R7
@@ -21227,8 +21373,8 @@ lanes659:
 	MOVD R7, R6
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest340
-four339:
+	BLT rest342
+four341:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
@@ -21302,11 +21448,11 @@ lanes663:
 	WORD $0x4e23d4e7 // fadd v7.4s, v7.4s, v3.4s
 	ADD R2<<2, R6, R6
 	SUBS $4, R8, R8
-	BGE four339
-rest340:
+	BGE four341
+rest342:
 	ADDS $4, R8, R8
-	BEQ done342
-one341:
+	BEQ done344
+one343:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
@@ -21326,8 +21472,8 @@ lanes664:
 	WORD $0x4e23d442 // fadd v2.4s, v2.4s, v3.4s
 	ADD R2<<0, R6, R6
 	SUBS $1, R8, R8
-	BNE one341
-done342:
+	BNE one343
+done344:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e25d442 // fadd v2.4s, v2.4s, v5.4s
@@ -21346,8 +21492,8 @@ done342:
 	MOVD R7, R6
 	MOVD R1, R8
 	SUBS $4, R8, R8
-	BLT rest344
-four343:
+	BLT rest346
+four345:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
@@ -21425,11 +21571,11 @@ lanes668:
 	WORD $0x4e23cc6b // fmla v11.4s, v3.4s, v3.4s
 	ADD R2<<2, R6, R6
 	SUBS $4, R8, R8
-	BGE four343
-rest344:
+	BGE four345
+rest346:
 	ADDS $4, R8, R8
-	BEQ done346
-one345:
+	BEQ done348
+one347:
 	MOVD $0(R6), R16
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	CMP $12, R0
@@ -21450,8 +21596,8 @@ lanes669:
 	WORD $0x4e23cc68 // fmla v8.4s, v3.4s, v3.4s
 	ADD R2<<0, R6, R6
 	SUBS $1, R8, R8
-	BNE one345
-done346:
+	BNE one347
+done348:
 	FMOVS each+32(FP), F3
 	WORD $0x4e040463 // dup v3.4s, v3.s[0]
 	WORD $0x4e25d421 // fadd v1.4s, v1.4s, v5.4s
@@ -21514,12 +21660,12 @@ done346:
 	AND $15, R17, R8
 	ANDW R8, R6, R6
 	CMPW $0, R6
-	BEQ sound347
+	BEQ sound349
 	WORD $0x4ea01c04 // orr v4.16b, v0.16b, v0.16b
 	WORD $0x4ea01c08 // orr v8.16b, v0.16b, v0.16b
 	MOVD R1, R6
 	MOVD R7, R8
-row348:
+row350:
 	MOVD $0(R8), R16
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
 	CMP $12, R0
@@ -21543,14 +21689,14 @@ lanes670:
 	WORD $0x4e6acd48 // fmla v8.2d, v10.2d, v10.2d
 	ADDS R2, R8, R8
 	SUBS $1, R6, R6
-	BNE row348
+	BNE row350
 	WORD $0x4ea51cbe // orr v30.16b, v5.16b, v5.16b
 	WORD $0x6ea91c9e // bit v30.16b, v4.16b, v9.16b
 	WORD $0x4ebe1fc5 // orr v5.16b, v30.16b, v30.16b
 	WORD $0x4ea61cde // orr v30.16b, v6.16b, v6.16b
 	WORD $0x6ea71d1e // bit v30.16b, v8.16b, v7.16b
 	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
-sound347:
+sound349:
 	WORD $0x0e617824 // fcvtl v4.2d, v1.2s
 	WORD $0x0e617867 // fcvtl v7.2d, v3.2s
 	WORD $0x4ee4cce5 // fmls v5.2d, v7.2d, v4.2d
@@ -21585,8 +21731,8 @@ sound347:
 	WORD $0x6e20dc63 // fmul v3.4s, v3.4s, v0.4s
 	MOVD R7, R6
 	SUBS $4, R1, R1
-	BLT rest350
-four349:
+	BLT rest352
+four351:
 	MOVD $0(R6), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
@@ -21724,11 +21870,11 @@ lanes677:
 lanes678:
 	ADD R2<<2, R6, R6
 	SUBS $4, R1, R1
-	BGE four349
-rest350:
+	BGE four351
+rest352:
 	ADDS $4, R1, R1
-	BEQ done352
-one351:
+	BEQ done354
+one353:
 	MOVD $0(R6), R16
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	CMP $12, R0
@@ -21764,9 +21910,9 @@ lanes679:
 lanes680:
 	ADD R2<<0, R6, R6
 	SUBS $1, R1, R1
-	BNE one351
-done352:
-done296:
+	BNE one353
+done354:
+done298:
 	RET
 
 // func normaliseGradNEON(n int, rows int, dx *float32, x *float32, rs int, length float32, limit float32)
@@ -21778,9 +21924,9 @@ TEXT ·normaliseGradNEON(SB), NOSPLIT, $0-48
 	MOVD rs+32(FP), R6
 	LSL $2, R6, R6
 	MOVD ZR, R7
-loop354:
+loop356:
 	CMP $16, R0
-	BLT part353
+	BLT part355
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -21800,7 +21946,7 @@ loop354:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R3, R10
-row355:
+row357:
 	ADD R7<<2, R9, R23
 	FMOVQ 0(R23), F8
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
@@ -21829,7 +21975,7 @@ row355:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row355
+	BNE row357
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -21849,7 +21995,7 @@ row355:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R2, R10
-row356:
+row358:
 	ADD R7<<2, R9, R24
 	FMOVQ 0(R24), F16
 	ADD R7<<2, R10, R25
@@ -21895,7 +22041,7 @@ row356:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row356
+	BNE row358
 	WORD $0x6e64fd8c // fdiv v12.2d, v12.2d, v4.2d
 	WORD $0x6e60fd08 // fdiv v8.2d, v8.2d, v0.2d
 	WORD $0x6e65fdad // fdiv v13.2d, v13.2d, v5.2d
@@ -22004,7 +22150,7 @@ row356:
 	MOVD R1, R8
 	MOVD R2, R9
 	MOVD R3, R10
-row357:
+row359:
 	ADD R7<<2, R9, R26
 	FMOVQ 0(R26), F4
 	FMOVQ 16(R26), F5
@@ -22030,13 +22176,13 @@ row357:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row357
+	BNE row359
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop354
-part353:
+	JMP loop356
+part355:
 	CMP $0, R0
-	BEQ done358
+	BEQ done360
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
@@ -22064,7 +22210,7 @@ part353:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R3, R10
-row359:
+row361:
 	ADD R7<<2, R9, R21
 	MOVD $0(R21), R16
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
@@ -22149,7 +22295,7 @@ lanes684:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row359
+	BNE row361
 	WORD $0x6e281d08 // eor v8.16b, v8.16b, v8.16b
 	WORD $0x6e291d29 // eor v9.16b, v9.16b, v9.16b
 	WORD $0x6e2a1d4a // eor v10.16b, v10.16b, v10.16b
@@ -22169,7 +22315,7 @@ lanes684:
 	MOVD R1, R8
 	MOVD R3, R9
 	MOVD R2, R10
-row360:
+row362:
 	ADD R7<<2, R9, R22
 	MOVD $0(R22), R16
 	WORD $0x6e301e10 // eor v16.16b, v16.16b, v16.16b
@@ -22327,7 +22473,7 @@ lanes692:
 	ADDS R6, R9, R9
 	ADDS R6, R10, R10
 	SUBS $1, R8, R8
-	BNE row360
+	BNE row362
 	WORD $0x6e64fd8c // fdiv v12.2d, v12.2d, v4.2d
 	WORD $0x6e60fd08 // fdiv v8.2d, v8.2d, v0.2d
 	WORD $0x6e65fdad // fdiv v13.2d, v13.2d, v5.2d
@@ -22434,7 +22580,7 @@ lanes692:
 	WORD $0x0e616984 // fcvtn v4.2s, v12.2d
 	WORD $0x4ec43863 // zip1 v3.2d, v3.2d, v4.2d
 	MOVD R2, R2
-row361:
+row363:
 	ADD R7<<2, R2, R24
 	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
@@ -22624,8 +22770,8 @@ lanes704:
 	ADDS R6, R2, R2
 	ADDS R6, R3, R3
 	SUBS $1, R1, R1
-	BNE row361
-done358:
+	BNE row363
+done360:
 	RET
 
 // func reflectNEON(n int, rows int, x *float32, rs int, a float32)
@@ -22639,9 +22785,9 @@ TEXT ·reflectNEON(SB), NOSPLIT, $0-36
 	MUL R1, R6, R6
 	ADDS R2, R6, R6
 	MOVD ZR, R7
-loop364:
+loop366:
 	CMP $32, R0
-	BLT single363
+	BLT single365
 	ADD R7<<2, R6, R26
 	FMOVQ 0(R26), F0
 	FMOVQ 16(R26), F1
@@ -22681,7 +22827,7 @@ loop364:
 	FMOVQ F11, 112(R26)
 	MOVD R1, R8
 	MOVD R2, R9
-row365:
+row367:
 	ADD R7<<2, R9, R19
 	FMOVQ 0(R19), F8
 	FMOVQ 16(R19), F9
@@ -22709,14 +22855,14 @@ row365:
 	FMOVQ F11, 112(R19)
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row365
+	BNE row367
 	ADDS $32, R7, R7
 	SUBS $32, R0, R0
-	JMP loop364
-single363:
-loop366:
+	JMP loop366
+single365:
+loop368:
 	CMP $16, R0
-	BLT part362
+	BLT part364
 	ADD R7<<2, R6, R20
 	FMOVQ 0(R20), F0
 	FMOVQ 16(R20), F1
@@ -22738,7 +22884,7 @@ loop366:
 	FMOVQ F7, 48(R20)
 	MOVD R1, R8
 	MOVD R2, R9
-row367:
+row369:
 	ADD R7<<2, R9, R21
 	FMOVQ 0(R21), F4
 	FMOVQ 16(R21), F5
@@ -22754,13 +22900,13 @@ row367:
 	FMOVQ F7, 48(R21)
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row367
+	BNE row369
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop366
-part362:
+	JMP loop368
+part364:
 	CMP $0, R0
-	BEQ done368
+	BEQ done370
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
@@ -22897,7 +23043,7 @@ lanes711:
 	VST1.P V7.S[3], 4(R16)
 lanes712:
 	MOVD R2, R2
-row369:
+row371:
 	ADD R7<<2, R2, R24
 	MOVD $0(R24), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
@@ -23021,8 +23167,8 @@ lanes719:
 lanes720:
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row369
-done368:
+	BNE row371
+done370:
 	RET
 
 // func reflectGradNEON(n int, rows int, x *float32, rs int, a float32)
@@ -23036,9 +23182,9 @@ TEXT ·reflectGradNEON(SB), NOSPLIT, $0-36
 	MUL R1, R6, R6
 	ADDS R2, R6, R6
 	MOVD ZR, R7
-loop372:
+loop374:
 	CMP $32, R0
-	BLT single371
+	BLT single373
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
@@ -23049,7 +23195,7 @@ loop372:
 	WORD $0x6e271ce7 // eor v7.16b, v7.16b, v7.16b
 	MOVD R1, R8
 	MOVD R2, R9
-row373:
+row375:
 	ADD R7<<2, R9, R25
 	FMOVQ 0(R25), F8
 	FMOVQ 16(R25), F9
@@ -23069,7 +23215,7 @@ row373:
 	WORD $0x4e2bd4e7 // fadd v7.4s, v7.4s, v11.4s
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row373
+	BNE row375
 	FMOVS a+32(FP), F8
 	WORD $0x4e040508 // dup v8.4s, v8.s[0]
 	WORD $0x6e28dc00 // fmul v0.4s, v0.4s, v8.4s
@@ -23093,18 +23239,18 @@ row373:
 	FMOVQ F0, 112(R26)
 	ADDS $32, R7, R7
 	SUBS $32, R0, R0
-	JMP loop372
-single371:
-loop374:
+	JMP loop374
+single373:
+loop376:
 	CMP $16, R0
-	BLT part370
+	BLT part372
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
 	WORD $0x6e211c21 // eor v1.16b, v1.16b, v1.16b
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R1, R8
 	MOVD R2, R9
-row375:
+row377:
 	ADD R7<<2, R9, R19
 	FMOVQ 0(R19), F4
 	FMOVQ 16(R19), F5
@@ -23116,7 +23262,7 @@ row375:
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R3, R9, R9
 	SUBS $1, R8, R8
-	BNE row375
+	BNE row377
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -23130,10 +23276,10 @@ row375:
 	FMOVQ F3, 48(R20)
 	ADDS $16, R7, R7
 	SUBS $16, R0, R0
-	JMP loop374
-part370:
+	JMP loop376
+part372:
 	CMP $0, R0
-	BEQ done376
+	BEQ done378
 	MOVD $masksNEON<>+0(SB), R8
 	MOVD R0, R9
 	NEG R9, R9
@@ -23147,7 +23293,7 @@ part370:
 	WORD $0x6e221c42 // eor v2.16b, v2.16b, v2.16b
 	WORD $0x6e231c63 // eor v3.16b, v3.16b, v3.16b
 	MOVD R2, R2
-row377:
+row379:
 	ADD R7<<2, R2, R22
 	MOVD $0(R22), R16
 	WORD $0x6e241c84 // eor v4.16b, v4.16b, v4.16b
@@ -23215,7 +23361,7 @@ lanes724:
 	WORD $0x4e27d463 // fadd v3.4s, v3.4s, v7.4s
 	ADDS R3, R2, R2
 	SUBS $1, R1, R1
-	BNE row377
+	BNE row379
 	FMOVS a+32(FP), F4
 	WORD $0x4e040484 // dup v4.4s, v4.s[0]
 	WORD $0x6e24dc00 // fmul v0.4s, v0.4s, v4.4s
@@ -23279,7 +23425,7 @@ lanes727:
 	BLE lanes728
 	VST1.P V3.S[3], 4(R16)
 lanes728:
-done376:
+done378:
 	RET
 
 // func rotateNEON(n int, rows int, x *float32, y *float32, rs int, cos *float32, sin *float32, cs int)
@@ -23295,15 +23441,15 @@ TEXT ·rotateNEON(SB), NOSPLIT, $0-64
 	MOVD cs+56(FP), R9
 	LSL $2, R9, R9
 	MOVD ZR, R10
-loop379:
+loop381:
 	CMP $16, R0
-	BLT part378
+	BLT part380
 	MOVD R1, R11
 	MOVD R2, R12
 	MOVD R3, R13
 	MOVD R7, R14
 	MOVD R8, R15
-row380:
+row382:
 	ADD R10<<2, R12, R24
 	FMOVQ 0(R24), F0
 	FMOVQ 16(R24), F1
@@ -23353,13 +23499,13 @@ row380:
 	ADDS R9, R14, R14
 	ADDS R9, R15, R15
 	SUBS $1, R11, R11
-	BNE row380
+	BNE row382
 	ADDS $16, R10, R10
 	SUBS $16, R0, R0
-	JMP loop379
-part378:
+	JMP loop381
+part380:
 	CMP $0, R0
-	BEQ done381
+	BEQ done383
 	MOVD $masksNEON<>+0(SB), R11
 	MOVD R0, R12
 	NEG R12, R12
@@ -23370,7 +23516,7 @@ part378:
 	FMOVQ 112(R20), F0
 	MOVD R2, R2
 	MOVD R7, R7
-row382:
+row384:
 	ADD R10<<2, R2, R21
 	MOVD $0(R21), R16
 	WORD $0x6e201c00 // eor v0.16b, v0.16b, v0.16b
@@ -23748,8 +23894,8 @@ lanes752:
 	ADDS R9, R7, R7
 	ADDS R9, R8, R8
 	SUBS $1, R1, R1
-	BNE row382
-done381:
+	BNE row384
+done383:
 	RET
 
 // func transpose8NEON(count int, dst *float32, drs int, src *float32, srs int)
@@ -23772,7 +23918,7 @@ TEXT ·transpose8NEON(SB), NOSPLIT, $0-40
 	MOVD R1, R11
 	LSL $3, R11, R11
 	MOVD $32, R12
-block383:
+block385:
 	FMOVQ 0(R8), F0
 	ADD R2<<0, R8, R25
 	FMOVQ 0(R25), F1
@@ -23854,5 +24000,5 @@ block383:
 	ADDS R12, R9, R9
 	ADDS R12, R10, R10
 	SUBS $1, R0, R0
-	BNE block383
+	BNE block385
 	RET

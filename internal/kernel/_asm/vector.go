@@ -19,6 +19,7 @@ func vectors(g *gen) {
 	g.dot()
 	g.sum()
 	g.maximum()
+	g.topTwo()
 	g.polyRows()
 	g.mulRows()
 	g.scaleRows()
@@ -174,6 +175,69 @@ func (g *gen) maximum() {
 	g.VMOVAPS(largest, result)
 	g.Label(number)
 	g.results(result)
+}
+
+// topTwo keeps for each lane of a row the largest number, where it is, and the largest of the others.
+func (g *gen) topTwo() {
+	g.routine("topTwo", "rows, n int, x *float32, xrs int, y *float32, first int32, best, next *float32, at *int32)",
+		"keeps the largest numbers of each lane of n > 0 numbers x - y of each row, where the first is, and the largest of the others.")
+	const lessThan = 0x11
+	rows, x, xrs, n := g.arg("rows"), g.arg("x"), g.stride("xrs"), g.arg("n")
+	best, next, at := g.arg("best"), g.arg("next"), g.arg("at")
+	g.SHLQ(operand.Imm(2), n) // bytes
+	step := g.get(num{mem: g.word(lanes)})[0]
+	place := func(p reg.Register, h int) operand.Mem { return operand.Mem{Base: p, Disp: h * g.size()} }
+	indices := g.counting()
+	row := g.label("row")
+	g.Label(row)
+	b, s, i, c := g.vec(), g.vec(), g.vec(), g.vec()
+	start := g.get(num{mem: g.address("first")})
+	for h := range b {
+		g.VMOVUPS(place(best, h), b[h])
+		g.VMOVUPS(place(next, h), s[h])
+		g.VMOVUPS(place(at, h), i[h])
+		g.VMOVUPS(indices.Offset(h*g.size()), c[h])
+		g.VPADDD(start[h], c[h], c[h])
+	}
+	p, q, end := g.pointer(x), g.arg("y"), g.pointer(x)
+	g.ADDQ(n, end)
+	again := g.label("loop")
+	g.Label(again)
+	for h := range b {
+		d, y, low := g.register(), g.register(), g.register()
+		g.VMOVUPS(place(p, h), d)
+		g.VMOVUPS(place(q, h), y)
+		g.VSUBPS(y, d, d)
+		g.VMINPS(d, b[h], low)
+		g.VMAXPS(low, s[h], s[h])
+		if g.avx512 {
+			k := g.K()
+			g.VCMPPS(operand.Imm(lessThan), d, b[h], k)
+			g.VBLENDMPS(c[h], i[h], k, i[h])
+		} else {
+			larger := g.register()
+			g.VCMPPS(operand.Imm(lessThan), d, b[h], larger)
+			g.VBLENDVPS(larger, c[h], i[h], i[h])
+		}
+		g.VMAXPS(b[h], d, b[h])
+		g.VPADDD(step, c[h], c[h])
+	}
+	g.ADDQ(operand.Imm(4*lanes), p)
+	g.ADDQ(operand.Imm(4*lanes), q)
+	g.CMPQ(p, end)
+	g.JLT(operand.LabelRef(again))
+	for h := range b {
+		g.VMOVUPS(b[h], place(best, h))
+		g.VMOVUPS(s[h], place(next, h))
+		g.VMOVUPS(i[h], place(at, h))
+	}
+	g.ADDQ(xrs, x)
+	for _, r := range []reg.GPVirtual{best, next, at} {
+		g.ADDQ(operand.Imm(4*lanes), r)
+	}
+	g.DECQ(rows)
+	g.JNZ(operand.LabelRef(row))
+	g.finish()
 }
 
 // pad is v with lanes past the end taken from other.
