@@ -1,6 +1,10 @@
 package attention
 
-import "github.com/farfield-ml/farfield/tensor"
+import (
+	"fmt"
+
+	"github.com/farfield-ml/farfield/tensor"
+)
 
 // StateGrad is the gradient of a State. Backward computes it for the initial state and
 // reads it for the final state. The zero value is ready for use; memory is reused.
@@ -44,4 +48,34 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 		return x.Ages(to)
 	}
 	return to
+}
+
+// segmentGrad is what StateGrad.Own holds for a state that calls go on from (Traits.Segments).
+type segmentGrad[T tensor.Float] interface {
+	AppendNumbers(to []T) []T
+}
+
+// segmentState is a state that calls go on from.
+type segmentState[T tensor.Float] interface {
+	SetGradNumbers(g *StateGrad[T], numbers []T) error
+}
+
+// AppendNumbers appends to the slice to [n] all numbers of the gradient of a state of a mechanism
+// with Traits.Segments. Those of another mechanism have none.
+func (g *StateGrad[T]) AppendNumbers(to []T) []T {
+	if x, ok := g.Own.(segmentGrad[T]); ok {
+		return x.AppendNumbers(to)
+	}
+	return to
+}
+
+// SetNumbers makes g the gradient of st, from numbers [n] in the order of AppendNumbers. It
+// returns an error if their number does not fit st, or st is of a mechanism without
+// Traits.Segments.
+func (g *StateGrad[T]) SetNumbers(st State[T], numbers []T) error {
+	s, ok := st.(segmentState[T])
+	if !ok {
+		return fmt.Errorf("gradient: a %T is no state that calls go on from", st)
+	}
+	return s.SetGradNumbers(g, numbers)
 }

@@ -198,6 +198,43 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 	return nil
 }
 
+// Pass returns x of rank from on rank to, and nil on the other ranks. All ranks call it with the
+// same from and to, two different ranks. It returns an error of the transport, and for ranks that
+// do not exist.
+func Pass[E Element](c *Comm, x []E, from, to int) ([]E, error) {
+	const name = "pass"
+	c.countCall(name, 1, 0)
+	if size := c.Size(); from == to || min(from, to) < 0 || max(from, to) >= size {
+		return nil, c.wrapError(name, fmt.Errorf("from rank %d to %d, there are %d ranks", from, to, size))
+	}
+	length := []int64{int64(len(x))}
+	if err := c.transport.Broadcast(bytesOf(length), from); err != nil {
+		return nil, c.wrapError(name, err)
+	}
+	var got []E
+	if c.Rank() == to {
+		got = make([]E, length[0])
+	}
+	for left := int(length[0]); left > 0; {
+		n := min(left, pieceBytes/sizeOf[E]())
+		send, recv := c.equalLengths(0, 0), c.equalLengths(1, 0)
+		var own, other []byte
+		if c.Rank() == from {
+			own = bytesOf(x[len(x)-left:][:n])
+			send[to] = len(own)
+		}
+		if c.Rank() == to {
+			other = bytesOf(got[len(got)-left:][:n])
+			recv[from] = len(other)
+		}
+		if err := c.exchangeParts(name, own, send, other, recv); err != nil {
+			return nil, err
+		}
+		left -= n
+	}
+	return got, nil
+}
+
 // ShareError returns an error on every rank if err is not nil on one of them: a
 // *RankError of the lowest such rank. Ranks that continued alone would wait for ever.
 func ShareError(c *Comm, err error) error {
