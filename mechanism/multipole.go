@@ -8,7 +8,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
-	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
@@ -238,88 +237,6 @@ func (x *multipoleAttention[T]) CostAtPeak(s attention.Shape) float64 {
 		weights += float64(s.M) * float64(x.codebook.Shape[1])
 	}
 	return tokens*speed.token + c.moves/6*speed.number + weights*speed.weight + c.flops/speed.share
-}
-
-// nearestCells finds the nearest rows of a codebook.
-type nearestCells[T tensor.Float] struct {
-	book   tensor.Mat[T] // [K,D]
-	halves []T           // |c|²/2 of each row
-	reach  float64       // the largest |c|
-	peaks  []T           // room for a number for each nearestRun rows
-}
-
-// nearestRun is the number of rows whose largest product is compared first.
-const nearestRun = 64
-
-// newNearestCells returns the search in a codebook. halves has K elements.
-func newNearestCells[T tensor.Float](book tensor.Mat[T], halves []T) nearestCells[T] {
-	s := nearestCells[T]{book: book, halves: halves}
-	for c := range s.book.Rows {
-		square := sumOfProducts(s.book.Row(c), s.book.Row(c))
-		s.halves[c] = T(square / 2)
-		s.reach = max(s.reach, math.Sqrt(square))
-	}
-	return s
-}
-
-// withRoom returns s with room for peaks.
-func (s nearestCells[T]) withRoom(ar *arena.Arena) nearestCells[T] {
-	s.peaks = arena.Take[T](ar, (s.book.Rows+nearestRun-1)/nearestRun)
-	return s
-}
-
-// sumOfProducts returns x·y in float64.
-func sumOfProducts[T tensor.Float](x, y []T) (sum float64) {
-	for i, v := range x {
-		sum += float64(v) * float64(y[i])
-	}
-	return sum
-}
-
-// pick returns the nearest row of a key, given its products k·c with all rows, which it
-// overwrites. Rows that the rounding of products may hide are compared in float64, so that
-// the way in which the products were computed does not matter. Of equal distances the first
-// row wins.
-func (s *nearestCells[T]) pick(t *kernel.Table[T], products, key []T) int32 {
-	t.Axpy(products, -1, s.halves)
-	for i := range s.peaks {
-		s.peaks[i] = t.Max(products[i*nearestRun : min((i+1)*nearestRun, len(products))])
-	}
-	size := math.Sqrt(float64(t.Dot(key, key)))
-	slack := float64(len(key)+4) * 2 * unitRoundoff[T]() * s.reach * (size + s.reach)
-	least := T(float64(t.Max(s.peaks)) - slack)
-	first, found := 0, 0
-	s.eachCandidate(products, least, func(c int) {
-		if found == 0 {
-			first = c
-		}
-		found++
-	})
-	if found <= 1 {
-		return int32(first)
-	}
-	best, most := first, math.Inf(-1)
-	s.eachCandidate(products, least, func(c int) {
-		row := s.book.Row(c)
-		if p := sumOfProducts(key, row) - sumOfProducts(row, row)/2; p > most {
-			best, most = c, p
-		}
-	})
-	return int32(best)
-}
-
-// eachCandidate calls f with the rows whose products are not less than least.
-func (s *nearestCells[T]) eachCandidate(products []T, least T, f func(c int)) {
-	for i, peak := range s.peaks {
-		if peak < least {
-			continue
-		}
-		for c := i * nearestRun; c < min((i+1)*nearestRun, len(products)); c++ {
-			if !(products[c] < least) {
-				f(c)
-			}
-		}
-	}
 }
 
 // unitRoundoff returns the largest relative error of one rounding to T.

@@ -129,6 +129,25 @@ func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *are
 	b.means, b.halves, b.sums = b.means.Slice(0, n), b.halves.Slice(0, n), b.sums.Slice(0, n)
 }
 
+// clone returns a copy of the block in memory of ar, without gradients.
+func (b *keyBlock[T]) clone(ar *arena.Arena) keyBlock[T] {
+	c := *b
+	c.mark, c.grads = ar.Mark(), blockGrads[T]{}
+	c.order, c.begin, c.groups = takeCopy(ar, b.order), takeCopy(ar, b.begin), takeCopy(ar, b.groups)
+	c.columns, c.offsets, c.shares, c.spreads = takeCopy(ar, b.columns), takeCopy(ar, b.offsets), takeCopy(ar, b.shares), takeCopy(ar, b.spreads)
+	for _, x := range []*tensor.Mat[T]{&c.k, &c.v, &c.means, &c.halves, &c.sums, &c.dipoles} {
+		x.Data = takeCopy(ar, x.Data)
+	}
+	return c
+}
+
+// takeCopy returns a copy of x in memory of ar.
+func takeCopy[E arena.Element](ar *arena.Arena, x []E) []E {
+	y := arena.Take[E](ar, len(x))
+	copy(y, x)
+	return y
+}
+
 // addCluster adds a cluster of the last keys in order. rows are these keys in units; they
 // become their distances from the mean.
 func (b *keyBlock[T]) addCluster(t *kernel.Table[T], rows tensor.Mat[T]) {
@@ -256,7 +275,7 @@ type farField[T tensor.Float] struct {
 	unit                     T   // power of 2
 	means, halves            []T // [D][stride] c̄ and σ²/2 as columns, σ²/2 in units
 	// values [clusters,Dv+groups] has Σv of each cluster, and its share in the column of its group.
-	// dipoles [groups·D,Dv] are those of the groups.
+	// dipoles [groups·D,Dv] are those of the groups, in units.
 	values, dipoles tensor.Mat[T]
 	keys            T       // of all clusters
 	counts, tails   []T     // [clusters] n, and 4(min(n,16)-1) for the reach of scores in a cluster
@@ -312,7 +331,7 @@ func (p *inputPass[T]) setFar() {
 				f.counts[c0+int(c)], f.tails[c0+int(c)], f.ones[c0+int(c)] = T(n), T(4*(min(n, leastKeys)-1)), 1
 			}
 			for a := range d {
-				t.Scale(f.dipoles.Row((g0+g)*d+a), b.unit, b.dipoles.Row(g*d + a)[:dv])
+				t.Scale(f.dipoles.Row((g0+g)*d+a), ratio, b.dipoles.Row(g*d + a)[:dv])
 			}
 		}
 		for c := c0; c < c0+n; c++ {

@@ -22,8 +22,9 @@ type multipoleGrads[T tensor.Float] struct {
 
 // Backward computes the exact gradient of Forward.
 func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
-	n := h.Q.Rows
 	g.Clear()
+	defer restorePadding(h, dropPadding(h))
+	n := h.Q.Rows
 	length := x.block
 	block, end := floorDiv(h.Shift+n-1, length), floorDiv(h.Shift, length)
 	p := x.open(h, h.Saved[n:], block)

@@ -25,6 +25,17 @@ func (m *inputMultipole[T]) NewKeyIndex() headwise.KeyIndex[T] {
 	return s
 }
 
+// Clone returns an index with copies of the blocks. Its next step lays out the far field anew.
+func (s *multipoleIndex[T]) Clone() headwise.KeyIndex[T] {
+	c := &multipoleIndex[T]{span: -1}
+	c.pass.multipoleAttention, c.pass.memory = s.pass.multipoleAttention, &c.memory
+	for i := range s.pass.blocks {
+		c.pass.blocks = append(c.pass.blocks, s.pass.blocks[i].clone(&c.memory))
+	}
+	c.mark = c.memory.Mark()
+	return c
+}
+
 func (s *multipoleIndex[T]) Bytes() int64 { return int64(s.memory.Mark()) * 8 }
 
 func (s *multipoleIndex[T]) Forward(h *headwise.Head[T]) {

@@ -155,7 +155,8 @@ func (p *inputPass[T]) setOpen(b int) {
 type inputTile[T tensor.Float] struct {
 	i0, n   int
 	q       tensor.Mat[T] // scaled queries [n,D]
-	squares tensor.Mat[T] // their squares, in units of the far field
+	steps   tensor.Mat[T] // q times the unit of the far field
+	squares tensor.Mat[T] // squares of steps
 	near    tensor.Mat[T] // of near keys, segment after segment
 	spreads tensor.Mat[T] // [n,groups]: Σ n·h over the clusters of a group
 	most    []T           // [n] tol·Z
@@ -193,7 +194,7 @@ func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
 		columns += s[1] - s[0]
 	}
 	d, width := h.Q.Cols, kernel.Pad(f.clusters)
-	x := inputTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, d), squares: h.TakeScratch(i1-i0, d), near: h.TakeScratch(i1-i0, columns)}
+	x := inputTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, d), steps: h.TakeScratch(i1-i0, d), squares: h.TakeScratch(i1-i0, d), near: h.TakeScratch(i1-i0, columns)}
 	for r := range x.n {
 		t.Scale(x.q.Row(r), p.scale, h.Q.Row(i0+r))
 	}
@@ -219,8 +220,8 @@ func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
 	if f.clusters == 0 {
 		return x
 	}
-	t.Scale(x.squares.Data, f.unit, x.q.Data)
-	t.Mul(x.squares.Data, x.squares.Data, x.squares.Data)
+	t.Scale(x.steps.Data, f.unit, x.q.Data)
+	t.Mul(x.squares.Data, x.steps.Data, x.steps.Data)
 	if !(t.Max(x.squares.Data) <= maxSquare) {
 		for i, y := range x.squares.Data {
 			x.squares.Data[i] = min(y, maxSquare)
@@ -344,7 +345,7 @@ func (p *inputPass[T]) farSums(x *inputTile[T]) tensor.Mat[T] {
 	return y
 }
 
-// groupFeatures returns the products [n,groups·D] of the weights of dipoles in y and the queries.
+// groupFeatures returns the products [n,groups·D] of the weights of dipoles in y and the steps of queries.
 func (p *inputPass[T]) groupFeatures(x *inputTile[T], y tensor.Mat[T]) tensor.Mat[T] {
 	h, f, d := p.h, &p.far, p.h.Q.Cols
 	features := h.TakeScratch(x.n, f.groups*d)
@@ -353,7 +354,7 @@ func (p *inputPass[T]) groupFeatures(x *inputTile[T], y tensor.Mat[T]) tensor.Ma
 		for r := range weights {
 			weights[r] = y.Row(r)[f.dv+g]
 		}
-		h.Table.ScaleRows(features.Data[g*d:], features.Stride, x.q.Data, x.q.Stride, d, weights)
+		h.Table.ScaleRows(features.Data[g*d:], features.Stride, x.steps.Data, x.steps.Stride, d, weights)
 	}
 	return features
 }
@@ -585,7 +586,16 @@ func (m *inputMultipole[T]) Check(c *attention.Call[T]) error { return nil }
 
 // isSoftmax reports whether all keys of a head are near because they are few.
 func (m *inputMultipole[T]) isSoftmax(h *headwise.Head[T]) bool {
-	return !h.Causal && h.K.Rows <= m.x.least
+	if h.Causal {
+		return false
+	}
+	n := 0
+	for j := range h.K.Rows {
+		if h.IsUnmasked(j) {
+			n++
+		}
+	}
+	return n <= m.x.least
 }
 
 // allPairs returns the pattern of all queries and keys.
@@ -599,6 +609,7 @@ func allPairs[T tensor.Float](h *headwise.Head[T]) *headwise.Pattern {
 }
 
 func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
+	defer restorePadding(h, dropPadding(h))
 	if !m.isSoftmax(h) {
 		m.forward(h)
 		return
@@ -610,11 +621,12 @@ func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
 }
 
 func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+	g.Clear()
+	defer restorePadding(h, dropPadding(h))
 	if !m.isSoftmax(h) {
 		m.backward(h, g)
 		return
 	}
-	g.Clear()
 	pairs := allPairs(h)
 	m.x.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
 	pairs.Release()

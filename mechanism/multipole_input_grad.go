@@ -32,9 +32,8 @@ func (p *inputPass[T]) newBlockGrads(b *keyBlock[T]) blockGrads[T] {
 	}
 }
 
-// backward computes the exact gradient of forward, with clusters and choices as constants.
+// backward adds to g, which is 0, the exact gradient of forward, with clusters and choices as constants.
 func (m *inputMultipole[T]) backward(h *headwise.Head[T], g *headwise.Grads[T]) {
-	g.Clear()
 	p := m.passes.get()
 	defer m.passes.put(p)
 	p.open(m.x, h, h.Scratch)
@@ -73,7 +72,7 @@ func (p *inputPass[T]) backSpan(i0, i1 int) {
 			}
 		}
 		for r := range b.grads.dipoles.Rows {
-			t.Axpy(b.grads.dipoles.Row(r), b.unit, g.dipoles.Row(g0*d+r))
+			t.Axpy(b.grads.dipoles.Row(r), ratio, g.dipoles.Row(g0*d+r))
 		}
 		c0, g0 = c0+b.clusters(), g0+len(b.groups)-1
 	}
@@ -126,15 +125,15 @@ func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []
 	}
 	features := p.groupFeatures(x, y)
 	h.Multiply(g.dipoles, features, dout, true, false, true)
-	// Products of dipoles with dout [n,groups·D], of these with queries beside dout [n,Dv+groups].
+	// Products of dipoles with dout [n,groups·D], of these with steps beside dout [n,Dv+groups].
 	products, beside := h.TakeScratch(x.n, f.groups*d), h.TakeScratch(x.n, dv+f.groups)
 	h.Multiply(products, dout, f.dipoles, false, true, false)
 	for r := range x.n {
 		copy(beside.Row(r), dout.Row(r))
 		for k := range f.groups {
 			product := products.Row(r)[k*d:][:d]
-			beside.Row(r)[dv+k] = t.Dot(product, x.q.Row(r)) * kept.Row(r)[k]
-			t.Axpy(dq.Row(r), y.Row(r)[dv+k], product)
+			beside.Row(r)[dv+k] = t.Dot(product, x.steps.Row(r)) * kept.Row(r)[k]
+			t.Axpy(dq.Row(r), f.unit*y.Row(r)[dv+k], product)
 		}
 	}
 	h.Multiply(g.values, x.far, beside, true, false, true)
@@ -153,9 +152,9 @@ func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []
 	dsquares := h.TakeScratch(x.n, d)
 	h.Multiply(dsquares, x.exps, rows, false, true, false)
 	for r := range x.n {
-		row, q := dsquares.Row(r), x.q.Row(r)
+		row, step := dsquares.Row(r), x.steps.Row(r)
 		for a := range row {
-			row[a] *= 2 * q[a] * f.unit
+			row[a] *= 2 * step[a]
 		}
 		t.Axpy(dq.Row(r), f.unit, row)
 	}

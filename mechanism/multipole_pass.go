@@ -70,7 +70,7 @@ func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 		copy(centres.Data, book.Data)
 		book = centres
 	}
-	halves := arena.Take[T](ar, book.Rows)
+	halves := arena.Take[T](ar, kernel.Pad(book.Rows))
 	for range x.adapt {
 		x.assign(h, cells, newNearestCells(book, halves).withRoom(ar))
 		moveCentres(h, cells, book)
@@ -89,19 +89,14 @@ func (x *multipoleAttention[T]) assignKeys(h *headwise.Head[T], cells []T, first
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	d, stride, width := s.book.Cols, kernel.Stride(s.book.Rows), kernel.Pad(s.book.Rows)
-	columns := arena.Take[T](ar, d*stride)
-	h.Table.Transpose(columns, stride, s.book.Data, s.book.Stride, s.book.Rows, d)
-	for a := range d {
-		clear(columns[a*stride+s.book.Rows : (a+1)*stride])
-	}
-	products := h.TakeScratch(min(assignedKeys, max(last-first, 0)), width)
-	for j0 := first; j0 < last; j0 += assignedKeys {
-		n := min(assignedKeys, last-j0)
-		h.Table.Block(n, width, d, h.K.Data[j0*h.K.Stride:], h.K.Stride, 1, columns, stride, products.Data, width, false)
-		for r := range n {
+	s = s.withColumns(h.Table, ar)
+	var found [nearestRows]int32
+	for j0 := first; j0 < last; j0 += nearestRows {
+		n := min(nearestRows, last-j0)
+		s.find(h.Table, ar, found[:n], h.K.Slice(j0, j0+n))
+		for r, cell := range found[:n] {
 			if h.IsUnmasked(j0 + r) {
-				cells[j0+r] = T(s.pick(h.Table, products.Row(r)[:s.book.Rows], h.K.Row(j0+r)))
+				cells[j0+r] = T(cell)
 			}
 		}
 	}
@@ -130,6 +125,28 @@ func moveCentres[T tensor.Float](h *headwise.Head[T], cells []T, centres tensor.
 		for e := range d {
 			centres.Row(c)[e] = T(sums[c*d+e] / float64(n))
 		}
+	}
+}
+
+// dropPadding leaves out the masked keys at the end of a call that is not causal, which are padding,
+// and returns the number of keys before.
+func dropPadding[T tensor.Float](h *headwise.Head[T]) (rows int) {
+	rows = h.K.Rows
+	if h.Causal || h.Mask == nil {
+		return rows
+	}
+	n := rows
+	for n > 0 && !h.Mask[n-1] {
+		n--
+	}
+	h.K, h.V, h.Mask = h.K.Slice(0, n), h.V.Slice(0, n), h.Mask[:n]
+	return rows
+}
+
+// restorePadding undoes dropPadding.
+func restorePadding[T tensor.Float](h *headwise.Head[T], rows int) {
+	if h.K.Rows < rows {
+		h.K, h.V, h.Mask = h.K.Slice(0, rows), h.V.Slice(0, rows), h.Mask[:rows]
 	}
 }
 
@@ -579,6 +596,7 @@ func (x *queryTile[T]) expandWeights(t *kernel.Table[T], dst tensor.Mat[T], c0, 
 
 // Forward saves the logarithm of the denominator of each query, and the cell of each key.
 func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
+	defer restorePadding(h, dropPadding(h))
 	n := h.Q.Rows
 	saved := h.SaveBuffer(n + h.K.Rows)
 	lse, rows := saved[:n], saved[n:]

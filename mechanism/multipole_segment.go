@@ -47,7 +47,10 @@ func (x *multipoleAttention[T]) segmentOf(c *attention.Call[T]) (s multipoleSegm
 		if !ok || st == nil {
 			return nil, fmt.Errorf("%s: a %T is no state of multipole with a codebook", what, state)
 		}
-		return st, x.identity().Fits(what, &s.shape, st.x.identity(), &st.shape)
+		if err := x.identity().Fits(what, &s.shape, st.x.identity(), &st.shape); err != nil {
+			return st, err
+		}
+		return st, x.sameNumbers(what, st.x)
 	}
 	if s.init, err = of("init", c.Init); err != nil {
 		return s, err
@@ -61,10 +64,10 @@ func (x *multipoleAttention[T]) segmentOf(c *attention.Call[T]) (s multipoleSegm
 // savedSegment is the call that a Saved is of.
 type savedSegment struct{ queries, keys, units, heads, d, dv, tokens int }
 
-// saved returns the call, with the tokens of its initial state.
+// saved returns the call, with the tokens of its initial state if it has queries.
 func (s *multipoleSegment[T]) saved() savedSegment {
 	tokens := 0
-	if s.init != nil {
+	if s.init != nil && s.c.Q.N > 0 {
 		tokens = s.init.tokens
 	}
 	return savedSegment{s.c.Q.N, s.c.K.N, s.c.K.B * s.c.K.H, s.c.Q.H, s.c.Q.D, s.c.V.D, tokens}
@@ -182,7 +185,7 @@ func (s *multipoleSegment[T]) open(ar *arena.Arena, i int, cells []T) *segmentHe
 		}
 		mark := ar.Mark()
 		book := x.book(h.keyHead, keyHeads)
-		x.assignKeys(&own, found, 0, m, newNearestCells(book, arena.Take[T](ar, book.Rows)).withRoom(ar))
+		x.assignKeys(&own, found, 0, m, newNearestCells(book, arena.Take[T](ar, kernel.Pad(book.Rows))).withRoom(ar))
 		ar.Reset(mark)
 	}
 	if h.past == nil || h.past.exist == 0 {
@@ -320,6 +323,43 @@ type multipoleStateGrad[T tensor.Float] struct {
 type multipoleHeadGrad[T tensor.Float] struct {
 	sums []T // [cells][width]
 	k, v tensor.Mat[T]
+}
+
+// parts returns the sums and the rows of each head, in order.
+func (g *multipoleStateGrad[T]) parts() (list [][]T) {
+	for i := range g.heads {
+		h := &g.heads[i]
+		list = append(list, h.sums, h.k.Data, h.v.Data)
+	}
+	return list
+}
+
+// AppendNumbers appends the gradients of each head's sums, keys and values.
+func (g *multipoleStateGrad[T]) AppendNumbers(to []T) []T {
+	for _, x := range g.parts() {
+		to = append(to, x...)
+	}
+	return to
+}
+
+// SetGradNumbers makes g the gradient of s, from numbers in the order of AppendNumbers.
+func (s *multipoleState[T]) SetGradNumbers(g *attention.StateGrad[T], numbers []T) error {
+	x := &multipoleStateGrad[T]{shape: s.shape, tokens: s.tokens, heads: make([]multipoleHeadGrad[T], len(s.heads))}
+	sinks, last := s.x.kept(s.tokens)
+	rows, d, dv, need := sinks+s.tokens-last, s.shape.D, s.shape.Dv, 0
+	for i := range s.heads {
+		sums := len(s.heads[i].sums.hi)
+		x.heads[i] = multipoleHeadGrad[T]{sums: make([]T, sums), k: matrixOf(make([]T, rows*d), rows, d), v: matrixOf(make([]T, rows*dv), rows, dv)}
+		need += sums + rows*(d+dv)
+	}
+	if len(numbers) != need {
+		return fmt.Errorf("gradient: has %d numbers, a state of %d tokens has %d", len(numbers), s.tokens, need)
+	}
+	for _, to := range x.parts() {
+		numbers = numbers[copy(to, numbers):]
+	}
+	g.Own = x
+	return nil
 }
 
 // BackwardSegment is Backward of a call between states.

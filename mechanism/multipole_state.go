@@ -68,7 +68,7 @@ func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T],
 func (x *multipoleAttention[T]) StateBytes(s attention.Shape) float64 {
 	l, cells := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1]
 	tokens := 2 * float64(x.keep())
-	return float64(s.Hkv*cells)*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
+	return float64(s.Hkv*kernel.Pad(cells))*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
 }
 
 // tokenBytes returns the memory of the sinks and of n more tokens.
@@ -90,7 +90,7 @@ func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
 	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv), nearest: make([]nearestCells[T], min(s.B, 1)*s.Hkv)}
 	l, cells, rows := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1], x.sinks+2*x.keep()
 	for i := range st.nearest {
-		st.nearest[i] = newNearestCells(x.book(i, s.Hkv), make([]T, cells))
+		st.nearest[i] = newNearestCells(x.book(i, s.Hkv), make([]T, kernel.Pad(cells)))
 	}
 	for i := range st.heads {
 		h := &st.heads[i]
@@ -223,10 +223,7 @@ func (h *workingHead[T]) absorb(k, v []T, valid bool) {
 func (h *workingHead[T]) cellOf(k []T) int32 {
 	mark := h.ar.Mark()
 	defer h.ar.Reset(mark)
-	book := &h.nearest.book
-	products := arena.Take[T](h.ar, book.Rows)
-	h.t.Dots(products, book.Data, book.Stride, k)
-	return h.nearest.pick(h.t, products, k)
+	return h.nearest.findOne(h.t, h.ar, arena.Take[T](h.ar, kernel.Pad(h.nearest.book.Rows)), k)
 }
 
 // push is absorb of a token whose cell is known, -1 for a masked token.
@@ -356,6 +353,9 @@ const multipoleKind = "tokens and sums of cells"
 // lose digits beyond twice the precision; with others they differ by rounding.
 func (s *multipoleState[T]) Merge(next attention.State[T]) error {
 	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState[T]) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
+	if err == nil {
+		err = s.x.sameNumbers("merge", n.x)
+	}
 	if err != nil || n.tokens == 0 {
 		return err
 	}
@@ -569,6 +569,17 @@ func (h *multipoleHead[T]) eachTokens(x *multipoleAttention[T], f func(row, n, m
 	sinks, last := min(h.tokens, x.sinks), min(h.tokens, x.keep())
 	f(0, sinks, x.sinks-sinks)
 	f(x.sinks+h.tokens-last-h.base, last, x.keep()-last)
+}
+
+// sameNumbers returns an error if a state of from has cells of another codebook. what names the state.
+func (x *multipoleAttention[T]) sameNumbers(what string, from *multipoleAttention[T]) error {
+	if x == from {
+		return nil
+	}
+	if got, want := from.parameterSum(), x.parameterSum(); got != want {
+		return fmt.Errorf("%s: codebook has checksum %08x, needs %08x", what, got, want)
+	}
+	return nil
 }
 
 func (x *multipoleAttention[T]) parameterSum() snapshot.ParameterSum {

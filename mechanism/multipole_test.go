@@ -3,15 +3,19 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -404,22 +408,136 @@ func TestMultipoleStatesAreTheCausalCall(t *testing.T) {
 	}
 }
 
-// The nearest centre is exact where rounding of products could decide, and the first of equals.
+// The nearest centre is exact where rounding of products could decide, for keys of all sizes, and the
+// first of equals, in whatever tile of cells it is.
 func TestNearestCellsAreExact(t *testing.T) {
-	book := tensor.Mat[float32]{Data: []float32{1, 1, 3, 0x1p-20, 3, 0, 3, 0x1p-20}, Rows: 4, Cols: 2, Stride: 2}
-	table := kernel.Active[float32]()
-	for _, x := range []struct {
-		key  [2]float32
-		want int32
-	}{{[2]float32{3, 1}, 1}, {[2]float32{3, -1}, 2}, {[2]float32{3, 0x1p-21}, 1}, {[2]float32{1, 1}, 0}, {[2]float32{1e30, 1e30}, 1}, {[2]float32{0, 0}, 0}} {
-		s := newNearestCells(book, make([]float32, 4))
-		s.peaks = make([]float32, 1)
-		products := make([]float32, 4)
-		for c := range products {
-			products[c] = table.Dot(x.key[:], book.Row(c))
+	nearestCellsAreExact[float32](t)
+	nearestCellsAreExact[float64](t)
+}
+
+func nearestCellsAreExact[T tensor.Float](t *testing.T) {
+	const d = 5
+	for _, cells := range []int{1, 4, 16, 50, 300, 1000} {
+		book := tensor.Mat[T]{Data: make([]T, cells*d), Rows: cells, Cols: d, Stride: d}
+		for i := range book.Data {
+			book.Data[i] = T(rng.New(9).Normal(uint64(i)))
 		}
-		if got := s.pick(table, products, x.key[:]); got != x.want {
-			t.Errorf("key %v: cell %d, want %d", x.key, got, x.want)
+		if cells > 40 {
+			copy(book.Row(40), book.Row(7))
+			copy(book.Row(cells-1), book.Row(30))
+			copy(book.Row(41), book.Row(20))
+			book.Row(41)[2] += book.Row(41)[2] * T(4*unitRoundoff[T]())
+		}
+		keys := tensor.Mat[T]{Data: make([]T, 120*d), Rows: 120, Cols: d, Stride: d}
+		for i := range keys.Data {
+			keys.Data[i] = T(rng.New(10).Normal(uint64(i)))
+		}
+		for j := range 40 {
+			copy(keys.Row(j), book.Row(j%cells))
+		}
+		for e := range d {
+			keys.Row(50)[e], keys.Row(51)[e], keys.Row(52)[e] = 1e30, T(math.Pow(-1, float64(e))*math.MaxFloat32), 0
+		}
+		h := headwise.Head[T]{K: keys, Scratch: new(arena.Arena), Table: kernel.Active[T]()}
+		got := make([]T, keys.Rows)
+		s := newNearestCells(book, make([]T, kernel.Pad(cells))).withRoom(h.Scratch)
+		new(multipoleAttention[T]).assignKeys(&h, got, 0, keys.Rows, s)
+		for j := range got {
+			want, least := 0, math.Inf(1)
+			for c := range cells {
+				if x := sumOfProducts(book.Row(c), book.Row(c))/2 - sumOfProducts(keys.Row(j), book.Row(c)); x < least {
+					want, least = c, x
+				}
+			}
+			one := s.findOne(h.Table, h.Scratch, make([]T, kernel.Pad(cells)), keys.Row(j))
+			if int(got[j]) != want || int(one) != want {
+				t.Errorf("%T, %d cells, key %d: cell %v, alone %d, want %d", got, cells, j, got[j], one, want)
+			}
+		}
+	}
+}
+
+// States with cells of another codebook are refused, and so is their merge.
+func TestMultipoleStatesOfAnotherCodebookAreRefused(t *testing.T) {
+	oc, _ := shape{b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 4, dv: 3, causal: true}.call(191)
+	c := callIn[float64](oc)
+	state := func(x float64) (attention.Mechanism[float64], attention.State[float64]) {
+		book := make([]float64, 12)
+		book[0] = x
+		m := multipoleOf[float64](t, Options{Width: 4, Set: map[string]string{"cells": "3"}}, book)
+		st, err := m.NewState(c.Shape())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, st
+	}
+	m, own := state(1)
+	_, other := state(2)
+	_, same := state(1)
+	for want, run := range map[string]func() error{
+		"init: codebook has checksum":  func() error { c.Init, c.Final = other, own; return m.Forward(output(c), c, nil) },
+		"final: codebook has checksum": func() error { c.Init, c.Final = own, other; return m.Forward(output(c), c, nil) },
+		"merge: codebook has checksum": func() error { return own.Merge(other) },
+		"":                             func() error { c.Init, c.Final = same, own; return m.Forward(output(c), c, nil) },
+	} {
+		if err := run(); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// Keys near the largest numbers, whose products with values are beyond the range, give finite outputs and
+// those of smaller keys with larger queries.
+func TestMultipoleOfInputTakesHugeKeys(t *testing.T) {
+	const n, d = 256, 4
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 3}.call(192)
+	m, err := New[float32]("multipole", Options{Set: map[string]string{"centres": "input", "least": "0", "tol": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []float64
+	for _, exponent := range []int{0, 118} {
+		c := callIn[float32](oc)
+		for i := range c.K.Data {
+			c.Q.Data[i] = float32(math.Ldexp(float64(c.Q.Data[i]), -exponent))
+			c.K.Data[i] = float32(math.Ldexp(float64(c.K.Data[i]), exponent))
+		}
+		for i := range c.V.Data {
+			c.V.Data[i] *= 100
+		}
+		got := forward(t, m, c)
+		if want == nil {
+			for _, y := range got.o.Data {
+				want = append(want, float64(y))
+			}
+		} else if e := check.ErrorRatio(got.o.Data, want, 1e-4); e > 1 {
+			t.Errorf("outputs of huge keys differ by %.3g limits", e)
+		}
+	}
+}
+
+// Masked keys at the end of a sequence are padding: they are neither ends nor counted for least.
+func TestMultipoleLeavesOutPadding(t *testing.T) {
+	const n, padding = 40, 30
+	oc, do := shape{b: 1, h: 2, hkv: 1, n: n + padding, m: n + padding, d: 5, dv: 3}.call(193)
+	for name, o := range map[string]Options{
+		"codebook": {Width: 5, Set: map[string]string{"cells": "6", "block": "8", "window": "2", "ends": "3"}},
+		"input":    {Set: map[string]string{"centres": "input", "least": "20", "size": "4", "ends": "3"}},
+		"softmax":  {Set: map[string]string{"centres": "input", "least": strconv.Itoa(n), "size": "4", "ends": "3"}},
+	} {
+		m, err := New[float64]("multipole", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		padded, cut := callIn[float64](oc), callIn[float64](oc)
+		padded.KeyMask = make([]bool, n+padding)
+		for j := range n {
+			padded.KeyMask[j] = true
+		}
+		cut.KeyLens = []int64{n}
+		got, want := both(t, m, padded, do), both(t, m, cut, do)
+		if !slices.Equal(got.o.Data, want.o.Data) || !slices.Equal(got.g.DQ.Data, want.g.DQ.Data) || !slices.Equal(got.g.DK.Data, want.g.DK.Data) || !slices.Equal(got.g.DV.Data, want.g.DV.Data) {
+			t.Errorf("%s: a mask of padding is not a length", name)
 		}
 	}
 }

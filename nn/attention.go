@@ -198,7 +198,7 @@ func (a *Attention[T]) NewSums(batch int) (State[T], error) {
 // mechanism is not a list of sums.
 func (a *Attention[T]) CanDivide() error {
 	state, err := a.Mechanism.NewState(a.callShape(1, true))
-	if err != nil {
+	if err != nil || a.Mechanism.Traits().Segments {
 		return err
 	}
 	return attention.TotalOf(new(attention.Total[T]), state)

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -65,6 +66,17 @@ type MeasuredCost interface {
 type Segmented[T tensor.Float] interface {
 	ForwardSegment(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
 	BackwardSegment(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
+}
+
+// Divided is a Function whose calls that are not causal may have their tokens divided among ranks,
+// those of a rank after those of the rank before. All ranks call a method, with parts of one call
+// that the driver has checked. Parts may be empty. DividedOf returns the Divided of a Mechanism.
+type Divided[T tensor.Float] interface {
+	// ForwardDivided sets out to the outputs of the rank's queries. keep is nil at inference.
+	ForwardDivided(ranks *comm.Comm, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
+	// BackwardDivided sets the gradients of the rank's queries, keys and values from what
+	// ForwardDivided left.
+	BackwardDivided(ranks *comm.Comm, g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
 }
 
 // StridedRows is a Function whose Forward may take values and outputs where they lie, so that
@@ -222,6 +234,29 @@ func (w *driver[T]) segmented() Segmented[T] {
 		return x
 	}
 	return nil
+}
+
+// DividedOf returns the Divided of m, nil if it is none.
+func DividedOf[T tensor.Float](m attention.Mechanism[T]) Divided[T] {
+	if w, ok := m.(*driver[T]); ok {
+		if x, ok := w.Function.(Divided[T]); ok {
+			return x
+		}
+	}
+	return nil
+}
+
+// CheckDivided returns an error if the part of a call of m that a rank has does not fit, or m does not
+// support it.
+func CheckDivided[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	w, ok := m.(*driver[T])
+	if !ok || DividedOf(m) == nil {
+		return fmt.Errorf("causal: %s goes over ranks in causal calls alone", m.Traits().Name)
+	}
+	if err := w.checkCall(c); err != nil {
+		return err
+	}
+	return c.CheckWritten("o", out, keep)
 }
 
 func (w *driver[T]) refuseCall(c *attention.Call[T]) error { return RefuseHeadwise(w.name(), c) }

@@ -37,6 +37,8 @@ type KeyIndex[T tensor.Float] interface {
 	// Forward sets h.Out. All queries of h stand at its last key. Its keys are those of earlier
 	// calls of the index, with more behind them.
 	Forward(h *Head[T])
+	// Clone returns an index of the same keys with memory of its own.
+	Clone() KeyIndex[T]
 	// Bytes returns the memory of the index.
 	Bytes() int64
 }
@@ -397,7 +399,10 @@ func (s *tokenState[T]) Clone() attention.State[T] {
 		c.valid[b] = slices.Clone(s.valid[b])
 	}
 	c.k, c.v, c.q = states.CloneBuffers(s.k), states.CloneBuffers(s.v), states.CloneBuffers(s.q)
-	c.newIndexes()
+	c.indexes = slices.Clone(s.indexes)
+	for i, x := range c.indexes {
+		c.indexes[i] = x.Clone()
+	}
 	return &c
 }
 

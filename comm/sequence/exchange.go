@@ -16,6 +16,9 @@ import (
 // the keys of all ranks. failed is an error of this rank, with which st may be nil. An
 // error of one rank is returned on all.
 func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
+	if m.Traits().Segments {
+		return exchangePassed(c, m, st, causal, failed)
+	}
 	var t attention.Total[T]
 	if failed == nil {
 		failed = totalOf(&t, m, st)

@@ -92,6 +92,9 @@ type Saved[T tensor.Float] struct {
 	decayFactors     [][]float64        // with decay, each rank's factors of the sums before it
 	dinit, dfinal    attention.StateGrad[T]
 	sums             []T
+
+	after   attention.State[T] // with Traits.Segments, the state after the part
+	numbers []T                // and the gradient of initState
 }
 
 // newState returns a state for the heads of a part.
@@ -129,6 +132,9 @@ func queriesOf[T tensor.Float](c *attention.Call[T], init attention.State[T]) *a
 //
 // An error in the arguments of one rank is returned on all ranks.
 func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+	if m.Traits().Segments && !call.Causal {
+		return forwardDivided(c, m, out, call, keep)
+	}
 	x, saved := keep, (*attention.Saved[T])(nil)
 	if x == nil {
 		x = new(Saved[T])
@@ -136,6 +142,12 @@ func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.
 		saved = &x.Queries
 	}
 	failed := x.absorbKeys(m, &out, call)
+	if m.Traits().Segments {
+		if err := x.passStates(c, m, describeCall(m, call), failed); err != nil {
+			return err
+		}
+		return m.Forward(out, queriesOf(call, x.initState), saved)
+	}
 	ranks, err := exchangeTotals(c, &x.total, call.Causal, describeCall(m, call), failed, func(own []T) {
 		if keep != nil {
 			x.own = append(x.own[:0], own...)
@@ -171,7 +183,7 @@ func (x *Saved[T]) absorbKeys(m attention.Mechanism[T], out *tensor.Heads[T], ca
 	}
 	none := *out
 	none = none.Tokens(0, 0)
-	if err = m.Forward(none, keysOf(call, nil, x.local), &x.keys); err != nil {
+	if err = m.Forward(none, keysOf(call, nil, x.local), &x.keys); err != nil || m.Traits().Segments {
 		return err
 	}
 	return totalOf(&x.total, m, x.local)
@@ -190,9 +202,15 @@ func totalOf[T tensor.Float](t *attention.Total[T], m attention.Mechanism[T], st
 // their sum over the ranks is the gradient of the whole. An error of one rank is returned
 // on all.
 func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+	if m.Traits().Segments && !call.Causal {
+		return backwardDivided(c, m, g, dout, out, call, keep)
+	}
 	sums, ages, err := keep.backQueries(m, g, dout, out, call)
 	if err = comm.ShareError(c, err); err != nil {
 		return err
+	}
+	if m.Traits().Segments {
+		return keep.passGradients(c, m, g, call)
 	}
 	if call.Causal {
 		err = comm.ReverseScan(c, sums, keep.decayFactors)

@@ -17,7 +17,8 @@ type Multipole struct {
 }
 
 // Weights is a HeadMatrix. Query i stands at p = i+M-N in block b = ⌊p/B⌋. A key is near if
-// it is one of the first Sinks, one of the last Ends of a call that is not causal, or in
+// it is one of the first Sinks, one of the last Ends of a call that is not causal (masked keys at its end do
+// not count), or in
 // bB-Window ≤ j < (b+1)B+Window. A near key weighs exp(s q·k). A far key weighs
 // exp(s q·c̄)·T_p(s q·(k-c̄)), where c̄ is the mean of the far keys in its cell.
 func (m *Multipole) Weights(h *Head) [][]float64 {
@@ -31,7 +32,7 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 	for i, q := range h.Q {
 		block := int(math.Floor(float64(i+h.Shift) / float64(m.Block)))
 		near := func(j int) bool {
-			return j < m.Sinks || !h.Causal && j >= len(h.K)-m.Ends ||
+			return j < m.Sinks || !h.Causal && j >= h.end()-m.Ends ||
 				block*m.Block-m.Window <= j && j < (block+1)*m.Block+m.Window
 		}
 		means, counts := make([][]float64, m.Cells), make([]float64, m.Cells)
@@ -121,7 +122,7 @@ func (m *Multipole) cells(h *Head) []int {
 		for c := range book {
 			mean, count := make([]float64, d), 0.0
 			for j, k := range h.K {
-				if cells[j] == c && h.Exist[j] && j >= m.Sinks && j < len(h.K)-m.Ends {
+				if cells[j] == c && h.Exist[j] && j >= m.Sinks && j < h.end()-m.Ends {
 					count++
 					for e := range mean {
 						mean[e] += k[e]

@@ -9,7 +9,7 @@ type InputMultipole struct {
 	Tol         float64 // of a query: the root of the sum of the squares of the deviations of far weights, as a share of Z
 	Size        int     // keys of a cluster on average; 0: √(n/8) of n keys that are clustered together, at least 16
 	Span        int     // keys of a causal call that are clustered at once
-	Least       int     // keys up to which all keys are near in a call that is not causal
+	Least       int     // unmasked keys up to which all keys are near in a call that is not causal
 	Scale       float64 // s; 0: 1/√D
 }
 
@@ -127,10 +127,16 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 // begin at multiples of their length, in order.
 func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 	if !h.Causal {
-		if len(h.K) <= m.Least {
+		unmasked := 0
+		for _, exists := range h.Exist {
+			if exists {
+				unmasked++
+			}
+		}
+		if unmasked <= m.Least {
 			return nil
 		}
-		return [][2]int{{m.Sinks, len(h.K) - m.Ends}}
+		return [][2]int{{m.Sinks, h.end() - m.Ends}}
 	}
 	open := int(math.Floor(float64(i+h.Shift) / float64(m.Span)))
 	for at := 0; at < open; {

@@ -1,0 +1,153 @@
+package sequence
+
+import (
+	"errors"
+
+	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/tensor"
+)
+
+// The states of a mechanism with Traits.Segments hold tokens beside their sums: the last ones, which
+// are near to the next queries. In causal calls each rank gets the state before its tokens from the
+// rank before, appends its own state and passes the result on. All ranks have absorbed their keys
+// before that. In the backward pass the gradient of a state goes to the rank before, which adds to it
+// what its keys bring.
+
+// passStates sets initState to the state of the tokens of the ranks before, and after to that state
+// followed by local. failed is an error of this rank. An error of one rank is returned on all.
+func (x *Saved[T]) passStates(c *comm.Comm, m attention.Mechanism[T], what string, failed error) error {
+	if err := comm.ShareError(c, failed); err != nil {
+		return err
+	}
+	if err := comm.CheckAgreement(c, comm.Field{Name: "call", Value: what}); err != nil {
+		return err
+	}
+	x.after = x.initState.Clone()
+	for r := range c.Size() {
+		var data []byte
+		var err error
+		if c.Rank() == r && failed == nil {
+			if failed = x.after.Merge(x.local); failed == nil && r+1 < c.Size() {
+				data, failed = x.after.AppendBinary(nil)
+			}
+		}
+		if r+1 == c.Size() {
+			break
+		}
+		if data, err = comm.Pass(c, data, r, r+1); err != nil {
+			return err
+		}
+		if c.Rank() == r+1 {
+			if x.initState, failed = m.RestoreState(data); failed == nil {
+				x.after = x.initState.Clone()
+			}
+		}
+	}
+	return comm.ShareError(c, failed)
+}
+
+// exchangePassed is ExchangeState of mechanisms with Traits.Segments.
+func exchangePassed[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
+	if failed == nil && !causal {
+		failed = errors.New("causal: " + m.Traits().Name + " exchanges states in causal calls alone")
+	}
+	x := Saved[T]{local: st}
+	if failed == nil {
+		x.initState = st.Clone()
+		x.initState.Reset()
+	}
+	if err := x.passStates(c, m, m.Traits().Name+" ("+m.Setting()+")", failed); err != nil {
+		return err
+	}
+	st.Reset()
+	return st.Merge(x.initState)
+}
+
+// passGradients adds to g what the keys of the part bring to queries of the ranks after it, given the
+// gradient of initState through the part's queries.
+func (x *Saved[T]) passGradients(c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], call *attention.Call[T]) error {
+	var failed error
+	x.numbers = x.dinit.AppendNumbers(x.numbers[:0])
+	for r := c.Size() - 1; r > 0; r-- {
+		var own []T
+		if c.Rank() == r {
+			own = x.numbers
+		}
+		later, err := comm.Pass(c, own, r, r-1)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == r-1 {
+			failed = x.backState(m, g, call, later)
+		}
+	}
+	return comm.ShareError(c, failed)
+}
+
+// backState adds to g, and to numbers, what the gradient of the state after the part brings.
+func (x *Saved[T]) backState(m attention.Mechanism[T], g *attention.Grads[T], call *attention.Call[T], later []T) error {
+	if call.K.N > 0 {
+		if err := x.dfinal.SetNumbers(x.after, later); err != nil {
+			return err
+		}
+		k := attention.Grads[T]{DQ: g.DQ.Tokens(0, 0), DK: newHeadsLike(g.DK), DV: newHeadsLike(g.DV), DInit: &x.dinit, DFinal: &x.dfinal}
+		none := tensor.HeadsOf[T](nil, call.Q.B, call.Q.H, 0, call.V.D)
+		if err := m.Backward(&k, none, none, keysOf(call, x.initState, x.after), &x.keys); err != nil {
+			return err
+		}
+		addHeads(g.DK, k.DK)
+		addHeads(g.DV, k.DV)
+		later = x.dinit.AppendNumbers(later[:0])
+	}
+	if len(later) != len(x.numbers) {
+		return errors.New("saved: not what Forward left for this call")
+	}
+	for i, y := range later {
+		x.numbers[i] += y
+	}
+	return nil
+}
+
+// forwardDivided is Forward of a call that is not causal of a mechanism with Traits.Segments.
+func forwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+	var saved *attention.Saved[T]
+	if keep != nil {
+		saved = &keep.Queries
+	}
+	err := checkCall(m, &out, call)
+	if err == nil {
+		err = headwise.CheckDivided(m, &out, call, saved)
+	}
+	if err = comm.ShareError(c, err); err != nil {
+		return err
+	}
+	if err := comm.CheckAgreement(c, comm.Field{Name: "call", Value: describeCall(m, call)}); err != nil {
+		return err
+	}
+	return headwise.DividedOf(m).ForwardDivided(c, out, call, saved)
+}
+
+// backwardDivided is Backward of such a call.
+func backwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+	err := checkCall(m, &out, call)
+	switch {
+	case err != nil:
+	case keep == nil || keep.Queries.Own == nil:
+		err = errors.New("saved: not what Forward left for this call")
+	case g.DInit != nil || g.DFinal != nil:
+		err = errors.New("dinit and dfinal: not defined with ranks, whose states are between them")
+	default:
+		if err = headwise.CheckDivided(m, &out, call, nil); err == nil {
+			err = g.CheckShapes(&dout, call)
+		}
+		if err == nil {
+			err = g.CheckMemory(&dout, &out, call, &keep.Queries)
+		}
+	}
+	if err = comm.ShareError(c, err); err != nil {
+		return err
+	}
+	return headwise.DividedOf(m).BackwardDivided(c, g, dout, out, call, &keep.Queries)
+}
