@@ -1,6 +1,9 @@
 package oracle
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // InputMultipole is softmax with keys in clusters of their own, which are near to a query, and so
 // weighed exactly, where weights deviate much within them.
@@ -41,7 +44,7 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 		far := map[int]bool{}
 		for _, b := range m.blocks(h, i) {
 			if known[b] == nil {
-				known[b] = m.groups(h, b[0], b[1])
+				known[b] = m.groupsOf(h, b)
 			}
 			groups = append(groups, known[b]...)
 		}
@@ -122,9 +125,9 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 	return a
 }
 
-// blocks returns the ranges of keys that are clustered together and that query i sees the clusters
-// of. In a causal call they are the spans before that of the query: the largest 4^l spans that
-// begin at multiples of their length, in order.
+// blocks returns the blocks of keys that are clustered together and that query i sees the clusters
+// of. In a causal call a block is its first span and its length in spans, before that of the query: the
+// largest 4^l spans that begin at multiples of their length, in order. Else it has length 0.
 func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 	if !h.Causal {
 		unmasked := 0
@@ -136,7 +139,7 @@ func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 		if unmasked <= m.Least {
 			return nil
 		}
-		return [][2]int{{m.Sinks, h.end() - m.Ends}}
+		return [][2]int{{0, 0}}
 	}
 	open := int(math.Floor(float64(i+h.Shift) / float64(m.Span)))
 	for at := 0; at < open; {
@@ -144,38 +147,70 @@ func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 		for at%(4*length) == 0 && at+4*length <= open {
 			length *= 4
 		}
-		list = append(list, [2]int{max(at*m.Span, m.Sinks), min((at+length)*m.Span, len(h.K))})
+		list = append(list, [2]int{at, length})
 		at += length
 	}
 	return list
 }
 
-// groups returns the clusters of the keys begin ≤ j < end that are not masked, by groups: k-means
-// into groups, and within each.
-func (m *InputMultipole) groups(h *Head, begin, end int) (list [][]keyCluster) {
-	var keys []int
-	for j := begin; j < end; j++ {
-		if h.Exist[j] {
-			keys = append(keys, j)
+// groupsOf returns the clusters of a block, by groups: k-means of the keys into groups, and within
+// each. Where a block is longer than a span, in place of its keys are the clusters of its
+// quarters, each with its number of keys as the weight of its mean; if they are no more than the
+// block may have, they stay as they are.
+func (m *InputMultipole) groupsOf(h *Head, block [2]int) [][]keyCluster {
+	begin, end := m.Sinks, h.end()-m.Ends
+	if h.Causal {
+		begin, end = max(block[0]*m.Span, m.Sinks), min((block[0]+1)*m.Span, len(h.K))
+	}
+	var points [][]int
+	if block[1] > 1 {
+		for quarter := range 4 {
+			for _, group := range m.groupsOf(h, [2]int{block[0] + quarter*block[1]/4, block[1] / 4}) {
+				for _, c := range group {
+					points = append(points, c.keys)
+				}
+			}
+		}
+	} else {
+		for j := begin; j < end; j++ {
+			if h.Exist[j] {
+				points = append(points, []int{j})
+			}
 		}
 	}
-	if len(keys) == 0 {
-		return [][]keyCluster{}
+	keys := 0
+	for _, list := range points {
+		keys += len(list)
+	}
+	list := [][]keyCluster{}
+	if keys == 0 {
+		return list
 	}
 	size := m.Size
 	if size == 0 {
-		size = max(int(math.Sqrt(float64(len(keys))/8)), 16)
+		size = max(int(math.Sqrt(float64(keys)/8)), 16)
 	}
-	total := math.Ceil(float64(len(keys)) / float64(size))
-	for _, group := range lloyd(h.K, keys, min(int(math.Round(math.Sqrt(total))), max(len(keys)/512, 1), 16)) {
+	total := math.Ceil(float64(keys) / float64(size))
+	for _, group := range lloyd(h.K, points, min(int(math.Round(math.Sqrt(total))), max(keys/512, 1), 16)) {
 		if len(group) == 0 {
 			continue
 		}
-		share := math.Floor(total*float64(len(group))/float64(len(keys)) + 0.5)
+		members := 0
+		for _, keys := range group {
+			members += len(keys)
+		}
+		share := max(int(math.Floor(total*float64(members)/float64(keys)+0.5)), 1)
+		divided := make([][][]int, len(group))
+		for i, keys := range group {
+			divided[i] = [][]int{keys}
+		}
+		if block[1] <= 1 || float64(len(points)) > total && share < len(group) {
+			divided = lloyd(h.K, group, share)
+		}
 		var clusters []keyCluster
-		for _, members := range lloyd(h.K, group, int(max(share, 1))) {
-			if len(members) > 0 {
-				clusters = append(clusters, newKeyCluster(h.K, members))
+		for _, parts := range divided {
+			if len(parts) > 0 {
+				clusters = append(clusters, newKeyCluster(h.K, slices.Concat(parts...)))
 			}
 		}
 		list = append(list, clusters)
@@ -209,25 +244,25 @@ func newKeyCluster(k [][]float64, keys []int) keyCluster {
 	return c
 }
 
-// lloyd divides keys among the nearest of count centres, which begin at keys evenly apart and
-// move to the means of their keys twice.
-func lloyd(k [][]float64, keys []int, count int) [][]int {
+// lloyd divides points, lists of keys, among the nearest of count centres, which begin at the means of
+// points evenly apart and move to the means of the keys of their points twice.
+func lloyd(k [][]float64, points [][]int, count int) [][][]int {
 	centres := make([][]float64, count)
 	for c := range centres {
-		centres[c] = k[keys[c*len(keys)/count]]
+		centres[c] = meanOf(k, points[c*len(points)/count])
 	}
 	for step := 0; ; step++ {
-		groups := make([][]int, count)
-		for _, j := range keys {
-			c := nearestRow(centres, k[j])
-			groups[c] = append(groups[c], j)
+		groups := make([][][]int, count)
+		for _, keys := range points {
+			c := nearestRow(centres, meanOf(k, keys))
+			groups[c] = append(groups[c], keys)
 		}
 		if step == 2 {
 			return groups
 		}
 		for c, members := range groups {
 			if len(members) > 0 {
-				centres[c] = meanOf(k, members)
+				centres[c] = meanOf(k, slices.Concat(members...))
 			}
 		}
 	}
