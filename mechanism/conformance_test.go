@@ -41,6 +41,8 @@ type subject struct {
 	// constant gives the numbers of a constant, for rows of width d, in place of
 	// those that it starts from; nil: it keeps them.
 	constant func(name string, shape []int, d int) []float64
+	// given gives the numbers of parameters that are zeros at first; nil: they have others.
+	given func(name string, shape []int) []float64
 	// aligned reports that queries stand at the last keys in unmasked calls, too.
 	aligned bool
 	// recalls reports whether outputs also depend on earlier queries.

@@ -26,6 +26,7 @@ func TestFitReadsShapes(t *testing.T) {
 		{"fastmax-truncated", map[string]string{"keep": "7"}},
 		{"fourier", map[string]string{"channels": "true"}},
 		{"multipole", map[string]string{"cells": "6"}},
+		{"multipole", map[string]string{"cells": "6", "tilt": "true"}},
 	} {
 		made, err := New[float32](c.name, Options{Heads: 3, Width: 4, Length: 9, Set: c.set})
 		if err != nil {

@@ -28,6 +28,7 @@ var multipole = Row{
 		{"window", "16", "with a codebook, tokens before and after the block of a query that are near; a causal query has those before"},
 		{"sinks", "1", "first tokens of a sequence, near to every query"},
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
+		{"tilt", "false", "with a codebook, weigh the keys of each cell by exp(r·k/√D) in its sums, for a query r of its own: order 0 or 1"},
 		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
 		{"centres", "codebook", "codebook; input: clusters of the keys of a call, of which those with large errors are near to a query"},
 		{"tol", "0.05", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: clusters of unlike keys are exact"},
@@ -40,11 +41,17 @@ var multipole = Row{
 	Constants: []Param{
 		{"codebook", "(Hkv,cells,D)", "centres; a key belongs to the cell of the nearest; (1,cells,D) for all heads"},
 	},
+	Params: []Param{
+		{"tilt", "(Hkv,cells,D)", "with tilt, r of each cell: the query about which its keys are expanded; zeros at first"},
+	},
 	Untrained: "codebook",
 	fit: func(o *Options, shapes map[string][]int) {
 		if s := shapes["codebook"]; len(s) == 3 {
 			o.KeyHeads = s[0]
 			o.setDefault("cells", strconv.Itoa(s[1]))
+		}
+		if shapes["tilt"] != nil {
+			o.setDefault("tilt", "true")
 		}
 	},
 	f32: headwiseBuilder(newMultipole[float32]),
@@ -55,6 +62,10 @@ var multipole = Row{
 // exp(s q·c̄)·T_p(s q·(k-c̄)). c̄ is the mean of all far keys of the cell. T_p is the Taylor
 // polynomial of exp of degree p. The cell of a key is the nearest row of the codebook; it
 // counts as a constant in gradients.
+//
+// With tilt a cell has a query r, and exp(s q·k) = exp(s r·k)·exp(s (q-r)·k) is expanded about
+// r as well: a far key weighs exp(s r·k)·exp(s (q-r)·c̄)·T_p(s (q-r)·(k-c̄)), where c̄ is the
+// mean with the weights exp(s r·k). The error goes by q-r in place of q.
 type multipoleAttention[T tensor.Float] struct {
 	setting                           string
 	order, block, window, sinks, ends int
@@ -68,7 +79,9 @@ type multipoleAttention[T tensor.Float] struct {
 	softmax    *headwise.PatternSoftmax[T]
 
 	codebook  *param.Param[T]
+	tilt      *param.Param[T] // r, of the shape of codebook; nil: none
 	constants param.Set[T]
+	params    *param.Set[T]
 }
 
 func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
@@ -100,7 +113,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"block", "codebook"}, {"adapt", "codebook"}, {"window", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
+	for _, s := range []struct{ name, centres string }{{"cells", "codebook"}, {"block", "codebook"}, {"adapt", "codebook"}, {"tilt", "codebook"}, {"window", "codebook"}, {"tol", "input"}, {"size", "input"}, {"span", "input"}, {"least", "input"}} {
 		at := slices.IndexFunc(r.row.Settings, func(x Setting) bool { return x.Name == s.name })
 		if r.Text(s.name) != r.row.Settings[at].Default && s.centres != centres {
 			return nil, r.Refuse(s.name, "centres="+s.centres)
@@ -120,8 +133,20 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	for i := range x.codebook.Data {
 		x.codebook.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
 	}
-	x.setting = fmt.Sprintf("multipole order=%d cells=%d block=%d window=%d sinks=%d ends=%d adapt=%d scale=%s",
-		x.order, cells, x.block, x.window, x.sinks, x.ends, x.adapt, formatScale(x.scale))
+	tilted, err := r.Bool("tilt")
+	if err != nil {
+		return nil, err
+	}
+	more := ""
+	if tilted {
+		if x.order > 1 {
+			return nil, r.Refuse("tilt", "order 0 or 1")
+		}
+		x.params, more = new(param.Set[T]), " tilt"
+		x.tilt = x.params.New("tilt", false, shape...)
+	}
+	x.setting = fmt.Sprintf("multipole order=%d cells=%d block=%d window=%d sinks=%d ends=%d adapt=%d scale=%s%s",
+		x.order, cells, x.block, x.window, x.sinks, x.ends, x.adapt, formatScale(x.scale), more)
 	return x, nil
 }
 
@@ -135,7 +160,7 @@ func (x *multipoleAttention[T]) Traits() attention.Traits {
 }
 
 func (x *multipoleAttention[T]) Setting() string          { return x.setting }
-func (x *multipoleAttention[T]) Params() *param.Set[T]    { return nil }
+func (x *multipoleAttention[T]) Params() *param.Set[T]    { return x.params }
 func (x *multipoleAttention[T]) Constants() *param.Set[T] { return &x.constants }
 
 func (x *multipoleAttention[T]) Check(c *attention.Call[T]) error {
@@ -156,12 +181,17 @@ func (x *multipoleAttention[T]) checkHeads(heads, keyHeads, d int) error {
 // book returns the codebook of a key head. A codebook of all query heads serves a key head with
 // the centres of the first query head that shares it.
 func (x *multipoleAttention[T]) book(keyHead, keyHeads int) tensor.Mat[T] {
+	return x.headRows(x.codebook.Data, keyHead, keyHeads)
+}
+
+// headRows returns the rows that a key head has of numbers of the shape of the codebook.
+func (x *multipoleAttention[T]) headRows(of []T, keyHead, keyHeads int) tensor.Mat[T] {
 	heads, k, d := x.codebook.Shape[0], x.codebook.Shape[1], x.codebook.Shape[2]
 	head := 0
 	if heads > 1 {
 		head = keyHead * (heads / keyHeads)
 	}
-	return tensor.Mat[T]{Data: x.codebook.Data[head*k*d:][:k*d], Rows: k, Cols: d, Stride: d}
+	return tensor.Mat[T]{Data: of[head*k*d:][:k*d], Rows: k, Cols: d, Stride: d}
 }
 
 // factor returns s for rows of width d.
@@ -198,7 +228,7 @@ func (x *multipoleAttention[T]) count(s attention.Shape) (c counted) {
 		c.flops = 2 * n * m * (d + dv)
 		return c
 	}
-	l := newMomentLayout(x.order, s.D, s.Dv)
+	l := x.layout(s.D, s.Dv)
 	c.cells = min(all, m)
 	c.flops = 2*m*all*d*float64(1+x.adapt) + 2*n*c.near*(d+dv) + 2*n*c.cells*(d+float64(l.features)*dv)
 	c.moves = 6 * m * float64(l.width)
@@ -207,7 +237,7 @@ func (x *multipoleAttention[T]) count(s attention.Shape) (c counted) {
 
 func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
-	c, l := x.count(s), newMomentLayout(x.order, s.D, s.Dv)
+	c, l := x.count(s), x.layout(s.D, s.Dv)
 	rows := min(float64(x.block), multipoleRows, n)
 	return headwise.Cost{
 		FLOPs: c.flops + c.moves,

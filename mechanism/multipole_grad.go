@@ -1,6 +1,8 @@
 package mechanism
 
 import (
+	"math"
+
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/tensor"
@@ -12,12 +14,15 @@ import (
 // and gives back what sums held when it became far.
 type multipoleGrads[T tensor.Float] struct {
 	*headwise.Grads[T]
-	sums []T // [cells][width]
+	sums  []T // [cells][width]
+	tilts []T // with tilt: [cells][D]
 
 	// Of the current block:
 	means   []T // [cells][D] gradient of c̄
 	moments []T // [cells][features][Dv]
 	squares []T // [cells][pairs]
+	masses  []T // with tilt: [cells] of the sums of weights
+	powers  []T // with tilt: [cells] of the exponents of far weights, summed over queries
 }
 
 // Backward computes the exact gradient of Forward.
@@ -29,6 +34,10 @@ func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[
 	block, end := floorDiv(h.Shift+n-1, length), floorDiv(h.Shift, length)
 	p := x.open(h, h.Saved[n:], block)
 	p.backward(g, block, end)
+	for n, row := range p.numbered {
+		to := x.headRows(g.Params[0], h.KeyHead, h.KeyHeads).Row(int(row))
+		h.Table.Add(to, to, p.grads.tilts[n*len(to):][:len(to)])
+	}
 }
 
 // backward sets g from the queries of blocks from block down to end. Backward of a pass that
@@ -37,6 +46,10 @@ func (p *multipolePass[T]) backward(g *headwise.Grads[T], block, end int) {
 	l, ar := &p.sums.momentLayout, p.h.Scratch
 	p.grads = multipoleGrads[T]{Grads: g, sums: arena.TakeZeros[T](ar, p.count*l.width),
 		means: arena.Take[T](ar, p.count*l.d), moments: arena.Take[T](ar, p.count*l.features*l.dv), squares: arena.Take[T](ar, p.count*l.pairs)}
+	if l.mass > 0 {
+		p.grads.tilts = arena.TakeZeros[T](ar, p.count*l.d)
+		p.grads.masses, p.grads.powers = arena.Take[T](ar, p.count), arena.Take[T](ar, p.count)
+	}
 	for ; block >= end; block-- {
 		p.moveTo(block)
 		p.refresh()
@@ -55,6 +68,8 @@ func (p *multipolePass[T]) backBlock(block int) {
 	clear(g.means)
 	clear(g.moments)
 	clear(g.squares)
+	clear(g.masses)
+	clear(g.powers)
 	for i0, i1 := p.queriesOf(block); i0 < i1; i0 += multipoleRows {
 		mark := h.Scratch.Mark()
 		rows := min(multipoleRows, i1-i0)
@@ -169,6 +184,10 @@ func (p *multipolePass[T]) backFar(x *queryTile[T], dout, dq tensor.Mat[T], delt
 	for r := range x.n {
 		t.Mul(da.Row(r), da.Row(r), x.far.Row(r))
 	}
+	for r := 0; r < x.n && g.masses != nil; r++ {
+		t.Axpy(g.masses[:p.used], -delta[r], x.far.Row(r))
+		t.Add(g.powers[:p.used], g.powers[:p.used], da.Row(r))
+	}
 	h.Multiply(dq, da, p.meanRows(), false, false, true)
 	h.Multiply(matrixOf(g.means, p.used, h.Q.Cols), da, x.q, true, false, true)
 	for r := range x.n {
@@ -184,13 +203,34 @@ func (p *multipolePass[T]) addCell(c int) {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
 	d, dv := l.d, l.dv
-	to, n := s.cell(g.sums, c), T(s.counts[c])
+	to, n := s.cell(g.sums, c), T(s.massOf(c))
 	dmean, dmoments := g.means[c*d:][:d], g.moments[c*l.features*dv:][:l.features*dv]
+	if l.mass > 0 {
+		mean, tilt, dtilt := p.tile.means[c*d:][:d], s.tilts.of(c, d), g.tilts[c*d:][:d]
+		w := s.tilts.back(c, mean)
+		for a := 0; a < d && l.order == 1; a++ {
+			dtilt[a] -= p.scale * t.Dot(dmoments[:dv], p.tile.momentsOf(c, 1+a)[:dv])
+		}
+		t.Scale(dmoments, w, dmoments)
+		for a := 0; a < d && l.order == 1; a++ {
+			t.Axpy(dmoments[(1+a)*dv:][:dv], -tilt[a], dmoments[:dv])
+		}
+		if math.Abs(s.tilts.exponent(c, mean)) < maxTilt {
+			t.Axpy(dmean, -g.powers[c], tilt)
+			t.Axpy(dtilt, p.scale*g.powers[c], p.centre(c))
+			t.Axpy(dtilt, -p.scale*g.powers[c], mean)
+		}
+		to[l.mass] += w * g.masses[c]
+	}
 	t.Add(to[d:][:dv], to[d:][:dv], dmoments[:dv])
 	if l.order > 0 {
 		p.addMoments(c, dmean, dmoments[dv:])
 	}
 	t.Axpy(to[:d], 1/n, dmean)
+	for a := 0; a < d && l.mass > 0; a++ { // the mean is Σr over Σ1
+		at := c*l.width + a
+		to[l.mass] -= dmean[a] / n * ((s.hi[at] + s.lo[at]) / n)
+	}
 }
 
 // addMoments is addCell for moments of orders above 0. It adds to dmean the gradient through
@@ -198,7 +238,7 @@ func (p *multipolePass[T]) addCell(c int) {
 func (p *multipolePass[T]) addMoments(c int, dmean, dmoments []T) {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
-	d, dv, n := l.d, l.dv, T(s.counts[c])
+	d, dv, n := l.d, l.dv, T(s.massOf(c))
 	mark := p.h.Scratch.Mark()
 	defer p.h.Scratch.Reset(mark)
 	to := s.cell(g.sums, c)
@@ -250,6 +290,9 @@ func (p *multipolePass[T]) pull(j int, sign T) {
 	l := &s.momentLayout
 	d, dv := l.d, l.dv
 	from, dk, dvalue := s.cell(g.sums, c), g.DK.Row(j), g.DV.Row(j)
+	if l.mass > 0 {
+		sign *= p.pullTilt(j, c, sign)
+	}
 	t.Axpy(dk, sign, from[:d])
 	t.Axpy(dvalue, sign, from[d:][:dv])
 	if l.order == 0 {
@@ -276,4 +319,34 @@ func (p *multipolePass[T]) pull(j int, sign T) {
 			f++
 		}
 	}
+}
+
+// pullTilt adds to the gradients of key j and of the tilt of its cell c what the gradient of its weight
+// brings, times sign. It returns the weight.
+func (p *multipolePass[T]) pullTilt(j, c int, sign T) T {
+	s, t, g := &p.sums, p.h.Table, &p.grads
+	l := &s.momentLayout
+	k, v, r, from := p.h.K.Row(j), p.h.V.Row(j), p.room[:l.d], s.cell(g.sums, c)
+	w := s.tilts.weight(c, k)
+	if math.Abs(s.tilts.exponent(c, k)) >= maxTilt {
+		return w
+	}
+	s.setDistance(t, r, c, k)
+	dw := from[l.mass] + t.Dot(from[:l.d], r) + t.Dot(from[l.d:][:l.dv], v)
+	for a := 0; a < l.d && l.order == 1; a++ {
+		dw += r[a] * t.Dot(from[l.dipole+a*l.dv:][:l.dv], v)
+	}
+	by := sign * w * dw
+	t.Axpy(g.DK.Row(j), by, s.tilts.of(c, l.d))
+	t.Axpy(g.tilts[c*l.d:][:l.d], p.scale*by, k)
+	t.Axpy(g.tilts[c*l.d:][:l.d], -p.scale*by, p.centre(c))
+	return w
+}
+
+// centre returns the centre of cell c.
+func (p *multipolePass[T]) centre(c int) []T {
+	if p.numbered != nil {
+		c = int(p.numbered[c])
+	}
+	return p.book(p.h.KeyHead, p.h.KeyHeads).Row(c)
 }

@@ -1,6 +1,8 @@
 package mechanism
 
 import (
+	"math"
+
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -11,11 +13,25 @@ import (
 //	Σr [D], Σv [Dv]
 //	order 1 and 2: Σ r_a v [D,Dv]
 //	order 2:       Σ r_a r_b [pairs], Σ r_a r_b v [pairs,Dv] for a ≤ b
+//	with tilt:     Σ 1
+//
+// With tilt each key is summed with its weight.
 type momentLayout struct {
 	order, d, dv, pairs  int
 	width                int // numbers of a cell
 	dipole, quad, square int // where the sums of orders 1 and 2 begin: Σ r_a v, Σ r_a r_b, Σ r_a r_b v
 	features             int // numbers of a query that a moment is multiplied by: 1, s q_a, (s q_a)(s q_b)
+	mass                 int // where the sum of the weights of keys lies; 0: keys are counted
+}
+
+// layout returns the layout of keys and values of widths d and dv.
+func (x *multipoleAttention[T]) layout(d, dv int) momentLayout {
+	l := newMomentLayout(x.order, d, dv)
+	if x.tilt != nil {
+		l.mass = l.width
+		l.width++
+	}
+	return l
 }
 
 func newMomentLayout(order, d, dv int) momentLayout {
@@ -65,6 +81,61 @@ type cellSums[T tensor.Float] struct {
 	counts     []uint64 // keys of each cell
 	references []T      // [cells][D], nil with order 0
 	hi, lo     []T      // [cells][width]
+	tilts      cellTilts[T]
+}
+
+// cellTilts has what weighs the keys of each cell: exp(s r·(k-C)), where C is its centre.
+type cellTilts[T tensor.Float] struct {
+	rows    []T       // [cells][D] s r; nil: keys weigh 1
+	offsets []float64 // [cells] s r·C
+}
+
+// maxTilt bounds the exponents of weights of keys, and of what they are taken back by.
+const maxTilt = 30
+
+// boundTilt returns x, at most maxTilt on both sides of 0.
+func boundTilt(x float64) float64 { return max(min(x, maxTilt), -maxTilt) }
+
+// setTilts sets the tilts of a key head: of all rows of the codebook, or of those in cells.
+func (x *multipoleAttention[T]) setTilts(c cellTilts[T], keyHead, keyHeads int, cells []int32) {
+	from, book := x.headRows(x.tilt.Data, keyHead, keyHeads), x.book(keyHead, keyHeads)
+	s := x.factor(book.Cols)
+	for n := range c.offsets {
+		row := n
+		if cells != nil {
+			row = int(cells[n])
+		}
+		to := c.of(n, book.Cols)
+		for e, y := range from.Row(row) {
+			to[e] = s * y
+		}
+		c.offsets[n] = sumOfProducts(to, book.Row(row))
+	}
+}
+
+// of returns s r of cell n.
+func (c *cellTilts[T]) of(n, d int) []T { return c.rows[n*d:][:d] }
+
+// exponent returns s r·(k-C) of a key in cell n, before it is bounded.
+func (c *cellTilts[T]) exponent(n int, k []T) float64 {
+	return sumOfProducts(c.of(n, len(k)), k) - c.offsets[n]
+}
+
+// weight returns the weight of a key in cell n.
+func (c *cellTilts[T]) weight(n int, k []T) T {
+	if c.rows == nil {
+		return 1
+	}
+	return T(math.Exp(boundTilt(c.exponent(n, k))))
+}
+
+// mass returns the sum of the weights of the keys of cell c.
+func (s *cellSums[T]) massOf(c int) float64 {
+	if s.mass == 0 {
+		return float64(s.counts[c])
+	}
+	at := c*s.width + s.mass
+	return float64(s.hi[at]) + float64(s.lo[at])
 }
 
 func (s *cellSums[T]) cell(x []T, c int) []T { return x[c*s.width:][:s.width] }
@@ -74,7 +145,7 @@ func (s *cellSums[T]) reference(c int) []T { return s.references[c*s.d:][:s.d] }
 // add adds a key and its value to cell c, or takes them away with sign -1. room has
 // D + width elements.
 func (s *cellSums[T]) add(t *kernel.Table[T], c int, k, v []T, sign T, room []T) {
-	if s.order == 0 && sign > 0 {
+	if s.order == 0 && sign > 0 && s.mass == 0 {
 		hi, lo := s.cell(s.hi, c), s.cell(s.lo, c)
 		t.AddCarry(hi[:s.d], lo[:s.d], k)
 		t.AddCarry(hi[s.d:], lo[s.d:], v)
@@ -83,7 +154,11 @@ func (s *cellSums[T]) add(t *kernel.Table[T], c int, k, v []T, sign T, room []T)
 	}
 	r, terms := room[:s.d], room[s.d:][:s.width]
 	s.setDistance(t, r, c, k)
-	setTerms(t, &s.momentLayout, terms, r, v, sign)
+	w := sign * s.tilts.weight(c, k)
+	setTerms(t, &s.momentLayout, terms, r, v, w)
+	if s.mass > 0 {
+		terms[s.mass] = w
+	}
 	t.AddCarry(s.cell(s.hi, c), s.cell(s.lo, c), terms)
 	s.counts[c] += uint64(int64(sign))
 }
@@ -103,7 +178,7 @@ type farTile[T tensor.Float] struct {
 	means   []T // [cells][D]
 	columns []T // [D][stride] means as columns
 	stride  int
-	counts  []T // [cells]
+	counts  []T // [cells] numbers of keys, or the sums of their weights
 	moments []T // [cells][features][Dv]: Σv, Σ (k-c̄)_a v, Σ (k-c̄)_a (k-c̄)_b v
 	squares []T // [cells][pairs]: Σ (k-c̄)_a (k-c̄)_b
 }
@@ -130,22 +205,25 @@ func (x *farTile[T]) momentsOf(c, f int) []T {
 // set computes row c from the sums of cell from of s. delta has D elements.
 func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, delta []float64) {
 	mean, n, hi, lo := x.means[c*x.d:][:x.d], s.counts[from], s.cell(s.hi, from), s.cell(s.lo, from)
-	if x.counts[c] = T(n); n == 0 {
+	if x.counts[c] = 0; n == 0 {
 		clear(mean)
 		x.setColumn(c)
 		clear(x.momentsOf(c, 0))
 		clear(x.squares[c*x.pairs:][:x.pairs])
 		return
 	}
+	mass := s.massOf(from)
+	x.counts[c] = T(mass)
 	t.Add(x.momentsOf(c, 0)[:x.dv], hi[x.d:][:x.dv], lo[x.d:][:x.dv])
 	if x.order == 0 {
 		t.Add(mean, hi[:x.d], lo[:x.d])
-		t.Scale(mean, 1/T(n), mean)
+		t.Scale(mean, 1/T(mass), mean)
 		x.setColumn(c)
+		x.untilt(t, c, s, from)
 		return
 	}
 	for a := range delta {
-		delta[a] = (float64(hi[a]) + float64(lo[a])) / float64(n)
+		delta[a] = (float64(hi[a]) + float64(lo[a])) / mass
 	}
 	for a, y := range s.reference(from) {
 		mean[a] = T(float64(y) + delta[a])
@@ -159,6 +237,7 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 		}
 	}
 	if x.order == 1 {
+		x.untilt(t, c, s, from)
 		return
 	}
 	at = at[x.d*x.dv:]
@@ -174,6 +253,23 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 		}
 	}
 }
+
+// untilt makes row c the expansion in q, which is one in q-r of cell from of s.
+func (x *farTile[T]) untilt(t *kernel.Table[T], c int, s *cellSums[T], from int) {
+	if s.mass == 0 {
+		return
+	}
+	tilt, moments := s.tilts.of(from, x.d), x.momentsOf(c, 0)
+	for a := 0; a < x.d && x.order == 1; a++ {
+		t.Axpy(moments[:x.dv], -tilt[a], moments[(1+a)*x.dv:][:x.dv])
+	}
+	w := s.tilts.back(from, x.means[c*x.d:][:x.d])
+	x.counts[c] *= w
+	t.Scale(moments, w, moments)
+}
+
+// back returns exp(s r·(C-c̄)), which makes up for the weights of the keys of cell n with the mean c̄.
+func (c *cellTilts[T]) back(n int, mean []T) T { return T(math.Exp(boundTilt(-c.exponent(n, mean)))) }
 
 // setColumn copies the mean of cell c to its column.
 func (x *farTile[T]) setColumn(c int) {

@@ -36,6 +36,8 @@ type multipolePass[T tensor.Float] struct {
 	skipped             int // tokens of the sequence between rows first-1 and first that have no rows
 	end                 int // of the keys that some query of the current tile sees
 
+	numbered []int32 // with tilt: rows of the codebook by numbers of cells; nil: the same
+
 	cells []int32 // number of the cell of each key, -1 for masked keys and keys outside first ≤ j < last
 	count int     // cells of the head
 	used  int     // cells that the current block needs: all, or of a causal call those that have had far keys
@@ -191,7 +193,15 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 		}
 		p.cells[j] = *number - 1
 	}
-	p.takeSums(newMomentLayout(x.order, d, dv))
+	if x.tilt != nil {
+		p.numbered = arena.Take[int32](ar, p.count)
+		for row, number := range numbers {
+			if number > 0 {
+				p.numbered[number-1] = int32(row)
+			}
+		}
+	}
+	p.takeSums(x.layout(d, dv))
 	p.near = p.newNearKeys(min(p.first+x.nearLength(h.Causal)+h.K.Rows-p.last, h.K.Rows), 0)
 	p.tame = !scratch.HasNonFiniteSum(h.K.Slice(p.first, p.last)) && !scratch.HasNonFiniteSum(h.V.Slice(p.first, p.last))
 	if x.order > 0 {
@@ -216,6 +226,10 @@ func (p *multipolePass[T]) takeSums(l momentLayout) {
 	ar := p.h.Scratch
 	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[uint64](ar, p.count),
 		hi: arena.TakeZeros[T](ar, p.count*l.width), lo: arena.TakeZeros[T](ar, p.count*l.width)}
+	if p.multipoleAttention.tilt != nil {
+		p.sums.tilts = cellTilts[T]{arena.Take[T](ar, p.count*l.d), arena.Take[float64](ar, p.count)}
+		p.setTilts(p.sums.tilts, p.h.KeyHead, p.h.KeyHeads, p.numbered)
+	}
 	p.tile = newFarTile(l, p.count, func(n int) []T { return arena.TakeZeros[T](ar, n) })
 	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)
 	p.empty = arena.Take[int32](ar, p.count)[:0]

@@ -226,7 +226,7 @@ func (s *multipoleSegment[T]) pass(h *segmentHead[T], q *headwise.Head[T], block
 			p.cells[r] = -1
 		}
 	}
-	p.takeSums(newMomentLayout(x.order, d, q.V.Cols))
+	p.takeSums(x.layout(d, q.V.Cols))
 	var known []bool
 	if x.order > 0 {
 		p.sums.references, known = arena.Take[T](ar, p.count*d), make([]bool, p.count)
@@ -369,6 +369,7 @@ func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out
 		return err
 	}
 	units := c.K.B * c.K.H
+	tilts := make([][]T, units)
 	if keep == nil || len(keep.Heads) != units {
 		return errOtherSegment
 	}
@@ -400,8 +401,18 @@ func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out
 		if after != nil {
 			b.after = &after.heads[i]
 		}
+		if x.tilt != nil {
+			tilts[i] = make([]T, x.codebook.Shape[1]*c.K.D)
+			b.tilts = tilts[i]
+		}
 		b.backwardHead(ar, i, keep.Heads[i])
 	})
+	for i, dtilt := range tilts {
+		if dtilt != nil {
+			to := x.headRows(x.tilt.Grad, i%c.K.H, c.K.H)
+			kernel.Active[T]().Add(to.Data, to.Data, dtilt)
+		}
+	}
 	return nil
 }
 
@@ -413,6 +424,7 @@ type segmentBackward[T tensor.Float] struct {
 	grads         *attention.Grads[T]
 	dout, out     tensor.Heads[T]
 	before, after *multipoleHeadGrad[T] // nil: not wanted, nothing follows
+	tilts         []T                   // gradient of the tilt of the key head; nil: there is none
 }
 
 func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
@@ -421,7 +433,7 @@ func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
 	h := s.open(ar, i, saved[c.Q.H/c.K.H*n:])
 	rows := h.k.Rows
 	dk, dv := zeroMat[T](ar, rows, c.K.D), zeroMat[T](ar, rows, c.V.D)
-	sums := arena.TakeZeros[T](ar, s.x.codebook.Shape[1]*newMomentLayout(s.x.order, c.K.D, c.V.D).width)
+	sums := arena.TakeZeros[T](ar, s.x.codebook.Shape[1]*s.x.layout(c.K.D, c.V.D).width)
 	for g := range h.group {
 		head := h.keyHead*h.group + g
 		dq := s.grads.DQ.Head(h.b, head)
@@ -442,6 +454,7 @@ func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
 		t.Add(dk.Data, dk.Data, own.DK.Data)
 		t.Add(dv.Data, dv.Data, own.DV.Data)
 		t.Add(sums, sums, p.grads.sums)
+		t.Add(s.tilts, s.tilts, p.grads.tilts)
 		if c.Rope != nil {
 			c.Rope.RotateRows(own.DQ, c.K.N-n+h.left, true)
 		}
@@ -482,9 +495,10 @@ func (s *segmentBackward[T]) addFinal(ar *arena.Arena, h *segmentHead[T], dk, dv
 		t.Add(dk.Row(at), dk.Row(at), s.after.k.Row(r))
 		t.Add(dv.Row(at), dv.Row(at), s.after.v.Row(r))
 	}
-	q := &headwise.Head[T]{Q: tensor.Mat[T]{Cols: h.k.Cols, Stride: h.k.Cols}, K: h.k, V: h.v, Mask: h.mask, Causal: true, Shift: h.k.Rows, Scratch: ar, Table: t}
+	q := &headwise.Head[T]{Q: tensor.Mat[T]{Cols: h.k.Cols, Stride: h.k.Cols}, K: h.k, V: h.v, Mask: h.mask, Causal: true, Shift: h.k.Rows,
+		KeyHead: h.keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: t}
 	p := s.pass(h, q, 0)
-	p.grads = multipoleGrads[T]{Grads: &headwise.Grads[T]{DK: dk, DV: dv}, sums: s.after.sums}
+	p.grads = multipoleGrads[T]{Grads: &headwise.Grads[T]{DK: dk, DV: dv}, sums: s.after.sums, tilts: s.tilts}
 	for r := p.first; r+h.skipped < last; r++ {
 		p.pull(r, 1)
 	}

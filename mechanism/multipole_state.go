@@ -24,6 +24,7 @@ type multipoleState[T tensor.Float] struct {
 	heads  []multipoleHead[T] // [B·Hkv]
 
 	nearest []nearestCells[T] // [Hkv]
+	tilts   []cellTilts[T]    // [Hkv]
 }
 
 // multipoleHead is the state of one key head. Every token stays among the last ones until it
@@ -66,9 +67,13 @@ func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T],
 
 // StateBytes returns the memory of a state of shape s.
 func (x *multipoleAttention[T]) StateBytes(s attention.Shape) float64 {
-	l, cells := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1]
+	l, cells := x.layout(s.D, s.Dv), x.codebook.Shape[1]
 	tokens := 2 * float64(x.keep())
-	return float64(s.Hkv*kernel.Pad(cells))*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
+	tilts := 0.0
+	if x.tilt != nil {
+		tilts = float64(s.Hkv*cells) * (float64(s.D)*elementBytes[T]() + 8)
+	}
+	return tilts + float64(s.Hkv*kernel.Pad(cells))*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
 }
 
 // tokenBytes returns the memory of the sinks and of n more tokens.
@@ -87,16 +92,20 @@ func (x *multipoleAttention[T]) sumBytes(l *momentLayout) float64 {
 
 func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
-	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv), nearest: make([]nearestCells[T], min(s.B, 1)*s.Hkv)}
-	l, cells, rows := newMomentLayout(x.order, s.D, s.Dv), x.codebook.Shape[1], x.sinks+2*x.keep()
+	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv), nearest: make([]nearestCells[T], min(s.B, 1)*s.Hkv), tilts: make([]cellTilts[T], s.Hkv)}
+	l, cells, rows := x.layout(s.D, s.Dv), x.codebook.Shape[1], x.sinks+2*x.keep()
 	for i := range st.nearest {
 		st.nearest[i] = newNearestCells(x.book(i, s.Hkv), make([]T, kernel.Pad(cells)))
+		if x.tilt != nil {
+			st.tilts[i] = cellTilts[T]{make([]T, cells*s.D), make([]float64, cells)}
+			x.setTilts(st.tilts[i], i, s.Hkv, nil)
+		}
 	}
 	for i := range st.heads {
 		h := &st.heads[i]
 		*h = multipoleHead[T]{
 			valid: make([]bool, rows), k: make([]T, rows*s.D), v: make([]T, rows*s.Dv), cells: make([]int32, 2*x.keep()),
-			sums:  cellSums[T]{momentLayout: l, counts: make([]uint64, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width)},
+			sums:  cellSums[T]{momentLayout: l, counts: make([]uint64, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width), tilts: st.tilts[i%s.Hkv]},
 			tile:  newFarTile(l, cells, func(n int) []T { return make([]T, n) }),
 			empty: make([]int32, 0, cells),
 			end:   -1,
@@ -126,7 +135,7 @@ func (s *multipoleState[T]) Refuse(c *attention.Call[T]) error {
 
 // Run absorbs the tokens of c and answers their queries, one after another.
 func (s *multipoleState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
-	l, cells := newMomentLayout(s.x.order, s.shape.D, s.shape.Dv), float64(s.x.codebook.Shape[1])
+	l, cells := s.x.layout(s.shape.D, s.shape.Dv), float64(s.x.codebook.Shape[1])
 	query := cells*float64(l.d+l.features*l.dv) + float64(s.x.keep()+s.x.sinks)*float64(l.d+l.dv)
 	work := 2 * float64(len(s.heads)) * (float64(keys)*cells*float64(l.d) + float64(queries*(s.shape.H/s.shape.Hkv))*query)
 	par.RunEach(len(s.heads), work, func(i int) { s.runHead(i, out, c, queries, keys) })
@@ -332,6 +341,9 @@ func (h *workingHead[T]) setRow(c, end int) {
 	if h.known != nil {
 		one.references = h.sums.reference(c)
 	}
+	if one.mass > 0 {
+		one.tilts = cellTilts[T]{h.sums.tilts.of(c, h.sums.d), h.sums.tilts.offsets[c : c+1]}
+	}
 	copy(one.hi, h.sums.cell(h.sums.hi, c))
 	copy(one.lo, h.sums.cell(h.sums.lo, c))
 	for j := max(h.folded(), h.x.sinks); j < min(end, h.tokens); j++ {
@@ -434,7 +446,7 @@ func (h *workingHead[T]) addCell(n *workingHead[T], c int) {
 		for a := range h.delta {
 			h.delta[a] = float64(n.sums.reference(c)[a]) - float64(h.sums.reference(c)[a])
 		}
-		shiftSums(l, h.hi, h.lo, hi, lo, float64(n.sums.counts[c]), h.delta)
+		shiftSums(l, h.hi, h.lo, hi, lo, n.sums.massOf(c), h.delta)
 		hi, lo = h.hi, h.lo
 	}
 	if h.known != nil && n.known[c] {
@@ -583,7 +595,11 @@ func (x *multipoleAttention[T]) sameNumbers(what string, from *multipoleAttentio
 }
 
 func (x *multipoleAttention[T]) parameterSum() snapshot.ParameterSum {
-	return snapshot.AddParameters(0, x.codebook.Data)
+	sum := snapshot.AddParameters(0, x.codebook.Data)
+	if x.tilt != nil {
+		sum = snapshot.AddParameters(sum, x.tilt.Data)
+	}
+	return sum
 }
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is
@@ -596,7 +612,7 @@ func (x *multipoleAttention[T]) RestoreState(data []byte) (attention.State[T], e
 	if err := x.checkHeads(sh.H, sh.Hkv, sh.D); err != nil {
 		return nil, err
 	}
-	l := newMomentLayout(x.order, sh.D, sh.Dv)
+	l := x.layout(sh.D, sh.Dv)
 	if err := r.Need(float64(sh.B) * float64(sh.Hkv) * (x.tokenBytes(&l, float64(x.keep())) + x.sumBytes(&l))); err != nil {
 		return nil, err
 	}

@@ -25,14 +25,17 @@ func multipoleSubjects() (list []subject) {
 	for _, x := range []struct {
 		order, keyHeads, cells, block, window, sinks, ends, adapt int
 		scale                                                     float64
+		tilt                                                      bool
 	}{
-		{0, 1, 5, 3, 1, 1, 1, 0, 0},
-		{0, 0, 3, 2, 0, 0, 0, 0, 2},
-		{1, 1, 4, 4, 1, 1, 1, 0, 0},
-		{1, 0, 3, 2, 3, 0, 2, 0, 0},
-		{2, 1, 3, 3, 0, 2, 1, 0, 0},
-		{2, 0, 2, 4, 1, 0, 0, 0, 0.25},
-		{0, 1, 4, 2, 0, 1, 1, 2, 0},
+		{0, 1, 5, 3, 1, 1, 1, 0, 0, false},
+		{0, 0, 3, 2, 0, 0, 0, 0, 2, false},
+		{1, 1, 4, 4, 1, 1, 1, 0, 0, false},
+		{1, 0, 3, 2, 3, 0, 2, 0, 0, false},
+		{2, 1, 3, 3, 0, 2, 1, 0, 0, false},
+		{2, 0, 2, 4, 1, 0, 0, 0, 0.25, false},
+		{0, 1, 4, 2, 0, 1, 1, 2, 0, false},
+		{0, 0, 3, 2, 0, 1, 1, 0, 0, true},
+		{1, 1, 2, 3, 1, 0, 0, 0, 0.5, true},
 	} {
 		s := subject{
 			name:    "multipole",
@@ -50,17 +53,34 @@ func multipoleSubjects() (list []subject) {
 			s.o.Set["adapt"] = strconv.Itoa(x.adapt)
 			s.label += " adapt=" + s.o.Set["adapt"]
 		}
+		if x.tilt {
+			s.o.Set["tilt"], s.given = "true", randomTilts
+			s.label += " tilt"
+			s.rounds = true
+		}
 		if x.scale != 0 {
 			s.o.Set["scale"] = strconv.FormatFloat(x.scale, 'g', -1, 64)
 			s.label += " scale=" + s.o.Set["scale"]
 		}
 		s.whole = func(p numbers) oracle.HeadMatrix {
-			return (&oracle.Multipole{Codebook: p["codebook"], Cells: x.cells, Order: x.order,
+			return (&oracle.Multipole{Codebook: p["codebook"], Tilt: p["tilt"], Cells: x.cells, Order: x.order,
 				Block: x.block, Window: x.window, Sinks: x.sinks, Ends: x.ends, Adapt: x.adapt, Scale: x.scale}).Weights
 		}
 		list = append(list, s)
 	}
 	return append(list, inputSubjects()...)
+}
+
+// randomTilts gives tilts about as large as queries.
+func randomTilts(name string, shape []int) []float64 {
+	if name != "tilt" {
+		return nil
+	}
+	list := make([]float64, shape[0]*shape[1]*shape[2])
+	for i := range list {
+		list[i] = rng.New(19).Normal(uint64(i))
+	}
+	return list
 }
 
 // inputSubjects are multipole with centres=input.

@@ -149,7 +149,7 @@ func TestEveryRowIsComplete(t *testing.T) {
 		}
 		// Some numbers are there with a setting alone.
 		var params, constants []string
-		for _, of := range [][2]string{{}, {"tau", "1"}, {"window", "1"}, {"map", "hedgehog"}, {"conv", "3"}, {"rpe", "true"}, {"noise", "normal"}, {"sample", "stored"}, {"support", "lsh"}} {
+		for _, of := range [][2]string{{}, {"tau", "1"}, {"window", "1"}, {"map", "hedgehog"}, {"conv", "3"}, {"rpe", "true"}, {"noise", "normal"}, {"sample", "stored"}, {"support", "lsh"}, {"tilt", "true"}} {
 			o := Options{Heads: 3, Width: 4, Length: 64}
 			if slices.ContainsFunc(row.Settings, func(s Setting) bool { return s.Name == of[0] }) {
 				o.Set = map[string]string{of[0]: of[1]}

@@ -77,6 +77,11 @@ func wholeTextbook[T tensor.Float](s subject, m attention.Mechanism[T]) *textboo
 	b := &textbookOf{&oracle.Mechanism{}, s.whole, s.outputs, numbers{}, nil}
 	key := rng.New(17)
 	for i, p := range m.Params().All() {
+		if s.given != nil {
+			for j, x := range s.given(p.Name, p.Shape) {
+				p.Data[j] = T(x)
+			}
+		}
 		for j := range p.Data {
 			p.Data[j] = T(float32(p.Data[j]) * float32(1+0.1*key.Fold(uint64(i)).Normal(uint64(j))))
 		}

@@ -310,16 +310,20 @@ func (f *Folder) Fill(m *model.Model) error {
 		if x.Mechanism == "" || i >= len(now) || now[i].Mechanism != x.Mechanism {
 			continue
 		}
-		// With other settings the mechanism may do without numbers.
-		name := fmt.Sprintf("layers.%d.attn.codebook", i)
-		if _, err := m.Constants().Get(name); err != nil {
-			continue
+		for _, own := range []string{"codebook", "tilt"} {
+			// With other settings the mechanism may do without numbers.
+			name := fmt.Sprintf("layers.%d.attn.%s", i, own)
+			if _, err := m.Constants().Get(name); err != nil {
+				if _, err := m.Params().Get(name); err != nil {
+					continue
+				}
+			}
+			data, found := f.numbers[name]
+			if !found {
+				return fmt.Errorf("%s: %s: is missing", filepath.Join(f.dir, NumbersFile), name)
+			}
+			numbers[name] = data
 		}
-		data, found := f.numbers[name]
-		if !found {
-			return fmt.Errorf("%s: %s: is missing", filepath.Join(f.dir, NumbersFile), name)
-		}
-		numbers[name] = data
 	}
 	if err := m.SetNumbers(numbers); err != nil {
 		return fmt.Errorf("%s: %w", filepath.Join(f.dir, NumbersFile), err)

@@ -9,6 +9,7 @@ import (
 // about the mean of their cell, the nearest row of a codebook.
 type Multipole struct {
 	Codebook                   []float64 // [heads][Cells][D], of one head, of key heads or of query heads
+	Tilt                       []float64 // r of each row of Codebook; nil: zeros
 	Cells                      int
 	Order                      int // degree p of the polynomial
 	Block, Window, Sinks, Ends int
@@ -20,7 +21,10 @@ type Multipole struct {
 // it is one of the first Sinks, one of the last Ends of a call that is not causal (masked keys at its end do
 // not count), or in
 // bB-Window ≤ j < (b+1)B+Window. A near key weighs exp(s q·k). A far key weighs
-// exp(s q·c̄)·T_p(s q·(k-c̄)), where c̄ is the mean of the far keys in its cell.
+// exp(s q·c̄)·T_p(s q·(k-c̄)), where c̄ is the mean of the far keys in its cell. With a tilt r of
+// the cell it weighs exp(s r·k)·exp(s (q-r)·c̄)·T_p(s (q-r)·(k-c̄)), where c̄ is the mean with the
+// weights exp(s r·k). Exponents s r·(k-C) and s r·(C-c̄) are bounded by 30 on both sides of 0, C the
+// centre of the cell.
 func (m *Multipole) Weights(h *Head) [][]float64 {
 	d := len(h.K[0])
 	scale := m.Scale
@@ -28,6 +32,17 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 		scale = 1 / math.Sqrt(float64(d))
 	}
 	cells := m.cells(h)
+	tilt := func(j int, x []float64) float64 {
+		if m.Tilt == nil {
+			return 0
+		}
+		row := m.row(h, cells[j]) * d
+		var sum float64
+		for e := range x {
+			sum += scale * m.Tilt[row+e] * (x[e] - m.Codebook[row+e])
+		}
+		return max(min(sum, 30), -30)
+	}
 	a := make([][]float64, len(h.Q))
 	for i, q := range h.Q {
 		block := int(math.Floor(float64(i+h.Shift) / float64(m.Block)))
@@ -41,15 +56,18 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 		}
 		for j, k := range h.K {
 			if h.Sees(i, j) && !near(j) {
-				counts[cells[j]]++
+				w := math.Exp(tilt(j, k))
+				counts[cells[j]] += w
 				for e := range k {
-					means[cells[j]][e] += k[e]
+					means[cells[j]][e] += w * k[e]
 				}
 			}
 		}
 		for c := range means {
 			for e := range means[c] {
-				means[c][e] /= max(counts[c], 1)
+				if counts[c] > 0 {
+					means[c][e] /= counts[c]
+				}
 			}
 		}
 		// The exponent of a key, and the polynomial that multiplies its exponential.
@@ -64,9 +82,14 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 				mean := means[cells[j]]
 				var x float64
 				for e := range k {
-					x += scale * q[e] * (k[e] - mean[e])
+					r := 0.0
+					if m.Tilt != nil {
+						r = m.Tilt[m.row(h, cells[j])*d+e]
+					}
+					x += scale * (q[e] - r) * (k[e] - mean[e])
 				}
-				exponents[j], factors[j] = scale*dotProduct(q, mean), taylor(m.Order, x)
+				exponents[j] = scale*dotProduct(q, mean) - tilt(j, mean)
+				factors[j] = math.Exp(tilt(j, k)) * taylor(m.Order, x)
 			}
 			top = max(top, exponents[j])
 		}
@@ -84,6 +107,19 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 	return a
 }
 
+// row returns the row of Codebook of cell c of a head.
+func (m *Multipole) row(h *Head, c int) int {
+	heads, head := len(m.Codebook)/(m.Cells*len(h.K[0])), 0
+	switch {
+	case heads == 1:
+	case heads == h.Heads:
+		head = h.Head - h.Head%h.Group
+	default:
+		head = h.Head / h.Group
+	}
+	return head*m.Cells + c
+}
+
 // taylor returns the sum of x^l/l! for l ≤ p.
 func taylor(p int, x float64) float64 {
 	sum, term := 1.0, 1.0
@@ -99,17 +135,9 @@ func taylor(p int, x float64) float64 {
 // shares it.
 func (m *Multipole) cells(h *Head) []int {
 	d := len(h.K[0])
-	heads, head := len(m.Codebook)/(m.Cells*d), 0
-	switch {
-	case heads == 1:
-	case heads == h.Heads:
-		head = h.Head - h.Head%h.Group
-	default:
-		head = h.Head / h.Group
-	}
 	book := make([][]float64, m.Cells)
 	for c := range book {
-		book[c] = slices.Clone(m.Codebook[(head*m.Cells+c)*d:][:d])
+		book[c] = slices.Clone(m.Codebook[m.row(h, c)*d:][:d])
 	}
 	cells := make([]int, len(h.K))
 	for t := 0; ; t++ {
