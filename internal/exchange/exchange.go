@@ -28,6 +28,8 @@ const (
 	Name = "multipole"
 	// DefaultTokens is the number of tokens whose keys make the codebooks.
 	DefaultTokens = 16384
+	// DefaultFit is the number of tokens whose attention fits the cells.
+	DefaultFit = 8192
 	// MaxLength bounds the tokens of a pass where the model does not.
 	MaxLength = 4096
 
@@ -55,6 +57,7 @@ type Options struct {
 	Wish   *Wish // nil: the default, or if Cells, Order, Block or Window are given none
 	Length int   // tokens of a sequence for which cost is counted
 	Tokens int   // of the calibration; 0: DefaultTokens
+	Fit    int   // tokens of the calibration whose attention gives each cell of order 0 or 1 its query; 0: cells have none
 	Seed   uint64
 	// Say is told each step, and the share of the work that is done; nil: nobody is.
 	Say func(text string, share float64)
@@ -73,6 +76,8 @@ type Choice struct {
 	Order  int `json:"order"`
 	Block  int `json:"block"`
 	Window int `json:"window"`
+	// Fitted reports that each cell is expanded about the mean query of the trained model, too.
+	Fitted bool `json:"fitted,omitempty"`
 	// Tol bounds the estimated error with clusters of the input, which have no codebook. Block and
 	// Window are then of the near field that is measured beside it.
 	Tol float64 `json:"tol,omitempty"`
@@ -83,14 +88,21 @@ func (c Choice) String() string {
 	if c.Tol > 0 {
 		return fmt.Sprintf("clusters of the input, tol %g", c.Tol)
 	}
-	return fmt.Sprintf("%d cells of order %d, block %d, window %d", c.Cells, c.Order, c.Block, c.Window)
+	fitted := ""
+	if c.Fitted {
+		fitted = ", fitted"
+	}
+	return fmt.Sprintf("%d cells of order %d, block %d, window %d%s", c.Cells, c.Order, c.Block, c.Window, fitted)
 }
+
+// place is what the queries of cells depend on.
+func (c Choice) place() Choice { return Choice{Cells: c.Cells, Block: c.Block, Window: c.Window} }
 
 func (c Choice) field() field { return field{c.Block, c.Window, multipoleSinks, multipoleEnds} }
 
 // exceeds reports whether c has all that d has: where c fails, d fails.
 func (c Choice) exceeds(d Choice) bool {
-	return c.Order == d.Order && c.Cells >= d.Cells && c.Block+c.Window >= d.Block+d.Window
+	return c.Order == d.Order && c.Fitted == d.Fitted && c.Cells >= d.Cells && c.Block+c.Window >= d.Block+d.Window
 }
 
 // Trial is a choice that was measured with all layers.
@@ -137,27 +149,32 @@ type Time struct {
 
 // Result is what Run found.
 type Result struct {
-	Measure      string   `json:"measure"` // cosine or nats
-	Wish         *float64 `json:"wish"`    // the loss that was allowed; nil: none was named
-	Meets        bool     `json:"meets_wish"`
-	Choice       Choice   `json:"choice"`
-	Why          string   `json:"why"` // the choice is a codebook or clusters of the input
-	Exchanged    []int    `json:"exchanged_layers"`
-	Exact        []int    `json:"exact_layers"`
-	Whole        Quality  `json:"whole"`
-	NearAlone    Quality  `json:"near_alone"`
-	Other        *Quality `json:"other_texts,omitempty"`
-	OtherNear    *Quality `json:"other_texts_near_alone,omitempty"`
-	Length       int      `json:"length"`
-	TrainedFLOPs float64  `json:"trained_flops"` // of attention of all layers at Length
-	ChoiceFLOPs  float64  `json:"choice_flops"`
-	NearFLOPs    float64  `json:"near_alone_flops"`
-	Tokens       int      `json:"calibration_tokens"`
-	Window       int      `json:"window_tokens"`
-	HeldOut      int      `json:"held_out_windows"`
-	Layers       []Layer  `json:"layers"`
-	Trials       []Trial  `json:"trials"`
-	Times        []Time   `json:"times"`
+	Measure   string   `json:"measure"` // cosine or nats
+	Wish      *float64 `json:"wish"`    // the loss that was allowed; nil: none was named
+	Meets     bool     `json:"meets_wish"`
+	Choice    Choice   `json:"choice"`
+	Why       string   `json:"why"` // the choice is a codebook or clusters of the input
+	Exchanged []int    `json:"exchanged_layers"`
+	Exact     []int    `json:"exact_layers"`
+	Whole     Quality  `json:"whole"`
+	NearAlone Quality  `json:"near_alone"`
+	Other     *Quality `json:"other_texts,omitempty"`
+	// Unfitted are the same cells without a fit, and NearFitted is the near field with far keys and values
+	// that are fitted in place of those of the input, on held-out texts and on texts of another kind.
+	Unfitted     []Quality `json:"unfitted,omitempty"`
+	NearFitted   []Quality `json:"near_fitted,omitempty"`
+	FitTokens    int       `json:"fit_tokens,omitempty"`
+	OtherNear    *Quality  `json:"other_texts_near_alone,omitempty"`
+	Length       int       `json:"length"`
+	TrainedFLOPs float64   `json:"trained_flops"` // of attention of all layers at Length
+	ChoiceFLOPs  float64   `json:"choice_flops"`
+	NearFLOPs    float64   `json:"near_alone_flops"`
+	Tokens       int       `json:"calibration_tokens"`
+	Window       int       `json:"window_tokens"`
+	HeldOut      int       `json:"held_out_windows"`
+	Layers       []Layer   `json:"layers"`
+	Trials       []Trial   `json:"trials"`
+	Times        []Time    `json:"times"`
 
 	numbers   []*array.Array
 	settings  []model.LayerMechanism
@@ -177,8 +194,10 @@ type run struct {
 	keys     map[int]*layerKeys // of the calibration, by layers
 	held     map[int]*layerKeys
 	own      map[int]attention.Mechanism[float32]
-	books    map[int]map[int][]float32 // [cells][layer]: centres [key heads,cells,d]
-	refs     []*Reference              // held-out windows, and those of another kind
+	books    map[int]map[int][]float32    // [cells][layer]: centres [key heads,cells,d]
+	tilts    map[Choice]map[int][]float32 // [cells and near field][layer]: queries of cells
+	fitTo    [][]int32                    // windows
+	refs     []*Reference                 // held-out windows, and those of another kind
 	done     float64
 	expected float64
 }
@@ -202,19 +221,20 @@ func (r *run) expect(texts Texts) float64 {
 		trials = 1
 	}
 	few := min(fewWindows, held)
-	return (float64(len(texts.Calibration))+few)/held + sets + trials*(sets+bookPasses) + 1 + 2*float64(len(r.layers))*few/held + 2*sets + 5*timePasses
+	return (float64(len(texts.Calibration))+few)/held + sets + trials*(sets+bookPasses+fitPasses*float64(len(r.fitTo))/held) + 1 + 2*float64(len(r.layers))*few/held + 2*sets + 5*timePasses
 }
 
 const (
 	bookPasses = 1.5 // passes as long as making codebooks
 	timePasses = 0.3 // passes as long as timing attention of a length
+	fitPasses  = 2   // passes as long as fitting cells to as many windows
 )
 
 // Run makes codebooks, measures and chooses. Same inputs give the same result, apart from seconds. It
 // returns an error if the model cannot have the mechanism, texts are too few, no choice can have the
 // state that is wished, or ctx ends. While it runs, the model computes nothing else.
 func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, error) {
-	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}}
+	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, tilts: map[Choice]map[int][]float32{}}
 	if err := r.findLayers(); err != nil {
 		return nil, err
 	}
@@ -230,6 +250,9 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	}
 	allowed := r.allowedLoss()
 	x.Wish = allowed
+	if o.Fit > 0 {
+		r.fitTo = spread(texts.Calibration, o.Fit)
+	}
 	r.expected = r.expect(texts)
 	for _, ids := range texts.Calibration {
 		x.Tokens += max(len(ids)-r.nearToAll(), 0)
@@ -296,8 +319,14 @@ func (r *run) request(c Choice, layers []int) model.Exchange {
 		"cells": strconv.Itoa(c.Cells), "block": strconv.Itoa(c.Block), "window": strconv.Itoa(c.Window),
 		"sinks": strconv.Itoa(multipoleSinks), "ends": strconv.Itoa(multipoleEnds),
 	}}
+	if c.Fitted {
+		x.Set["tilt"] = "true"
+	}
 	for _, i := range layers {
 		x.Numbers[layerName(i)+".codebook"] = r.books[c.Cells][i]
+		if c.Fitted {
+			x.Numbers[layerName(i)+".tilt"] = r.tilts[c.place()][i]
+		}
 	}
 	return x
 }
@@ -429,7 +458,7 @@ func (r *run) candidates(keys int) ([]Trial, error) {
 	for _, k := range cells {
 		for _, p := range orders {
 			for _, b := range near {
-				t := Trial{Choice: Choice{Cells: k, Order: p, Block: b[0], Window: b[1]}}
+				t := Trial{Choice: Choice{Cells: k, Order: p, Block: b[0], Window: b[1], Fitted: p < 2 && r.fitTo != nil}}
 				for _, i := range r.layers {
 					m, err := r.bare(i, t.Choice)
 					if err != nil {
@@ -516,13 +545,25 @@ func (r *run) mechanism(layer int, c Choice) (attention.Mechanism[float32], erro
 		return nil, fmt.Errorf("codebook of layer %d: has %d numbers, %s has %d", layer, len(centres), Name, len(book.Data))
 	}
 	copy(book.Data, centres)
+	if c.Fitted {
+		tilt, err := m.Params().Get("tilt")
+		if err != nil {
+			return nil, err
+		}
+		copy(tilt.Data, r.tilts[c.place()][layer])
+	}
 	return m, nil
 }
 
 // near returns the near field of a choice in a layer, as a mechanism.
 func (r *run) near(layer int, c Choice) attention.Mechanism[float32] {
-	scale, _ := strconv.ParseFloat(r.scaleOf(layer), 64) // 0: 1/√D
-	return newNearAlone(c.field(), scale)
+	return newNearAlone(c.field(), r.scaleNumber(layer))
+}
+
+// scaleNumber returns the scale of the scores of a layer; 0: 1/√D.
+func (r *run) scaleNumber(layer int) float64 {
+	scale, _ := strconv.ParseFloat(r.scaleOf(layer), 64)
+	return scale
 }
 
 // makeBooks makes the codebooks of cells centres.
@@ -575,6 +616,9 @@ func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *Reference, m
 func (r *run) try(t *Trial, layers []int) (err error) {
 	if t.Tol == 0 {
 		if err := r.makeBooks(t.Cells); err != nil {
+			return err
+		}
+		if err := r.fit(t.Choice); err != nil {
 			return err
 		}
 	}
@@ -721,6 +765,11 @@ func (r *run) without(exact []int) []int {
 func (r *run) measureWhole(x *Result, exact []int) (err error) {
 	x.Exact, x.Exchanged = append([]int{}, exact...), r.without(exact)
 	r.say(2*float64(len(r.refs)), "the whole model, and its near field alone")
+	if x.Choice.Fitted {
+		if err := r.measureFit(x); err != nil {
+			return err
+		}
+	}
 	for n, ref := range r.refs {
 		for _, near := range []bool{false, true} {
 			q, err := r.evaluate(x.Choice, x.Exchanged, near, ref, math.MaxInt)
@@ -782,6 +831,12 @@ func (r *run) finish(x *Result, exact []int) error {
 			return err
 		}
 		x.numbers = append(x.numbers, a)
+		if x.Choice.Fitted {
+			if a, err = array.New(layerName(l.Number)+".tilt", r.tilts[x.Choice.place()][l.Number], k.keyHeads, x.Choice.Cells, k.d); err != nil {
+				return err
+			}
+			x.numbers = append(x.numbers, a)
+		}
 	}
 	return nil
 }

@@ -105,6 +105,7 @@ func (x *Result) Page(title string) []byte {
 			}
 		}
 	}
+	x.fitTable(line)
 	line("\nA cosine or a loss near that of the trained model does not prove that a use needs the far field: compare both columns in your own use.\n")
 	unit := "1 - cosine"
 	if x.Measure == "nats" {
@@ -150,6 +151,19 @@ func (x *Result) Page(title string) []byte {
 		}
 	}
 	return []byte(b.String())
+}
+
+// fitTable writes what the fit gains: nothing where there is none.
+func (x *Result) fitTable(line func(form string, args ...any)) {
+	if len(x.Unfitted) == 0 {
+		return
+	}
+	line("\nFitted: each cell is expanded about the mean query that the trained model sends to it on %d tokens, not about 0. The near field fitted has the mean far field of these tokens in place of the input's own.\n", x.FitTokens)
+	line("| texts | cells, fitted | not fitted | near field alone | near field, fitted |\n|---|---:|---:|---:|---:|")
+	line("| held-out texts | %v | %v | %v | %v |", x.Whole, x.Unfitted[0], x.NearAlone, x.NearFitted[0])
+	if x.Other != nil {
+		line("| texts of another kind | %v | %v | %v | %v |", *x.Other, x.Unfitted[1], *x.OtherNear, x.NearFitted[1])
+	}
 }
 
 // costLine compares the costs of attention.

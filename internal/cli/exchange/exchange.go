@@ -50,6 +50,8 @@ type Command struct {
 	Length *int `placeholder:"N" help:"Tokens of a sequence for which cost is counted (the context, at most 4096)."`
 	Tokens *int `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
 
+	Fit *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of order 0 and 1, at most --tokens (8192; 0: no fit)."`
+
 	Positions string `complete:"interpolate" placeholder:"interpolate" help:"Interpolate learned positions for texts of --length tokens (only the learned ones)."`
 
 	flags.Precision
@@ -62,6 +64,7 @@ func (c *Command) Help() string {
 	return "Puts multipole attention, whose cost is linear in the tokens, in place of the softmax of a trained model, without training. " +
 		"It reads the texts once, makes a codebook of each head's keys, and measures what the model loses against itself on the last fifth of the texts: encoders by the cosine of their vectors, decoders by nats a token. " +
 		"It chooses cells, order and near field at the least cost that meets --cosine or --nats; if none does, layers that lose most stay exact. With --cells, --order, --window or --block and no wish it takes these and measures alone.\n\n" +
+		"Cells of order 0 and 1 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. The page has the same cells without the fit, and the near field with the same fit.\n\n" +
 		"The folder has the trained model, untouched, in model, and codebooks beside it. All verbs read it. exchange.md has losses by layers, costs and times. The near field alone is measured beside it; the first line says whether it does as well." + flags.JoinExamples(
 		"farfield exchange --model all-MiniLM-L6-v2 --data meetings.txt --also novel.txt --out minilm-multipole",
 		"farfield exchange --model DIR --data stories.txt --nats 0.01 --out stories-multipole",
@@ -76,7 +79,7 @@ func (c *Command) check() error {
 		name        string
 		value       *int
 		least, most int
-	}{{"cells", c.Cells, 1, 1 << 16}, {"order", c.Order, 0, 2}, {"window", c.Window, 0, 1 << 20}, {"block", c.Block, 1, 1 << 20}, {"length", c.Length, 1, 1 << 30}, {"tokens", c.Tokens, 1, 1 << 24}} {
+	}{{"cells", c.Cells, 1, 1 << 16}, {"order", c.Order, 0, 2}, {"window", c.Window, 0, 1 << 20}, {"block", c.Block, 1, 1 << 20}, {"length", c.Length, 1, 1 << 30}, {"tokens", c.Tokens, 1, 1 << 24}, {"fit", c.Fit, 0, 1 << 24}} {
 		if x.value != nil && (*x.value < x.least || *x.value > x.most) {
 			return env.InputErrorf("--%s: %d, needs %d to %d", x.name, *x.value, x.least, x.most)
 		}
@@ -195,6 +198,12 @@ func (c *Command) options(s *exchange.Subject) (o exchange.Options, err error) {
 		o.Tokens = *c.Tokens
 	}
 	o.Tokens = exchange.BoundTokens(config, o.Tokens)
+	o.Fit = min(exchange.DefaultFit, o.Tokens)
+	if c.Fit != nil {
+		if o.Fit = *c.Fit; o.Fit > o.Tokens {
+			return o, env.InputErrorf("--fit: %d tokens, and codebooks are of %d (--tokens)", o.Fit, o.Tokens)
+		}
+	}
 	if c.Layers != "" {
 		list := flags.Exchange{Mechanism: exchange.Name, Layers: c.Layers}
 		x, err := list.Request()
