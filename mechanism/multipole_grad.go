@@ -208,13 +208,7 @@ func (p *multipolePass[T]) addCell(c int) {
 	if l.mass > 0 {
 		mean, tilt, dtilt := p.tile.means[c*d:][:d], s.tilts.of(c, d), g.tilts[c*d:][:d]
 		w := s.tilts.back(c, mean)
-		for a := 0; a < d && l.order == 1; a++ {
-			dtilt[a] -= p.scale * t.Dot(dmoments[:dv], p.tile.momentsOf(c, 1+a)[:dv])
-		}
 		t.Scale(dmoments, w, dmoments)
-		for a := 0; a < d && l.order == 1; a++ {
-			t.Axpy(dmoments[(1+a)*dv:][:dv], -tilt[a], dmoments[:dv])
-		}
 		if math.Abs(s.tilts.exponent(c, mean)) < maxTilt {
 			t.Axpy(dmean, -g.powers[c], tilt)
 			t.Axpy(dtilt, p.scale*g.powers[c], p.centre(c))
@@ -238,7 +232,7 @@ func (p *multipolePass[T]) addCell(c int) {
 func (p *multipolePass[T]) addMoments(c int, dmean, dmoments []T) {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
-	d, dv, n := l.d, l.dv, T(s.massOf(c))
+	d, dv, n := l.d, l.dv, T(s.counts[c])
 	mark := p.h.Scratch.Mark()
 	defer p.h.Scratch.Reset(mark)
 	to := s.cell(g.sums, c)
@@ -326,17 +320,12 @@ func (p *multipolePass[T]) pull(j int, sign T) {
 func (p *multipolePass[T]) pullTilt(j, c int, sign T) T {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
-	k, v, r, from := p.h.K.Row(j), p.h.V.Row(j), p.room[:l.d], s.cell(g.sums, c)
+	k, v, from := p.h.K.Row(j), p.h.V.Row(j), s.cell(g.sums, c)
 	w := s.tilts.weight(c, k)
 	if math.Abs(s.tilts.exponent(c, k)) >= maxTilt {
 		return w
 	}
-	s.setDistance(t, r, c, k)
-	dw := from[l.mass] + t.Dot(from[:l.d], r) + t.Dot(from[l.d:][:l.dv], v)
-	for a := 0; a < l.d && l.order == 1; a++ {
-		dw += r[a] * t.Dot(from[l.dipole+a*l.dv:][:l.dv], v)
-	}
-	by := sign * w * dw
+	by := sign * w * (from[l.mass] + t.Dot(from[:l.d], k) + t.Dot(from[l.d:][:l.dv], v))
 	t.Axpy(g.DK.Row(j), by, s.tilts.of(c, l.d))
 	t.Axpy(g.tilts[c*l.d:][:l.d], p.scale*by, k)
 	t.Axpy(g.tilts[c*l.d:][:l.d], -p.scale*by, p.centre(c))

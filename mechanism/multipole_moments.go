@@ -90,8 +90,9 @@ type cellTilts[T tensor.Float] struct {
 	offsets []float64 // [cells] s r·C
 }
 
-// maxTilt bounds the exponents of weights of keys, and of what they are taken back by.
-const maxTilt = 30
+// maxTilt bounds the exponents of weights of keys, and of what makes up for them. A key whose weight is
+// taken away again leaves less than 2⁻⁴⁸·exp(20) of the smallest weight behind.
+const maxTilt = 10
 
 // boundTilt returns x, at most maxTilt on both sides of 0.
 func boundTilt(x float64) float64 { return max(min(x, maxTilt), -maxTilt) }
@@ -237,7 +238,6 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 		}
 	}
 	if x.order == 1 {
-		x.untilt(t, c, s, from)
 		return
 	}
 	at = at[x.d*x.dv:]
@@ -254,18 +254,14 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 	}
 }
 
-// untilt makes row c the expansion in q, which is one in q-r of cell from of s.
+// untilt multiplies row c by exp(s r·(C-c̄)) of cell from of s.
 func (x *farTile[T]) untilt(t *kernel.Table[T], c int, s *cellSums[T], from int) {
 	if s.mass == 0 {
 		return
 	}
-	tilt, moments := s.tilts.of(from, x.d), x.momentsOf(c, 0)
-	for a := 0; a < x.d && x.order == 1; a++ {
-		t.Axpy(moments[:x.dv], -tilt[a], moments[(1+a)*x.dv:][:x.dv])
-	}
 	w := s.tilts.back(from, x.means[c*x.d:][:x.d])
 	x.counts[c] *= w
-	t.Scale(moments, w, moments)
+	t.Scale(x.momentsOf(c, 0), w, x.momentsOf(c, 0))
 }
 
 // back returns exp(s r·(C-c̄)), which makes up for the weights of the keys of cell n with the mean c̄.

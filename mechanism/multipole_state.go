@@ -446,7 +446,7 @@ func (h *workingHead[T]) addCell(n *workingHead[T], c int) {
 		for a := range h.delta {
 			h.delta[a] = float64(n.sums.reference(c)[a]) - float64(h.sums.reference(c)[a])
 		}
-		shiftSums(l, h.hi, h.lo, hi, lo, n.sums.massOf(c), h.delta)
+		shiftSums(l, h.hi, h.lo, hi, lo, float64(n.sums.counts[c]), h.delta)
 		hi, lo = h.hi, h.lo
 	}
 	if h.known != nil && n.known[c] {

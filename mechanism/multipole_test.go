@@ -35,7 +35,7 @@ func multipoleSubjects() (list []subject) {
 		{2, 0, 2, 4, 1, 0, 0, 0, 0.25, false},
 		{0, 1, 4, 2, 0, 1, 1, 2, 0, false},
 		{0, 0, 3, 2, 0, 1, 1, 0, 0, true},
-		{1, 1, 2, 3, 1, 0, 0, 0, 0.5, true},
+		{0, 1, 2, 3, 1, 0, 0, 0, 0.5, true},
 	} {
 		s := subject{
 			name:    "multipole",

@@ -30,6 +30,9 @@ func segments[T tensor.Float](t *testing.T, s subject) {
 		if s.whole != nil { // those of a call alone, which finite differences confirm
 			a := answer("gradients", s, sh, 40, func() *confirmed { return confirm(t, s, sh, book, oc, do) })
 			grads = &oracle.Grads{DQ: tensor.Heads[float64]{Data: a.grads["dq"]}, DK: tensor.Heads[float64]{Data: a.grads["dk"]}, DV: tensor.Heads[float64]{Data: a.grads["dv"]}}
+			for _, p := range m.Params().All() {
+				grads.DTau = append(grads.DTau, a.grads["d"+p.Name]...)
+			}
 		} else {
 			grads = book.Backward(oc, do)
 		}

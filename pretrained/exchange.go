@@ -114,7 +114,10 @@ type ExchangeOptions struct {
 	// The folder out is opened with them.
 	Positions string
 	Tokens    int // of texts, whose keys make the codebooks; 0: 16384
-	Seed      uint64
+	// Fit is the number of these tokens whose attention in the trained model fits cells of order 0; nil:
+	// 8192 at most.
+	Fit  *int
+	Seed uint64
 	// Progress is called with each step and the share of the work that is done; nil: not called.
 	Progress func(step string, share float64)
 }
@@ -150,7 +153,13 @@ func WriteExchanged(ctx context.Context, out, dir string, texts []string, o Exch
 		x.Wish = &exchange.Wish{Cosine: o.Cosine, Nats: o.Nats}
 	}
 	var in exchange.Texts
-	if in.Calibration, in.HeldOut, err = exchange.CutWindows(windows, exchange.BoundTokens(m.Config(), cmp.Or(o.Tokens, exchange.DefaultTokens))); err != nil {
+	tokens := exchange.BoundTokens(m.Config(), cmp.Or(o.Tokens, exchange.DefaultTokens))
+	if x.Fit = min(exchange.DefaultFit, tokens); o.Fit != nil {
+		if x.Fit = *o.Fit; x.Fit < 0 || x.Fit > tokens {
+			return nil, fmt.Errorf("fit: %d tokens, needs 0 to %d, of which codebooks are made", x.Fit, tokens)
+		}
+	}
+	if in.Calibration, in.HeldOut, err = exchange.CutWindows(windows, tokens); err != nil {
 		return nil, err
 	}
 	r, err := exchange.Run(ctx, subject, in, x)

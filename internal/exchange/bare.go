@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"context"
+	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -35,6 +36,30 @@ func Codebooks(ctx context.Context, s *Subject, windows [][]int32, cells []int, 
 		for i, centres := range r.books[k] {
 			list[n][layerName(i)+".codebook"] = centres
 		}
+	}
+	return list, nil
+}
+
+// Tilts returns the mean queries of the cells of codebooks that Codebooks made, for the near field of a
+// block and a window: what the trained model sends to them in windows [key heads,cells,d], by their names
+// in the model. It returns an error where Codebooks does.
+func Tilts(ctx context.Context, s *Subject, windows [][]int32, books map[string][]float32, c Choice) (map[string][]float32, error) {
+	r := &run{ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{c.Cells: {}}, tilts: map[Choice]map[int][]float32{}, fitTo: windows, expected: 1}
+	if err := r.findLayers(); err != nil {
+		return nil, err
+	}
+	for name, book := range books {
+		if i := numberOf(strings.TrimSuffix(name, ".codebook")); i >= 0 {
+			r.books[c.Cells][i] = book
+		}
+	}
+	c.Fitted = true
+	if err := r.fit(c); err != nil {
+		return nil, err
+	}
+	list := map[string][]float32{}
+	for i, tilts := range r.tilts[c.place()] {
+		list[layerName(i)+".tilt"] = tilts
 	}
 	return list, nil
 }

@@ -57,7 +57,7 @@ type Options struct {
 	Wish   *Wish // nil: the default, or if Cells, Order, Block or Window are given none
 	Length int   // tokens of a sequence for which cost is counted
 	Tokens int   // of the calibration; 0: DefaultTokens
-	Fit    int   // tokens of the calibration whose attention gives each cell of order 0 or 1 its query; 0: cells have none
+	Fit    int   // tokens of the calibration whose attention gives each cell of order 0 its query; 0: cells have none
 	Seed   uint64
 	// Say is told each step, and the share of the work that is done; nil: nobody is.
 	Say func(text string, share float64)
@@ -458,7 +458,7 @@ func (r *run) candidates(keys int) ([]Trial, error) {
 	for _, k := range cells {
 		for _, p := range orders {
 			for _, b := range near {
-				t := Trial{Choice: Choice{Cells: k, Order: p, Block: b[0], Window: b[1], Fitted: p < 2 && r.fitTo != nil}}
+				t := Trial{Choice: Choice{Cells: k, Order: p, Block: b[0], Window: b[1], Fitted: p == 0 && r.fitTo != nil}}
 				for _, i := range r.layers {
 					m, err := r.bare(i, t.Choice)
 					if err != nil {

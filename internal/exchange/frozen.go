@@ -234,8 +234,12 @@ func (r *run) eachFitCall(c Choice, what string, of func(layer int, call *attent
 		return m.Forward(tensor.NewHeads[float32](call.Q.B, call.Q.H, call.Q.N, call.V.D), call, nil)
 	})
 	defer restore()
+	steps := float64(fitPasses)
+	if len(r.refs) > 0 {
+		steps /= float64(len(r.refs[0].windows))
+	}
 	for n, ids := range r.fitTo {
-		r.say(fitPasses/float64(len(r.refs[0].windows)), "%s, window %d of %d", what, n+1, len(r.fitTo))
+		r.say(steps, "%s, window %d of %d", what, n+1, len(r.fitTo))
 		if _, err := r.s.answer(r.ctx, ids); err != nil {
 			return err
 		}

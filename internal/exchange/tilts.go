@@ -106,7 +106,8 @@ func (x *cellQueries) find(h *headwise.Head[float32]) []int32 {
 
 // tilts returns the mean query of each cell of a layer [key heads,cells,d]: the mean of the queries of all
 // heads that share the keys. Cells with little weight have the mean of all.
-func (x *cellQueries) tilts(keyHeads int) []float32 {
+func (x *cellQueries) tilts() []float32 {
+	keyHeads := len(x.book) / (x.cells * x.d)
 	group, list := len(x.sums)/keyHeads, make([]float32, 0, keyHeads*x.cells*x.d)
 	for h := range keyHeads {
 		all, sums, mass, total := make([]float64, x.d), make([]float64, x.cells*x.d), make([]float64, x.cells), 0.0
@@ -149,7 +150,7 @@ func (r *run) fit(c Choice) error {
 	}
 	tilts := map[int][]float32{}
 	for i, x := range counts {
-		tilts[i] = x.tilts(r.keys[i].keyHeads)
+		tilts[i] = x.tilts()
 	}
 	r.tilts[c.place()] = tilts
 	return nil

@@ -22,8 +22,8 @@ type Multipole struct {
 // not count), or in
 // bB-Window ≤ j < (b+1)B+Window. A near key weighs exp(s q·k). A far key weighs
 // exp(s q·c̄)·T_p(s q·(k-c̄)), where c̄ is the mean of the far keys in its cell. With a tilt r of
-// the cell it weighs exp(s r·k)·exp(s (q-r)·c̄)·T_p(s (q-r)·(k-c̄)), where c̄ is the mean with the
-// weights exp(s r·k). Exponents s r·(k-C) and s r·(C-c̄) are bounded by 30 on both sides of 0, C the
+// the cell and order 0 it weighs exp(s r·k)·exp(s (q-r)·c̄), where c̄ is the mean with the weights
+// exp(s r·k). Exponents s r·(k-C) and s r·(C-c̄) are bounded by 10 on both sides of 0, C the
 // centre of the cell.
 func (m *Multipole) Weights(h *Head) [][]float64 {
 	d := len(h.K[0])
@@ -41,7 +41,7 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 		for e := range x {
 			sum += scale * m.Tilt[row+e] * (x[e] - m.Codebook[row+e])
 		}
-		return max(min(sum, 30), -30)
+		return max(min(sum, 10), -10)
 	}
 	a := make([][]float64, len(h.Q))
 	for i, q := range h.Q {
@@ -82,11 +82,7 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 				mean := means[cells[j]]
 				var x float64
 				for e := range k {
-					r := 0.0
-					if m.Tilt != nil {
-						r = m.Tilt[m.row(h, cells[j])*d+e]
-					}
-					x += scale * (q[e] - r) * (k[e] - mean[e])
+					x += scale * q[e] * (k[e] - mean[e])
 				}
 				exponents[j] = scale*dotProduct(q, mean) - tilt(j, mean)
 				factors[j] = math.Exp(tilt(j, k)) * taylor(m.Order, x)

@@ -45,6 +45,35 @@ func multipoleOf(cells, order, block, window int) method {
 	}}
 }
 
+// multipoleFitted returns multipole with a codebook whose cells are expanded about the queries that the
+// trained model sends to them.
+func multipoleFitted(cells, block, window int) method {
+	m := multipoleOf(cells, 0, block, window)
+	m.Label += ", fitted"
+	m.Set["tilt"] = "true"
+	return m
+}
+
+// fitTokens are the tokens of the calibration to which cells are fitted.
+const fitTokens = 8192
+
+// fitted returns the codebook of a method with the queries of its cells, if the method has them.
+func (m *method) fitted(ctx context.Context, s *exchange.Subject, windows [][]int32, book map[string][]float32) (map[string][]float32, error) {
+	if m.Set["tilt"] == "" || m.Name != exchange.Name {
+		return book, nil
+	}
+	c := exchange.Choice{}
+	c.Cells, _ = strconv.Atoi(m.Set["cells"])
+	c.Block, _ = strconv.Atoi(m.Set["block"])
+	c.Window, _ = strconv.Atoi(m.Set["window"])
+	tilts, err := exchange.Tilts(ctx, s, windows[:min(max(fitTokens/len(windows[0]), 1), len(windows))], book, c)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(tilts, book)
+	return tilts, nil
+}
+
 // multipoleInput returns multipole with clusters of the input, which has no short calls of softmax.
 func multipoleInput(tol string) method {
 	return method{Label: "multipole, clusters of the input, tol " + tol, Name: exchange.Name, Set: map[string]string{"centres": "input", "tol": tol, "least": "0"}}
@@ -73,6 +102,7 @@ var rivals = []method{
 // rivals, and all others of the catalogue with their defaults.
 func swapMethods() []method {
 	list := []method{softmax, multipoleOf(64, 0, swapBlock, swapWindow), multipoleOf(64, 1, swapBlock, swapWindow), multipoleOf(256, 0, swapBlock, swapWindow), multipoleOf(256, 1, swapBlock, swapWindow), multipoleOf(512, 0, swapBlock, swapWindow),
+		multipoleFitted(64, swapBlock, swapWindow), multipoleFitted(256, swapBlock, swapWindow), multipoleFitted(512, swapBlock, swapWindow),
 		multipoleInput("0.3"), multipoleInput("0.1"), nearOf(swapBlock, swapWindow), windowAlone}
 	list = append(list, rivals...)
 	for _, name := range mechanism.Names() {
@@ -233,13 +263,13 @@ func (c *swapConfig) run(w *Work, shared *exchangeShared) (any, error) {
 	}
 	books := map[int]map[string][]float32{}
 	var cells []int
+	var windows [][]int32 // of the calibration
 	for _, m := range c.Methods {
 		if k, err := strconv.Atoi(m.Set["cells"]); err == nil && !slices.Contains(cells, k) && m.Name == exchange.Name {
 			cells = append(cells, k)
 		}
 	}
 	if len(cells) > 0 {
-		var windows [][]int32
 		for _, kind := range c.Calibration {
 			more, err := shared.windows(s, c, kind, true)
 			if err != nil {
@@ -258,7 +288,11 @@ func (c *swapConfig) run(w *Work, shared *exchangeShared) (any, error) {
 	results := make([]swapped, len(c.Methods))
 	for i, m := range c.Methods {
 		k, _ := strconv.Atoi(m.Set["cells"])
-		if results[i], err = c.measure(w.Ctx, s, m, books[k], held); err != nil {
+		numbers, err := m.fitted(w.Ctx, s, windows, books[k])
+		if err != nil {
+			return nil, err
+		}
+		if results[i], err = c.measure(w.Ctx, s, m, numbers, held); err != nil {
 			return nil, err
 		}
 		w.reportShare(float64(i+1) / float64(len(c.Methods)))

@@ -23,7 +23,7 @@ type needleSwap struct {
 func needleMethods() []method {
 	causal := method{Label: "multipole, clusters of the input, tol 0.1", Name: exchange.Name, Set: map[string]string{"centres": "input", "tol": "0.1"}}
 	loose := method{Label: "multipole, clusters of the input, tol 0.3", Name: exchange.Name, Set: map[string]string{"centres": "input", "tol": "0.3"}}
-	return []method{softmax, causal, loose, multipoleOf(256, 0, swapBlock, swapWindow), multipoleOf(256, 1, swapBlock, swapWindow), multipoleOf(1024, 0, swapBlock, swapWindow), nearOf(swapBlock, swapWindow), windowAlone,
+	return []method{softmax, causal, loose, multipoleOf(256, 0, swapBlock, swapWindow), multipoleOf(256, 1, swapBlock, swapWindow), multipoleOf(1024, 0, swapBlock, swapWindow), multipoleFitted(256, swapBlock, swapWindow), multipoleFitted(1024, swapBlock, swapWindow), nearOf(swapBlock, swapWindow), windowAlone,
 		{Label: "performer, 256 features", Name: "performer", Set: map[string]string{"features": "256"}},
 		{Label: "reformer, chunks of 64, 8 rounds", Name: "reformer", Set: map[string]string{"bucket": "64", "rounds": "8"}}}
 }
@@ -84,7 +84,9 @@ func (c needleSwap) run(w *Work, shared *exchangeShared) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		book = list[0]
+		if book, err = c.Method.fitted(w.Ctx, s, windows, list[0]); err != nil {
+			return nil, err
+		}
 	}
 	x := swappedNeedles{Answers: needleAnswers{Length: c.Length, Windows: c.Count}}
 	y, err := swap(s, c.Method, book)

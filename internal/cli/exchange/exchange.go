@@ -50,7 +50,7 @@ type Command struct {
 	Length *int `placeholder:"N" help:"Tokens of a sequence for which cost is counted (the context, at most 4096)."`
 	Tokens *int `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
 
-	Fit *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of order 0 and 1, at most --tokens (8192; 0: no fit)."`
+	Fit *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of order 0, at most --tokens (8192; 0: no fit)."`
 
 	Positions string `complete:"interpolate" placeholder:"interpolate" help:"Interpolate learned positions for texts of --length tokens (only the learned ones)."`
 
@@ -64,7 +64,7 @@ func (c *Command) Help() string {
 	return "Puts multipole attention, whose cost is linear in the tokens, in place of the softmax of a trained model, without training. " +
 		"It reads the texts once, makes a codebook of each head's keys, and measures what the model loses against itself on the last fifth of the texts: encoders by the cosine of their vectors, decoders by nats a token. " +
 		"It chooses cells, order and near field at the least cost that meets --cosine or --nats; if none does, layers that lose most stay exact. With --cells, --order, --window or --block and no wish it takes these and measures alone.\n\n" +
-		"Cells of order 0 and 1 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. The page has the same cells without the fit, and the near field with the same fit.\n\n" +
+		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. The page has the same cells without the fit, and the near field with the same fit.\n\n" +
 		"The folder has the trained model, untouched, in model, and codebooks beside it. All verbs read it. exchange.md has losses by layers, costs and times. The near field alone is measured beside it; the first line says whether it does as well." + flags.JoinExamples(
 		"farfield exchange --model all-MiniLM-L6-v2 --data meetings.txt --also novel.txt --out minilm-multipole",
 		"farfield exchange --model DIR --data stories.txt --nats 0.01 --out stories-multipole",
