@@ -14,8 +14,11 @@ import (
 // and gives back what sums held when it became far.
 type multipoleGrads[T tensor.Float] struct {
 	*headwise.Grads[T]
-	sums  []T // [cells][width]
-	tilts []T // with tilt: [cells][D]
+	sums []T // [cells][width]
+	// With tilt: the gradient [cells][D] where r multiplies distances of keys from the first one, and the
+	// sums of what multiplies them, which are 0 in a whole call unless an exponent is bounded.
+	tilts, balances []T
+	bounded         bool
 
 	// Of the current block:
 	means   []T // [cells][D] gradient of c̄
@@ -34,6 +37,9 @@ func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[
 	block, end := floorDiv(h.Shift+n-1, length), floorDiv(h.Shift, length)
 	p := x.open(h, h.Saved[n:], block)
 	p.backward(g, block, end)
+	if p.grads.bounded {
+		p.balanceTilts()
+	}
 	for n, row := range p.numbered {
 		to := x.headRows(g.Params[0], h.KeyHead, h.KeyHeads).Row(int(row))
 		h.Table.Add(to, to, p.grads.tilts[n*len(to):][:len(to)])
@@ -47,7 +53,7 @@ func (p *multipolePass[T]) backward(g *headwise.Grads[T], block, end int) {
 	p.grads = multipoleGrads[T]{Grads: g, sums: arena.TakeZeros[T](ar, p.count*l.width),
 		means: arena.Take[T](ar, p.count*l.d), moments: arena.Take[T](ar, p.count*l.features*l.dv), squares: arena.Take[T](ar, p.count*l.pairs)}
 	if l.mass > 0 {
-		p.grads.tilts = arena.TakeZeros[T](ar, p.count*l.d)
+		p.grads.tilts, p.grads.balances = arena.TakeZeros[T](ar, p.count*l.d), arena.TakeZeros[T](ar, p.count)
 		p.grads.masses, p.grads.powers = arena.Take[T](ar, p.count), arena.Take[T](ar, p.count)
 	}
 	for ; block >= end; block-- {
@@ -211,8 +217,13 @@ func (p *multipolePass[T]) addCell(c int) {
 		t.Scale(dmoments, w, dmoments)
 		if math.Abs(s.tilts.exponent(c, mean)) < maxTilt {
 			t.Axpy(dmean, -g.powers[c], tilt)
-			t.Axpy(dtilt, p.scale*g.powers[c], p.centre(c))
-			t.Axpy(dtilt, -p.scale*g.powers[c], mean)
+			for a := range d {
+				at := c*l.width + a
+				dtilt[a] -= p.scale * g.powers[c] * ((s.hi[at] + s.lo[at]) / n)
+			}
+			g.balances[c] -= g.powers[c]
+		} else {
+			g.bounded = true
 		}
 		to[l.mass] += w * g.masses[c]
 	}
@@ -320,16 +331,32 @@ func (p *multipolePass[T]) pull(j int, sign T) {
 func (p *multipolePass[T]) pullTilt(j, c int, sign T) T {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
-	k, v, from := p.h.K.Row(j), p.h.V.Row(j), s.cell(g.sums, c)
+	k, v, r, from := p.h.K.Row(j), p.h.V.Row(j), p.room[:l.d], s.cell(g.sums, c)
 	w := s.tilts.weight(c, k)
 	if math.Abs(s.tilts.exponent(c, k)) >= maxTilt {
+		g.bounded = true
 		return w
 	}
-	by := sign * w * (from[l.mass] + t.Dot(from[:l.d], k) + t.Dot(from[l.d:][:l.dv], v))
+	s.setDistance(t, r, c, k)
+	by := sign * w * (from[l.mass] + t.Dot(from[:l.d], r) + t.Dot(from[l.d:][:l.dv], v))
 	t.Axpy(g.DK.Row(j), by, s.tilts.of(c, l.d))
-	t.Axpy(g.tilts[c*l.d:][:l.d], p.scale*by, k)
-	t.Axpy(g.tilts[c*l.d:][:l.d], -p.scale*by, p.centre(c))
+	t.Axpy(g.tilts[c*l.d:][:l.d], p.scale*by, r)
+	g.balances[c] += by
 	return w
+}
+
+// balanceTilts adds to the gradients of tilts what the distances of first keys from centres bring.
+func (p *multipolePass[T]) balanceTilts() {
+	s, g := &p.sums, &p.grads
+	for c, y := range g.balances {
+		if y == 0 { // perhaps a cell without keys
+			continue
+		}
+		dtilt, centre := g.tilts[c*s.d:][:s.d], p.centre(c)
+		for a, x := range s.reference(c) {
+			dtilt[a] += p.scale * y * (x - centre[a])
+		}
+	}
 }
 
 // centre returns the centre of cell c.

@@ -7,8 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// momentLayout is where the sums of a cell lie. r is k with order 0, else the distance of k
-// from the first key of the cell. The sums are
+// momentLayout is where the sums of a cell lie. r is the distance of k from the first key of the
+// cell, or k with order 0 and no tilt. The sums are
 //
 //	Σr [D], Σv [Dv]
 //	order 1 and 2: Σ r_a v [D,Dv]
@@ -23,6 +23,9 @@ type momentLayout struct {
 	features             int // numbers of a query that a moment is multiplied by: 1, s q_a, (s q_a)(s q_b)
 	mass                 int // where the sum of the weights of keys lies; 0: keys are counted
 }
+
+// hasReferences reports whether sums are of distances from the first key of a cell.
+func (x *multipoleAttention[T]) hasReferences() bool { return x.order > 0 || x.tilt != nil }
 
 // layout returns the layout of keys and values of widths d and dv.
 func (x *multipoleAttention[T]) layout(d, dv int) momentLayout {
@@ -79,7 +82,7 @@ func setTerms[T tensor.Float](t *kernel.Table[T], l *momentLayout, dst, r, v []T
 type cellSums[T tensor.Float] struct {
 	momentLayout
 	counts     []uint64 // keys of each cell
-	references []T      // [cells][D], nil with order 0
+	references []T      // [cells][D]; nil: zeros
 	hi, lo     []T      // [cells][width]
 	tilts      cellTilts[T]
 }
@@ -219,6 +222,9 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 	if x.order == 0 {
 		t.Add(mean, hi[:x.d], lo[:x.d])
 		t.Scale(mean, 1/T(mass), mean)
+		if s.references != nil {
+			t.Add(mean, mean, s.reference(from))
+		}
 		x.setColumn(c)
 		x.untilt(t, c, s, from)
 		return

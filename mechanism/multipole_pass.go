@@ -204,7 +204,7 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 	p.takeSums(x.layout(d, dv))
 	p.near = p.newNearKeys(min(p.first+x.nearLength(h.Causal)+h.K.Rows-p.last, h.K.Rows), 0)
 	p.tame = !scratch.HasNonFiniteSum(h.K.Slice(p.first, p.last)) && !scratch.HasNonFiniteSum(h.V.Slice(p.first, p.last))
-	if x.order > 0 {
+	if x.hasReferences() {
 		p.sums.references = arena.Take[T](ar, p.count*d)
 		known := 0
 		for j, c := range p.cells {

@@ -228,7 +228,7 @@ func (s *multipoleSegment[T]) pass(h *segmentHead[T], q *headwise.Head[T], block
 	}
 	p.takeSums(x.layout(d, q.V.Cols))
 	var known []bool
-	if x.order > 0 {
+	if x.hasReferences() {
 		p.sums.references, known = arena.Take[T](ar, p.count*d), make([]bool, p.count)
 	}
 	if h.past != nil {
@@ -245,7 +245,7 @@ func (s *multipoleSegment[T]) pass(h *segmentHead[T], q *headwise.Head[T], block
 			}
 		}
 	}
-	if x.order > 0 {
+	if x.hasReferences() {
 		for r := p.first; r < p.last; r++ {
 			if c := p.cells[r]; c >= 0 && !known[c] {
 				known[c] = true
@@ -454,6 +454,7 @@ func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
 		t.Add(dk.Data, dk.Data, own.DK.Data)
 		t.Add(dv.Data, dv.Data, own.DV.Data)
 		t.Add(sums, sums, p.grads.sums)
+		p.balanceTilts()
 		t.Add(s.tilts, s.tilts, p.grads.tilts)
 		if c.Rope != nil {
 			c.Rope.RotateRows(own.DQ, c.K.N-n+h.left, true)
@@ -499,9 +500,13 @@ func (s *segmentBackward[T]) addFinal(ar *arena.Arena, h *segmentHead[T], dk, dv
 		KeyHead: h.keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: t}
 	p := s.pass(h, q, 0)
 	p.grads = multipoleGrads[T]{Grads: &headwise.Grads[T]{DK: dk, DV: dv}, sums: s.after.sums, tilts: s.tilts}
+	if s.tilts != nil {
+		p.grads.balances = arena.TakeZeros[T](ar, p.count)
+	}
 	for r := p.first; r+h.skipped < last; r++ {
 		p.pull(r, 1)
 	}
+	p.balanceTilts()
 	t.Add(sums, sums, s.after.sums)
 }
 

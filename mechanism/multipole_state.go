@@ -84,7 +84,7 @@ func (x *multipoleAttention[T]) tokenBytes(l *momentLayout, n float64) float64 {
 // sumBytes returns the memory of the sums of all cells.
 func (x *multipoleAttention[T]) sumBytes(l *momentLayout) float64 {
 	numbers, flags := 2*float64(l.width), 0.0
-	if x.order > 0 {
+	if x.hasReferences() {
 		numbers, flags = numbers+float64(l.d), 1
 	}
 	return float64(x.codebook.Shape[1]) * (numbers*elementBytes[T]() + 8 + flags)
@@ -110,7 +110,7 @@ func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
 			empty: make([]int32, 0, cells),
 			end:   -1,
 		}
-		if x.order > 0 {
+		if x.hasReferences() {
 			h.known, h.sums.references = make([]bool, cells), make([]T, cells*s.D)
 		}
 	}
@@ -446,7 +446,7 @@ func (h *workingHead[T]) addCell(n *workingHead[T], c int) {
 		for a := range h.delta {
 			h.delta[a] = float64(n.sums.reference(c)[a]) - float64(h.sums.reference(c)[a])
 		}
-		shiftSums(l, h.hi, h.lo, hi, lo, float64(n.sums.counts[c]), h.delta)
+		shiftSums(l, h.hi, h.lo, hi, lo, n.sums.massOf(c), h.delta)
 		hi, lo = h.hi, h.lo
 	}
 	if h.known != nil && n.known[c] {
@@ -471,7 +471,7 @@ func shiftSums[T tensor.Float](l *momentLayout, toHi, toLo, hi, lo []T, n float6
 	copy(toLo, lo)
 	for a, by := range delta {
 		set(a, sum(a)+n*by)
-		for e := range l.dv {
+		for e := 0; e < l.dv && l.order > 0; e++ {
 			i := l.dipole + a*l.dv + e
 			set(i, sum(i)+by*sum(l.d+e))
 		}
