@@ -450,8 +450,11 @@ func (s *dividedCall[T]) pass(ar *arena.Arena, i, g int, p dividedPart[T], keys 
 	return h, m, first, end
 }
 
-// ForwardDivided is Forward of a call over tokens divided among ranks.
+// ForwardDivided is Forward of a call over tokens divided among ranks. It returns an error with tilt.
 func (x *multipoleAttention[T]) ForwardDivided(ranks *comm.Comm, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+	if x.tilt != nil {
+		return errors.New("multipole: tilt is true, and a call that is not causal is divided among ranks without it")
+	}
 	s := &dividedCall[T]{x: x, ranks: ranks, c: c, momentLayout: newMomentLayout(x.order, c.K.D, c.V.D), cells: x.codebook.Shape[1]}
 	if err := s.locate(); err != nil {
 		return err
