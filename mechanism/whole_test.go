@@ -302,6 +302,9 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 			if name == "dk" {
 				size *= crowd(sh)
 			}
+			if name == "dtilt" { // what the queries of all heads and batch rows bring to a row may cancel, as in crowd
+				size *= math.Sqrt(float64(sh.b*sh.n*sh.h) / float64(m.Params().All()[0].Shape[0]))
+			}
 			if s.shared && name == "dq" { // keys are queries over their lengths
 				size /= min(1, shortest(oc.Q))
 			}

@@ -41,7 +41,7 @@ func TestFittedCellsLoseLess(t *testing.T) {
 		if math.Abs(a.Whole.Loss()) >= math.Abs(bare.Whole.Loss()) || a.ChoiceFLOPs > 1.05*bare.ChoiceFLOPs {
 			t.Errorf("%s: fitted %v with %g operations, not fitted %v with %g", kind, a.Whole, a.ChoiceFLOPs, bare.Whole, bare.ChoiceFLOPs)
 		}
-		if page := string(a.Page("a model")); !strings.Contains(page, "near field, fitted") || !strings.Contains(page, "480 tokens") {
+		if page := string(a.Page("a model")); !strings.Contains(page, "far field of the mean") || !strings.Contains(page, "480 tokens") {
 			t.Errorf("%s: the page is %s", kind, page)
 		}
 		numbers := map[string][]float32{}

@@ -158,8 +158,8 @@ func (x *Result) fitTable(line func(form string, args ...any)) {
 	if len(x.Unfitted) == 0 {
 		return
 	}
-	line("\nFitted: each cell is expanded about the mean query that the trained model sends to it on %d tokens, not about 0. The near field fitted has the mean far field of these tokens in place of the input's own.\n", x.FitTokens)
-	line("| texts | cells, fitted | not fitted | near field alone | near field, fitted |\n|---|---:|---:|---:|---:|")
+	line("\nFitted: each cell is expanded about the mean query that the trained model sends to it on %d tokens, not about 0. The last column has the mean far field of these tokens in place of the far keys of the input: what a fit does without looking at them.\n", x.FitTokens)
+	line("| texts | cells, fitted | not fitted | near field alone | near field, far field of the mean |\n|---|---:|---:|---:|---:|")
 	line("| held-out texts | %v | %v | %v | %v |", x.Whole, x.Unfitted[0], x.NearAlone, x.NearFitted[0])
 	if x.Other != nil {
 		line("| texts of another kind | %v | %v | %v | %v |", *x.Other, x.Unfitted[1], *x.OtherNear, x.NearFitted[1])
