@@ -39,11 +39,17 @@ func (h *head[T]) eachPart(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.
 }
 
 // setLosses sets dst [rows] to the loss of each row of x, 0 for rows that are not
-// counted.
+// counted. It computes no outputs of parts without counted rows, such as the first tokens of
+// windows that overlap.
 func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
 	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
+		part := t.slice(i0, i1)
+		if !part.hasCounted() {
+			clear(dst[i0:i1])
+			return
+		}
 		h.forward(logits, x)
-		lossesOf(t.slice(i0, i1), dst[i0:i1], logits)
+		lossesOf(part, dst[i0:i1], logits)
 	})
 }
 

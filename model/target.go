@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
@@ -36,6 +37,14 @@ func (t *targets) slice(i0, i1 int) targets {
 		s.numbers = t.numbers[i0*t.each : i1*t.each]
 	}
 	return s
+}
+
+// hasCounted reports whether a target is counted.
+func (t *targets) hasCounted() bool {
+	if t.loss == CrossEntropy {
+		return slices.ContainsFunc(t.classes, func(y int32) bool { return y >= 0 })
+	}
+	return slices.ContainsFunc(t.numbers, func(y float32) bool { return y == y })
 }
 
 // lossesOf sets dst [rows] to the losses of outputs and overwrites outputs.

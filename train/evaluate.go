@@ -70,8 +70,8 @@ const (
 // otherwise a fixed random choice. Of an endless split the first limit samples are
 // scored, 1000 without a limit.
 //
-// The windows of a text follow each other and each starts a new sequence, so every token
-// but the first is predicted once.
+// The windows of a text follow each other, or overlap where the text has a stride, and each
+// starts a new sequence. Every token but the first is predicted once.
 //
 // It returns an error if the model does not fit the task, the split has no samples or
 // only ignored targets, a sample does not fit the specification, or ctx ends.
@@ -121,7 +121,8 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model, src data.Source, spli
 	// do not depend on the number of ranks.
 	err := func() error {
 		first, last := j.rankRange((chosen + e.rows - 1) / e.rows)
-		for i := first * e.rows; i < min(last*e.rows, chosen); i += e.rows {
+		from, to := first*e.rows, min(last*e.rows, chosen)
+		for i := from; i < to; i += e.rows {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
@@ -138,6 +139,9 @@ func (j Job) Evaluate(ctx context.Context, m *model.Model, src data.Source, spli
 				return err
 			}
 			e.closePart()
+			if j.Progress != nil {
+				j.Progress(min(i+e.rows, to)-from, to-from)
+			}
 		}
 		return nil
 	}()

@@ -34,6 +34,9 @@ import (
 type Job struct {
 	Ranks  *comm.Comm // nil: this process alone
 	Divide Division
+	// Progress is called during Evaluate, after each batch of samples, with the scored samples and
+	// all samples of this rank. nil: nobody is told.
+	Progress func(done, all int)
 }
 
 // Division says what the ranks of a job divide among them. The zero value is DivideBatch.

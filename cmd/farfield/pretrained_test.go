@@ -766,6 +766,22 @@ func TestDecodersMayHaveMoreRowsThanTokens(t *testing.T) {
 		works(t, "eval", "--model", dir, "--data", text)
 		works(t, "inspect", dir)
 	}
+	score := func(more ...string) (r eval.Report) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(works(t, append([]string{"eval", "--model", folder, "--data", text, "--json"}, more...)...)), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	sideBySide, overlapping := score(), score("--stride", "5")
+	if same := score("--stride", "32"); same.Score != sideBySide.Score {
+		t.Errorf("windows of 32 have the score %+v, with a stride of 32 %+v", sideBySide.Score, same.Score)
+	}
+	if overlapping.Tokens != sideBySide.Tokens || overlapping.Loss == sideBySide.Loss {
+		t.Errorf("windows have the score %+v, with a stride of 5 %+v", sideBySide.Score, overlapping.Score)
+	}
+	refuses(t, "--stride: 33 tokens, a window has 32", "eval", "--model", folder, "--data", text, "--stride", "33")
+	refuses(t, "--stride: is for a text", "eval", "--model", folder, "--data", text, "--stride", "3", "--task", "file")
 }
 
 // Verbs that open a folder pass over fields that are named, and tell them.

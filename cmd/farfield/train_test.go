@@ -105,6 +105,17 @@ func TestTrainEvaluateAndRepeat(t *testing.T) {
 	if all.Tokens != 3999 {
 		t.Errorf("all of the text has %d tokens", all.Tokens)
 	}
+	for stride, same := range map[string]bool{"20": true, "5": false} {
+		var strided eval.Report
+		if err := json.Unmarshal([]byte(works(t, "eval", "--model", first, "--stride", stride, "--json")), &strided); err != nil {
+			t.Fatal(err)
+		}
+		if (strided.Score == trained.Score) != same || strided.Tokens != trained.Score.Tokens || fmt.Sprint(strided.Stride) != stride || strided.Verdict == nil {
+			t.Errorf("stride %s: evaluated %+v, trained %+v", stride, strided, trained.Score)
+		}
+	}
+	refuses(t, "--stride: 21 tokens, a window has 20", "eval", "--model", first, "--stride", "21")
+	refuses(t, "--stride: 0 is below 1", "eval", "--model", first, "--stride", "0")
 	short := filepath.Join(root, "short")
 	wrote(t, short, "short text")
 	if out := works(t, "eval", "--model", first, "--data", short, "--all"); !strings.Contains(out, "over 9 tokens, 9 bytes") {

@@ -28,6 +28,7 @@ type Text struct {
 	Vocab  *token.Vocabulary
 
 	length int     // tokens of a window
+	stride int     // tokens from a validation window to the next; 0: length
 	begin  []int32 // tokens before each window, which are not predicted
 	size   int     // different tokens of the model; 0: of Vocab
 	seed   uint64
@@ -195,6 +196,27 @@ func (t *Text) WithWindow(length int) WindowSource {
 	return &w
 }
 
+// WithStride returns the same task with validation and test windows that begin stride tokens after
+// each other. The first predicts all its tokens, each other one its last stride tokens, so that
+// every token but the first of the text is predicted once. It returns an error if stride is not
+// from 1 to the length of a window.
+func (t *Text) WithStride(stride int) (*Text, error) {
+	if stride < 1 || stride > t.length {
+		return nil, fmt.Errorf("stride: is %d, a window has 1 to %d tokens", stride, t.length)
+	}
+	w := *t
+	w.stride = stride
+	return &w, nil
+}
+
+// validationStride returns the tokens from a validation window to the next.
+func (t *Text) validationStride() int {
+	if t.stride == 0 {
+		return t.length
+	}
+	return t.stride
+}
+
 // ForModel returns the same task for a model of size different tokens, at least those
 // in Vocab. Each window follows the tokens begin, which are not predicted.
 func (t *Text) ForModel(size int, begin []int32) *Text {
@@ -210,7 +232,7 @@ func (t *Text) Digest() string {
 }
 
 // Spec returns the specification of the samples. Training windows begin anywhere. Validation and
-// test windows are consecutive; the last one may be shorter.
+// test windows are consecutive, or overlap with a stride; the last one may be shorter.
 func (t *Text) Spec() Spec {
 	name := ByteLM
 	if t.Vocab.Kind() == token.KindChars {
@@ -220,7 +242,11 @@ func (t *Text) Spec() Spec {
 	s := Spec{Name: name, Kind: Next, Metric: Nats, Vocab: size, Length: len(t.begin) + t.length, Parts: 1, Classes: size}
 	s.Count[Train] = Endless
 	for _, split := range []Split{Valid, Test} {
-		s.Count[split] = (max(t.parts[split].Len()-1, 0) + t.length - 1) / t.length
+		stride := t.validationStride()
+		s.Count[split] = (max(t.parts[split].Len()-1-(t.length-stride), 0) + stride - 1) / stride
+		if s.Count[split] == 0 && t.parts[split].Len() > 1 {
+			s.Count[split] = 1
+		}
 	}
 	return s
 }
@@ -235,8 +261,14 @@ func (t *Text) Sample(s *Sample, split Split, i int) error {
 	if split == Train {
 		return t.DrawWindow(s, t.length, rng.New(t.seed).Fold(uint64(i)), 0)
 	}
-	part, at := t.parts[split], i*t.length
+	stride := t.validationStride()
+	part, at := t.parts[split], i*stride
 	t.setWindow(s, part, at, min(t.length, part.Len()-1-at))
+	if i > 0 { // the windows before have predicted the first tokens
+		for p := range t.length - stride {
+			s.Labels[len(t.begin)+p] = -1
+		}
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -99,6 +100,54 @@ func TestWindowsFollowEachOther(t *testing.T) {
 	}
 	if w := x.(*Text).ValidationOnly(); w.Tokens(Valid).Len() != len(InventText(1, 3000).Text) || w.Spec().Length != 7 {
 		t.Errorf("the whole has %d tokens", w.Tokens(Valid).Len())
+	}
+}
+
+// With a stride windows overlap, and still every token but the first is a target once, behind at
+// least the rest of a window. A stride of the window's length gives the windows side by side.
+func TestWindowsOverlapByStride(t *testing.T) {
+	whole := text(t, string(InventText(1, 3000).Text)).ForModel(300, []int32{299, 298})
+	for _, length := range []int{1, 7, 299, 5000} {
+		sideBySide := whole.WithWindow(length).(*Text)
+		for _, stride := range []int{1, 3, 7, 299, 5000} {
+			x, err := sideBySide.WithStride(stride)
+			if stride > length {
+				if err == nil {
+					t.Errorf("windows of %d have the stride %d", length, stride)
+				}
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var targets []int32
+			for i := range x.Spec().Count[Valid] {
+				s := take(t, x, Valid, i)
+				counted := 0
+				for p, y := range s.Labels {
+					if y < 0 {
+						continue
+					}
+					if p+1 < len(s.Tokens) && y != s.Tokens[p+1] || i > 0 && p < length-stride {
+						t.Fatalf("length %d, stride %d: window %d has the target %d at %d", length, stride, i, y, p)
+					}
+					targets = append(targets, y)
+					counted++
+				}
+				if counted == 0 || i > 0 && counted > stride {
+					t.Fatalf("length %d, stride %d: window %d has %d targets", length, stride, i, counted)
+				}
+				if stride == length && !reflect.DeepEqual(s, take(t, sideBySide, Valid, i)) {
+					t.Fatalf("length %d: window %d differs from the one side by side", length, i)
+				}
+			}
+			if want := slices.Collect(x.Tokens(Valid).All()); !slices.Equal(targets, want) { // the first follows begin
+				t.Errorf("length %d, stride %d: %d targets, want %d", length, stride, len(targets), len(want))
+			}
+			if n := sideBySide.Spec().Count; stride == length && x.Spec().Count != n {
+				t.Errorf("length %d: %v windows, side by side %v", length, x.Spec().Count, n)
+			}
+		}
 	}
 }
 

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/task"
@@ -28,16 +30,18 @@ type Command struct {
 	TaskSet map[string]string `complete:"task-settings" mapsep:"none" placeholder:"NAME=VALUE" help:"Setting of the task; may be repeated."`
 	Pairs   bool              `help:"Read a second text a row, from the column pair."`
 	flags.DataFolder
-	All   bool   `help:"Score the whole text or all labelled texts."`
-	Split string `complete:"valid,test" placeholder:"NAME" help:"Split of the task: valid or test (test if it exists)."`
-	Limit int    `placeholder:"N" default:"0" help:"Take N samples or windows, spread evenly; 0: all."`
-	JSON  bool   `name:"json" help:"Print the result as JSON."`
+	All    bool   `help:"Score the whole text or all labelled texts."`
+	Stride *int   `placeholder:"N" help:"Read a text in overlapping windows that begin N tokens after each other, and score the last N tokens of each (windows side by side)."`
+	Split  string `complete:"valid,test" placeholder:"NAME" help:"Split of the task: valid or test (test if it exists)."`
+	Limit  int    `placeholder:"N" default:"0" help:"Take N samples or windows, spread evenly; 0: all."`
+	JSON   bool   `name:"json" help:"Print the result as JSON."`
 	flags.Opening
 }
 
 // Help are examples.
 func (c *Command) Help() string {
 	return "Without --data a run is scored on its held-out data, which must be unchanged. Of a text its last tenth is predicted. The windows of a text have the length of the model's context. " +
+		"Side by side, the first tokens of each window have little text before them. With --stride N all but the first window are scored on their last N tokens alone, each behind the rest of its window: the perplexity of sliding windows. It takes context/N times as long. " +
 		"--data may name other data of a task that reads files of yours; its classes are found by name. A tenth of it is scored where it names no test set, and baselines learn from the rest; with --all everything is scored, and baselines learn from the data of the run.\n\n" +
 		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
 		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
@@ -48,6 +52,7 @@ func (c *Command) Help() string {
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",
+		"farfield eval --model run/001 --stride 128",
 		"farfield eval --model distilbert-sst2 --task file --data labelled.tsv --all",
 		"farfield eval --model nli --pairs --data pairs.jsonl --all",
 		"farfield eval --model vit --data pictures --all",
@@ -58,8 +63,9 @@ func (c *Command) Help() string {
 type Report struct {
 	Model     string `json:"model"`
 	Data      string `json:"data"`
-	Precision string `json:"precision"`       // of the weights
-	Split     string `json:"split,omitempty"` // "": the whole text
+	Precision string `json:"precision"`        // of the weights
+	Split     string `json:"split,omitempty"`  // "": the whole text
+	Stride    int    `json:"stride,omitempty"` // tokens from a window of a text to the next; 0: windows side by side
 	train.Score
 	train.Detail
 	Classes []string      `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
@@ -74,6 +80,9 @@ type Report struct {
 func (c *Command) Run(e *env.Env) error {
 	if c.Limit < 0 {
 		return env.InputErrorf("--limit: %d is negative", c.Limit)
+	}
+	if c.Stride != nil && *c.Stride < 1 {
+		return env.InputErrorf("--stride: %d is below 1", *c.Stride)
 	}
 	path, err := runs.ResolveModel(c.Model)
 	if err != nil {
@@ -98,6 +107,9 @@ func (c *Command) Run(e *env.Env) error {
 	r := Report{Model: c.Model, Precision: c.Precision.Precision}
 	var src task.Source
 	isText := vocab != nil && m.Config().Pool == ""
+	if c.Stride != nil && !isText {
+		return env.InputErrorf("--stride: %s predicts no text", c.Model)
+	}
 	err = e.RunInterruptibly(func() (err error) {
 		if isText {
 			src, r.Data, err = c.text(m, vocab)
@@ -184,7 +196,13 @@ func (c *Command) evaluate(e *env.Env, r *Report, m *model.Model, src task.Sourc
 	if !c.All {
 		r.Split = split.String()
 	}
-	if r.Score, r.Detail, err = train.Evaluate(e.Context, m, src, split, c.Limit); err != nil {
+	watch := c.watch(e, &spec, split)
+	if c.Stride != nil {
+		r.Stride = *c.Stride
+	}
+	r.Score, r.Detail, err = train.Job{Progress: watch.show}.Evaluate(e.Context, m, src, split, c.Limit)
+	watch.bar.Finish()
+	if err != nil {
 		return err
 	}
 	if named, ok := src.(task.ClassNamer); ok && len(r.Confusion) > 0 {
@@ -232,7 +250,60 @@ func (c *Command) text(m *model.Model, vocab *token.Vocabulary) (task.Source, st
 		return nil, "", adviseData(err)
 	}
 	runs.KeepHeapTight(text)
-	return text.ForModel(m.Config().Vocab, nil).WithWindow(m.Config().Context), text.Corpus.Name, nil
+	src, err := c.windows(text.ForModel(m.Config().Vocab, nil), m.Config().Context)
+	return src, text.Corpus.Name, err
+}
+
+// windows returns text in windows of length tokens, with the stride of the flag.
+func (c *Command) windows(text *task.Text, length int) (task.Source, error) {
+	text = text.WithWindow(length).(*task.Text)
+	if c.Stride == nil {
+		return text, nil
+	}
+	if *c.Stride > length {
+		return nil, fmt.Errorf("--stride: %d tokens, a window has %d", *c.Stride, length)
+	}
+	return text.WithStride(*c.Stride)
+}
+
+// longTime is the time from which an evaluation says how long it will take.
+const longTime = time.Minute
+
+// watch shows how far an evaluation is.
+type watch struct {
+	e         *env.Env
+	bar       *progress.Transfer
+	what      string
+	start     time.Time
+	estimated bool
+}
+
+// watch returns the progress of an evaluation. With a stride it first prints how many tokens will be read.
+func (c *Command) watch(e *env.Env, spec *task.Spec, split task.Split) *watch {
+	w := &watch{e: e, bar: progress.NewTransfer(e), what: "samples", start: time.Now()}
+	if c.Stride == nil {
+		return w
+	}
+	w.what = "windows"
+	n := spec.Count[split]
+	if c.Limit > 0 {
+		n = min(n, c.Limit)
+	}
+	fmt.Fprintf(e.Notes(), "%s of up to %d tokens, of which all but the first score their last %d\n", display.Pluralise(n, "window"), spec.Length, *c.Stride)
+	return w
+}
+
+// show is called after each batch.
+func (w *watch) show(done, all int) {
+	w.bar.ShowItems(w.what, done, all)
+	past := time.Since(w.start)
+	if w.estimated || w.e.IsTerminal || past < 2*time.Second { // the bar of a terminal tells it
+		return
+	}
+	w.estimated = true
+	if left := time.Duration(float64(past) / float64(done) * float64(all-done)); left > longTime {
+		fmt.Fprintf(w.e.Notes(), "%d of %d %s done, about %s left\n", done, all, w.what, display.Span(left.Seconds()))
+	}
 }
 
 // samples returns the task of the run, as the model learned it, or with --data other data

@@ -31,6 +31,8 @@ func (c *Command) checkFlags(isPublished bool) error {
 		return nil
 	case c.Task != "" && c.Task != fileTask && c.Task != pictureTask:
 		return env.InputErrorf("--task: %s, a published model has %s or %s", c.Task, fileTask, pictureTask)
+	case c.Stride != nil && (c.Task != "" || len(c.TaskSet) > 0 || c.Pairs):
+		return env.InputErrorf("--stride: is for a text, not for labelled data")
 	case c.TaskSet["data"] != "":
 		return env.InputErrorf("--task-set data: --data names the data")
 	case c.Data == "":
@@ -55,6 +57,8 @@ func (c *Command) published(e *env.Env, m *inference.Model) error {
 		return env.InputErrorf("--pairs: the %s of %s does not classify texts", p.Family(), c.Model)
 	case p.ClassKind() != pretrained.NoClasses && c.Task != "" && c.Task != own:
 		return env.InputErrorf("--task: %s, the %s has %s", c.Task, p.Family(), own)
+	case p.ClassKind() != pretrained.NoClasses && c.Stride != nil:
+		return env.InputErrorf("--stride: the %s of %s predicts no text", p.Family(), c.Model)
 	case p.ClassKind() != pretrained.NoClasses:
 		return score(e, p)
 	}
@@ -166,7 +170,7 @@ func (c *Command) decoded(e *env.Env, m *inference.Model) error {
 		return env.MarkInput(err)
 	}
 	r := &Report{Model: c.Model, Precision: c.Precision.Precision}
-	var src task.WindowSource
+	var src task.Source
 	spaces := 0 // that the tokenizer puts before the text
 	err = e.RunInterruptibly(func() error {
 		text, err := runs.OpenRunText(c.Model, c.Data, c.Folder, vocab, c.All)
@@ -183,7 +187,9 @@ func (c *Command) decoded(e *env.Env, m *inference.Model) error {
 		if window < 1 {
 			return env.InputErrorf("%s: %d positions leave no room behind %d tokens that begin a text", c.Model, config.Context, len(begin))
 		}
-		src = text.ForModel(config.Vocab, begin).WithWindow(window)
+		if src, err = c.windows(text.ForModel(config.Vocab, begin), window); err != nil {
+			return env.MarkInput(err)
+		}
 		if len(begin) == 0 || !c.All { // the first token is no target
 			spaces = 0
 		}
