@@ -20,10 +20,10 @@ var performer = Row{
 	Family: Kernelised,
 	Doc:    "φ(q)·φ(k) of random features whose mean is exp(q·k/√D): Performer, FAVOR+",
 	Source: "Choromanski et al. 2021, Performer, arXiv 2009.14794, lemma 1 and section 2.4",
-	Traits: "positive weights; direct and linear forms; state of fixed size",
+	Traits: "positive weights, of either sign with kernel=trigonometric, whose denominators may cancel; direct and linear forms; state of fixed size",
 	Linear: true,
 	Settings: []Setting{
-		{"kernel", "softmax", "what the features stand for: softmax, hyperbolic (softmax by features of ±w, less variance) or relu"},
+		{"kernel", "softmax", "what the features stand for: softmax, hyperbolic (softmax by features of ±w, less variance), trigonometric (softmax by sines and cosines, of either sign) or relu"},
 		{"features", "D·ln(D)", "rows w of the projection: a whole number, or D·ln(D)"},
 		{"projection", "orthogonal", "rows within a block of D: orthogonal, or iid"},
 		{"norms", "chi", "lengths of orthogonal rows: chi, as those of iid ones, or sqrt(D)"},
@@ -61,7 +61,7 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
 	f := &favorFeatures[T]{d: d}
-	if f.kernel, err = r.Choice("kernel", "softmax", "hyperbolic", "relu"); err != nil {
+	if f.kernel, err = r.Choice("kernel", "softmax", "hyperbolic", "trigonometric", "relu"); err != nil {
 		return s, err
 	}
 	f.rows = max(1, int(float64(d)*math.Log(float64(d))))
@@ -101,6 +101,9 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		return s, err
 	}
 	if f.codeForm = form == "code"; f.codeForm {
+		if f.kernel == "trigonometric" {
+			return s, fmt.Errorf("performer: setting form=code: kernel=%s has the paper's form alone", f.kernel)
+		}
 		if featureEps != 0 || s.Eps != 0 {
 			return s, fmt.Errorf("performer: setting form=code: it has feature_eps and eps of its own, which are not set")
 		}
@@ -133,7 +136,7 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		s.Setting += " form=code"
 	}
 	f.eps, f.setting = T(s.Eps), s.Setting
-	s.Scale, s.Coef, s.Features, s.Positive = 1, []float64{0, 1}, f, true
+	s.Scale, s.Coef, s.Features, s.Positive = 1, []float64{0, 1}, f, f.kernel != "trigonometric"
 	return s, nil
 }
 
@@ -207,12 +210,13 @@ func orthonormaliseRows(q []float64, d int) {
 
 // favorFeatures are the features of Performer
 //
-//	softmax     exp(w·x - |x|²/2)/√m
-//	hyperbolic  [exp(w·x - |x|²/2), exp(-w·x - |x|²/2)]/√(2m)
-//	relu        max(w·x, 0) + eps; with form=code the features of a query are divided by
-//	            their sum, so that eps acts as if it were added to sums over keys
+//	softmax        exp(w·x - |x|²/2)/√m
+//	hyperbolic     [exp(w·x - |x|²/2), exp(-w·x - |x|²/2)]/√(2m)
+//	trigonometric  exp(|x|²/2)·[sin(w·x), cos(w·x)]/√m
+//	relu           max(w·x, 0) + eps; with form=code the features of a query are divided by
+//	               their sum, so that eps acts as if it were added to sums over keys
 //
-// of rows x times √scale (Choromanski et al. 2021, lemma 1). A common factor of the
+// of rows x times √scale (Choromanski et al. 2021, lemma 1 and, for trigonometric, eq. 6). A common factor of the
 // features of a query cancels, so that the largest exponent of a query is set to 0.
 // Exponents of keys are at most |w|²/2 for any x, and near 0 for rows of usual length.
 // The part of |w|²/2 beyond the range of numbers is subtracted from the exponent of w
@@ -232,7 +236,7 @@ type favorFeatures[T tensor.Float] struct {
 }
 
 func (f *favorFeatures[T]) Dim(int) int {
-	if f.kernel == "hyperbolic" {
+	if f.kernel == "hyperbolic" || f.kernel == "trigonometric" {
 		return 2 * f.rows
 	}
 	return f.rows
@@ -264,6 +268,10 @@ func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) 
 	table := kernel.Active[T]()
 	u := projectTokens(b, f.w.Data, f.rows)
 	root := T(f.rootScale)
+	if f.kernel == "trigonometric" {
+		f.trigonometricFeatures(b, y, u)
+		return
+	}
 	if f.kernel == "relu" {
 		f.reluFeatures(b, y, u)
 		if f.codeForm && !b.Keys {
@@ -307,6 +315,75 @@ func (f *favorFeatures[T]) reluFeatures(b *attention.FeatureBlock[T], y, u []T) 
 		for c, v := range u[r*b.Stride:][:b.N] {
 			row[c] = max(T(f.rootScale)*v, 0) + f.featureEps
 		}
+	}
+}
+
+// trigonometricFeatures sets y [2·rows, Stride] to the features of products u [rows, Stride].
+func (f *favorFeatures[T]) trigonometricFeatures(b *attention.FeatureBlock[T], y, u []T) {
+	table := kernel.Active[T]()
+	size, _ := f.trigonometricSizes(b)
+	for r := range f.rows {
+		sin, cos := y[r*b.Stride:][:b.N], y[(f.rows+r)*b.Stride:][:b.N]
+		table.Scale(sin, T(f.rootScale), u[r*b.Stride:])
+		sincos(sin, cos, sin)
+		table.Mul(sin, sin, size)
+		table.Mul(cos, cos, size)
+	}
+}
+
+// trigonometricSizes returns exp(|x|²/2)/√m of each token, 1/√m of queries where a common factor
+// cancels. No maximum over features bounds the exponents, as it does for positive features:
+// exponents above maxExponent, half of it where queries have one too, are clamped. growing
+// holds 1 for tokens whose exponent grows with x, 0 for others.
+func (f *favorFeatures[T]) trigonometricSizes(b *attention.FeatureBlock[T]) (size, growing []T) {
+	table := kernel.Active[T]()
+	size, growing = b.Scratch.Take(b.N), b.Scratch.Take(b.N)
+	clear(size)
+	clear(growing)
+	if b.Keys || f.hasEps {
+		most := T(maxExponent[T]())
+		if f.hasEps {
+			most /= 2
+		}
+		for c := range b.D {
+			row := b.X[c*b.Stride:][:b.N]
+			table.MulAdd(size, row, row)
+		}
+		for i, square := range size {
+			if e := T(f.rootScale*f.rootScale/2) * square; e < most {
+				size[i], growing[i] = e, 1
+			} else {
+				size[i] = most
+			}
+		}
+	}
+	table.Exp(size, size, 0)
+	table.Scale(size, T(1/math.Sqrt(float64(f.rows))), size)
+	return size, growing
+}
+
+// trigonometricGrad sets b.DX from b.Y, the gradient of features, and overwrites it.
+func (f *favorFeatures[T]) trigonometricGrad(b *attention.FeatureBlock[T]) {
+	table := kernel.Active[T]()
+	y, sum, row := b.Scratch.Take(f.Dim(0)*b.Stride), b.Scratch.Take(b.N), b.Scratch.Take(b.N)
+	f.computeFeatures(b, y)
+	clear(sum)
+	for r := range f.rows {
+		sin, cos := y[r*b.Stride:][:b.N], y[(f.rows+r)*b.Stride:][:b.N]
+		du, dcos := b.Y[r*b.Stride:][:b.N], b.Y[(f.rows+r)*b.Stride:][:b.N]
+		table.MulAdd(sum, du, sin)
+		table.MulAdd(sum, dcos, cos)
+		table.Mul(row, dcos, sin)
+		table.Mul(du, du, cos)
+		table.Axpy(du, -1, row)
+		table.Scale(du, T(f.rootScale), du)
+	}
+	projectTokensGrad(b, f.w.Data, f.rows, b.Y)
+	_, growing := f.trigonometricSizes(b)
+	table.Mul(sum, sum, growing)
+	table.Scale(sum, T(f.rootScale*f.rootScale), sum)
+	for c := range b.D {
+		table.MulAdd(b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:], sum)
 	}
 }
 
@@ -433,6 +510,10 @@ func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 	table := kernel.Active[T]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
+	if f.kernel == "trigonometric" {
+		f.trigonometricGrad(b)
+		return
+	}
 	if f.kernel == "relu" {
 		u := projectTokens(b, f.w.Data, f.rows)
 		if f.codeForm && !b.Keys {

@@ -20,7 +20,7 @@ import (
 func TestPerformerDoesNotLeak(t *testing.T) {
 	sh := shape{b: 1, h: 2, hkv: 2, n: 24, m: 24, d: 8, dv: 6, causal: true}
 	oc, _ := sh.call(60)
-	for _, kernel := range []string{"softmax", "hyperbolic", "relu"} {
+	for _, kernel := range []string{"softmax", "hyperbolic", "trigonometric", "relu"} {
 		m, err := New[float32]("performer", Options{Width: sh.d, Set: map[string]string{"kernel": kernel}})
 		if err != nil {
 			t.Fatal(err)
@@ -65,6 +65,7 @@ func TestPerformerApproachesSoftmax(t *testing.T) {
 	}
 	for _, set := range []map[string]string{
 		{"features": "16384"}, {"features": "8192", "kernel": "hyperbolic"}, {"features": "16384", "projection": "iid", "seed": "1"},
+		{"features": "16384", "kernel": "trigonometric"},
 	} {
 		m, err := New[float64]("performer", Options{Width: sh.d, Set: set})
 		if err != nil {
@@ -160,6 +161,34 @@ func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
 					}
 					if e := check.ErrorRatio(x.got, x.want, limit*(1+check.MaxAbs(x.want))); e > 1 {
 						t.Errorf("D = %d, %s, %v: %s is off by %.3g limits", d, kernel, f, x.name, e)
+					}
+				}
+			}
+		}
+	}
+}
+
+// The factor exp(|k|²/2) of trigonometric features has no bound. Keys and queries of many times the
+// usual length give numbers: the exponent is clamped.
+func TestTrigonometricFeaturesStayWithinRange(t *testing.T) {
+	for _, set := range []map[string]string{{"kernel": "trigonometric"}, {"kernel": "trigonometric", "eps": "1e-3"}} {
+		for _, size := range []float32{1e-3, 1, 100} {
+			sh := shape{b: 1, h: 1, hkv: 1, n: 40, m: 40, d: 64, dv: 2, causal: true}
+			oc, do := sh.call(67)
+			c := callIn[float32](oc)
+			for i := range c.K.Data {
+				c.K.Data[i] *= size
+				c.Q.Data[i] *= size
+			}
+			m, err := New[float32]("performer", Options{Width: sh.d, Set: set})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := both(t, m, c, in[float32](do))
+			for _, x := range [][]float32{r.o.Data, r.keep.Den, r.g.DQ.Data, r.g.DK.Data, r.g.DV.Data} {
+				for _, y := range x {
+					if y-y != 0 {
+						t.Fatalf("%v, rows times %v: a number is %v", set, size, y)
 					}
 				}
 			}

@@ -148,6 +148,8 @@ func performers() (list []subject) {
 		{"kernel": "relu", "features": "7", "form": "code"},
 		{"features": "2"}, // fewer than D
 		{"features": "6", "scale": "0.5"},
+		{"kernel": "trigonometric"},
+		{"kernel": "trigonometric", "features": "5", "projection": "iid", "eps": "1e-3"},
 	} {
 		label := "performer"
 		for _, key := range []string{"kernel", "features", "projection", "norms", "feature_eps", "eps", "form", "scale"} {

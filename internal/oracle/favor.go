@@ -3,9 +3,9 @@ package oracle
 import "math"
 
 // Favor maps rows to the random features of Performer (arXiv 2009.14794): lemma 1, its
-// hyperbolic variant, or the ReLU features of generalised attention.
+// hyperbolic variant, the trigonometric features of eq. 6, or the ReLU features of generalised attention.
 type Favor struct {
-	Kernel     string      // softmax, hyperbolic or relu
+	Kernel     string      // softmax, hyperbolic, trigonometric or relu
 	W          [][]float64 // [m][D]
 	Root       float64     // √scale, by which rows are multiplied
 	FeatureEps float64     // added to relu features
@@ -39,7 +39,7 @@ func (f *Favor) exponents(at Place, x []float64) []float64 {
 	return e
 }
 
-// Map returns the features [m], or [2m] of the hyperbolic kernel, of a row x [D].
+// Map returns the features [m], or [2m] of the hyperbolic and trigonometric kernels, of a row x [D].
 func (f *Favor) Map(at Place, x []float64) []float64 {
 	if f.Kernel == "relu" {
 		var y []float64
@@ -54,6 +54,14 @@ func (f *Favor) Map(at Place, x []float64) []float64 {
 		}
 		return y
 	}
+	if f.Kernel == "trigonometric" {
+		var sin, cos []float64
+		for _, w := range f.W {
+			u := f.Root * dotProduct(w, x)
+			sin, cos = append(sin, f.length(at, x)*math.Sin(u)), append(cos, f.length(at, x)*math.Cos(u))
+		}
+		return append(sin, cos...)
+	}
 	y := f.exponents(at, x)
 	for r := range y {
 		y[r] = math.Exp(y[r])
@@ -61,8 +69,18 @@ func (f *Favor) Map(at Place, x []float64) []float64 {
 	return y
 }
 
+// length is the factor of the trigonometric features of a row x√scale, exp(|x|²/2)/√m, without
+// what cancels in queries.
+func (f *Favor) length(at Place, x []float64) float64 {
+	over := 1 / math.Sqrt(float64(len(f.W)))
+	if !at.Keys && !f.KeepFactor {
+		return over
+	}
+	return over * math.Exp(f.Root*f.Root*dotProduct(x, x)/2)
+}
+
 // Size bounds the roundings of the features [m] of a row x [D]: an exponent rounds by
-// the size of its terms, and so does a ReLU feature of 0.
+// the size of its terms, and so does a ReLU feature of 0. An angle rounds by its terms, too.
 func (f *Favor) Size(at Place, x []float64) []float64 {
 	y, over := f.Map(at, x), 1.0
 	if f.OverSum && !at.Keys {
@@ -75,6 +93,9 @@ func (f *Favor) Size(at Place, x []float64) []float64 {
 		if f.Kernel == "relu" {
 			y[r] = (terms + f.FeatureEps) * over
 			continue
+		}
+		if f.Kernel == "trigonometric" {
+			y[r] = f.length(at, x)
 		}
 		y[r] *= 1 + terms + f.Root*f.Root*dotProduct(x, x)/2
 	}
@@ -107,6 +128,16 @@ func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 			if dotProduct(w, x) > 0 {
 				addScaled(dx, f.Root*dy[r], w)
 			}
+		}
+		return dx
+	}
+	if f.Kernel == "trigonometric" {
+		m, y := len(f.W), f.Map(at, x)
+		for r, w := range f.W {
+			addScaled(dx, f.Root*(dy[r]*y[m+r]-dy[m+r]*y[r]), w)
+		}
+		if at.Keys || f.KeepFactor {
+			addScaled(dx, f.Root*f.Root*dotProduct(dy, y), x)
 		}
 		return dx
 	}
