@@ -19,16 +19,16 @@ var reformer = Row{
 	Family: Sparse,
 	Doc:    "softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention",
 	Source: "Kitaev et al. 2020, Reformer, arXiv 2001.04451, eq. 3-5 and appendix A",
-	Traits: "positive weights; linear in the tokens; no causal form",
+	Traits: "positive weights; linear in the tokens; causal in chunks of each bucket; state that grows",
 	Linear: true,
 	Settings: []Setting{
-		{"bucket", "64", "tokens of a chunk of the sorted sequence, which sees itself and the chunk before, 1 to 65536"},
+		{"bucket", "64", "tokens of a chunk of the sorted sequence, in causal calls of a bucket, which sees itself and the chunk before, 1 to 65536"},
 		{"rounds", "4", "of hashing and sorting, 1 to 32"},
-		{"buckets", "64", "of the hashes, an even number from 2 to 4096; fewer where there are fewer chunks"},
+		{"buckets", "64", "of the hashes, an even number from 2 to 4096; fewer where there are fewer chunks, but in causal calls, where about 2·tokens/bucket suit"},
 		{"form", "paper", "paper: softmax over the keys of all rounds; fast-transformers: mean of the rounds, no chunk before the first, always all buckets"},
 		{"repeats", "once", "once: a key that several rounds find counts once; counted: as often as it is found, as in the authors' program"},
 		{"self", "alone", "alone: a token sees itself only if it sees no other; seen: like any other"},
-		{"masks", "absent", "absent: masked keys take no place in chunks; kept: they take one, as in the programs"},
+		{"masks", "absent", "absent: masked keys take no place in chunks; kept: they take one, as in the programs, and there is no causal form"},
 		softmaxScaleSetting,
 		seedSetting,
 	},
@@ -46,8 +46,15 @@ var reformer = Row{
 }
 
 // lshAttention is softmax over the keys of tokens with near hashes, which sorting
-// brings together (Kitaev et al. 2020, eq. 3-5). Key j is query j, scaled to length 1.
-// The sorting has no gradient.
+// brings together (Kitaev et al. 2020, eq. 3-5). Key j is query j, scaled to length 1; in a
+// causal call it is the query at the position of key j. The sorting has no gradient.
+//
+// The paper sorts by bucket and position and cuts the sorted sequence into chunks, across buckets.
+// A later token of an earlier bucket then moves the borders of all chunks behind it. Causal calls
+// cut each bucket by itself: with r unmasked keys of its bucket before it, a token lies in chunk
+// ⌊r/size⌋ of the bucket, and sees the keys of this chunk and of the chunk before up to its own
+// position, itself only where it sees no other. Nothing in that depends on a later token or on the
+// length of the sequence, for which reason all buckets are used.
 type lshAttention[T tensor.Float] struct {
 	setting                            string
 	bucket, rounds, buckets            int
@@ -108,7 +115,30 @@ func newReformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 }
 
 func (x *lshAttention[T]) Traits() attention.Traits {
-	return attention.Traits{Name: "reformer", MixedQueries: true, Positive: true, NoCausal: "sorting moves the borders of chunks by later tokens, too"}
+	t := attention.Traits{Name: "reformer", MixedQueries: true, Positive: true, Causal: !x.keepMasked}
+	if !t.Causal {
+		t.NoCausal = "with masks=kept also masked keys before the first query take a place in chunks"
+	}
+	return t
+}
+
+// NeedsPastQueries marks that the keys of earlier tokens are their queries.
+func (x *lshAttention[T]) NeedsPastQueries() {}
+
+// CodeCount returns the number of buckets of a query, one a round.
+func (x *lshAttention[T]) CodeCount() int { return x.rounds }
+
+// Code sets codes [queries, rounds] to the buckets of the queries of h in causal calls.
+func (x *lshAttention[T]) Code(h *headwise.Head[T], codes []int32) {
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	buckets := arena.Take[int32](h.Scratch, h.Q.Rows)
+	for r := range x.rounds {
+		AngularBuckets(h, buckets, h.Q, x.axes(r, x.buckets))
+		for i, b := range buckets {
+			codes[i*x.rounds+r] = b
+		}
+	}
 }
 
 func (x *lshAttention[T]) Setting() string          { return x.setting }
@@ -140,12 +170,16 @@ type lshPass[T tensor.Float] struct {
 	x       *lshAttention[T]
 
 	rounds, chunks int
+	offset         int     // of the queries: query i is at the position of key i+offset
 	keyCount       int     // keys that take a place in chunks
 	order          []int32 // tokens of each round, sorted
 	// keys are the sorted keys of each round, after a chunk that repeats the
 	// last keys of the last round.
-	keys  []int32
-	chunk []int32 // [tokens, rounds] chunk of each token, numbered over all rounds
+	keys []int32
+	// chunk [tokens, rounds] is the chunk of each token, numbered over all rounds, in causal calls
+	// over the buckets of a round.
+	chunk []int32
+	rank  []int32 // [tokens, rounds] in causal calls: keys of the bucket before each token
 	logs  []T     // log of the number of times that a key is found, over the scale
 	tile  []int32 // keys of a tile
 }
@@ -158,9 +192,13 @@ func (x *lshAttention[T]) newPass(h *headwise.Head[T]) *lshPass[T] {
 		p.softmax.Scale = x.scale
 	}
 	n, m, ar := h.Q.Rows, h.K.Rows, h.Scratch
-	p.x, p.rounds, p.keyCount = x, x.rounds, m
+	p.x, p.rounds, p.keyCount, p.offset = x, x.rounds, m, h.Offset
 	if !x.keepMasked {
 		p.keyCount = h.CountUnmasked()
+	}
+	if h.Causal {
+		p.sortCausal(h)
+		return p
 	}
 	if p.chunks = (p.keyCount + x.bucket - 1) / x.bucket; p.chunks == 1 {
 		p.rounds = 1 // all rounds are equal
@@ -169,28 +207,12 @@ func (x *lshAttention[T]) newPass(h *headwise.Head[T]) *lshPass[T] {
 	if !x.softmaxPerRound {
 		buckets = x.countBuckets(p.chunks)
 	}
-	p.softmax.Bias = nil
-	if x.selfIfAlone || p.discountsRepeats() {
-		p.softmax.Bias = p
-	}
-	p.order, p.chunk = arena.Take[int32](ar, p.rounds*n), arena.Take[int32](ar, n*p.rounds)
-	p.keys = arena.Take[int32](ar, x.bucket+p.rounds*p.keyCount)
-	p.tile = arena.Take[int32](ar, 128)
-	p.logs = arena.Take[T](ar, 2*p.rounds+1)
-	scale := x.scale
-	if scale == 0 {
-		scale = 1 / math.Sqrt(float64(h.Q.Cols))
-	}
-	for times := range p.logs { // scores are multiplied by the scale later
-		p.logs[times] = T(math.Log(max(float64(times), 1)) / scale)
-	}
-
+	p.take(h, n)
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	groups := arena.Take[int32](ar, n)
 	for r := range p.rounds {
-		axes := tensor.Mat[T]{Data: x.rotations.Data[r*x.buckets/2*h.Q.Cols:], Rows: buckets / 2, Cols: h.Q.Cols, Stride: h.Q.Cols}
-		AngularBuckets(h, groups, h.Q, axes)
+		AngularBuckets(h, groups, h.Q, x.axes(r, buckets))
 		inner := ar.Mark()
 		order, _ := SortGroups(ar, groups, buckets)
 		copy(p.order[r*n:], order)
@@ -209,6 +231,32 @@ func (x *lshAttention[T]) newPass(h *headwise.Head[T]) *lshPass[T] {
 	return p
 }
 
+// take takes memory for a number of tokens, and sets the bias.
+func (p *lshPass[T]) take(h *headwise.Head[T], tokens int) {
+	x, ar := p.x, h.Scratch
+	p.softmax.Bias = nil
+	if x.selfIfAlone || p.discountsRepeats() {
+		p.softmax.Bias = p
+	}
+	p.order, p.chunk = arena.Take[int32](ar, p.rounds*tokens), arena.Take[int32](ar, tokens*p.rounds)
+	p.keys = arena.Take[int32](ar, x.bucket+p.rounds*p.keyCount)
+	p.tile = arena.Take[int32](ar, 128)
+	p.logs = arena.Take[T](ar, 2*p.rounds+1)
+	scale := x.scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(h.Q.Cols))
+	}
+	for times := range p.logs { // scores are multiplied by the scale later
+		p.logs[times] = T(math.Log(max(float64(times), 1)) / scale)
+	}
+}
+
+// axes returns the first axes of a round, one for two buckets.
+func (x *lshAttention[T]) axes(round, buckets int) tensor.Mat[T] {
+	d := x.rotations.Shape[2]
+	return tensor.Mat[T]{Data: x.rotations.Data[round*x.buckets/2*d:], Rows: buckets / 2, Cols: d, Stride: d}
+}
+
 // countBuckets returns the number of buckets for a number of chunks.
 func (x *lshAttention[T]) countBuckets(chunks int) int {
 	return min(x.buckets, max(2, chunks+chunks%2))
@@ -216,7 +264,7 @@ func (x *lshAttention[T]) countBuckets(chunks int) int {
 
 // releasePass keeps p for reuse.
 func (x *lshAttention[T]) releasePass(p *lshPass[T]) {
-	p.order, p.keys, p.chunk, p.logs, p.tile = nil, nil, nil, nil, nil
+	p.order, p.keys, p.chunk, p.rank, p.logs, p.tile = nil, nil, nil, nil, nil, nil
 	x.passes.Put(p)
 }
 
@@ -235,6 +283,9 @@ func (p *lshPass[T]) roundKeys(round int) []int32 {
 // and the chunk before; the first chunk of a round sees the last chunk of the round
 // before.
 func (p *lshPass[T]) chunkPairs(r0, r1 int) *headwise.Pattern {
+	if p.rank != nil {
+		return p.causalPairs(r0, r1)
+	}
 	pairs, size := headwise.NewPattern(), p.x.bucket
 	n := len(p.order) / p.rounds
 	for r := r0; r < r1; r++ {
@@ -270,7 +321,7 @@ func (p *lshPass[T]) Add(t *headwise.PatternTile[T]) {
 	}
 	hidden := T(math.Inf(-1))
 	for r := range t.Rows {
-		i, row := int32(t.Query(r)), t.S[r*t.LD:][:t.Columns]
+		i, row := int32(t.Query(r)+p.offset), t.S[r*t.LD:][:t.Columns]
 		if p.discountsRepeats() {
 			p.discountRepeats(i, keys, row)
 		}
@@ -282,13 +333,13 @@ func (p *lshPass[T]) Add(t *headwise.PatternTile[T]) {
 	}
 }
 
-// discountRepeats subtracts from the scores row [keys] of query i the logarithm of the
-// number of times that it finds each key.
+// discountRepeats subtracts from the scores row [keys] of the query of token i the logarithm of
+// the number of times that it finds each key.
 func (p *lshPass[T]) discountRepeats(i int32, keys []int32, row []T) {
 	own := p.chunk[int(i)*p.rounds:][:p.rounds]
 	first := false // the first chunk of a round sees the last chunk of the round before
 	for r, c := range own {
-		first = first || int(c) == r*p.chunks
+		first = first || p.rank == nil && int(c) == r*p.chunks
 	}
 	for c, j := range keys {
 		found := 0
@@ -343,9 +394,22 @@ func (p *lshPass[T]) savedSize(h *headwise.Head[T]) int {
 // seesNoKey reports whether a query with log-sum-exp lse sees no other key.
 func seesNoKey[T tensor.Float](lse T) bool { return math.IsInf(float64(lse), -1) }
 
-// asksItself reports whether query i is an unmasked key.
+// asksItself reports whether query i stands at an unmasked key.
 func asksItself[T tensor.Float](h *headwise.Head[T], i int) bool {
+	i += h.Offset
 	return i < h.K.Rows && h.IsUnmasked(i)
+}
+
+// tokenQuery returns the query of token j. nil: it is not given, as of masked tokens before the first
+// query.
+func tokenQuery[T tensor.Float](h *headwise.Head[T], j int) []T {
+	switch i := j - h.Offset; {
+	case i >= 0 && i < h.Q.Rows:
+		return h.Q.Row(i)
+	case i < 0 && h.PastQueries.Rows > 0:
+		return h.PastQueries.Row(j)
+	}
+	return nil
 }
 
 // partWeight returns the weight of each softmax in the output of query i: one over the
@@ -365,13 +429,17 @@ func (p *lshPass[T]) partWeight(h *headwise.Head[T], i int, saved []T) T {
 func unitKeys[T tensor.Float](h *headwise.Head[T]) (k tensor.Mat[T], lengths []float64) {
 	k, lengths = h.TakeScratch(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
 	for j := range lengths {
-		length := scratch.Norm2(h.Q.Row(j))
+		q := tokenQuery(h, j)
+		length := scratch.Norm2(q)
+		if q == nil {
+			clear(k.Row(j))
+		}
 		if math.IsInf(length, 1) {
 			length = 0
 		}
 		lengths[j] = length
 		factor := inverseLength(length)
-		for c, x := range h.Q.Row(j) {
+		for c, x := range q {
 			y := float64(x) * factor
 			if math.IsInf(factor, 1) {
 				y = float64(x) / length
@@ -404,7 +472,7 @@ func (x *lshAttention[T]) Forward(h *headwise.Head[T]) {
 		h.Out = out
 		for i, l := range lse {
 			if seesNoKey(l) && asksItself(h, i) {
-				copy(o.Row(i), h.V.Row(i))
+				copy(o.Row(i), h.V.Row(i+h.Offset))
 			}
 		}
 	}
@@ -449,19 +517,22 @@ func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 		pairs.Release()
 		for i, l := range lse {
 			if seesNoKey(l) && asksItself(h, i) {
-				h.Table.Add(g.DV.Row(i), g.DV.Row(i), dout.Row(i))
+				dv := g.DV.Row(i + h.Offset)
+				h.Table.Add(dv, dv, dout.Row(i))
 			}
 		}
 	}
 	// With k = q/|q|: dq = (dk - k·(dk·k))/|q|.
 	for j, length := range lengths {
 		k, dk := h.K.Row(j), g.DK.Row(j)
-		h.Table.Axpy(dk, -h.Table.Dot(dk, k), k)
-		if factor := T(inverseLength(length)); !math.IsInf(float64(factor), 1) {
-			h.Table.Axpy(g.DQ.Row(j), factor, dk)
-		} else {
-			for c, y := range dk {
-				g.DQ.Row(j)[c] += T(float64(y) / length)
+		if i := j - h.Offset; i >= 0 {
+			h.Table.Axpy(dk, -h.Table.Dot(dk, k), k)
+			if factor := T(inverseLength(length)); !math.IsInf(float64(factor), 1) {
+				h.Table.Axpy(g.DQ.Row(i), factor, dk)
+			} else {
+				for c, y := range dk {
+					g.DQ.Row(i)[c] += T(float64(y) / length)
+				}
 			}
 		}
 		clear(dk)
@@ -472,7 +543,7 @@ func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 func (x *lshAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	n, d, dv, rounds := float64(s.N), float64(s.D), float64(s.Dv), float64(x.rounds)
 	buckets := x.buckets
-	if !x.softmaxPerRound {
+	if !x.softmaxPerRound && !s.Causal {
 		buckets = x.countBuckets((s.M + x.bucket - 1) / x.bucket)
 	}
 	seen := min(2*float64(x.bucket), float64(s.M))

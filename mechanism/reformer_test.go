@@ -1,6 +1,8 @@
 package mechanism
 
 import (
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -22,6 +24,7 @@ func reformerSubjects() (list []subject) {
 		{oracle.Reformer{Bucket: 3, Rounds: 1, Buckets: 64}, nil},
 		{oracle.Reformer{Bucket: 5, Rounds: 2, Buckets: 4, Counted: true, Self: true}, map[string]string{"repeats": "counted", "self": "seen"}},
 		{oracle.Reformer{Bucket: 2, Rounds: 3, Buckets: 6, MaskedKeysSort: true}, map[string]string{"masks": "kept"}},
+		{oracle.Reformer{Bucket: 2, Rounds: 3, Buckets: 2}, nil}, // long buckets of causal calls
 		{oracle.Reformer{Bucket: 4, Rounds: 3, Buckets: 6, SeparateRounds: true}, map[string]string{"form": "fast-transformers"}},
 		{oracle.Reformer{Bucket: 3, Rounds: 1, Buckets: 4, SeparateRounds: true, Self: true, MaskedKeysSort: true, Scale: 2},
 			map[string]string{"form": "fast-transformers", "self": "seen", "masks": "kept", "scale": "2"}},
@@ -36,7 +39,7 @@ func reformerSubjects() (list []subject) {
 		}
 		list = append(list, subject{
 			label: label, name: "reformer", o: Options{Width: 3, Set: set}, average: true, shared: true,
-			places: "its keys are its queries: that of a masked key still asks",
+			places: "its keys are its queries: that of a masked key still asks", recalls: true,
 			whole: func(p numbers) oracle.HeadMatrix {
 				book := x.Reformer
 				book.Rotations = p["rotations"]
@@ -60,8 +63,8 @@ func reformerOf(t *testing.T, width int, pairs ...string) attention.Mechanism[fl
 	return m
 }
 
-// Why there is no causal form: the last token alone changes here, and with it
-// which of the tokens before it meet each other.
+// Why causal calls cut chunks of each bucket: the last token alone changes here, and with it
+// which of the tokens before it meet each other across buckets.
 func TestReformerSortsByLaterTokens(t *testing.T) {
 	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 36, m: 36, d: 8, dv: 3}.call(121)
 	m := reformerOf(t, 8, "bucket", "6", "rounds", "1")
@@ -88,9 +91,66 @@ func TestReformerSortsByLaterTokens(t *testing.T) {
 		t.Error("the last token changes nothing between others")
 	}
 	c.Causal = true
-	err := m.Forward(tensor.NewHeads[float64](1, 1, 36, 3), c, nil)
-	if want := "causal: reformer has no causal form: sorting moves the borders of chunks"; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if err := m.Weights(before, c, 0, 0, 0, 36); err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Q.Head(0, 0).Row(35) {
+		c.Q.Head(0, 0).Row(35)[i] *= -1
+	}
+	if err := m.Weights(after, c, 0, 0, 0, 36); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(before.Data[:35*36], after.Data[:35*36]) {
+		t.Error("the last token of a causal call changes rows before it")
+	}
+	err := reformerOf(t, 8, "masks", "kept").Forward(tensor.NewHeads[float64](1, 1, 36, 3), c, nil)
+	if want := "causal: reformer has no causal form: with masks=kept"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// With one bucket for all and a chunk for all tokens, causal reformer is softmax over the keys before
+// each query, and of the first query its own value. A token whose bucket holds no other gives its own value.
+func TestCausalReformerIsSoftmaxInOneChunk(t *testing.T) {
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 20, m: 20, d: 4, dv: 3}.call(126)
+	for i := range 20 { // all near one axis
+		copy(oc.Q.Head(0, 0).Row(i), []float64{5, 0, 0, float64(i) / 20})
+	}
+	c := callIn[float64](oc)
+	c.Causal = true
+	m := reformerOf(t, 4, "bucket", "20", "rounds", "1", "buckets", "2")
+	copy(m.Constants().All()[0].Data, []float64{1, 0, 0, 0})
+	got := tensor.NewMat[float64](20, 20)
+	if err := m.Weights(got, c, 0, 0, 0, 20); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		want, sum := make([]float64, 20), 0.0
+		q := oc.Q.Head(0, 0).Row(i)
+		for j := range i {
+			k := oc.Q.Head(0, 0).Row(j)
+			want[j] = math.Exp((q[0]*k[0] + q[3]*k[3]) / math.Hypot(k[0], k[3]) / 2)
+			sum += want[j]
+		}
+		if i == 0 {
+			want[0], sum = 1, 1
+		}
+		for j := range want {
+			if e := math.Abs(got.Row(i)[j] - want[j]/sum); e > 1e-14 {
+				t.Errorf("weight %d of query %d is %v, want %v", j, i, got.Row(i)[j], want[j]/sum)
+			}
+		}
+	}
+	for c := range oc.Q.Head(0, 0).Row(13) {
+		oc.Q.Head(0, 0).Row(13)[c] *= -1
+	}
+	c = callIn[float64](oc)
+	c.Causal = true
+	if err := m.Weights(got, c, 0, 0, 0, 20); err != nil {
+		t.Fatal(err)
+	}
+	if got.Row(13)[13] != 1 || got.Row(14)[13] != 0 {
+		t.Errorf("a token alone in its bucket has the weights %v, the next %v", got.Row(13), got.Row(14))
 	}
 }
 

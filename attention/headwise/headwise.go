@@ -108,6 +108,8 @@ type Head[T tensor.Float] struct {
 	// PastQueries [Offset,D] are the queries before the first row of Q, in states of a
 	// PastQueryReader. A token absorbed without a query has zeros. Else it is empty.
 	PastQueries tensor.Mat[T]
+	// PastCodes [Offset, CodeCount] are the codes of PastQueries, in states of a PastQueryCoder.
+	PastCodes []int32
 
 	Scratch *arena.Arena     // released by the driver
 	Table   *kernel.Table[T] // of this machine

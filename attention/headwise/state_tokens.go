@@ -27,6 +27,16 @@ type BoundedReach interface {
 // these queries and pass them in Head.PastQueries.
 type PastQueryReader interface{ NeedsPastQueries() }
 
+// PastQueryCoder is a PastQueryReader that also needs numbers of each earlier query, such as its hashes.
+// Its states compute them once a token and pass them in Head.PastCodes.
+type PastQueryCoder[T tensor.Float] interface {
+	PastQueryReader
+	// CodeCount returns how many numbers a query has.
+	CodeCount() int
+	// Code sets codes [n, CodeCount] to the numbers of the queries h.Q [n,D].
+	Code(h *Head[T], codes []int32)
+}
+
 // KeyIndexer is a causal Function whose states of all keys have an index over the keys of each
 // key head.
 type KeyIndexer[T tensor.Float] interface{ NewKeyIndex() KeyIndex[T] }
@@ -67,6 +77,31 @@ type tokenState[T tensor.Float] struct {
 	q     []states.Buffer[T] // [B·H] of D numbers, of a PastQueryReader that keeps all, rotated; nil for others
 
 	indexes []KeyIndex[T] // [B·Hkv] of a KeyIndexer; nil for others
+
+	coder PastQueryCoder[T] // nil: the Function is none
+	codes [][]int32         // [B·H][tokens, CodeCount] of queries that the state keeps
+}
+
+// code computes the codes of queries that have none yet.
+func (s *tokenState[T]) code() {
+	if s.coder == nil {
+		return
+	}
+	count, d := s.coder.CodeCount(), s.shape.D
+	ar := arena.Acquire()
+	defer ar.Release()
+	h := s.w.takeHead()
+	defer s.w.putHead(h)
+	for i := range s.codes {
+		mark, from := ar.Mark(), len(s.codes[i])/count
+		n := s.tokens - from
+		s.codes[i] = scratch.Grow(s.codes[i], n*count)
+		*h = Head[T]{Q: tensor.Mat[T]{Data: s.q[i].Data[from*d:], Rows: n, Cols: d, Stride: d}, Scratch: ar, Table: kernel.Active[T]()}
+		if n > 0 {
+			s.coder.Code(h, s.codes[i][from*count:])
+		}
+		ar.Reset(mark)
+	}
 }
 
 // newIndexes gives the state empty indexes if its Function is a KeyIndexer.
@@ -112,6 +147,9 @@ func newTokenState[T tensor.Float](w *driver[T], s attention.Shape) *tokenState[
 	st.k, st.v = states.MakeBuffers[T](s.B*s.Hkv, s.D), states.MakeBuffers[T](s.B*s.Hkv, s.Dv)
 	if _, is := w.Function.(PastQueryReader); is && st.keep == 0 {
 		st.q = states.MakeBuffers[T](s.B*s.H, s.D)
+		if st.coder, is = w.Function.(PastQueryCoder[T]); is {
+			st.codes = make([][]int32, s.B*s.H)
+		}
 	}
 	st.resize(2 * st.keep)
 	st.newIndexes()
@@ -227,6 +265,7 @@ func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQuerie
 		ar.Reset(mark)
 	}
 	s.tokens += n
+	s.code()
 }
 
 // tokenOutputs is the outputs of queries start ≤ i < end of a call. Query i has the position
@@ -344,6 +383,9 @@ func (f *tokenOutputs[T]) setHead(u int) {
 		if s.q != nil {
 			h.PastQueries = tensor.Mat[T]{Data: s.q[u].Data, Rows: m - 1, Cols: d, Stride: d}
 		}
+		if s.coder != nil {
+			h.PastCodes = s.codes[u][:(m-1)*s.coder.CodeCount()]
+		}
 		h.Out = scratch.ForOutput(ar, row)
 		s.w.Function.Forward(h)
 		scratch.CopyMat(row, h.Out)
@@ -379,6 +421,7 @@ func (s *tokenState[T]) Merge(next attention.State[T]) error {
 	// If next has dropped tokens, no query will see earlier ones.
 	s.start += n.tokens - last
 	s.tokens += n.tokens
+	s.code()
 	return nil
 }
 
@@ -403,11 +446,18 @@ func (s *tokenState[T]) Clone() attention.State[T] {
 	for i, x := range c.indexes {
 		c.indexes[i] = x.Clone()
 	}
+	c.codes = slices.Clone(s.codes)
+	for i := range c.codes {
+		c.codes[i] = slices.Clone(s.codes[i])
+	}
 	return &c
 }
 
 func (s *tokenState[T]) Reset() {
 	s.tokens, s.start = 0, 0
+	for i := range s.codes {
+		s.codes[i] = s.codes[i][:0]
+	}
 	s.newIndexes()
 }
 
@@ -423,6 +473,9 @@ func (s *tokenState[T]) Bytes() int64 {
 	}
 	for _, x := range s.indexes {
 		n += x.Bytes()
+	}
+	for i := range s.codes {
+		n += 4 * int64(cap(s.codes[i]))
 	}
 	s.buffers(func(b *states.Buffer[T]) { n += b.Bytes() })
 	return n
@@ -479,6 +532,7 @@ func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.Sta
 	if err := r.End(); err != nil {
 		return nil, err
 	}
+	s.code()
 	return s, nil
 }
 

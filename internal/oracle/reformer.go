@@ -8,7 +8,8 @@ import (
 // Reformer is LSH attention (Kitaev et al. 2020, arXiv 2001.04451). Keys are the
 // first queries over their lengths. In each round tokens are sorted by the bucket
 // of their angle; a query sees the Bucket keys of its own chunk and of the chunk before
-// it, across rounds.
+// it, across rounds. In a causal call keys are the queries at their positions, and chunks those of
+// causalWeights.
 type Reformer struct {
 	Bucket, Rounds, Buckets int
 	Rotations               []float64 // [Rounds][Buckets/2][D]
@@ -19,23 +20,73 @@ type Reformer struct {
 	Scale                   float64   // 0: 1/√D
 }
 
+// overLength returns x over its length, zeros for a row of zeros.
+func overLength(x []float64) []float64 {
+	y := make([]float64, len(x))
+	if length := euclideanNorm(x); length > 0 {
+		for c := range x {
+			y[c] = x[c] / length
+		}
+	}
+	return y
+}
+
+// bucket returns the bucket of q in round t, by the first of the largest products with axes and
+// negative axes.
+func (r *Reformer) bucket(t, buckets int, q []float64) (bucket int) {
+	top := math.Inf(-1)
+	for b := range buckets {
+		axis, sign := b, 1.0
+		if b >= buckets/2 {
+			axis, sign = b-buckets/2, -1
+		}
+		if x := sign * dotProduct(q, r.Rotations[(t*r.Buckets/2+axis)*len(q):][:len(q)]); x > top {
+			top, bucket = x, b
+		}
+	}
+	return bucket
+}
+
+// causalWeights is Weights of a causal call, whose chunks are of each bucket by itself: a token with
+// c unmasked keys of its bucket before it lies in chunk ⌊c/Bucket⌋. It sees the keys up to its own
+// position in this chunk and in the chunk before.
+func (r *Reformer) causalWeights(h *Head) [][]float64 {
+	m := len(h.K)
+	keys := make([][]float64, m)
+	for j := range m { // the query at the position of key j
+		keys[j] = overLength(h.Q[j-h.Offset])
+	}
+	bucket, chunk := make([][]int, r.Rounds), make([][]int, r.Rounds) // of each query
+	for t := range r.Rounds {
+		before := map[int]int{} // unmasked keys of each bucket
+		for i, q := range h.Q {
+			b := r.bucket(t, r.Buckets, q)
+			bucket[t], chunk[t] = append(bucket[t], b), append(chunk[t], before[b]/r.Bucket)
+			if j := i + h.Offset; j >= 0 && j < m && h.Exist[j] {
+				before[b]++
+			}
+		}
+	}
+	return r.combine(h, keys, r.Rounds, h.Offset, func(t, i, j int) float64 {
+		at := j - h.Offset
+		if h.Sees(i, j) && (at != i || r.Self) && bucket[t][at] == bucket[t][i] && chunk[t][at] >= chunk[t][i]-1 {
+			return 1
+		}
+		return 0
+	})
+}
+
 // Weights is the Whole of r.
 func (r *Reformer) Weights(h *Head) [][]float64 {
-	n, m, d := len(h.Q), len(h.K), len(h.Q[0])
-	scale := r.Scale
-	if scale == 0 {
-		scale = 1 / math.Sqrt(float64(d))
+	if h.Causal {
+		return r.causalWeights(h)
 	}
+	n, m := len(h.Q), len(h.K)
 	keys := make([][]float64, m)
 	holds := make([]bool, n)
 	held := 0
 	for j := range m {
-		keys[j] = make([]float64, d)
-		if length := euclideanNorm(h.Q[j]); length > 0 {
-			for c, x := range h.Q[j] {
-				keys[j][c] = x / length
-			}
-		}
+		keys[j] = overLength(h.Q[j])
 		if holds[j] = r.MaskedKeysSort || h.Exist[j]; holds[j] {
 			held++
 		}
@@ -54,17 +105,7 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 	for t := range rounds {
 		order, bucket := make([]int, n), make([]int, n)
 		for i, q := range h.Q {
-			order[i] = i
-			top := math.Inf(-1)
-			for b := range buckets {
-				axis, sign := b, 1.0
-				if b >= buckets/2 {
-					axis, sign = b-buckets/2, -1
-				}
-				if x := sign * dotProduct(q, r.Rotations[(t*r.Buckets/2+axis)*d:][:d]); x > top {
-					top, bucket[i] = x, b
-				}
-			}
+			order[i], bucket[i] = i, r.bucket(t, buckets, q)
 		}
 		slices.SortStableFunc(order, func(i, j int) int { return bucket[i] - bucket[j] })
 		chunk[t] = make([]int, n)
@@ -91,6 +132,17 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 		}
 		return times
 	}
+	return r.combine(h, keys, rounds, 0, found)
+}
+
+// combine returns the weights of queries, from how often query i finds key j in round t. Query i
+// stands at key i+offset.
+func (r *Reformer) combine(h *Head, keys [][]float64, rounds, offset int, found func(t, i, j int) float64) [][]float64 {
+	n, m := len(h.Q), len(h.K)
+	scale := r.Scale
+	if scale == 0 {
+		scale = 1 / math.Sqrt(float64(len(h.Q[0])))
+	}
 	softmax := func(i int, times func(j int) float64) []float64 {
 		w := make([]float64, m)
 		top, sum := math.Inf(-1), 0.0
@@ -105,11 +157,12 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 				sum += w[j]
 			}
 		}
-		if sum == 0 && (i >= m || !h.Exist[i]) {
+		own := i + offset
+		if sum == 0 && (own < 0 || own >= m || !h.Exist[own]) {
 			return nil
 		}
 		if sum == 0 {
-			w[i], sum = 1, 1
+			w[own], sum = 1, 1
 		}
 		for j := range w {
 			w[j] /= sum
