@@ -26,6 +26,7 @@ type drawnTable struct {
 	EvalSamples, FinalSamples int // below the full budget
 	Published                 []drawnPublished
 	Neighbours                float64 // bits of the task's table of neighbours that has seen all images; 0: not known
+	Chunk                     int     // published tokens of a chunk of LSH attention
 }
 
 // drawnPublished is a published row: bits per dimension, and images a second with a
@@ -54,9 +55,21 @@ func (d *drawnTable) lessons() lessons {
 			c.EvalSamples, c.FinalSamples = d.EvalSamples, d.FinalSamples
 		}
 		l.Methods, l.Seeds = []method{softmax, linear, fastmax2}, 1
+		if o.Budget != Quick {
+			l.Methods = append(l.Methods, d.lsh(1), d.lsh(4))
+		}
 		l.Length, l.Vocab, l.Baseline, l.look = d.Shape.Size(), pixelLevels+1, true, d.look
 		return []*lesson{l}, nil
 	}
+}
+
+// lsh is causal LSH attention with the published chunks and buckets, as the authors' program averages
+// its rounds. There a chunk may hold several buckets of the sorted sequence, and later levels move its borders;
+// here each bucket has chunks of its own.
+func (d *drawnTable) lsh(rounds int) method {
+	m := lsh(rounds)
+	m.Set = map[string]string{"rounds": fmt.Sprint(rounds), "bucket": fmt.Sprint(d.Chunk), "buckets": "64", "form": "fast-transformers"}
+	return m
 }
 
 // drawnImages are what a trained model draws.
@@ -105,6 +118,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 	if n := s.Config.FinalSamples; n > 0 {
 		t.Note += fmt.Sprintf(" Bits here are of %d test images.", n)
 	}
+	t.Note += " LSH here is causal: each bucket has chunks of its own, while published chunks hold several buckets, and later levels move their borders."
 	if !d.Recompute {
 		t.Note += " What recomputing takes is in linear-latency."
 	}
