@@ -124,6 +124,12 @@ func (c Config) OpenOtherData(dir, path string, hasAll bool) (data.Source, error
 	if s := src.Spec(); s.Vocab != c.Model.Vocab || s.Channels != c.Model.Inputs {
 		return nil, fmt.Errorf("%s: its positions have %d tokens or %d numbers, of the run %d or %d", path, s.Vocab, s.Channels, c.Model.Vocab, c.Model.Inputs)
 	}
+	if pairs, ok := src.(*task.TextPairs); ok {
+		if hasAll {
+			pairs = pairs.TestOnly()
+		}
+		return pairs, nil
+	}
 	if named, ok := src.(data.ColumnNamer); ok {
 		known, err := readColumns(dir, c.Model.Inputs)
 		if err != nil {

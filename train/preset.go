@@ -40,6 +40,7 @@ var presets = []Preset{
 	{"retrieval", "the first 1000 bytes of each", samplePreset("retrieval", 16, 2000, "length", "1000")},
 	{"films", "the first 1000 bytes of each", samplePreset("films", 16, 2000, "length", "1000")},
 	{"genome", "windows of 1024 bases", samplePreset("genome", 32, 1000)},
+	{"pairs", "the first 767 bytes of a source, 256 of a target", pairsPreset()},
 	{"series", "the first 1024 rows", seriesPreset()},
 	{"forecast", "12 rows from 48", samplePreset("forecast", 32, 1000)},
 	{"fasta", "the first 1024 letters of each record", samplePreset("fasta", 32, 1000)},
@@ -119,6 +120,14 @@ func (c Config) growing(context, batch int) Config {
 // standardisedTasks are the tasks with numeric inputs.
 var standardisedTasks = map[string]bool{
 	"shapes": true, "mnist": true, "wav": true, "picture": true, "series": true, "forecast": true,
+}
+
+// pairsPreset tells places by their distance: what is written goes on from where it stands in the source.
+func pairsPreset() Config {
+	c := samplePreset(task.PairsName, 16, 1500)
+	c.Model.Positions, c.Model.Conv, c.Model.Tied = model.Rotary, 4, true
+	c.Rate, c.MinRate = 3e-3, 3e-4
+	return c
 }
 
 // seriesPreset leaves the kind of positions to the task.

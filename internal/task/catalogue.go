@@ -65,6 +65,7 @@ var table = []Row{
 	{"genome", "species of a window of DNA", []string{"genome"}, genomeSettings, openGenome, askGenome},
 	{CharLM, "next character of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openCharLM, nil},
 	{ByteLM, "next byte of a text", []string{"tinyshakespeare", "enwik8", "warandpeace"}, textSettings, openByteLM, nil},
+	{PairsName, "targets of your texts: summaries, translations, other forms, byte by byte", nil, pairsSettings, openPairs, nil},
 	{"series", "classes, numbers or labels of your sequences of numbers, or sets of points", nil, seriesSettings, openOwnSeries, askSeries},
 	{forecastName, "the next rows of your table of numbers", nil, forecastSettings, openForecast, askForecast},
 	{"fasta", "classes of your sequences of letters, DNA or others", nil, fastaSettings, openFASTA, askFASTA},
@@ -87,7 +88,9 @@ func (r Row) HasOwnClasses() bool {
 }
 
 // ReadsOwnData reports whether the task reads data of the user, and other data of the same form.
-func (r Row) ReadsOwnData() bool { return r.HasOwnClasses() || r.Name == forecastName }
+func (r Row) ReadsOwnData() bool {
+	return r.HasOwnClasses() || r.Name == forecastName || r.Name == PairsName
+}
 
 // Rows returns the catalogue.
 func Rows() []Row { return slices.Clone(table) }

@@ -217,13 +217,7 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, parts splitter, sc
 		}
 		return t, nil
 	}
-	read := columns.readJSONL
-	if comma, ok := fieldSeparator(path); ok {
-		read = func(r io.Reader) ([]ownRow, error) { return columns.readTable(r, comma) }
-	} else if suffix := filepath.Ext(dataset.TrimSuffix(path)); suffix != ".jsonl" && suffix != ".json" {
-		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .json, .csv, .tsv and .txt with tabs are read, plain, .gz or .zst", path, suffix)
-	}
-	rows, err := dataset.ReadFile(path, read)
+	rows, err := columns.readFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -231,6 +225,17 @@ func readOwnTexts(path string, kind Kind, columns ownColumns, parts splitter, sc
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
+}
+
+// readFile reads the columns or keys of a file, whose form its name tells.
+func (c *ownColumns) readFile(path string) ([]ownRow, error) {
+	read := c.readJSONL
+	if comma, ok := fieldSeparator(path); ok {
+		read = func(r io.Reader) ([]ownRow, error) { return c.readTable(r, comma) }
+	} else if suffix := filepath.Ext(dataset.TrimSuffix(path)); suffix != ".jsonl" && suffix != ".json" {
+		return nil, fmt.Errorf("data: %s: its name ends in %q; .jsonl, .json, .csv, .tsv and .txt with tabs are read, plain, .gz or .zst", path, suffix)
+	}
+	return dataset.ReadFile(path, read)
 }
 
 // readTable reads the columns of a table.

@@ -65,6 +65,8 @@ func CheckAskable(name string) error {
 		return err
 	case row.ask != nil:
 		return nil
+	case name == PairsName:
+		return fmt.Errorf("task %s: its models write targets: farfield predict prints them, Generate of farfield.Model goes on behind a source and the byte %#02x", name, pairSeparator)
 	case row.IsText():
 		return fmt.Errorf("task %s: its models go on with a text: farfield generate writes, farfield score says what a text takes", name)
 	}

@@ -43,6 +43,7 @@ func (c *Command) Help() string {
 	return "Without --data a run is scored on its held-out data, which must be unchanged. Of a text its last tenth is predicted. The windows of a text have the length of the model's context. " +
 		"Side by side, the first tokens of each window have little text before them. With --stride N all but the first window are scored on their last N tokens alone, each behind the rest of its window: the perplexity of sliding windows. It takes context/N times as long. " +
 		"--data may name other data of a task that reads files of yours; its classes are found by name. A tenth of it is scored where it names no test set, and baselines learn from the rest; with --all everything is scored, and baselines learn from the data of the run.\n\n" +
+		"A model of task pairs also writes the targets of the sources. Beside them stand the share that equals its target and ROUGE-1, -2 and -L (F1 of words in lower case, without stemming), and those of the whole source and of its first three sentences (lead-3).\n\n" +
 		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
 		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
 		"With --pairs a row has text, pair and label; --task-set text=NAME, pair=NAME and label=NAME name other columns. " +
@@ -70,6 +71,8 @@ type Report struct {
 	train.Detail
 	Classes []string      `json:"classes,omitempty"` // names of the rows and columns of Confusion, if they have any
 	Verdict *runs.Verdict `json:"verdict,omitempty"` // where the baselines of the part are known
+
+	Targets []task.TextScore `json:"targets,omitempty"` // of task pairs: what the model writes, and what needs no model
 
 	Baselines      []task.Baseline `json:"baselines,omitempty"`       // of labelled data
 	BaselinesError string          `json:"baselines_error,omitempty"` // why there are none
@@ -106,7 +109,11 @@ func (c *Command) Run(e *env.Env) error {
 	vocab, _ := opened.Vocabulary() // nil: a task without one
 	r := Report{Model: c.Model, Precision: c.Precision.Precision}
 	var src task.Source
-	isText := vocab != nil && m.Config().Pool == ""
+	writer, err := opened.PairWriter()
+	if err != nil {
+		return env.MarkInput(err)
+	}
+	isText := vocab != nil && m.Config().Pool == "" && writer == nil
 	if c.Stride != nil && !isText {
 		return env.InputErrorf("--stride: %s predicts no text", c.Model)
 	}
@@ -124,6 +131,11 @@ func (c *Command) Run(e *env.Env) error {
 	noteKeys(e, opened, src)
 	if err := c.evaluate(e, &r, m, src); err != nil {
 		return err
+	}
+	if writer != nil {
+		if err := c.writeTargets(e, &r, writer, src); err != nil {
+			return err
+		}
 	}
 	if c.Data != "" && !isText {
 		return c.judge(e, &r, src, func() ([]task.Baseline, error) { return c.otherBaselines(src) })
@@ -354,6 +366,9 @@ func (r *Report) print(e *env.Env) error {
 	} else {
 		fmt.Fprintf(e.Stdout, "%-12s%s %s, loss %s over %d targets of %d samples\n", cmp.Or(r.Split, "all"), r.Metric, display.FormatValue(r.Metric, r.Value), display.FormatValue(r.Metric, r.Loss), r.Tokens, r.Samples)
 		runs.PrintBaselines(e, r.Metric, r.Baselines, r.BaselinesError)
+	}
+	if err := r.printTargets(e); err != nil {
+		return err
 	}
 	w := tabwriter.NewWriter(e.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	if len(r.Positions) > 0 {

@@ -42,8 +42,9 @@ func (c *Command) Help() string {
 		"If the inputs are texts or tokens, each line of the given files is one; without files the lines come from standard input. If the inputs are sounds, pictures or sequences, each given file is one; without arguments standard input lists the files, one a line. " +
 		"With --jsonl each input is a JSON object in a line, or an element of a JSON array, with a text or the name of a file. " +
 		"A published classifier labels texts, or each of their tokens with its offsets in bytes. For a model of pairs, --pairs reads two texts from each line, with a tab between them; with --jsonl the object has text and pair. " +
+		"A model of task pairs writes the target of each text, in the records of --jsonl as the field written. " +
 		"A published model of images reads PNG and JPEG files, and the array pixel_values of .npz files. " +
-		"JSON output has the keys text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets, truncated." + flags.JoinExamples(
+		"JSON output has the keys text or file, pair, name (of a record in a file), label, probability, probabilities (of up to 32 classes), number, numbers, labels, offsets, written, truncated." + flags.JoinExamples(
 		"farfield predict --model out/labels lines.txt",
 		"farfield predict --model out/labels --json lines.txt",
 		"farfield predict --model out/labels --jsonl <records.jsonl >predicted.jsonl",
@@ -71,6 +72,12 @@ func (c *Command) Run(e *env.Env) error {
 	m, err := runs.Open(c.Model, options)
 	if err != nil {
 		return env.MarkInput(err)
+	}
+	if writer, err := m.PairWriter(); err != nil || writer != nil {
+		if err != nil {
+			return env.MarkInput(err)
+		}
+		return c.targets(e, m, writer)
 	}
 	p, err := m.Predictor()
 	if err != nil {

@@ -109,6 +109,7 @@ func (t *Command) Help() string {
 	return "After Ctrl-C, --resume continues from the latest checkpoint, and the result has the same bits as without the interruption. If the data has moved, --data names its new place.\n\n" +
 		"The data of a text task is a file (plain, gzip or zstd), a folder of files, or the name of a data set. By default it is the source of the Go toolchain, or an invented text if there is none. " +
 		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
+		"--task pairs learns to write the target of a source, such as a summary, a translation or another form of a date, from the columns or keys source and target of a file; the loss is of the target alone. " +
 		"The default preset is that of the task; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
 		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout, and reads texts with its tokenizer. " +
 		"With a published encoder, up to 5000 labelled texts and no other flag of training, its weights stay as they are: each text is embedded once, and a linear head is fitted to the vectors in seconds (--freeze). " +
@@ -128,6 +129,7 @@ func (t *Command) Help() string {
 		"farfield train --resume --out run/notes --steps 900",
 		"farfield train --task listops --mechanism softmax --seeds 3 --out run/listops",
 		"farfield train --task file --data labelled.tsv --out run/labels",
+		"farfield train --task pairs --data pairs.jsonl --out run/pairs",
 		"farfield train --task forecast --data power.csv --target load --window 48 --horizon 12 --out run/load",
 		"farfield train --init all-MiniLM-L6-v2 --task file --data labelled.tsv --out run/linear",
 		"farfield train --init all-MiniLM-L6-v2 --freeze=false --epochs 2 --task file --data labelled.tsv --out run/tuned",

@@ -1,0 +1,68 @@
+package inference
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+
+	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/train"
+)
+
+// PairWriter writes the targets of sources with the model of a run of the task pairs. Its methods may
+// run at the same time.
+type PairWriter struct {
+	// Source is the name of the column or key of the sources that the run learned from.
+	Source string
+	of     *Model
+	pairs  *task.PairWriter
+}
+
+// PairWriter returns the writer of the model's targets. It returns nil without an error if the model is not
+// of a run of the task pairs, and an error if the run is damaged.
+func (m *Model) PairWriter() (*PairWriter, error) {
+	if m.folder != nil || isAlone(m.path) {
+		return nil, nil
+	}
+	c, err := train.RunConfig(train.RunFolder(m.path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // a checkpoint that was saved by itself
+	}
+	if err != nil || c.Task != task.PairsName {
+		return nil, err
+	}
+	w := &PairWriter{Source: c.TaskSet["source"], of: m}
+	if w.Source == "" {
+		w.Source = "source"
+	}
+	w.pairs, err = task.NewPairWriter(c.TaskSet)
+	return w, err
+}
+
+// Write returns the most likely target of a source, byte by byte, and whether the source was cut to what
+// the model reads. It returns an error if the source is empty or holds a byte that separates sources and
+// targets, a number is not finite, or ctx ends.
+func (w *PairWriter) Write(ctx context.Context, source []byte) (target []byte, isTruncated bool, err error) {
+	tokens, isTruncated, err := w.pairs.Prompt(source)
+	if err != nil {
+		return nil, false, fault.Mark(fault.ErrInput, err)
+	}
+	g, err := w.of.NewText(TextOptions{Sampling: generate.Sampling{}, IsWhole: true})
+	if err != nil {
+		return nil, false, err
+	}
+	g.Append(tokens...)
+	err = g.Generate(ctx, w.pairs.MaxTarget(), func(t int32) (err error) {
+		if w.pairs.EndsTarget(t) {
+			return errEnded
+		}
+		target, err = w.of.Bytes(target, t)
+		return err
+	})
+	if errors.Is(err, errEnded) {
+		err = nil
+	}
+	return target, isTruncated, err
+}
