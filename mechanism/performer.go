@@ -212,7 +212,7 @@ func orthonormaliseRows(q []float64, d int) {
 //
 //	softmax        exp(w·x - |x|²/2)/√m
 //	hyperbolic     [exp(w·x - |x|²/2), exp(-w·x - |x|²/2)]/√(2m)
-//	trigonometric  exp(|x|²/2)·[sin(w·x), cos(w·x)]/√m
+//	trigonometric  exp(min(|x|²/2, 64))·[sin(w·x), cos(w·x)]/√m, with eps 32 in place of 64
 //	relu           max(w·x, 0) + eps; with form=code the features of a query are divided by
 //	               their sum, so that eps acts as if it were added to sums over keys
 //
@@ -331,17 +331,21 @@ func (f *favorFeatures[T]) trigonometricFeatures(b *attention.FeatureBlock[T], y
 	}
 }
 
+// maxTrigonometric is the largest exponent of the length of a key in trigonometric features. Sums over
+// a billion such keys are finite in float32.
+const maxTrigonometric = 64
+
 // trigonometricSizes returns exp(|x|²/2)/√m of each token, 1/√m of queries where a common factor
-// cancels. No maximum over features bounds the exponents, as it does for positive features:
-// exponents above maxExponent, half of it where queries have one too, are clamped. growing
-// holds 1 for tokens whose exponent grows with x, 0 for others.
+// cancels. No maximum over features bounds |x|²/2, as it does for positive features: it is
+// maxTrigonometric at most, half of it where queries have the factor too. growing holds 1 for tokens
+// whose factor grows with x, 0 for others.
 func (f *favorFeatures[T]) trigonometricSizes(b *attention.FeatureBlock[T]) (size, growing []T) {
 	table := kernel.Active[T]()
 	size, growing = b.Scratch.Take(b.N), b.Scratch.Take(b.N)
 	clear(size)
 	clear(growing)
 	if b.Keys || f.hasEps {
-		most := T(maxExponent[T]())
+		most := T(maxTrigonometric)
 		if f.hasEps {
 			most /= 2
 		}

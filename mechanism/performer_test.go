@@ -168,8 +168,8 @@ func TestPerformerMeetsKeysAlongItsRows(t *testing.T) {
 	}
 }
 
-// The factor exp(|k|²/2) of trigonometric features has no bound. Keys and queries of many times the
-// usual length give numbers: the exponent is clamped.
+// The factor exp(|k|²/2) of trigonometric features is bounded: keys and queries of many times the usual
+// length give numbers.
 func TestTrigonometricFeaturesStayWithinRange(t *testing.T) {
 	for _, set := range []map[string]string{{"kernel": "trigonometric"}, {"kernel": "trigonometric", "eps": "1e-3"}} {
 		for _, size := range []float32{1e-3, 1, 100} {

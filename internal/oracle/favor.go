@@ -76,7 +76,19 @@ func (f *Favor) length(at Place, x []float64) float64 {
 	if !at.Keys && !f.KeepFactor {
 		return over
 	}
-	return over * math.Exp(f.Root*f.Root*dotProduct(x, x)/2)
+	e, _ := f.lengthExponent(x)
+	return over * math.Exp(e)
+}
+
+// lengthExponent returns |x|²/2 of a row x√scale, at most 64, 32 where queries have it too, and whether it grows
+// with x.
+func (f *Favor) lengthExponent(x []float64) (e float64, grows bool) {
+	most := 64.0
+	if f.KeepFactor {
+		most = 32
+	}
+	e = f.Root * f.Root * dotProduct(x, x) / 2
+	return math.Min(e, most), e < most
 }
 
 // Size bounds the roundings of the features [m] of a row x [D]: an exponent rounds by
@@ -136,7 +148,7 @@ func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 		for r, w := range f.W {
 			addScaled(dx, f.Root*(dy[r]*y[m+r]-dy[m+r]*y[r]), w)
 		}
-		if at.Keys || f.KeepFactor {
+		if _, grows := f.lengthExponent(x); grows && (at.Keys || f.KeepFactor) {
 			addScaled(dx, f.Root*f.Root*dotProduct(dy, y), x)
 		}
 		return dx

@@ -103,7 +103,7 @@ func TestRougeIsCountedByHand(t *testing.T) {
 		t.Errorf("%+v", other)
 	}
 	for text, want := range map[string]string{
-		"One. Two! Three? Four.": "One. Two! Three?", "A 3.5 b.\nC\n\nD. E": "A 3.5 b.\nC\n", "one": "one",
+		"One. Two! Three? Four.": "One. Two! Three?", "A 3.5 b.\nC\n\nD. E": "A 3.5 b.\nC\n\nD.", "one": "one",
 	} {
 		if got := firstSentences([]byte(text), 3); string(got) != want {
 			t.Errorf("of %q the first sentences are %q", text, got)
