@@ -145,7 +145,6 @@ var notCompared = map[string]string{
 	"improved_clustered_causal.npz":        "group clustered: it is not causal: clusters are made of later queries, too",
 	"reformer_ft_causal_masked.npz":        "group reformer: " + leaksBorders,
 	"reformer_ft_lengths.npz":              "group reformer: tokens beyond a length are sorted as zeros are, and average over each other",
-	"reformer_full_qk_causal.npz":          "group reformer: " + leaksBorders,
 	"reformer_lsh_r1_causal.npz":           "group reformer: " + leaksBorders,
 	"reformer_lsh_r2_within_buckets.npz":   "group reformer: " + leaksBorders,
 	"reformer_lsh_r4_causal.npz":           "group reformer: " + leaksBorders,
