@@ -81,6 +81,9 @@ func specOf(t *testing.T, c *Config) task.Spec {
 	if c.Standardise {
 		s.Vocab, s.Channels = 0, 3
 	}
+	if c.Task == task.PairsName {
+		s.Kind, s.Metric, s.Classes = task.Next, task.Nats, 256
+	}
 	return s
 }
 

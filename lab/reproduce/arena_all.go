@@ -39,7 +39,7 @@ var arenaTasks = []struct {
 }
 
 // arenaMethods are trained on every task.
-var arenaMethods = []method{softmax, printed1, programmed1, printed2, programmed2, farThird2, linear, multipoleFitted}
+var arenaMethods = []method{softmax, printed1, programmed1, printed2, programmed2, farThird2, linear, multipoleAdapted}
 
 // paddedMark ends the names of lessons whose samples are padded without masks.
 const paddedMark = "-padded"

@@ -204,7 +204,7 @@ func TestMultipoleTrainsFromScratch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.Methods, l.Seeds = []method{multipoleFitted, programmed1, programmed2}, 1
+	l.Methods, l.Seeds = []method{multipoleAdapted, programmed1, programmed2}, 1
 	out = shrunkOutcome(t, func(*Options) ([]*lesson, error) { return []*lesson{l}, nil }, nothingMore)
 	if len(out.Tables[0].Rows) != 3 {
 		t.Errorf("%+v", out.Tables[0].Rows)

@@ -175,7 +175,7 @@ var longDocsLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 		c.EvalEvery, c.SaveEvery = max(1, steps/10), max(1, steps/10)
 		c.EvalSamples, c.FinalSamples = pick(o.Budget, 20, 0, 0), pick(o.Budget, 40, 0, 0)
 		l.open = func(folder string) (task.Source, error) { return openMeetings(folder, length) }
-		l.Methods = pick(o.Budget, []method{softmax, linear, published2}, []method{linear, programmed2, farThird2, multipoleFitted, softmax}, []method{linear, programmed2, farThird2, multipoleFitted, softmax})
+		l.Methods = pick(o.Budget, []method{softmax, linear, published2}, []method{linear, programmed2, farThird2, multipoleAdapted, softmax}, []method{linear, programmed2, farThird2, multipoleAdapted, softmax})
 		if o.Budget == Hour && length > 4096 { // softmax alone would take hours
 			l.Methods = l.Methods[:len(l.Methods)-1]
 		}

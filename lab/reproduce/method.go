@@ -47,9 +47,9 @@ var linearPadded = method{Label: "linear, padded without masks", Name: "linear",
 	c.LRAQuirk, c.FirstContext, c.FirstBatch = true, 0, 0
 }}
 
-// multipoleFitted has cells that are fitted to the keys of each sequence, from a drawn codebook:
+// multipoleAdapted has cells that are fitted to the keys of each sequence, from a drawn codebook:
 // it learns from scratch, and is not causal.
-var multipoleFitted = method{Label: "multipole, 64 cells fitted to the input", Name: "multipole", Set: map[string]string{
+var multipoleAdapted = method{Label: "multipole, 64 cells fitted to the input", Name: "multipole", Set: map[string]string{
 	"cells": "64", "adapt": "2", "block": "32", "window": "16", "sinks": "1", "ends": "1",
 }}
 

@@ -53,7 +53,7 @@ func (c *Command) Help() string {
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",
-		"farfield eval --model run/001 --stride 128",
+		"farfield eval --model run/001 --stride 32",
 		"farfield eval --model distilbert-sst2 --task file --data labelled.tsv --all",
 		"farfield eval --model nli --pairs --data pairs.jsonl --all",
 		"farfield eval --model vit --data pictures --all",
