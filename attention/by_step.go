@@ -5,9 +5,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ForwardByStep sets out [B,H,N,Dv] like Forward, token by token through a State of m.
-// If padded is set, keys beyond the key length of a row are masked tokens with queries of
-// their own. It returns the errors of m.NewState and of the State.
+// ForwardByStep sets out [B,H,N,Dv] like Forward, but token by token through a State of m. If
+// padded is set, the keys beyond the key length of a row are treated as masked tokens that have
+// queries of their own. It returns the errors of m.NewState and of the State.
 func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[T], padded bool) error {
 	suspected := false
 	for _, s := range c.Sequences() {

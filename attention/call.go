@@ -8,11 +8,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Form is a way to compute a mechanism: direct, linear or step by step.
+// Form is a way to compute a mechanism: directly, as sums of features, or step by step.
 type Form int
 
 const (
-	Auto   Form = iota // Plan chooses by the sequence's own shape
+	Auto   Form = iota // Plan chooses by the shape of each sequence
 	Direct             // every weight is computed: O(N·M)
 	Linear             // sums of features: O(N+M)
 	Step               // token by token through a State
@@ -31,7 +31,7 @@ func (f Form) String() string {
 	return "auto"
 }
 
-// Call is everything that varies from call to call. Nothing in it is written but
+// Call holds the arguments of one attention call. Mechanisms write to nothing in it except
 // Final.
 type Call[T tensor.Float] struct {
 	Q tensor.Heads[T] // [B,H,N,D]
@@ -40,29 +40,29 @@ type Call[T tensor.Float] struct {
 
 	Causal   bool    // query i sees keys j ≤ i + (M-N)
 	KeyLens  []int64 // [B] valid keys of each batch row; nil: all
-	KeyMask  []bool  // [B·M] keys that exist; nil: all
-	AttnKeep []bool  // [N·M] pairs that see each other; nil: all; direct form only
+	KeyMask  []bool  // [B·M] unmasked keys; nil: all
+	AttnKeep []bool  // [N·M] unmasked pairs of query and key; nil: all; direct form only
 
-	// CuQ and CuK pack sequences of different lengths into one batch row:
-	// sequence s is tokens CuQ[s] ≤ n < CuQ[s+1] of Q, likewise K. B is 1.
+	// CuQ and CuK pack sequences of different lengths into one batch row: sequence s has tokens
+	// CuQ[s] ≤ n < CuQ[s+1] of Q and CuK[s] ≤ n < CuK[s+1] of K and V. B is 1.
 	CuQ, CuK []int64
 
-	// Init holds keys that come before the call's own: every query sees them.
-	// Final becomes the state after the call, whatever it held. Either may be nil;
-	// their B is the number of sequences, and each sequence has a row of its own
-	// in them. States of sums go by their own chunk and carry, and their calls are
-	// the linear form. Causal sequences have no more queries than keys.
+	// Init is a state of keys that come before the keys of the call; every query sees them.
+	// Final is overwritten with the state after the call. Either may be nil. Both have one
+	// batch row for each sequence of the call. If they are states of sums, the call uses the
+	// linear form with their chunk and carry. A causal sequence must not have more queries than
+	// keys.
 	Init, Final State[T]
 
 	Rope *Rope[T] // rotation of rows between normalisation and features; nil: none
 	Drop *Drop    // dropout, for training; nil: none
 
-	// LogG [B,Hkv,M,1] holds the natural logarithm of each token's factor of
-	// decay, finite and 0 or less: the weight of key j for query i, which stands
-	// at the place of key i + (M-N), is f(s_ij)·exp(Σ_{j<t≤i} LogG_t). Empty:
-	// none. Only causal calls and states have it; a state that has met it goes on
-	// with it, and tokens without have the factor 1. A key that does not exist
-	// weighs nothing, but the time of its token passes.
+	// LogG [B,Hkv,M,1] holds the log-decay of each token: the natural logarithm of its decay
+	// factor, finite and at most 0. Empty means no decay. Query i has the position of key i +
+	// (M-N), and the weight of key j is f(s_ij)·exp(Σ_{j<t≤i} LogG_t). Only causal calls and
+	// states support it. Once a state has absorbed tokens with a decay it keeps decaying; later
+	// tokens without LogG have the factor 1. Masked keys have no weight, but their log-decay
+	// counts.
 	LogG tensor.Heads[T]
 
 	Form  Form
@@ -263,15 +263,14 @@ func CheckShape[T tensor.Float](name string, x *tensor.Heads[T], b, h, n, d int)
 	return nil
 }
 
-// Sequence is one independent stretch of tokens: a batch row, or a packed
-// segment of it.
+// Sequence is one independent sequence of a call: a batch row, or a packed segment of one.
 type Sequence struct {
 	Index  int // among the call's sequences
 	Batch  int // batch row
-	Q0, N  int // queries
-	Keys   int // keys it holds
-	K0, M  int // keys that count: those within the row's key length
-	Offset int // query i sees keys j ≤ i + off, where causal
+	Q0, N  int // first query, and number of queries
+	Keys   int // number of keys, padding included
+	K0, M  int // first key, and number of keys within the row's key length
+	Offset int // in a causal call query i sees keys j ≤ i + Offset
 }
 
 // Sequences returns the sequences of the call: batch rows, or packed segments.
@@ -320,7 +319,7 @@ func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 	return c.CheckApart("weights", &tensor.Heads[T]{Data: dst.Data, B: 1, H: 1, N: dst.Rows, D: dst.Cols, SN: dst.Stride})
 }
 
-// Mask returns the keys of s that exist, nil if all do.
+// Mask returns the key mask of s, or nil if all its keys are unmasked.
 func (c *Call[T]) Mask(s *Sequence) []bool {
 	if c.KeyMask == nil {
 		return nil

@@ -2,42 +2,41 @@ package attention
 
 import "math"
 
-// Diagnosis describes the weights of one query head of one batch row. Rows are queries.
-// Queries that see no key are counted and otherwise ignored.
+// Diagnosis describes the weights of one query head of one batch row. A row is the weights of
+// one query. Queries that see no key are counted and otherwise ignored.
 //
-// The weights w_j of a row are taken before any division. They are computed in the
-// direct form and summed in float64.
+// Weights w_j are computed in the direct form, summed in float64, and taken before the division
+// by the denominator.
 type Diagnosis struct {
 	Rows        int64 // queries that see a key
 	UnseenCount int64 // queries that see none
 	WeakCount   int64 // rows with a doubtful denominator, as in Saved.WeakCount
 
-	// Entropy is the mean over rows of -Σ p_j ln p_j with p_j = |w_j| / Σ|w|, in
-	// nats: e to this power is the number of keys that a row spreads over. Where
-	// weights are negative, p is how much each of them moves the output.
+	// Entropy is the mean over rows of -Σ p_j ln p_j with p_j = |w_j| / Σ|w|, in nats: a row
+	// spreads over about e^Entropy keys. If weights are negative, p_j measures how much key j
+	// moves the output.
 	Entropy      float64
-	MinEntropy   float64 // of the row that is most concentrated
-	MinEntropyAt int     // query
+	MinEntropy   float64 // of the most concentrated row
+	MinEntropyAt int     // its query
 
-	// Condition is the mean over rows of Σ|w| / |Σw + eps|, 1 where no weight is
-	// negative and no eps is added: how much larger the output may be than any
-	// value, and by how much a relative error of weights grows. It is +Inf where
-	// a denominator is 0.
+	// Condition is the mean over rows of Σ|w| / |Σw + eps|, the factor by which an output can
+	// exceed the largest value and by which a relative error of the weights can grow. It is 1
+	// if no weight is negative and eps is 0, and +Inf if a denominator is 0.
 	Condition      float64
 	MaxCondition   float64
 	MaxConditionAt int // query
 
-	// MinDen is the denominator of least absolute value, of the exponential the
-	// least logarithm of one, as in Saved.Den.
+	// MinDen is the denominator with the smallest absolute value; for the exponential, the
+	// smallest logarithm of a denominator, as in Saved.Den.
 	MinDen   float64
 	MinDenAt int // query
 
-	// ExactShare is Saved.ExactShare of the head.
+	// ExactShare is Saved.ExactShare for this head alone.
 	ExactShare float64
 }
 
-// Merge joins to d the rows of x, which come after its own: their queries are
-// counted from query at on. Denominators are logarithms or not.
+// Merge adds the rows of x to d. The queries of x are renumbered to begin at query at.
+// logarithms reports whether MinDen holds a logarithm in both.
 func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 	if x.Rows > 0 {
 		if d.Rows == 0 || x.MinEntropy < d.MinEntropy {
@@ -64,17 +63,17 @@ func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 	d.Condition += x.Condition
 }
 
-// RowDiagnosis accumulates statistics of a row's weights, one after another. Weights of the
-// exponential are divided by e^top, the largest so far.
+// RowDiagnosis accumulates the statistics of one row, weight by weight. Weights of the
+// exponential are kept divided by e^top, where top is the largest score so far.
 type RowDiagnosis struct {
 	SeenKeys    int64
-	DecayedKeys float64 // of the keys seen, after their decay
+	DecayedKeys float64 // sum of the decay factors of the keys seen
 	Sum, Size   float64 // Σw, Σ|w|
 	log         float64 // Σ|w|·ln|w|
 	top         float64
 }
 
-// AddWeight counts the weight w of a key whose decay factor is left.
+// AddWeight adds the weight w of a key whose decay factor is left.
 func (r *RowDiagnosis) AddWeight(w, left float64) {
 	r.SeenKeys++
 	r.DecayedKeys += left
@@ -85,7 +84,7 @@ func (r *RowDiagnosis) AddWeight(w, left float64) {
 	}
 }
 
-// AddExponential counts the weight e^s of a key.
+// AddExponential adds a key with the score s, whose weight is e^s.
 func (r *RowDiagnosis) AddExponential(s float64) {
 	if r.SeenKeys == 0 {
 		r.top = math.Inf(-1)
@@ -105,7 +104,7 @@ func (r *RowDiagnosis) AddExponential(s float64) {
 	}
 }
 
-// Entropy is -Σ p ln p with p = |w|/Σ|w|: ln Σ|w| - Σ|w|ln|w| / Σ|w|.
+// Entropy returns -Σ p ln p with p = |w|/Σ|w|, computed as ln Σ|w| - Σ|w|ln|w| / Σ|w|.
 func (r *RowDiagnosis) Entropy() float64 {
 	if r.Size == 0 {
 		return 0
@@ -113,5 +112,5 @@ func (r *RowDiagnosis) Entropy() float64 {
 	return max(0, math.Log(r.Size)-r.log/r.Size)
 }
 
-// LogSum returns ln Σw of weights of the exponential.
+// LogSum returns ln Σw for weights that were added with AddExponential.
 func (r *RowDiagnosis) LogSum() float64 { return math.Log(r.Size) + r.top }

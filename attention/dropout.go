@@ -10,18 +10,17 @@ import (
 type DropKind int
 
 const (
-	// TokenDrop leaves out whole tokens of the queries and of the keys ("1d").
-	// A key left out is not hidden: its score is 0, its weight f(0).
+	// TokenDrop drops whole tokens of the queries and of the keys ("1d"). A dropped key is not
+	// masked: its score is 0, so its weight is f(0).
 	TokenDrop DropKind = iota
-	// ElementDrop leaves out channels of each query and key ("standard"), and so
-	// whatever of any order has them as a factor.
+	// ElementDrop drops channels of each query and key ("standard"), and with them every
+	// product that has such a channel as a factor.
 	ElementDrop
-	// ProductDrop leaves out products of two channels of one query, or of one
-	// key, in the term of degree 2 alone ("quadratic"): its square of the score is
-	// Σ_ml (q_m·q_l)(k_m·k_l) over products that both sides keep. Only kernels of
-	// degree 2 without a feature map have it. A product and its mirror image are
-	// left out independently, so that features cannot be packed: rows have
-	// D²+D+1 of them.
+	// ProductDrop drops products of two channels of one query, or of one key, in the term of
+	// degree 2 only ("quadratic"): the square of the score becomes Σ_ml (q_m·q_l)(k_m·k_l) over
+	// the products that both sides keep. Only kernels of degree 2 without a feature map support
+	// it. The products m·l and l·m are dropped independently, so features cannot be packed: a
+	// row has D²+D+1 of them.
 	ProductDrop
 )
 
@@ -35,7 +34,7 @@ func (k DropKind) String() string {
 	return dropNames[k]
 }
 
-// ParseDropKind returns the kind with that name in the paper. Another name is an error.
+// ParseDropKind returns the kind that the paper calls name, and an error if there is none.
 func ParseDropKind(name string) (DropKind, error) {
 	for k, n := range dropNames {
 		if n == name {
@@ -45,31 +44,32 @@ func ParseDropKind(name string) (DropKind, error) {
 	return 0, fmt.Errorf("dropout: kind is %q, needs one of %q", name, dropNames)
 }
 
-// Drop is the dropout of one call, for training. A mask drops elements of prepared
-// queries and keys (normalised, rotated and scaled, before any feature map), or products
-// of their channels. Kept elements are divided by 1-Rate, so that means do not change.
-// Attention weights, softmax's too, are not masked.
+// Drop is the dropout of one call, for training. A mask drops elements of prepared queries and
+// keys (normalised, rotated and scaled, before any feature map), or products of their channels.
+// Kept elements are divided by 1-Rate, so that means do not change. Attention weights are never
+// masked, not even by softmax mechanisms.
 //
-// Key draws the masks, unless they are given. A drawn element depends on the key, the
-// batch row or packed sequence, the head, the position and the channel alone: every form,
-// chunk and number of threads draws the same. The position of a key is its index in the
-// sequence. The position of a query is its index too, in a causal call the index of the
-// last key that it sees, as for Rope. Queries and keys have separate masks; query heads
-// that share keys share the keys' masks.
+// Masks are drawn from Key unless they are given. A drawn element depends only on Key, the
+// batch row or packed sequence, the head, the position and the channel, so every form, chunk
+// and number of threads draws the same mask. The position of a key is its index in the
+// sequence. The position of a query is its index, too, or in a causal call the index of the
+// last key that it sees, as for Rope. Queries and keys have separate masks. Query heads that
+// share a key head share its mask of the keys.
 type Drop struct {
 	Kind DropKind
-	Rate float64 // 0 ≤ Rate < 1; 0 without given masks: none
+	Rate float64 // 0 ≤ Rate < 1; 0 without given masks: no dropout
 	Key  rng.Key
 	// Start is the position of the first token, for calls that continue a state.
 	Start int64
 
-	// Masks of kept elements. Both sides are given together, and then nothing is drawn.
+	// QTok to K2 are given masks of kept elements. The masks of both sides are given together;
+	// nothing is drawn then.
 	QTok, KTok []bool // [B·H·N], [B·Hkv·M] of TokenDrop
 	Q1, K1     []bool // [B·H·N·D], [B·Hkv·M·D] of ElementDrop
 	Q2, K2     []bool // [B·H·N·D·D], [B·Hkv·M·D·D] of ProductDrop
 
-	// Source is where the tokens stand in the call of which this call is a piece, by which
-	// masks are drawn or read; nil: the call is whole.
+	// Source is set if the call is a piece of a larger call, and locates the tokens there, so
+	// that the piece uses the larger call's masks; nil: the call is whole.
 	Source *DropCoords
 }
 
@@ -121,7 +121,7 @@ func checkDrop(d *Drop, queries, keys, width int) error {
 	return nil
 }
 
-// Given returns the given mask of the keys or of the queries; nil: it is drawn.
+// Given returns the given mask of the keys or of the queries, or nil if it is drawn.
 func (d *Drop) Given(keys bool) []bool {
 	q, k := d.QTok, d.KTok
 	switch d.Kind {
@@ -136,11 +136,11 @@ func (d *Drop) Given(keys bool) []bool {
 	return q
 }
 
-// DropCoords says where the tokens of a piece of a call stand in the call.
+// DropCoords locates the tokens of a piece of a call in the whole call.
 type DropCoords struct {
-	Row    int   // sequence, by which what is drawn differs
+	Row    int   // sequence index, an input of the drawn masks
 	Start  int64 // position of the first key
-	B      int   // batch row of the given masks
-	Q0, K0 int   // first query and key there
-	N, M   int   // queries and keys of a head there
+	B      int   // batch row in given masks
+	Q0, K0 int   // first query and first key in given masks
+	N, M   int   // queries and keys per head in given masks
 }

@@ -6,20 +6,20 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Locality describes where the weights of one query head lie: means over the queries
-// that see a key, of p_j = |w_j| / Σ|w|, as in Diagnosis. Query i among M keys has the
-// position i + (M-N).
+// Locality describes where the weights of one query head lie. Each figure is a mean over the
+// queries that see a key, of p_j = |w_j| / Σ|w| as in Diagnosis. Query i has the position i +
+// (M-N) among the M keys.
 type Locality struct {
-	Queries  int     `json:"queries"`   // that see a key
+	Queries  int     `json:"queries"`   // number of queries that see a key
 	Entropy  float64 `json:"entropy"`   // -Σ p_j ln p_j, in nats
-	Distance float64 `json:"distance"`  // Σ p_j |j - place|, in tokens
-	Diagonal float64 `json:"diagonal"`  // p at the place itself
-	Column   float64 `json:"column"`    // p at the key that has most of the weight of all queries
-	ColumnAt int     `json:"column_at"` // which key that is
+	Distance float64 `json:"distance"`  // Σ p_j |j - position|, in tokens
+	Diagonal float64 `json:"diagonal"`  // p of the key at the query's position
+	Column   float64 `json:"column"`    // mean p of the key that gets the most weight over all queries
+	ColumnAt int     `json:"column_at"` // index of that key
 }
 
-// Locate returns the locality of rows of the attention matrix a [rows,M], as
-// Mechanism.Weights returns them. place is the position of the first query.
+// Locate returns the locality of rows of the attention matrix a [rows,M], as returned by
+// Mechanism.Weights. place is the position of the first row's query.
 func Locate[T tensor.Float](a tensor.Mat[T], place int) Locality {
 	var l Locality
 	columns := make([]float64, a.Cols)

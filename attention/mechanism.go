@@ -7,7 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Traits says what a mechanism can honestly do.
+// Traits describes what a mechanism supports and what its outputs depend on.
 type Traits struct {
 	Name      string
 	Positive  bool // weights are never negative
@@ -17,28 +17,31 @@ type Traits struct {
 	Products  bool // dropout may leave out products of channels (ProductDrop)
 	Decay     bool // causal calls and states take a decay (Call.LogG)
 
-	// Segments: there is no linear form, but causal calls may go on from states of fixed size
-	// (Call.Init and Final), and gradients go through them.
+	// Segments is set if there is no linear form, but causal calls can continue from states of
+	// fixed size (Call.Init and Final), with gradients through those states.
 	Segments bool
 
-	// BuiltinDecay: keys decay in every call, and so do those of states.
+	// BuiltinDecay is set if keys decay in every call and state, even without Call.LogG.
 	BuiltinDecay bool
 
 	Dropout  bool   // calls may have dropout
-	NoCausal string // a sentence that says why, where Causal is not set
-	// CausalOnly: calls must be causal, since queries need a place among the keys.
+	NoCausal string // reason, as a sentence, if Causal is not set
+	// CausalOnly is set if calls must be causal, because queries need a position among the
+	// keys.
 	CausalOnly bool
-	// Banded: a weight depends on the distance between query and key. A call that is not causal
-	// then needs the positions of its keys, which a state does not have, so it cannot use a
-	// state. Causal calls and their states are possible. PlacedQueries is set as well.
+	// Banded is set if a weight depends on the distance between query and key. A call that is
+	// not causal then needs the positions of its keys, which a state does not keep, so it
+	// cannot use a state. Causal calls and their states are supported. PlacedQueries is set as
+	// well.
 	Banded bool
-	// PlacedQueries: an output of an unmasked call depends on the place of its query. One
-	// query alone then has another output.
+	// PlacedQueries is set if an output of an unmasked call depends on the position of its
+	// query. Calling with one of the queries alone then gives another output.
 	PlacedQueries bool
-	// MixedQueries: an output of an unmasked call depends on other queries than its own.
+	// MixedQueries is set if an output of an unmasked call depends on queries other than its
+	// own.
 	MixedQueries bool
-	// PlacedHeads: without any parameters, an output depends on which head it is of, or on
-	// the other heads. A call of some of the heads then has other outputs.
+	// PlacedHeads is set if, even without parameters, an output depends on the index of its
+	// head or on the other heads. A call with some of the heads then gives other outputs.
 	PlacedHeads bool
 }
 
@@ -51,91 +54,95 @@ type Traits struct {
 // such as the gradients of one projection, do not overlap.
 type Mechanism[T tensor.Float] interface {
 	Traits() Traits
-	// Setting tells apart mechanisms of a name that compute different things from
-	// the same parameters.
+	// Setting distinguishes mechanisms of one name that compute different things from the same
+	// parameters.
 	Setting() string
-	// Params returns the learned parameters, nil if there are none.
+	// Params returns the learned parameters, or nil if there are none.
 	Params() *param.Set[T]
 	// Constants returns numbers that were drawn once and are not learned, such as random
-	// features; nil: none. They are saved beside the parameters; to replace them, write
-	// Data.
+	// features, or nil if there are none. Models save them beside the parameters. To replace
+	// them, write to their Data.
 	Constants() *param.Set[T]
 
-	// Forward sets out [B,H,N,Dv]. keep is nil at inference. Rows that are not finite
-	// are counted in keep; without it they are a *NonFiniteError, after all is written.
+	// Forward sets out [B,H,N,Dv]. keep receives what Backward needs and is nil at inference.
+	// Rows of out that are not finite are counted in keep; if keep is nil, Forward returns a
+	// *NonFiniteError after all rows are written.
 	Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
-	// Backward sets g from dout and what Forward returned for the same call.
+	// Backward sets g from dout and from the out and keep of Forward for the same call.
 	Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
 
-	// NewState returns an empty state. Its size is constant where
-	// Traits().Streaming is set and grows with the tokens otherwise.
+	// NewState returns an empty state. Its size is constant if Traits().Streaming is set;
+	// otherwise it grows with the tokens.
 	NewState(s Shape) (State[T], error)
-	// RestoreState reads what State.AppendBinary wrote. A snapshot of another
-	// mechanism, setting, shape or element type is refused with the field named.
+	// RestoreState returns the state in a snapshot of State.AppendBinary. It returns an error
+	// that names the field if the snapshot is of another mechanism, setting, shape or element
+	// type.
 	RestoreState(data []byte) (State[T], error)
 
-	// Plan tells what Forward will do for a shape, whose sizes are 1 or more, and
-	// what it costs.
+	// Plan returns what Forward and Backward will do for a shape, and what it costs. All sizes
+	// of s must be at least 1.
 	Plan(s Shape) Plan
 	// Weights sets dst [i1-i0, M] to rows i0 ≤ i < i1 of the attention matrix of
 	// batch row b and query head h.
 	Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error
-	// Diagnose tells how the weights of each query head of each batch row lie:
-	// head h of row b is element b·H+h. It takes O(N·M) time, and memory for a
-	// block of the matrix.
+	// Diagnose describes the weights of each query head of each batch row: element b·H+h is for
+	// head h of batch row b. It takes O(N·M) time, and memory for a block of the attention
+	// matrix.
 	Diagnose(c *Call[T]) ([]Diagnosis, error)
 }
 
 // Plan describes what Forward and Backward do for a shape, and their cost.
 type Plan struct {
-	Form       Form    // of Forward
-	Chunk      int     // tokens of a chunk, of a state's in the step form; 0 in the direct form
-	F          int     // packed features of a row; 0 where there is no linear form
-	WidthError error   // features are more than the linear form and states may have; nil: they are not
-	FLOPs      float64 // of Forward, all heads
-	Bytes      float64 // of scratch that one worker's key head takes
-	Reason     string  // of this form
+	Form       Form    // form of Forward
+	Chunk      int     // tokens of a chunk, in the step form of the state's chunk; 0 in the direct form
+	F          int     // packed features of a row; 0 without a linear form
+	WidthError error   // not nil: too many features for the linear form and states
+	FLOPs      float64 // floating-point operations of Forward, all heads
+	Bytes      float64 // scratch memory that one worker takes for a key head
+	Reason     string  // why this form was chosen
 
-	// Window is the number of elements that a state keeps of a key head's window,
-	// and WindowFLOPs what a token of a query head takes with it.
+	// Window is the number of elements that a state keeps for the window of a key head.
+	// WindowFLOPs is the number of operations on the window for one token of a query head.
 	Window, WindowFLOPs float64
 
-	// State is what a state of the shape holds without tokens, in bytes, with the
-	// shape's Chunk and Carry, whatever the form; 0 if it grows with the tokens
-	// or is unknown.
+	// State is the size in bytes of an empty state of the shape, with the shape's Chunk and
+	// Carry, whatever the form. It is 0 if the state grows with the tokens or the size is
+	// unknown.
 	State float64
 
-	// Renews reports that a state of the shape whose chunks have one token (Chunk 1)
-	// answers a token and takes it in while it reads its sums once: the way to step
-	// of kernels of degree 1, whose states are half as large then.
+	// Renews is set if a state of the shape with chunks of one token (Chunk 1) answers the
+	// query and absorbs the key of a token in one pass over its sums. Kernels of degree 1 step
+	// this way, and their states are then half as large.
 	Renews bool
 
-	Back    Form // of Backward
+	Back    Form // form of Backward
 	BackWhy string
 
-	// Cost is what Forward is expected to take, and BackCost Backward, all
-	// heads: in operations at the peak of multiply-adds of one core, so that
-	// over that peak it is seconds. 0 where the table has no such mechanism.
+	// Cost and BackCost are the expected costs of Forward and Backward, all heads, in
+	// operations at the multiply-add peak of one core: divided by that peak they are seconds.
+	// They are 0 if the speeds of the mechanism have not been measured.
 	Cost, BackCost float64
 
-	// Bound is rigorous. Where no number overflows or underflows, an output o_i of
-	// Forward differs from the exact output by no more than
+	// Bound is a rigorous bound of the rounding error. If no number overflows or underflows, an
+	// output o_i of Forward differs from the exact output by at most
 	//
 	//	Bound · κ_i · (max|v| + max|o_i|),  κ_i = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|
 	//
-	// as long as Bound·κ_i ≤ 1/6, with the 2-norms of prepared rows, f̄ the kernel
-	// with absolute coefficients, j over the keys that i sees and the denominator
-	// g_i. Where rows are normalised |a_i|·|b_j| may be max|s|. For the exponential
-	// κ_i is 1 + max_j |a_i|·|b_j|; the one for windows is in docs/numerics.md. It is 0
-	// where nothing is derived: for normalisations over all tokens, feature maps without
-	// a BoundedRounding, outputs with a factor of their own and a Similarity. It does
-	// not hold for calls with decay or dropout, and gradients have none.
+	// as long as Bound·κ_i ≤ 1/6. Here |a_i| and |b_j| are the 2-norms of prepared rows, f̄ is
+	// the kernel with the absolute values of its coefficients, j runs over the keys that query
+	// i sees, and g_i is the denominator. With normalised rows |a_i|·|b_j| may be replaced by
+	// max|s|. For the exponential κ_i is 1 + max_j |a_i|·|b_j|; docs/numerics.md has the κ_i of
+	// windows.
+	//
+	// Bound is 0 if none has been derived: for normalisations over all tokens, feature maps
+	// without a BoundedRounding, outputs with a factor of their own, and a Similarity. It does
+	// not hold for calls with decay or dropout, nor for gradients.
 	Bound float64
 }
 
-// ErrNoMatrix says that a mechanism has no attention matrix.
+// ErrNoMatrix is the error of Weights and Diagnose if a mechanism has no attention matrix.
 var ErrNoMatrix = errors.New("no attention matrix")
 
-// ErrStepKeeps says that Forward was asked for the form Step with a Saved: steps save
-// nothing for Backward.
+// ErrStepKeeps is the error of Forward for the form Step with a Saved: steps save nothing for
+// Backward.
 var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")

@@ -10,13 +10,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ErrNonFinite is in every error about results that are NaN or infinite.
+// ErrNonFinite matches, with errors.Is, every error about results that are NaN or infinite.
 var ErrNonFinite = errors.New("not finite")
 
-// NonFiniteError says that rows of an output hold NaN or infinities: products or sums
-// of the call left the range of the element type, or a denominator was 0. Every row is
-// written all the same, and a state has absorbed its tokens. Forward returns it where
-// there is no Saved to count the rows in.
+// NonFiniteError reports rows of an output that hold NaN or infinities: a product or sum left
+// the range of the element type, or a denominator was 0. All rows are written nevertheless, and
+// a state has absorbed its tokens. Forward returns it if there is no Saved to count the rows
+// in.
 type NonFiniteError struct {
 	Rows, AllRows int64  // rows that are not finite, and all rows
 	First         [3]int // batch row, head and query of the first
@@ -31,11 +31,11 @@ func (e *NonFiniteError) Error() string {
 // Is reports whether target is ErrNonFinite.
 func (e *NonFiniteError) Is(target error) bool { return target == ErrNonFinite }
 
-// IsNonFinite reports whether err is about rows that are not finite.
+// IsNonFinite reports whether err is an error about results that are not finite.
 func IsNonFinite(err error) bool { return errors.Is(err, ErrNonFinite) }
 
-// NonFinite counts the rows of x [B,H,N,D] that hold NaN or infinities and returns
-// batch row, head and place of the first, by batch row, then place, then head.
+// NonFinite counts the rows of x [B,H,N,D] that hold NaN or infinities. It also returns the
+// batch row, head and position of the first, in order of batch row, position and head.
 func NonFinite[T tensor.Float](x tensor.Heads[T]) (rows int64, first [3]int) {
 	if !hasNonFiniteSum(x) {
 		return 0, first
@@ -89,8 +89,8 @@ func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
 	return false
 }
 
-// ReportNonFinite counts the rows of out that are not finite in keep; without, it returns them
-// as an error. Where none is suspected, none is looked for.
+// ReportNonFinite counts the rows of out that are not finite in keep, or returns them as a
+// *NonFiniteError if keep is nil. It does not look at out unless suspected is set.
 func ReportNonFinite[T tensor.Float](out tensor.Heads[T], keep *Saved[T], suspected bool) error {
 	if keep != nil {
 		keep.NonFinite, keep.NonFiniteAt = 0, [3]int{}

@@ -2,11 +2,13 @@ package attention
 
 import "math"
 
-// Norm normalises one token's query or key over its channels. The mean is
-// subtracted in two rounds, the second for what rounding left of the first;
-// squares are summed in float64, or sums of a few of them. A token that cannot
-// be normalised (all channels equal, or a length below 2⁻¹²⁶, or in float32 below
-// 2⁻¹²⁷ times the new one) becomes exactly zero and has zero gradient.
+// Norm is a normalisation of the queries and keys of a head. Standard, Unit and Bounded
+// normalise each token by itself; the kinds from MaxNorm on use statistics over all tokens.
+//
+// The mean is subtracted twice, the second time to remove what rounding left of it. Squares are
+// summed in float64, or in float64 after adding a few of them in the element type. A token that
+// cannot be normalised becomes exactly zero and has zero gradient: one whose channels are all
+// equal, or whose length is below 2⁻¹²⁶ or, in float32, below 2⁻¹²⁷ times its new length.
 type Norm int
 
 const (
@@ -21,24 +23,23 @@ const (
 	// stay in [-1, 1].
 	Bounded
 
-	// What the programs of FAST's authors divide by is the greatest 2-norm over
-	// all tokens of a sequence and head, M; what some subtract first is a mean.
-	// A call with one of these is never causal, and has no state.
+	// The programs of FAST's authors use the following normalisations. M is the largest 2-norm
+	// over all tokens of a sequence and head, after subtraction of the mean. Calls with them
+	// are never causal and have no state.
 
 	// MaxNorm divides by M (example.py of armingerami/fastmax).
 	MaxNorm
-	// TokenCentred subtracts of each channel the mean over the tokens, and
-	// divides by M (score_function.py of armingerami/reproducing_fastmax_results).
+	// TokenCentred subtracts from each channel its mean over the tokens, and divides by M
+	// (score_function.py of armingerami/reproducing_fastmax_results).
 	TokenCentred
-	// ChannelCentred subtracts of each token the mean over its channels, and
-	// divides by M (score_function_2.py there).
+	// ChannelCentred subtracts from each token the mean of its channels, and divides by M
+	// (score_function_2.py there).
 	ChannelCentred
-	// GlobalCentred subtracts one mean over the tokens, channels and heads of a
-	// sequence, and divides by the M of each head (score_function_JAX.py there):
-	// the only one by which a head depends on others.
+	// GlobalCentred subtracts one mean over all tokens, channels and heads of a sequence, and
+	// divides by the M of each head (score_function_JAX.py there). It is the only normalisation
+	// in which a head depends on other heads.
 	GlobalCentred
-	// MaxSquared divides by M², but by no less than 0.1 (armingerami/Fastmax, as
-	// its kernels are meant).
+	// MaxSquared divides by max(0.1, M²), as the kernels of armingerami/Fastmax intend.
 	MaxSquared
 )
 
@@ -59,7 +60,7 @@ func Norms() []Norm {
 // String returns the name of the normalisation.
 func (n Norm) String() string { return normNames[n] }
 
-// MaxLen is the largest 2-norm of a normalised row of width d.
+// MaxLen returns the largest 2-norm of a normalised row of width d.
 func (n Norm) MaxLen(d int) float64 {
 	switch n {
 	case Standard:
@@ -75,14 +76,14 @@ func (n Norm) MaxLen(d int) float64 {
 // IsCentred reports whether the mean of a token's channels is subtracted.
 func (n Norm) IsCentred() bool { return n == Standard || n == Bounded || n == ChannelCentred }
 
-// NeedsAllTokens reports whether the statistics of n are taken over all tokens.
+// NeedsAllTokens reports whether n needs statistics over all tokens of a sequence.
 func (n Norm) NeedsAllTokens() bool { return n >= MaxNorm }
 
 // leastSquare is the least that MaxSquared divides by.
 const leastSquare = 0.1
 
-// InvertLength returns the factor of centred rows whose greatest norm is length, 0 if they cannot be normalised. power is the
-// exponent of the greatest norm in the denominator.
+// InvertLength returns the factor that normalises centred rows whose largest 2-norm is length,
+// 0 if they cannot be normalised. The factor is proportional to length to the power -power.
 func (n Norm) InvertLength(length float64) (factor float64, power int) {
 	const smallest = 0x1p-126
 	switch {

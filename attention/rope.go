@@ -9,19 +9,20 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Rope holds rotations of channel pairs (j, j+Half) by position (Su et al. 2021,
-// RoFormer, eq. 34; pairs as the halves of the first 2·Half channels). The other channels
-// of a row stay. Row j of the tables rotates key j of a sequence, row i+off its query i,
-// where off is M-N in a causal call and 0 otherwise. Positions beyond the first are the
-// caller's: a table for tokens that continue a state starts at their absolute position.
+// Rope is a table of rotations of channel pairs by position (Su et al. 2021, RoFormer, eq. 34).
+// Channels j and j+Half make a pair, so the pairs are the two halves of the first 2·Half
+// channels; other channels of a row are not changed. Row j of the table rotates key j of a
+// sequence, and row i+off rotates query i, where off is M-N in a causal call and 0 otherwise.
+// The caller chooses the position of row 0: if tokens continue a state, their table starts at
+// their absolute position.
 type Rope[T tensor.Float] struct {
 	Half     int // pairs per row, at most D/2
 	Cos, Sin []T // [rows·Half]
 }
 
-// Frequencies are the angles by which a position turns pairs of channels.
+// Frequencies holds the angles by which one position rotates each pair of channels.
 type Frequencies struct {
-	Pairs  []float64 // of each pair
+	Pairs  []float64 // angle of each pair
 	Factor float64   // multiplies sines and cosines; 0: 1
 }
 
@@ -34,10 +35,10 @@ func NewFrequencies(d int, theta float64) Frequencies {
 	return f
 }
 
-// NewRope returns the rotations of positions start ≤ t < start+rows for width d, with
-// angles t·theta^(-2j/d). Frequencies are float64. Sines and cosines belong to the
-// exact product with t, because its rounding exceeds a float32's at positions of 2^30
-// and beyond.
+// NewRope returns the rotations of positions start ≤ t < start+rows for width d, with angles
+// t·theta^(-2j/d). Frequencies are float64. Sines and cosines are computed from the exact
+// product with t, because its rounding error would exceed a float32's at positions of 2^30 and
+// beyond.
 func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[T] {
 	f := NewFrequencies(d, theta)
 	r := new(Rope[T])
@@ -45,8 +46,8 @@ func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[
 	return r
 }
 
-// Fill sets the table to rotations of positions start ≤ t < start+rows, in its own memory
-// where that suffices. Each is computed for itself, on all threads.
+// Fill overwrites the table with rotations of positions start ≤ t < start+rows. It reuses the
+// memory of the table if it suffices, and runs on all threads.
 func (r *Rope[T]) Fill(f *Frequencies, start int64, rows int) {
 	r.Half = len(f.Pairs)
 	size := rows * r.Half
@@ -70,7 +71,7 @@ type ropeFill[T tensor.Float] struct {
 	start  int64
 }
 
-// RunRange fills rows i0 ≤ i < i1.
+// RunRange computes rows i0 ≤ i < i1.
 func (f *ropeFill[T]) RunRange(i0, i1 int) {
 	r := f.rope
 	for j, freq := range f.pairs {
@@ -110,7 +111,7 @@ func (r *Rope[T]) Rows() int {
 	return len(r.Cos) / r.Half
 }
 
-// Slice returns the view of rows from i on.
+// Slice returns a view of the table from row i on.
 func (r *Rope[T]) Slice(i int) *Rope[T] {
 	return &Rope[T]{r.Half, r.Cos[i*r.Half:], r.Sin[i*r.Half:]}
 }

@@ -2,72 +2,76 @@ package attention
 
 import "github.com/farfield-ml/farfield/tensor"
 
-// Grads receives gradients, except DFinal, which is given. They are
-// overwritten; gradients of the mechanism's parameters are added to its Params.
-// They overlap neither one another nor anything that Backward reads.
+// Grads holds the gradients of a call. Backward overwrites all fields except DFinal and DAux,
+// which are inputs, and adds gradients of parameters to the mechanism's Params. The gradients
+// must overlap neither one another nor anything that Backward reads.
 type Grads[T tensor.Float] struct {
-	DQ, DK, DV tensor.Heads[T] // shaped as Q, K, V
-	DLogG      tensor.Heads[T] // as LogG; empty: not wanted
+	DQ, DK, DV tensor.Heads[T] // shapes of Q, K and V
+	DLogG      tensor.Heads[T] // shape of LogG; empty: not wanted
 
-	// DAux is the gradient of Saved.Aux, given: 0 where that is in no loss.
+	// DAux is an input, the gradient of Saved.Aux; 0 if no loss contains Aux.
 	DAux T
 
-	// DFinal is the gradient of Call.Final; nil: no call follows. DInit receives the
-	// gradient of Call.Init, the DFinal of the call before; nil: not wanted. Init must
-	// be unchanged since Forward; the content of Final is not used.
+	// DFinal is an input, the gradient of Call.Final; nil if no call continues from it. DInit
+	// receives the gradient of Call.Init, which is the DFinal of the previous call; nil if it
+	// is not wanted. Call.Init must be unchanged since Forward. The content of Call.Final is
+	// not used.
 	DFinal, DInit *StateGrad[T]
 }
 
 // Saved holds intermediate results of Forward for Backward, and counts of exceptional
 // rows.
 type Saved[T tensor.Float] struct {
-	// Den [B,H,N] holds each query's denominator, for softmax its logarithm, for an
-	// unnormalised Spec 1. Headwise mechanisms leave it empty. With packed sequences N
-	// is the total. With decay weights, eps and that 1 are relative to the last key
-	// that the query sees.
+	// Den [B,H,N] holds the denominator of each query: for softmax its logarithm, for an
+	// unnormalised Spec 1. Headwise mechanisms leave it empty. With packed sequences N is the
+	// total number of queries. With decay the weights, eps and the 1 are relative to the last
+	// key that the query sees.
 	Den []T
 
-	// Moments holds the sums of all keys, for each key head of each sequence in the
-	// linear form without causal masking: for every feature the padded sums of its
-	// products with the values, after them the sums of the features.
+	// Moments holds the sums over all keys, for each key head of each sequence, in the linear
+	// form without causal masking: first the padded sums of feature times value, for every
+	// feature, then the sums of the features.
 	Moments [][]T
 
-	// Heads holds for each query head of each sequence what a headwise mechanism
-	// keeps.
+	// Heads holds what a headwise mechanism saves for each query head of each sequence.
 	Heads [][]T
 
-	// Own is what else the mechanism keeps, in a type of its own.
+	// Own holds what else the mechanism saves, in a type that only the mechanism knows.
 	Own any
 
-	// Aux is a loss of the mechanism's own, summed over the heads; most have none.
+	// Aux is the auxiliary loss of the mechanism, summed over heads; 0 for most mechanisms.
 	Aux float64
 
-	// Residual is how far iterations of the mechanism's own were from their end,
-	// at the head of the call where they were farthest: of nystrom the largest
-	// element of AZA - A, where Z has become the pseudo-inverse of A when it is 0.
+	// Residual is the distance of an iterative mechanism from convergence, the largest of all
+	// heads. For nystrom it is the largest absolute element of AZA - A, which is 0 if Z is the
+	// pseudo-inverse of A.
 	Residual float64
 
-	// ExactShare is the share of the pairs of queries and keys that see each other whose
-	// weights a mechanism computed one by one that chooses them by the error of the others
-	// (multipole with centres=input), over all heads; 0 for other mechanisms.
+	// ExactShare is the share of visible pairs of query and key whose weights were computed
+	// exactly, over all heads. Only a mechanism that chooses these pairs by an error estimate
+	// sets it (multipole with centres=input); otherwise it is 0.
 	ExactShare float64
 
 	UnseenCount int64 // queries that see no key: their output and gradients are 0
-	// WeakCount counts ill-conditioned rows, queries whose denominator nearly cancels. Only
-	// kernels with negative weights have them: den < 2⁻¹⁰ × (visible keys) × f̄(max|s|).
-	// f̄ has the absolute coefficients of f. max|s| is the bound of the normalisation,
-	// otherwise the product of the query's length and the longest key's. Such a row may
-	// lose ten of the 24 bits of a float32, or its negative weights outweigh the others.
-	// Keys of a state before the call count, with decay by their remaining weight. Sums
-	// do not record the lengths of keys in closed chunks, and for single powers not their
-	// number. For kernels that are never negative, WeakCount counts queries with output 0
-	// whose weights are all 0, or whose reciprocal denominator overflows.
+	// WeakCount counts ill-conditioned rows: queries whose denominator nearly cancels. Only
+	// kernels with negative weights have them, and a row counts if
+	//
+	//	den < 2⁻¹⁰ × (visible keys) × f̄(max|s|),
+	//
+	// where f̄ has the absolute values of the coefficients of f, and max|s| is the bound of the
+	// normalisation or, without one, the product of the lengths of the query and the longest
+	// key. Such a row can lose ten of the 24 bits of a float32, or its negative weights
+	// outweigh the others. Keys of a state before the call count too, with decay by their
+	// remaining weight; but sums do not record the lengths of keys in closed chunks, and sums
+	// of a single power not even their number.
+	//
+	// For kernels that are never negative, WeakCount counts queries with output 0 because all
+	// their weights are 0 or the reciprocal of the denominator overflows.
 	WeakCount int64
 	WeakAt    [3]int // batch row, head and query of the first weak row
 
-	// NonFinite counts rows of the output that hold NaN or infinities: scores,
-	// weights or sums of the call left the range of the element type, or a denominator
-	// that may cancel is 0.
+	// NonFinite counts rows of the output that hold NaN or infinities: scores, weights or sums
+	// left the range of the element type, or a denominator that can cancel is 0.
 	NonFinite   int64
 	NonFiniteAt [3]int // batch row, head and query of the first
 }
@@ -91,7 +95,7 @@ func (s *Saved[T]) checkApart(name string, o *tensor.Heads[T]) error {
 }
 
 // CheckMemory returns an error if a gradient of g overlaps itself, another gradient, or what
-// Backward reads: dout, out, tensors of c and keep. The views have their shapes.
+// Backward reads: dout, out, tensors of c and keep. Shapes must have been checked before.
 func (g *Grads[T]) CheckMemory(dout, out *tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
 	written := [4]struct {
 		name string

@@ -7,14 +7,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Shape is the shape of a call, for planning and for states (which ignore N
-// and M).
+// Shape is the shape of a call or a state. States ignore N and M.
 type Shape struct {
-	B, H, Hkv, N, M, D, Dv int // as in Call; Hkv is H where each query head has its own key head, never 0
+	B, H, Hkv, N, M, D, Dv int // as in Call; Hkv must be set, H if key heads are not shared
 	Causal                 bool
 	Form                   Form
 	Chunk                  int
-	Carry                  Carry // of a state's sums
+	Carry                  Carry // how a state adds up its sums
 }
 
 // Shape returns the call's shape.
@@ -23,7 +22,7 @@ func (c *Call[T]) Shape() Shape {
 		Causal: c.Causal, Form: c.Form, Chunk: c.Chunk}
 }
 
-// CheckState returns an error if no state can have the shape.
+// CheckState returns an error if no state can have shape s.
 func (s *Shape) CheckState() error {
 	if s.H > 0 && s.Hkv == 0 {
 		return fmt.Errorf("state: Hkv is 0, needs a divisor of H = %d", s.H)
@@ -44,8 +43,7 @@ func (s *Shape) CheckState() error {
 	return nil
 }
 
-// CheckStateSize returns an error if a state of shape s would have more bytes than
-// memory can have.
+// CheckStateSize returns an error if bytes, the size of a state of shape s, is above the limit.
 func (s *Shape) CheckStateSize(bytes float64) error {
 	if !(bytes <= maxState) {
 		return fmt.Errorf("state: shape B=%d H=%d Hkv=%d D=%d Dv=%d in chunks of %d takes %.0f bytes, at most %.0f",
@@ -54,10 +52,10 @@ func (s *Shape) CheckStateSize(bytes float64) error {
 	return nil
 }
 
-// MaxHeads is the most heads, B·H, of a state.
+// MaxHeads is the largest number of heads, B·H, of a state.
 const MaxHeads = 1 << 20
 
-// MaxRow is the largest D and Dv of a state.
+// MaxRow is the largest D and the largest Dv of a state.
 const MaxRow = 1 << 28
 
 const (

@@ -10,7 +10,7 @@ import (
 // SnapshotHeader describes the state in a snapshot.
 type SnapshotHeader struct {
 	Version    int    `json:"version"`
-	Kind       string `json:"kind"` // of state
+	Kind       string `json:"kind"` // kind of the state
 	Mechanism  string `json:"mechanism"`
 	Setting    string `json:"setting,omitempty"`
 	Element    int    `json:"element_bytes"` // 4 or 8
@@ -20,7 +20,7 @@ type SnapshotHeader struct {
 	D          int    `json:"d"`
 	Dv         int    `json:"dv"`
 	Chunk      int    `json:"chunk"`
-	Tokens     int64  `json:"tokens"` // absorbed
+	Tokens     int64  `json:"tokens"` // tokens absorbed
 	Bytes      int64  `json:"bytes"`  // of the whole snapshot
 	Parameters string `json:"parameters_crc32c"`
 }
@@ -28,9 +28,9 @@ type SnapshotHeader struct {
 // headerBytes bounds the bytes of a header: three strings and a few numbers.
 const headerBytes = 1 << 16
 
-// ReadSnapshotHeader reads the header of the snapshot in the size bytes of r, and
-// verifies the checksum of all bytes. It needs no mechanism, and no memory for the
-// content. It returns an error if the snapshot is damaged or of another version.
+// ReadSnapshotHeader reads the header of the snapshot in the first size bytes of r, and
+// verifies the checksum of the whole. It needs neither the mechanism nor memory for the
+// content. It returns an error if the snapshot is damaged or has another version.
 func ReadSnapshotHeader(r io.ReaderAt, size int64) (h SnapshotHeader, err error) {
 	from, err := snapshot.OpenHeader(r, size, headerBytes)
 	if err != nil {
@@ -54,14 +54,15 @@ func (h *SnapshotHeader) read(r *snapshot.Reader) Carry {
 	return carry
 }
 
-// DecayKind ends the kind of a state whose tokens have met a decay.
+// DecayKind is the suffix of SnapshotHeader.Kind for a state that has absorbed a decay.
 const DecayKind = " with decay"
 
-// CheckSnapshotHeader returns an error if the snapshot data is not of the states that a layer steps.
-// RestoreState of the mechanism accepts states of all shapes, chunks and carries, with a decay or
-// without; a layer has one. empty is the snapshot of a state of the layer for no sequences. data must
-// agree with it in all but the tokens, must have batch sequences, and, if it has tokens, must have met a
-// decay where hasDecay is set and none elsewhere.
+// CheckSnapshotHeader returns an error if a layer cannot continue from the snapshot data.
+// RestoreState accepts states of any shape, chunk and carry, with or without decay; a layer
+// accepts only its own. empty is a snapshot of the layer's state for no sequences: data must
+// agree with it in everything except the number of tokens, and must have batch sequences. If
+// data has absorbed tokens, it must have absorbed a decay if hasDecay is set, and none
+// otherwise.
 func CheckSnapshotHeader(data, empty []byte, batch int, hasDecay bool) error {
 	r, err := snapshot.Open(data)
 	if err != nil {

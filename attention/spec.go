@@ -1,6 +1,3 @@
-// Package spec holds what defines a mechanism: normalisation, rotation, feature map and
-// kernel of its rows, and the dropout of a call. Package attention gives these types to
-// its callers.
 package attention
 
 import (
@@ -8,119 +5,118 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Spec says what a mechanism is; factorised.New makes it. Query
-// and key rows go through
+// Spec defines a mechanism whose weights are a function of one query row and one key row.
+// factorised.New makes the mechanism. Query and key rows go through
 //
 //	normalise → rotate (Rope) → scale (queries only) → feature map
 //
-// and a key's weight is f of the product of the rows that come out.
+// and the weight of a key is f of the product of the two resulting rows.
 type Spec[T tensor.Float] struct {
 	Name string
-	// Setting identifies everything below that changes results; snapshots of
-	// states are bound to it.
+	// Setting identifies all fields below that change results. Snapshots of states contain it.
 	Setting string
 
 	Norm  Norm
 	Scale float64         // multiplies every query row; 0: 1/√D
 	Tau   *param.Param[T] // [H] or [1], learned factor of each head's query rows; nil: none
 	Map   FeatureMap[T]   // nil: rows as they are
-	// Features maps whole blocks of rows instead, where Map is nil.
+	// Features maps blocks of rows; it may be set instead of Map.
 	Features Features[T]
 
-	// f is one of three. Exp makes it the exponential, stabilised by its row
-	// maximum; Similarity is any function; both have the direct form only. Coef
-	// makes it f(s) = Σ_l Coef[l]·s^l.
+	// Exp, Similarity and Coef choose f; one of them is set. Exp is the exponential, stabilised
+	// by the maximum of each row. Similarity is any function. Both have only the direct form.
+	// Coef is the kernel polynomial f(s) = Σ_l Coef[l]·s^l.
 	Exp        bool
 	Similarity *Similarity[T]
 	Coef       []float64
 	Eps        float64 // added to the denominator
 
-	// Unnormalized leaves out the denominator: outputs are Σ_j w_ij·v_j. Eps is 0 then.
+	// Unnormalized omits the denominator: outputs are Σ_j w_ij·v_j. Eps is 0 then.
 	Unnormalized bool
-	// Floor is the least that a denominator is, where that is above 0: the larger of
-	// it and the sum of the weights, or with FloorSize of it and the sum's size.
-	// Rows at the floor are no averages. Calls have no decay, and Eps is 0.
+	// Floor, if above 0, is a lower bound of the denominator: the denominator is max(Floor,
+	// Σw), or max(Floor, |Σw|) with FloorSize. Rows at the floor are not averages. Calls cannot
+	// have a decay, and Eps is 0.
 	Floor     float64
 	FloorSize bool
-	// Gated multiplies the features of a token's key by 1-g, where Call.LogG holds log
-	// g. It needs Features.
+	// Gated multiplies the features of each key by 1-g, where g = exp(Call.LogG) of its token.
+	// It needs Features.
 	Gated bool
-	// BuiltinDecay is a decay that the mechanism brings along, and for which its calls
-	// are causal; nil: none.
+	// BuiltinDecay is a fixed decay that is part of the mechanism. All calls must be causal
+	// then; nil: none.
 	BuiltinDecay *BuiltinDecay
 
-	// OutputNorm multiplies the output of a query that sees n keys by √(n/D), D
-	// the width of queries (TaylorShift, normalisation 3, whose n is N). Weights
-	// are as without it.
+	// OutputNorm multiplies the output of a query that sees n keys by √(n/D), where D is the
+	// width of queries (TaylorShift, normalisation 3, where n is N). Weights do not contain the
+	// factor.
 	OutputNorm bool
 
-	Positive    bool // f ≥ 0 wherever scores can lie
-	NonNegative bool // f ≥ 0 for all numbers, so that Positive is true for any bound of scores
+	Positive    bool // f ≥ 0 for all possible scores
+	NonNegative bool // f ≥ 0 for all numbers, so that Positive holds for any bound of scores
 
-	// Window joins a window of exact weights to the mechanism, which is then the
-	// tail; nil: none. Only kernel polynomials have one.
+	// Window adds a sliding window of exact weights to the mechanism, which then is the tail
+	// (the far field); nil: none. Only kernel polynomials support it.
 	Window *Window[T]
 }
 
-// FeatureMap maps single rows to features. Implementations have no state.
+// FeatureMap maps single rows to features. It must not keep state between calls.
 type FeatureMap[T tensor.Float] interface {
 	Dim(d int) int      // width of the mapped row
-	Map(dst, x []T)     // dst [Dim(len(x))]
-	Grad(dx, dy, x []T) // dx from the gradient dy of the mapped row
+	Map(dst, x []T)     // sets dst [Dim(len(x))] to the features of x
+	Grad(dx, dy, x []T) // sets dx from the gradient dy of the features of x
 }
 
-// Elementwise marks a FeatureMap that maps each number by itself, whatever
-// stands beside it. It is given rows or columns, in place.
+// Elementwise marks a FeatureMap that maps each number independently. Its methods may be called
+// with rows or with columns, and in place.
 type Elementwise interface{ Elementwise() }
 
-// ZeroingMap marks a FeatureMap, or Features, that may map a row to zeros.
+// ZeroingMap marks a FeatureMap or Features that can map a nonzero row to zeros.
 type ZeroingMap interface{ Sparse() }
 
-// BoundedRounding marks a FeatureMap with a known error: Roundings is the number of roundings
-// by which its numbers differ from exact arithmetic at most.
+// BoundedRounding marks a FeatureMap with a known error: its results differ from exact
+// arithmetic by at most Roundings roundings.
 type BoundedRounding interface{ Roundings() float64 }
 
-// Similarity is any weight f of a score, with its derivative. It has the direct form
-// alone, because only polynomials have sums in place of their keys. Both functions set
-// every element of dst from the element of s. dst may be s. They may be called
+// Similarity is an arbitrary weight function f of the score and its derivative. It has only the
+// direct form, because only polynomials can be written as sums over keys. Both functions set
+// every element of dst from the same element of s; dst may be s. They may be called
 // concurrently. They are also called for masked pairs, whose results are not used.
 type Similarity[T any] struct {
 	F     func(dst, s []T)
 	Slope func(dst, s []T) // f′
 }
 
-// BuiltinDecay is a fixed decay of the mechanism, equal for all tokens of a key head. It
-// is added to the decay of the call.
+// BuiltinDecay is a fixed log-decay per token, the same for all tokens of a key head. It is
+// added to the log-decay of the call.
 type BuiltinDecay struct {
-	Name  string                 // for errors
-	Log   func(head int) float64 // finite and 0 or less
-	Heads int                    // key heads that Log knows; 0: any
+	Name  string                 // name in errors
+	Log   func(head int) float64 // log-decay of each token of a key head, finite and at most 0
+	Heads int                    // number of key heads that Log supports; 0: any
 }
 
-// Window is a window of exact weights over the keys near a query. Masked keys count
-// towards its width. Its scores s_ij are products of the rows as they come, rotated,
-// times 1/√D, whatever the mechanism does to rows. A query that reads a state stands at
-// the state's last token, so calls between states are causal. A decay weighs both parts
-// alike.
+// Window is a sliding window of exact weights over the keys near a query. Its scores s_ij are
+// q_i·k_j/√D, from rows that are rotated but neither normalised nor mapped. Masked keys count
+// towards the width. A query that reads a state has the position of the state's last token, so
+// calls between states are causal. Decay applies to the window and the tail alike.
 type Window[T tensor.Float] struct {
 	Width    int // from 1 to 1<<30
 	Join     Join
 	LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
 }
 
-// Join is how a window of exact weights and its tail make one output. γ is
-// exp(LogGamma) of the query head, and query i stands at place p = i+M-N. The window of
-// a causal call is the keys p-Width < j ≤ p, with p the last key at most. The window of
-// an unmasked call is the keys |p-j| < Width. All other visible keys are far.
+// Join is the way in which the window and the tail are combined. Below, γ is exp(LogGamma) of
+// the query head, and query i has the position p = i+M-N. In a causal call the window is the
+// keys p-Width < j ≤ p, where p is at most the last key; in an unmasked call it is the keys
+// |p-j| < Width. All other visible keys are far.
 type Join int
 
 const (
-	// OneDenominator has the tail weigh the far keys (LoLCATs, arXiv 2410.10254):
+	// OneDenominator weighs the far keys with the tail and divides both parts by one
+	// denominator (LoLCATs, arXiv 2410.10254):
 	//
 	//	o_i = (Σ_far f(a_i·b_j)·v_j + γ·Σ_window exp(s_ij)·v_j) / (Σ_far f(a_i·b_j) + γ·Σ_window exp(s_ij) + eps)
 	OneDenominator Join = iota
-	// Separate adds to the mechanism over all keys γ times the softmax of the
-	// window (Based, arXiv 2402.18668).
+	// Separate adds γ times the softmax of the window to the output of the tail over all keys
+	// (Based, arXiv 2402.18668).
 	Separate
 )
 
@@ -129,50 +125,50 @@ var joinNames = []string{OneDenominator: "denominator", Separate: "separate"}
 // String returns the name of the join.
 func (j Join) String() string { return joinNames[j] }
 
-// Joins lists all joins.
+// Joins returns all joins.
 func Joins() []Join { return []Join{OneDenominator, Separate} }
 
-// Features is a feature map that knows the head and the side that it maps, and
-// may have numbers of its own: learned ones, or drawn ones. It is given tokens a
-// block at a time, so that products with such numbers are products of matrices.
-// What becomes of a token depends on nothing but the token, its head and side.
+// Features is a feature map that depends on the head and on the side (queries or keys), and may
+// have parameters, learned or drawn. It maps blocks of tokens, so that products with its
+// parameters are products of matrices. The features of a token depend only on the token, its
+// head and its side.
 type Features[T tensor.Float] interface {
 	Dim(d int) int
-	Params() *param.Set[T]    // learned; nil: none
-	Constants() *param.Set[T] // drawn; nil: none
-	// Check reports heads and a width that the numbers do not fit.
+	Params() *param.Set[T]    // learned parameters; nil: none
+	Constants() *param.Set[T] // drawn numbers; nil: none
+	// Check returns an error if the parameters do not fit the heads or the width d.
 	Check(heads, keyHeads, d int) error
-	// Map sets b.Y from b.X.
+	// Map sets b.Y to the features of b.X.
 	Map(b *FeatureBlock[T])
-	// Grad sets b.DX from b.X and the gradient b.Y of the features, which it may
-	// use up, and adds to b.DParams.
+	// Grad sets b.DX from b.X and b.Y, which holds the gradient of the features. It adds the
+	// gradient of the parameters to b.DParams, and may overwrite b.Y.
 	Grad(b *FeatureBlock[T])
 }
 
-// FeatureBlock holds some tokens of one head as columns: rows of X, Y and DX lie Stride
-// apart. Columns from N to Stride may be overwritten and must not be read.
+// FeatureBlock holds some tokens of one head as columns. The rows of X, Y and DX are Stride
+// elements apart. Columns from N to Stride may be overwritten and must not be read.
 type FeatureBlock[T tensor.Float] struct {
 	Scratch Scratch[T]
 
 	Keys        bool
-	Head, First int // query head, for keys First: the first of those that share them
+	Head, First int // index of the query head; for a key head First, the first query head that shares it
 
 	D, N, Stride int
-	X            []T   // [D, Stride] normalised, rotated, scaled
-	Y            []T   // [Dim, Stride]
-	DX           []T   // [D, Stride]
-	DParams      [][]T // one as long as each of Params
+	X            []T   // [D, Stride] rows after normalisation, rotation and scale
+	Y            []T   // [Dim, Stride] features, or their gradient
+	DX           []T   // [D, Stride] gradient of X
+	DParams      [][]T // gradients of Params, one slice for each, in order
 }
 
-// Scratch is memory that is given back when a block is done, or earlier.
+// Scratch allocates temporary memory, which is freed at the latest when the block is done.
 type Scratch[T tensor.Float] interface {
 	// Take returns n numbers with undefined contents.
 	Take(n int) []T
-	// Mark returns the point to which Reset gives back what is taken after it.
+	// Mark returns the current level, for Reset, which frees what was taken after it.
 	Mark() int
 	Reset(mark int)
 }
 
-// BoundedProduct marks Features whose products φ(q)·φ(k) are bounded. The bound decides when a
-// denominator nearly cancels.
+// BoundedProduct marks Features whose product φ(q)·φ(k) is at most Bound. The bound decides
+// whether a denominator counts as ill-conditioned.
 type BoundedProduct interface{ Bound() float64 }

@@ -7,55 +7,55 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// State holds the keys and values that a mechanism has absorbed. Its calls must have
-// the B, H, Hkv, D and Dv for which it was made. Results do not depend on how tokens
-// are divided into calls. Outputs may not overlap the tensors of their call, as for a
-// Mechanism.
+// State holds the keys and values that a mechanism has absorbed. Calls must have the B, H, Hkv,
+// D and Dv for which it was made. Results do not depend on how tokens are divided into calls.
+// Outputs must not overlap the tensors of their call, as for a Mechanism.
 //
-// A State is not safe for concurrent use: methods may run at the same time only if none of
-// them is Absorb, Read, Step, Merge or Reset of that State. Different states of one
-// mechanism may be used at the same time, and so may a clone beside its origin.
+// Absorb, Read, Step, Merge and Reset must not run at the same time as any other method of the
+// same State. Different states of one mechanism may be used at the same time, and so may a
+// clone and its origin.
 type State[T tensor.Float] interface {
 	// Absorb adds the keys and values of c; its queries are not used.
 	Absorb(c *Call[T]) error
-	// Read sets out for the queries of c; every query sees all absorbed keys. Rows that
-	// are not finite are a *NonFiniteError, after all rows are written.
+	// Read sets out for the queries of c, each of which sees all absorbed keys. It returns a
+	// *NonFiniteError, after all rows are written, if rows are not finite.
 	Read(out tensor.Heads[T], c *Call[T]) error
 	// Step continues a causal call: it absorbs the tokens of c one after another, and query i
-	// sees all keys up to its own. c needs as many queries as keys. It returns the errors of Read.
+	// sees all keys up to its own. c must have as many queries as keys. It returns the errors
+	// of Read.
 	Step(out tensor.Heads[T], c *Call[T]) error
-	// Merge makes it the state of its own tokens followed by the tokens of next, which
-	// does not change. Both need the same mechanism, setting, shape, chunk and carry. If rows
-	// are rotated, the positions of next must follow those of this state's tokens.
-	// Results agree with one stream within the bound of the linear form, not in every
-	// bit, since chunks end at other tokens. A state without tokens changes nothing.
+	// Merge appends the tokens of next, which is not changed. Both states must have the same
+	// mechanism, setting, shape, chunk and carry. If rows are rotated, the positions of next
+	// must follow the positions of s. Results differ from those of one stream in rounding,
+	// within the bound of the linear form, because chunks end at other tokens. Merging a state
+	// without tokens changes nothing.
 	Merge(next State[T]) error
 	// Clone returns an independent state of the same tokens.
 	Clone() State[T]
-	// Reset makes it a state without tokens.
+	// Reset removes all tokens.
 	Reset()
-	Tokens() int64 // absorbed so far, masked ones included
+	Tokens() int64 // tokens absorbed, masked ones included
 	Bytes() int64  // memory held
-	// AppendBinary appends a snapshot to b, which Mechanism.RestoreState reads in any process: the
-	// state goes on with the same bits.
+	// AppendBinary appends a snapshot to b. A state that Mechanism.RestoreState restores from
+	// it, in any process, continues with the same bits.
 	AppendBinary(b []byte) ([]byte, error)
 }
 
-// Carry is the way in which a state adds the sums of a chunk to the sums of earlier
-// chunks. In both ways the sums of a chunk begin at zero in the element type.
+// Carry is the way in which a state adds the sums of a chunk to the sums of earlier chunks. The
+// sums of each chunk start from zero in the element type.
 type Carry int
 
 const (
-	// Rounded adds in the element type. Each chunk rounds the whole sum. The roundings
-	// of a repeated token all go in one direction.
+	// Rounded adds in the element type, so each chunk rounds the whole sum. If a token repeats,
+	// all these roundings can go in one direction.
 	Rounded Carry = iota
-	// Compensated keeps beside each sum what its roundings left out, twice the
-	// memory, so that a stream of any length has the error of a chunk. What is
-	// read is the rounding of the whole: reading costs no more.
+	// Compensated also keeps the rounding error of each sum, so that a stream of any length has
+	// the error of a single chunk. States take twice the memory. Reading costs no more, because
+	// it uses the rounded sums.
 	Compensated
 )
 
-// String returns the name of the way.
+// String returns the name of the carry.
 func (c Carry) String() string {
 	if c == Compensated {
 		return "compensated"
@@ -64,7 +64,7 @@ func (c Carry) String() string {
 }
 
 // StateCore is a State without the checks of its calls. CheckedAbsorb, CheckedRead and
-// CheckedStep make the methods of a State from it.
+// CheckedStep implement the methods of a State with it.
 type StateCore[T tensor.Float] interface {
 	StateShape() *Shape
 	// Refuse returns an error if states of the mechanism do not support c.
@@ -226,5 +226,5 @@ func checkFinite[T tensor.Float](out tensor.Heads[T], s StateCore[T]) error {
 	return ReportNonFinite(out, nil, true)
 }
 
-// ErrNotMergeable says that a state cannot be followed by another of its kind.
+// ErrNotMergeable is in the errors of Merge for a state that cannot follow another one.
 var ErrNotMergeable = errors.New("state: not mergeable")

@@ -6,11 +6,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StateGrad is the gradient of a State. Backward computes it for the initial state and
-// reads it for the final state. The zero value is ready for use; memory is reused.
+// StateGrad is the gradient of a State. Backward sets it for the initial state (Grads.DInit)
+// and reads it for the final state (Grads.DFinal). The zero value is ready for use, and memory
+// is reused.
 type StateGrad[T tensor.Float] struct {
-	// Own is the gradient in a type of the mechanism's own, which has the layout of its
-	// states; nil: nothing has been computed.
+	// Own holds the gradient in a type that only the mechanism knows, with the layout of its
+	// states; nil if nothing has been computed.
 	Own any
 }
 
@@ -20,8 +21,8 @@ type sumGrad[T tensor.Float] interface {
 	Ages(to []float64) []float64
 }
 
-// AppendSums appends the gradient of a total's sums to the slice to [n], in the order of
-// Total.Sums. It returns an error if the state has tokens outside its sums.
+// AppendSums appends to the slice to the gradient of Total.Sums, in the same order. It returns
+// an error if the state has tokens outside its sums.
 func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 	if x, ok := g.Own.(sumGrad[T]); ok {
 		return x.AppendSums(to)
@@ -29,9 +30,9 @@ func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 	return to, nil
 }
 
-// SetSums makes g the gradient of the total of st, from sums [n] in the order of
-// AppendSums and ages [B·Hkv] of Ages. As Grads.DFinal it belongs to a call whose last
-// chunk has ended. It returns an error if st is no state of sums, or sums are too few.
+// SetSums makes g the gradient of the total of st. sums is in the order of AppendSums, ages
+// [B·Hkv] in the order of Ages. If g is used as Grads.DFinal, the last chunk of the call must
+// have ended. It returns an error if st is not a state of sums, or there are too few sums.
 func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 	s, err := ofSums(st)
 	if err != nil {
@@ -40,9 +41,10 @@ func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 	return s.SetTotalGrad(g, sums, ages)
 }
 
-// Ages appends to the slice to [n], for each key head, the sum of the gradient of log_g
-// over the tokens of the call and later tokens. dlog_g of a token is the sum from its
-// position on.
+// Ages appends one number to the slice to for each key head: the sum of dG over all positions
+// of the call and of later calls, where dG is the gradient with respect to the cumulative sum
+// of log_g at a position. The gradient of log_g of a token is the sum of dG from its position
+// on.
 func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	if x, ok := g.Own.(sumGrad[T]); ok {
 		return x.Ages(to)

@@ -7,13 +7,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// HeadProjector makes the queries, keys and values of a token head by head. A layer that has
-// not projected a token yet passes one to StepPerHead, which asks for each head when the state
-// comes to it.
+// HeadProjector computes the queries, keys and values of a token head by head. A layer passes
+// one to StepPerHead, which calls it for each head just before the state needs its rows.
 type HeadProjector[T tensor.Float] interface {
-	// ProjectHead sets head h of Q, K and V in every batch row, and no other head. It may run
-	// for several heads at a time. next is the state memory that is read next; prefetch it
-	// during the projection.
+	// ProjectHead sets head h of Q, K and V in every batch row, and nothing else. Calls for
+	// different heads may run concurrently. next is the state memory that is read next;
+	// prefetch it during the projection.
 	ProjectHead(h int, next []T)
 }
 
@@ -26,8 +25,8 @@ type headStepper[T tensor.Float] interface {
 	RunPerHead(out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64)
 }
 
-// StepMemory returns the memory that each step of s reads from one end to the other, where a
-// state takes a head at a time; nil where it does not.
+// StepMemory returns the memory that each step of s reads from one end to the other, if s can
+// process one head at a time, and otherwise nil.
 func StepMemory[T tensor.Float](s State[T]) []T {
 	if s, ok := s.(headStepper[T]); ok {
 		return s.StepMemory()
@@ -35,11 +34,11 @@ func StepMemory[T tensor.Float](s State[T]) []T {
 	return nil
 }
 
-// StepPerHead is s.Step(out, c) for one token of each batch row, out [B,H,1,Dv]. from
-// makes the rows of a head, with work floating-point operations for all heads. A state
-// that processes head by head (Plan.Renews) computes each head as soon as its rows are
-// made, while rows and state are in the caches. It returns an error if out or c do not
-// fit the state, or if q has more than one token.
+// StepPerHead is s.Step(out, c) for one token of each batch row, out [B,H,1,Dv], whose rows are
+// computed by from. work is the number of floating-point operations of from for all heads. A
+// state that processes head by head (Plan.Renews) computes each head as soon as its rows are
+// made, while rows and state are in the caches. It returns an error if out or c do not fit the
+// state, or if c has more than one token.
 func StepPerHead[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64) error {
 	if c == nil {
 		return errNoCall
@@ -62,7 +61,8 @@ func StepPerHead[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], fr
 	return checkFinite(out, h)
 }
 
-// ProjectHeads makes the rows of n heads, with work floating-point operations for all.
+// ProjectHeads calls from for n heads in parallel. work is the number of floating-point
+// operations for all heads.
 func ProjectHeads[T tensor.Float](from HeadProjector[T], n int, work float64) {
 	par.Run(n, 1, work, headSources[T]{from})
 }

@@ -8,28 +8,28 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Total is the content of a state of sums in a form that adds up. If a sequence is
-// divided into parts, the sum of the totals of earlier parts is the total of the state
-// before a part. Its size does not depend on the number of tokens. The zero value is
-// ready for use; memory is reused.
+// Total is the content of a state of sums, in a form that can be added. If a sequence is
+// divided into parts, the state before a part is the sum of the totals of all earlier parts,
+// each multiplied by the decay of the parts after it (Span). The size of a total does not
+// depend on the number of tokens. The zero value is ready for use, and memory is reused.
 type Total[T tensor.Float] struct {
-	// Sums [B·Hkv, F, 1+Dv] are for every feature the sum of its products with the
-	// ones under the values, and with the values.
+	// Sums [B·Hkv, F, 1+Dv] holds for every feature first its sum over the keys, then its
+	// products with the values, summed over the keys.
 	Sums   []T
 	Spans  []Span // [B·Hkv]
 	Tokens int64
-	Decay  bool // the tokens have met a decay
+	Decay  bool // whether the tokens have a decay
 }
 
-// Span is the effect of a part's tokens on the sums before them.
+// Span holds the decay that the tokens of a part apply to the sums before the part.
 type Span struct {
-	HasKeys         bool    // one of their keys is unmasked
+	HasKeys         bool    // whether the part has an unmasked key
 	LogDecay        float64 // Σ log_g up to the last unmasked key
 	PendingLogDecay float64 // Σ log_g after it, deferred to the next unmasked key
 }
 
-// Leaves returns the factor by which the tokens of s multiply the sums of the span
-// before.
+// Leaves returns the factor by which the tokens of s multiply the sums before them. before is
+// the span of the tokens before s.
 func (s Span) Leaves(before Span) float64 {
 	if !s.HasKeys {
 		return 1
@@ -68,8 +68,8 @@ func ofSums[T tensor.Float](st State[T]) (sumState[T], error) {
 	return s, nil
 }
 
-// TotalOf sets t to the total of st. The chunk of st ends: the next chunk begins with
-// the next token. It returns an error if st is no state of sums over features.
+// TotalOf sets t to the total of st. It closes the open chunk of st: the next token starts a
+// new chunk. It returns an error if st is not a state of sums over features.
 func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 	s, err := ofSums(st)
 	if err != nil {
@@ -82,8 +82,8 @@ func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 	return nil
 }
 
-// SetTotal makes st a state with the total t. It returns an error if st is no state of
-// sums over features, or t has other heads or sums than st.
+// SetTotal replaces the content of st by the total t. It returns an error if st is not a state
+// of sums over features, or t has other heads or sums than st.
 func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 	s, err := ofSums(st)
 	if err != nil {
@@ -95,9 +95,9 @@ func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 	return s.SetTotal(t)
 }
 
-// AgesOf appends to the slice to [n], for each key head, the part of StateGrad.Ages that
-// comes from the keys of a state. sums [s] and gradient [s] have the order of
-// Total.Sums of a state like st. It returns an error if their lengths do not fit st.
+// AgesOf appends one number to the slice to for each key head: the part of StateGrad.Ages that
+// comes from the keys of a state. sums and gradient are the state's sums and their gradient, in
+// the order of Total.Sums. It returns an error if their lengths do not fit st.
 func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
 	s, err := ofSums(st)
 	if err != nil {
