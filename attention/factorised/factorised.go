@@ -1,14 +1,16 @@
-// Package factorised makes mechanisms of an attention.Spec: kernel polynomials, feature maps,
-// the exponential and any other function of the score, with a sliding window if the Spec has one.
+// Package factorised makes the mechanism of an attention.Spec. The weight can be a kernel
+// polynomial, a product of mapped rows, the exponential, or any other function of the score,
+// and a Spec may add a sliding window of exact weights.
 //
-// The direct form computes every weight, the linear form none: a polynomial of the score, or a
-// product of mapped rows, is a sum over features, which keys enter before queries read it. The
-// direct form follows Dao et al. (2022, arXiv 2205.14135) on a processor. The linear form follows
-// Katharopoulos et al. (2020, arXiv 2006.16236), with the packed monomials of docs/math.md.
-// docs/numerics.md derives the rounding errors of outputs.
+// The direct form computes every weight, in blocks, like Dao et al. (2022, arXiv 2205.14135)
+// but on a processor. The linear form computes no weights. It writes a polynomial of the score,
+// or a product of mapped rows, as a sum over features, adds each key to the sums of its
+// features, and reads the sums with the features of each query (Katharopoulos et al. 2020,
+// arXiv 2006.16236, with the packed monomials of docs/math.md). docs/numerics.md derives the
+// rounding errors of outputs.
 //
-// Package attention has the types of calls, package headwise makes mechanisms of whole heads, and
-// package mechanism is the catalogue of both.
+// Package attention has the types of calls, package headwise makes mechanisms of whole heads,
+// and package mechanism is the catalogue of both.
 package factorised
 
 import (
@@ -22,8 +24,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// New returns the mechanism that s describes. It returns an error if its fields do not fit
-// together, or a number is outside its range: all are finite, Eps and Floor are 0 or more.
+// New returns the mechanism that s describes. It returns an error if the fields of s do not fit
+// together or a number is out of range. All numbers must be finite, and Eps and Floor must not
+// be negative.
 func New[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
 	return kernel.Instance[func(attention.Spec[T]) (attention.Mechanism[T], error)](new32, new64)(s)
 }
@@ -45,10 +48,10 @@ func build[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) 
 	return e, nil
 }
 
-// Prepared returns the rows of a call as the feature map of m gets them: normalised,
-// rotated and, for queries, scaled; q [B,H,N,D] and k [B,Hkv,M,D]. Masked keys are
-// zeros. Constants of a map are fitted to these rows. It returns an error if c does not
-// fit, and for mechanisms of whole heads and with a window.
+// Prepared returns the query rows [B,H,N,D] and key rows [B,Hkv,M,D] of a call as they enter
+// the feature map of m: normalised, rotated and, for queries, scaled. Masked keys are zeros.
+// Use it to fit the constants of a feature map. It returns an error if c does not fit m, or m
+// is a headwise mechanism or has a window.
 func Prepared[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (q, k tensor.Heads[T], err error) {
 	e, ok := m.(interface {
 		Prepared(c *attention.Call[T]) (q, k tensor.Heads[T], err error)

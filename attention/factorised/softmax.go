@@ -11,13 +11,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Softmax is attention with the weights exp(scale·q·k + bias) over their sum, in blocks
-// that are not saved: a building block of headwise mechanisms. It may be used
-// concurrently.
+// Softmax computes attention with the weights exp(scale·q·k + bias), divided by their sum. It
+// is a building block of headwise mechanisms. It computes the weights in blocks and does not
+// keep them. It may be used concurrently.
 type Softmax[T tensor.Float] interface {
-	// Forward sets out [n,Dv], and lse [n] to the logarithms of the sums of weights,
-	// which Backward needs; nil: not wanted. A query that sees no key gives 0 and a
-	// logarithm of -Inf.
+	// Forward sets out [n,Dv]. It also sets lse [n], which Backward needs, to the logarithms of
+	// the sums of weights, unless lse is nil. For a query that sees no key, out is 0 and lse is
+	// -Inf.
 	Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T])
 	// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
 	Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T])
@@ -46,15 +46,15 @@ func (s *blockSoftmax[T]) release(u *headtask.Task[T]) {
 	s.units.Put(u)
 }
 
-// Rows are the queries, keys and values of a Softmax, with any strides.
+// Rows holds the queries, keys and values of a Softmax. They may have any strides.
 type Rows[T tensor.Float] struct {
-	Q, K, V tensor.Mat[T] // [n,D], [m,D], [m,Dv]; D and Dv are 1 or more
+	Q, K, V tensor.Mat[T] // [n,D], [m,D], [m,Dv]; D and Dv are at least 1
 	Causal  bool
-	Offset  int    // query i sees keys j ≤ i+Off, where Causal
-	Mask    []bool // [m] keys that exist; nil: all. What others hold reaches nothing
-	Bias    []T    // [m] finite, added to the scores of each key; nil: none
-	// Keys holds the indices in K, V and Bias of the keys that take part, in any order,
-	// all unmasked; nil: all unmasked keys. Causal then counts among them.
+	Offset  int    // if Causal, query i sees keys j ≤ i+Offset
+	Mask    []bool // [m] unmasked keys; nil: all. Rows of masked keys are ignored
+	Bias    []T    // [m] finite numbers, added to the scores of each key; nil: none
+	// Keys selects keys by their index in K, V and Bias, in any order; nil: all unmasked keys.
+	// The selected keys must be unmasked. A causal mask then counts selected keys.
 	Keys []int32
 }
 
@@ -66,10 +66,10 @@ func (x *Rows[T]) place(j int) int {
 	return int(x.Keys[j])
 }
 
-// RowsGrad are the gradients of Rows.
+// RowsGrad holds the gradients of Rows.
 type RowsGrad[T tensor.Float] struct {
-	DOut       tensor.Mat[T] // given
-	DQ, DK, DV tensor.Mat[T] // overwritten; with Keys their rows of DK and DV are added to
+	DOut       tensor.Mat[T] // input: gradient of out
+	DQ, DK, DV tensor.Mat[T] // overwritten; with Rows.Keys, the selected rows of DK and DV are added to
 	DBias      []T           // added to; nil: not wanted
 }
 
