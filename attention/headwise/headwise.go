@@ -56,13 +56,14 @@ type Cost struct {
 
 // MeasuredCost is a Function whose speed has been measured.
 type MeasuredCost interface {
-	// CostAtPeak returns what Forward of one head of a sequence is expected to take, in operations
-	// at the peak of multiply-adds of one core, as attention.Plan.Cost.
+	// CostAtPeak returns the expected cost of Forward for one head of a sequence, in operations
+	// at the multiply-add peak of one core, like attention.Plan.Cost.
 	CostAtPeak(s attention.Shape) float64
 }
 
-// Segmented is a causal Function whose calls may go on from each other's states, with gradients
-// (attention.Call.Init and Final). The driver has checked the call, and Traits.Segments is set.
+// Segmented is a causal Function whose calls can continue from a state (attention.Call.Init and
+// Final), with gradients through the states. It must set Traits.Segments. The driver checks
+// calls before it passes them on.
 type Segmented[T tensor.Float] interface {
 	ForwardSegment(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
 	BackwardSegment(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
@@ -96,11 +97,12 @@ type Head[T tensor.Float] struct {
 
 	Mask   []bool // [m] unmasked keys; nil: all
 	Causal bool
-	// Offset is 0 or more, and 0 if the call is not causal. Query i has the position of key
-	// i+Offset, which may lie beyond the last key. In a causal call it sees keys j ≤ i+Offset.
+	// Offset is at least 0, and 0 if the call is not causal. Query i has the position of key
+	// i+Offset, which may be beyond the last key. In a causal call it sees keys j ≤ i+Offset.
 	Offset int
-	// Shift is M-N of the sequence, padding included, plus the queries left out. A query of a
-	// near field stands beside key i+Shift, whether the call is causal or not.
+	// Shift is M-N of the sequence, padding included, plus the number of queries left out
+	// before query 0. In a near field query i has the position of key i+Shift, whether the call
+	// is causal or not.
 	Shift int
 	Head  int // among the query heads, for parameters of each
 	// KeyHead is the key head of the query head, one of KeyHeads.
@@ -263,8 +265,8 @@ func CheckDivided[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T]
 
 func (w *driver[T]) refuseCall(c *attention.Call[T]) error { return RefuseHeadwise(w.name(), c) }
 
-// RefuseHeadwise returns an error if no mechanism of whole heads supports c. name is the
-// mechanism in the error.
+// RefuseHeadwise returns an error, which names the mechanism, if c uses a feature that no
+// headwise mechanism supports.
 func RefuseHeadwise[T tensor.Float](name string, c *attention.Call[T]) error {
 	switch {
 	case c.AttnKeep != nil:

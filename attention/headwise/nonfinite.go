@@ -6,10 +6,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// In tiles of causal heads the weights of later tokens are 0, and 0·NaN is NaN. So that a token
-// with numbers that are not finite reaches no earlier row, a head that has one is computed once
-// more with zeros in its place, and earlier rows are taken from there: no finite later token
-// changes them.
+// In a tile of a causal head the weights of later tokens are 0, but 0·NaN is NaN, so a later
+// token that is not finite could change earlier outputs. A head with such a token is therefore
+// computed a second time with zeros in place of the token, and the outputs of earlier queries
+// are taken from there.
 
 // firstReached returns the first query that tokens which are not finite may change, the number of
 // queries if there is none.

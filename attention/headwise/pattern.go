@@ -6,9 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
-// Pattern is a sparse pattern of attention: parts, each with some queries and some keys. A pair
-// in several parts counts once for each. Few parts whose queries see long ranges of keys are
-// fast, since ranges are computed together.
+// Pattern is a sparse attention pattern. It is a list of parts, each with some queries and some
+// keys. A pair that is in several parts counts once for each. A few parts with long ranges of
+// keys are fastest, because ranges are computed together.
 type Pattern struct {
 	patches []patch
 	bounds  []int32
@@ -20,21 +20,21 @@ type patch struct {
 	bounds        int // lo begins there in Pattern.bounds, and hi behind it
 }
 
-// RowSet is N rows of a matrix, all within the matrix. Row number i is
+// RowSet selects N rows of a matrix. Row number i of the set is row
 //
 //	First + (i / Run)·Step + i mod Run
 //
-// or First + List[i].
+// of the matrix, or First + List[i] if List is set.
 type RowSet struct {
 	First, N  int
-	Run, Step int     // 0: one row after the other
-	List      []int32 // nil: by the formula
+	Run, Step int     // Run 0: consecutive rows
+	List      []int32 // nil: rows by the formula
 }
 
-// Range returns n rows from the first on.
+// Range returns n consecutive rows, starting with first.
 func Range(first, n int) RowSet { return RowSet{First: first, N: n} }
 
-// EveryNth returns every step-th row from first on, before row m.
+// EveryNth returns the rows first, first+step, first+2·step and so on below m.
 func EveryNth(step, first, m int) RowSet {
 	n := 0
 	if first < m {
@@ -43,7 +43,7 @@ func EveryNth(step, first, m int) RowSet {
 	return RowSet{First: first, N: n, Run: 1, Step: step}
 }
 
-// RowAt returns the row with number i.
+// RowAt returns the index in the matrix of row number i of the set.
 func (p *RowSet) RowAt(i int) int {
 	switch {
 	case p.List != nil:
@@ -67,22 +67,22 @@ func (p *RowSet) rowStep() (step int, even bool) {
 
 var patterns = sync.Pool{New: func() any { return new(Pattern) }}
 
-// NewPattern returns an empty pattern. Release makes its memory available to later patterns.
+// NewPattern returns an empty pattern, in memory of a released one if there is one.
 func NewPattern() *Pattern {
 	p := patterns.Get().(*Pattern)
 	p.patches, p.bounds = p.patches[:0], p.bounds[:0]
 	return p
 }
 
-// Release gives the memory of p to later patterns.
+// Release lets NewPattern reuse the memory of p.
 func (p *Pattern) Release() {
 	clear(p.patches)
 	patterns.Put(p)
 }
 
-// AddPart adds a part. It returns its bounds to be filled before the next one is
-// added: query number a sees keys number lo[a] ≤ c < hi[a]. They may lie outside
-// of the keys.
+// AddPart adds a part with the given queries and keys. The caller must fill the returned bounds
+// before it adds the next part: query number a of the part sees its keys number lo[a] ≤ c <
+// hi[a]. Bounds may lie outside of the keys.
 func (p *Pattern) AddPart(queries, keys RowSet) (lo, hi []int32) {
 	at, n := len(p.bounds), queries.N
 	p.bounds = scratch.Grow(p.bounds, 2*n)
@@ -95,7 +95,7 @@ func (p *Pattern) boundsOf(x *patch) (lo, hi []int32) {
 	return p.bounds[x.bounds:][:n], p.bounds[x.bounds+n:][:n]
 }
 
-// CountPairs returns the number of pairs.
+// CountPairs returns the number of pairs of all parts.
 func (p *Pattern) CountPairs() int {
 	n := 0
 	for i := range p.patches {
@@ -108,5 +108,5 @@ func (p *Pattern) CountPairs() int {
 	return n
 }
 
-// CountBounds returns the number of bounds of all parts.
+// CountBounds returns the number of elements of lo and hi of all parts together.
 func (p *Pattern) CountBounds() int { return len(p.bounds) }

@@ -11,26 +11,26 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// PatternSoftmax is softmax attention over the pairs of a Pattern. Weights are
-// exp(scale·q·k + bias), divided by their sum. It may be used concurrently.
+// PatternSoftmax is softmax attention over the pairs of a Pattern: weights are exp(scale·q·k +
+// bias), divided by their sum. It may be used concurrently.
 //
-// Pairs are computed in tiles of up to pairQueries rows and pairKeys columns, which are
-// not saved. Only visible parts of a tile are computed. Tiles begin at multiples of
-// pairKeys among the keys of a part, so that only the visible keys of a query decide
-// the order of its sums.
+// Scores are computed in tiles of up to pairQueries queries and pairKeys keys and are not kept.
+// Only visible parts of a tile are computed. Tiles start at multiples of pairKeys among the
+// keys of a part, so that the order in which a query's sums are added depends only on the keys
+// that it sees.
 type PatternSoftmax[T tensor.Float] struct {
 	Scale float64     // 0: 1/√D
 	Bias  PairBias[T] // nil: none
-	// Cap c makes the scores s = scale·q·k + bias c·tanh(s/c); 0: they stay.
+	// Cap c replaces the scores s = scale·q·k + bias by c·tanh(s/c); 0: no cap.
 	Cap float64
-	// IsWindow says that patterns have one part, with all queries and keys, whose bounds
-	// do not move back from one query to the next. It excludes a bias and a cap.
+	// IsWindow promises that patterns have one part, with all queries and keys, whose bounds
+	// never decrease from one query to the next. It cannot be combined with Bias or Cap.
 	IsWindow bool
 
 	passes sync.Pool // of *pairPass[T]
 }
 
-// PairBias is a bias of the scores of pairs.
+// PairBias is a bias that depends on the pair of query and key.
 type PairBias[T tensor.Float] interface {
 	// Add adds the bias to the scores of a tile.
 	Add(t *PatternTile[T])

@@ -122,8 +122,9 @@ func (p *scheduledCall[T]) takesStrides() bool {
 	return is && p.keep == nil && f.TakesStridedRows()
 }
 
-// RotateAndMask returns x contiguous, rotated from position at on, with zeros for rows
-// that do not exist: x itself or a copy.
+// RotateAndMask returns x with contiguous rows, rotated by positions from at on, and with zeros
+// in masked rows. The result is x itself if nothing has to change, otherwise a copy in scratch
+// memory.
 func RotateAndMask[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope *attention.Rope[T], at int) tensor.Mat[T] {
 	if mask == nil && rope == nil {
 		return scratch.Contiguous(ar, x)

@@ -7,14 +7,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StateProvider is a Function with a State of its own. Other causal functions get a
-// state of all keys and values, or of the number of keys that a BoundedReach needs.
+// StateProvider is a Function that implements its own State. Other causal functions get a state
+// that holds all keys and values, or as many as BoundedReach asks for.
 type StateProvider[T tensor.Float] interface {
 	NewState(s attention.Shape) (attention.State[T], error)
 	RestoreState(data []byte) (attention.State[T], error)
 }
 
-// StateSizer is a StateProvider that knows the memory of its states, which do not grow.
+// StateSizer is a StateProvider whose states have a constant size in bytes, returned by
+// StateBytes.
 type StateSizer interface {
 	StateBytes(s attention.Shape) float64
 }

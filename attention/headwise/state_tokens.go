@@ -18,8 +18,8 @@ import (
 // BoundedReach is a causal Function whose queries see a bounded number of keys. Its states keep
 // that many.
 type BoundedReach interface {
-	// Reach returns the number of keys that a query sees, its own included, and the shift of
-	// positions that changes no result. keys is 0 if there is no bound.
+	// Reach returns the number of keys that a query sees, its own included, or 0 if there is no
+	// bound. Shifting all positions by a multiple of period changes no result.
 	Reach() (keys, period int)
 }
 
@@ -41,11 +41,11 @@ type PastQueryCoder[T tensor.Float] interface {
 // key head.
 type KeyIndexer[T tensor.Float] interface{ NewKeyIndex() KeyIndex[T] }
 
-// KeyIndex answers queries at the last of a sequence's keys as the Function does, in
-// less time.
+// KeyIndex computes the same outputs as the Function, in less time, for queries at the last key
+// of a sequence.
 type KeyIndex[T tensor.Float] interface {
-	// Forward sets h.Out. All queries of h stand at its last key. Its keys are those of earlier
-	// calls of the index, with more behind them.
+	// Forward sets h.Out. All queries of h have the position of its last key. The keys of h are
+	// the keys of the previous call, possibly followed by new ones.
 	Forward(h *Head[T])
 	// Clone returns an index of the same keys with memory of its own.
 	Clone() KeyIndex[T]
@@ -481,9 +481,9 @@ func (s *tokenState[T]) Bytes() int64 {
 	return n
 }
 
-// AppendBinary appends a snapshot: after the header, of all tokens or the last keep, the
-// flags of each batch row, then the keys and the values of each key head, then the
-// queries. Where there were fewer than keep tokens, zeros follow.
+// AppendBinary appends a snapshot. After the header come the mask of each batch row, the keys
+// and values of each key head, and then the queries, each for all tokens or for the last keep
+// tokens. If there were fewer than keep tokens, zeros fill up the rest.
 func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
 	n, at := s.keptTokens()

@@ -5,9 +5,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// GatherUnmasked returns the rows of x [m,w] whose keys are unmasked, without gaps. It returns
-// x if no key is masked. Mechanisms whose result depends on the positions of keys use it to
-// treat a masked key like an absent one.
+// GatherUnmasked returns the unmasked rows of x [m,w], one row per key, without gaps. It
+// returns x if no key is masked. Mechanisms whose result depends on the positions of keys use
+// it to treat a masked key as if it were absent.
 func (h *Head[T]) GatherUnmasked(x tensor.Mat[T]) tensor.Mat[T] {
 	if h.Mask == nil {
 		return x
@@ -39,8 +39,9 @@ func (h *Head[T]) ScatterUnmasked(dst, x tensor.Mat[T]) {
 	}
 }
 
-// UnmaskedGradBuffer returns a matrix for the gradient of GatherUnmasked(x), with the given
-// number of rows. It returns dx if no key is masked. ScatterUnmasked copies it to dx.
+// UnmaskedGradBuffer returns a matrix with the given number of rows for the gradient of
+// GatherUnmasked(x), which ScatterUnmasked then copies to dx. It returns dx itself if no key is
+// masked.
 func (h *Head[T]) UnmaskedGradBuffer(dx tensor.Mat[T], rows int) tensor.Mat[T] {
 	if h.Mask == nil {
 		return dx

@@ -14,15 +14,14 @@ import (
 //
 //	ξ_w(Q,K,V)_i = w_i · q_iᵀ Σ_{j≤i} k_j v_jᵀ
 //
-// of q [B,H,N,D], k [B,Hkv,N,D] and v [B,Hkv,N,Dv], where Hkv divides H. w [N] may be
-// nil for ones. Arguments must be finite. The cost is O(N).
+// of q [B,H,N,D], k [B,Hkv,N,D] and v [B,Hkv,N,Dv], where Hkv divides H. w [N] may be nil for
+// ones. Arguments must be finite. The cost is O(N).
 //
 // With w = 1 it is the numerator of causal linear attention, and with v = 1 as well its
 // denominator. With w_i = 1/i it is a running mean.
 //
 // It returns an error if the shapes do not fit, or out overlaps itself or an argument. The
-// source is the survey page
-// "Approximated Attention", definition 2.
+// source is the survey page "Approximated Attention", definition 2.
 func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: out}
 	if err := x.checkShapes("out", &out); err != nil {
@@ -35,15 +34,15 @@ func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.H
 	return nil
 }
 
-// WeightedCausalGrad sets dq [B,H,N,D], dk [B,Hkv,N,D], dv [B,Hkv,N,Dv] and adds to dw [N],
-// which may be nil: the gradients of WeightedCausal for the gradient dout [B,H,N,Dv] of
-// its output:
+// WeightedCausalGrad computes the gradients of WeightedCausal from the gradient dout [B,H,N,Dv]
+// of its output. It overwrites dq [B,H,N,D], dk [B,Hkv,N,D] and dv [B,Hkv,N,Dv], and adds to dw
+// [N], which may be nil:
 //
 //	dq_i = w_i·S_i·dout_i,  dw_i = q_i·S_i·dout_i,  S_i = Σ_{j≤i} k_j v_jᵀ,
 //	dk_j = R_j·v_j,  dv_j = R_jᵀ·k_j,  R_j = Σ_{i≥j} w_i q_i dout_iᵀ.
 //
-// It returns an error if the shapes do not fit, or a gradient overlaps itself, another
-// gradient or an argument.
+// It returns an error if the shapes do not fit, or a gradient overlaps itself, another gradient
+// or an argument.
 func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
 	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: dout, dq: dq, dk: dk, dv: dv}
 	if err := x.checkShapes("dout", &dout); err != nil {

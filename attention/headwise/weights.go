@@ -15,10 +15,10 @@ import (
 // computed at a time, as the outputs of unit vectors.
 const unitColumns = 64
 
-// eachColumnBlock calls f with blocks of columns of the attention matrix of one head: a
-// [n-left, keys from j0 on], in scratch memory. The first left queries see no key. It
-// returns the numbers of queries that see no key and of ill-conditioned queries, and
-// Head.ExactShare.
+// eachColumnBlock calls f with each block of columns of the attention matrix of one head. Block
+// a [n-left, columns] is in scratch memory and starts with the column of key j0; the first left
+// queries see no key and have no row. It returns the number of queries without a key, the
+// number of ill-conditioned queries, and Head.ExactShare.
 func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence, head int, f func(a tensor.Mat[T], left, j0 int)) (unseen, illConditioned int, exact float64) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -47,8 +47,8 @@ func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence,
 	return left + h.UnseenQueries, h.illConditioned.count, h.ExactShare // of the last block, as of any
 }
 
-// NoMatrix is a Function without an attention matrix: its outputs are not sums over keys.
-// NoMatrixReason says why.
+// NoMatrix is a Function without an attention matrix, because its outputs are not sums over
+// keys. NoMatrixReason returns the reason for error messages.
 type NoMatrix interface{ NoMatrixReason() string }
 
 // refusePairs returns an error if the mechanism has no attention matrix.
@@ -87,8 +87,9 @@ func (w *driver[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i
 	return nil
 }
 
-// Diagnose describes the rows of the attention matrix of each head. Weights are taken after
-// any division. The denominator of a row is its sum, 1 if the row is an average.
+// Diagnose describes the rows of the attention matrix of each head. The weights are the
+// elements of the matrix, after any division, and the denominator of a row is its sum, which is
+// 1 for an average.
 func (w *driver[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
 	if err := w.checkCall(c); err != nil {
 		return nil, err
