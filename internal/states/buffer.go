@@ -8,15 +8,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Buffer holds numbers of the tokens of a head: Count numbers of each token, and the next token
-// begins Stride numbers later. A state is a list of buffers, of keys, of values and of what else
-// its mechanism keeps. A buffer without data holds nothing, of any number of tokens.
+// Buffer holds Count numbers for each token of a head. The numbers of consecutive tokens start
+// Stride elements apart. A state is a list of buffers: for keys, for values, and for whatever
+// else its mechanism keeps. A buffer without Data is unused: Copy, Write and Read do nothing
+// with it.
 type Buffer[T tensor.Float] struct {
 	Data          []T
 	Count, Stride int
 }
 
-// MakeBuffers returns n buffers without data for count numbers of a token.
+// MakeBuffers returns n buffers without data, each for count numbers per token.
 func MakeBuffers[T tensor.Float](n, count int) []Buffer[T] {
 	list := make([]Buffer[T], n)
 	for i := range list {
@@ -25,7 +26,7 @@ func MakeBuffers[T tensor.Float](n, count int) []Buffer[T] {
 	return list
 }
 
-// CloneBuffers returns copies of buffers with data of their own.
+// CloneBuffers returns deep copies of the buffers.
 func CloneBuffers[T tensor.Float](list []Buffer[T]) []Buffer[T] {
 	c := slices.Clone(list)
 	for i := range c {
@@ -37,8 +38,8 @@ func CloneBuffers[T tensor.Float](list []Buffer[T]) []Buffer[T] {
 // Resize makes room for n tokens.
 func (b *Buffer[T]) Resize(n int) { b.Data = scratch.Resize(b.Data, n*b.Stride) }
 
-// Copy copies n tokens of from, from its token j on, to token i on. Tokens of a buffer without
-// data are zeros.
+// Copy copies n tokens, from tokens j ≤ t < j+n of from to tokens i and following of b. If from
+// has no data, it writes zeros.
 func (b *Buffer[T]) Copy(i int, from *Buffer[T], j, n int) {
 	switch {
 	case b.Data == nil:
@@ -52,7 +53,8 @@ func (b *Buffer[T]) Copy(i int, from *Buffer[T], j, n int) {
 // Bytes returns the memory of the buffer.
 func (b *Buffer[T]) Bytes() int64 { return int64(cap(b.Data)) * scratch.ElementSize[T]() }
 
-// Write appends the numbers of n tokens from token at on, and zeros for missing tokens.
+// Write appends the numbers of n tokens, starting with token at, and then zeros for missing
+// more tokens.
 func (b *Buffer[T]) Write(w *snapshot.Writer, at, n, missing int) {
 	if b.Data == nil {
 		return
@@ -67,7 +69,7 @@ func (b *Buffer[T]) Write(w *snapshot.Writer, at, n, missing int) {
 	w.Data = append(w.Data, make([]byte, missing*b.Count*int(scratch.ElementSize[T]()))...)
 }
 
-// Read sets the first n tokens to what Write appended.
+// Read sets the first n tokens from numbers that Write appended.
 func (b *Buffer[T]) Read(r *snapshot.Reader, n int) {
 	if b.Data == nil {
 		return

@@ -6,19 +6,19 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A Field is a run of numbers of a state: one of the three.
+// A Field is a slice of numbers of a state. One of its three slices is set.
 type Field[T tensor.Float] struct {
 	Counts   []int64
 	Elements []T
 	Wide     []float64
 }
 
-// Fields are all numbers of a state of constant size, in the order of its snapshot. States
-// that hold sums list them once; to copy, clear, measure, write and read them is the same
-// for all.
+// Fields lists all numbers of a state of constant size, in the order of its snapshot. A state
+// of sums lists them once, and then copies, clears, measures, writes and reads them with the
+// methods of Fields.
 type Fields[T tensor.Float] []Field[T]
 
-// AddElements appends a field for each list.
+// AddElements appends a field of elements for each list.
 func (f Fields[T]) AddElements(lists ...[]T) Fields[T] {
 	for _, x := range lists {
 		f = append(f, Field[T]{Elements: x})
@@ -26,7 +26,7 @@ func (f Fields[T]) AddElements(lists ...[]T) Fields[T] {
 	return f
 }
 
-// AddWide appends a field for each list.
+// AddWide appends a field of float64 numbers for each list.
 func (f Fields[T]) AddWide(lists ...[]float64) Fields[T] {
 	for _, x := range lists {
 		f = append(f, Field[T]{Wide: x})
@@ -34,7 +34,7 @@ func (f Fields[T]) AddWide(lists ...[]float64) Fields[T] {
 	return f
 }
 
-// AddCounts appends a field for each list.
+// AddCounts appends a field of counts for each list.
 func (f Fields[T]) AddCounts(lists ...[]int64) Fields[T] {
 	for _, x := range lists {
 		f = append(f, Field[T]{Counts: x})
@@ -42,7 +42,7 @@ func (f Fields[T]) AddCounts(lists ...[]int64) Fields[T] {
 	return f
 }
 
-// Copy sets the numbers of f to those of from, a list of a state of the same shape.
+// Copy copies the numbers of from, the fields of a state of the same shape, into f.
 func (f Fields[T]) Copy(from Fields[T]) {
 	for i, x := range from {
 		copy(f[i].Counts, x.Counts)
@@ -60,7 +60,8 @@ func (f Fields[T]) Clear() {
 	}
 }
 
-// Bytes returns the memory of the numbers, which is what Write appends too.
+// Bytes returns the size of the numbers in memory, which is also the number of bytes that Write
+// appends.
 func (f Fields[T]) Bytes() int64 {
 	var n int64
 	for _, x := range f {
@@ -80,8 +81,8 @@ func (f Fields[T]) Write(w *snapshot.Writer) {
 	}
 }
 
-// Read sets the numbers to what Write appended. Counts outside 0..most fail; most is the
-// number of tokens of the state.
+// Read sets the numbers from bytes that Write appended. It fails r if a count is outside of
+// 0..most, where most is the number of tokens of the state.
 func (f Fields[T]) Read(r *snapshot.Reader, most int64) {
 	for _, x := range f {
 		for i := range x.Counts {

@@ -7,9 +7,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Fits reports what keeps a state of shape s, of mechanism from, out of the place
-// of one of shape want of mechanism id. Learned parameters are no part of it.
-// What names the state.
+// Fits returns an error if a state of mechanism from and shape s cannot be used where mechanism
+// id and shape want are needed. The error begins with what and names the field. Learned
+// parameters are not compared.
 func (id Identity) Fits(what string, want *attention.Shape, from Identity, s *attention.Shape) error {
 	if from.Name != id.Name {
 		return fmt.Errorf("%s: mechanism is %q, needs %q", what, from.Name, id.Name)
@@ -33,9 +33,9 @@ func (id Identity) Fits(what string, want *attention.Shape, from Identity, s *at
 	return nil
 }
 
-// Mergeable returns next as a state of kind S that can follow a state of shape s and
-// identity id. parts returns the identity and the shape of a state. It returns an error
-// if kind, identity or shape differ.
+// Mergeable returns next as type S if it can be merged behind a state with identity id and
+// shape s. parts returns the identity and the shape of a state. It returns an error if the
+// type, the identity or the shape differs.
 func Mergeable[S interface {
 	comparable
 	attention.State[T]

@@ -1,4 +1,4 @@
-// Package states has what states of all kinds of mechanisms share: buffers of the numbers of
+// Package states has the code that states of all mechanisms share: buffers of the numbers of
 // tokens, the header of snapshots, and the checks before a merge.
 package states
 
@@ -31,12 +31,12 @@ const (
 	SumsKind  = "sums"
 )
 
-// Identity is whose states a snapshot may be.
+// Identity identifies the kind of state, and the mechanism and setting that it belongs to.
 type Identity struct{ Kind, Name, Setting string }
 
-// NewSnapshot returns a writer of a snapshot and appends its header to b, for a state
-// of shape s. id and sum identify the mechanism and its parameters. End of the writer
-// returns an error if ReadSnapshot refuses the number of heads in these bytes.
+// NewSnapshot appends the header of a snapshot to b and returns a writer for the rest. The
+// state has shape s, and id and sum identify the mechanism and its parameters. The writer's End
+// returns an error if ReadSnapshot would refuse so many heads in so few bytes.
 func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSum, s *attention.Shape, tokens int64, decay bool) *snapshot.Writer {
 	w := snapshot.NewWriter(b)
 	heads := *s
@@ -74,9 +74,9 @@ func checkHeads(s *attention.Shape, n int) error {
 	return nil
 }
 
-// ReadSnapshot reads the header of a snapshot of id and of the parameters with checksum
-// sum. The content is left in r. It returns an error if data is damaged, or of another
-// mechanism, setting, parameter or element type.
+// ReadSnapshot reads the header of a snapshot of a state with identity id, of a mechanism whose
+// parameters have the checksum sum. r is left at the content that follows. It returns an error
+// if data is damaged, or has another mechanism, setting, parameters or element type.
 func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.ParameterSum) (s attention.Shape, tokens int64, r *snapshot.Reader, err error) {
 	if r, err = snapshot.Open(data); err != nil {
 		return s, 0, nil, err
