@@ -10,9 +10,9 @@ import (
 // Norm2 returns the 2-norm of x [n].
 func Norm2[T tensor.Float](x []T) float64 { return kernel.ColumnNorm(x, 1, len(x)) }
 
-// NormaliseLargeRow is layer normalisation of a row whose squares or sum leave the range of T:
-// it sets y [width] from x [width] and returns mean and factor of the row. They are NaN if x is
-// not finite. A nil bias is none.
+// NormaliseLargeRow computes layer normalisation of a row whose sum or squares overflow T. It
+// sets y [width] from x [width] and returns the mean and the factor of the row, which are NaN
+// if x is not finite. bias may be nil.
 func NormaliseLargeRow[T tensor.Float](y, x, gain, bias []T, eps float64) (mean, factor T) {
 	largest := 0.0
 	for _, v := range x {

@@ -1,5 +1,4 @@
-// Package scratch has matrices in scratch memory and slices that grow without being cleared.
-// Arithmetic on them lives in internal/kernel and in the packages that hold them.
+// Package scratch takes matrices from scratch memory and resizes slices without clearing them.
 package scratch
 
 import (
@@ -24,7 +23,7 @@ func ZeroMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
 	return x
 }
 
-// CopyMat sets dst to x, of the same shape, unless it is x.
+// CopyMat copies x to dst, which has the same shape and may be x itself.
 func CopyMat[T tensor.Float](dst, x tensor.Mat[T]) {
 	if len(dst.Data) == 0 || &dst.Data[0] == &x.Data[0] {
 		return
@@ -53,8 +52,8 @@ func GatherRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], rows []int32) 
 // IsContiguous reports whether the rows of x follow each other without a gap.
 func IsContiguous[T tensor.Float](x tensor.Mat[T]) bool { return x.Stride == x.Cols || x.Rows <= 1 }
 
-// Contiguous returns x if its rows are contiguous, else a contiguous copy in
-// scratch memory.
+// Contiguous returns x if its rows are contiguous, otherwise a contiguous copy in scratch
+// memory.
 func Contiguous[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
 	if IsContiguous(x) {
 		x.Stride = x.Cols
@@ -75,8 +74,8 @@ func ForOutput[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
 	return TakeMat[T](ar, x.Rows, x.Cols)
 }
 
-// Stride returns a row stride for n elements: room for whole vectors, and an
-// odd number of cache lines, so that a column of rows spreads over the cache.
+// Stride returns a stride for rows of n elements: a multiple of the vector length, and an odd
+// number of cache lines, so that the elements of a column spread over the cache.
 func Stride[T tensor.Float](n int) int {
 	var z T
 	line := 64 / int(unsafe.Sizeof(z))
@@ -105,8 +104,8 @@ func ElementSize[T tensor.Float]() int64 {
 	return int64(unsafe.Sizeof(z))
 }
 
-// AllocatedBytes returns about the number of bytes that the runtime allocates for an object of n
-// bytes: whole pages beyond 32 KiB, and otherwise one of eight sizes up to twice a power of two.
+// AllocatedBytes estimates how many bytes the runtime allocates for an object of n bytes: whole
+// pages above 32 KiB, and otherwise one of eight sizes between a power of two and the next.
 func AllocatedBytes(n int64) int64 {
 	const page, large = 8 << 10, 32 << 10
 	step := int64(page)
