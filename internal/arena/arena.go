@@ -1,5 +1,5 @@
-// Package arena provides scratch memory from reused slabs, so that hot paths do not allocate. It
-// decides nothing about shapes or threads: internal/scratch makes matrices of it.
+// Package arena provides scratch memory from reused slabs, so that hot paths do not allocate.
+// Package internal/scratch takes matrices from it.
 package arena
 
 import (
@@ -8,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Arena allocates slices from the last of its slabs. It is not safe for concurrent use.
+// Arena allocates slices from its last slab. It is not safe for concurrent use.
 type Arena struct {
 	slab          *slab      // nil: none yet
 	usedWords     int        // words of slab that are taken
@@ -40,8 +40,8 @@ const lineWords = 8 // float64s in a cache line of 64 bytes
 // highWater is the highest level of released arenas, in words.
 var highWater atomic.Int64
 
-// HighWater returns the maximum number of bytes taken from one arena at a time, among all arenas
-// released since the previous call.
+// HighWater returns the largest number of bytes that any one arena held at a time, among the
+// arenas released since the previous call.
 func HighWater() int64 { return highWater.Swap(0) * 8 }
 
 var pool = sync.Pool{New: func() any { return new(Arena) }}
@@ -49,8 +49,9 @@ var pool = sync.Pool{New: func() any { return new(Arena) }}
 // Acquire returns an empty arena.
 func Acquire() *Arena { return pool.Get().(*Arena) }
 
-// Release returns the arena to the pool and invalidates its slices. Several slabs are replaced by one
-// that fits the same use, up to baseWords. Large slabs go to the pool of their size.
+// Release returns the arena to the pool and invalidates all its slices. If it has several
+// slabs, one slab large enough for the same use replaces them, up to baseWords. Large slabs go
+// to a pool for their size.
 func (a *Arena) Release() {
 	a.Reset(0)
 	if a.slab.size() >= largeWords {
@@ -151,8 +152,8 @@ func TakeZeros[T Element](a *Arena, n int) []T {
 	return s
 }
 
-// Of is an Arena that gives numbers of one type.
+// Of is an Arena that allocates slices of a fixed element type.
 type Of[T Element] struct{ *Arena }
 
-// Take returns n numbers with undefined contents.
+// Take returns a slice [n] with undefined contents.
 func (a Of[T]) Take(n int) []T { return Take[T](a.Arena, n) }

@@ -2,9 +2,9 @@ package arena
 
 import "unsafe"
 
-// AdviseHugePages asks the system to back x [N] with huge pages, which speeds up repeated sequential
-// reads of memory beyond the reach of the TLB. The pages may extend beyond x. Slices below 256 KiB
-// and systems without huge pages are left alone.
+// AdviseHugePages asks the operating system to back x with huge pages, which speeds up repeated
+// sequential reads of more memory than the TLB covers. The pages may extend beyond x. It does
+// nothing for slices below 256 KiB or on systems without huge pages.
 func AdviseHugePages[T Element](x []T) {
 	if size := uintptr(len(x)) * unsafe.Sizeof(*new(T)); size >= minHugePages {
 		adviseHugePages(unsafe.Pointer(unsafe.SliceData(x)), size)
