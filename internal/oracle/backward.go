@@ -6,23 +6,24 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Grads are the gradients of Σ o·do by the raw inputs.
+// Grads holds the gradients of Σ o·do with respect to the raw inputs.
 type Grads struct {
 	DQ, DK, DV tensor.Heads[float64]
-	DTau       []float64 // as Tau
-	DFeatures  []float64 // as Features.Learned
+	DTau       []float64 // shape of Tau
+	DFeatures  []float64 // shape of Features.Learned
 	DLogG      tensor.Heads[float64]
-	DLogGamma  []float64 // by log γ, as Window.Gamma
+	DLogGamma  []float64 // gradient of log γ, shape of Window.Gamma
 }
 
-// Backward differentiates Forward by hand. With p_ij = w_ij/g_i:
+// Backward returns the gradients of Forward, from formulas written out by hand. With p_ij =
+// w_ij/g_i:
 //
 //	dv_j  = Σ_i p_ij·do_i
 //	dw_ij = do_i·(v_j - o_i)/g_i
 //	ds_ij = f'(s_ij)·dw_ij          (f' = f for the exponential)
 //	da_i  = Σ_j ds_ij·b_j,  db_j = Σ_i ds_ij·a_i
 //
-// and da, db go back through map, factor, rotation and norm.
+// Then da and db go back through the map, the factor, the rotation and the normalisation.
 func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
 	if m.Window != nil {
 		return m.backwardWindow(c, do)

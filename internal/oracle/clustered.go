@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// NewClustered is clustered attention (Vyas et al. 2020, arXiv 2007.04825): queries
-// take the attention weights of their cluster's mean. K-means over hashes makes the
-// clusters: planes [bits,D+1] give a bit each, and the queries at ⌊n·start⌋ are the
-// first means. For top > 0 each query distributes the weight of the top keys by its
-// own softmax over these keys (improved clustered).
+// NewClustered returns clustered attention (Vyas et al. 2020, arXiv 2007.04825), in which a
+// query takes the attention weights of the mean query of its cluster. K-means over hashes makes
+// the clusters: each row of planes [bits,D+1] gives one bit, and the queries at ⌊n·start⌋ are
+// the initial means. With top > 0 it is improved clustered attention: each query redistributes
+// the weight of its cluster's top keys by its own softmax over these keys.
 func NewClustered(planes, start []float64, iterations, top int, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		n, d := len(h.Q), len(h.Q[0])

@@ -6,10 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Retentive networks (arXiv 2307.08621, eq. 5-7) multiply the weight of key j
-// for query i by γ^(i-j); with a factor of its own for each token (gated
-// retention, arXiv 2405.05254, eq. 3) it is exp(Σ_{j<t≤i} log_g_t). A query has
-// the place i + (M-N) among the keys.
+// Retentive networks (arXiv 2307.08621, eq. 5-7) multiply the weight of key j for query i by
+// γ^(i-j). With a factor for each token (gated retention, arXiv 2405.05254, eq. 3) the product
+// is exp(Σ_{j<t≤i} log_g_t). Query i has the position i + (M-N) among the keys.
 
 // position returns where query i of s stands among the keys that count: after all of
 // them where the call is not causal, as one does that reads a state.

@@ -1,11 +1,11 @@
 package oracle
 
-// Drop is what dropout makes of the masks: factors 0 or 1/(1-rate). Nil ones
-// are 1.
+// Drop holds the factors that dropout multiplies with: 0 or 1/(1-rate). A nil slice means
+// factors of 1.
 type Drop struct {
-	Q, K []float64 // [B·H·N·D], [B·Hkv·M·D] of the channels of prepared rows, before the map
-	// QQ [B·H·N·D·D] and KK [B·Hkv·M·D·D] are factors of the products of two
-	// channels in the term of degree 2: "quadratic" of FAST, figure 2.
+	Q, K []float64 // [B·H·N·D], [B·Hkv·M·D] for channels of prepared rows, before the map
+	// QQ [B·H·N·D·D] and KK [B·Hkv·M·D·D] are for products of two channels in the term of
+	// degree 2 ("quadratic" in FAST, figure 2).
 	QQ, KK []float64
 }
 

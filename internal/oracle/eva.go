@@ -2,18 +2,17 @@ package oracle
 
 import "math"
 
-// EVA is the attention of EVA in one dimension (Zheng et al. 2023, arXiv
-// 2302.04542, section 4).
+// EVA is EVA attention in one dimension (Zheng et al. 2023, arXiv 2302.04542, section 4).
 type EVA struct {
 	Window, Overlap, Landmarks int
-	Chunk                      int  // tokens of a chunk, without overlap and about the sum of both means; 0: there are Landmarks
-	Zeros                      bool // absent tokens are zeros in means
+	Chunk                      int  // tokens of a chunk, without overlap and with μ the sum of both means; 0: use Landmarks chunks, with μ half the sum
+	Zeros                      bool // masked tokens count as zeros in means
 	MapQ, MapK                 EVAMap
 	RPE                        []float64 // [H][window][window+2·overlap], or without H; nil: none
 	Noise                      []float64 // [H][landmarks][D], or without H; nil: none
 }
 
-// EVAMap is a linear map [D][D] with a layer norm behind it.
+// EVAMap is a linear map [D][D] followed by a layer norm.
 type EVAMap struct{ W, B, Gain, Bias []float64 }
 
 func (m *EVAMap) apply(x []float64) []float64 {
@@ -34,7 +33,7 @@ func (m *EVAMap) apply(x []float64) []float64 {
 	return y
 }
 
-// Weights is a Whole.
+// Weights returns the attention matrix of a head. It is a HeadMatrix.
 func (m *EVA) Weights(h *Head) [][]float64 {
 	d := len(h.Q[0])
 	scale := 1 / math.Sqrt(float64(d))

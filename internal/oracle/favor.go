@@ -126,10 +126,10 @@ func (f *Favor) overSumGrad(at Place, x, dy []float64) (d []float64) {
 	return d
 }
 
-// Learned returns nil: random features learn nothing.
+// Learned returns nil, because random features have no learned numbers.
 func (f *Favor) Learned(int) []float64 { return nil }
 
-// Grad returns the gradient by x [D] from dy, the gradient of the features [m].
+// Grad returns the gradient of x [D] from dy, the gradient of the features [m].
 func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 	dx := make([]float64, len(x))
 	if f.Kernel == "relu" {
@@ -164,20 +164,21 @@ func (f *Favor) Grad(at Place, x, dy, _ []float64) []float64 {
 	return dx
 }
 
-// HeadFavor maps rows to the features of Favor, softmax or hyperbolic, as published
-// programs do: it subtracts the largest exponent, or length, of a head from all.
+// HeadFavor is Favor with the softmax or hyperbolic kernel as published programs compute it:
+// before the exponential they subtract the largest exponent of a head from all of them, or for
+// the hyperbolic kernel its largest scaled squared length.
 type HeadFavor struct {
 	Favor
 	Eps float64 // added to the sum of weights
 }
 
-// Weights is the Whole of f.
+// Weights returns the attention matrix of a head. It is a HeadMatrix.
 func (f *HeadFavor) Weights(h *Head) [][]float64 {
 	cq, ck := f.Shifts(h)
 	return f.WeightsShiftedBy(h, cq, ck)
 }
 
-// Shifts returns the numbers [n], [m] that are subtracted from the exponents of
+// Shifts returns the numbers cq [n] and ck [m] that are subtracted from the exponents of
 // queries and keys.
 func (f *HeadFavor) Shifts(h *Head) (cq, ck []float64) {
 	return f.shiftsOfRows(h.Q, nil), f.shiftsOfRows(h.K, h.Exist)
@@ -209,8 +210,8 @@ func (f *HeadFavor) shiftsOfRows(rows [][]float64, exist []bool) []float64 {
 	return c
 }
 
-// WeightsShiftedBy returns the weights [n,m] after subtracting cq [n] and ck [m] from
-// the exponents. The softmax kernel's gradients take both for constants.
+// WeightsShiftedBy returns the weights [n,m] after subtracting cq [n] and ck [m] from the
+// exponents. Gradients of the softmax kernel treat cq and ck as constants.
 func (f *HeadFavor) WeightsShiftedBy(h *Head, cq, ck []float64) [][]float64 {
 	features := func(x []float64, c float64) (y []float64) {
 		for _, e := range f.exponents(Place{Keys: true}, x) {

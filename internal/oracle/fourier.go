@@ -2,10 +2,10 @@ package oracle
 
 import "math"
 
-// NewFourier is Σ w v / (Σ w + eps) with w = (Π_d sin(R_d(q_d-k_d))/(R_d(q_d-k_d)))⁴
-// (Nguyen et al. 2022, FourierFormer, eq. 13 with φ the fourth power), for r [1]
-// or [D]. Scaled says that scores are multiplied by Π R_d, so that eps
-// counts relative to its fourth power.
+// NewFourier returns FourierFormer attention, Σ w v / (Σ w + eps) with w = (Π_d
+// sin(R_d(q_d-k_d))/(R_d(q_d-k_d)))⁴ (Nguyen et al. 2022, eq. 13 with φ the fourth power). r is
+// [1] or [D]. If scaled is set, scores are multiplied by Π R_d, so that eps is relative to its
+// fourth power.
 func NewFourier(r []float64, eps float64, scaled bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		a := make([][]float64, len(h.Q))

@@ -6,16 +6,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Head is one query head of one sequence, with rotated rows. Rows of masked keys are
-// zeros.
+// Head is one query head of one sequence, with rotated rows. Rows of masked keys are zeros.
 type Head struct {
 	Q, K   [][]float64 // [n][D], [m][D]
-	Exist  []bool      // [m]
+	Exist  []bool      // [m] unmasked keys
 	Causal bool
-	Offset int // where Causal, query i sees keys j ≤ i+Off
+	Offset int // if Causal, query i sees keys j ≤ i+Offset
 	Shift  int // M-N: a near field is around key i+Shift
 	Head   int
-	Heads  int // of the call
+	Heads  int // number of query heads of the call
 	Group  int // query heads that share a key head
 }
 
@@ -41,12 +40,12 @@ func (h *Head) SeesAny(i int) bool {
 	return false
 }
 
-// HeadMatrix is a mechanism that reads a whole head and is linear in its values. It
-// returns the attention matrix [n,m]. A row may be nil if its query has no visible key.
+// HeadMatrix is a mechanism whose outputs are linear in the values, given a whole head. It
+// returns the attention matrix [n,m]. The row of a query without a visible key may be nil.
 type HeadMatrix func(h *Head) [][]float64
 
-// Forward computes O = A·V. Den holds the sums of the rows of A, and Cond is 1
-// where a key is seen.
+// Forward computes O = A·V. Result.Den holds the sums of the rows of A. Result.Cond is 1 for
+// queries that see a key.
 func (f HeadMatrix) Forward(c *Call) *Result {
 	n := c.Q.B * c.Q.H * c.Q.N
 	r := &Result{
@@ -115,8 +114,7 @@ func (c *Call) head(s sequence, h int) *Head {
 	return x
 }
 
-// Softmax returns the rows exp(s[i][j]) over their sums, of the pairs that see
-// each other.
+// Softmax returns, for each row i of scores, the softmax over the keys that query i sees.
 func (h *Head) Softmax(s [][]float64) [][]float64 {
 	w := make([][]float64, len(s))
 	for i := range s {
@@ -140,11 +138,11 @@ func (h *Head) Softmax(s [][]float64) [][]float64 {
 	return w
 }
 
-// Outputs is a mechanism that sees a head as a whole and makes outputs [n][Dv] that
-// are no sums over keys; v has zeros for values that do not exist.
+// Outputs is a mechanism that is given a whole head and returns outputs [n][Dv] that are not
+// sums over keys. Rows of v are zeros at masked keys.
 type Outputs func(h *Head, v [][]float64, dv int) [][]float64
 
-// Forward has no weights, and leaves out queries that see no key.
+// Forward computes the outputs, without weights. It skips queries that see no key.
 func (f Outputs) Forward(c *Call) *Result {
 	r := HeadMatrix(func(h *Head) [][]float64 {
 		a := make([][]float64, len(h.Q))

@@ -2,10 +2,9 @@ package oracle
 
 import "math"
 
-// Hedgehog maps rows to the learned features of Hedgehog (arXiv 2402.04347, section
-// 4.2): [exp(w·x + b), exp(-w·x - b)]. Rows w and numbers b belong to a head, on the
-// side of queries or of keys. P holds the weights [H,D,D] and biases [H,D] of queries,
-// then the weights and biases of keys.
+// Hedgehog maps rows to the learned features of Hedgehog (arXiv 2402.04347, section 4.2):
+// [exp(w·x + b), exp(-w·x - b)]. Each head has its own rows w and numbers b for queries and for
+// keys. P holds the weights [H,D,D] and biases [H,D] for queries, then those for keys.
 type Hedgehog struct {
 	P        []float64
 	Heads, D int
@@ -31,8 +30,8 @@ func (f *Hedgehog) Map(at Place, x []float64) []float64 {
 	return y
 }
 
-// Size bounds the roundings of the features [2D] of a row x [D]: an exponent rounds by
-// the size of its terms.
+// Size bounds the rounding errors of the features [2D] of a row x [D]: an exponent has an error
+// in proportion to the size of its terms.
 func (f *Hedgehog) Size(at Place, x []float64) []float64 {
 	w, b := f.offsets(at)
 	y := f.Map(at, x)
@@ -42,7 +41,7 @@ func (f *Hedgehog) Size(at Place, x []float64) []float64 {
 	return y
 }
 
-// Grad returns the gradient by x [D] from dy [2D] and adds the gradient of P to dp.
+// Grad returns the gradient of x [D] from dy [2D] and adds the gradient of P to dp.
 func (f *Hedgehog) Grad(at Place, x, dy, dp []float64) []float64 {
 	w, b := f.offsets(at)
 	dx := make([]float64, len(x))

@@ -5,10 +5,11 @@ import (
 	"slices"
 )
 
-// NewInformer is ProbSparse attention (Zhou et al. 2021, arXiv 2012.07436): the
-// queries of largest measure (eq. 4, of keys sampled) get softmax, others the mean
-// of the values. Sample is in [0,1), for a place among the keys that exist.
-// Code divides the sum of scores sampled by the number of keys.
+// NewInformer returns ProbSparse attention (Zhou et al. 2021, arXiv 2012.07436). Each query
+// gets a measure (eq. 4) from a sample of keys. The queries with the largest measure get
+// softmax attention; the output of the others is the mean of the values. sample returns a
+// number in [0,1) that selects one of the unmasked keys. With code set, the measure is computed
+// as in the authors' program: the sum of sampled scores is divided by the number of all keys.
 func NewInformer(factor int, code bool, sample func(token, sample int) float64) HeadMatrix {
 	count := func(n int) int {
 		return min(n, max(1, factor*int(math.Ceil(math.Log(float64(n))))))

@@ -2,9 +2,9 @@ package oracle
 
 import "math"
 
-// NewLinformer is softmax(s q (EᵀK)ᵀ) FᵀV (Wang et al. 2020, Linformer, eq. 7), with
-// E and F of shape [L][r], or [H][L][r] where each head has its own. Columns that
-// no existing key reaches take no part, unless all do.
+// NewLinformer returns softmax(s q (EᵀK)ᵀ) FᵀV (Wang et al. 2020, Linformer, eq. 7). e and f
+// are [L][r], or [H][L][r] with perHead set. A projected key to which no unmasked key
+// contributes is left out, unless all is set.
 func NewLinformer(e, f []float64, length, rank int, perHead, all bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		at := func(x []float64, j, c int) float64 {

@@ -2,10 +2,10 @@ package oracle
 
 import "math"
 
-// NewLuna is the attention of Luna (Ma et al. 2021, arXiv 2106.01540) with packed
-// queries p [H][length][D], or [length][D] for all heads: two softmax attentions
-// (eq. 7-8) where omega is nil, else the causal form (section 3.3) with ω. A scale of
-// 0 is 1/√D.
+// NewLuna returns the attention of Luna (Ma et al. 2021, arXiv 2106.01540). p holds the packed
+// queries, [H][length][D] or [length][D] for all heads. Without omega it is two softmax
+// attentions (eq. 7-8), with omega the causal form (section 3.3), where omega is ω. A scale of
+// 0 means 1/√D.
 func NewLuna(p []float64, length int, omega func(x float64) float64, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		d, scale := len(h.Q[0]), scale

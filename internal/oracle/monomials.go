@@ -2,9 +2,9 @@ package oracle
 
 import "math"
 
-// Monomials are the features of truncated polynomials: products of components of
-// R·x, whose coefficients 1/a! queries have. List holds the factors of each, from
-// 1 on, with zeros for none.
+// Monomials maps rows to the features of truncated polynomials: products of components of R·x.
+// Features of queries also contain the coefficient 1/a!. Each row of List holds the factors of
+// one feature as indices from 1 on; 0 is no factor.
 type Monomials struct {
 	R    [][]float64 // [D][D]
 	List [][]float64
@@ -56,13 +56,13 @@ func (f *Monomials) products(at Place, y []float64) (list []float64) {
 	return list
 }
 
-// Map returns a feature of a row x [D] for each element of List.
+// Map returns the features of a row x [D], one for each row of List.
 func (f *Monomials) Map(at Place, x []float64) []float64 { return f.products(at, f.rotated(x, false)) }
 
-// Size bounds the roundings of the features of a row x [D].
+// Size bounds the rounding errors of the features of a row x [D].
 func (f *Monomials) Size(at Place, x []float64) []float64 { return f.products(at, f.rotated(x, true)) }
 
-// Grad returns the gradient by x [D] from dy, the gradient of the features.
+// Grad returns the gradient of x [D] from dy, the gradient of the features.
 func (f *Monomials) Grad(at Place, x, dy, _ []float64) []float64 {
 	y, du := f.rotated(x, false), make([]float64, len(x))
 	for r, m := range f.List {
@@ -88,5 +88,5 @@ func (f *Monomials) Grad(at Place, x, dy, _ []float64) []float64 {
 	return dx
 }
 
-// Learned returns nil: R is constant.
+// Learned returns nil, because R is constant.
 func (f *Monomials) Learned(int) []float64 { return nil }

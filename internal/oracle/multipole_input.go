@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// InputMultipole is softmax with keys in clusters of their own, which are near to a query, and so
-// weighed exactly, where weights deviate much within them.
+// InputMultipole is softmax with its keys in clusters. A cluster is near to a query, and its
+// keys are weighed exactly, if the weights within it deviate much from their approximation;
+// otherwise it is far.
 type InputMultipole struct {
 	Sinks, Ends int     // first keys, and last keys of a call that is not causal, near to all queries
 	Tol         float64 // of a query: the root of the sum of the squares of the deviations of far weights, as a share of Z
@@ -24,14 +25,19 @@ type keyCluster struct {
 	spread          float64 // Σ|k-c̄|²
 }
 
-// Weights is a HeadMatrix. A near key weighs exp(s q·k). A far cluster of n keys with mean c̄ and
-// variances σ² weighs n·w, w = exp(s q·c̄)·(1 + h), h = ½ s² Σ_a q_a² σ²_a. Each group of clusters
-// has one term of first order for all its far ones: w·t, summed over them, times s q·(k-c̄) for
-// every key k of the group, with t the cluster's share of Σ|k-c̄|² of the group; it is left out if it
-// deviates by more than Tol·Z over the keys of the group, which differ then too much. A cluster is near if
-// the deviation of its weights, exp(s q·c̄)·√(2h), is above Tol·Z/√N, for the N keys of all clusters
-// that the query sees and the denominator Z without near clusters; or if one of its keys may weigh more
-// than 16·Tol·Z: exp(s q·c̄)·exp(√(4h(min(n,16)-1))).
+// Weights returns the attention matrix of a head. It is a HeadMatrix. A near key has the weight
+// exp(s q·k). A far cluster of n keys with mean c̄ and variances σ² has the weight n·w, where w
+// = exp(s q·c̄)·(1 + h) and h = ½ s² Σ_a q_a² σ²_a.
+//
+// All far clusters of a group together get one term of first order: every key k of the group
+// gets Σ w·t times s q·(k-c̄), where the sum is over the far clusters, and t is a cluster's
+// share of the group's Σ|k-c̄|². The term is left out if its deviation over the keys of the
+// group exceeds Tol·Z, because these keys differ too much.
+//
+// A cluster is near in two cases. The first is that the deviation of its weights, exp(s
+// q·c̄)·√(2h), exceeds Tol·Z/√N, where N is the number of keys in all clusters that the query
+// sees and Z is the denominator without near clusters. The second is that one of its keys can
+// weigh more than 16·Tol·Z, which is bounded by exp(s q·c̄)·exp(√(4h(min(n,16)-1))).
 func (m *InputMultipole) Weights(h *Head) [][]float64 {
 	scale := m.Scale
 	if scale == 0 {

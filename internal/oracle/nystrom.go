@@ -2,11 +2,11 @@ package oracle
 
 import "math"
 
-// NewNystrom is Nyströmformer (Xiong et al. 2021, arXiv 2102.03902), eq. 13 with the
-// means of eq. 15 and the iteration of eq. 14 from Aᵀ over the largest sum of a
-// column. Conv [H][width], or [width] for all heads, are the weights of a
-// convolution of values, width 0: none. Keys that do not exist are zeros in the
-// means, or are absent.
+// NewNystrom returns the attention of Nyströmformer (Xiong et al. 2021, arXiv 2102.03902, eq.
+// 13), with the means of eq. 15. The iteration of eq. 14 starts from Aᵀ, divided by the largest
+// sum of a column. conv [H][width], or [width] for all heads, holds the weights of a
+// convolution over values; a width of 0 means none. With zeros set, masked keys count as zeros
+// in the means; otherwise they are absent.
 func NewNystrom(landmarks, iterations int, conv []float64, width int, zeros bool) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		keys := h.K

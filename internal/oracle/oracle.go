@@ -1,9 +1,9 @@
-// Package oracle is attention as the textbook has it: float64, every weight
-// computed one by one, O(N·M), nothing shared with the engines it judges. Each
-// step names the equation that it is.
+// Package oracle computes attention in the most obvious way, as a reference for tests: in
+// float64, every weight by itself, in O(N·M), without any code of the engines that it judges.
+// Comments name the equation of each step.
 //
-// FAST is arXiv 2402.07901; TaylorShift is arXiv 2403.02920; Linear is
-// Katharopoulos et al., arXiv 2006.16236; RoFormer is arXiv 2104.09864.
+// FAST is arXiv 2402.07901; TaylorShift is arXiv 2403.02920; Linear is Katharopoulos et al.,
+// arXiv 2006.16236; RoFormer is arXiv 2104.09864.
 package oracle
 
 import (
@@ -25,24 +25,25 @@ type Mechanism struct {
 
 	Features Features // instead of Map; nil: none
 
-	Exp  bool      // f is the exponential; otherwise
+	Exp  bool      // whether f is the exponential; otherwise Coef is used
 	Coef []float64 // f(s) = Σ_l Coef[l]·s^l
 	Eps  float64   // added to the denominator
 
 	Unnormalized bool                   // outputs are Σ_j w_ij·v_j, without a denominator
-	Forget       func(head int) float64 // log_g of every token of a key head, beside the call's; nil: none
+	Forget       func(head int) float64 // log_g of every token of a key head, added to the call's; nil: none
 
-	// Floor is the least that a denominator is, or with FloorSize its size is, which
-	// then divides; 0: none. Gated has keys enter with the factor 1 - exp(log_g).
+	// Floor is a lower bound of the denominator, or with FloorSize of its absolute value; 0:
+	// none. Gated multiplies the features of each key by 1 - exp(log_g).
 	Floor            float64
 	FloorSize, Gated bool
 
-	OutputNorm bool // outputs are multiplied by √(n/D), n the keys that a query sees
+	OutputNorm bool // outputs are multiplied by √(n/D), where n is the number of keys that a query sees
 
 	Window *Window // nil: none
 }
 
-// TaylorCoef returns the coefficients 1/l! of T_p (FAST, eq. 8 for p = 2).
+// TaylorCoef returns the coefficients 1/l! of the Taylor polynomial T_p of the exponential
+// (FAST, eq. 8 for p = 2).
 func TaylorCoef(p int) []float64 {
 	c := make([]float64, p+1)
 	c[0] = 1
@@ -52,7 +53,7 @@ func TaylorCoef(p int) []float64 {
 	return c
 }
 
-// Call is one problem. Masks mean the same as in attention.Call.
+// Call holds the arguments of one attention call. Masks mean the same as in attention.Call.
 type Call struct {
 	Q tensor.Heads[float64] // [B,H,N,D]
 	K tensor.Heads[float64] // [B,Hkv,M,D]
@@ -64,12 +65,11 @@ type Call struct {
 	AttnKeep []bool  // [N·M]
 	CuQ, CuK []int64
 
-	// LogG [B,Hkv,M,1] is the logarithm of each token's decay, in a causal call;
-	// empty: none.
+	// LogG [B,Hkv,M,1] is the log-decay of each token, in a causal call; empty: none.
 	LogG tensor.Heads[float64]
 
-	// Theta is the base of the rotations' frequencies; 0: none. Key j has
-	// position j, query i has i, or i+M-N in a causal call.
+	// Theta is the base of the rotation frequencies; 0: no rotation. Key j has position j.
+	// Query i has position i, or i+M-N in a causal call.
 	Theta float64
 
 	Drop *Drop // nil: none
@@ -77,21 +77,22 @@ type Call struct {
 	visible func(s sequence, i, j int) bool // further pairs that see each other; nil: all
 }
 
-// Result is what Forward found.
+// Result is the result of Forward.
 type Result struct {
 	O tensor.Heads[float64] // [B,H,N,Dv]
-	W tensor.Heads[float64] // [B,H,N,M], weights over their sum and eps
-	// Den [B,H,N] holds the denominators, for the exponential their logarithms. With
-	// decay they sum weights relative to the last visible key. With FloorSize a
-	// denominator has the sign of its sum.
+	W tensor.Heads[float64] // [B,H,N,M], weights divided by the denominator
+	// Den [B,H,N] holds the denominators, or their logarithms for the exponential. With decay
+	// they are sums of weights relative to the last visible key. With FloorSize a denominator
+	// keeps the sign of its sum.
 	Den []float64
-	// Cond [B,H,N] is condf = (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|, where f̄ has
-	// the absolute coefficients: what a sum of separated terms loses of its
-	// precision. For the exponential it is 1 + max_j |a_i|·|b_j|: the absolute
-	// error of a score is the relative one of its weight. It is 0 where no key
-	// is seen, or none has any weight.
+	// Cond [B,H,N] is the condition (Σ_j f̄(|a_i|·|b_j|) + eps) / |g_i|, where f̄ has the
+	// absolute values of the coefficients: the precision that is lost when the terms of the sum
+	// are computed separately. For the exponential it is 1 + max_j |a_i|·|b_j|, because the
+	// absolute error of a score is the relative error of its weight. It is 0 for queries that
+	// see no key, or only keys of weight 0.
 	Cond []float64
-	// Factor [B,H,N] is what outputs are multiplied by, 0 where no key is seen.
+	// Factor [B,H,N] is the factor that OutputNorm multiplies outputs by, 0 if the query sees
+	// no key.
 	Factor             []float64
 	QueriesWithoutKeys int // queries that see no key
 }
@@ -251,8 +252,8 @@ func (x *scores) weighsNothing(i int) bool {
 	return x.g[i] == 0
 }
 
-// Forward computes o_i = Σ_j w_ij·v_j / g_i (FAST, eq. 11-12; Linear, eq. 3).
-// A query that sees no key gives 0, and so does one all of whose weights are 0.
+// Forward computes o_i = Σ_j w_ij·v_j / g_i (FAST, eq. 11-12; Linear, eq. 3). The output is 0
+// for a query that sees no key, or only keys of weight 0.
 func (m *Mechanism) Forward(c *Call) *Result {
 	c = m.withDecay(c)
 	if m.Window != nil {

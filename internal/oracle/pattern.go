@@ -2,17 +2,17 @@ package oracle
 
 import "math"
 
-// Pattern is softmax over pairs of positions: query i has position i+Off.
+// Pattern is softmax attention over pairs of positions. Query i has the position i+Offset.
 type Pattern struct {
 	Scale float64 // 0: 1/√D
-	// Times returns how often a query of head h at place at sees key j.
+	// Times returns how often the query of head h at position at sees key j.
 	Times func(h, at, j int, causal bool) float64
 	// Score returns the score of a pair; nil: scale·q·k.
 	Score func(h int, q, k []float64, at, j int, scale float64) float64
 }
 
-// HeadMatrix returns the function that gives the weights n·exp(s) over their sums, where
-// the query sees the key n times. A query without visible keys has no row.
+// HeadMatrix returns the mechanism whose weights are n·exp(s), divided by their sum, where n is
+// the result of Times and s the result of Score. A query without visible keys has no row.
 func (p *Pattern) HeadMatrix() HeadMatrix {
 	return func(h *Head) [][]float64 {
 		a := make([][]float64, len(h.Q))
@@ -58,21 +58,21 @@ func indicator(ok bool) float64 {
 	return 0
 }
 
-// NewLocal sees -⌊w/2⌋ ≤ j-i < ⌈w/2⌉.
+// NewLocal returns softmax over the keys with -⌊w/2⌋ ≤ j-i < ⌈w/2⌉.
 func NewLocal(w int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
 		return indicator(-(w/2) <= j-at && j-at < (w+1)/2)
 	}}).HeadMatrix()
 }
 
-// CappedLocal is NewLocal with the scores c·tanh(scale·q·k/c).
+// CappedLocal is NewLocal with scores capped to c·tanh(scale·q·k/c).
 func CappedLocal(w int, scale, c float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Score: cappedScore(c), Times: func(_, at, j int, _ bool) float64 {
 		return indicator(-(w/2) <= j-at && j-at < (w+1)/2)
 	}}).HeadMatrix()
 }
 
-// CappedSoftmax sees all keys, with the scores c·tanh(scale·q·k/c).
+// CappedSoftmax returns softmax over all keys, with scores capped to c·tanh(scale·q·k/c).
 func CappedSoftmax(scale, c float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Score: cappedScore(c), Times: func(int, int, int, bool) float64 { return 1 }}).HeadMatrix()
 }
@@ -83,8 +83,8 @@ func cappedScore(c float64) func(int, []float64, []float64, int, int, float64) f
 	}
 }
 
-// LocalSpan sees the near field of w tokens: |p-j| < w for a query at place
-// p = i+M-N. A causal query has p-w < j ≤ p.
+// LocalSpan returns softmax over the near field of w tokens: for a query at position p = i+M-N
+// the keys |p-j| < w, or p-w < j ≤ p in a causal call.
 func LocalSpan(w int, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		near := Pattern{Scale: scale, Times: func(_, at, j int, causal bool) float64 {
@@ -95,9 +95,9 @@ func LocalSpan(w int, scale float64) HeadMatrix {
 	}
 }
 
-// LocalBlocks sees blocks of w tokens: the query's own, back blocks before it and
-// forward blocks after it. With exact set it sees back·w tokens before the query and
-// forward·w after it.
+// LocalBlocks returns softmax over blocks of w tokens: the block of the query, back blocks
+// before it and forward blocks after it. With exact set, a query sees at most back·w tokens
+// before and forward·w tokens after itself.
 func LocalBlocks(w, back, forward int, exact bool, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, causal bool) float64 {
 		far := exact && (at-j > back*w || !causal && j-at > forward*w)
@@ -105,8 +105,8 @@ func LocalBlocks(w, back, forward int, exact bool, scale float64) HeadMatrix {
 	}}).HeadMatrix()
 }
 
-// NewLongformer sees |i-j| ≤ ⌊w/2⌋ and every pair with a global token
-// (Beltagy et al. 2020, section 3.1).
+// NewLongformer returns softmax over the pairs with |i-j| ≤ ⌊w/2⌋ and the pairs with a global
+// token (Beltagy et al. 2020, section 3.1).
 func NewLongformer(w int, globals []int, scale float64) HeadMatrix {
 	is := map[int]bool{}
 	for _, g := range globals {
@@ -117,26 +117,27 @@ func NewLongformer(w int, globals []int, scale float64) HeadMatrix {
 	}}).HeadMatrix()
 }
 
-// SparseStrided sees |i-j| < s and i-j that are multiples of s (Child et al.
-// 2019, section 4.2).
+// SparseStrided returns softmax over the pairs with |i-j| < s, and those where i-j is a
+// multiple of s (Child et al. 2019, section 4.2).
 func SparseStrided(s int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
 		return indicator(max(at-j, j-at) < s || (at-j)%s == 0)
 	}}).HeadMatrix()
 }
 
-// SparseFixed sees the query's block of s tokens and the last c of every block
-// (Child et al. 2019, section 4.2).
+// SparseFixed returns softmax over the query's block of s tokens and the last c tokens of every
+// block (Child et al. 2019, section 4.2).
 func SparseFixed(s, c int, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(_, at, j int, _ bool) float64 {
 		return indicator(at/s == j/s || j%s >= s-c)
 	}}).HeadMatrix()
 }
 
-// LongNet sees, in each branch of segments of w tokens and ratio r, the tokens of
-// the query's segment that are o modulo r, if the query is: o is h mod r, or in the
-// authors' code ⌊h/⌈H/r⌉⌋ (Ding et al. 2023, section 3). That branches are mixed by their
-// log-sum-exp makes it one softmax.
+// LongNet returns the dilated attention of LongNet (Ding et al. 2023, section 3). Each branch
+// has segments of w tokens and a ratio r. In a branch, a token whose index in its segment is o
+// modulo r sees the tokens of the segment whose index is o modulo r, too; other tokens see
+// nothing. o is h mod r, or ⌊h/⌈H/r⌉⌋ mod r as in the authors' program if code is set. Branches
+// are mixed by their log-sum-exp, so that together they are one softmax.
 func LongNet(segments, ratios []int, code bool, scale float64) HeadMatrix {
 	return func(head *Head) [][]float64 {
 		branches := Pattern{Scale: scale, Times: func(h, at, j int, _ bool) (n float64) {
@@ -154,8 +155,8 @@ func LongNet(segments, ratios []int, code bool, scale float64) HeadMatrix {
 	}
 }
 
-// AdaptiveSpan multiplies weights by the clamp of (R+z-|i-j|)/R between 0 and 1,
-// with z [H] or [1], itself between 0 and the limit (Sukhbaatar et al. 2019, eq. 5-7).
+// AdaptiveSpan returns softmax whose weights are multiplied by (R+z-|i-j|)/R, clamped to [0,1],
+// where R is ramp and z [H] or [1] is clamped to [0,limit] (Sukhbaatar et al. 2019, eq. 5-7).
 func AdaptiveSpan(z []float64, ramp, limit, scale float64) HeadMatrix {
 	return (&Pattern{Scale: scale, Times: func(h, at, j int, _ bool) float64 {
 		span := min(max(z[min(h, len(z)-1)], 0), limit)
@@ -163,10 +164,9 @@ func AdaptiveSpan(z []float64, ramp, limit, scale float64) HeadMatrix {
 	}}).HeadMatrix()
 }
 
-// TransformerXL sees the n tokens up to the query's own with the scores
-// scale·((q+u)·k + (q+v)·r_x), x = i-j (Dai et al. 2019, section 3.3), for r
-// [heads, n, width], u and v [heads, width], of whose rows the first channels
-// are used.
+// TransformerXL returns softmax over the last n tokens up to the query's own, with the scores
+// scale·((q+u)·k + (q+v)·r_x), x = i-j (Dai et al. 2019, section 3.3). r is [heads, n, width],
+// u and v are [heads, width]; only the first D channels of their rows are used.
 func TransformerXL(r, u, v []float64, heads, n, width int, scale float64) HeadMatrix {
 	row := func(x []float64, h, rows, i, d int) []float64 {
 		return x[(min(h, heads-1)*rows+i)*width:][:d]

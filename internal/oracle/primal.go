@@ -1,16 +1,16 @@
 package oracle
 
-// Primal is Primal-Attention (arXiv 2305.19798, eq. 6): outputs [n][Dv] of a head
-// made of the projections e of each query and r of the key at its place, both
-// divided by their lengths. In a causal call both are the means of those so far.
+// Primal is Primal-Attention (arXiv 2305.19798, eq. 6). Its outputs [n][Dv] are made from two
+// projections: e of each query, and r of the key at the query's position. Rows are divided by
+// their lengths before. In a causal call e and r are running means.
 type Primal struct {
 	We, Wr  [][][]float64 // [H][D or L][R]
 	Wc      [][]float64   // [Dv][2R]
 	Bias    []float64
-	Tokens  int // L tokens make the projections from values; 0: learned projections
+	Tokens  int // the projections are made from the values of this many tokens; 0: they are learned
 	Lambda  [][]float64
-	Means   bool // J of means, and of Λ²
-	Learned bool // the trace is of We and Wr, where Tokens makes other projections
+	Means   bool // Loss takes the mean over positions, with Λ² in place of Λ
+	Learned bool // the trace of the loss is of We and Wr even if Tokens is set
 }
 
 func unitRow(x []float64) []float64 {
@@ -101,7 +101,7 @@ func (p *Primal) Outputs(h *Head, v [][]float64, dv int) [][]float64 {
 	return o
 }
 
-// Loss returns J of a head with values v [m,Dv]: eq. 10 without its factor, over the
+// Loss returns the loss J of a head with values v [m,Dv]: eq. 10 without its factor, over the
 // positions of unmasked keys. Every query must see a key.
 func (p *Primal) Loss(h *Head, v [][]float64) float64 {
 	e, r, we, wr := p.scores(h, v)
@@ -130,8 +130,7 @@ func (p *Primal) Loss(h *Head, v [][]float64) float64 {
 	return j
 }
 
-// Losses returns the sum of f(J) over the heads of all sequences. Every query must see
-// a key.
+// Losses returns the sum of f(J) over all heads of all sequences. Every query must see a key.
 func (p *Primal) Losses(c *Call, f func(j float64) float64) (sum float64) {
 	for _, s := range c.sequences() {
 		for h := range c.Q.H {

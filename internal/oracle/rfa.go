@@ -2,16 +2,16 @@ package oracle
 
 import "math"
 
-// RandomFeatures maps rows to the features of random feature attention (arXiv
-// 2103.02143, section 3.1): factor·[sin(u), cos(u)] or factor·max(u, 0) of u = R·(σ∘x)/τ. The first head
-// that shares keys has R and σ for all of them.
+// RandomFeatures maps rows to the features of random feature attention (arXiv 2103.02143,
+// section 3.1): factor·[sin(u), cos(u)], or factor·max(u, 0) with Arccos, where u = R·(σ∘x)/τ.
+// All heads that share a key head use R and σ of the first of them.
 type RandomFeatures struct {
 	R        [][][]float64 // [H][rows][D]
 	Sigma    []float64     // [H·D]
 	Tau      float64
 	Factor   float64
 	Arccos   bool
-	Shortest float64 // x is divided by its length and this; below 0: it is as it comes
+	Shortest float64 // x is divided by its length plus Shortest; below 0: x is not divided
 }
 
 func (f *RandomFeatures) head(at Place) int { return at.First % len(f.R) }
@@ -54,8 +54,9 @@ func (f *RandomFeatures) Map(at Place, x []float64) []float64 {
 	return append(sin, cos...)
 }
 
-// Size bounds the roundings of the features of a row x [D]: an angle rounds by the size
-// of its terms, and sines and cosines move by no more.
+// Size bounds the rounding errors of the features of a row x [D]: an angle has an error in
+// proportion to the size of its terms, and sines and cosines change by no more than their
+// angle.
 func (f *RandomFeatures) Size(at Place, x []float64) []float64 {
 	_, size := f.angles(at, x)
 	y := make([]float64, len(f.Map(at, x)))
@@ -71,7 +72,7 @@ func (f *RandomFeatures) Size(at Place, x []float64) []float64 {
 // Learned returns Sigma.
 func (f *RandomFeatures) Learned(int) []float64 { return f.Sigma }
 
-// Grad returns the gradient by x [D] from dy, the gradient of the features, and adds the
+// Grad returns the gradient of x [D] from dy, the gradient of the features, and adds the
 // gradient of Sigma to dp.
 func (f *RandomFeatures) Grad(at Place, x, dy, dp []float64) []float64 {
 	h := f.head(at)

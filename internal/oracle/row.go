@@ -2,7 +2,7 @@ package oracle
 
 import "math"
 
-// Norm is what is done to one token's query or key before the product.
+// Norm is a normalisation of the queries and keys before the product.
 type Norm int
 
 const (
@@ -16,8 +16,9 @@ const (
 type Map struct {
 	F, DF func(x float64) float64
 
-	// Size is what the rounding of x is measured by, where F cuts off: a number
-	// near the edge errs as much as one of its size. nil: |F|.
+	// Size returns the size that the rounding error of F(x) is proportional to; nil: |F(x)|. A
+	// map that cuts off needs it, because a number near the edge has the error of a number of
+	// its own size.
 	Size func(x float64) float64
 }
 
@@ -25,17 +26,17 @@ type Map struct {
 // with its derivative.
 type Features interface {
 	Map(at Place, x []float64) []float64
-	// Size bounds the roundings of Map's result, as Map.Size does.
+	// Size bounds the rounding errors of Map's result, as Map.Size does.
 	Size(at Place, x []float64) []float64
-	// Grad returns the gradient by x from dy, the gradient of Map's result, and adds the
+	// Grad returns the gradient of x from dy, the gradient of Map's result, and adds the
 	// gradient of the learned numbers to dp.
 	Grad(at Place, x, dy, dp []float64) []float64
 	// Learned returns the learned numbers, for rows of width d.
 	Learned(d int) []float64
 }
 
-// Place is the side and the query head of a row. A key has the first query head that
-// reads it.
+// Place says which row is mapped: a query or a key, and of which query head. First is the first
+// query head that shares the key head; for keys, Head is First.
 type Place struct {
 	Keys        bool
 	Head, First int

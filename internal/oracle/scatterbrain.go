@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Scatterbrain is sparse and low-rank attention (Chen et al. 2021, arXiv
-// 2110.15343): exact weights where a key is near, products of features elsewhere.
+// Scatterbrain is sparse plus low-rank attention (Chen et al. 2021, arXiv 2110.15343): weights
+// of near keys are exact, weights of other keys are products of features.
 type Scatterbrain struct {
-	W       []float64 // [rows][D] of the features of ±w
+	W       []float64 // [rows][D]; the features of a row use both w and -w
 	Scale   float64   // 0: 1/√D
-	Window  int       // near are keys -⌊w/2⌋ ≤ j-i < ⌈w/2⌉; 0: the keys of the same block
+	Window  int       // near keys are -⌊w/2⌋ ≤ j-i < ⌈w/2⌉; 0: the keys of the same block
 	Cluster int       // keys of a block
-	Alpha   []float64 // [D+2] by which tokens are sorted
+	Alpha   []float64 // [D+2] direction along which tokens are sorted into blocks
 }
 
-// Weights is the Whole of s.
+// Weights returns the attention matrix of a head. It is a HeadMatrix.
 func (s *Scatterbrain) Weights(h *Head) [][]float64 {
 	d := len(h.Q[0])
 	scale := s.Scale

@@ -2,13 +2,13 @@ package oracle
 
 import "github.com/farfield-ml/farfield/tensor"
 
-// Normalisations over all tokens of a sequence, as the programs of FAST's
-// authors have them. With M the largest 2-norm over the tokens of a head:
+// These normalisations use all tokens of a sequence, like the programs of FAST's authors. M is
+// the largest 2-norm over the tokens of a head.
 const (
 	Max            Norm = iota + Bounded + 1 // x/M
-	TokenCentred                             // x less each channel's mean over tokens, then /M
-	ChannelCentred                           // x less each token's mean over channels, then /M
-	GlobalCentred                            // x less the mean of all numbers of all heads, then /M
+	TokenCentred                             // (x - mean of the channel over tokens)/M
+	ChannelCentred                           // (x - mean of the token over channels)/M
+	GlobalCentred                            // (x - mean over tokens, channels and heads)/M
 	MaxSquared                               // x/max(0.1, M²)
 )
 
@@ -112,8 +112,8 @@ func (s *side) normalised(n Norm, h int) [][]float64 {
 	return rows
 }
 
-// Lengths returns what the normalisation divides each query and each key by, 1
-// where there is nothing to divide, in the order of their rows.
+// Lengths returns the divisor of each query and of each key under the normalisation, in the
+// order of their rows. It is 1 if the normalisation divides by nothing.
 func (m *Mechanism) Lengths(c *Call) (q, k []float64) {
 	one := func(x tensor.Heads[float64]) tensor.Heads[float64] {
 		l := tensor.NewHeads[float64](x.B, x.H, x.N, 1)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// ExactTopK is softmax over the k largest scores of each query, the first keys of
-// those that are equal.
+// ExactTopK returns softmax over the k largest scores of each query. Of equal scores it takes
+// the first keys.
 func ExactTopK(k int, scale float64) HeadMatrix {
 	return func(h *Head) [][]float64 {
 		if scale == 0 {

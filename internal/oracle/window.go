@@ -6,17 +6,17 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Window joins the softmax of the near field of a query, of scores q·k/√D of the
-// rows as they come, to a mechanism. With the query at place p the near field is the
-// last Width keys p-Width < j ≤ p of a causal call, and |p-j| < Width of others. LoLCATs (arXiv 2410.10254)
-// have one denominator, under which the mechanism weighs the keys before
-// the window; Based (arXiv 2402.18668) has a term of its own for each, and the
-// mechanism weighs all keys.
+// Window adds the softmax of a near field to a mechanism. Its scores are q·k/√D of rows that
+// are rotated but not normalised or mapped. For a query at position p, the near field is the
+// keys p-Width < j ≤ p in a causal call, and |p-j| < Width in other calls. By default both
+// parts have one denominator and the mechanism weighs the far keys only (LoLCATs, arXiv
+// 2410.10254). With Separate set, each part has its own denominator and the mechanism weighs
+// all keys (Based, arXiv 2402.18668).
 type Window struct {
 	Width    int
 	Separate bool
 	Gamma    []float64 // γ of each query head, [H] or [1]
-	Reading  bool      // queries of unmasked calls read a state: they stand at its last key
+	Reading  bool      // queries of unmasked calls have the position of the state's last key
 }
 
 // gamma returns γ of head h.
@@ -135,8 +135,8 @@ func eachPair(y, x tensor.Heads[float64], factor func(h int) float64) {
 	}
 }
 
-// backwardWindow gives both parts, as mechanisms of their own, the output and
-// the denominator of the row:
+// backwardWindow computes the gradients of the two parts as two mechanisms. It gives both the
+// output and the denominator of the joined row:
 //
 //	dw_ij = do_i·(v_j - o_i)/g_i,  dγ = Σ_i Σ_window exp(s_ij)·dw_ij
 func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
