@@ -12,12 +12,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A band is a causal exponential in which a query sees the last Spec.band keys
-// alone, masked ones counted. Package band computes it in tiles, so that the work
-// is linear in the tokens. Results for a query do not depend on how queries are
-// grouped.
+// A band is a causal exponential in which a query sees only the last Spec.WindowWidth keys,
+// masked ones included. Package band computes it in tiles, so that the work is linear in the
+// tokens. Results for a query do not depend on how queries are grouped.
 
-// Lowest returns the first key that query i could see by position.
+// Lowest returns the first key that query i sees by position, before masks.
 func (u *Geometry[T]) Lowest(i int) int {
 	if u.Spec.WindowWidth == 0 {
 		return 0
@@ -39,14 +38,14 @@ func (u *Task[T]) eachBandTogether(stages int, f func(u *Task[T], t *tokenGroup,
 	})
 }
 
-// BandSums are the sums of weights of all queries of a call [B,H,N].
+// BandSums holds the sums of weights of all queries of a call [B,H,N].
 type BandSums[T tensor.Float] struct {
 	rowscale.Sums[T]
-	Logless bool // the logarithms of denominators are not wanted
+	Logless bool // the logarithms of denominators are not needed
 
-	// Backward only.
+	// Shares and Adds are for Backward only.
 	Shares []T  // [B,H,N] factors of the gradients of outputs; nil: 1
-	Adds   bool // gradients are added
+	Adds   bool // gradients are added to, not overwritten
 }
 
 // Resize makes room for n sums, with undefined contents.
@@ -89,8 +88,8 @@ func (u *Task[T]) bandAttend(i0, n int) {
 	}
 }
 
-// BandRange returns n queries from i0 on, without their rows, and the nk keys from
-// lo on that any of them sees.
+// BandRange describes n queries from i0 on and the nk keys from lo on that any of them sees.
+// The rows of x are left for the caller to set.
 func (u *Task[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	lo = u.Lowest(i0)
 	nk = max(u.CountVisible(i0+n-1)-lo, 0)
@@ -133,9 +132,9 @@ func (u *Task[T]) BandBackward() {
 	u.SetValuesGrad(dvalues, 0, u.M)
 }
 
-// BandPairs sets dq and returns the gradients of the prepared keys
-// [m, stride(da)] and of the values [m, stride(dv)]. What the keys of a piece get
-// is summed from zero and added in the order of the pieces.
+// BandPairs sets dq and returns the gradients of the prepared keys [m, stride(da)] and of the
+// values [m, stride(dv)]. The gradients from each piece of queries are summed from zero and
+// then added in the order of the pieces.
 func (u *Task[T]) BandPairs() (dkeys, dvalues []T) {
 	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
 	dkeys, dvalues = arena.TakeZeros[T](u.Arena, u.M*lda), arena.TakeZeros[T](u.Arena, u.M*ldo)
@@ -300,9 +299,9 @@ func (u *Task[T]) BandAges(behind float64) (x BandAges) {
 	return x
 }
 
-// BandLeft returns, in scratch memory, for each query how many keys come before its band, or with a
-// decay what is left of them at the last one. Before is what comes before the first
-// key.
+// BandLeft returns for each query the number of keys before its band; with a decay, the sum of
+// their decay factors up to the last of them. before describes the keys before the first key.
+// The result is in scratch memory.
 func (u *Task[T]) BandLeft(before PriorKeys) []float64 {
 	if u.Spec.IsSymmetric {
 		return u.countFar()
@@ -359,8 +358,8 @@ func (u *Geometry[T]) countFar() []float64 {
 	return far
 }
 
-// Skip answers the first queries, no more than there are, as those that see no
-// key, and leaves the others.
+// Skip sets the outputs of the first n queries, or of all if there are fewer, to those of
+// queries that see no key, and removes these queries from the task.
 func (u *Task[T]) Skip(n int) {
 	if n = min(n, u.N); n <= 0 {
 		return
@@ -379,6 +378,6 @@ type PriorKeys struct {
 	Longest         float64 // length of the longest prepared key that is kept one by one
 }
 
-// Add counts a key that exists and entered with a factor, gone being the decay
-// since the one before.
+// Add adds an unmasked key that has the given weight. gone is the log-decay since the key
+// before.
 func (x *PriorKeys) Add(gone, factor float64) { x.Count = factor + x.Count*math.Exp(gone) }

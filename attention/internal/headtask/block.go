@@ -49,7 +49,7 @@ type block[T tensor.Float] struct {
 	log           float64 // what 1 is in scores of the exponential
 }
 
-// CountVisible returns how many keys row r could see by position alone.
+// CountVisible returns the number of keys that row r sees by position, before masks.
 func (b *block[T]) CountVisible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
 
 // lowest returns the first key that row r could see by position.
@@ -160,8 +160,7 @@ func (b *block[T]) countEqualRows(r0, rows, cols int) int {
 	return 1
 }
 
-// HasMask reports whether some row may not see a key that is visible to it by
-// position.
+// HasMask reports whether a row may not see some key that its position would let it see.
 func (b *block[T]) HasMask() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
 
 // tooLarge is the sum of a row's weights in a block from which on its power is
@@ -169,12 +168,12 @@ func (b *block[T]) HasMask() bool { return b.mask != nil || b.keep != nil || b.b
 // count for nothing.
 const tooLarge = 1 << 40
 
-// softmaxBlock is polyBlock for 2 to the power of factor times a score, over
-// the power of the row in base and top [nq]: the power of its first score, rounded
-// up. Any power that keeps weights within range does. When weights leave it, the
-// power of the largest score takes its place, and o and den are scaled (Milakov and
-// Gimelshein 2018, online normalizer calculation for softmax, algorithm 3). If den
-// is 0, nothing is scaled.
+// softmaxBlock is polyBlock for the exponential: a weight is 2 to the power of factor times the
+// score. The weights of a row are divided by the row's power of 2, in base and top [nq], to
+// keep them in range. At first that is the power of the row's first score, rounded up. If
+// weights leave the range, the power of the largest score replaces it, and o and den are
+// rescaled (Milakov and Gimelshein 2018, online normalizer calculation for softmax, algorithm
+// 3). If den is 0 nothing is rescaled.
 func (u *Task[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
@@ -284,10 +283,9 @@ type gradient[T tensor.Float] struct {
 	b  []T // prepared keys [nk, lda]
 	vt []T // values, transposed [dv, ldb]
 
-	// For a polynomial do holds do_i/g_i and w -(do_i·o_i)/g_i with the
-	// denominator g_i. For the exponential they hold do_i and -(do_i·o_i), and
-	// top the denominators' logarithms to base 2, over base times log₂e. Rows of do
-	// are zero beyond dv.
+	// For a polynomial do holds do_i/g_i and w holds -(do_i·o_i)/g_i, with the denominator g_i.
+	// For the exponential they hold do_i and -(do_i·o_i), and top holds the logarithms of the
+	// denominators to base 2, relative to base times log₂e. Rows of do are zero beyond dv.
 	do     []T // [nq, ldo]
 	ldo    int // at least kernel.Pad(dv)
 	w, top []T // [nq]
@@ -299,8 +297,8 @@ type gradient[T tensor.Float] struct {
 	Dv     []T // [nk, ldo]; added to
 }
 
-// blockGrad adds the block's part of the gradients. With weights W = f(S),
-// S = A·Bᵀ, and rows do as above:
+// blockGrad adds the gradients of one block to x. With weights W = f(S), S = A·Bᵀ, and do and w
+// as in gradient:
 //
 //	dW = do·Vᵀ + w,  dS = f'(S)∘dW,  da += dS·B,  db += dSᵀ·A,  dv += Wᵀ·do
 func (u *Task[T]) blockGrad(b *block[T], x *gradient[T]) {
@@ -376,8 +374,8 @@ func (u *Task[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 	}
 }
 
-// ComputeScores sets s [rows, ld] to the scores of the panel of at most the given rows
-// that begins with r0, as far as its last row could see, and returns its size.
+// ComputeScores sets s [rows, ld] to the scores of a panel of at most most rows from r0 on, for
+// the columns that its last row sees by position. It returns the size of the panel.
 func (u *Geometry[T]) ComputeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
 	rows = min(most, b.Nq-r0)
 	cols = b.CountVisible(r0 + rows - 1)
@@ -456,7 +454,7 @@ func (u *Geometry[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, 
 	u.Table.Mix(o[:n], w[:cols], cols, x, ldx, nil, 0)
 }
 
-// Coefficients returns the coefficients of the kernel polynomial.
+// Coefficients returns the coefficients of the kernel polynomial in scratch memory.
 func (u *Task[T]) Coefficients() []T {
 	c := arena.Take[T](u.Arena, len(u.Spec.Coef))
 	for l, x := range u.Spec.Coef {
@@ -474,8 +472,8 @@ func (u *Task[T]) derivative() []T {
 	return c
 }
 
-// Weigh sets the first n elements of each row of dst (stride ld) to the weights of
-// scores s, and adds them to sum, one element for each row.
+// Weigh sets the first n elements of each row of dst (stride ld) to the weights of the scores
+// s, and adds the weights of each row to its element of sum.
 func (u *Geometry[T]) Weigh(dst, s []T, ld, n int, coef, sum []T) {
 	f := u.Spec.Similarity
 	if f == nil {

@@ -11,12 +11,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Scan is the linear form of one key head. Keys arrive in order and fill an
-// open chunk, which queries meet pair by pair; a closed chunk has moved into
-// the moments, which queries meet through their features.
+// Scan is the linear form of one key head. Keys arrive in order and fill an open chunk, whose
+// weights are computed pair by pair. A full chunk is closed: it is added to the moments, which
+// queries read with their features.
 type Scan[T tensor.Float] struct {
 	scanGeometry[T]
-	Moments features.Moments[T] // of the closed chunks
+	Moments features.Moments[T] // sums over the keys of closed chunks
 	openTokens[T]
 	scanDecays
 
@@ -54,7 +54,7 @@ type scanDecays struct {
 	PendingLogDecay float64    // what waits before the task's first key
 }
 
-// Unseen is the place of a key that has not come yet.
+// Unseen is the value of openTokens.First before the first unmasked key.
 const Unseen = math.MaxInt
 
 // newChunkScan returns an empty scan for chunks of c tokens, in memory from take.
@@ -62,7 +62,7 @@ func newChunkScan[T tensor.Float](u *Task[T], m *features.Monomials[T], c int, t
 	return new(Scan[T]).Start(u, m, c, take)
 }
 
-// Start makes s the result of newChunkScan.
+// Start sets s to the result of newChunkScan and returns it.
 func (s *Scan[T]) Start(u *Task[T], m *features.Monomials[T], c int, take func(n int) []T) *Scan[T] {
 	*s = Scan[T]{
 		scanGeometry: scanGeometry[T]{Task: u, Monomials: m, ChunkSize: c, ColumnStride: scratch.Stride[T](c), RowStride: kernel.Pad(u.PreparedWidth), dropsAxis: m.Width < u.PreparedWidth},
@@ -96,7 +96,7 @@ func (u *Geometry[T]) Moments(m *features.Monomials[T], take func(n int) []T) fe
 	return features.Moments[T]{S: all[:n:n], Z: all[n:], Stride: ld}
 }
 
-// AbsorbKeys puts keys j0 ≤ j < j1 into the open chunk.
+// AbsorbKeys adds keys j0 ≤ j < j1 to the open chunk.
 func (s *Scan[T]) AbsorbKeys(j0, j1 int) {
 	u, n := s.Task, j1-j0
 	if n <= 0 {
@@ -151,7 +151,8 @@ func (s *Scan[T]) prepareGrad(to tensor.Mat[T], dx []T, from *headRows[T], i0, i
 	return s.Task.prepareGrad(to, dx[s.ColumnStride:], s.ColumnStride, from, i0, i1)
 }
 
-// AppendToken counts the next token of the open chunk as one whose key exists or not.
+// AppendToken counts one more token in the open chunk, whose row is already in place. exists
+// says that its key is unmasked.
 func (s *Scan[T]) AppendToken(exists bool) {
 	s.Valid[s.Count] = exists
 	s.X[s.Count] = 0
@@ -164,7 +165,7 @@ func (s *Scan[T]) AppendToken(exists bool) {
 	s.Count++
 }
 
-// CloseChunk moves the open chunk into the moments.
+// CloseChunk adds the open chunk to the moments and starts a new chunk.
 func (s *Scan[T]) CloseChunk() {
 	if s.Count == 0 {
 		return
@@ -187,7 +188,7 @@ func (s *Scan[T]) sumChunk() {
 	s.Task.Arena.Reset(mark)
 }
 
-// ClearChunk empties the open chunk.
+// ClearChunk removes all tokens from the open chunk.
 func (s *Scan[T]) ClearChunk() {
 	s.Count, s.hasMasked = 0, false
 	if s.Decays != nil {
@@ -266,8 +267,8 @@ func (s *Scan[T]) readMoments(x []T, n int, o, den []T) {
 	}
 }
 
-// AnswerQueries sets the outputs and denominators of queries i0 ≤ i < i1 of every head;
-// query i0+r sees keys up to diag+r of the open chunk.
+// AnswerQueries sets the outputs and denominators of queries i0 ≤ i < i1 of every head. Query
+// i0+r sees the keys up to number diag+r of the open chunk.
 func (s *Scan[T]) AnswerQueries(i0, i1, diag int) {
 	if i0 >= i1 {
 		return
@@ -311,8 +312,8 @@ func ones[T tensor.Float](ar *arena.Arena, n int) []T {
 	return x
 }
 
-// ClearUnseen sets outputs and denominators of queries i0 ≤ i < i1 of head g to 0. These
-// queries see no key.
+// ClearUnseen sets the outputs and denominators of queries i0 ≤ i < i1 of head g, which see no
+// key, to 0.
 func (u *Task[T]) ClearUnseen(g, i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		clear(u.O[g].Row(i))
@@ -327,7 +328,7 @@ func (u *Geometry[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
 	return min(pos, u.M), min(pos+c, u.M), within(pos-u.Offset, u.N), within(pos+c-u.Offset, u.N)
 }
 
-// PositionCount is the number of positions of a causal sequence.
+// PositionCount returns the number of positions of a causal sequence.
 func (u *Geometry[T]) PositionCount() int { return max(u.M, u.N+u.Offset) }
 
 // absorbAllKeys brings all keys into the moments.
@@ -367,8 +368,9 @@ func (u *Task[T]) LinearForward(m *features.Monomials[T]) {
 	}
 }
 
-// Run takes in the task's keys, each before the query of its place, where there
-// are both.
+// Run absorbs the keys of the task and sets the outputs of its queries. If there are both,
+// query i sees the keys up to number i of the task; without keys, queries see all absorbed
+// keys.
 func (s *Scan[T]) Run() {
 	u := s.Task
 	if s.Decays != nil {
@@ -405,7 +407,7 @@ func (s *Scan[T]) Run() {
 	}
 }
 
-// CopyFrom makes the scan hold what from holds, which has the same shape.
+// CopyFrom copies the content of from, a scan of the same shape.
 func (s *Scan[T]) CopyFrom(from *Scan[T]) {
 	s.Moments.CopyFrom(&from.Moments)
 	s.CopyOpenChunk(from)
@@ -423,7 +425,7 @@ func (s *Scan[T]) CopyOpenChunk(from *Scan[T]) {
 	s.Count, s.hasMasked, s.First = from.Count, from.hasMasked, from.First
 }
 
-// MergeNext closes the open chunk and adds what next holds.
+// MergeNext closes the open chunk and appends the tokens of next.
 func (s *Scan[T]) MergeNext(next *Scan[T]) {
 	s.CloseChunk()
 	seen := s.First != Unseen
@@ -512,14 +514,14 @@ func (s *Scan[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
 	return s.scaleRows(y, s.Moments.Stride, f), wa
 }
 
-// StartAges has the scan count ages from now on.
+// StartAges makes the scan keep log-decays from now on.
 func (s *Scan[T]) StartAges() {
 	if s.Decays == nil {
 		s.Decays = UndecayedAges(s.ChunkSize, s.Valid[:s.Count])
 	}
 }
 
-// Recede goes back to before key j0 of the task.
+// Recede resets the pending log-decay to its value before key j0 of the task.
 func (s *Scan[T]) Recede(j0 int) {
 	if s.Decays == nil {
 		return

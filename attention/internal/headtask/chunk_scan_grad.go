@@ -63,11 +63,11 @@ func (s *Scan[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n in
 	return dxt
 }
 
-// LinearBackward takes the sums of keys for the gradient of the queries from
-// Forward, or recomputes them, and sums queries, T = Σ φ(q)·[dO/den,
-// -(dO·o)/den], for the gradient of the keys and values. In a causal sequence
-// each meets only its own side: keys before the query going forward, queries
-// after the key going back.
+// LinearBackward is the backward pass of the linear form. For the gradient of the queries it
+// uses the sums of keys that Forward saved, or recomputes them. For the gradient of the keys
+// and values it sums queries: T = Σ φ(q)·[dO/den, -(dO·o)/den]. In a causal sequence one pass
+// goes forward, with the sums of the keys before each query, and another goes backward, with
+// the sums of the queries after each key.
 func (u *Task[T]) LinearBackward(m *features.Monomials[T]) {
 	if u.Workers > 1 {
 		u.linearBackwardTogether()
@@ -174,7 +174,7 @@ func (s *Scan[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 	u.Arena.Reset(mark)
 }
 
-// OpenGradient returns what gathers the gradients of the open chunk.
+// OpenGradient returns a gradient, set to zero, for the keys and values of the open chunk.
 func (s *Scan[T]) OpenGradient() gradient[T] {
 	u := s.Task
 	x := gradient[T]{ldo: s.Moments.Stride}
@@ -192,8 +192,8 @@ func (s *Scan[T]) OpenGradient() gradient[T] {
 	return x
 }
 
-// BackQueries sets dq of queries i0 ≤ i < i1 of head g, and adds what they give
-// the open chunk to x, and the queries themselves to back unless it is nil.
+// BackQueries sets dq of queries i0 ≤ i < i1 of head g and adds their contributions to the
+// gradient x of the open chunk. If back is not nil, it also adds the queries to the sums back.
 func (s *Scan[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
 	u, n := s.Task, i1-i0
 	if n <= 0 {
@@ -222,8 +222,8 @@ func (s *Scan[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *feature
 	u.Arena.Reset(mark)
 }
 
-// SumQueries adds queries i0 ≤ i < i1 of head g to back. Query i0+r sees keys up to
-// diag+r of the open chunk.
+// SumQueries adds queries i0 ≤ i < i1 of head g to the sums back. Query i0+r sees the keys up
+// to number diag+r of the open chunk.
 func (s *Scan[T]) SumQueries(back *features.Moments[T], g, i0, i1, diag int) {
 	u, n := s.Task, i1-i0
 	if n <= 0 {
@@ -299,11 +299,11 @@ func (s *Scan[T]) addValues(j0 int, dv []T) {
 	}
 }
 
-// GiveBack sets dk and dV of the keys of the open chunk; the last of them are keys j0 ≤
-// j < j1 of the call. It adds the gradients db and dv from their own chunk to the
-// gradients from the summed moments of queries that see them. Gradients of keys before
-// the call go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. The gradients of the ones under the values
-// are added to own, unless own is nil.
+// GiveBack sets dk and dV of the keys of the open chunk. Keys j0 ≤ j < j1 of the call are the
+// last ones of the chunk. The gradients are the sums of db and dv, from queries of the same
+// chunk, and of what the summed later queries in back give. Gradients of keys before the call
+// go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. The gradients of the
+// ones under the values are added to own, unless own is nil.
 func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[T], dv, own, firstKeys, firstValues []T) {
 	u, n, ld := s.Task, s.Count, s.Moments.Stride
 	if n == 0 {
@@ -346,9 +346,9 @@ func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 	u.Arena.Reset(mark)
 }
 
-// StretchOf returns keys and queries of the chunk that begins at key start of
-// the call, which is negative where the chunk was open before it: query i0 sees
-// keys up to diag of the chunk.
+// StretchOf returns the keys j0 ≤ j < j1 and queries i0 ≤ i < i1 of the chunk that begins at
+// key start of the call. start is negative if the chunk was open before the call. Query i0 sees
+// the keys up to number diag of the chunk.
 func (s *Scan[T]) StretchOf(start int) (j0, j1, i0, i1, diag int) {
 	u, after := s.Task, s.Task.queryOffset()
 	within := func(i int) int { return min(max(i, 0), u.N) }
@@ -357,7 +357,7 @@ func (s *Scan[T]) StretchOf(start int) (j0, j1, i0, i1, diag int) {
 	return j0, j1, i0, i1, i0 + after - start
 }
 
-// FirstTrailingQuery returns the first query that comes after all keys.
+// FirstTrailingQuery returns the first query that comes after all keys of the call.
 func (u *Geometry[T]) FirstTrailingQuery() int { return min(max(u.M-u.queryOffset(), 0), u.N) }
 
 // queryOffset is the number of keys of the call that come before query 0.

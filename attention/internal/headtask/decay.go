@@ -6,16 +6,16 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
-// Decay multiplies the weight of key j for query i by exp(Σ_{j<t≤i} log_g_t), where
-// query i has the position of key i + (M-N). It leaves the rows of keys unchanged,
-// because a polynomial takes their powers. Pairs have the factor on their weight. The
-// linear form has it on the values, the ones under them and the moments. All factors
-// are exponentials of sums of at most 0, so that no decay overflows.
+// Decay multiplies the weight of key j for query i by exp(Σ_{j<t≤i} log_g_t), where query i has
+// the position of key i + (M-N). The rows of keys cannot contain the factor, because a
+// polynomial takes their powers. The direct form multiplies each weight by it. The linear form
+// multiplies the values, the ones under them, and the moments. Every factor is the exponential
+// of a sum that is at most 0, so no factor overflows.
 
-// Slowest is the smallest log_g that sums hold; its factor is 0 by far.
+// Slowest is the lower bound of sums of log_g. Its decay factor is 0.
 const Slowest = -1e280
 
-// LogDecay returns log_g of token j.
+// LogDecay returns log_g of token j, or 0 without a decay.
 func (u *Geometry[T]) LogDecay(j int) float64 {
 	if len(u.LogG.Data) == 0 {
 		return 0
@@ -28,7 +28,7 @@ func (u *Task[T]) takeAges(n int) *LogDecays {
 	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.Arena, n) })
 }
 
-// TakeKeys takes in all keys, for the direct form.
+// TakeDecays computes the log-decays of all keys, for the direct form.
 func (u *Task[T]) TakeDecays() {
 	if len(u.LogG.Data) == 0 {
 		return
@@ -56,7 +56,7 @@ func (u *Task[T]) TakeDecays() {
 // lastVisible returns the position of query i among the keys, at most the last key.
 func (u *Geometry[T]) lastVisible(i int) int { return min(u.CountVisible(i), u.M) - 1 }
 
-// Pending returns the log-decay of query i that is deferred after its last visible key.
+// Pending returns the log-decay between the last visible key of query i and the query.
 func (u *Task[T]) Pending(i int) float64 {
 	if u.Decays == nil {
 		return 0
@@ -69,8 +69,8 @@ func (u *Task[T]) Pending(i int) float64 {
 	return w
 }
 
-// RelativeEps returns what is added to a denominator that is relative to the last key
-// seen, after which so much waits. It may be infinite, and the output then is 0.
+// RelativeEps returns eps on the scale of weights relative to the last visible key, if the
+// log-decay since that key is waits. It may be infinite; the output is 0 then.
 func (u *Geometry[T]) RelativeEps(waits float64) T {
 	if waits == 0 || u.Spec.Eps == 0 {
 		return T(u.Spec.Eps)
@@ -78,13 +78,13 @@ func (u *Geometry[T]) RelativeEps(waits float64) T {
 	return T(u.Spec.Eps * math.Exp(-waits))
 }
 
-// The gradient of log_g. Place i has the sum G_i, and w_ij goes with
-// exp(G_i - G_j). With dw_ij = do_i·(v_j - o_i)/g_i,
+// This is how log_g gets its gradient. Let G_i be the sum of log_g up to position i, so that
+// w_ij is proportional to exp(G_i - G_j). With dw_ij = do_i·(v_j - o_i)/g_i,
 //
 //	dG_i = Σ_j w_ij·dw_ij - Σ_l w_li·dw_li,  dlog_g_t = Σ_{i≥t} dG_i.
 //
-// The first sum is do_i·o_i·eps/g_i, for g_i = Σ_j w_ij + eps. The second is
-// v_i·dv_i + Σ_l w_li·(-do_l·o_l)/g_l, where dv has been summed already.
+// The first sum is do_i·o_i·eps/g_i, because g_i = Σ_j w_ij + eps. The second sum is v_i·dv_i +
+// Σ_l w_li·(-do_l·o_l)/g_l, where dv_i is already known.
 
 // ageQueries adds to dG what comes of eps, for len(w) queries from i0 on.
 func (u *Task[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
@@ -102,17 +102,17 @@ func (u *Task[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 	}
 }
 
-// AgeKeys adds to dG the sums x of keys from j0 on.
+// AgeKeys subtracts x from dG of the keys from j0 on.
 func (u *Task[T]) AgeKeys(j0 int, x []T) {
 	for j, y := range x {
 		u.DAge[j0+j] -= float64(y)
 	}
 }
 
-// AgeGrad sets dlog_g, unless it is not wanted, when dV is complete. After is
-// the sum of dG over what comes after the call; it returns that over the call
-// too. The tokens up to the first key that exists let nothing decay; seen says
-// that there is one before the call.
+// AgeGrad sets dlog_g, unless it is not wanted. dV must be complete. after is the sum of dG
+// over the positions after the call; the result also includes the positions of the call. The
+// gradient is 0 up to the first unmasked key, because nothing decays before it. seen says that
+// there is an unmasked key before the call.
 func (u *Task[T]) AgeGrad(after float64, seen bool) (sum float64) {
 	first := -1
 	for first < u.M && !seen {
@@ -151,15 +151,15 @@ func (u *Task[T]) AgeGrad(after float64, seen bool) (sum float64) {
 // States. A state that has seen a decay continues with it: tokens without decay have
 // log_g 0.
 
-// Segments. A call after a state sees the factors of earlier tokens only through the
-// state. The sum of dlog_g continues across the border: with dG of all positions,
-// also of later calls,
+// If a call continues from a state, it depends on the decay of earlier tokens only through the
+// state. The sum for dlog_g continues across the border between calls: with dG of all
+// positions, including later calls,
 //
 //	dlog_g_t = Σ_{t≤i, i in the call} dG_i + Σ_{i after the call} dG_i.
 //
-// The second sum is one number for each key head, which goes backward with the gradient
-// of the state. In the first sum, later queries contribute to dG of a key by the same
-// paths as their values. For a key in the moments that is v·dv and the gradient of the
-// ones, as between chunks. For a key in the open chunk or in a cache it is the state's
-// gradient of its value and of the one under it. Deferred log-decay needs no gradient
-// of its own: its tokens precede all these positions.
+// The second sum is one number for each key head, which is passed backward with the gradient of
+// the state. In the first sum, later queries contribute to dG of a key in the same way as to
+// the gradient of its value. For a key in the moments that is v·dv plus the gradient of the
+// ones, as between chunks. For a key in the open chunk or in a cache it is the state's gradient
+// of its value and of the one under it. Deferred log-decay needs no gradient of its own,
+// because its tokens are before all these positions.

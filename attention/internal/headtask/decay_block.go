@@ -12,12 +12,12 @@ import (
 // block of keys.
 const ageBorder = 16
 
-// fader makes the factors by which weights of a block have decayed, or adds
-// their logarithms to the scores of the exponential. The factor of a pair is
-// that from the key to a border before the query times that from there on; for
-// keys behind the border it is one exponential. Queries behind a whole block of
-// keys have its end as border, so that columns have their part once. A factor
-// depends on the two places alone.
+// fader computes the decay factors of the weights of a block, or adds their logarithms to the
+// scores of an exponential. The factor of a pair is the product of two parts: from the key to a
+// border before the query, and from the border to the query. For keys at or after the border it
+// is a single exponential. If all keys of a block are before a query, their border is the end
+// of the block, so that the first part of each column is computed only once. A factor depends
+// only on the two positions.
 type fader[T tensor.Float] struct {
 	t           *kernel.Table[T]
 	log         bool
@@ -74,7 +74,7 @@ func (f *fader[T]) countNear(b *block[T], at, n int) (near int, since float64) {
 	return near, b.Decays.SumBetween(border-1, at)
 }
 
-// Factors returns the decay factors of row r and its visible keys.
+// Factors returns the decay factors of the keys that row r sees by position.
 func (f *fader[T]) Factors(b *block[T], r int) []T {
 	row, at := f.row[:b.CountVisible(r)], b.place(r)
 	near, since := f.countNear(b, at, len(row))
@@ -105,9 +105,9 @@ func (f *fader[T]) fade(b *block[T], r int, dst, weights []T) {
 	f.t.Products(dst, n, f.decaySince, f.column[:n], weights, n)
 }
 
-// AgeScores adds the logarithms of their decay to scores of rows from r0 on.
-// Where since is not nil it leaves out what all keys of a row have in common, and
-// sets since to that, to base 2.
+// AgeScores adds the log-decays to the scores of rows from r0 on. If since is not nil, it
+// leaves out the part that all keys of a row have in common, and sets since to that part, to
+// base 2.
 func (u *Geometry[T]) AgeScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
 	if b.Decays == nil {
 		return

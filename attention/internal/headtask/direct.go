@@ -12,9 +12,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The attention matrix is computed in blocks of queryBlock rows and keyBlock
-// columns and never kept. Borders lie at multiples of these from the first
-// token on, so what a query sees alone decides the order of its sums. Blocks
+// The attention matrix is computed in blocks of QueryBlock rows and KeyBlock columns and never
+// stored as a whole. Blocks start at multiples of these sizes from the first token on, so that
+// the order of a query's sums depends only on the keys that it sees. A block of keys and its
+// values fit the second-level cache.
 // of both keys and values fit the second-level cache.
 const (
 	KeyBlock   = 256
@@ -23,8 +24,8 @@ const (
 	GradQueries = 4 * gradRows
 )
 
-// Block returns nq queries from i0 on, prepared in a, against nk keys from j0
-// on.
+// Block describes nq queries from i0 on, prepared in a, and nk keys from j0 on, transposed in
+// bt.
 func (u *Task[T]) Block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
 	b := block[T]{a: a, lda: lda, bt: bt, panel: KeyBlock, ldb: ldb, Nq: nq, nk: nk, diag: nk}
 	if u.Causal {
@@ -75,7 +76,7 @@ func (u *Task[T]) DirectForward() {
 	u.AttendAs(u, x)
 }
 
-// AttendAs answers the queries of u, which see keys as all does.
+// AttendAs sets the outputs of the queries of u, which see the keys x of task all.
 func (u *Task[T]) AttendAs(all *Task[T], x *KeyRows[T]) {
 	if u.Workers > 1 {
 		u.attendTogether(all, x, false)
@@ -134,9 +135,9 @@ func avoidsCacheConflicts(stride int) bool {
 	return lines&-lines <= largest
 }
 
-// Attend sets the outputs and denominators of n ≤ queryBlock queries of every
-// head from i0 on, which prepareGroup has left in a; nil: they are in place. A
-// block of keys is read once for all heads.
+// Attend sets the outputs and denominators of n ≤ QueryBlock queries of every head from i0 on.
+// a holds the queries as prepareGroup prepares them; nil: they are used in place. Each block of
+// keys is read once for all heads.
 func (u *Task[T]) Attend(x *KeyRows[T], a []T, lda, i0, n int) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
@@ -266,9 +267,8 @@ func (u *Task[T]) SetValuesGrad(dvalues []T, j0, j1 int) {
 	}
 }
 
-// BackPairs sets dq of the task's queries and returns the gradients of the
-// prepared keys [all.m, stride(da)] and the values [all.m, stride(dv)] that they
-// see, as all says.
+// BackPairs sets dq of the queries of u, and returns the gradients of the prepared keys [all.m,
+// stride(da)] and values [all.m, stride(dv)] of task all, which they see.
 func (u *Task[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues []T) {
 	dkeys = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.PreparedWidth))
 	dvalues = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.Dv))
@@ -398,8 +398,8 @@ func (u *Task[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 	}
 }
 
-// DirectWeights sets rows of dst [i1-i0, m] to the weights of queries
-// i0 ≤ i < i1 of head g over their denominators, 0 where they do not see.
+// DirectWeights sets rows of dst [i1-i0, m] to the weights of queries i0 ≤ i < i1 of head g,
+// divided by their denominators. Weights of keys that a query does not see are 0.
 func (u *Task[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
 	u.TakeDecays()
 	x := u.keyRows()

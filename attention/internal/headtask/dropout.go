@@ -6,19 +6,19 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// HeadDropout is a Drop as one side of one head has it.
+// HeadDropout is the dropout of the queries, or of the keys, of one head.
 type HeadDropout struct {
-	*attention.Drop            // nil: nothing is left out
+	*attention.Drop            // nil: no dropout
 	key             rng.Key    // of the side and head
 	first           int64      // position of token 0
 	mask            []bool     // given, from token 0 on; nil: drawn
 	threshold       uint32     // numbers below it are left out
 	keptFactor      float64    // factor of kept elements
-	Coef            [3]float64 // of ProductDrop: what else the rows of queries are multiplied with
+	Coef            [3]float64 // for ProductDrop: further factors of the rows of queries, by degree
 }
 
-// NewHeadDropout returns the dropout of query head or key head h of heads. pos is the position of
-// token 0 in its sequence.
+// NewHeadDropout returns the dropout of the given query head or key head h, one of heads. pos
+// is the position of token 0 in its sequence.
 func NewHeadDropout(d *attention.Drop, p *attention.DropCoords, keys bool, h, heads, width, pos int) HeadDropout {
 	side, tokens, token0 := uint64(0), p.N, p.Q0
 	if keys {
@@ -34,7 +34,7 @@ func NewHeadDropout(d *attention.Drop, p *attention.DropCoords, keys bool, h, he
 	return x
 }
 
-// BitsOf returns the bits of a token of d channels.
+// BitsOf returns the number of mask bits for a token of d channels.
 func BitsOf(k attention.DropKind, d int) int {
 	switch k {
 	case attention.TokenDrop:
@@ -54,7 +54,7 @@ type draws struct {
 	usedBits int // of words
 }
 
-// Token returns the first width bits of token i.
+// Token returns the first width mask bits of token i.
 func (m *HeadDropout) Token(i, width int) draws {
 	if m.mask != nil {
 		return draws{HeadDropout: m, bits: m.mask[i*width:][:width]}
@@ -63,7 +63,7 @@ func (m *HeadDropout) Token(i, width int) draws {
 	return draws{HeadDropout: m, number: uint64(m.first+int64(i)) * (uint64(width+3) / 4), usedBits: 4}
 }
 
-// Next returns the factor of the next element: 0 if it is dropped.
+// Next returns the factor of the next element, which is 0 if the element is dropped.
 func (d *draws) Next() float64 {
 	if d.bits != nil {
 		keep := d.bits[0]
@@ -85,8 +85,8 @@ func (d *draws) Next() float64 {
 	return 0
 }
 
-// DropOut multiplies masks of tokens or channels into n tokens from i on with d
-// channels, where channel c of token i+r is x[c·cs+r·ts].
+// DropOut multiplies the masks of tokens or channels into n tokens from token i on. Channel c
+// of token i+r is x[c·cs+r·ts], for d channels.
 func DropOut[T tensor.Float](m *HeadDropout, x []T, cs, ts, d, i, n int) {
 	for r := range n {
 		switch x := x[r*ts:]; m.Kind {

@@ -7,13 +7,12 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
-// A gated mechanism (Spec.Gated) multiplies the key of a token by 1 - g, where g is the
-// token's decay factor. Its sums are S_t = g·S_{t-1} + (1-g)·φ(k)·vᵀ, a running mean of
-// keys and values (Peng et al. 2021, RFA, arXiv 2103.02143, section 3.2). Tokens of
-// calls without LogG enter with factor 1. The factor is on the features of the key, so
-// that all forms and states contain it.
+// A gated mechanism (Spec.Gated) multiplies the key of a token by 1 - g, where g is the token's
+// decay factor. Its sums are S_t = g·S_{t-1} + (1-g)·φ(k)·vᵀ, a running mean of keys and values
+// (Peng et al. 2021, RFA, arXiv 2103.02143, section 3.2). Without LogG the factor is 1. The
+// factor is applied to the features of the key, so that all forms and states contain it.
 
-// GateOf returns the factor with which key j of the task enters.
+// GateOf returns the factor of the features of key j.
 func (u *Geometry[T]) GateOf(j int) float64 {
 	if !u.Spec.Gated || len(u.LogG.Data) == 0 {
 		return 1

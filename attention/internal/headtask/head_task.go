@@ -15,12 +15,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// PanelRows is the number of query rows whose weights exist at a time against a
-// whole block of keys; against fewer keys there may be more.
+// PanelRows is the number of query rows whose weights for a whole block of keys are held at a
+// time. Against fewer keys there can be more rows.
 const PanelRows = 48
 
-// MaxRows is the number of rows whose weights may exist at a time against n
-// keys.
+// MaxRows returns the number of rows whose weights for n keys may be held at a time.
 func MaxRows(n int) int { return PanelRows * max(1, KeyBlock/kernel.Pad(max(n, 1))) }
 
 // Geometry describes the work for one key head of one sequence and the query heads that share it:
@@ -29,42 +28,42 @@ type Geometry[T tensor.Float] struct {
 	Table *kernel.Table[T]
 	Spec  *Spec[T]
 
-	Q                  []tensor.Mat[T] // per query head of the group: [n,D]
+	Q                  []tensor.Mat[T] // per query head that shares the key head: [n,D]
 	K, V               tensor.Mat[T]   // [m,D], [m,Dv]
 	Scale              []T             // per query head
 	N, M               int
 	D, Dv              int
 	PreparedWidth      int // width of prepared rows
 	Causal             bool
-	Offset             int  // query i sees keys j ≤ i+off, where causal
-	FirstPosition      int  // rotation of query 0
-	HasPreparedKeys    bool // keys are prepared
-	HasPreparedQueries bool // queries are prepared
+	Offset             int  // if Causal, query i sees keys j ≤ i+Offset
+	FirstPosition      int  // position of query 0 in the rotation table
+	HasPreparedKeys    bool // K holds prepared rows
+	HasPreparedQueries bool // Q holds prepared rows
 	Chunk              int  // tokens of a chunk, at least 1
 
-	Mask    []bool // [m] keys that exist; nil: all
-	Keep    []bool // pairs: keep[i*keepRow+j]; nil: all; direct form only
+	Mask    []bool // [m] unmasked keys; nil: all
+	Keep    []bool // pairs: Keep[i*KeepRow+j]; nil: all; direct form only
 	KeepRow int
 	Rope    *attention.Rope[T]
-	LogG    tensor.Mat[T] // [m,1] decay of the keys; no Data: none
+	LogG    tensor.Mat[T] // [m,1] log-decay of the keys; no Data: none
 
-	Drop              *attention.Drop // nil: none, and the next fields are not used
+	Drop              *attention.Drop // nil: none; then the next fields are not used
 	Coords            attention.DropCoords
-	KeyHead, KeyHeads int // key head, and their number
+	KeyHead, KeyHeads int // index of the key head, and their number
 
-	// Of a normalisation over all tokens, else nil.
+	// Stats and KeyStats are set for a normalisation over all tokens, otherwise nil.
 	Stats    []NormStats // per query head
 	KeyStats *NormStats
 }
 
-// Output is what Forward sets, and what Backward reads of it.
+// Output holds the results of Forward, some of which Backward reads.
 type Output[T tensor.Float] struct {
 	O            []tensor.Mat[T]    // per query head: [n,Dv]
-	Den          [][]T              // per query head: denominators [n], in or out
-	Sums         []rowscale.Sums[T] // of a band, per query head: sums of weights [n], out; nil: not wanted
-	SavesDen     bool               // den is wanted as an output
-	SavedMoments *[]T               // what Forward may leave for Backward of the moments; nil: nothing
-	Noticed      *RowNotices        // of the call or the state; nil: not wanted
+	Den          [][]T              // per query head: denominators [n], set by Forward and read by Backward
+	Sums         []rowscale.Sums[T] // per query head of a band: sums of weights [n], set by Forward; nil: not needed
+	SavesDen     bool               // Den is needed after Forward
+	SavedMoments *[]T               // receives the moments for Backward; nil: not needed
+	Noticed      *RowNotices        // shared by the tasks of a call or state; nil: not needed
 }
 
 // directScratch is what the direct form and the band work in.
@@ -81,21 +80,22 @@ type linearScratch[T tensor.Float] struct {
 	Scan      Scan[T]
 }
 
-// Gradients is what Backward reads and sets.
+// Gradients holds the inputs and results of Backward.
 type Gradients[T tensor.Float] struct {
 	DO, DQ   []tensor.Mat[T] // per query head: [n,Dv], [n,D]
 	DK, DVal tensor.Mat[T]   // [m,D], [m,Dv]
 	DParams  [][]T           // gradients of the features' parameters, added to
-	Adds     bool            // dq, dk and dval are added to; of a band without rotation and dropout
-	Shares   [][]T           // of a band, per query head: factors of do [n]; none: 1
-	DScale   []float64       // per query head: Σ dq'·q' before the scale
+	Adds     bool            // DQ, DK and DVal are added to; for a band without rotation and dropout
+	Shares   [][]T           // per query head of a band: factors of DO [n]; none: 1
+	DScale   []float64       // per query head: gradient of the scale, Σ dq'·q' over the unscaled prepared queries
 	DLogG    tensor.Mat[T]   // [m,1]
-	DAge     []float64       // [places] gradient of the sums of log_g; nil: not wanted
-	DGate    []float64       // [m] what log_g has of the factors with which keys enter; nil: there are none
+	DAge     []float64       // [positions] gradient of the sums of log_g; nil: not needed
+	DGate    []float64       // [m] part of the gradient of log_g from the factors of gated keys; nil: no gates
 }
 
-// Task is the work on a Geometry. Its results depend on nothing outside it. A goroutine does it
-// alone, or several do its tokens together, each with a copy of the task.
+// Task is a Geometry with memory for its results and scratch. Results depend on nothing else. A
+// task runs on one goroutine, or its tokens are divided among several goroutines that have a
+// copy of the task each.
 type Task[T tensor.Float] struct {
 	Geometry[T]
 	Output[T]
@@ -104,17 +104,18 @@ type Task[T tensor.Float] struct {
 	linearScratch[T]
 
 	Arena   *arena.Arena
-	Workers int // how many goroutines may do its tokens; 0: one
+	Workers int // number of goroutines for its tokens; 0: one
 }
 
-// Bytes returns the memory that the task of a state takes.
+// Bytes returns the memory of a task that a state keeps.
 func (u *Task[T]) Bytes() int64 {
 	size := uintptr(cap(u.Q)+cap(u.O))*unsafe.Sizeof(tensor.Mat[T]{}) + uintptr(cap(u.Den))*unsafe.Sizeof(u.Scale)
 	size += uintptr(cap(u.Sums)) * unsafe.Sizeof(rowscale.Sums[T]{})
 	return scratch.AllocatedBytes(int64(unsafe.Sizeof(*u))) + int64(size) + int64(cap(u.Scale))*scratch.ElementSize[T]()
 }
 
-// Clear keeps the memory of u for another call, without what it points at.
+// Clear resets u for another call. It keeps the memory of its slices, but nothing that they
+// point to.
 func (u *Task[T]) Clear() {
 	for _, m := range [][]tensor.Mat[T]{u.Q, u.O, u.DO, u.DQ} {
 		clear(m)
@@ -130,8 +131,8 @@ func (u *Task[T]) Clear() {
 	}
 }
 
-// CountVisible returns how many keys query i could see by position alone: keys
-// 0 ≤ j < seen, before masks.
+// CountVisible returns the number of keys that query i sees by position, before masks: keys 0 ≤
+// j < CountVisible.
 func (u *Geometry[T]) CountVisible(i int) int {
 	if !u.Causal {
 		return u.M
@@ -139,11 +140,11 @@ func (u *Geometry[T]) CountVisible(i int) int {
 	return min(max(i+u.Offset+1, 0), u.M)
 }
 
-// HasKey reports whether key j takes part.
+// HasKey reports whether key j is unmasked.
 func (u *Geometry[T]) HasKey(j int) bool { return u.Mask == nil || u.Mask[j] }
 
-// CopyValues sets dst [j1-j0, ld], ld ≥ Dv, to values j0 ≤ j < j1, zero beyond Dv
-// and where the key does not exist.
+// CopyValues sets dst [j1-j0, ld], ld ≥ Dv, to the values of keys j0 ≤ j < j1. It writes zeros
+// beyond Dv and for masked keys.
 func (u *Geometry[T]) CopyValues(dst []T, ld, j0, j1 int) {
 	if u.Mask == nil && u.V.Stride == ld && u.Dv == ld {
 		copy(dst[:(j1-j0)*ld], u.V.Data[j0*ld:])
@@ -162,12 +163,12 @@ func (u *Geometry[T]) CopyValues(dst []T, ld, j0, j1 int) {
 // QueryHeads returns the query heads that share key head kh.
 func (u *Geometry[T]) QueryHeads(kh int) HeadRange { return HeadRange{kh * len(u.Q), len(u.Q)} }
 
-// HeadRange is a group of query heads.
+// HeadRange is the range of query heads Lo ≤ h < Lo+N that share a key head.
 type HeadRange struct{ Lo, N int }
 
-// CountWorkers returns how many goroutines may do the tokens of a task, where as many
-// tasks have so much work and the call has it all: several only where the task
-// is more than a worker's share.
+// CountWorkers returns the number of goroutines for the tokens of each of units tasks. work is
+// the arithmetic of these tasks together, all the arithmetic of the whole call. It is 1 unless
+// a task is larger than SplitWork and larger than a worker's share of the call.
 func CountWorkers(units int, work, all float64) int {
 	threads := par.Threads()
 	if n := float64(units); work <= SplitWork*n || work*float64(threads) <= all*n {
@@ -176,26 +177,27 @@ func CountWorkers(units int, work, all float64) int {
 	return threads
 }
 
-// SplitWork is the least arithmetic of a task that is divided among workers. A single
-// worker never waits. Tests set a lower value.
+// SplitWork is the least amount of arithmetic for which a task is divided among workers. A
+// smaller task runs on one worker, which never waits. Tests set a lower value.
 var SplitWork float64 = 1 << 23
 
-// Spec is a Spec as the tasks of one of its parts see it: a mechanism with a window
-// has two. The zero values of the other fields belong to a mechanism without a window.
+// Spec is an attention.Spec with fields for the two parts of a mechanism with a window, each of
+// which has its own Spec. The zero values of these fields are for a mechanism without a window.
 type Spec[T tensor.Float] struct {
 	attention.Spec[T]
 
-	// In a causal call the far field omits the last farLag keys that a query could see.
-	// With givesNumerators its outputs are numerators. The window sees only the last
-	// windowWidth keys; 0: all keys.
+	// FarLag is the number of keys that the far field leaves out in a causal call, counted back
+	// from the last key that a query sees by position. WindowWidth is the number of keys that
+	// the window sees; 0: all keys. With GivesNumerators outputs are not divided by their
+	// denominators.
 	FarLag, WindowWidth int
 	GivesNumerators     bool
-	// isSymmetric has a query of a band of 2w-1 keys see the w-1 keys on both sides of its
-	// place i+M-N, in calls that are not causal.
+	// IsSymmetric is set for a window in a call that is not causal. WindowWidth is 2w-1, and a
+	// query sees the w-1 keys on both sides of its position i+M-N.
 	IsSymmetric bool
 }
 
-// IsElementwise reports that the map, if there is one, is Elementwise.
+// IsElementwise reports whether there is no feature map or an elementwise one.
 func (s *Spec[T]) IsElementwise() bool {
 	_, ok := s.Map.(attention.Elementwise)
 	return ok || !s.HasMap()
@@ -212,7 +214,7 @@ func (s *Spec[T]) Width(d int) int {
 	return d
 }
 
-// RowScale returns the factor of query head h for width d.
+// RowScale returns the factor of the rows of query head h for width d.
 func (s *Spec[T]) RowScale(d, h int) T {
 	x := T(s.Scale)
 	if s.Scale == 0 {
@@ -232,9 +234,9 @@ func (s *Spec[T]) TauIndex(h int) int {
 	return h
 }
 
-// Exponent splits the scale of a query head into what its rows are multiplied
-// by in the direct form and what the exponential, to base 2, multiplies scores
-// by. The latter keeps a score of -Inf what it is.
+// Exponent splits the scale of a query head into two factors: one for the rows in the direct
+// form, and one for the scores in the exponential, to base 2. The second is positive, so that a
+// score of -Inf stays -Inf.
 func (s *Spec[T]) Exponent(scale T) (rows, scores T) {
 	if all := T(math.Log2E * float64(scale)); s.Exp && all > 0 {
 		return 1, all
@@ -245,7 +247,8 @@ func (s *Spec[T]) Exponent(scale T) (rows, scores T) {
 // Degree returns the degree of the kernel polynomial.
 func (s *Spec[T]) Degree() int { return len(s.Coef) - 1 }
 
-// MaxScore bounds |s| by the normalisation; +Inf where nothing does.
+// MaxScore returns the bound of |s| that follows from the normalisation, or +Inf if there is
+// none.
 func (s *Spec[T]) MaxScore(d, h int) float64 {
 	if b, ok := s.Features.(attention.BoundedProduct); ok {
 		return b.Bound()
@@ -257,8 +260,8 @@ func (s *Spec[T]) MaxScore(d, h int) float64 {
 	return math.Abs(float64(s.RowScale(d, h))) * l * l
 }
 
-// AbsPoly is the f̄ of Saved.WeakCount: Σ |Coef[l]|·x^l, or the larger absolute value of a
-// similarity at ±x.
+// AbsPoly returns f̄(x), as in Saved.WeakCount: Σ |Coef[l]|·x^l, or for a similarity the larger
+// of |f(x)| and |f(-x)|.
 func (s *Spec[T]) AbsPoly(x float64) float64 {
 	var y float64
 	if s.Similarity != nil {
@@ -272,16 +275,15 @@ func (s *Spec[T]) AbsPoly(x float64) float64 {
 	return y
 }
 
-// HasMap reports that prepared rows are not as normalisation, rotation and scale
-// leave them.
+// HasMap reports whether there is a feature map after normalisation, rotation and scale.
 func (s *Spec[T]) HasMap() bool { return s.Map != nil || s.Features != nil }
 
-// IsPairwise reports that weights are computed pair by pair alone, so that a
-// state keeps all keys.
+// IsPairwise reports whether weights can only be computed pair by pair, so that a state keeps
+// all keys.
 func (s *Spec[T]) IsPairwise() bool { return s.Exp || s.Similarity != nil }
 
-// FeatureWidth returns the width of the features' rows for rows of width d, which
-// rotation or dropout may have moved.
+// FeatureWidth returns the width of the rows from which features are made, for rows of width d.
+// moved says that rotation or dropout may change the mean of prepared rows.
 func (s *Spec[T]) FeatureWidth(d int, moved bool) int {
 	if s.Norm.IsCentred() && !s.HasMap() && !moved && d > 1 && !s.hasSinglePower() {
 		return d - 1
@@ -289,8 +291,8 @@ func (s *Spec[T]) FeatureWidth(d int, moved bool) int {
 	return s.Width(d)
 }
 
-// CountFeatures is the number of packed features that the linear form of s keeps for
-// prepared rows of width w, math.MaxInt where it would be more.
+// CountFeatures returns the number of packed features of the linear form for prepared rows of
+// width w, or math.MaxInt if there would be more.
 func (s *Spec[T]) CountFeatures(w int) int {
 	if s.IsPairwise() {
 		return 0
@@ -298,8 +300,8 @@ func (s *Spec[T]) CountFeatures(w int) int {
 	return features.CountMonomials(s.Degree(), w, !s.IsSinglePower())
 }
 
-// IsSinglePower reports that the features belong to a single power. Where outputs are
-// multiplied by the number of keys, the constant feature counts them.
+// IsSinglePower reports whether the linear form needs only the features of a single power. With
+// OutputNorm it also needs the constant feature, to count keys.
 func (s *Spec[T]) IsSinglePower() bool { return s.hasSinglePower() && !s.OutputNorm }
 
 // hasSinglePower reports that the kernel is a single power.
@@ -315,11 +317,12 @@ func (s *Spec[T]) hasSinglePower() bool {
 	return true
 }
 
-// IsDegree1 reports that features are the prepared row, and outputs what it meets.
+// IsDegree1 reports whether the features are the prepared row itself and outputs have no
+// further factor.
 func (s *Spec[T]) IsDegree1() bool { return s.Degree() == 1 && !s.OutputNorm }
 
-// HasNoRoot reports that f, which is never negative at scores of rows of width d, is known to be
-// above 0 there and where dropout multiplies them by up to gain.
+// HasNoRoot reports whether f is known to be positive at all scores of rows of width d, also
+// after dropout multiplies scores by up to gain. f must not be negative there.
 func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
 	c := s.Coef
 	switch {
@@ -335,8 +338,8 @@ func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
 	return s.AbsPoly(gain*s.MaxScore(d, 0)) < 2*c[0]
 }
 
-// IsPositive reports that f is known to be never negative where dropout multiplies scores by up
-// to gain. Spec.Positive is of the scores without dropout.
+// IsPositive reports whether f is known to be nonnegative if dropout multiplies scores by up to
+// gain. Spec.Positive is about scores without dropout.
 func (s *Spec[T]) IsPositive(gain float64) bool {
 	if s.NonNegative || gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == attention.NoNorm || s.Tau != nil {
 		return s.Positive // where nothing bounds scores, of all of them
@@ -361,14 +364,15 @@ func (s *Spec[T]) isTaylorOfExp() bool {
 	return true
 }
 
-// MapsToZeros reports that mapped rows may be zero.
+// MapsToZeros reports whether mapped rows can be zero.
 func (s *Spec[T]) MapsToZeros() bool {
 	_, row := s.Map.(attention.ZeroingMap)
 	_, block := s.Features.(attention.ZeroingMap)
 	return row || block
 }
 
-// ProductReach bounds the weights of rows of products without their masks.
+// ProductReach bounds the weights of a kernel with coefficients coef on rows of products,
+// without their masks. It returns 0 if there is no bound.
 func (s *Spec[T]) ProductReach(coef [3]float64, d, h int) float64 {
 	plain := *s
 	plain.Map, plain.Coef = nil, coef[:]
@@ -379,7 +383,7 @@ func (s *Spec[T]) ProductReach(coef [3]float64, d, h int) float64 {
 	return plain.AbsPoly(x)
 }
 
-// LearnsFeatures reports that features have learned numbers.
+// LearnsFeatures reports whether the features have learned parameters.
 func (s *Spec[T]) LearnsFeatures() bool {
 	return s.Features != nil && s.Features.Params().Size() > 0
 }
@@ -402,7 +406,7 @@ func (s *Spec[T]) denominator(sum, eps T) T {
 	return sum + eps
 }
 
-// ApplyFloor is total where there is a floor.
+// ApplyFloor returns the denominator for the sum of weights sum under Spec.Floor.
 func (s *Spec[T]) ApplyFloor(sum float64) float64 {
 	floor := float64(T(s.Floor))
 	if s.FloorSize && sum < -floor {
@@ -429,10 +433,10 @@ func (s *Spec[T]) maskDenGrad(w, den []T) {
 	}
 }
 
-// invertDen returns 1/den. It returns 0 if weights that are never negative, or that gates
-// scale, sum to 0 or to so little that 1/den overflows. Such a query gets the output of
-// a query without visible keys and is counted (Saved.WeakCount). The largest weight of an
-// exponential is near 1: if there is none, all scores have overflowed.
+// invertDen returns 1/den. It returns 0 if the weights are never negative, or gates scale them,
+// and they sum to 0 or to so little that 1/den overflows. Such a query gets the output of a
+// query without visible keys, and is counted (Saved.WeakCount). An exponential does not need
+// this: its largest weight is near 1 unless all scores have overflowed.
 func (u *Task[T]) invertDen(den T) T {
 	if u.Spec.GivesNumerators {
 		return 1
@@ -456,11 +460,10 @@ func hasInfiniteReciprocal[T tensor.Float](den T) bool {
 	return x-x != 0 && den == den
 }
 
-// IsIllConditioned reports that the denominator den of seen keys, decay included, nearly cancels;
-// see Saved.WeakCount. most bounds the weights. Weights that are never negative cannot
-// cancel, but may all be 0. A polynomial with a constant has small weights where other
-// terms cancel the constant. A denominator of at most 0 means that negative weights
-// dominate.
+// IsIllConditioned reports whether the denominator den nearly cancels; see Saved.WeakCount.
+// seen is the number of visible keys, with decay the sum of their factors, and most bounds the
+// weights. A negative most means that weights are never negative: they cannot cancel, but they
+// can all be 0. If den is 0 or less, negative weights dominate.
 func IsIllConditioned[T tensor.Float](den T, seen, most float64) bool {
 	if most < 0 {
 		return hasInfiniteReciprocal(den)
@@ -486,8 +489,8 @@ func (u *Task[T]) noteNonFinite(g, i0, i1 int) {
 	u.Arena.Reset(mark)
 }
 
-// RowNotices are what the tasks of a call, or of a state, have noticed in their rows.
+// RowNotices records what the tasks of a call or state have found in their rows.
 type RowNotices struct {
 	Overflow atomic.Bool // an output may not be finite
-	Vanish   atomic.Bool // a denominator counted as 0
+	Vanish   atomic.Bool // a denominator was 0 or too small to divide by
 }

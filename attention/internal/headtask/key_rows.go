@@ -7,11 +7,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// KeyRows are the prepared keys of a key head, transposed panel by panel, and
-// its values.
+// KeyRows holds the prepared keys of a key head, transposed panel by panel, and its values.
 type KeyRows[T tensor.Float] struct {
 	Bt    []T // [⌈m/panel⌉, da, ldb]
-	Panel int // keys of a panel; it divides keyBlock
+	Panel int // keys of a panel; divides KeyBlock
 	Ldb   int
 	V     []T // [m, ldv], zero beyond dv
 	Ldv   int
@@ -53,7 +52,7 @@ func (u *Geometry[T]) valuesInPlace() bool {
 		u.M*(perRow&-perRow) <= cacheLines
 }
 
-// Put prepares keys j0 ≤ j < j1 of u, whose keys follow the first at ones in x.
+// Put prepares keys j0 ≤ j < j1 of u and stores them in x. Key 0 of u is key at of x.
 func (x *KeyRows[T]) Put(u *Task[T], at, j0, j1 int) {
 	keys := u.KeySide()
 	for j := j0; j < j1; {
@@ -64,17 +63,17 @@ func (x *KeyRows[T]) Put(u *Task[T], at, j0, j1 int) {
 	}
 }
 
-// PanelOf returns the transposed keys from the panel on that holds key j.
+// PanelOf returns the transposed keys from the start of the panel that holds key j.
 func (x *KeyRows[T]) PanelOf(j, da int) []T { return x.Bt[j/x.Panel*da*x.Ldb:] }
 
-// Append copies the first n keys and values of from behind tokens of x. Panels
-// of both have the same size.
+// Append appends the first n keys and values of from to x, which has the given number of
+// tokens. Panels of both have the same size.
 func (x *KeyRows[T]) Append(tokens int, from *KeyRows[T], n, da int) {
 	x.Grow(da, tokens, tokens+n)
 	x.Copy(tokens, from, n, da)
 }
 
-// Copy is append where there is room.
+// Copy is Append without Grow, for an x that has room.
 func (x *KeyRows[T]) Copy(tokens int, from *KeyRows[T], n, da int) {
 	copy(x.V[tokens*x.Ldv:], from.V[:n*x.Ldv])
 	for j := 0; j < n; {
@@ -88,8 +87,8 @@ func (x *KeyRows[T]) Copy(tokens int, from *KeyRows[T], n, da int) {
 	}
 }
 
-// Each calls f with the prepared keys of the first tokens in the order that
-// snapshots have: blocks of keyBlock keys, in these channel by channel.
+// Each calls f with slices of the prepared keys of the first tokens, in the order of a
+// snapshot: block by block of KeyBlock keys, and in a block channel by channel.
 func (x *KeyRows[T]) Each(tokens, da int, f func(x []T)) {
 	for j0 := 0; j0 < tokens; j0 += KeyBlock {
 		j1 := min(j0+KeyBlock, tokens)
@@ -108,7 +107,7 @@ func (x *KeyRows[T]) Grow(da, tokens, end int) {
 	x.V = scratch.Grow(x.V, (end-tokens)*x.Ldv)
 }
 
-// PutToken is Put for a single token whose key [da] is prepared.
+// PutToken stores a prepared key [da] as key at of x.
 func (x *KeyRows[T]) PutToken(da, at int, key []T) {
 	to := x.PanelOf(at, da)[at%x.Panel:]
 	for c, y := range key[:da] {
@@ -116,6 +115,6 @@ func (x *KeyRows[T]) PutToken(da, at int, key []T) {
 	}
 }
 
-// CachePanel is the number of keys of a panel of the cache. A token reads the
-// panels, and then the values, from end to end.
+// CachePanel is the number of keys of a panel in a state that keeps all keys. Each step reads
+// the panels from end to end, and then the values.
 const CachePanel = 64

@@ -2,16 +2,16 @@ package headtask
 
 import "github.com/farfield-ml/farfield/internal/snapshot"
 
-// LogDecays holds cumulative sums of log_g from some token on, after each following token.
-// The log-decay of a masked token is deferred to the next unmasked token. The weights of
-// a query are relative to the last key that it sees, so that they cannot vanish together.
+// LogDecays holds the cumulative sums of log_g over a sequence of tokens. The log-decay of a
+// masked token is deferred to the next unmasked token. The weights of a query are relative to
+// the last key that it sees, so that they cannot all vanish.
 type LogDecays struct {
 	// [tokens+1] the sums before the first token and after each, and what their
 	// roundings leave out.
 	hi, lo    []float64
 	pendings  []float64 // [tokens] what waits after each token
-	Pending   float64   // what waits
-	Forgotten float64   // the sum over tokens that have been forgotten
+	Pending   float64   // log-decay deferred to the next unmasked token
+	Forgotten float64   // sum over tokens that have been removed
 }
 
 // newAges returns room for n tokens.
@@ -30,7 +30,7 @@ func (a *LogDecays) clear() {
 	a.hi, a.lo, a.pendings = a.hi[:1], a.lo[:1], a.pendings[:0]
 }
 
-// Add appends a token.
+// Add appends a token with log-decay g. exists says that its key is unmasked.
 func (a *LogDecays) Add(g float64, exists bool) {
 	a.Pending = max(a.Pending+g, Slowest)
 	n := len(a.pendings)
@@ -44,7 +44,8 @@ func (a *LogDecays) Add(g float64, exists bool) {
 	a.hi, a.lo, a.pendings = append(a.hi, hi), append(a.lo, lo), append(a.pendings, a.Pending)
 }
 
-// SumBetween returns the sum over tokens j < t ≤ i. -1 is before the first token.
+// SumBetween returns the sum of log_g over tokens j < t ≤ i. A j of -1 means before the first
+// token.
 func (a *LogDecays) SumBetween(j, i int) float64 {
 	return (a.hi[i+1] - a.hi[j+1]) + (a.lo[i+1] - a.lo[j+1])
 }
@@ -68,12 +69,13 @@ func (a *LogDecays) CloneFor(n int) *LogDecays {
 	return c
 }
 
-// HeapAges returns room for n tokens outside of scratch memory.
+// HeapAges returns empty log-decays with room for n tokens, allocated on the heap.
 func HeapAges(n int) *LogDecays {
 	return newAges(n, func(n int) []float64 { return make([]float64, n) })
 }
 
-// UndecayedAges returns ages of tokens that came before the first decay.
+// UndecayedAges returns the log-decays of tokens before the first decay, which are all 0, with
+// room for n tokens.
 func UndecayedAges(n int, exist []bool) *LogDecays {
 	a := HeapAges(n)
 	for _, exists := range exist {
@@ -82,7 +84,8 @@ func UndecayedAges(n int, exist []bool) *LogDecays {
 	return a
 }
 
-// AppendAges appends the sums of the tokens of next; nil: without decay.
+// AppendAges appends the tokens of next, whose mask is exist. next is nil if they have no
+// decay.
 func (a *LogDecays) AppendAges(next *LogDecays, exist []bool) {
 	if next = next.CloneFor(0); next == nil {
 		next = UndecayedAges(len(exist), exist)
@@ -96,7 +99,7 @@ func (a *LogDecays) AppendAges(next *LogDecays, exist []bool) {
 	}
 }
 
-// Bytes is the memory held.
+// Bytes returns the memory held.
 func (a *LogDecays) Bytes() int64 {
 	if a == nil {
 		return 0
@@ -104,8 +107,8 @@ func (a *LogDecays) Bytes() int64 {
 	return int64(cap(a.hi)+cap(a.lo)+cap(a.pendings)) * 8
 }
 
-// Write appends the deferred log-decay, the sum over forgotten tokens, the sums after each
-// of n tokens, and their low-order parts. Sums of tokens to come are zero.
+// Write appends the pending log-decay, the sum over removed tokens, the sums after each of n
+// tokens, and their low-order parts. It writes zeros for tokens that have not come yet.
 func (a *LogDecays) Write(w *snapshot.Writer, n int) {
 	rest := make([]float64, n-a.tokens())
 	snapshot.WriteElements(w, []float64{a.Pending, a.Forgotten})
@@ -115,10 +118,10 @@ func (a *LogDecays) Write(w *snapshot.Writer, n int) {
 	}
 }
 
-// AgesBytes is what write takes for n tokens.
+// AgesBytes returns the number of bytes that Write appends for n tokens.
 func AgesBytes(n float64) float64 { return 8 * (2 + 2*n) }
 
-// ReadAges reads the output of write for room tokens, n of them present.
+// ReadAges reads the output of Write for room tokens, the first n of which are present.
 func ReadAges(r *snapshot.Reader, n, room int) *LogDecays {
 	a := HeapAges(room)
 	var rest [2]float64

@@ -29,7 +29,7 @@ func (u *Geometry[T]) countSeen(i int) int {
 	return count
 }
 
-// CountClosedKeys returns how many keys the closed chunks had.
+// CountClosedKeys returns the number of keys in closed chunks.
 func (s *Scan[T]) CountClosedKeys() float64 {
 	if !s.Moments.NonEmpty {
 		return 0
@@ -41,7 +41,7 @@ func (s *Scan[T]) CountClosedKeys() float64 {
 	return n
 }
 
-// CountOpenKeys returns how many of the first n tokens of the open chunk are keys.
+// CountOpenKeys returns the number of unmasked keys among the first n tokens of the open chunk.
 func (s *Scan[T]) CountOpenKeys(n int) int {
 	if !s.hasMasked {
 		return n
@@ -71,9 +71,8 @@ func (s *Scan[T]) normaliseOver(over []T, diag int) {
 	}
 }
 
-// WithoutOutputNorm replaces outputs and their gradients by the outputs and gradients
-// of the same mechanism without Spec.OutputNorm. before is the number of keys before
-// the sequence's own keys.
+// WithoutOutputNorm replaces the outputs and their gradients by those of the same mechanism
+// without Spec.OutputNorm. before is the number of keys before the sequence's own keys.
 func (u *Task[T]) WithoutOutputNorm(before float64) {
 	factors := arena.Take[T](u.Arena, u.N)
 	count, j := 0, 0

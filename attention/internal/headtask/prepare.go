@@ -22,7 +22,7 @@ type headRows[T tensor.Float] struct {
 	head int // query head, for keys the first of those that share them
 }
 
-// QuerySide is the queries of head g of the group.
+// QuerySide describes the queries of head g of the group.
 func (u *Geometry[T]) QuerySide(g int) headRows[T] {
 	s := headRows[T]{x: u.Q[g], scale: u.Scale[g], pos: u.FirstPosition, isPrepared: u.HasPreparedQueries, head: u.KeyHead*len(u.Q) + g}
 	if u.Stats != nil {
@@ -61,8 +61,8 @@ func (s *headRows[T]) isMasked(i int) bool { return s.mask != nil && !s.mask[i] 
 // wanted as rows.
 const stretch = 64
 
-// Prepare sets columns of dst [da, ld] to the prepared tokens i0 ≤ i < i1. A
-// token that does not exist gives zeros, whatever it holds.
+// Prepare sets columns of dst [da, ld] to the prepared tokens i0 ≤ i < i1. A masked token gives
+// zeros, whatever it holds.
 func (u *Task[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	n := i1 - i0
 	if n <= 0 {
@@ -95,11 +95,10 @@ func (u *Task[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	}
 }
 
-// FeatureWidth returns the width of the features' rows: prepared rows have a dimension
-// less where their mean is 0, which a rotation after that, or the loss of
-// channels, is not sure to leave.
-// A single power has no lower terms beside which the roundings of another basis
-// would be small: it keeps all of them.
+// FeatureWidth returns the width of the rows from which features are made. If the mean of
+// prepared rows is 0, they have one dimension less. A rotation, or dropout of channels, can
+// change that mean, so all dimensions are kept then. A single power keeps all dimensions, too:
+// it has no lower terms beside which the rounding errors of a change of basis would be small.
 func (u *Geometry[T]) FeatureWidth() int {
 	return u.Spec.FeatureWidth(u.D, u.Rope != nil || u.Drop != nil && u.Drop.Kind != attention.TokenDrop)
 }
@@ -177,10 +176,9 @@ func (u *Geometry[T]) mapColumns(x []T, ld, n int) {
 	}
 }
 
-// prepareGrad sets rows i0 ≤ i < i1 of dx from columns dy [da, ld], the
-// gradient of the prepared tokens, which it uses up. Rows of tokens that do not
-// exist become zero. It returns the derivative by the scale, where that is
-// learned.
+// prepareGrad sets rows i0 ≤ i < i1 of dx from the gradient of the prepared tokens, columns dy
+// [da, ld], which it overwrites. Rows of masked tokens become zero. It returns the derivative
+// with respect to the scale, if the scale is learned.
 func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
 	n := i1 - i0
 	if n <= 0 {
@@ -318,8 +316,8 @@ func (u *Task[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[
 
 // The rows that the direct form works on.
 
-// PrepareQ sets rows of dst (stride ld, width da) to the prepared queries
-// i0 ≤ i < i1 of head g of the group.
+// PrepareQ sets rows of dst (stride ld, width da) to the prepared queries i0 ≤ i < i1 of head g
+// of the group.
 func (u *Task[T]) PrepareQ(dst []T, ld, g, i0, i1 int) {
 	s := u.QuerySide(g)
 	u.prepareRows(dst, ld, &s, i0, i1)
@@ -331,21 +329,21 @@ func (u *Task[T]) PrepareK(dst []T, ld, j0, j1 int) {
 	u.prepareRows(dst, ld, &s, j0, j1)
 }
 
-// GradQ sets dq of queries i0 ≤ i < i1 of head g from the gradient rows of
-// their prepared form, and adds to dscale.
+// GradQ sets dq of queries i0 ≤ i < i1 of head g from the gradients of the prepared queries,
+// rows of da, and adds to dscale.
 func (u *Task[T]) GradQ(g, i0, i1 int, da []T, ld int) {
 	s := u.QuerySide(g)
 	u.DScale[g] += u.prepareRowsGrad(u.DQ[g], da, ld, &s, i0, i1)
 }
 
-// GradK sets dk of keys j0 ≤ j < j1 from the gradient rows of their prepared
-// form.
+// GradK sets dk of keys j0 ≤ j < j1 from the gradients of the prepared keys, rows of db.
 func (u *Task[T]) GradK(j0, j1 int, db []T, ld int) {
 	s := u.KeySide()
 	u.prepareRowsGrad(u.DK, db, ld, &s, j0, j1)
 }
 
-// PreparedRows sets n rows of dst, from row r0 on, to tokens before the map.
+// PreparedRows sets n rows of dst, from row r0 on, to the first n tokens of s, prepared up to
+// the feature map.
 func (u *Task[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
 	for i := 0; i < n; i += stretch {
 		l := min(stretch, n-i)
@@ -468,11 +466,11 @@ func scaleColumns[T tensor.Float](t *kernel.Table[T], x []T, ld, d, n int, scale
 	}
 }
 
-// NormStats are what is known of the queries or keys of one head of a
-// sequence. Tokens that do not exist take no part in them.
+// NormStats holds the statistics of the queries or keys of one head of a sequence. Masked
+// tokens are left out.
 type NormStats struct {
-	Mean   []float64 // that is subtracted: of each channel, or one for all; nil: none
-	Length float64   // greatest 2-norm of a centred row
+	Mean   []float64 // mean to subtract: of each channel, or one for all; nil: none
+	Length float64   // largest 2-norm of a centred row
 	Place  int       // the first token with that norm
 }
 
@@ -497,7 +495,7 @@ func normaliseWide[T tensor.Float](t *kernel.Table[T], norm attention.Norm, s *N
 	}
 }
 
-// CentreRow sets dst [D] to x [D] less its mean.
+// CentreRow sets dst [D] to x [D] minus the mean that norm subtracts.
 func CentreRow[T tensor.Float](dst []float64, x []T, norm attention.Norm, s *NormStats) {
 	var mean float64
 	switch {

@@ -9,9 +9,9 @@ import (
 // c₁·s + c₂·s² is one scalar product of two of them, so that a kernel f(s) = s
 // with this feature map has both forms, and the masks lie on mapped rows.
 
-// Products is the feature map.
+// Products is the feature map 1, x and all products of two elements of x.
 type Products[T tensor.Float] struct {
-	Coef [3]float64 // c₀, c₁, c₂, which multiply the rows of queries
+	Coef [3]float64 // c₀, c₁ and c₂, which multiply the rows of queries by degree
 }
 
 // Dim returns the width of the mapped row.
@@ -45,8 +45,8 @@ func (Products[T]) Grad(dx, dy, x []T) {
 	}
 }
 
-// DropProducts multiplies the mask and the coefficients into the mapped row [1+D+D²] of
-// token i with d channels.
+// DropProducts multiplies a mapped row [1+D+D²], of token i with d channels, by the
+// coefficients and its products by the mask.
 func DropProducts[T tensor.Float](m *HeadDropout, row []T, d, i int) {
 	row[0] *= T(m.Coef[0])
 	for c := range d {
@@ -58,7 +58,7 @@ func DropProducts[T tensor.Float](m *HeadDropout, row []T, d, i int) {
 	}
 }
 
-// ScoreGain is the factor by which dropout may make a score, or a weight, larger.
+// ScoreGain returns the largest factor by which dropout can multiply a score, or a weight.
 func ScoreGain(d *attention.Drop) float64 {
 	if d == nil {
 		return 1

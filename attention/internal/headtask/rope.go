@@ -7,8 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// TurnColumns rotates the columns of x [d, ld] by rows i0 and those that follow, one
-// for each of n columns, or back.
+// TurnColumns rotates n columns of x [d, ld], the first by row i0 of the table and the others
+// by the rows that follow. With back set it rotates in the opposite direction.
 func TurnColumns[T tensor.Float](r *attention.Rope[T], t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int, back bool) {
 	if r.Half == 0 {
 		return

@@ -7,8 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StepToken takes in the key [da] of one token, if the task has one, and then answers its
-// queries q [heads, ldq], if it has any.
+// StepToken absorbs the prepared key [da] of one token, if the task has a key, and then sets
+// the outputs of its prepared queries q [heads, ldq], if it has queries.
 func (s *Scan[T]) StepToken(key, q []T, ldq int) {
 	u := s.Task
 	if u.M > 0 {
@@ -72,8 +72,8 @@ func (s *Scan[T]) readMomentsFew(q []T, ldq, n int, o, den []T) {
 	}
 }
 
-// NewDegree1Step returns what the heads of a step share, for chunks of c tokens, in the
-// task's scratch memory.
+// NewDegree1Step returns the buffers that the heads of a step share, for chunks of c tokens, in
+// the task's scratch memory.
 func (u *Task[T]) NewDegree1Step(c int) degree1Step[T] {
 	f := degree1Step[T]{t: u.Table, u: u, sum: arena.Take[T](u.Arena, 1), coef: u.Coefficients()}
 	f.weight, f.first = u.Monomials.Weights, u.Monomials.First
@@ -82,7 +82,8 @@ func (u *Task[T]) NewDegree1Step(c int) degree1Step[T] {
 	return f
 }
 
-// AbsorbToken puts a prepared key [da] and its value [Dv] into the open chunk.
+// AbsorbToken adds a prepared key [da] and its value [Dv] to the open chunk. exists says that
+// the key is unmasked.
 func (s *Scan[T]) AbsorbToken(key, value []T, exists bool) {
 	column := s.X[s.ColumnStride+s.Count:]
 	for c, y := range key[:s.Task.PreparedWidth] {
@@ -176,8 +177,8 @@ func (s *Scan[T]) fuseSteps(j int) {
 	u.Arena.Reset(mark)
 }
 
-// NewFusedStepper returns the buffers for n tokens of heads like the head of u, in memory of
-// ar.
+// NewFusedStepper returns a stepper for n tokens of heads of the same shape as the head of u.
+// Its buffers are in ar.
 func (u *Task[T]) NewFusedStepper(ar *arena.Arena, m *features.Monomials[T], n int) fusedStepper[T] {
 	r := fusedStepper[T]{Table: u.Table, u: u, Count: m.Count, lead: m.Count - u.PreparedWidth, Ld: kernel.Pad(u.Dv), c0: T(u.Spec.Coef[0]), c1: T(u.Spec.Coef[1])}
 	r.y, r.w = arena.TakeZeros[T](ar, r.Ld), arena.Take[T](ar, n)
@@ -216,10 +217,11 @@ func allOnes[T tensor.Float](x []T) bool {
 	return true
 }
 
-// Tokens sets rows o [n,ld], ldo apart, to numerators and dens [n] to denominators.
-// queries [n] are prepared and ld apart. It then adds the prepared keys [n], ld apart,
-// and values [n], ldv apart, to the moments s and z. The moments of the next token lie
-// next elements on: 0 for tokens of one head.
+// Tokens steps n tokens. It sets rows o [n,ld], ldo apart, to the numerators of their queries,
+// each of which sees the key of its own token, and dens [n] to the denominators. It adds the
+// keys and values to the moments s and z. Queries and keys [n] are prepared rows, ld apart;
+// values [n] are rows ldv apart. The moments of the next token lie next elements on, where 0
+// means that all tokens are of one head.
 func (r *fusedStepper[T]) Tokens(n int, o []T, ldo int, queries, keys []T, ld int, values []T, ldv int, s, z []T, next int, dens []T) {
 	if r.weight == nil && r.u.Dv == r.Ld {
 		r.Table.Renew(n, r.Ld, r.Count, o, ldo, queries, queries, keys, ld, values, ldv, s, r.Ld, z, next, r.c0, r.c1, dens, r.w)
@@ -242,7 +244,7 @@ func (r *fusedStepper[T]) Tokens(n int, o []T, ldo int, queries, keys []T, ld in
 	}
 }
 
-// InvertDen returns the factor of numerators for the denominator den.
+// InvertDen returns the factor that turns numerators into outputs, for the sum of weights den.
 func (r *fusedStepper[T]) InvertDen(den T) T {
 	return r.u.invertDen(r.u.Spec.denominator(den, T(r.u.Spec.Eps)))
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// tokenGroup is the workers that compute the tokens of one task together. They take pieces in
-// order; the data alone decides the pieces. A piece that continues the results of
-// earlier pieces does so in stages, and waits for its turn at each. Pieces pass a stage
-// in order, so that no bit depends on the worker or on time.
+// tokenGroup is a group of workers that compute the tokens of one task together. They take
+// pieces in order, and the pieces depend only on the data. A piece that continues the results
+// of earlier pieces does so in stages, and waits for its turn at each stage. Pieces pass a
+// stage in order, so that results do not depend on the workers or on time.
 type tokenGroup struct {
 	n    int // pieces
 	next atomic.Int64

@@ -10,13 +10,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A far field on both sides of a window. A query at place p = i+Offset has the keys
-// j ≤ p-w and j ≥ p+w. Keys are summed chunk by chunk, once. The sums of all chunks before and
-// after a block of queries are running sums in both directions, and nothing is
-// subtracted. Queries meet the keys of chunks that only some of their block see pair by
+// This is a far field on both sides of a window. A query at position p = i+Offset has the far
+// keys j ≤ p-w and j ≥ p+w. The keys of each chunk are summed once. Running sums in both
+// directions give the sums of all chunks before and after a block of queries; nothing is
+// subtracted. If only some queries of a block see a chunk, its weights are computed pair by
 // pair.
 //
-// The sums of many chunks exist at a time, so they are taken for a block of features at a
+// The sums of many chunks are held at a time. They are therefore computed for one block of
+// features at a time, which fits the cache.
 // time, which fit the cache.
 
 // TwoSidedForm computes the far field on both sides of a window of the given width.
@@ -42,8 +43,8 @@ type TwoSidedForm[T tensor.Float] struct {
 	db, dk, v []T   // of keys from tiles [M, lda], of keys like keys, and of values
 }
 
-// TwoSided returns the form of a far field on both sides of a window. Offset is the place of
-// query 0.
+// TwoSided returns the form of a far field on both sides of a window. u.Offset is the position
+// of query 0.
 func (u *Task[T]) TwoSided(width int) *TwoSidedForm[T] {
 	c := u.tokens()
 	// The keys that a block sees on its left then end with a chunk.
@@ -54,9 +55,9 @@ func (u *Task[T]) TwoSided(width int) *TwoSidedForm[T] {
 	}
 }
 
-// TwoSidedChunk returns the tokens of a chunk of a far field on both sides of a window:
-// the largest divisor of 2·width from size/2 to size, or size if there is none. The keys that
-// a block of queries sees end with chunks on both sides where it divides 2·width.
+// TwoSidedChunk returns the number of tokens of a chunk for a far field on both sides of a
+// window: the largest divisor of 2·width from size/2 to size, or size if there is none. With a
+// divisor of 2·width, the keys that a block of queries sees end at chunk borders on both sides.
 func TwoSidedChunk(width, size int) int {
 	for c := size; 2*c >= size && c > 0; c-- {
 		if 2*width%c == 0 {
@@ -66,8 +67,8 @@ func TwoSidedChunk(width, size int) int {
 	return size
 }
 
-// CountTwoSidedScratch returns the number of elements of the sums that a key head with m
-// keys takes, with the given number of features for values of width dv.
+// CountTwoSidedScratch returns the number of elements of the sums of a key head with m keys,
+// the given number of features, and values of width dv.
 func CountTwoSidedScratch(m, features, dv, chunk int) float64 {
 	size := momentsSize(min(features, blockSize), kernel.Pad(dv))
 	return float64(2*min(twoSidedParts(size), pieces(m, chunk))+2) * float64(size)
@@ -75,8 +76,8 @@ func CountTwoSidedScratch(m, features, dv, chunk int) float64 {
 
 const blockSize = features.BlockSize
 
-// TwoSidedRoom is the number of elements of the sums that exist at a time. Keys of a longer
-// sequence are summed twice. Tests set a lower value.
+// TwoSidedRoom is the number of elements of sums that may be held at a time. The keys of a
+// longer sequence are summed twice. Tests set a lower value.
 var TwoSidedRoom = 1 << 22
 
 // twoSidedParts returns the number of parts whose sums of the given size exist at a time.
