@@ -21,8 +21,9 @@ type sumGrad[T tensor.Float] interface {
 	Ages(to []float64) []float64
 }
 
-// AppendSums appends to the slice to the gradient of Total.Sums, in the same order. It returns
-// an error if the state has tokens outside its sums.
+// AppendSums appends to the slice to the gradient of Total.Sums, in the same order and divided
+// by the weights of the features, as AgesOf and SetSums take it. It returns an error if the
+// state has tokens outside its sums.
 func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 	if x, ok := g.Own.(sumGrad[T]); ok {
 		return x.AppendSums(to)
