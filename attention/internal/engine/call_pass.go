@@ -13,7 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Forward does a head of Forward.
+// Forward computes key head kh of sequence s in the forward pass, as task u.
 func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	c, keep := p.c, p.keep
 	u.O = HeadsOf(u.O, p.out, s, u.QueryHeads(kh))
@@ -42,7 +42,7 @@ func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	}
 }
 
-// Backward does a head of Backward.
+// Backward computes key head kh of sequence s in the backward pass, as task u.
 func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	c, g, keep, heads := p.c, &p.g, p.keep, u.QueryHeads(kh)
 	u.O = HeadsOf(u.O, p.out, s, heads)
@@ -99,7 +99,8 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 	}
 }
 
-// HeadsOf appends to m the rows that a sequence has in a range of heads.
+// HeadsOf appends to m the rows of x [B,H,N,D] that belong to sequence s, for each head of a
+// range.
 func HeadsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *SequenceTask, r headtask.HeadRange) []tensor.Mat[T] {
 	for h := range r.N {
 		m = append(m, x.Head(s.Batch, r.Lo+h).Slice(s.Q0, s.Q0+s.N))
@@ -107,7 +108,8 @@ func HeadsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *SequenceTa
 	return m
 }
 
-// DenOf appends to d the denominators den [B,H,N] of a sequence in a range of heads.
+// DenOf appends to d the denominators in den [B,H,N] that belong to sequence s, for each head
+// of a range.
 func DenOf[T tensor.Float](d [][]T, den []T, c *attention.Call[T], s *SequenceTask, r headtask.HeadRange) [][]T {
 	for h := range r.N {
 		d = append(d, den[(s.Batch*c.Q.H+r.Lo+h)*c.Q.N+s.Q0:][:s.N])
@@ -148,8 +150,8 @@ func (e *Engine[T]) newPass(c *attention.Call[T], out tensor.Heads[T], keep *att
 	return p
 }
 
-// Sequences appends to list the sequences of c as the mechanism sees them. A key
-// that a lag leaves out is one beyond the key length of a shorter input.
+// Sequences appends to list the sequences of c. If the mechanism has a lag, the last keys of
+// each sequence are left out, as if its key length were shorter.
 func (e *Engine[T]) Sequences(list []SequenceTask, room *[]attention.Sequence, c *attention.Call[T]) []SequenceTask {
 	list = AppendSequenceTasks(list, room, c)
 	for i := range list {
@@ -254,7 +256,8 @@ func bandSumsOf[T tensor.Float](keep *attention.Saved[T]) *headtask.BandSums[T] 
 	return sums
 }
 
-// SumsOf appends to list the sums of a sequence in a range of heads.
+// SumsOf appends to list the sums of a band that belong to sequence q, for each head of a
+// range.
 func SumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c *attention.Call[T], q *SequenceTask, r headtask.HeadRange) []rowscale.Sums[T] {
 	for h := range r.N {
 		at := (q.Batch*c.Q.H+r.Lo+h)*c.Q.N + q.Q0
@@ -263,11 +266,11 @@ func SumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c 
 	return list
 }
 
-// SequenceTask is a sequence of a call, with what an engine knows of it.
+// SequenceTask is a sequence of a call, with its form and the other data that an engine needs.
 type SequenceTask struct {
 	attention.Sequence
 	Form attention.Form
-	Work float64 // arithmetic of all heads
+	Work float64 // floating-point operations of all heads
 
 	priorKeys int64                // keys of the state before it, 0 if none of them exists
 	stats     []headtask.NormStats // of the queries of every head, then of the keys; nil: none
@@ -278,7 +281,7 @@ func SequenceTasks[T tensor.Float](c *attention.Call[T]) []SequenceTask {
 	return AppendSequenceTasks(nil, new([]attention.Sequence), c)
 }
 
-// AppendSequenceTasks appends the sequences of a call to list. room is memory that is kept.
+// AppendSequenceTasks appends the sequences of a call to list. room is reused memory.
 func AppendSequenceTasks[T tensor.Float](list []SequenceTask, room *[]attention.Sequence, c *attention.Call[T]) []SequenceTask {
 	*room = c.AppendSequences((*room)[:0])
 	for _, s := range *room {
@@ -401,14 +404,14 @@ func shareMean(heads []headtask.NormStats) {
 	}
 }
 
-// wideGrad adds to gradients their part through the statistics. With x̃ the centred
-// rows, x̂ = x̃·factor and gradients dx̃ that contain the factor, the greatest norm M
-// has
+// wideGrad adds the part of the gradients that comes from the statistics of a normalisation
+// over all tokens. Let x̃ be the centred rows, x̂ = x̃·factor, and dx̃ gradients that already
+// contain the factor. The gradient of the largest norm M is
 //
-//	dM = -power·Σ_t dx̃_t·x̃_t / M,
+//	dM = -power·Σ_t dx̃_t·x̃_t / M.
 //
-// which is added to the token with that norm along x̃/M. The mean that is subtracted
-// from rows is subtracted from gradients too.
+// It is added to the token with that norm, in the direction x̃/M. The mean that was subtracted
+// from rows is subtracted from gradients, too.
 func (e *Engine[T]) wideGrad(c *attention.Call[T], seqs []SequenceTask, g *attention.Grads[T]) {
 	norm := e.Spec.Norm
 	if !norm.NeedsAllTokens() {
@@ -500,9 +503,9 @@ func (e *Engine[T]) segment(c *attention.Call[T], seqs []SequenceTask, keep bool
 	return x, nil
 }
 
-// IsWellConditioned reports that no denominator of c can cancel: weights are never negative,
-// and above 0 wherever scores lie, with dropout too. They may be so small that none of a row
-// is left (over notices).
+// IsWellConditioned reports whether no denominator of c can cancel, because weights are never
+// negative and positive at all possible scores, also with dropout. They can still be so small
+// that all weights of a row underflow.
 func (e *Engine[T]) IsWellConditioned(c *attention.Call[T]) bool {
 	s := &e.Spec
 	if s.Unnormalized || s.Floor > 0 {
@@ -532,8 +535,8 @@ func (e *Engine[T]) largestWeight(c *attention.Call[T], reach float64) float64 {
 	return e.Spec.AbsPoly(reach)
 }
 
-// BoundScore bounds |s| for query i of head h of a sequence: by the normalisation,
-// or, where that does not, by the length of the query and of the longest key.
+// BoundScore returns a bound of |s| for query i of head h of a sequence. It comes from the
+// normalisation or, if longest is not nil, from the lengths of the query and the longest key.
 func (e *Engine[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longest []float64, h, i int) float64 {
 	if p, ok := e.Spec.Map.(headtask.Products[T]); ok {
 		return headtask.ScoreGain(c.Drop) * e.Spec.ProductReach(p.Coef, c.Q.D, h)
@@ -545,9 +548,9 @@ func (e *Engine[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longest []
 	return math.Abs(float64(e.Spec.RowScale(c.Q.D, h))) * x * longest[h/(c.Q.H/c.K.H)] * headtask.ScoreGain(c.Drop)
 }
 
-// LongestKeys returns the length of the longest key of each key head of a
-// sequence that exists, nil where the normalisation bounds them or a feature
-// map comes after it.
+// LongestKeys returns the length of the longest unmasked key of each key head of a sequence. It
+// returns nil if the lengths are not needed: if keys are normalised or mapped, or weights are
+// never negative.
 func (e *Engine[T]) LongestKeys(c *attention.Call[T], s *SequenceTask, mask []bool) []float64 {
 	if e.Spec.Norm != attention.NoNorm || e.Spec.HasMap() || e.Spec.Positive {
 		return nil

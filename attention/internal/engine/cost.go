@@ -15,8 +15,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Chunk returns the tokens of a chunk for width d: the caller's wish, or 64 to
-// 256 as the features of a token outnumber the keys of a chunk.
+// Chunk returns the number of tokens of a chunk for rows of width d: wish if that is above 0,
+// otherwise 64 to 256, more for wider rows.
 func (e *Engine[T]) Chunk(d, wish int) int {
 	switch {
 	case wish > 0:
@@ -29,10 +29,10 @@ func (e *Engine[T]) Chunk(d, wish int) int {
 	return 256
 }
 
-// choose returns the form that sequence s runs in, forward or backward: the one
-// that costs less by the table. It depends on the mechanism, the instruction
-// set and the sequence's own shape alone: threads, batch, padding or a wish for
-// gradients would change bits.
+// choose returns the form with the lower predicted cost for sequence s, forward or backward. It
+// depends only on the mechanism, the instruction set and the shape of the sequence. If it
+// depended on threads, batch, padding or whether gradients are wanted, these would change the
+// bits of results.
 func (e *Engine[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) attention.Form {
 	if e.Spec.IsPairwise() || c.AttnKeep != nil || c.Form == attention.Direct {
 		return attention.Direct
@@ -44,7 +44,8 @@ func (e *Engine[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) att
 	return e.ChooseCheaper(c, direct, linear)
 }
 
-// ChooseCheaper returns the form that costs less, if its moments may be kept.
+// ChooseCheaper returns the form with the lower cost. The linear form is possible only if its
+// moments are within the limits.
 func (e *Engine[T]) ChooseCheaper(c *attention.Call[T], direct, linear float64) attention.Form {
 	if linear < direct && e.checkMoments(c.Q.D, c.V.D) == nil {
 		return attention.Linear
@@ -52,7 +53,7 @@ func (e *Engine[T]) ChooseCheaper(c *attention.Call[T], direct, linear float64) 
 	return attention.Direct
 }
 
-// CountFLOPs is the arithmetic of Forward for one sequence, all heads.
+// CountFLOPs returns the floating-point operations of Forward for one sequence, all heads.
 func (e *Engine[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64 {
 	d, l := e.CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, e.Chunk(c.Q.D, c.Chunk))
 	if s.Form == attention.Direct {
@@ -63,7 +64,8 @@ func (e *Engine[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64 {
 }
 
 // CountOperations returns the floating-point operations of one head in both forms, for n
-// queries and m keys, where query i sees keys j ≤ i+offset if causal: 2 per fused multiply-add.
+// queries and m keys. In a causal call query i sees keys j ≤ i+offset. A fused multiply-add
+// counts as 2.
 func (e *Engine[T]) CountOperations(n, m, offset, d, dv int, causal bool, chunk int) (direct, linear float64) {
 	w := float64(e.Spec.Width(d))
 	pairs := float64(n) * float64(m)
@@ -97,10 +99,9 @@ func (e *Engine[T]) countSumOperations(n, d, dv int) float64 {
 	return 2 * float64(e.Spec.CountFeatures(e.Spec.Width(d))) * float64(n) * (float64(dv) + 1.5)
 }
 
-// CountScratch is the number of elements that a key head takes in Forward, as the
-// engines ask for them: in the direct form its prepared keys, its values and a
-// block of queries with their outputs and weights; in the linear form the
-// moments, the open chunk, and a block of features.
+// CountScratch returns the number of scratch elements that Forward takes for a key head. In the
+// direct form these are the prepared keys, the values, and a block of queries with its outputs
+// and weights; in the linear form the moments, the open chunk and a block of features.
 func (e *Engine[T]) CountScratch(form attention.Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.Spec.Width(d), kernel.Pad(dv)
 	if e.Spec.WindowWidth > 0 {
@@ -119,7 +120,7 @@ func (e *Engine[T]) CountScratch(form attention.Form, m, group, d, dv, chunk int
 	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(features.BlockSize, int(f))*ld+chunk*(w+1)+min(chunk, headtask.MaxRows(chunk))*ld)
 }
 
-// Plan tells what Forward and Backward do for a shape.
+// Plan returns what Forward and Backward do for a shape, and the cost.
 func (e *Engine[T]) Plan(s attention.Shape) attention.Plan {
 	c := &attention.Call[T]{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
@@ -160,8 +161,8 @@ func (e *Engine[T]) reason(c *attention.Call[T], s *SequenceTask, back bool) (fo
 	return form, cost, why
 }
 
-// Explain returns the cost of a form that was chosen by the costs of both, and the
-// reason.
+// Explain returns the cost of form, which was chosen by comparing direct and linear, and the
+// reason for the choice.
 func (e *Engine[T]) Explain(c *attention.Call[T], form attention.Form, direct, linear float64) (cost float64, why string) {
 	cost = direct
 	if form == attention.Linear {
@@ -201,7 +202,7 @@ func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 	return costmodel.Degree3
 }
 
-// Tally counts the work of sequence s, forward or backward, without what lies behind its key
+// Tally counts the work on sequence s, forward or backward. It leaves out keys beyond the key
 // length.
 func (e *Engine[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) costmodel.Tally {
 	n := s.N
@@ -249,16 +250,16 @@ func (e *Engine[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) cost
 	return x
 }
 
-// CountCosts returns the costs of a key head with its query heads in both forms;
-// see Plan.
+// CountCosts returns the costs of a key head with its query heads in both forms, in the unit of
+// Plan.Cost.
 func (e *Engine[T]) CountCosts(c *attention.Call[T], s *SequenceTask, back bool) (direct, linear float64) {
 	x, v := e.Tally(c, s, back), e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, c.Causal, back)
 	return x.DirectCost(v), x.LinearCost(v)
 }
 
-// CountTwoSidedCosts is CountCosts for a far field on both sides of a window, which has the
-// keys of two causal sequences. The linear form brings keys and queries and their moments
-// together once.
+// CountTwoSidedCosts is CountCosts for a far field on both sides of a window. It has the keys
+// of two causal sequences, but in the linear form keys are summed, and sums are read, only
+// once.
 func (e *Engine[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
 	v := e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, true, back)
 	for i := range sides {
@@ -270,7 +271,7 @@ func (e *Engine[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]SequenceTa
 	return direct, x.LinearCost(v)
 }
 
-// CountTwoSidedFLOPs is CountFLOPs for a far field as CountTwoSidedCosts has it.
+// CountTwoSidedFLOPs is CountFLOPs for a far field on both sides of a window.
 func (e *Engine[T]) CountTwoSidedFLOPs(c *attention.Call[T], sides [2]SequenceTask) float64 {
 	flops := e.CountFLOPs(c, &sides[0]) + e.CountFLOPs(c, &sides[1])
 	if sides[0].Form == attention.Linear {
@@ -280,9 +281,9 @@ func (e *Engine[T]) CountTwoSidedFLOPs(c *attention.Call[T], sides [2]SequenceTa
 	return flops
 }
 
-// AccumulatedRounding is γ_n = n·u/(1-n·u): n roundings one after another change a
-// number by no more than this part of it (Higham 2002, Accuracy and Stability of
-// Numerical Algorithms, lemma 3.1). Beyond n·u = 1 nothing is promised.
+// AccumulatedRounding returns γ_n = n·u/(1-n·u), the largest relative error of n roundings in a
+// row (Higham 2002, Accuracy and Stability of Numerical Algorithms, lemma 3.1). It is +Inf if
+// n·u ≥ 1.
 func AccumulatedRounding(n, u float64) float64 {
 	if n*u >= 1 {
 		return math.Inf(1)
@@ -290,7 +291,7 @@ func AccumulatedRounding(n, u float64) float64 {
 	return n * u / (1 - n*u)
 }
 
-// Rounding is u, the largest relative error of one rounding to T.
+// Rounding returns u, the largest relative error of one rounding to T.
 func Rounding[T tensor.Float]() float64 {
 	var z T
 	if unsafe.Sizeof(z) == 8 {
@@ -299,7 +300,7 @@ func Rounding[T tensor.Float]() float64 {
 	return math.Ldexp(1, -24)
 }
 
-// Bound is Plan.Bound of a form, derived in docs/numerics.md.
+// Bound returns Plan.Bound of a form. docs/numerics.md derives it.
 func (e *Engine[T]) Bound(s attention.Shape, form attention.Form, chunk, features int) float64 {
 	u := Rounding[T]()
 	d, m := float64(e.Spec.Width(s.D)), float64(s.M)
@@ -375,11 +376,11 @@ func (e *Engine[T]) canFuseSteps(s *attention.Shape) bool {
 		s.H == s.Hkv && s.Carry == attention.Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
 }
 
-// window returns the tokens of a chunk of a state for width d. Most steps read
-// the moments and only the last of a chunk writes them, so that few tokens are
-// enough; more would be more to read pair by pair. Moments of degree 1 are no
-// more than the keys and values of D/2 tokens, and cheap to write: there it pays
-// to close early.
+// window returns the number of tokens of a chunk of a state, for rows of width d. Every step
+// reads the moments, but only the last step of a chunk writes them, so a few tokens per chunk
+// are enough to make writing cheap; more tokens would only add pairs to compute. Moments of
+// degree 1 are no larger than the keys and values of D/2 tokens and cheap to write, so their
+// chunks are short.
 func (e *Engine[T]) window(d, wish int) int {
 	switch {
 	case wish > 0:
@@ -390,7 +391,7 @@ func (e *Engine[T]) window(d, wish int) int {
 	return min(e.Chunk(d, 0), 96)
 }
 
-// StateBytes is what a state of shape s holds without tokens.
+// StateBytes returns the size of an empty state of shape s, or 0 if it grows with the tokens.
 func (e *Engine[T]) StateBytes(s attention.Shape) float64 {
 	if e.Spec.IsPairwise() || s.D < 1 || s.Dv < 1 {
 		return 0

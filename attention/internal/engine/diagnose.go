@@ -11,23 +11,23 @@ import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
-// DiagnosedRows is the number of queries that are looked at as one piece of
-// work. Pieces are joined in order, so that sums do not depend on threads.
+// DiagnosedRows is the number of queries of one piece of work. Pieces are merged in order, so
+// that sums do not depend on threads.
 const DiagnosedRows = 16 * headtask.PanelRows
 
-// RowStretch is what one piece of the work looks at: some queries of one head
-// of one sequence.
+// RowStretch is one piece of the work of a diagnosis: queries I0 ≤ i < I1 of one head of one
+// sequence.
 type RowStretch struct {
 	Sequence     *SequenceTask
-	Longest      []float64 // see longestKeys
+	Longest      []float64 // result of LongestKeys
 	Head, I0, I1 int
-	Found        attention.Diagnosis // of queries counted from the sequence's first
+	Found        attention.Diagnosis // result; queries are counted from the first of the sequence
 }
 
 var ErrSegmentedDiagnosis = errors.New("diagnosis: not defined with a state before or after the call")
 
-// Diagnose describes the weights of each query head. It returns an error if c does not fit, or
-// has a state.
+// Diagnose describes the weights of each query head. It returns an error if c does not fit the
+// mechanism, or has a state.
 func (e *Engine[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
 	if err := e.CheckCall(c); err != nil {
 		return nil, err

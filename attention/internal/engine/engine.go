@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Engine keeps the contract for what a Spec describes.
+// Engine implements attention.Mechanism for a Spec without a window.
 type Engine[T tensor.Float] struct {
 	Spec     headtask.Spec[T]
 	ParamSet *param.Set[T]
@@ -29,7 +29,7 @@ type Engine[T tensor.Float] struct {
 	products atomic.Pointer[Engine[T]] // for ProductDrop; made when first needed
 }
 
-// New returns the mechanism that s describes. It returns an error if its fields do not fit
+// New returns the mechanism that s describes. It returns an error if the fields of s do not fit
 // together.
 func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
 	kernels := 0
@@ -78,7 +78,7 @@ func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
 	return e, nil
 }
 
-// Traits says what the mechanism can do.
+// Traits returns what the mechanism supports.
 func (e *Engine[T]) Traits() attention.Traits {
 	t := attention.Traits{
 		Dropout: true, Products: e.hasProducts(), Decay: !e.Spec.Norm.NeedsAllTokens() && !e.Spec.OutputNorm && e.Spec.Floor == 0,
@@ -99,10 +99,10 @@ func (e *Engine[T]) Traits() attention.Traits {
 // Setting identifies what the mechanism computes.
 func (e *Engine[T]) Setting() string { return e.Spec.Setting }
 
-// Params returns the learned parameters; nil: there are none.
+// Params returns the learned parameters, or nil if there are none.
 func (e *Engine[T]) Params() *param.Set[T] { return e.ParamSet }
 
-// Constants returns numbers that were drawn once; nil: there are none.
+// Constants returns numbers that were drawn once, or nil if there are none.
 func (e *Engine[T]) Constants() *param.Set[T] {
 	if e.Spec.Features == nil {
 		return nil
@@ -110,8 +110,8 @@ func (e *Engine[T]) Constants() *param.Set[T] {
 	return e.Spec.Features.Constants()
 }
 
-// Forward sets out [B,H,N,Dv]. It returns an error if out or c do not fit, and without keep a
-// *NonFiniteError.
+// Forward sets out [B,H,N,Dv]. It returns an error if out or c do not fit, and, if keep is nil,
+// a *NonFiniteError for outputs that are not finite.
 func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if err := e.CheckCall(c); err != nil {
 		return err
@@ -165,7 +165,7 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 }
 
 // Backward sets g from dout and out [B,H,N,Dv]. It returns an error if a shape does not fit, or
-// keep is not of Forward.
+// keep is not from Forward for the same call.
 func (e *Engine[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if err := e.CheckCall(c); err != nil {
 		return err
@@ -214,7 +214,7 @@ func (e *Engine[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	return nil
 }
 
-// AddTau adds to the gradient of tau the parts dscale [sequences, H].
+// AddTau adds dscale [sequences, H], the gradients of the scales, to the gradient of Spec.Tau.
 func (e *Engine[T]) AddTau(dscale []float64, c *attention.Call[T]) {
 	if tau := e.Spec.Tau; tau != nil {
 		one := e.Spec
@@ -226,7 +226,8 @@ func (e *Engine[T]) AddTau(dscale []float64, c *attention.Call[T]) {
 	}
 }
 
-// MonomialsOf returns the task's walker for its rows.
+// MonomialsOf returns the monomials for the rows of u, and creates them if they have another
+// width.
 func (e *Engine[T]) MonomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
 	if w := u.FeatureWidth(); u.Monomials == nil || u.Monomials.Width != w {
 		u.Monomials = e.newMonomials(w)
@@ -234,8 +235,8 @@ func (e *Engine[T]) MonomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
 	return u.Monomials
 }
 
-// NewTask returns the task of key head kh of sequence s, ready for Forward but for
-// its outputs. Release takes it back.
+// NewTask returns a task for key head kh of sequence s. Everything is set for Forward except
+// the outputs. Release takes the task back.
 func (e *Engine[T]) NewTask(c *attention.Call[T], s *SequenceTask, kh int, ar *arena.Arena) *headtask.Task[T] {
 	u, _ := e.units.Get().(*headtask.Task[T])
 	if u == nil {
@@ -281,13 +282,14 @@ func (e *Engine[T]) NewTask(c *attention.Call[T], s *SequenceTask, kh int, ar *a
 	return u
 }
 
-// Release keeps u for another call, without what it points at.
+// Release resets u and keeps it for NewTask.
 func (e *Engine[T]) Release(u *headtask.Task[T]) {
 	u.Clear()
 	e.units.Put(u)
 }
 
-// NewState returns an empty state. It returns an error if no state of the mechanism has the shape.
+// NewState returns an empty state. It returns an error if the mechanism has no state of shape
+// s.
 func (e *Engine[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	if err := e.refuseFuture("state"); err != nil {
 		return nil, err
@@ -317,8 +319,8 @@ func (e *Engine[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	return newRecurrentState(e, s), nil
 }
 
-// Weights sets dst [i1-i0,M] to rows of the attention matrix. It returns an error if the rows do
-// not exist or dst has another shape.
+// Weights sets dst [i1-i0,M] to rows of the attention matrix. It returns an error if the rows
+// do not exist or dst has another shape.
 func (e *Engine[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
 	if err := e.CheckCall(c); err != nil {
 		return err
@@ -412,7 +414,7 @@ func (e *Engine[T]) onProducts(c *attention.Call[T]) (*Engine[T], *attention.Cal
 	return p, &x
 }
 
-// CheckCall is Call.check with what the mechanism itself cannot do.
+// CheckCall returns an error if c is not a valid call, or the mechanism does not support it.
 func (e *Engine[T]) CheckCall(c *attention.Call[T]) error {
 	if err := c.Check(); err != nil {
 		return err

@@ -8,8 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/states"
 )
 
-// Merge closes the open chunk of s, so that chunks end elsewhere than if all
-// tokens had come in one stream. It returns the errors of Mergeable.
+// Merge appends the tokens of next to s. It closes the open chunk of s, so chunks end at other
+// tokens than in one stream. It returns the errors of states.Mergeable.
 func (s *RecurrentState[T]) Merge(next attention.State[T]) error {
 	n, err := states.Mergeable(s.Engine.Identity(), &s.Shape, next, func(n *RecurrentState[T]) (states.Identity, *attention.Shape) { return n.Engine.Identity(), &n.Shape })
 	if err != nil || n.TokenCount == 0 {
@@ -34,8 +34,8 @@ func (s *RecurrentState[T]) Merge(next attention.State[T]) error {
 	return nil
 }
 
-// Merge appends the keys and values of next to s. Queries get the same bits as after
-// one stream of all tokens; with decay they agree within the bound.
+// Merge appends the keys and values of next to s. Later outputs have the same bits as after one
+// stream of all tokens; with decay they agree within the error bound.
 func (s *keyCache[T]) Merge(next attention.State[T]) error {
 	n, err := states.Mergeable(s.e.Identity(), &s.shape, next, func(n *keyCache[T]) (states.Identity, *attention.Shape) { return n.e.Identity(), &n.shape })
 	if err != nil || n.tokens == 0 {

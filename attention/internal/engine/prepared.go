@@ -6,8 +6,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Prepared returns the rows of c as the feature map gets them. It returns an error if c does not
-// fit.
+// Prepared returns the query and key rows of c as they enter the feature map. It returns an
+// error if c does not fit.
 func (e *Engine[T]) Prepared(c *attention.Call[T]) (q, k tensor.Heads[T], err error) {
 	if err := e.CheckCall(c); err != nil {
 		return q, k, err

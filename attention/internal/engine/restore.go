@@ -21,7 +21,7 @@ func (e *Engine[T]) Identity() states.Identity {
 	return states.Identity{Kind: e.kind(), Name: e.Spec.Name, Setting: e.Spec.Setting}
 }
 
-// ParameterSum is the checksum of parameters and constants.
+// ParameterSum returns the checksum of parameters and constants.
 func (e *Engine[T]) ParameterSum() snapshot.ParameterSum {
 	var sum snapshot.ParameterSum
 	for _, p := range slices.Concat(e.ParamSet.All(), e.Constants().All()) {
@@ -30,8 +30,8 @@ func (e *Engine[T]) ParameterSum() snapshot.ParameterSum {
 	return sum
 }
 
-// RestoreState reads what State.AppendBinary wrote. It returns an error if data is damaged or
-// of another mechanism.
+// RestoreState returns the state in a snapshot of State.AppendBinary. It returns an error if
+// data is damaged or of another mechanism.
 func (e *Engine[T]) RestoreState(data []byte) (attention.State[T], error) {
 	if err := e.refuseFuture("snapshot"); err != nil {
 		return nil, err

@@ -27,8 +27,8 @@ type segment[T tensor.Float] interface {
 	end()
 }
 
-// CheckSegment reports what a call with a state before or after it may not have,
-// and returns the number of keys of its longest sequence.
+// CheckSegment returns an error if a call with a state before or after it has a field that
+// states do not support. It also returns the number of keys of the longest sequence.
 func (e *Engine[T]) CheckSegment(c *attention.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {
 	if err := e.refuseFuture("init"); err != nil {
 		return 0, err
@@ -50,8 +50,9 @@ func (e *Engine[T]) CheckSegment(c *attention.Call[T], seqs []SequenceTask, keep
 	return keys, nil
 }
 
-// StatesOf returns the states before and after c, which are of type S; parts returns their
-// engine and shape. It returns an error if a state is of another kind, mechanism or shape.
+// StatesOf returns the initial and final states of c as type S; a state that is nil stays nil.
+// parts returns the engine and shape of a state. StatesOf returns an error if a state has
+// another type, mechanism or shape.
 func StatesOf[S interface {
 	comparable
 	attention.State[T]
@@ -87,8 +88,8 @@ func StatesOf[S interface {
 	return init, final, nil
 }
 
-// CheckStateGrads returns an error if g has gradients of states that c does not have, or
-// that do not fit.
+// CheckStateGrads returns an error if g has gradients of states that c does not have, or that
+// do not fit.
 func CheckStateGrads[T tensor.Float](g *attention.Grads[T], c *attention.Call[T], seg segment[T]) error {
 	switch {
 	case g.DInit != nil && c.Init == nil:
@@ -101,14 +102,14 @@ func CheckStateGrads[T tensor.Float](g *attention.Grads[T], c *attention.Call[T]
 	return seg.Check(g)
 }
 
-// RecurrentSegment is a segment between states that are sums.
+// RecurrentSegment is a call between states of sums, at least one of which is set.
 type RecurrentSegment[T tensor.Float] struct {
 	Engine      *Engine[T]
 	Init, Final *RecurrentState[T]
-	Shape       *attention.Shape // of both
-	Keys        int              // of the longest sequence
+	Shape       *attention.Shape // shape of both states
+	Keys        int              // keys of the longest sequence
 	Sequences   []SequenceTask
-	Group       int // key heads of a sequence
+	Group       int // number of key heads of a sequence
 	Fades       bool
 }
 
@@ -133,8 +134,9 @@ func (x *RecurrentSegment[T]) countPriorKeys(i int) int64 {
 	return x.Init.TokenCount
 }
 
-// Earlier counts the keys of closed chunks by the sum of the constant, which
-// single powers do not have, and knows no lengths of theirs.
+// Earlier describes the keys of head i in the initial state. It counts the keys of closed
+// chunks by the sum of the constant feature, which single powers do not have. It knows the
+// lengths of keys in the open chunk only.
 func (x *RecurrentSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
 	if x.Init == nil {
 		return e
@@ -200,8 +202,7 @@ func (x *RecurrentSegment[T]) reopen(s *headtask.Scan[T], i int) {
 	}
 }
 
-// OpenBefore is the number of tokens in the open chunk of head i of the state
-// before.
+// OpenBefore returns the number of tokens in the open chunk of head i of the initial state.
 func (x *RecurrentSegment[T]) OpenBefore(i int) int {
 	if x.Init == nil {
 		return 0
@@ -209,7 +210,8 @@ func (x *RecurrentSegment[T]) OpenBefore(i int) int {
 	return x.Init.Heads[i].Count
 }
 
-// Check returns an error if gradients of states do not fit.
+// Check returns an error if the gradients of states do not fit. It makes room for those of the
+// initial state.
 func (x *RecurrentSegment[T]) Check(g *attention.Grads[T]) error {
 	if g.DInit != nil {
 		StateGradOf(g.DInit).Resize(x.Shape)
@@ -241,9 +243,9 @@ func (x *RecurrentSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh i
 	}
 }
 
-// Backward goes through the chunks twice, as linearBackward does. The last chunk stays
-// open, unless the final gradient is of a total: later queries reach its keys one by
-// one, and the keys of closed chunks through the gradient of the moments.
+// Backward goes through the chunks twice, like LinearBackward. The last chunk stays open unless
+// the final gradient is of a total, because later queries read the keys of an open chunk one by
+// one, and the keys of closed chunks through the moments.
 func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *attention.Grads[T]) {
 	i := q.Index*x.Group + kh
 	s := x.stream(u, i)
@@ -365,8 +367,8 @@ func ageAfter[T tensor.Float](g *attention.Grads[T], i int) float64 {
 	return StateGradOf(g.DFinal).Heads[i].Age
 }
 
-// CheckAge returns an error if the gradient of log_g does not have the shape of log_g, or
-// is wanted of a call without decay.
+// CheckAge returns an error if the gradient of log_g is wanted but does not have the shape of
+// log_g, or the call has no decay.
 func CheckAge[T tensor.Float](g *attention.Grads[T], c *attention.Call[T]) error {
 	switch {
 	case g.DLogG.D == 0:

@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StateUnit returns the task that works on a key head of a state of shape s.
-// bind readies it for a call.
+// StateUnit returns the task for a key head of a state of shape s. BindState prepares it for
+// each call.
 func (e *Engine[T]) StateUnit(s *attention.Shape) *headtask.Task[T] {
 	group := s.H / s.Hkv
 	return &headtask.Task[T]{
@@ -23,8 +23,8 @@ func (e *Engine[T]) StateUnit(s *attention.Shape) *headtask.Task[T] {
 	}
 }
 
-// BindState points u, of key head i of a state of shape s, at the m keys and values
-// of c and at its n queries and their outputs.
+// BindState sets u, the task of key head i of a state of shape s, to the m keys and values of
+// c, its n queries and their outputs.
 func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *attention.Shape, i int, out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
 	u.Arena, u.N, u.M, u.Rope, u.Drop, u.KeyHead = ar, n, m, c.Rope, nil, kh
@@ -51,8 +51,8 @@ func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *attentio
 	}
 }
 
-// UnbindState takes a call and its arena off u: an idle state would keep them from the garbage
-// collector.
+// UnbindState removes the call and the arena from u, so that an idle state does not keep them
+// in memory.
 func UnbindState[T tensor.Float](u *headtask.Task[T]) {
 	u.Arena, u.Rope, u.Drop = nil, nil, nil
 	u.K, u.V, u.LogG, u.Mask = tensor.Mat[T]{}, tensor.Mat[T]{}, tensor.Mat[T]{}, nil
@@ -115,7 +115,7 @@ func statePlace[T tensor.Float](c *attention.Call[T], b int) attention.DropCoord
 	return attention.DropCoords{Row: b, Start: c.Drop.Start, B: b, N: c.Q.N, M: c.K.N}
 }
 
-// HasFadingKeys reports whether the keys that queries see have lost weight with time.
+// HasFadingKeys reports whether c has a decay, or continues from a state that has one.
 func HasFadingKeys[T tensor.Float](c *attention.Call[T]) bool {
 	return c.HasDecay() || decaying(c.Init)
 }

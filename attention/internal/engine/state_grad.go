@@ -9,29 +9,29 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StateGrad is the gradient of a State of the engines: what attention.StateGrad.Own holds.
-//
-// It has the layout of the state. The open chunk of sums, and a whole cache, have
-// gradients of prepared keys and of values. Sums have gradients of their moments, over
-// the weights that features have when they are read. With decay, ages are the gradients
-// of the log-decay before the state: see ageAfter.
+// StateGrad is the gradient of a State of the engine, kept in attention.StateGrad.Own. It has
+// the layout of the state. For a state of sums it holds the gradients of the moments, and of
+// the prepared keys and values of the open chunk. For a state that keeps all keys it holds the
+// gradients of all prepared keys and values. The gradients of moments are divided by the
+// weights of the features, which are applied when they are read. With decay, Age holds the
+// gradient of the log-decay before the end of the state.
 type StateGrad[T tensor.Float] struct {
 	shape       attention.Shape
 	Heads       []HeadGrad[T] // [B·Hkv]
-	WindowGrads []lateGrad[T] // [B·Hkv] of a window; else nil
-	Total       bool          // of a state whose last chunk has ended: see Total
+	WindowGrads []lateGrad[T] // [B·Hkv] of a window; otherwise nil
+	Total       bool          // the gradient is of a total, whose last chunk has ended
 }
 
-// HeadGrad is the gradient of one key head.
+// HeadGrad is the gradient of one key head of a state.
 type HeadGrad[T tensor.Float] struct {
-	Moments      features.Moments[T] // of the closed chunks
-	Count        int                 // tokens that follow
-	Keys, Values []T                 // [n, da] of their prepared keys, [n, dv] of their values
-	Ones         []T                 // [n] of the ones under their values; 0 without decay
-	Age          float64             // Σ dG over the places that follow; 0 without decay
+	Moments      features.Moments[T] // gradient of the moments of the closed chunks
+	Count        int                 // number of tokens after the closed chunks
+	Keys, Values []T                 // [n, da] gradient of their prepared keys, [n, dv] of their values
+	Ones         []T                 // [n] gradient of the ones under their values; 0 without decay
+	Age          float64             // Σ dG over the positions after the state; 0 without decay
 }
 
-// Resize makes room for the gradients of a state of shape s.
+// Resize makes room for the gradient of a state of shape s.
 func (g *StateGrad[T]) Resize(s *attention.Shape) {
 	g.Total = false
 	if g.shape != *s || len(g.Heads) != s.B*s.Hkv {
@@ -39,8 +39,7 @@ func (g *StateGrad[T]) Resize(s *attention.Shape) {
 	}
 }
 
-// CheckLate returns an error if the windows of g do not have the given numbers of
-// tokens.
+// CheckLate returns an error if the window of head i does not have tokens(i) tokens for some i.
 func (g *StateGrad[T]) CheckLate(tokens func(i int) int) error {
 	if len(g.WindowGrads) != len(g.Heads) {
 		return fmt.Errorf("dfinal: is of a state without a window")
@@ -53,8 +52,8 @@ func (g *StateGrad[T]) CheckLate(tokens func(i int) int) error {
 	return nil
 }
 
-// Open sets the tokens that follow the closed chunks to n rows of da and dv,
-// with undefined contents, and what comes of decay to 0.
+// Open makes room for n tokens after the closed chunks, with undefined contents, and sets Ones
+// and Age to 0.
 func (h *HeadGrad[T]) Open(n, da, dv int) {
 	h.Count, h.Age = n, 0
 	h.Keys = scratch.Grow(h.Keys[:0], n*da)
@@ -63,8 +62,8 @@ func (h *HeadGrad[T]) Open(n, da, dv int) {
 	clear(h.Ones)
 }
 
-// Check returns an error if g is not of a state of shape s whose heads have
-// the given numbers of tokens beside their moments.
+// Check returns an error if g is not for a state of shape s in which head i has tokens(i)
+// tokens outside its moments.
 func (g *StateGrad[T]) Check(s *attention.Shape, tokens func(i int) int) error {
 	if g.shape != *s {
 		return fmt.Errorf("dfinal: is of a state of shape %v, needs %v", g.shape, *s)
@@ -91,8 +90,9 @@ func (l *lateGrad[T]) Open(n, da, d, dv int) {
 	l.TailRows, l.WindowRows, l.Values, l.Ones = scratch.Grow(l.TailRows[:0], n*da), scratch.Grow(l.WindowRows[:0], n*d), scratch.Grow(l.Values[:0], n*dv), scratch.Grow(l.Ones[:0], n)
 }
 
-// StateGradOf returns the gradient that g holds, an empty one if g holds none of the engines.
-// Goroutines may call it at the same time once a call has returned.
+// StateGradOf returns the gradient that g holds. If it holds none of the engine's, it gets an
+// empty one. Once a call has returned, several goroutines may call StateGradOf at the same
+// time.
 func StateGradOf[T tensor.Float](g *attention.StateGrad[T]) *StateGrad[T] {
 	x, ok := g.Own.(*StateGrad[T])
 	if !ok {
@@ -102,8 +102,8 @@ func StateGradOf[T tensor.Float](g *attention.StateGrad[T]) *StateGrad[T] {
 	return x
 }
 
-// AppendSums appends the gradient of a total's sums to the slice to [n]. It returns an error if
-// the state has tokens outside its sums.
+// AppendSums appends the gradient of a total's sums to the slice to. It returns an error if the
+// state has tokens outside its sums.
 func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 	for i := range g.Heads {
 		h := &g.Heads[i]
@@ -115,7 +115,7 @@ func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 	return to, nil
 }
 
-// Ages appends to the slice to [n] the ages of the key heads.
+// Ages appends the Age of each key head to the slice to.
 func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	for i := range g.Heads {
 		to = append(to, g.Heads[i].Age)
@@ -123,7 +123,8 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	return to
 }
 
-// SetTotalGrad makes g the gradient of the total of s. It returns an error if sums are too few.
+// SetTotalGrad makes grad the gradient of the total of s. It returns an error if there are too
+// few sums.
 func (s *RecurrentState[T]) SetTotalGrad(grad *attention.StateGrad[T], sums []T, ages []float64) error {
 	g, shape := StateGradOf(grad), &s.Shape
 	g.Resize(shape)

@@ -63,8 +63,8 @@ func (s *keyCache[T]) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(fal
 
 func (s *keyCache[T]) Refuse(c *attention.Call[T]) error { return s.e.refuseFading(c) }
 
-// Run takes in m tokens and answers n queries, in every head. With both, query
-// i does not see the tokens after its own.
+// Run absorbs m tokens and sets the outputs of n queries, in every head. If there are both,
+// query i sees no token after token i.
 func (s *keyCache[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	for b := range s.valid {
 		s.valid[b] = scratch.Grow(s.valid[b], m)
@@ -101,11 +101,11 @@ func (s *keyCache[T]) startAges() {
 	}
 }
 
-// HasDecay reports that the state has met a decay.
+// HasDecay reports whether the state has absorbed a decay.
 func (s *keyCache[T]) HasDecay() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
 
-// Do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
-// rows.
+// Do does the work of Run for key heads lo ≤ i < hi. For a single token, rows holds its
+// prepared rows.
 func (s *keyCache[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	for i := lo; i < hi; i++ {
 		s.head(i, out, c, n, m, rows)
@@ -192,7 +192,7 @@ func (s *keyCache[T]) Bytes() int64 {
 	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
 }
 
-// HeapBytes returns the memory held with the tasks.
+// HeapBytes returns the memory held, tasks included.
 func (s *keyCache[T]) HeapBytes() int64 {
 	n := s.Bytes() + int64(unsafe.Sizeof(*s))
 	for i := range s.heads {
@@ -201,9 +201,9 @@ func (s *keyCache[T]) HeapBytes() int64 {
 	return n
 }
 
-// AppendBinary appends a snapshot: after the header the flags of each batch
-// row, then each head's number of keys, its prepared keys [da, tokens] block by
-// block, its values [tokens, Dv] and with decay their ages.
+// AppendBinary appends a snapshot. After the header come the mask of each batch row, and then
+// for each head the number of keys, the prepared keys [da, tokens] block by block, the values
+// [tokens, Dv] and, with decay, the log-decays.
 func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot[T](b, s.e.Identity(), s.e.ParameterSum(), &s.shape, int64(s.tokens), s.HasDecay())
 	for _, exist := range s.valid {

@@ -13,10 +13,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// RecurrentState is the state of a kernel polynomial: for each key head the moments of
-// the closed chunks, and the keys and values of the open one. Chunks end at
-// multiples of their size from the first token on, however tokens arrive, so
-// neither the moments nor the outputs depend on the pieces.
+// RecurrentState is the state of a kernel polynomial. For each key head it holds the moments of
+// the closed chunks, and the keys and values of the open chunk. Chunks end at multiples of
+// their size from the first token on, so that neither the moments nor the outputs depend on how
+// tokens are divided into calls.
 type RecurrentState[T tensor.Float] struct {
 	Engine     *Engine[T]
 	Shape      attention.Shape
@@ -26,7 +26,7 @@ type RecurrentState[T tensor.Float] struct {
 	moments        blocks[T] // of the heads
 	held           int64     // bytes of all blocks
 	byHead         bool      // rows of a head lie together, not rows of a batch row
-	HasClosedCount bool      // every head has moments and nothing else: see even
+	HasClosedCount bool      // all heads hold only moments; see allHeadsClosed
 
 	noticed headtask.RowNotices
 }
@@ -107,7 +107,7 @@ func (s *RecurrentState[T]) Refuse(c *attention.Call[T]) error {
 	return s.Engine.refuseFading(c)
 }
 
-// Run takes in m keys and answers n queries in every head.
+// Run absorbs m keys and sets the outputs of n queries, in every head.
 func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	sh := &s.Shape
 	_, work := s.Engine.CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
@@ -142,18 +142,18 @@ func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m 
 	s.TokenCount += int64(m)
 }
 
-// StartAges has the state count ages from now on.
+// StartAges makes the state keep log-decays from now on.
 func (s *RecurrentState[T]) StartAges() {
 	for _, st := range s.Heads {
 		st.StartAges()
 	}
 }
 
-// HasDecay reports that the state has met a decay.
+// HasDecay reports whether the state has absorbed a decay.
 func (s *RecurrentState[T]) HasDecay() bool { return len(s.Heads) > 0 && s.Heads[0].Decays != nil }
 
-// Do is run for key heads lo ≤ i < hi; a single token has its prepared rows in
-// rows.
+// Do does the work of Run for key heads lo ≤ i < hi. For a single token, rows holds its
+// prepared rows.
 func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	if rows.x != nil && s.HasClosedCount {
 		s.fuseStepHeads(lo, hi, out, c, rows)
@@ -192,7 +192,7 @@ func (s *RecurrentState[T]) Clone() attention.State[T] {
 	return c
 }
 
-// Reset forgets all tokens.
+// Reset removes all tokens.
 func (s *RecurrentState[T]) Reset() {
 	s.TokenCount, s.HasClosedCount = 0, false
 	for _, st := range s.Heads {
@@ -223,8 +223,8 @@ func (s *RecurrentState[T]) Bytes() int64 {
 	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
 }
 
-// HeapBytes returns the memory held with the tasks and the rounding of allocations. The
-// weights of features, which states share, are left out.
+// HeapBytes returns the memory held, including tasks and the rounding of allocations. It leaves
+// out the weights of features, which states share.
 func (s *RecurrentState[T]) HeapBytes() int64 {
 	n := s.held + int64(unsafe.Sizeof(*s))
 	for _, st := range s.Heads {
@@ -233,21 +233,24 @@ func (s *RecurrentState[T]) HeapBytes() int64 {
 	return n
 }
 
-// AppendBinary appends a snapshot, whose size does not depend on the tokens
-// absorbed. After the header it holds for each key head the number of keys of
-// its open chunk; flags that chunks have been closed, and that a key of them
-// exists; the moments, z and s [Dv] of every feature, and where they are
-// compensated as many numbers again, what they leave out; and of the open chunk
-// the flags of its keys [C], the prepared keys [da, C] and the values [C, Dv].
-// What is not there yet is zero. With decay the ages of the open chunk follow.
-// The error is always nil.
+// AppendBinary appends a snapshot, whose size does not depend on the number of tokens absorbed.
+// After the header it holds for each key head:
+//
+//	the number of tokens of the open chunk
+//	two flags: a chunk has been closed, a closed chunk has an unmasked key
+//	the moments, z and s [Dv] of every feature
+//	if they are compensated, their rounding errors in the same layout
+//	of the open chunk, the mask [C], the prepared keys [da, C], the values [C, Dv]
+//	with decay, the log-decays of the open chunk
+//
+// Numbers that are not present yet are zero. The error is always nil.
 func (s *RecurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot[T](b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
 	s.Write(w)
 	return w.End()
 }
 
-// Write appends what follows the header.
+// Write appends the part of a snapshot after the header.
 func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
 	if len(s.Heads) == 0 {
 		return
@@ -282,7 +285,8 @@ func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
 	}
 }
 
-// RestoreSums reads the output of Write. It returns an error if the snapshot is damaged.
+// RestoreSums reads the output of Write into a new state of shape s. It returns an error if the
+// snapshot is damaged.
 func RestoreSums[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64, r *snapshot.Reader) (*RecurrentState[T], error) {
 	width, chunk := float64(e.Spec.Width(s.D)), float64(s.Chunk)
 	moments := float64(e.Spec.CountFeatures(e.Spec.Width(s.D))) * float64(s.Dv+1)

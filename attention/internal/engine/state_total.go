@@ -17,7 +17,7 @@ func (s *RecurrentState[T]) size() int {
 	return size
 }
 
-// Total sets t to the total of s, whose chunk ends.
+// Total sets t to the total of s. It closes the open chunk.
 func (s *RecurrentState[T]) Total(t *attention.Total[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -36,7 +36,8 @@ func (s *RecurrentState[T]) Total(t *attention.Total[T]) {
 	}
 }
 
-// SetTotal makes s a state with the total t. It returns an error if t has other heads or sums.
+// SetTotal replaces the content of s by the total t. It returns an error if t has other heads
+// or sums.
 func (s *RecurrentState[T]) SetTotal(t *attention.Total[T]) error {
 	if len(t.Spans) != len(s.Heads) {
 		return fmt.Errorf("total: has %d heads, the state %d", len(t.Spans), len(s.Heads))
@@ -65,8 +66,9 @@ func (s *RecurrentState[T]) SetTotal(t *attention.Total[T]) error {
 	return nil
 }
 
-// TotalAges appends to the slice to [n] what ages have of the keys of a total. It returns an
-// error if the lengths of sums and gradient do not fit s.
+// TotalAges appends to the slice to, for each key head, the part of StateGrad.Ages that comes
+// from the keys of a total. It returns an error if the lengths of sums and gradient do not fit
+// s.
 func (s *RecurrentState[T]) TotalAges(to []float64, sums, gradient []T) ([]float64, error) {
 	if len(gradient) != len(sums) {
 		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(sums), len(gradient))

@@ -6,10 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A state of degree 1 whose chunks have one token has nothing but its moments
-// between tokens, and these are few. So a token's query is answered and its key
-// taken in while they are read once (kernel.Table.Renew), with the bits of a chunk
-// that is opened, read and closed.
+// Between tokens, a state of degree 1 with chunks of one token holds only its moments, which
+// are small. A step therefore reads them once, to answer the query and to add the key
+// (kernel.Table.Renew), with the same bits as opening, reading and closing a chunk.
 
 // allHeadsClosed reports that all heads hold only moments, of a key that exists, so that a token
 // need not check each head. Every other change of the heads resets this knowledge.

@@ -7,7 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StepMemory returns the sums of all heads, where a step goes head by head; else nil.
+// StepMemory returns the moments of all heads if the state steps head by head, otherwise nil.
 func (s *RecurrentState[T]) StepMemory() []T {
 	if !s.byHead {
 		return nil
@@ -15,8 +15,8 @@ func (s *RecurrentState[T]) StepMemory() []T {
 	return s.moments.data
 }
 
-// RunPerHead is Run for one token, head by head: from makes the rows of a head, which is computed
-// next, while rows and state are in the caches.
+// RunPerHead is Run for one token whose rows are computed by from, one head at a time. Each
+// head is stepped as soon as from has made its rows, while rows and moments are in the caches.
 func (s *RecurrentState[T]) RunPerHead(out tensor.Heads[T], c *attention.Call[T], from attention.HeadProjector[T], work float64) {
 	sh := &s.Shape
 	if s.HasClosedCount = c.KeyMask == nil && !c.HasDecay() && s.allHeadsClosed(); !s.HasClosedCount {
