@@ -1,6 +1,6 @@
-// Package band computes the softmax of a sliding window. Each query sees a range of keys whose ends
-// do not move back from one query to the next. Which rows belong to a window, and the linear tail
-// beside it, are decided in headtask and hybrid.
+// Package band computes the softmax of a sliding window. Each query sees a range of keys whose
+// ends never decrease from one query to the next. Packages headtask and hybrid decide which
+// rows belong to a window, and compute the linear tail beside it.
 package band
 
 import (
@@ -12,33 +12,34 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Block is n queries and the nk keys that any of them sees. Results for a query depend on its own keys only: not
-// on the other queries, nor on the place of its keys in the block.
+// Block is n queries and the nk keys that at least one of them sees. Results for a query depend
+// only on its own keys, not on other queries or on the position of its keys in the block.
 type Block[T tensor.Float] struct {
 	Table *kernel.Table[T]
 	Arena *arena.Arena // of scratch memory
 
-	Queries      []T // [n,LDQ], zero from D to kernel.Pad(D) for Gradient
+	Queries      []T // [n,LDQ], zero from D to kernel.Pad(D) for Backward
 	LDQ          int
-	Keys         []T // transposed [D,LDK]; what lies beyond the keys is read, but not used
+	Keys         []T // transposed [D,LDK]; elements beyond the keys are read, but have no effect
 	LDK          int // at least kernel.Pad(nk)
 	Values       []T // [nk,LDV], zero beyond Dv and where a key is masked
 	LDV          int // at least kernel.Pad(Dv)
 	D, Dv        int
-	Factor       T       // of scores, to base 2; above 0
+	Factor       T       // multiplies scores to give exponents of 2; above 0
 	Starts, Ends []int32 // [n] query r sees keys Starts[r] ≤ j < Ends[r]
 	Mask         []bool  // [nk] unmasked keys; nil: all
 	Keep         []bool  // pairs: Keep[r*KeepStride+j]; nil: all
 	KeepStride   int
 	Rates        []T     // [nk] log-decay of keys; nil: none
-	SlowestRate  float64 // bounds sums of Rates from below
+	SlowestRate  float64 // lower bound of sums of Rates
 
 	finite        bool // all rows that mix reads are finite
 	valuesChecked bool // finite is of Values
 }
 
-// TileRows returns the number of queries of a tile for rows of width d. A tile has all keys that any of its queries
-// sees: a low one wastes less of its products, and a high one has fewer calls.
+// TileRows returns the number of queries of a tile for rows of width d. A tile contains all
+// keys that any of its queries sees. Low tiles compute fewer products in vain, high tiles need
+// fewer calls.
 func TileRows(d int) int {
 	if d <= 2*kernel.Lanes {
 		return kernel.Lanes
@@ -90,8 +91,8 @@ func (b *Block[T]) sees(r, j int) bool {
 	return (b.Mask == nil || b.Mask[j]) && (b.Keep == nil || b.Keep[r*b.KeepStride+j])
 }
 
-// Attend sets rows of out [n,Dv], stride apart, to means of values, and sums [n] to the sums of weights. A query
-// that sees no key has zeros.
+// Attend sets rows of out [n,Dv], stride apart, to weighted means of values, and sums [n] to
+// the sums of weights. Both are zero for a query that sees no key.
 func (b *Block[T]) Attend(out []T, stride int, sums rowscale.Sums[T]) {
 	mark := b.Arena.Mark()
 	defer b.Arena.Reset(mark)
@@ -207,7 +208,8 @@ func (b *Block[T]) redo(x *tile, r int, row []T, sum rowscale.Sums[T]) {
 	b.Table.ExpRows(row, x.ld, len(row), b.Factor, sum.Top, sum.Sum)
 }
 
-// Weights sets weights [Ends[r]-Starts[r]] to the weights of the keys of query r, and sum [1] to their sum.
+// Weights sets weights [Ends[r]-Starts[r]] to the weights of the keys that query r sees, and
+// sum [1] to their sum.
 func (b *Block[T]) Weights(r int, weights []T, sum rowscale.Sums[T]) {
 	if sum.Clear(); len(weights) == 0 {
 		return

@@ -7,25 +7,26 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Grad is what goes through a block backwards. Its weights are 2^(Factor·(score - Base) - Top).
+// Grad holds the inputs and results of Backward for a block. The weights are 2^(Factor·(score -
+// Base) - Top).
 type Grad[T tensor.Float] struct {
 	KeyRows []T // keys [nk,LDQ], zero from D to kernel.Pad(D)
 	ValuesT []T // values, transposed [Dv,LDK]
 
-	DOut      []T // gradients of means [n,LDO], zero from Dv to kernel.Pad(Dv)
+	DOut      []T // [n,LDO] gradients of means, zero from Dv to kernel.Pad(Dv)
 	LDO       int
 	Delta     []T // [n] -(DOut·mean)
-	Top, Base []T // [n]; a nil Base is 0. Top of a query that sees no key is finite
+	Top, Base []T // [n]; a nil Base means 0. Top of a query that sees no key must be finite
 
-	DQueries []T // [n,LDQ], set
+	DQueries []T // [n,LDQ], overwritten
 	DKeys    []T // [nk,LDQ], added to
 	DValues  []T // [nk,LDV], added to
 	DRates   []T // [kernel.Pad(nk)] sums of weights times Delta, added to; nil: not wanted
-	LDV      int // of DValues, at least kernel.Pad(Dv)
+	LDV      int // stride of DValues, at least kernel.Pad(Dv)
 }
 
-// Backward sets or adds the gradients in g of prepared queries, keys and values. With
-// weights W over their sum, dW = DOut·Vᵀ and dS = W∘(dW + Delta):
+// Backward computes the gradients of the prepared queries, keys and values. With the weights W,
+// already divided by their sum, dW = DOut·Vᵀ and dS = W∘(dW + Delta), so that
 //
 //	DQueries = dS·K,  DKeys += dSᵀ·Q,  DValues += Wᵀ·DOut
 func (b *Block[T]) Backward(g *Grad[T]) {
@@ -90,7 +91,7 @@ func (b *Block[T]) gradWeights(x *tile, w, dw []T, r, n int, g *Grad[T], sum []T
 	}
 }
 
-// AddFarRows adds to far rows the weights of the block's keys.
+// AddFarRows adds the weights of the block's keys to the rows of far.
 func (b *Block[T]) AddFarRows(far *rowscale.FarRows[T]) {
 	mark := b.Arena.Mark()
 	defer b.Arena.Reset(mark)
