@@ -1,6 +1,6 @@
-// Package calltest has what tests of attention and its mechanisms share: calls with every feature
-// of the contract, the same call for the reference and for an engine, and comparisons of both.
-// Tests import it, never a library package.
+// Package calltest has helpers for tests of attention mechanisms: calls that use every feature,
+// the same call for the reference and for an engine, and comparisons of their results. Only
+// tests import it.
 package calltest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// NewCall returns the reference's call for the engine.
+// NewCall converts a call of the reference to a call of an engine.
 func NewCall[T tensor.Float](c *oracle.Call) *attention.Call[T] {
 	x := &attention.Call[T]{
 		Q: Convert[T](c.Q), K: Convert[T](c.K), V: Convert[T](c.V),
@@ -33,7 +33,7 @@ func NewCall[T tensor.Float](c *oracle.Call) *attention.Call[T] {
 	return x
 }
 
-// Convert returns x in another precision.
+// Convert returns x in the element type T.
 func Convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
 	y := tensor.NewHeads[T](x.B, x.H, x.N, x.D)
 	for i, v := range x.Data {
@@ -42,7 +42,7 @@ func Convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
 	return y
 }
 
-// Normal returns normally distributed heads whose elements float32 can hold.
+// Normal returns normally distributed numbers that float32 represents exactly.
 func Normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
 	x := tensor.NewHeads[float64](b, h, n, d)
 	for i := range x.Data {
@@ -51,7 +51,7 @@ func Normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
 	return x
 }
 
-// Flags returns n flags, two of three set.
+// Flags returns n random flags, two thirds of them set on average.
 func Flags(r *rand.Rand, n int) []bool {
 	x := make([]bool, n)
 	for i := range x {
@@ -60,8 +60,8 @@ func Flags(r *rand.Rand, n int) []bool {
 	return x
 }
 
-// Fade gives c a decay of every kind of speed: none, slow, fast, and so fast that
-// earlier keys keep no weight.
+// Fade makes c causal and gives it a decay with rates of every kind: none, slow, fast, and so
+// fast that earlier keys keep no weight.
 func Fade(r *rand.Rand, c *oracle.Call) {
 	c.Causal = true
 	c.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
@@ -71,7 +71,7 @@ func Fade(r *rand.Rand, c *oracle.Call) {
 	}
 }
 
-// Problems returns calls with every feature, small and of odd sizes.
+// Problems returns calls that together use every feature. They are small and have odd sizes.
 func Problems() map[string]*oracle.Call {
 	r := rand.New(rand.NewPCG(7, 11))
 	of := func(b, h, hkv, n, m, d, dv int) *oracle.Call {
@@ -164,7 +164,8 @@ func Problems() map[string]*oracle.Call {
 	return all
 }
 
-// Judge reports outputs, and denominators where keep has them, beyond the limits.
+// Judge fails t if outputs, or denominators if keep has them, differ from want by more than the
+// limits.
 func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *attention.Saved[T]) {
 	t.Helper()
 	maxV := check.MaxAbs(c.V.Data)
@@ -209,7 +210,8 @@ func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c 
 	}
 }
 
-// JudgeGrads reports gradients, and dtau [H] of the temperature, beyond the limits.
+// JudgeGrads fails t if gradients, or dtau [H] of the temperature, differ from grads by more
+// than the limits.
 func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *attention.Grads[T], dtau []T) {
 	t.Helper()
 	cond := check.MaxAbs(want.Cond)
@@ -233,7 +235,7 @@ func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do
 	}
 }
 
-// Forward is Forward in one form, into an output that begins as NaN.
+// Forward calls e.Forward in the given form, with an output filled with NaN beforehand.
 func Forward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attention.Call[T], form attention.Form) (tensor.Heads[T], *attention.Saved[T]) {
 	t.Helper()
 	c.Form = form
@@ -245,8 +247,8 @@ func Forward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attentio
 	return out, keep
 }
 
-// Backward is Backward into gradients that begin as NaN. It returns a copy of
-// the temperature's gradient, too.
+// Backward calls e.Backward with gradients filled with NaN beforehand. It also returns a copy
+// of the gradient of the temperature.
 func Backward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attention.Call[T], do, out tensor.Heads[T], keep *attention.Saved[T]) (*attention.Grads[T], []T) {
 	t.Helper()
 	g := &attention.Grads[T]{

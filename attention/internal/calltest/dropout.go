@@ -9,7 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/oracle"
 )
 
-// GivenDrop returns a Drop with masks and what the reference makes of it.
+// GivenDrop returns a Drop with random masks, and the same dropout for the reference.
 func GivenDrop(r *rand.Rand, kind attention.DropKind, rate float64, c *oracle.Call) (*attention.Drop, *oracle.Drop) {
 	d := &attention.Drop{Kind: kind, Rate: rate}
 	q, k := &d.QTok, &d.KTok

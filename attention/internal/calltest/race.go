@@ -2,6 +2,6 @@
 
 package calltest
 
-// Raced reports that the race detector is on. Pools then drop some of their elements at
-// random, so allocations are not counted.
+// Raced reports whether the race detector is on. Pools then drop some of their elements at
+// random, so tests do not count allocations.
 const Raced = true

@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Textbook are mechanisms as the reference describes them.
+// Textbook holds mechanisms of the reference for tests.
 var Textbook = map[string]*oracle.Mechanism{
 	"softmax":     {Exp: true},
 	"fastmax1":    {Norm: oracle.Bounded, Scale: 0.7, Coef: oracle.TaylorCoef(1)},
@@ -39,7 +39,7 @@ func (e elementwise[T]) Grad(dx, dy, x []T) {
 	}
 }
 
-// SpecOf returns the Spec of what the reference describes.
+// SpecOf returns the Spec of a mechanism of the reference.
 func SpecOf[T tensor.Float](name string, m *oracle.Mechanism) attention.Spec[T] {
 	s := attention.Spec[T]{
 		Name: name, Setting: "test", Norm: attention.Norm(m.Norm), Scale: m.Scale,
@@ -57,8 +57,8 @@ func SpecOf[T tensor.Float](name string, m *oracle.Mechanism) attention.Spec[T] 
 	return s
 }
 
-// IsTried reports whether a call of a mechanism, by its name, is tried without -long:
-// calls of many pairs are tried with one mechanism of each kind.
+// IsTried reports whether to test a call with the named mechanism. Without -long, calls with
+// many pairs are tested with only one mechanism of each kind.
 func IsTried(name string, c *oracle.Call) bool {
 	const long = 4096 // pairs
 	return suite.IsLong() || c.Q.N*c.K.N < long || name == "softmax" || name == "fastmax2" || name == "linear"
