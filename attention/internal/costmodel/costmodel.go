@@ -1,6 +1,6 @@
-// Package costmodel predicts the cost of the direct and the linear form of a call
-// from measured speeds. Costs are in operations at the peak of multiply-adds of one
-// core, so that a speed holds on a processor with another clock.
+// Package costmodel predicts the cost of the direct and the linear form of a call from measured
+// speeds. Costs are in operations at the multiply-add peak of one core, so that speeds also
+// hold on a processor with another clock.
 package costmodel
 
 import (
@@ -16,10 +16,11 @@ import (
 // Kernel is a kind of attention kernel. Kernels of one kind run at the same speed.
 type Kernel int
 
-// Kernels in the order of a Table. Polynomials beyond degree 3 have its speed.
+// These are the kernels in the order of a Table. Polynomials above degree 3 use the speed of
+// Degree3.
 const (
 	Softmax Kernel = iota
-	Mapped         // a feature map, and a polynomial of any degree
+	Mapped         // a feature map, with a polynomial of any degree
 	Degree1
 	Degree2
 	Degree3
@@ -30,24 +31,24 @@ var kernelNames = [...]string{"softmax", "mapped", "degree1", "degree2", "degree
 // String returns the name of the kind in tables.
 func (k Kernel) String() string { return kernelNames[k] }
 
-// Widths are the widths D of rows that tables have speeds of.
+// Widths holds the row widths D for which tables have speeds.
 var Widths = [...]int{8, 12, 16, 20, 24, 32, 40, 48, 64, 96, 128}
 
-// Speed is the cost of a token and the shares of the peak that both forms reach.
+// Speed holds the cost of a token and the shares of the peak that the two forms reach.
 type Speed struct {
 	Token  float64 // cost of a query or a key in the direct form
-	Direct float64 // share that pairs reach in the direct form
-	Open   float64 // cost of a chunk without a past, over its cost in the direct form; causal
-	Linear float64 // share that tokens reach with the moments
+	Direct float64 // share of the peak that pairs reach in the direct form
+	Open   float64 // cost of pairs within chunks in the causal linear form, relative to the direct form
+	Linear float64 // share of the peak that the products of features with moments reach
 }
 
-// Table has the speeds of one instruction set by direction (forward, backward), mask
-// (none, causal), kernel and width. Each speed is measured where both forms take
-// about the same time, so that it is right where the choice is close.
+// Table holds the speeds of one instruction set by direction (forward, backward), mask (none,
+// causal), kernel and width. Each speed is measured at a length where both forms take about the
+// same time, so that it is most accurate where the choice is close.
 type Table [2][2][len(kernelNames)][len(Widths)]Speed
 
-// Interpolate returns the speed of a kernel at width d, on straight lines between Widths.
-// Beyond them it takes the nearest.
+// Interpolate returns the speed of a kernel at width d, interpolated linearly between Widths.
+// Outside of them it returns the nearest.
 func (t *Table) Interpolate(k Kernel, d int, causal, backward bool) Speed {
 	row := t.Row(k, causal, backward)
 	i := 0
@@ -66,7 +67,7 @@ func (t *Table) Interpolate(k Kernel, d int, causal, backward bool) Speed {
 	return Speed{mid(a.Token, b.Token), mid(a.Direct, b.Direct), mid(a.Open, b.Open), mid(a.Linear, b.Linear)}
 }
 
-// Row returns the speeds of a kernel at all Widths.
+// Row returns the speeds of a kernel, one for each of Widths.
 func (t *Table) Row(k Kernel, causal, backward bool) *[len(Widths)]Speed {
 	return &t[index(backward)][index(causal)][k]
 }
@@ -83,7 +84,7 @@ var (
 	masks      = [2]string{"unmasked", "causal"}
 )
 
-// Format returns the text of a table measured on the machine described.
+// Format returns a table as text. machine describes where it was measured.
 func (t *Table) Format(machine string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured on %s\n# direction mask kernel D token direct open linear\n", machine)
@@ -107,8 +108,8 @@ var tables [3]struct {
 	table Table
 }
 
-// Speeds returns the table of an instruction set of internal/cpu. NEON has the shares
-// of AVX2: its kernels are the same on narrower registers.
+// Speeds returns the table of an instruction set of internal/cpu. NEON uses the table of AVX2,
+// because its kernels are the same on narrower registers.
 func Speeds(isa string) *Table {
 	i, file := 2, cpu.Generic
 	switch isa {
@@ -147,10 +148,10 @@ func parse(t *Table, text string) {
 	}
 }
 
-// Tally is the work of a key head with its query heads in both forms. A multiply-add
-// counts two operations, and columns of values count whole vectors.
+// Tally is the work of a key head with its query heads in both forms. A multiply-add counts as
+// two operations, and columns of values are rounded up to whole vectors.
 type Tally struct {
-	Tokens  float64 // queries and keys
+	Tokens  float64 // number of queries and keys
 	Pairs   float64 // operations of the direct form on pairs
 	Open    float64 // operations of the linear form on pairs within chunks; causal
 	Moments float64 // operations of the linear form on tokens and moments
@@ -160,8 +161,8 @@ type Tally struct {
 // DirectCost returns the cost of the direct form.
 func (t *Tally) DirectCost(s Speed) float64 { return t.Tokens*s.Token + t.Pairs/s.Direct }
 
-// LinearCost returns the cost of the linear form. A single chunk is the same work in
-// both forms.
+// LinearCost returns the cost of the linear form. For a single chunk it is the cost of the
+// direct form, because the work is the same.
 func (t *Tally) LinearCost(s Speed) float64 {
 	if t.Causal && t.Moments == 0 {
 		return t.DirectCost(s)
@@ -173,15 +174,14 @@ func (t *Tally) LinearCost(s Speed) float64 {
 	return cost
 }
 
-// CausalPairs returns the number of pairs of n queries and m keys where query i sees
-// keys j ≤ i.
+// CausalPairs returns the number of pairs of n queries and m keys if query i sees keys j ≤ i.
 func CausalPairs(n, m int) float64 {
 	k := float64(min(max(n, 0), m))
 	return k*(k+1)/2 + float64(max(n-m, 0))*float64(m)
 }
 
-// ChunkPairs returns the causal pairs of n queries and n keys within chunks of the
-// given length.
+// ChunkPairs returns the number of causal pairs of n queries and n keys in which both are in
+// the same chunk.
 func ChunkPairs(n, chunk int) float64 {
 	n = max(n, 0)
 	return float64(n/chunk)*CausalPairs(chunk, chunk) + CausalPairs(n%chunk, chunk)
