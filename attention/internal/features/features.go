@@ -11,24 +11,23 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Monomials walks through the packed features of the linear form. With the
-// prepared row augmented to x = (1, x₁ … x_w), a feature is a product
-// x[i₁]·…·x[i_p] with i₁ ≤ … ≤ i_p, and
+// Monomials generates the packed features of the linear form one after another. Let x = (1, x₁
+// … x_w) be the prepared row with a 1 in front. A feature is a product x[i₁]·…·x[i_p] with i₁ ≤
+// … ≤ i_p, and
 //
-//	f(a·b) = Σ weight · a[i₁]…a[i_p] · b[i₁]…b[i_p]
+//	f(a·b) = Σ weight · a[i₁]…a[i_p] · b[i₁]…b[i_p].
 //
-// where weight is the multinomial coefficient of the nonzero indices times the
-// kernel's coefficient of their number. A kernel of one power needs only the
-// tuples without the index 0. The order is lexicographic, so that features in
-// a row share all factors but the last: a run.
+// The weight is the multinomial coefficient of the nonzero indices, times the kernel's
+// coefficient for their number. A kernel of a single power needs only the tuples without index
+// 0. Tuples are in lexicographic order, so that consecutive features share all factors but the
+// last; such features are called a run.
 //
-// Features are made for a stretch of tokens at once, from rows x[i] that hold
-// component i of every token. Row 0 is 1, or 0 for a token to be left out,
-// which then vanishes from every feature.
+// Features are computed for a block of tokens at a time, from rows x[i] that hold component i
+// of every token. Row 0 is 1, or 0 for a masked token, all of whose features are then 0.
 type Monomials[T tensor.Float] struct {
 	table      *kernel.Table[T]
-	First      int   // smallest index of a tuple
-	Width      int   // largest
+	First      int   // smallest index in a tuple: 0, or 1 without the constant
+	Width      int   // largest index in a tuple
 	Count      int   // number of tuples
 	Weights    []T   // [count], and room for a vector
 	start      []int // first tuple [p]
@@ -39,8 +38,8 @@ type Monomials[T tensor.Float] struct {
 	runs       []kernel.Run
 }
 
-// NewMonomials returns the monomials of the polynomial with coefficients coef [p+1] over
-// rows of the width. Without the constant there are monomials of degree p alone.
+// NewMonomials returns the monomials of the polynomial with coefficients coef [p+1], for rows
+// of the given width. Without the constant there are only the monomials of degree p.
 func NewMonomials[T tensor.Float](t *kernel.Table[T], coef []float64, withConstant bool, width int) *Monomials[T] {
 	m := &Monomials[T]{table: t, Width: width, Count: CountMonomials(len(coef)-1, width, withConstant)}
 	if !withConstant {
@@ -60,9 +59,9 @@ func NewMonomials[T tensor.Float](t *kernel.Table[T], coef []float64, withConsta
 	return m
 }
 
-// CountMonomials returns the number of packed symmetric monomials of rows of width w:
-// with the constant all of degree ≤ p, C(w+p, p), else all of degree p. It is
-// math.MaxInt where it would be more.
+// CountMonomials returns the number of packed monomials for rows of width w. With the constant
+// these are all monomials up to degree p, C(w+p, p); without, those of degree p. It returns
+// math.MaxInt if there would be more.
 func CountMonomials(p, w int, withConstant bool) int {
 	if !withConstant {
 		w--
@@ -85,9 +84,9 @@ func (m *Monomials[T]) Clone() *Monomials[T] {
 	return &c
 }
 
-// Parts returns monomials with BlockSize of the features each, in order. The sums of
-// one are those that the moments of all have of its features. It makes them once.
-// ReadFewTokens is not for them.
+// Parts returns the monomials divided into parts of BlockSize features, in order. The moments
+// of a part are a slice of the moments of all features. The parts are made once and cached.
+// They do not support ReadFewTokens.
 func (m *Monomials[T]) Parts() []*Monomials[T] {
 	if m.parts == nil && m.Count <= BlockSize {
 		m.parts = []*Monomials[T]{m}
@@ -110,7 +109,7 @@ func (m *Monomials[T]) Parts() []*Monomials[T] {
 	return m.parts
 }
 
-// Bytes returns the memory of the monomials, without the weights, which clones share.
+// Bytes returns the memory of the monomials, without the weights that clones share.
 func (m *Monomials[T]) Bytes() int64 {
 	size := unsafe.Sizeof(*m) + uintptr(2*cap(m.tuple))*unsafe.Sizeof(m.next) + uintptr(cap(m.runs))*unsafe.Sizeof(kernel.Run{})
 	return int64(size)
@@ -162,7 +161,7 @@ func multinomial(tuple []int) float64 {
 // blockCount is the number of features that exist at a time.
 func (m *Monomials[T]) blockCount() int { return min(BlockSize, m.Count) }
 
-// Rewind goes to the first tuple.
+// Rewind goes back to the first tuple.
 func (m *Monomials[T]) Rewind() {
 	m.next = 0
 	copy(m.tuple, m.start)
@@ -239,8 +238,8 @@ func (m *Monomials[T]) nextRuns(tmp, x []T, ld, n, count, changed int) (runs []k
 	return m.runs, x, features, 0
 }
 
-// Expand sets dst [count, ld] to the next features of len(y) tokens x [1+width, ld], and
-// sums [count] to their products with y.
+// Expand sets dst [count, ld] to the next count features of len(y) tokens x [1+width, ld], and
+// sums [count] to the sums over tokens of feature times y.
 func (m *Monomials[T]) Expand(ar *arena.Arena, dst, x []T, ld, count int, y, sums []T) {
 	mark := ar.Mark()
 	tmp := arena.Take[T](ar, len(m.tuple)*ld)
@@ -253,9 +252,10 @@ func (m *Monomials[T]) Expand(ar *arena.Arena, dst, x []T, ld, count int, y, sum
 	ar.Reset(mark)
 }
 
-// ExpandWeighted sets dst [count, ld] to the next features of len(sums) tokens x
-// [1+width, ld], each times its weight, and adds their products with z [count], summed from
-// zero, to sums. Features are weighted when they meet moments, not when they are summed.
+// ExpandWeighted sets dst [count, ld] to the next count features of len(sums) tokens x
+// [1+width, ld], multiplied by their weights. It adds to sums the products of each token's
+// features with z [count], which are first summed from zero. Weights are applied when moments
+// are read, not when they are summed.
 func (m *Monomials[T]) ExpandWeighted(ar *arena.Arena, dst, x []T, ld, count int, z, sums []T) {
 	mark := ar.Mark()
 	tmp, total := arena.Take[T](ar, len(m.tuple)*ld), arena.TakeZeros[T](ar, len(sums))
@@ -271,10 +271,11 @@ func (m *Monomials[T]) ExpandWeighted(ar *arena.Arena, dst, x []T, ld, count int
 }
 
 // FoldGrad adds to dx [1+width, ld] the gradient through the next count features of len(y)
-// tokens x [1+width, ld]: their weights times dphi [count, ld] + z·y, with z [count]. A
-// prefix collects the gradient of its features and hands it to its own factors when it is
-// left, so that a feature costs two row operations for every p. The prefix of a single
-// factor is the constant, whose gradient is dropped.
+// tokens x [1+width, ld]. The gradient of a feature is its weight times dphi [count, ld] + z·y,
+// with z [count]. Features of a run share a prefix, all factors but the last. The gradient of a
+// prefix is collected over its features and passed on to its own factors at the end of the run,
+// so that a feature takes two row operations for any p. A prefix of no factors is the constant
+// and has no gradient.
 func (m *Monomials[T]) FoldGrad(ar *arena.Arena, dx, dphi, x []T, ld, count int, z, y []T) {
 	n, weight := len(y), m.Weights[m.next:]
 	if m.hasShortTuples() {
@@ -353,24 +354,24 @@ func (m *Monomials[T]) ExpandToken(dst, x []T) (count int) {
 	return count
 }
 
-// BlockSize is the number of features that exist at a time. Their values for a chunk of
-// tokens stay in the second-level cache.
+// BlockSize is the number of features that are held at a time. Their values for a chunk of
+// tokens fit the second-level cache.
 const BlockSize = 176
 
-// Moments are what the linear form keeps of any number of tokens: for every
-// feature the sum of feature times row, and of feature times number. For keys
-// the rows are values and the numbers are 1; for the gradient of keys both
-// come from the queries that see them.
+// Moments holds the sums of the linear form over any number of tokens: for every feature, the
+// sum of feature times row and the sum of feature times number. For keys the rows are values
+// and the numbers are 1. For the gradient of keys, rows and numbers come from the queries that
+// see the keys.
 type Moments[T tensor.Float] struct {
 	S        []T          // [F, Stride] sums of feature times row
-	Z        []T          // [F] sums of feature times number, with room for a vector behind each
+	Z        []T          // [F] sums of feature times number, with spare room for a vector
 	Stride   int          // a multiple of kernel.Lanes
-	NonEmpty bool         // otherwise S and Z are undefined
-	Residual *Rounding[T] // rounding errors of S and Z; nil: they are not kept
+	NonEmpty bool         // whether tokens have been added; otherwise S and Z are undefined
+	Residual *Rounding[T] // rounding errors of S and Z; nil: not kept
 }
 
-// AddTokens adds n tokens with components x [1+width, ld], rows y [n, Stride] that lie
-// ldy apart, and numbers w [n]. Their sums are taken from zero first.
+// AddTokens adds n tokens with components x [1+width, ld], rows y [n, Stride], ldy apart, and
+// numbers w [n]. The sums over these tokens start from zero and are then added to the moments.
 func (s *Moments[T]) AddTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n int, y []T, ldy int, w []T) {
 	mark := ar.Mark()
 	phi, sums := arena.Take[T](ar, m.blockCount()*ld), arena.Take[T](ar, m.blockCount())
@@ -399,8 +400,8 @@ func (s *Moments[T]) AddTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n in
 	ar.Reset(mark)
 }
 
-// ReadTokens adds the products of the moments with n tokens x [1+width, ld] to rows of o
-// [n, Stride], which lie ldo apart, and to den [n]. If acc is false it sets o.
+// ReadTokens multiplies the features of n tokens x [1+width, ld] by the moments. It adds the
+// results to rows of o [n, Stride], ldo apart, and to den [n]. If acc is false it overwrites o.
 func (s *Moments[T]) ReadTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n int, acc bool, o []T, ldo int, den []T) {
 	mark := ar.Mark()
 	phi := arena.Take[T](ar, m.blockCount()*ld)
@@ -414,9 +415,9 @@ func (s *Moments[T]) ReadTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n i
 	ar.Reset(mark)
 }
 
-// AddGrad adds to dx [1+width, ld] the gradient of Σ y·o + w·den, where ReadTokens gives o
-// and den for n tokens x [1+width, ld]. yt [dv+1, ld] holds the rows y as columns above
-// the numbers w.
+// AddGrad adds to dx [1+width, ld] the gradient of Σ y·o + w·den, where o and den are the
+// results of ReadTokens for n tokens x [1+width, ld]. yt [dv+1, ld] holds the rows y as
+// columns, and below them the numbers w.
 func (s *Moments[T]) AddGrad(ar *arena.Arena, m *Monomials[T], dx, x, yt []T, ld, n, dv int) {
 	mark := ar.Mark()
 	dphi := arena.Take[T](ar, m.blockCount()*ld)
@@ -429,10 +430,10 @@ func (s *Moments[T]) AddGrad(ar *arena.Arena, m *Monomials[T], dx, x, yt []T, ld
 	ar.Reset(mark)
 }
 
-// Rounding holds numbers laid out as moments: a half of compensated moments.
+// Rounding holds numbers in the layout of Moments: the sums, or their rounding errors.
 type Rounding[T kernel.Float] struct{ S, Z []T }
 
-// Halves returns the moments and, if it is kept, their lower half.
+// Halves returns the sums and, if they are kept, their rounding errors.
 func (s *Moments[T]) Halves() []Rounding[T] {
 	upper := Rounding[T]{s.S, s.Z}
 	if s.Residual == nil {
@@ -441,8 +442,7 @@ func (s *Moments[T]) Halves() []Rounding[T] {
 	return []Rounding[T]{upper, *s.Residual}
 }
 
-// Compensate adds lower halves to the moments, in memory from take: their sums are then
-// compensated.
+// Compensate makes the moments keep the rounding errors of their sums, in memory from take.
 func (s *Moments[T]) Compensate(take func(n int) []T) {
 	s.Residual = &Rounding[T]{take(len(s.S)), take(len(s.Z))}
 }
@@ -464,7 +464,7 @@ func (s *Moments[T]) carry(t *kernel.Table[T], f int, rows, sums []T) {
 	t.AddCarry(hiz, loz, sums)
 }
 
-// CopyFrom copies moments of the same shape.
+// CopyFrom copies from, which has the same shape.
 func (s *Moments[T]) CopyFrom(from *Moments[T]) {
 	if s.NonEmpty = from.NonEmpty; !s.NonEmpty {
 		return
@@ -496,7 +496,7 @@ func (s *Moments[T]) Fade(t *kernel.Table[T], by T) {
 	}
 }
 
-// AddMoments adds moments of the same shape.
+// AddMoments adds from, which has the same shape.
 func (s *Moments[T]) AddMoments(t *kernel.Table[T], from *Moments[T]) {
 	switch {
 	case !from.NonEmpty:
@@ -513,8 +513,8 @@ func (s *Moments[T]) AddMoments(t *kernel.Table[T], from *Moments[T]) {
 	}
 }
 
-// ReadFewTokens is ReadTokens for n ≤ kernel.Lanes prepared rows a [n, lda]. It adds to o
-// [n, Stride] and den [n]. Every sum is the same sequence of operations as in ReadTokens.
+// ReadFewTokens is ReadTokens for n ≤ kernel.Lanes prepared rows a [n, lda]. It adds to o [n,
+// Stride] and den [n]. Each sum takes the same operations in the same order as in ReadTokens.
 func (s *Moments[T]) ReadFewTokens(ar *arena.Arena, m *Monomials[T], a []T, lda, n int, o, den []T) {
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -579,8 +579,8 @@ func (s *Moments[T]) mix(ar *arena.Arena, t *kernel.Table[T], phi []T, ld, f, k,
 // a time.
 const featureRoom = 32 * BlockSize
 
-// AppendFlat appends [F, 1+dv] to the slice to, for each feature its numbers in Z and S:
-// no padding and no Residual.
+// AppendFlat appends the moments to the slice to as [F, 1+dv]: for each feature its element of
+// Z and its row of S, without padding and without Residual.
 func (s *Moments[T]) AppendFlat(to []T, dv int) []T {
 	for f := range len(s.S) / s.Stride {
 		if s.NonEmpty {
@@ -592,8 +592,8 @@ func (s *Moments[T]) AppendFlat(to []T, dv int) []T {
 	return to
 }
 
-// SetFlat sets the moments from [F, 1+dv], the elements that AppendFlat appended, and
-// returns the elements behind them.
+// SetFlat sets the moments from [F, 1+dv] elements in the order of AppendFlat, and returns the
+// elements of from after them.
 func (s *Moments[T]) SetFlat(from []T, dv int) []T {
 	for f := range len(s.S) / s.Stride {
 		row := s.S[f*s.Stride:][:s.Stride]
@@ -605,7 +605,7 @@ func (s *Moments[T]) SetFlat(from []T, dv int) []T {
 	return from
 }
 
-// ShapeAs gives moments the shape of p, with undefined contents.
+// ShapeAs gives s the shape of p, with undefined contents.
 func (s *Moments[T]) ShapeAs(p *Moments[T]) {
 	s.S, s.Z, s.Stride = scratch.Grow(s.S[:0], len(p.S)), scratch.Grow(s.Z[:0], len(p.Z)), p.Stride
 }
