@@ -1,3 +1,3 @@
-// Package hybrid computes mechanisms with a window of exact weights beside a linear tail: two
-// engines, joined row by row. It computes nothing of its own: its two engines do.
+// Package hybrid implements mechanisms with a window of exact weights beside a linear tail. One
+// engine computes the window and another the tail; this package joins their rows.
 package hybrid

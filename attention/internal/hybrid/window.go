@@ -32,8 +32,8 @@ type hybrid[T tensor.Float] struct {
 // maxWidth bounds the width of a window, so that both of its sides fit an int.
 const maxWidth = 1 << 30
 
-// New returns the mechanism with a window that s describes. It returns an error if its
-// fields do not fit together.
+// New returns the mechanism with a window that s describes. It returns an error if the fields
+// of s do not fit together.
 func New[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
 	w, tail := *s.Window, headtask.Spec[T]{Spec: s}
 	switch {
@@ -111,7 +111,7 @@ func (w *hybrid[T]) gammaIndex(h int) int {
 
 func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == attention.OneDenominator }
 
-// Check is the tail's, with what a window asks for.
+// Check returns an error if c does not fit the tail or the window.
 func (w *hybrid[T]) Check(c *attention.Call[T]) error {
 	if err := w.tail.CheckCall(c); err != nil {
 		return err

@@ -11,13 +11,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The far field of an unmasked call under one denominator. A query at place
-// p = i+M-N has the far keys j ≤ p-w before it and j ≥ p+w after it. In the linear form
-// keys are summed once, in both directions (`headtask.TwoSidedForm`). In the direct form two
-// sweeps meet them, each as a causal tail with lag w: one over the sequence and one over
-// the reversed sequence. Numerators and denominators of both are added. Nothing is
-// subtracted. The sweeps have rows prepared once, so that rotations, masks and dropout go by
-// the places of the call.
+// This is the far field of an unmasked call under one denominator. A query at position p =
+// i+M-N has the far keys j ≤ p-w before it and j ≥ p+w after it. The linear form sums the keys
+// once, in both directions (headtask.TwoSidedForm). The direct form makes two sweeps, each of
+// which is a causal tail with lag w: one over the sequence and one over the reversed sequence.
+// The numerators and denominators of both are added; nothing is subtracted. Rows are prepared
+// before the sweeps, so that rotations, masks and dropout use the positions of the call.
 
 // farSweep is one key head of a sequence whose far field is summed.
 type farSweep[T tensor.Float] struct {
@@ -310,7 +309,8 @@ func (w *hybrid[T]) farBackward(g *attention.Grads[T], p *splitGrads[T], c *atte
 	w.tail.AddTau(dscale, c)
 }
 
-// Backward sets dQ of the task, and dk and dv of the keys [Keys, D] and [Keys, Dv].
+// Backward sets dQ of the task, and the gradients dk [Keys, D] and dv [Keys, Dv] of its keys
+// and values.
 func (x *farSweep[T]) Backward(dk, dv tensor.Mat[T]) {
 	u := x.Task
 	dqs := append([]tensor.Mat[T](nil), u.DQ...)

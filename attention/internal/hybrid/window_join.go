@@ -14,10 +14,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Rows of one denominator. The sums of the tail, and the mean of the window times the sum
-// of its weights, are taken over the largest of the parts of
-// the denominator, numerators and denominators alike: nothing overflows, and
-// the function is the same.
+// Under one denominator, a row is joined from the sums of the tail and from the mean of the
+// window times the sum of its weights. Numerators and denominators of both parts are divided by
+// the larger of the two parts of the denominator before they are added. So nothing overflows,
+// and the quotient does not change.
 
 // joinedRow says what a joined row is like.
 type joinedRow uint8
@@ -65,7 +65,7 @@ func (k windowTask[T]) run() {
 	par.Run(len(k.seqs)*k.c.K.H, 1, k.w.joining(k.c), k)
 }
 
-// RunRange does key heads lo ≤ i < hi of all sequences.
+// RunRange computes key heads lo ≤ i < hi, counted over all sequences.
 func (k *windowTask[T]) RunRange(lo, hi int) {
 	for i := lo; i < hi; i++ {
 		k.w.withUnit(k.c, k.seqs, i, k)
@@ -377,13 +377,14 @@ func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, windo
 	x.rows[g][i] = row
 }
 
-// splitGrads replaces, for each of the two parts, the output, its gradient and the
-// denominators. Over one denominator g the tail has
+// splitGrads holds, for each of the two parts, the output, its gradient and the denominators
+// that replace those of the joined row. With the common denominator g, the gradient of the
+// tail's numerators and denominators is
 //
-//	[do, -(do·o)]/g
+//	[do, -(do·o)]/g.
 //
-// for its numerators and denominators, and the weights of the window are its own
-// times its share of g, which goes to do, with the sign of a negative g.
+// The weights of the joined row are the window's own weights times the window's share of g. The
+// share is multiplied into do; for a negative g it is negative.
 type splitGrads[T tensor.Float] struct {
 	dout, out tensor.Heads[T]
 	own       tensor.Heads[T] // outputs of the window alone

@@ -144,8 +144,8 @@ func (s *hybridState[T]) StateShape() *attention.Shape { return &s.shape }
 
 func (s *hybridState[T]) Refuse(*attention.Call[T]) error { return nil }
 
-// Run takes in m tokens and answers n queries in every head: after its own token
-// each where there are both, else after all.
+// Run absorbs m tokens and sets the outputs of n queries, in every head. If there are both,
+// query i sees the tokens up to token i; without tokens, queries see all absorbed tokens.
 func (s *hybridState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	sh := &s.shape
 	if c.HasDecay() {
@@ -325,7 +325,7 @@ func (s *hybridState[T]) startAges() {
 	}
 }
 
-// HasDecay reports that the state has met a decay.
+// HasDecay reports whether the state has absorbed a decay.
 func (s *hybridState[T]) HasDecay() bool { return s.tail.HasDecay() }
 
 // set makes the ring hold what from holds, which has the same shape.
@@ -369,7 +369,7 @@ func (s *hybridState[T]) Bytes() int64 {
 	return n
 }
 
-// HeapBytes returns the memory held with the tasks and the rounding of allocations.
+// HeapBytes returns the memory held, including tasks and the rounding of allocations.
 func (s *hybridState[T]) HeapBytes() int64 {
 	n := s.tail.HeapBytes() + int64(unsafe.Sizeof(*s))
 	for i := range s.rings {
@@ -384,8 +384,8 @@ func (s *hybridState[T]) HeapBytes() int64 {
 	return n
 }
 
-// Merge has the tokens of s that are no longer among the last enter its tail,
-// and then what the tail of next holds.
+// Merge appends the tokens of next. It moves the tokens of s that leave the window into the
+// tail, and then adds the tail of next.
 func (s *hybridState[T]) Merge(next attention.State[T]) error {
 	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState[T]) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
@@ -440,12 +440,11 @@ func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {
 	return sum
 }
 
-// AppendBinary appends a snapshot. Its size does not depend on the tokens absorbed.
-// The content of the tail's state comes first. Each key head follows with the number of
-// tokens in its window and the flags of existing keys [Width]. Then come, oldest first,
-// the prepared rows of the tail [Width, da] where there is one denominator, the rows of
-// the window [Width, D], the values [Width, Dv] and with decay log_g [Width]. Missing
-// tokens are zeros.
+// AppendBinary appends a snapshot. Its size does not depend on the number of tokens absorbed.
+// The content of the tail's state comes first. Then follow, for each key head, the number of
+// tokens in its window and the mask [Width], and, oldest token first, the prepared rows of the
+// tail [Width, da] if there is one denominator, the rows of the window [Width, D], the values
+// [Width, Dv] and, with decay, log_g [Width]. Missing tokens are zeros.
 func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.HasDecay())
 	s.tail.Write(w)

@@ -121,10 +121,11 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 	}
 }
 
-// Diagnose returns the diagnosis of rows of A where there is one denominator. MinDen is
-// the least logarithm of a denominator's size there. Of separate terms the entropy and
-// the condition are taken from rows of A, the condition over 1 + γ, and the rest is the
-// tail's. It returns the errors of Weights, and one for a call with a state.
+// Diagnose describes the weights of each query head. With one denominator it diagnoses rows of
+// the attention matrix, and MinDen is the smallest logarithm of a denominator's absolute value.
+// With separate terms, the entropy and the condition come from rows of the attention matrix,
+// the condition divided by 1 + γ, and all else comes from the tail. It returns the errors of
+// Weights, and an error for a call with a state.
 func (w *hybrid[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
 	if err := w.Check(c); err != nil {
 		return nil, err
