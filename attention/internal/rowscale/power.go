@@ -1,5 +1,6 @@
-// Package rowscale keeps rows of an exponential relative to a power of 2, so that scores of any
-// size neither overflow nor vanish. It knows neither calls nor states, only rows of numbers.
+// Package rowscale divides the weights in a row of an exponential by a power of 2, so that
+// scores of any size neither overflow nor vanish. It works on rows of numbers and knows neither
+// calls nor states.
 package rowscale
 
 import (
@@ -11,21 +12,21 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// farPower is the least power of 2 for which a row of an exponential is scaled relative
-// to one of its scores. Powers and logarithms of denominators are rounded. In float32
-// the weights of a gradient are off by 2^-24 of their power, and beyond 2^31 outputs
-// are off as well.
+// farPower is the exponent of 2 from which on a row of an exponential is scaled relative to one
+// of its scores. Exponents and logarithms of denominators are rounded. In float32 that changes
+// the weights of a gradient by up to 2^-24 of their exponent, and beyond 2^31 it also changes
+// outputs.
 const farPower = 1 << 14
 
-// Power is the power of 2 that divides the weights of a row. The weights are 2 to the
-// power of factor·(score - Base) - Top.
+// Power is the power of 2 that the weights of a row are divided by: a weight is 2 to the power
+// of factor·(score - Base) - Top.
 type Power[T tensor.Float] struct {
-	Base T // a score of the row, 0 where its power is below farPower
+	Base T // a score of the row, or 0 if its power is below farPower
 	Top  T
 }
 
-// PowerOf returns the power of score x times factor, rounded up. since is the log-decay
-// since the key, to base 2.
+// PowerOf returns the power of score x times factor, rounded up. since is the log-decay after
+// the key, to base 2.
 func PowerOf[T tensor.Float](x, factor T, since float64) Power[T] {
 	y := float64(x) * float64(factor)
 	if math.Abs(y) >= farPower {
@@ -39,12 +40,12 @@ func (p Power[T]) Exceed(q Power[T], factor T) float64 {
 	return (float64(p.Base)-float64(q.Base))*float64(factor) + (float64(p.Top) - float64(q.Top))
 }
 
-// Log returns the logarithm of a sum of weights relative to the power p.
+// Log returns the natural logarithm of sum, a sum of weights that are divided by power p.
 func (p Power[T]) Log(sum, factor T) T {
 	return T(float64(p.Base)*float64(factor)*math.Ln2 + float64(p.Top)*math.Ln2 + math.Log(float64(sum)))
 }
 
-// Sums are sums of weights of n rows, each over a power of 2 of its own.
+// Sums holds the sums of weights of n rows, each divided by its own power of 2.
 type Sums[T tensor.Float] struct{ Base, Top, Sum []T } // [n]
 
 // TakeSums returns sums of n rows in scratch memory, with undefined contents.
@@ -62,8 +63,8 @@ func (s Sums[T]) Clear() {
 	clear(s.Sum)
 }
 
-// Log returns the logarithm of the sum of row r, whose scores are multiplied by
-// factor; -Inf where there is no weight.
+// Log returns the natural logarithm of the sum of row r, whose scores are multiplied by factor.
+// It is -Inf if the row has no weight.
 func (s Sums[T]) Log(r int, factor T) T {
 	return Power[T]{s.Base[r], s.Top[r]}.Log(s.Sum[r], factor)
 }
@@ -78,16 +79,16 @@ func Lower[T tensor.Float](row []T, base T) {
 	}
 }
 
-// FarRows holds the rows of a gradient whose denominators are at farPower or beyond.
-// Their powers are computed anew from the scores of the gradient, because rounding
-// moves both by more than weights allow.
+// FarRows holds the rows of a gradient whose denominators are 2^±farPower or farther from 1.
+// Their powers are computed again from the scores of the gradient, because rounding changes
+// saved powers by more than the weights tolerate.
 type FarRows[T tensor.Float] struct {
 	Base, Top []T
-	Sum       []T // over the power of each; below 0 where a row is not far
+	Sum       []T // divided by the power of each row; negative if a row is not far
 }
 
-// FarRowsOf returns the rows whose logarithms of denominators to base 2, top [rows],
-// are far; nil if there are none. It keeps top.
+// FarRowsOf returns the far rows among rows with the given logarithms of denominators to base
+// 2, top [rows], or nil if none is far. It keeps top.
 func FarRowsOf[T tensor.Float](ar *arena.Arena, top []T) *FarRows[T] {
 	far := func(x T) bool { return math.Abs(float64(x)) >= farPower && !math.IsInf(float64(x), 0) }
 	if !slices.ContainsFunc(top, far) {
@@ -102,8 +103,8 @@ func FarRowsOf[T tensor.Float](ar *arena.Arena, top []T) *FarRows[T] {
 	return f
 }
 
-// Add adds the weights of scores [n] times factor to row r if the row is far. since is
-// the log-decay since the keys. Add overwrites scores.
+// Add adds the weights of scores [n] times factor to row r, if the row is far. since is the
+// log-decay after the keys, to base 2. It overwrites scores.
 func (f *FarRows[T]) Add(t *kernel.Table[T], r int, scores []T, factor T, since float64) {
 	if f.Sum[r] < 0 || len(scores) == 0 {
 		return
@@ -123,7 +124,7 @@ func (f *FarRows[T]) Add(t *kernel.Table[T], r int, scores []T, factor T, since 
 	t.ExpRows(scores, len(scores), len(scores), factor, shift[:], f.Sum[r:r+1])
 }
 
-// Finish stores the sums in the powers.
+// Finish replaces the powers of far rows by the logarithms of their sums.
 func (f *FarRows[T]) Finish() {
 	for r, sum := range f.Sum {
 		if sum > 0 {
