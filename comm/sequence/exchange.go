@@ -11,10 +11,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ExchangeState replaces st, a state of m with the keys of this rank, by the state of the keys
-// that the rank's queries see: in causal calls the keys of the ranks before it, otherwise
-// the keys of all ranks. failed is an error of this rank, with which st may be nil. An
-// error of one rank is returned on all.
+// ExchangeState replaces st, a state of m that holds the keys of this rank, by the state of the
+// keys that the queries of this rank see: in causal calls the keys of the ranks before it,
+// otherwise the keys of all ranks. failed is an earlier error of this rank, or nil; with an
+// error st may be nil. An error of one rank is returned on all ranks.
 func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
 	if m.Traits().Segments {
 		return exchangePassed(c, m, st, causal, failed)
@@ -30,10 +30,10 @@ func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st at
 	return attention.SetTotal(st, &t)
 }
 
-// exchangeTotals replaces t, the total of this rank, by the total of the keys that its
-// queries see beside their own. It calls keep with the rank's own sums first. With decay it
-// returns the factors by which each rank multiplies the sums before it. what describes the
-// call, which must be equal on all ranks.
+// exchangeTotals replaces t, the total of this rank, by the total of the keys that its queries
+// see besides its own. It first calls keep with the rank's own sums. With a decay it also
+// returns the factors by which each rank multiplies the sums before it. what describes the call
+// and must be equal on all ranks.
 func exchangeTotals[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error, keep func(own []T)) (*rankTotals, error) {
 	all, err := gatherEnds(c, t, causal, what, failed)
 	if err != nil {

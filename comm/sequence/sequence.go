@@ -22,8 +22,9 @@ func PartRange(n int64, rank, size int) (lo, hi int64) {
 // whole length.
 const planLength = 1 << 20
 
-// CheckMechanism returns an error if m cannot be computed over a divided sequence: it has no
-// causal state, a state that grows, or needs causal set.
+// CheckMechanism returns an error if m cannot be computed over a divided sequence: if it has no
+// causal state, if its state grows with the tokens, or if it supports only causal calls and
+// causal is not set.
 func CheckMechanism[T tensor.Float](m attention.Mechanism[T], causal bool) error {
 	switch t := m.Traits(); {
 	case !t.Causal:
@@ -81,9 +82,9 @@ func checkCall[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c
 	return c.CheckApart("o", out)
 }
 
-// Saved holds the values that Forward saves for Backward, and reused memory.
+// Saved holds what Forward saves for Backward, and memory that is reused.
 type Saved[T tensor.Float] struct {
-	Queries attention.Saved[T] // of the queries of this rank, with the mechanism's counts
+	Queries attention.Saved[T] // for the queries of this rank, with the counts of ill-conditioned rows and the like
 
 	keys             attention.Saved[T] // of the keys alone
 	initState, local attention.State[T] // the state before the queries, and the state of the rank's own keys
@@ -124,10 +125,10 @@ func queriesOf[T tensor.Float](c *attention.Call[T], init attention.State[T]) *a
 	return &q
 }
 
-// Forward sets out [B,H,N,Dv] to the outputs of the queries of this rank; call holds its
-// part of the queries, keys and values. Mechanism, parameters, B, H, Hkv, D and Dv are
-// equal on all ranks. In causal calls the queries of a rank have the positions of its last
-// keys, as in any call. Key lengths, masks and the rotation belong to the part. keep is nil
+// Forward sets out [B,H,N,Dv] to the outputs of the queries of this rank. call holds this
+// rank's part of the queries, keys and values, with its own key lengths, masks and rotation.
+// The mechanism, its parameters, B, H, Hkv, D and Dv must be equal on all ranks. In causal
+// calls the queries of a rank have the positions of its last keys, as in any call. keep is nil
 // at inference.
 //
 // An error in the arguments of one rank is returned on all ranks.
@@ -197,10 +198,10 @@ func totalOf[T tensor.Float](t *attention.Total[T], m attention.Mechanism[T], st
 	return nil
 }
 
-// Backward sets g from dout [B,H,N,Dv] and the out and keep of Forward, for the same calls
-// on all ranks. It adds the gradients of this rank's tokens to the mechanism's parameters;
-// their sum over the ranks is the gradient of the whole. An error of one rank is returned
-// on all.
+// Backward sets g from dout [B,H,N,Dv] and from the out and keep of Forward, which all ranks
+// must have called for the same calls. It adds the gradients from this rank's tokens to the
+// parameters of the mechanism; the caller sums them over the ranks. An error of one rank is
+// returned on all ranks.
 func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
 	if m.Traits().Segments && !call.Causal {
 		return backwardDivided(c, m, g, dout, out, call, keep)
