@@ -11,16 +11,17 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Transport moves bytes between the ranks of a job. One goroutine at a time calls its
-// methods. They return when the buffers may be used again. Parts of buffers lie one
-// after the other in the order of ranks.
+// Transport moves bytes between the ranks of a job. Its methods are called by one goroutine at
+// a time, and return when the buffers may be used again. If a buffer has a part for each rank,
+// the parts are consecutive, in the order of ranks.
 type Transport interface {
 	Rank() int
 	Size() int
-	// Exchange sends a part of send to each rank, of the lengths toEach, and receives a
-	// part of each rank into recv, of the lengths fromEach.
+	// Exchange sends the next toEach[r] bytes of send to each rank r, and receives the next
+	// fromEach[r] bytes of recv from it.
 	Exchange(send []byte, toEach []int, recv []byte, fromEach []int) error
-	// Gather receives own of every rank into all; lengths are the ranks' lengths.
+	// Gather sets all to the bytes own of all ranks, one after another. lengths[r] is the
+	// length of own on rank r.
 	Gather(all []byte, lengths []int, own []byte) error
 	// Broadcast sets b, of the same length on every rank, to rank root's b.
 	Broadcast(b []byte, root int) error
@@ -28,27 +29,27 @@ type Transport interface {
 	// Abort ends the job for all ranks: their operations return an error, or their
 	// processes end.
 	Abort(reason error)
-	// Close ends the rank's part in the job when all others close theirs.
+	// Close ends this rank's part in the job, once all other ranks close theirs.
 	Close() error
 }
 
-// ErrNoAnswer is in the errors of a transport whose wait for other ranks timed out. The
-// buffers of its operations must not be used any more.
+// ErrNoAnswer is in the errors of a transport whose wait for other ranks timed out. After it,
+// the buffers of the operation must not be used any more.
 var ErrNoAnswer = errors.New("no answer")
 
-// Element is an element of arrays of all operations but sums.
+// Element constrains the elements of arrays in all operations except sums.
 type Element interface{ byte | float32 | float64 }
 
-// Operation counts a rank's calls of one kind.
+// Operation counts the calls of one kind of operation on one rank.
 type Operation struct {
 	Name  string
 	Calls int
 	Bytes int64 // sent to other ranks
 }
 
-// Comm is a rank's side of a job. It is for one goroutine at a time. A nil *Comm is a
-// process that is alone: rank 0 of 1, with ShareError, CheckAgreement, CallOnRankZero,
-// AllGather, Broadcast, AllReduce and Tree.SumRanks.
+// Comm is one rank's connection to the other ranks of a job. Only one goroutine may use it at a
+// time. A nil *Comm is a job of one process, rank 0 of 1. It supports ShareError,
+// CheckAgreement, CallOnRankZero, AllGather, Broadcast, AllReduce and Tree.SumRanks.
 type Comm struct {
 	transport  Transport
 	operations []Operation
@@ -59,7 +60,7 @@ type Comm struct {
 	total   []float64
 }
 
-// New returns the rank whose transport is t.
+// New returns the Comm of the rank whose transport is t.
 func New(t Transport) *Comm { return &Comm{transport: t} }
 
 // Rank returns the number of this rank, counted from 0.
@@ -133,12 +134,12 @@ func (c *Comm) Barrier() error {
 // Abort ends the job for all ranks.
 func (c *Comm) Abort(reason error) { c.transport.Abort(reason) }
 
-// Close ends the rank's part in the job when all others close theirs. It returns an error
-// of the transport.
+// Close ends this rank's part in the job, once all other ranks close theirs. It returns an
+// error of the transport.
 func (c *Comm) Close() error { return c.wrapError("close", c.transport.Close()) }
 
-// AllGather returns own [n] of every rank; lengths may differ. It returns an error of the
-// transport, and for more than 2^30 bytes.
+// AllGather returns the own [n] of every rank, in the order of ranks. Lengths may differ. It
+// returns an error of the transport, and an error for more than 2^30 bytes.
 func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
 	if c == nil {
 		return [][]E{own}, nil
@@ -173,8 +174,8 @@ func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
 	return list, nil
 }
 
-// Broadcast sets x [n], of the same length on every rank, to rank root's x. It returns an
-// error of the transport, and for a root that is no rank.
+// Broadcast sets x [n] on every rank to the x of rank root. The length must be the same on all
+// ranks. It returns an error of the transport, and an error if there is no rank root.
 func Broadcast[E Element](c *Comm, x []E, root int) error {
 	if c == nil {
 		return nil
@@ -260,8 +261,8 @@ func ShareError(c *Comm, err error) error {
 	return nil
 }
 
-// CallOnRankZero calls f on rank 0 and returns its result on every rank; JSON carries it.
-// It returns f's error, as a *RankError, and an error of the transport.
+// CallOnRankZero calls f on rank 0 and returns its result on every rank. The result is sent as
+// JSON. It returns f's error, as a *RankError, or an error of the transport.
 func CallOnRankZero[V any](c *Comm, f func() (V, error)) (v V, err error) {
 	var text []byte
 	if c.Rank() == 0 {

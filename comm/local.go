@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// RunLocal calls f for each of n ranks, concurrently in this process. The first error ends the
-// other ranks, and RunLocal returns it. A panic and runtime.Goexit are errors, and n below 1 is.
+// RunLocal calls f for each of n ranks, concurrently in this process. After an error of one
+// rank, operations of the other ranks fail, and RunLocal returns the first error. A panic in f
+// and a call of runtime.Goexit count as errors. It also returns an error if n is below 1.
 func RunLocal(n int, f func(c *Comm) error) error {
 	if n < 1 {
 		return fmt.Errorf("ranks: %d, needs 1 or more", n)

@@ -14,8 +14,8 @@ import (
 // pieceBytes bounds the bytes that are summed at a time, and so the memory.
 const pieceBytes = 1 << 26
 
-// AllReduce sets x [n], of the same length on every rank, to the sum over all ranks. It returns
-// an error of the transport.
+// AllReduce sets x [n] on every rank to the sum of x over all ranks. The length must be the
+// same on all ranks. It returns an error of the transport.
 func AllReduce[T tensor.Float](c *Comm, x []T) error {
 	if c == nil {
 		return nil
@@ -42,17 +42,18 @@ func AllReduce[T tensor.Float](c *Comm, x []T) error {
 	})
 }
 
-// ExclusiveScan sets x [n], of the same length on every rank, to the sum over the ranks before
-// this one, 0 on rank 0. left [ranks][stretches], unless nil, holds each rank's factors of
-// equal stretches of the sum before it, and is equal on all ranks: y₀ = 0 and
-// y_{r+1} = left_r·y_r + x_r. It returns an error if left does not fit x and the ranks,
-// and an error of the transport.
+// ExclusiveScan sets x [n] to the sum of x over the ranks before this one, which is 0 on rank
+// 0. The length must be the same on all ranks. left, unless nil, holds decay factors
+// [ranks][stretches] and must be equal on all ranks: x is divided into stretches of equal
+// length, and rank r multiplies each stretch of the sum before it by its factor. The result on
+// rank r is y_r, where y₀ = 0 and y_{r+1} = left_r·y_r + x_r. It returns an error if left does
+// not fit x and the ranks, and an error of the transport.
 func ExclusiveScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
 	return scanRanks(c, "prefix", x, left, func(i int) int { return i })
 }
 
-// ReverseScan is ExclusiveScan for the ranks after this one: x [n] becomes 0 on the last
-// rank, and y_{r-1} = left_r·y_r + x_r. It returns the errors of ExclusiveScan.
+// ReverseScan is ExclusiveScan over the ranks after this one. The result is 0 on the last rank,
+// and y_{r-1} = left_r·y_r + x_r. It returns the errors of ExclusiveScan.
 func ReverseScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
 	return scanRanks(c, "suffix", x, left, func(i int) int { return c.Size() - 1 - i })
 }

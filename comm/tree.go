@@ -8,12 +8,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Tree adds arrays, its leaves, in an order that depends on their number alone: first
-// neighbours, then neighbouring pairs, and so on. If the number is no power of two, the
-// remaining sums are added from the last to the first. Every sum is rounded to T. The bits
-// do not depend on the number of ranks.
+// Tree adds arrays, called leaves, in an order that depends only on their number: first
+// neighbours, then neighbouring pairs, and so on. If the number is not a power of two, the
+// remaining sums are added from the last to the first. Every sum is rounded to T. The bits of
+// the result do not depend on the number of ranks.
 //
-// The leaves of a rank are consecutive and follow the leaves of the rank before.
+// Each rank has consecutive leaves, which follow the leaves of the rank before.
 type Tree[T tensor.Float] struct {
 	nextLeaf int           // leaf
 	nodes    []treeNode[T] // from left to right
@@ -29,7 +29,7 @@ type treeNode[T tensor.Float] struct {
 	sum         []T
 }
 
-// Reset removes all leaves. The next leaf has number first among the leaves of all ranks.
+// Reset removes all leaves. The next leaf will be number first among the leaves of all ranks.
 func (t *Tree[T]) Reset(first int) {
 	for _, n := range t.nodes {
 		t.free = append(t.free, n.sum)
@@ -88,8 +88,8 @@ func nodeSizes(lo, hi int) (sizes []int) {
 }
 
 // SumRanks sets x [n] to the sum of the leaves of all ranks, and removes them. part returns the
-// range lo ≤ i < hi of a rank's leaves; some rank must have one. It returns an error if
-// this rank's leaves do not fit its part, and an error of the transport.
+// range lo ≤ i < hi of the leaves of a rank, which must not be empty for all ranks. SumRanks
+// returns an error if this rank's leaves are not its part, and an error of the transport.
 func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) error {
 	const name = "tree"
 	defer t.Reset(0)
