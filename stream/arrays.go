@@ -19,9 +19,9 @@ type Files interface {
 	OpenStored(name string) (*array.StoredArray, error)
 }
 
-// ArraySource is a Source of arrays in files: q [B,H,N,D], k [B,Hkv,M,D] and v
-// [B,Hkv,M,Dv], without the leading dimensions if these are 1. Optional arrays are
-// keymask [B,M] or [M], 0 for masked keys, and log_g [B,Hkv,M], [Hkv,M] or [M].
+// ArraySource is a Source that reads arrays from files: q [B,H,N,D], k [B,Hkv,M,D] and v
+// [B,Hkv,M,Dv], where leading dimensions of 1 may be left out. Two arrays are optional: keymask
+// [B,M] or [M], which is 0 for masked keys, and log_g [B,Hkv,M], [Hkv,M] or [M].
 type ArraySource[T tensor.Float] struct {
 	shape   Shape
 	rank    int
@@ -38,8 +38,8 @@ type ArraySource[T tensor.Float] struct {
 // notStreamed are arrays that only calls in memory support.
 var notStreamed = []string{"key_lengths", "attn_keep", "cu_q", "cu_k"}
 
-// NewArraySource returns the source of the arrays of f, which stays open. It returns an
-// error if an array is missing, has another type, or does not fit the others.
+// NewArraySource returns a source for the arrays of f. The caller closes f after use. It
+// returns an error if an array is missing, has another type, or does not fit the others.
 func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
 	a := &ArraySource[T]{}
 	names := f.Names()
@@ -170,13 +170,13 @@ func (a *ArraySource[T]) Shape() Shape { return a.shape }
 // HasDecay reports whether there is an array log_g.
 func (a *ArraySource[T]) HasDecay() bool { return a.g != nil }
 
-// IsSequential reports false: files can be read again.
+// IsSequential returns false, because files can be read again.
 func (a *ArraySource[T]) IsSequential() bool { return false }
 
 // IsComputed returns false: windows are read while attention is computed.
 func (a *ArraySource[T]) IsComputed() bool { return false }
 
-// Identity returns size, time and checksum of each file.
+// Identity returns the size, time and checksum of each file.
 func (a *ArraySource[T]) Identity() []Field { return a.ids }
 
 // NewWindow returns a window with room for n tokens.
@@ -188,8 +188,8 @@ func (a *ArraySource[T]) NewWindow(n int, want Role) *Window[T] {
 	return w
 }
 
-// FillWindow overwrites w with n tokens, queries from query on and keys from key on. It
-// returns an error if a file cannot be read, or if a number is not finite.
+// FillWindow overwrites w with up to n tokens: queries from query on and keys from key on. It
+// returns an error if a file cannot be read or a number is not finite.
 func (a *ArraySource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	s := &a.shape
 	for _, x := range []struct {

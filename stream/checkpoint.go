@@ -87,9 +87,9 @@ func parseCheckpoint(b []byte) (*checkpoint, error) {
 	return c, nil
 }
 
-// CheckpointHeader is the part of a checkpoint that needs no input to read.
+// CheckpointHeader is the part of a checkpoint that can be read without its input.
 type CheckpointHeader struct {
-	Bound      []Field                  `json:"bound"` // the run that it belongs to
+	Bound      []Field                  `json:"bound"` // values that identify the run
 	Rank       int                      `json:"rank"`
 	Pass       int                      `json:"pass"`   // current pass
 	Tokens     int64                    `json:"tokens"` // tokens of the pass that are done
@@ -100,8 +100,8 @@ type CheckpointHeader struct {
 // maxHeaderBytes bounds the JSON of a checkpoint.
 const maxHeaderBytes = 1 << 26
 
-// ReadCheckpointHeader reads the header of the checkpoint in the size bytes of r, without
-// the memory of its state. It returns an error if the file has another format or version,
+// ReadCheckpointHeader reads the header of the checkpoint in the first size bytes of r, without
+// loading its state into memory. It returns an error if the file has another format or version,
 // or does not match its checksum.
 func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err error) {
 	text, at, err := checkpointFormat.ReadFirst(r, size, maxHeaderBytes)

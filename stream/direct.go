@@ -16,18 +16,19 @@ const (
 	windowPieces = 16      // most pieces of a window
 )
 
-// RowBytes returns the bytes that ComputeRows needs for each row of a stream of shape s: number, query and sums,
-// and the sums of one piece of keys.
+// RowBytes returns the number of bytes that ComputeRows needs for each row of a stream of shape
+// s: its number, its query, its sums, and the sums of one piece of keys.
 func RowBytes(s Shape) int64 { return 16 * (1 + int64(s.B)*int64(s.H)*int64(s.D+s.Dv+1)) }
 
-// ComputeRows computes chosen rows of a stream's output in float64, from every visible
-// key: o [B,H,len(rows),Dv]. Rows are query numbers from 0. The time is proportional to
-// len(rows)·M. memory bounds the bytes of rows and keys (0: DefaultMemory); 4096 keys at
-// least are held.
+// ComputeRows computes chosen rows of a stream's output in float64, directly from every visible
+// key, and returns o [B,H,len(rows),Dv]. rows holds query numbers, counted from 0. The time is
+// proportional to len(rows)·M. memory bounds the bytes for rows and keys (0: DefaultMemory),
+// but at least 4096 keys are held at a time. progress may be nil.
 //
-// It returns an error if memory is negative, if the mechanism has no linear form, weights that depend on
-// positions, or outputs that are no quotients of sums over keys (a factor of their number, a floor of the
-// denominator), if the source is a pipe or has a decay, or if ctx ends.
+// It returns an error if memory is negative, if the source is a pipe or has a decay, or if ctx
+// ends. It also returns an error if the mechanism cannot be computed from sums over pieces of
+// keys: if it has no linear form, if its weights depend on positions, or if its outputs depend
+// on the number of keys or on a floor of the denominator.
 func ComputeRows[T tensor.Float](ctx context.Context, m attention.Mechanism[float64], src Source[T], causal bool, rows []int64, memory int64, progress func(Progress)) (tensor.Heads[float64], error) {
 	var none tensor.Heads[float64]
 	s, t := src.Shape(), m.Traits()

@@ -21,10 +21,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Output is the destination of the rows of o. Every kind keeps a digest of all rows.
+// Output writes the rows of o. Every kind of output keeps a digest of all rows.
 type Output[T tensor.Float] struct {
-	// RowStep above 1 writes rows 0, RowStep, 2·RowStep, … only; the array is shorter
-	// then.
+	// RowStep above 1 writes only rows 0, RowStep, 2·RowStep and so on, to a shorter array.
 	RowStep int64
 
 	path string // "": no file
@@ -40,18 +39,18 @@ type Output[T tensor.Float] struct {
 	isCommitted bool     // the file has its final name
 }
 
-// Suffixes of the names beside an output.
+// These suffixes are appended to the path of an output.
 const (
 	PartialSuffix    = ".partial"
 	CheckpointSuffix = ".checkpoint"
 	rawSuffix        = ".raw"
 )
 
-// NewFileOutput returns an output to a file, which has the suffix PartialSuffix until all
-// is written. The suffix of path selects the format. .npy and .safetensors hold the array
-// o of rank 2 [N,Dv], 3 [H,N,Dv] or 4 [B,H,N,Dv]. .raw holds numbers without a header,
-// token by token, [N,B,H,Dv]. It returns an error for another suffix, or if the folder is
-// missing.
+// NewFileOutput returns an output to a file. Until all rows are written the file has the
+// additional suffix PartialSuffix. The suffix of path selects the format: .npy and .safetensors
+// hold the array o of rank 2 [N,Dv], 3 [H,N,Dv] or 4 [B,H,N,Dv]; .raw holds numbers without a
+// header, token by token, [N,B,H,Dv]. It returns an error for another suffix, or if the folder
+// is missing.
 func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 	switch suffix := filepath.Ext(path); suffix {
 	case ".npy", ".safetensors", rawSuffix:
@@ -328,8 +327,8 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 	return nil
 }
 
-// ReadRow overwrites dst [Dv] with row i of head h of batch row b, from the file of a
-// finished run. It returns an error if there is no such row in the file.
+// ReadRow sets dst [Dv] to row i of head h of batch row b, read from the file of a finished
+// run. It returns an error if the file does not have this row.
 func (o *Output[T]) ReadRow(dst []T, b, h int, i int64) error {
 	if s := &o.shape; b < 0 || b >= s.B || h < 0 || h >= s.H || i < 0 || i >= s.N {
 		return fmt.Errorf("row %d of head %d of batch row %d: there are %d, %d and %d", i, h, b, s.N, s.H, s.B)

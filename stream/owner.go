@@ -2,8 +2,8 @@ package stream
 
 import "github.com/farfield-ml/farfield/internal/lock"
 
-// HeldError is the error of a file of a stream that another owner has, for errors.As. It ends when
-// that owner closes its files or its process ends.
+// HeldError is the error for a file of a stream that another run or process holds open. Use
+// errors.As to test for it. The file becomes free when its owner closes it or its process ends.
 //
 // Fields and methods:
 //

@@ -9,10 +9,10 @@ import (
 	"github.com/farfield-ml/farfield/comm/sequence"
 )
 
-// The tokens of a stream may be divided among ranks (Options.Ranks). Each rank reads its
-// own tokens. The ranks absorb their keys, exchange the totals of their states, and then
-// read their queries after the states of the other ranks. All write their rows into one
-// file in a common folder, which rank 0 creates and renames.
+// The tokens of a stream may be divided among ranks (Options.Ranks). Each rank reads its own
+// tokens and absorbs their keys. The ranks then exchange the totals of their states, and each
+// reads its queries. All ranks write their rows into one file in a common folder, which rank 0
+// creates and renames.
 
 // isAlone reports whether there is one rank.
 func (o *Options) isAlone() bool { return o.Ranks.Size() == 1 }

@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// RawSource is a Source of little-endian numbers without a header, token by token:
-// queries [H,D], keys [Hkv,D] and values [Hkv,Dv]. B is 1 and every token has a query.
+// RawSource is a Source that reads little-endian numbers without a header, token by token:
+// queries [H,D], keys [Hkv,D] and values [Hkv,Dv]. B is 1, and every token has a query.
 type RawSource[T tensor.Float] struct {
 	shape  Shape
 	record int // numbers per token
@@ -45,9 +45,9 @@ func newRawSource[T tensor.Float](s Shape) (*RawSource[T], error) {
 	return r, nil
 }
 
-// NewRawFileSource returns the source of a file, which stays open. The size of the file
-// sets N and M. It returns an error if the shape is invalid or the file is not whole
-// tokens.
+// NewRawFileSource returns a source for a file. The caller closes f after use. The size of the
+// file gives N and M. It returns an error if the shape is invalid or the file ends within a
+// token.
 func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error) {
 	r, err := newRawSource[T](s)
 	if err != nil {
@@ -68,9 +68,9 @@ func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error
 	return r, err
 }
 
-// NewPipeSource returns the source of a pipe, whose tokens come once. A resumed run needs
-// the same tokens from the start: it skips earlier ones and compares their checksum. It
-// returns an error if the shape is invalid.
+// NewPipeSource returns a source for a pipe, whose tokens can be read only once. A resumed run
+// needs the same tokens from the start: it skips the earlier ones and compares their checksum.
+// It returns an error if the shape is invalid.
 func NewPipeSource[T tensor.Float](p io.Reader, s Shape) (*RawSource[T], error) {
 	r, err := newRawSource[T](s)
 	if err != nil {
@@ -83,7 +83,7 @@ func NewPipeSource[T tensor.Float](p io.Reader, s Shape) (*RawSource[T], error) 
 // Shape returns the shape of the stream; N and M are -1 for a pipe.
 func (r *RawSource[T]) Shape() Shape { return r.shape }
 
-// HasDecay reports false.
+// HasDecay returns false.
 func (r *RawSource[T]) HasDecay() bool { return false }
 
 // IsSequential reports whether the source is a pipe.
@@ -92,7 +92,7 @@ func (r *RawSource[T]) IsSequential() bool { return r.pipe != nil }
 // IsComputed returns false: windows are read while attention is computed.
 func (r *RawSource[T]) IsComputed() bool { return false }
 
-// Identity returns size, time and checksum of the file; nil for a pipe.
+// Identity returns the size, time and checksum of the file, or nil for a pipe.
 func (r *RawSource[T]) Identity() []Field { return r.ids }
 
 // NewWindow returns a window with room for n tokens.
@@ -175,8 +175,8 @@ func (r *RawSource[T]) readPipe(records []T) (int, error) {
 	return n, nil
 }
 
-// Skip reads past n tokens of an earlier run on a pipe. It returns an error if they are
-// fewer, or if their checksum is not sum.
+// Skip reads past the first n tokens of a pipe, which an earlier run has processed. It returns
+// an error if there are fewer, or if their checksum is not sum.
 func (r *RawSource[T]) Skip(n int64, sum uint32) error {
 	if r.pipe == nil {
 		return nil

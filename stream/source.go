@@ -72,13 +72,14 @@ type Window[T tensor.Float] struct {
 	mask       []bool          // memory for all tokens
 	records    []T             // shared memory of q, k and v, if any
 
-	// Input is the checksum of a sequential source up to the last token of the window.
+	// Input is the checksum of a sequential source from its start to the last token of the
+	// window.
 	Input uint32
 }
 
-// NewWindow returns a window with room for n tokens of a shape: queries, keys or both by
-// role, and a decay if decays is set. A source calls SetTokens and overwrites the tokens
-// of its Call.
+// NewWindow returns a window with room for n tokens of shape s. want selects queries, keys or
+// both, and decays adds a decay. To fill the window, a source calls SetTokens and overwrites
+// the tokens of Call.
 func NewWindow[T tensor.Float](s Shape, n int, want Role, decays bool) *Window[T] {
 	w := &Window[T]{role: want}
 	if want&Queries != 0 {
@@ -93,7 +94,7 @@ func NewWindow[T tensor.Float](s Shape, n int, want Role, decays bool) *Window[T
 	return w
 }
 
-// Role returns the parts of tokens in the window.
+// Role returns which parts of tokens the window holds.
 func (w *Window[T]) Role() Role { return w.role }
 
 // SetTokens sets the call to views of the first n tokens of the window.
@@ -125,32 +126,33 @@ func (w *Window[T]) memoryBytes() int64 {
 	return int64(elements)*elementSize[T]() + int64(len(w.mask))
 }
 
-// Source provides the tokens of a stream. One goroutine at a time calls its methods.
+// Source provides the tokens of a stream. Its methods are called by one goroutine at a time.
 type Source[T tensor.Float] interface {
 	Shape() Shape
 	HasDecay() bool     // whether keys have a decay
 	IsSequential() bool // whether tokens come once, in order
-	// IsComputed reports whether FillWindow uses the cores. Windows are then filled
-	// between computations, not beside them.
+	// IsComputed reports whether FillWindow does so much computation that it uses all cores.
+	// Windows are then not filled while attention is computed.
 	IsComputed() bool
-	// Identity distinguishes inputs, for checkpoints.
+	// Identity returns values that distinguish this input from others. Checkpoints contain
+	// them.
 	Identity() []Field
-	// NewWindow returns a window for n tokens with the given parts.
+	// NewWindow returns a window for n tokens with the parts in want.
 	NewWindow(n int, want Role) *Window[T]
-	// FillWindow overwrites w, a window of NewWindow, with n tokens: queries from query
-	// on and keys from key on, counted from 0. It returns fewer tokens at the end of the
-	// input, and an error if the input cannot be read.
+	// FillWindow overwrites w, a result of NewWindow, with up to n tokens: queries from query
+	// on and keys from key on, counted from 0. It returns the number of tokens, which is less
+	// than n only at the end of the input, and an error if the input cannot be read.
 	FillWindow(w *Window[T], query, key int64, n int) (int, error)
 }
 
-// Skipper is a sequential source on which a run can be resumed.
+// Skipper is a sequential Source on which a run can be resumed.
 type Skipper interface {
 	// Skip reads past the first n tokens. It returns an error if their checksum is not
 	// sum.
 	Skip(n int64, sum uint32) error
 }
 
-// Field is a named value that a checkpoint is bound to.
+// Field is a named value that identifies a run in its checkpoint.
 type Field struct{ Name, Value string }
 
 var castagnoli = framed.Castagnoli

@@ -17,13 +17,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Options holds the settings of a run. The zero value is unmasked, without checkpoints.
+// Options holds the settings of a run. The zero value is for unmasked attention without
+// checkpoints.
 type Options struct {
 	Causal bool  // query i sees keys j ≤ i + (M-N)
 	Memory int64 // bytes for the state, its snapshot and windows; 0: DefaultMemory
 	Window int   // tokens of a window; 0: chosen by Memory
 
-	// Checkpoint is the path of the checkpoint; "": none.
+	// Checkpoint is the path of the checkpoint; "" means none.
 	Checkpoint         string
 	CheckpointInterval time.Duration // time between checkpoints; 0: DefaultCheckpointInterval
 	Restart            bool          // ignore an existing checkpoint
@@ -34,8 +35,8 @@ type Options struct {
 
 	Progress func(Progress) // called after every window; may be nil
 
-	// Ranks divide the tokens among them; nil: one process. All ranks call Run with the
-	// same input, output and checkpoint path; each writes a checkpoint of its own.
+	// Ranks divides the tokens among ranks; nil means one process. All ranks call Run with the
+	// same input, output and checkpoint path. Each rank writes a checkpoint of its own.
 	Ranks *comm.Comm
 }
 
@@ -89,13 +90,12 @@ func planPasses(s Shape, causal bool) []pass {
 	return []pass{{role: Keys | Queries, count: s.N}}
 }
 
-// Run computes attention of the source src and writes it to out, which it closes. It owns
-// the files of output and checkpoint. After an error or the end of ctx the last
-// checkpoint remains, and the same call continues from it.
+// Run computes attention over the source src and writes it to out, which it closes. After an
+// error, or when ctx ends, the last checkpoint remains, and the same call continues from it.
 //
-// It returns a BadInput error for invalid arguments, numbers or checkpoints and, with a
-// *HeldError, for files owned by another run. It also returns errors of files, and
-// the error of ctx.
+// It returns a *BadInput for invalid arguments, numbers or checkpoints, and, wrapping a
+// *HeldError, for files that another run holds. It also returns errors of files and the error
+// of ctx.
 func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
 	if err = comm.ShareError(o.Ranks, err); err == nil {
@@ -498,8 +498,8 @@ func (r *run[T]) makeReport() *Report {
 	return rep
 }
 
-// BadInput is an error in the arguments of a run: numbers, shapes, options or a
-// checkpoint of another run.
+// BadInput is an error in what a run was given: numbers, shapes, options, or a checkpoint of
+// another run.
 type BadInput struct{ Err error }
 
 // Error returns the text of the wrapped error.

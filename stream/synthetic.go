@@ -11,21 +11,21 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// SyntheticSource is a Source of tokens generated from a seed, its head and its position.
-// Channels of q and k are uniform with mean 0 and standard deviation 1, in steps of a
-// byte. Values are
+// SyntheticSource is a Source of tokens that are generated from a seed. A token depends on the
+// seed, the head and the position. Channels of q and k are uniform with mean 0 and standard
+// deviation 1, in 256 steps. Values are
 //
 //	v_c = ½ + p + ½·k_c + ½·u_c
 //
-// with the position p = (n mod 2²⁰)/2²⁰ and u distributed like k. So outputs are around 1
-// and depend on the weights.
+// with p = (n mod 2²⁰)/2²⁰ for position n, and u distributed like k. So outputs are near 1 and
+// depend on the weights.
 type SyntheticSource[T tensor.Float] struct {
 	shape Shape
 	seed  uint64
 }
 
-// NewSyntheticSource returns n tokens of h heads of width d. It returns an error if n is
-// negative or the shape is invalid.
+// NewSyntheticSource returns a source of n tokens for h heads of width d. It returns an error
+// if n is negative or the shape is invalid.
 func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*SyntheticSource[T], error) {
 	s := &SyntheticSource[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
 	if n < 0 {
@@ -40,10 +40,10 @@ func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*Synthe
 // Shape returns the shape of the stream.
 func (s *SyntheticSource[T]) Shape() Shape { return s.shape }
 
-// HasDecay reports false.
+// HasDecay returns false.
 func (s *SyntheticSource[T]) HasDecay() bool { return false }
 
-// IsSequential reports false.
+// IsSequential returns false.
 func (s *SyntheticSource[T]) IsSequential() bool { return false }
 
 // IsComputed returns true: FillWindow generates tokens on the cores.
@@ -64,8 +64,8 @@ const (
 	channelWork  = 40  // cost of a channel of a token, in operations
 )
 
-// FillWindow overwrites w with n tokens, queries from query on and keys from key on. Its
-// error is always nil.
+// FillWindow overwrites w with n tokens: queries from query on and keys from key on. Its error
+// is always nil.
 func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
 	parts := (n + workerTokens - 1) / workerTokens
 	seed, ones := rng.New(s.seed), slices.Repeat([]T{1}, s.shape.D)
