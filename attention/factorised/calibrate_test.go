@@ -253,10 +253,10 @@ func (c *cell) costs(t *testing.T, n int, budget time.Duration, auto bool) (dire
 	return x[0], x[len(x)-1]
 }
 
-// calibrate returns the speed of c, from what is known so far: it goes to where
-// the forms cross by that, measures, and does so again with what comes of it.
-// Where the forms cross beyond all lengths that are measured, or the linear one
-// takes too long, it has the share of the width before.
+// calibrate returns the speed of c, starting from the estimate s. It measures at the length
+// where s predicts that the two forms take the same time, corrects s, and repeats this with the
+// corrected s. If that length is beyond all lengths that are measured, or the linear form takes
+// too long there, it uses the Linear share of the next narrower width, before.
 func (c *cell) calibrate(t *testing.T, s, before costmodel.Speed, peak float64) costmodel.Speed {
 	const short, long = 64, 768 // tokens
 	const most = 1 << 14
