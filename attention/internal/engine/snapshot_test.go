@@ -136,10 +136,10 @@ func snapshots(t testing.TB) (data [][]byte, restore []func([]byte) (attention.S
 	return data, restore
 }
 
-// The committed snapshots are of a little-endian processor of 64 bits. Written again,
-// they are the same bytes, and what is read from them is what is read from a state of
-// the same tokens: bytes that nothing had put in order would come back, too, but not
-// as these numbers.
+// The committed snapshots were written on a 64-bit little-endian processor. Restored and saved
+// again they are the same bytes on every processor. The outputs after them must also agree with
+// a state made here, because bytes in the wrong order would survive the round trip but give
+// other numbers.
 func TestCommittedSnapshots(t *testing.T) {
 	data, restore := snapshots(t)
 	for i, b := range data {
