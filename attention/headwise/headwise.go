@@ -69,21 +69,23 @@ type Segmented[T tensor.Float] interface {
 	BackwardSegment(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
 }
 
-// Divided is a Function whose calls that are not causal may have their tokens divided among ranks,
-// those of a rank after those of the rank before. All ranks call a method, with parts of one call
-// that the driver has checked. Parts may be empty. DividedOf returns the Divided of a Mechanism.
+// Divided is a Function whose calls without a causal mask can be computed over a sequence whose
+// tokens are divided among ranks. The tokens of a rank follow the tokens of the rank before,
+// and a rank may have none. All ranks call the same method, each with its part of one call,
+// which the driver has checked. DividedOf returns the Divided of a Mechanism.
 type Divided[T tensor.Float] interface {
 	// ForwardDivided sets out to the outputs of the rank's queries. keep is nil at inference.
 	ForwardDivided(ranks *comm.Comm, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
-	// BackwardDivided sets the gradients of the rank's queries, keys and values from what
-	// ForwardDivided left.
+	// BackwardDivided sets the gradients of the rank's queries, keys and values. keep is what
+	// ForwardDivided saved.
 	BackwardDivided(ranks *comm.Comm, g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
 }
 
-// StridedRows is a Function whose Forward may take values and outputs where they lie, so that
-// no copies are made. It is asked in calls without a mask of keys that no Backward follows.
+// StridedRows is a Function whose Forward can read V and write Out with any row stride, so that
+// they need not be copied. The driver uses this only in calls without a key mask that no
+// Backward follows.
 type StridedRows interface {
-	// TakesStridedRows reports whether rows of V and Out may lie apart.
+	// TakesStridedRows reports whether the rows of V and Out may have gaps between them.
 	TakesStridedRows() bool
 }
 
@@ -240,7 +242,7 @@ func (w *driver[T]) segmented() Segmented[T] {
 	return nil
 }
 
-// DividedOf returns the Divided of m, nil if it is none.
+// DividedOf returns the Divided of m, or nil if m does not support it.
 func DividedOf[T tensor.Float](m attention.Mechanism[T]) Divided[T] {
 	if w, ok := m.(*driver[T]); ok {
 		if x, ok := w.Function.(Divided[T]); ok {
@@ -250,8 +252,8 @@ func DividedOf[T tensor.Float](m attention.Mechanism[T]) Divided[T] {
 	return nil
 }
 
-// CheckDivided returns an error if the part of a call of m that a rank has does not fit, or m does not
-// support it.
+// CheckDivided returns an error if c, a rank's part of a divided call of m, does not fit, or if
+// m does not support divided calls.
 func CheckDivided[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	w, ok := m.(*driver[T])
 	if !ok || DividedOf(m) == nil {

@@ -37,8 +37,8 @@ type PastQueryCoder[T tensor.Float] interface {
 	Code(h *Head[T], codes []int32)
 }
 
-// KeyIndexer is a causal Function whose states of all keys have an index over the keys of each
-// key head.
+// KeyIndexer is a causal Function that can keep an index over the keys of each key head. Its
+// states of all keys use these indexes.
 type KeyIndexer[T tensor.Float] interface{ NewKeyIndex() KeyIndex[T] }
 
 // KeyIndex computes the same outputs as the Function, in less time, for queries at the last key
@@ -47,9 +47,9 @@ type KeyIndex[T tensor.Float] interface {
 	// Forward sets h.Out. All queries of h have the position of its last key. The keys of h are
 	// the keys of the previous call, possibly followed by new ones.
 	Forward(h *Head[T])
-	// Clone returns an index of the same keys with memory of its own.
+	// Clone returns an independent index of the same keys.
 	Clone() KeyIndex[T]
-	// Bytes returns the memory of the index.
+	// Bytes returns the memory of the index in bytes.
 	Bytes() int64
 }
 
