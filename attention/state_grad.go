@@ -53,18 +53,18 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 	return to
 }
 
-// segmentGrad is what StateGrad.Own holds for a state that calls go on from (Traits.Segments).
+// segmentGrad is the type of StateGrad.Own for mechanisms with Traits.Segments.
 type segmentGrad[T tensor.Float] interface {
 	AppendNumbers(to []T) []T
 }
 
-// segmentState is a state that calls go on from.
+// segmentState is a state of a mechanism with Traits.Segments.
 type segmentState[T tensor.Float] interface {
 	SetGradNumbers(g *StateGrad[T], numbers []T) error
 }
 
-// AppendNumbers appends to the slice to [n] all numbers of the gradient of a state of a mechanism
-// with Traits.Segments. Those of another mechanism have none.
+// AppendNumbers appends to the slice to all numbers of the gradient, if the state is of a
+// mechanism with Traits.Segments. For other mechanisms it appends nothing.
 func (g *StateGrad[T]) AppendNumbers(to []T) []T {
 	if x, ok := g.Own.(segmentGrad[T]); ok {
 		return x.AppendNumbers(to)
@@ -72,9 +72,9 @@ func (g *StateGrad[T]) AppendNumbers(to []T) []T {
 	return to
 }
 
-// SetNumbers makes g the gradient of st, from numbers [n] in the order of AppendNumbers. It
-// returns an error if their number does not fit st, or st is of a mechanism without
-// Traits.Segments.
+// SetNumbers makes g the gradient of st, from numbers in the order of AppendNumbers. It returns
+// an error if there are too few or too many numbers for st, or if the mechanism of st does not
+// have Traits.Segments.
 func (g *StateGrad[T]) SetNumbers(st State[T], numbers []T) error {
 	s, ok := st.(segmentState[T])
 	if !ok {
