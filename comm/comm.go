@@ -199,9 +199,9 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 	return nil
 }
 
-// Pass returns x of rank from on rank to, and nil on the other ranks. All ranks call it with the
-// same from and to, two different ranks. It returns an error of the transport, and for ranks that
-// do not exist.
+// Pass sends x from rank from to rank to. It returns x on rank to, and nil on all other ranks.
+// All ranks must call it with the same from and to, which must differ. It returns an error of
+// the transport, and an error if one of the ranks does not exist.
 func Pass[E Element](c *Comm, x []E, from, to int) ([]E, error) {
 	const name = "pass"
 	c.countCall(name, 1, 0)
@@ -236,8 +236,8 @@ func Pass[E Element](c *Comm, x []E, from, to int) ([]E, error) {
 	return got, nil
 }
 
-// ShareError returns an error on every rank if err is not nil on one of them: a
-// *RankError of the lowest such rank. Ranks that continued alone would wait for ever.
+// ShareError returns an error on every rank if err is not nil on one of them: a *RankError of
+// the lowest such rank. Without it, the other ranks would wait for the failed rank for ever.
 func ShareError(c *Comm, err error) error {
 	if c == nil {
 		return err
