@@ -9,14 +9,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// The states of a mechanism with Traits.Segments hold tokens beside their sums: the last ones, which
-// are near to the next queries. In causal calls each rank gets the state before its tokens from the
-// rank before, appends its own state and passes the result on. All ranks have absorbed their keys
-// before that. In the backward pass the gradient of a state goes to the rank before, which adds to it
-// what its keys bring.
+// The states of mechanisms with Traits.Segments cannot be added up, because besides sums they
+// hold the last tokens, which are near to the next queries. In causal calls, after all ranks
+// have absorbed their keys, each rank receives the state before its tokens from the rank
+// before, appends its own state and passes the result on. In the backward pass the gradient of
+// a state is sent to the rank before, which adds the part that comes from its own keys.
 
-// passStates sets initState to the state of the tokens of the ranks before, and after to that state
-// followed by local. failed is an error of this rank. An error of one rank is returned on all.
+// passStates sets initState to the state of all tokens of the ranks before, and after to that
+// state followed by local. failed is an earlier error of this rank. An error of one rank is
+// returned on all ranks.
 func (x *Saved[T]) passStates(c *comm.Comm, m attention.Mechanism[T], what string, failed error) error {
 	if err := comm.ShareError(c, failed); err != nil {
 		return err
@@ -48,7 +49,7 @@ func (x *Saved[T]) passStates(c *comm.Comm, m attention.Mechanism[T], what strin
 	return comm.ShareError(c, failed)
 }
 
-// exchangePassed is ExchangeState of mechanisms with Traits.Segments.
+// exchangePassed is ExchangeState for mechanisms with Traits.Segments.
 func exchangePassed[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
 	if failed == nil && !causal {
 		failed = errors.New("causal: " + m.Traits().Name + " exchanges states in causal calls alone")
@@ -65,8 +66,8 @@ func exchangePassed[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st a
 	return st.Merge(x.initState)
 }
 
-// passGradients adds to g what the keys of the part bring to queries of the ranks after it, given the
-// gradient of initState through the part's queries.
+// passGradients adds to g the gradients of this rank's keys and values from queries of later
+// ranks. dinit holds the gradient of initState from this rank's own queries.
 func (x *Saved[T]) passGradients(c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], call *attention.Call[T]) error {
 	var failed error
 	x.numbers = x.dinit.AppendNumbers(x.numbers[:0])
@@ -86,7 +87,8 @@ func (x *Saved[T]) passGradients(c *comm.Comm, m attention.Mechanism[T], g *atte
 	return comm.ShareError(c, failed)
 }
 
-// backState adds to g, and to numbers, what the gradient of the state after the part brings.
+// backState adds to g, and to numbers, the part that comes from later, the gradient of the
+// state after this rank's tokens.
 func (x *Saved[T]) backState(m attention.Mechanism[T], g *attention.Grads[T], call *attention.Call[T], later []T) error {
 	if call.K.N > 0 {
 		if err := x.dfinal.SetNumbers(x.after, later); err != nil {
@@ -110,7 +112,8 @@ func (x *Saved[T]) backState(m attention.Mechanism[T], g *attention.Grads[T], ca
 	return nil
 }
 
-// forwardDivided is Forward of a call that is not causal of a mechanism with Traits.Segments.
+// forwardDivided is Forward for calls without a causal mask, for mechanisms with
+// Traits.Segments.
 func forwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
 	var saved *attention.Saved[T]
 	if keep != nil {
@@ -129,7 +132,8 @@ func forwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out 
 	return headwise.DividedOf(m).ForwardDivided(c, out, call, saved)
 }
 
-// backwardDivided is Backward of such a call.
+// backwardDivided is Backward for calls without a causal mask, for mechanisms with
+// Traits.Segments.
 func backwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
 	err := checkCall(m, &out, call)
 	switch {
