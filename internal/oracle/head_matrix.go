@@ -21,7 +21,7 @@ type Head struct {
 // Sees reports whether query i sees key j.
 func (h *Head) Sees(i, j int) bool { return h.Exist[j] && (!h.Causal || j <= i+h.Offset) }
 
-// end returns the number of keys up to the last that is not masked; those behind are padding.
+// end returns the number of keys without the masked keys at the end, which are padding.
 func (h *Head) end() int {
 	n := len(h.K)
 	for n > 0 && !h.Exist[n-1] {

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Multipole is softmax with near keys weighed exactly and far keys by a Taylor polynomial
-// about the mean of their cell, the nearest row of a codebook.
+// Multipole is softmax in which near keys are weighed exactly and the weights of far keys are
+// Taylor polynomials about the mean of their cell. The cell of a key is the nearest row of a
+// codebook.
 type Multipole struct {
 	Codebook                   []float64 // [heads][Cells][D], of one head, of key heads or of query heads
 	Tilt                       []float64 // r of each row of Codebook; nil: zeros
@@ -17,14 +18,15 @@ type Multipole struct {
 	Scale                      float64 // s; 0: 1/√D
 }
 
-// Weights is a HeadMatrix. Query i stands at p = i+M-N in block b = ⌊p/B⌋. A key is near if
-// it is one of the first Sinks, one of the last Ends of a call that is not causal (masked keys at its end do
-// not count), or in
-// bB-Window ≤ j < (b+1)B+Window. A near key weighs exp(s q·k). A far key weighs
-// exp(s q·c̄)·T_p(s q·(k-c̄)), where c̄ is the mean of the far keys in its cell. With a tilt r of
-// the cell and order 0 it weighs exp(s r·k)·exp(s (q-r)·c̄), where c̄ is the mean with the weights
-// exp(s r·k). Exponents s r·(k-C) and s r·(C-c̄) are bounded by 10 on both sides of 0, C the
-// centre of the cell.
+// Weights returns the attention matrix of a head. It is a HeadMatrix. Query i has the position
+// p = i+M-N, in block b = ⌊p/B⌋. A key j is near if it is one of the first Sinks; if bB-Window
+// ≤ j < (b+1)B+Window; or if the call is not causal and it is one of the last Ends, where
+// masked keys at the end do not count. All other keys are far.
+//
+// A near key has the weight exp(s q·k). A far key has the weight exp(s q·c̄)·T_p(s q·(k-c̄)),
+// where c̄ is the mean of the far keys in its cell. With a tilt r of the cell and order 0, the
+// weight is exp(s r·k)·exp(s (q-r)·c̄), where c̄ is the mean weighted by exp(s r·k). Let C be
+// the centre of the cell. The exponents s r·(k-C) and s r·(C-c̄) are clamped to [-10,10].
 func (m *Multipole) Weights(h *Head) [][]float64 {
 	d := len(h.K[0])
 	scale := m.Scale

@@ -131,9 +131,11 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 	return a
 }
 
-// blocks returns the blocks of keys that are clustered together and that query i sees the clusters
-// of. In a causal call a block is its first span and its length in spans, before that of the query: the
-// largest 4^l spans that begin at multiples of their length, in order. Else it has length 0.
+// blocks returns the blocks of keys that query i sees as clusters; the keys of a block are
+// clustered together. In a causal call a block is given by its first span and its length in
+// spans. The blocks are before the span of the query, in order, each the longest possible block
+// of 4^l spans that begins at a multiple of its length. In other calls the only block has
+// length 0.
 func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 	if !h.Causal {
 		unmasked := 0
@@ -159,10 +161,10 @@ func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 	return list
 }
 
-// groupsOf returns the clusters of a block, by groups: k-means of the keys into groups, and within
-// each. Where a block is longer than a span, in place of its keys are the clusters of its
-// quarters, each with its number of keys as the weight of its mean; if they are no more than the
-// block may have, they stay as they are.
+// groupsOf returns the clusters of a block in groups. K-means divides the keys into groups, and
+// each group into clusters. A block longer than a span does not cluster its keys again but the
+// clusters of its four quarters, each weighted by its number of keys. If these are no more than
+// the block may have, they are not merged.
 func (m *InputMultipole) groupsOf(h *Head, block [2]int) [][]keyCluster {
 	begin, end := m.Sinks, h.end()-m.Ends
 	if h.Causal {
@@ -250,8 +252,9 @@ func newKeyCluster(k [][]float64, keys []int) keyCluster {
 	return c
 }
 
-// lloyd divides points, lists of keys, among the nearest of count centres, which begin at the means of
-// points evenly apart and move to the means of the keys of their points twice.
+// lloyd divides points, which are lists of keys, among count centres by k-means. The centres
+// start at the means of evenly spaced points, and are moved twice to the means of all keys of
+// their points.
 func lloyd(k [][]float64, points [][]int, count int) [][][]int {
 	centres := make([][]float64, count)
 	for c := range centres {
