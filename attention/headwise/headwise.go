@@ -90,8 +90,8 @@ type StridedRows interface {
 }
 
 // Head is one query head of one sequence with its visible keys. Its matrices are contiguous,
-// except V and Out for StridedRows.
-// Q, K and V are read only, and rotated if the call has a Rope. Rows of masked keys are zeros.
+// except V and Out for StridedRows. Q, K and V must not be changed. They are already rotated if
+// the call has a Rope, and rows of masked keys are zeros.
 //
 // Every query sees at least one unmasked key. Other queries are left out.
 type Head[T tensor.Float] struct {

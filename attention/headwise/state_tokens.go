@@ -27,13 +27,14 @@ type BoundedReach interface {
 // these queries and pass them in Head.PastQueries.
 type PastQueryReader interface{ NeedsPastQueries() }
 
-// PastQueryCoder is a PastQueryReader that also needs numbers of each earlier query, such as its hashes.
-// Its states compute them once a token and pass them in Head.PastCodes.
+// PastQueryCoder is a PastQueryReader that needs some integers for each earlier query, such as
+// its hashes. Its states compute these codes once for each token and pass them in
+// Head.PastCodes.
 type PastQueryCoder[T tensor.Float] interface {
 	PastQueryReader
-	// CodeCount returns how many numbers a query has.
+	// CodeCount returns the number of codes of a query.
 	CodeCount() int
-	// Code sets codes [n, CodeCount] to the numbers of the queries h.Q [n,D].
+	// Code sets codes [n, CodeCount] to the codes of the queries h.Q [n,D].
 	Code(h *Head[T], codes []int32)
 }
 

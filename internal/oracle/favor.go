@@ -2,20 +2,21 @@ package oracle
 
 import "math"
 
-// Favor maps rows to the random features of Performer (arXiv 2009.14794): lemma 1, its
-// hyperbolic variant, the trigonometric features of eq. 6, or the ReLU features of generalised attention.
+// Favor maps rows to the random features of Performer (arXiv 2009.14794). They are the features
+// of lemma 1, its hyperbolic variant, the trigonometric features of eq. 6, or the ReLU features
+// of generalised attention, as Kernel says.
 type Favor struct {
 	Kernel     string      // softmax, hyperbolic, trigonometric or relu
 	W          [][]float64 // [m][D]
-	Root       float64     // √scale, by which rows are multiplied
+	Root       float64     // √scale, multiplies rows
 	FeatureEps float64     // added to relu features
-	KeepFactor bool        // queries too have no factor left out
-	OverSum    bool        // relu features of queries are over their sum
+	KeepFactor bool        // queries keep the factors that cancel
+	OverSum    bool        // relu features of queries are divided by their sum
 }
 
-// exponents returns ±w·x - |x|²/2 - ½ln m of rows x√scale. Queries are without
-// what is the same for all their features, so that their largest exponent is 0:
-// it cancels, unless Exact.
+// exponents returns ±w·x - |x|²/2 - ½ln m, where x is the row times Root. For queries it leaves
+// out the terms that are the same for all features, and shifts the exponents so that the
+// largest is 0: both cancel in the weights. With KeepFactor nothing is left out.
 func (f *Favor) exponents(at Place, x []float64) []float64 {
 	var e []float64
 	for _, w := range f.W {
@@ -69,8 +70,9 @@ func (f *Favor) Map(at Place, x []float64) []float64 {
 	return y
 }
 
-// length is the factor of the trigonometric features of a row x√scale, exp(|x|²/2)/√m, without
-// what cancels in queries.
+// length returns the factor exp(|x|²/2)/√m of the trigonometric features of a row, where x is
+// the row times Root. For queries the exponential is left out, because it cancels, unless
+// KeepFactor is set.
 func (f *Favor) length(at Place, x []float64) float64 {
 	over := 1 / math.Sqrt(float64(len(f.W)))
 	if !at.Keys && !f.KeepFactor {
@@ -80,8 +82,8 @@ func (f *Favor) length(at Place, x []float64) float64 {
 	return over * math.Exp(e)
 }
 
-// lengthExponent returns |x|²/2 of a row x√scale, at most 64, 32 where queries have it too, and whether it grows
-// with x.
+// lengthExponent returns |x|²/2, where x is the row times Root, and whether it grows with x. It
+// is at most 64, or 32 if KeepFactor is set, so that queries have the factor too.
 func (f *Favor) lengthExponent(x []float64) (e float64, grows bool) {
 	most := 64.0
 	if f.KeepFactor {
@@ -91,8 +93,9 @@ func (f *Favor) lengthExponent(x []float64) (e float64, grows bool) {
 	return math.Min(e, most), e < most
 }
 
-// Size bounds the roundings of the features [m] of a row x [D]: an exponent rounds by
-// the size of its terms, and so does a ReLU feature of 0. An angle rounds by its terms, too.
+// Size bounds the rounding errors of the features [m] of a row x [D]. An exponent and an angle
+// have an error in proportion to the size of their terms, and so has a ReLU feature, even if it
+// is 0.
 func (f *Favor) Size(at Place, x []float64) []float64 {
 	y, over := f.Map(at, x), 1.0
 	if f.OverSum && !at.Keys {

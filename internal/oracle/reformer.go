@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// Reformer is LSH attention (Kitaev et al. 2020, arXiv 2001.04451). Keys are the
-// first queries over their lengths. In each round tokens are sorted by the bucket
-// of their angle; a query sees the Bucket keys of its own chunk and of the chunk before
-// it, across rounds. In a causal call keys are the queries at their positions, and chunks those of
-// causalWeights.
+// Reformer is LSH attention (Kitaev et al. 2020, arXiv 2001.04451). Keys are the first queries,
+// divided by their lengths. In each round tokens are sorted by the bucket of their angle and
+// divided into chunks of Bucket keys. A query sees the keys of its own chunk and of the chunk
+// before it, over all rounds. In a causal call keys are the queries at their positions, and
+// causalWeights divides them into chunks.
 type Reformer struct {
 	Bucket, Rounds, Buckets int
 	Rotations               []float64 // [Rounds][Buckets/2][D]
-	SeparateRounds          bool      // the mean of the rounds, which do not see each other's chunks; all buckets are used
-	Counted                 bool      // a key counts as often as it is found
-	Self                    bool      // a token sees itself, too
-	MaskedKeysSort          bool      // masked keys take a place in chunks
+	SeparateRounds          bool      // outputs are the mean of the rounds, each a softmax of its own, with all buckets
+	Counted                 bool      // a key counts as often as it is found in the chunks
+	Self                    bool      // a token also sees itself
+	MaskedKeysSort          bool      // masked keys take up room in chunks
 	Scale                   float64   // 0: 1/√D
 }
 
-// overLength returns x over its length, zeros for a row of zeros.
+// overLength returns x divided by its length, or zeros if x is zero.
 func overLength(x []float64) []float64 {
 	y := make([]float64, len(x))
 	if length := euclideanNorm(x); length > 0 {
@@ -31,8 +31,8 @@ func overLength(x []float64) []float64 {
 	return y
 }
 
-// bucket returns the bucket of q in round t, by the first of the largest products with axes and
-// negative axes.
+// bucket returns the bucket of q in round t: the axis, or negative axis, with the largest
+// product with q. Of equal products it takes the first.
 func (r *Reformer) bucket(t, buckets int, q []float64) (bucket int) {
 	top := math.Inf(-1)
 	for b := range buckets {
@@ -47,9 +47,9 @@ func (r *Reformer) bucket(t, buckets int, q []float64) (bucket int) {
 	return bucket
 }
 
-// causalWeights is Weights of a causal call, whose chunks are of each bucket by itself: a token with
-// c unmasked keys of its bucket before it lies in chunk ⌊c/Bucket⌋. It sees the keys up to its own
-// position in this chunk and in the chunk before.
+// causalWeights is Weights for a causal call, in which each bucket is divided into chunks
+// separately: a token with c unmasked keys of its bucket before it is in chunk ⌊c/Bucket⌋. It
+// sees the keys of this chunk and of the chunk before, up to its own position.
 func (r *Reformer) causalWeights(h *Head) [][]float64 {
 	m := len(h.K)
 	keys := make([][]float64, m)
@@ -76,7 +76,7 @@ func (r *Reformer) causalWeights(h *Head) [][]float64 {
 	})
 }
 
-// Weights is the Whole of r.
+// Weights returns the attention matrix of a head. It is a HeadMatrix.
 func (r *Reformer) Weights(h *Head) [][]float64 {
 	if h.Causal {
 		return r.causalWeights(h)
@@ -117,8 +117,7 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 			}
 		}
 	}
-	// found counts how often query i finds key j in the chunks that it sees in
-	// round t.
+	// found returns how often query i finds key j in the chunks that it sees in round t.
 	found := func(t, i, j int) (times float64) {
 		own := chunk[t][i]
 		if !holds[j] || !h.Exist[j] || i == j && !r.Self {
