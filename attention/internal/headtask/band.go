@@ -276,7 +276,7 @@ func (u *Task[T]) BandAges(behind float64) (x BandAges) {
 			}
 		}
 		sees := func(j int) bool { return u.HasKey(j) && (u.Keep == nil || u.Keep[i*u.KeepRow+j]) }
-		before := owes // what waits after the keys before the band
+		before := owes // pending log-decay after the keys before the band
 		if u.Keep != nil {
 			before = 0
 			for j := lo - 1; j >= 0 && !sees(j); j-- {
@@ -336,7 +336,7 @@ func (u *Task[T]) BandLeft(before PriorKeys) []float64 {
 // countFar returns for each query of a band the number of keys outside of it.
 func (u *Geometry[T]) countFar() []float64 {
 	far := make([]float64, u.N)
-	exist := make([]int, u.M+1) // keys that exist before each
+	exist := make([]int, u.M+1) // unmasked keys before each
 	for j := range u.M {
 		exist[j+1] = exist[j]
 		if u.HasKey(j) {

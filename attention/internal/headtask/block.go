@@ -28,25 +28,25 @@ type block[T tensor.Float] struct {
 	// need rows.
 	hasColumns bool
 	bt         []T // prepared keys, transposed panel by panel [da, ldb]
-	ldb        int // at least kernel.Pad of a panel's keys; what is beyond them is not used
+	ldb        int // at least kernel.Pad of a panel's keys; elements beyond them are not used
 
 	panel   int // keys of a panel
 	Nq, nk  int
 	diag    int    // row r sees keys c ≤ r+diag; nk and more: all
-	mask    []bool // [nk] keys that exist; nil: all
+	mask    []bool // [nk] unmasked keys; nil: all
 	keep    []bool // pairs: keep[r*keepRow+c]; nil: all
 	keepRow int
 	band    int  // number of last visible keys that a row sees; 0: all
-	twoEnds bool // the band counts places beyond the last key, too
+	twoEnds bool // the band also counts positions beyond the last key
 
 	first bool // the products with values are set, not added to
 
-	// With decay row r stands at rowPlace+r among the ages, at most at the last, or at
-	// places[r], and key c at key+c.
+	// With decay, row r has the position min(rowPlace+r, last token) in Decays, or places[r] if
+	// places is set, and key c has the position key+c.
 	Decays        *LogDecays // nil: no decay
 	rowPlace, key int
 	places        []int
-	log           float64 // what 1 is in scores of the exponential
+	log           float64 // factor of log-decays in scores of the exponential
 }
 
 // CountVisible returns the number of keys that row r sees by position, before masks.
@@ -276,9 +276,9 @@ func (u *Geometry[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, col
 	return false
 }
 
-// gradient is what goes through a block backwards. Rows of prepared queries
-// and keys and of their gradients have the stride lda of the block's queries,
-// at least kernel.Pad(da), and are zero beyond da.
+// gradient holds the inputs and results of the backward pass of a block. Rows of prepared
+// queries and keys and of their gradients have the stride lda of the block's queries, at least
+// kernel.Pad(da), and are zero beyond da.
 type gradient[T tensor.Float] struct {
 	b  []T // prepared keys [nk, lda]
 	vt []T // values, transposed [dv, ldb]
@@ -350,7 +350,7 @@ func (u *Task[T]) blockGrad(b *block[T], x *gradient[T]) {
 	}
 }
 
-// measureFarRows has far rows meet the keys of a block.
+// measureFarRows adds the weights of a block's keys to far rows.
 func (u *Task[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)

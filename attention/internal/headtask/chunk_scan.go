@@ -20,10 +20,10 @@ type Scan[T tensor.Float] struct {
 	openTokens[T]
 	scanDecays
 
-	lead int // of a member of a group: the first of the task's keys that exists, -1 if none does
+	lead int // in a worker's copy: the task's first unmasked key, or -1
 }
 
-// scanGeometry says what a scan computes and how its rows lie. Start sets it.
+// scanGeometry holds the shape of a scan and the layout of its rows. Start sets it.
 type scanGeometry[T tensor.Float] struct {
 	Task         *Task[T]
 	Monomials    *features.Monomials[T]
@@ -43,15 +43,15 @@ type openTokens[T tensor.Float] struct {
 	ldv            int
 	Room           []T    // [c, past.ld]
 	usesCallValues bool   // the values of a chunk may stay in the call's memory
-	Valid          []bool // [c] keys that exist
-	hasMasked      bool   // some do not
-	First          int    // the first key that exists: -1 before this chunk, unseen nowhere
+	Valid          []bool // [c] unmasked tokens
+	hasMasked      bool   // some are masked
+	First          int    // first unmasked key: -1 if before this chunk, Unseen if there is none
 }
 
-// scanDecays are the decays of a scan's keys.
+// scanDecays holds the log-decays of a scan's keys.
 type scanDecays struct {
 	Decays          *LogDecays // of the open chunk; nil: no decay
-	PendingLogDecay float64    // what waits before the task's first key
+	PendingLogDecay float64    // pending log-decay before the task's first key
 }
 
 // Unseen is the value of openTokens.First before the first unmasked key.
@@ -331,7 +331,7 @@ func (u *Geometry[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
 // PositionCount returns the number of positions of a causal sequence.
 func (u *Geometry[T]) PositionCount() int { return max(u.M, u.N+u.Offset) }
 
-// absorbAllKeys brings all keys into the moments.
+// absorbAllKeys adds all keys to the moments.
 func (s *Scan[T]) absorbAllKeys() {
 	for j := 0; j < s.Task.M; j += s.ChunkSize {
 		s.AbsorbKeys(j, min(j+s.ChunkSize, s.Task.M))
@@ -439,7 +439,7 @@ func (s *Scan[T]) MergeNext(next *Scan[T]) {
 
 // The moments of a scan are relative to the last token before the open chunk.
 
-// age counts keys j0 ≤ j < j1 of the task into the open chunk.
+// age adds the log-decays of keys j0 ≤ j < j1 of the task to those of the open chunk.
 func (s *Scan[T]) age(j0, j1 int) {
 	if s.Decays == nil {
 		return
@@ -457,8 +457,8 @@ func (s *Scan[T]) ChunkDecay() T {
 	return T(math.Exp(s.Decays.SumBetween(-1, s.Decays.tokens()-1)))
 }
 
-// place returns where in the open chunk a query stands that sees its keys up to
-// i: -1 if it has none.
+// place returns the position in the open chunk of a query that sees its keys up to i, or -1 if
+// the chunk is empty.
 func (s *Scan[T]) place(i int) int { return min(i, s.Count-1) }
 
 // eps is the task's, for a query that sees keys of the open chunk up to i.
@@ -545,8 +545,8 @@ func (s *Scan[T]) agedValues(dv, ones, w []T) (values, keys []T) {
 	return s.scaleRows(dv, s.Moments.Stride, w), ones
 }
 
-// fadeRows multiplies numerators and denominators that n queries have from the
-// moments.
+// fadeRows multiplies the numerators and denominators that n queries have read from the moments
+// by the decay since the closed chunks.
 func (s *Scan[T]) fadeRows(o, den []T, n, diag int) {
 	mark := s.Task.Arena.Mark()
 	for r, f := range s.decaySince(n, diag) {

@@ -133,7 +133,8 @@ func (u *Task[T]) pendingKeyGrad() tensor.Mat[T] {
 	return tensor.Mat[T]{}
 }
 
-// gradsFromSumsAlone reports that dV is what the sums of queries give, in whole vectors.
+// gradsFromSumsAlone reports whether dV is exactly what the sums of queries give, in whole
+// vectors.
 func (u *Geometry[T]) gradsFromSumsAlone() bool {
 	return !u.Causal && u.N > 0 && u.Mask == nil && len(u.LogG.Data) == 0 && u.Dv == kernel.Pad(u.Dv)
 }

@@ -170,8 +170,9 @@ func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 		},
 	})
 	u.sumScale(parts)
-	// In the backward direction a chunk's keys meet the later queries. Then its own
-	// queries join these, head by head. The queries of the first chunk are not needed.
+	// In the backward direction a chunk's keys read the sums of later queries. Then its own
+	// queries are added to these sums, head by head. The queries of the first chunk are not
+	// needed.
 	group := len(u.Q)
 	back.extend(u, (n-1)*group+1, scanPart[T]{
 		add: func(s *Scan[T], i int, m *features.Moments[T]) {
@@ -237,7 +238,7 @@ func (s *Scan[T]) runTogether(j int) int {
 	return end
 }
 
-// readTogether is run for queries alone: members share the state of the scan, which
+// readTogether is Run for queries without keys. The workers share the state of the scan, which
 // they do not change.
 func (s *Scan[T]) readTogether() {
 	u := s.Task

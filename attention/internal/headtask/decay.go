@@ -86,14 +86,14 @@ func (u *Geometry[T]) RelativeEps(waits float64) T {
 // The first sum is do_i·o_i·eps/g_i, because g_i = Σ_j w_ij + eps. The second sum is v_i·dv_i +
 // Σ_l w_li·(-do_l·o_l)/g_l, where dv_i is already known.
 
-// ageQueries adds to dG what comes of eps, for len(w) queries from i0 on.
+// ageQueries adds to dG the part that comes from eps, for len(w) queries from i0 on.
 func (u *Task[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 	if u.Spec.Exp || u.Spec.Eps == 0 {
 		return
 	}
 	for r, x := range w {
 		if x != 0 {
-			place := u.M // behind all keys
+			place := u.M // after all keys
 			if u.Causal {
 				place = i0 + r + u.Offset
 			}
@@ -128,7 +128,7 @@ func (u *Task[T]) AgeGrad(after float64, seen bool) (sum float64) {
 		if u.HasKey(j) {
 			v := u.V.Row(j)
 			for c, d := range u.DVal.Row(j) {
-				if d != 0 { // no query has met the value otherwise
+				if d != 0 { // otherwise no query has seen the value
 					sum -= float64(d) * float64(v[c])
 				}
 			}
@@ -148,8 +148,7 @@ func (u *Task[T]) AgeGrad(after float64, seen bool) (sum float64) {
 	return sum
 }
 
-// States. A state that has seen a decay continues with it: tokens without decay have
-// log_g 0.
+// A state that has absorbed a decay keeps decaying: tokens without decay have log_g 0.
 
 // If a call continues from a state, it depends on the decay of earlier tokens only through the
 // state. The sum for dlog_g continues across the border between calls: with dG of all

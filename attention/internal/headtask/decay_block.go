@@ -21,7 +21,7 @@ const ageBorder = 16
 type fader[T tensor.Float] struct {
 	t           *kernel.Table[T]
 	log         bool
-	border      int // which columns go to
+	border      int // up to which the factors in column reach
 	column, row []T // [nk]; of logarithms a row of ones
 	decaySince  []T // [1]
 }
@@ -39,7 +39,7 @@ func (u *Task[T]) Fader(b *block[T]) (f fader[T]) {
 	return f
 }
 
-// place returns where row r stands.
+// place returns the position of row r.
 func (b *block[T]) place(r int) int {
 	if b.places != nil {
 		return b.places[r]

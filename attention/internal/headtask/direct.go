@@ -127,8 +127,8 @@ func (u *Task[T]) sumsInPlace() bool {
 	return u.Dv%kernel.Lanes == 0
 }
 
-// avoidsCacheConflicts reports whether a column of a dozen rows finds room in the first-level
-// cache: the lines of a row are no multiple of too large a power of two.
+// avoidsCacheConflicts reports whether a column of a dozen rows fits the first-level cache: the
+// number of lines per row must not be a multiple of a large power of two.
 func avoidsCacheConflicts(stride int) bool {
 	const largest = 8
 	lines := stride / kernel.Lanes

@@ -20,7 +20,7 @@ func (u *Geometry[T]) GateOf(j int) float64 {
 	return -math.Expm1(u.LogDecay(j))
 }
 
-// hasGates reports that tokens of a side enter with factors.
+// hasGates reports whether the tokens of a side are multiplied by gate factors.
 func (u *Geometry[T]) hasGates(s *headRows[T]) bool {
 	return s.keys && u.Spec.Gated && len(u.LogG.Data) > 0
 }

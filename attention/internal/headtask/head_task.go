@@ -66,15 +66,14 @@ type Output[T tensor.Float] struct {
 	Noticed      *RowNotices        // shared by the tasks of a call or state; nil: not needed
 }
 
-// directScratch is what the direct form and the band work in.
+// directScratch is the scratch state of the direct form and the band.
 type directScratch[T tensor.Float] struct {
 	keys   KeyRows[T]
 	Decays *LogDecays // of all keys
-	places []int      // [n] the last key that each query sees, if its position does not say it
+	places []int      // [n] the last key that each query sees; nil: it follows from the position
 }
 
-// linearScratch is what the linear form works in: both have memory of their own, which a task
-// keeps from call to call.
+// linearScratch is the scratch state of the linear form. Its memory is kept from call to call.
 type linearScratch[T tensor.Float] struct {
 	Monomials *features.Monomials[T]
 	Scan      Scan[T]
@@ -304,7 +303,7 @@ func (s *Spec[T]) CountFeatures(w int) int {
 // OutputNorm it also needs the constant feature, to count keys.
 func (s *Spec[T]) IsSinglePower() bool { return s.hasSinglePower() && !s.OutputNorm }
 
-// hasSinglePower reports that the kernel is a single power.
+// hasSinglePower reports whether the kernel is a single power.
 func (s *Spec[T]) hasSinglePower() bool {
 	if s.Degree() < 1 {
 		return false
@@ -342,7 +341,7 @@ func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
 // gain. Spec.Positive is about scores without dropout.
 func (s *Spec[T]) IsPositive(gain float64) bool {
 	if s.NonNegative || gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == attention.NoNorm || s.Tau != nil {
-		return s.Positive // where nothing bounds scores, of all of them
+		return s.Positive // without a bound of scores it is for all scores
 	}
 	for l, c := range s.Coef {
 		if c < 0 || c > 0 && l%2 == 1 {
@@ -352,7 +351,7 @@ func (s *Spec[T]) IsPositive(gain float64) bool {
 	return s.Positive
 }
 
-// isTaylorOfExp reports that f is the beginning of the exponential series.
+// isTaylorOfExp reports whether f is a partial sum of the exponential series.
 func (s *Spec[T]) isTaylorOfExp() bool {
 	factorial := 1.0
 	for l, c := range s.Coef {
@@ -399,7 +398,7 @@ func (s *Spec[T]) denominator(sum, eps T) T {
 	case s.Unnormalized:
 		return eps
 	case sum-sum != 0:
-		return sum - sum // NaN: an average over what has overflowed is no number
+		return sum - sum // NaN: after an overflow there is no average
 	case s.Floor > 0:
 		return T(s.ApplyFloor(float64(sum)))
 	}
@@ -415,8 +414,8 @@ func (s *Spec[T]) ApplyFloor(sum float64) float64 {
 	return max(sum, floor)
 }
 
-// maskDenGrad replaces w, the gradients of denominators den, by the gradients of the sums
-// of weights. They are 0 where there is no denominator or where it is at its floor.
+// maskDenGrad replaces w, the gradients of the denominators den, by the gradients of the sums
+// of weights. They are 0 if there is no denominator or it is at its floor.
 func (s *Spec[T]) maskDenGrad(w, den []T) {
 	switch {
 	case s.Unnormalized:
@@ -453,8 +452,8 @@ func (u *Task[T]) invertDen(den T) T {
 	return 1 / den
 }
 
-// hasInfiniteReciprocal reports that 1/den is beyond the largest number: den is 0, or below a
-// quarter of the smallest normal number in size and has lost digits.
+// hasInfiniteReciprocal reports whether 1/den overflows: den is 0, or smaller than a quarter of
+// the smallest normal number.
 func hasInfiniteReciprocal[T tensor.Float](den T) bool {
 	x := 1 / den
 	return x-x != 0 && den == den
@@ -471,8 +470,8 @@ func IsIllConditioned[T tensor.Float](den T, seen, most float64) bool {
 	return den <= 0 || float64(den) < most*seen/1024
 }
 
-// noteNonFinite notices whether outputs i0 ≤ i < i1 of head g are finite. A product with
-// zeros is 0 of finite numbers alone.
+// noteNonFinite records whether outputs i0 ≤ i < i1 of head g may not be finite. It multiplies
+// them by zeros, because the product is 0 only for finite numbers.
 func (u *Task[T]) noteNonFinite(g, i0, i1 int) {
 	if u.Noticed == nil || i0 >= i1 {
 		return

@@ -34,7 +34,7 @@ func (u *Task[T]) keyRows() *KeyRows[T] {
 	return x
 }
 
-// fill brings keys j0 ≤ j < j1 of u, and their values, to their place.
+// fill stores keys j0 ≤ j < j1 of u, and their values.
 func (x *KeyRows[T]) fill(u *Task[T], j0, j1 int) {
 	if !u.valuesInPlace() {
 		u.CopyValues(x.V[j0*x.Ldv:], x.Ldv, j0, j1)
@@ -42,9 +42,9 @@ func (x *KeyRows[T]) fill(u *Task[T], j0, j1 int) {
 	x.Put(u, 0, j0, j1)
 }
 
-// valuesInPlace reports whether the values can be read where they are: they all
-// exist, fill whole vectors, and a column of them does not compete for a few
-// sets of the first-level cache, which has room for cacheLines of them.
+// valuesInPlace reports whether the values can be read in place: no key is masked, they fill
+// whole vectors, and a column of them fits the first-level cache, of which a stride can leave
+// only a few sets usable.
 func (u *Geometry[T]) valuesInPlace() bool {
 	const cacheLines = 512
 	perRow := u.V.Stride / kernel.Lanes

@@ -9,12 +9,12 @@ type LogDecays struct {
 	// [tokens+1] the sums before the first token and after each, and what their
 	// roundings leave out.
 	hi, lo    []float64
-	pendings  []float64 // [tokens] what waits after each token
+	pendings  []float64 // [tokens] pending log-decay after each token
 	Pending   float64   // log-decay deferred to the next unmasked token
 	Forgotten float64   // sum over tokens that have been removed
 }
 
-// newAges returns room for n tokens.
+// newAges returns empty log-decays with room for n tokens.
 func newAges(n int, take func(n int) []float64) *LogDecays {
 	a := &LogDecays{hi: take(n + 1)[:1], lo: take(n + 1)[:1], pendings: take(n)[:0]}
 	a.hi[0], a.lo[0] = 0, 0
@@ -24,7 +24,7 @@ func newAges(n int, take func(n int) []float64) *LogDecays {
 // tokens is the number of tokens.
 func (a *LogDecays) tokens() int { return len(a.pendings) }
 
-// clear forgets the tokens, but not what waits.
+// clear removes the tokens but keeps the pending log-decay.
 func (a *LogDecays) clear() {
 	a.Forgotten += a.SumBetween(-1, a.tokens()-1)
 	a.hi, a.lo, a.pendings = a.hi[:1], a.lo[:1], a.pendings[:0]
@@ -50,7 +50,7 @@ func (a *LogDecays) SumBetween(j, i int) float64 {
 	return (a.hi[i+1] - a.hi[j+1]) + (a.lo[i+1] - a.lo[j+1])
 }
 
-// pendingAfter returns what waits after token i.
+// pendingAfter returns the log-decay that is pending after token i.
 func (a *LogDecays) pendingAfter(i int) float64 {
 	if i < 0 {
 		return a.Pending

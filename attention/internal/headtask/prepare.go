@@ -13,13 +13,13 @@ type headRows[T tensor.Float] struct {
 	x          tensor.Mat[T]
 	scale      T
 	pos        int        // rotation of the first
-	mask       []bool     // tokens that exist; nil: all
+	mask       []bool     // unmasked tokens; nil: all
 	isPrepared bool       // they are prepared
 	stats      *NormStats // of a normalisation over all tokens
 	drop       HeadDropout
 
 	keys bool
-	head int // query head, for keys the first of those that share them
+	head int // query head; for keys, the first one that shares them
 }
 
 // QuerySide describes the queries of head g of the group.
@@ -54,7 +54,7 @@ func (u *Geometry[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
 	Normalise(u.Table, u.Spec.Norm, x, ld, u.D, n, scale)
 }
 
-// isMasked reports whether token i does not exist.
+// isMasked reports whether token i is masked.
 func (s *headRows[T]) isMasked(i int) bool { return s.mask != nil && !s.mask[i] }
 
 // stretch is the number of tokens that are prepared at a time where they are
@@ -247,7 +247,7 @@ func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], 
 	return dscale
 }
 
-// isScaling reports that prepared tokens are the tokens times the scale.
+// isScaling reports whether prepared tokens are just the tokens times the scale.
 func (u *Geometry[T]) isScaling(s *headRows[T]) bool {
 	return u.Spec.Norm == attention.NoNorm && u.Spec.Features == nil && !u.Spec.HasMap() && u.Rope == nil && s.drop.Drop == nil && s.stats == nil
 }
@@ -364,8 +364,8 @@ func (u *Task[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
 	}
 }
 
-// featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Those that do
-// not exist are zero, whatever they hold.
+// featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Masked tokens are zero,
+// whatever they hold.
 func (u *Task[T]) featureBlock(s *headRows[T], i0, i1 int) attention.FeatureBlock[T] {
 	n := i1 - i0
 	b := attention.FeatureBlock[T]{Scratch: arena.Of[T]{Arena: u.Arena}, Keys: s.keys, Head: s.head, First: u.KeyHead * len(u.Q), D: u.D, N: n, Stride: scratch.Stride[T](n)}

@@ -138,7 +138,7 @@ type degree1Step[T tensor.Float] struct {
 	u      *Task[T] // of any head
 	coef   []T      // of the kernel polynomial
 	weight []T      // [F] of the features
-	first  int      // 1 where there is no constant feature, else 0
+	first  int      // 1 without a constant feature, else 0
 
 	x   []T // [da+1] a query behind a 1
 	phi []T // [F] its weighted features
@@ -147,15 +147,15 @@ type degree1Step[T tensor.Float] struct {
 	o   []T // [kernel.Pad(Dv)] its numerators
 }
 
-// canFuseSteps reports that the tokens of the task from now on go that way: s has
-// moments of a key that exists and nothing else, and every token its query and a key.
+// canFuseSteps reports whether all remaining tokens of the task can be stepped by fuseSteps: s
+// holds only moments, with an unmasked key, and every token has a query and an unmasked key.
 func (s *Scan[T]) canFuseSteps() bool {
 	u := s.Task
 	return s.ChunkSize == 1 && s.Count == 0 && s.Moments.NonEmpty && s.First == -1 && s.Moments.Residual == nil && s.Decays == nil && !s.dropsAxis && u.Mask == nil && len(u.Q) == 1 && u.N == u.M &&
 		u.Spec.IsDegree1() && s.Monomials.Count <= features.BlockSize
 }
 
-// fuseSteps takes in and answers the task's tokens from j on.
+// fuseSteps absorbs the task's tokens from j on and sets their outputs.
 func (s *Scan[T]) fuseSteps(j int) {
 	u := s.Task
 	keys, queries := u.KeySide(), u.QuerySide(0)
@@ -204,7 +204,7 @@ type fusedStepper[T tensor.Float] struct {
 	weight []T // [F] of the features; nil: they are a row's components
 
 	a, q, x []T // [F] a query's weighted features, and a query and a key, without the constant and with it
-	y       []T // [ld] a value, where it is no whole number of vectors
+	y       []T // [ld] a value, if it does not fill whole vectors
 	w       []T // weights that are not read
 }
 

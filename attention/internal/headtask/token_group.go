@@ -108,7 +108,7 @@ func (t *tokenGroup) waitForTurn(stage, pieces int) {
 	t.mu.Unlock()
 }
 
-// hasPassed reports that the given number of pieces have passed a stage.
+// hasPassed reports whether the given number of pieces have passed a stage.
 func (t *tokenGroup) hasPassed(stage, pieces int) bool {
 	return t.passed[stage].Load() >= int64(pieces) || t.failed.Load()
 }
@@ -133,7 +133,7 @@ func (t *tokenGroup) wakeSleepers() {
 	t.moved.Broadcast()
 }
 
-// pieces returns how many pieces of a size n tokens have.
+// pieces returns the number of pieces of the given size in n tokens.
 func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
 
 // The derivatives by the scale that each piece and head has are added in order.

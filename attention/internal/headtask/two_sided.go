@@ -80,10 +80,10 @@ const blockSize = features.BlockSize
 // longer sequence are summed twice. Tests set a lower value.
 var TwoSidedRoom = 1 << 22
 
-// twoSidedParts returns the number of parts whose sums of the given size exist at a time.
+// twoSidedParts returns the number of parts whose sums, of the given size, are held at a time.
 func twoSidedParts(size int) int { return max(TwoSidedRoom/(2*size), 8) }
 
-// momentsSize returns the elements of moments without the room behind them.
+// momentsSize returns the number of elements of moments, without their spare room.
 func momentsSize(features, stride int) int { return features * (stride + 1) }
 
 // queriesOf returns the queries i0 ≤ i < i1 of block t.
@@ -217,7 +217,7 @@ func (u *TwoSidedForm[T]) Forward() {
 	})
 }
 
-// answerTiles prepares block t of the queries, which then meet their tiles.
+// answerTiles prepares block t of the queries and computes the pairs with their tiles.
 func (u *TwoSidedForm[T]) answerTiles(s *Scan[T], t int) {
 	mark := s.Task.Arena.Mark()
 	defer s.Task.Arena.Reset(mark)
