@@ -146,8 +146,8 @@ type windowSaved[T tensor.Float] struct {
 	sums         headtask.BandSums[T] // of the window
 	o            []T                  // [B,H,N,Dv] of the window alone
 	rows         []joinedRow          // [B,H,N]
-	tailFactors  []T                  // [B,H,N] what a tail's numerators are multiplied by; 0: beyond all numbers, or nothing
-	share        []T                  // [B,H,N] what the window's part of a joined denominator is of the whole
+	tailFactors  []T                  // [B,H,N] factors of the tail's numerators; 0: none, or it overflows
+	share        []T                  // [B,H,N] the window's share of a joined denominator
 }
 
 // savedOf returns the intermediate results of a window in keep; nil: there are none.

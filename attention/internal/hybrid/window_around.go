@@ -188,7 +188,7 @@ func (x *farSweep[T]) align() {
 	}
 }
 
-// turn goes on to the sweep over the reversed sequence.
+// turn prepares the sweep over the reversed sequence.
 func (x *farSweep[T]) turn() {
 	u := x.Task
 	for g := range u.Q {

@@ -19,7 +19,7 @@ import (
 // the larger of the two parts of the denominator before they are added. So nothing overflows,
 // and the quotient does not change.
 
-// joinedRow says what a joined row is like.
+// joinedRow holds flags of a joined row.
 type joinedRow uint8
 
 const (
@@ -29,7 +29,7 @@ const (
 	weakRow
 )
 
-// joinTask is a key head of a sequence whose parts are to be joined.
+// joinTask is a key head of a sequence whose two parts are to be joined.
 type joinTask[T tensor.Float] struct {
 	windowTask *headtask.Task[T] // with the outputs of the window and the sums of its weights
 	o          []tensor.Mat[T]   // numerators of the tail, and then outputs
@@ -37,16 +37,16 @@ type joinTask[T tensor.Float] struct {
 	ages       headtask.BandAges
 
 	den         [][]T                  // logarithms of the joined denominators; empty: the next fields are not kept
-	rows        [][]joinedRow          // what the rows are like
-	share       [][]T                  // what the window's part of each denominator is of the whole
-	tailFactors [][]T                  // what the tail's numerators are multiplied by; 0: beyond all numbers, or nothing
-	tailKeys    []float64              // how many keys the tail has, or what is left of them
-	reach       func(g, i int) float64 // bounds the scores of the tail; nil: no row is weak
+	rows        [][]joinedRow          // flags of the rows
+	share       [][]T                  // the window's share of each denominator
+	tailFactors [][]T                  // factors of the tail's numerators; 0: none, or it overflows
+	tailKeys    []float64              // number of keys of the tail; with decay the sum of their factors
+	reach       func(g, i int) float64 // bound of the tail's scores; nil: no row is ill-conditioned
 	isPositive  bool                   // weights of the tail are never negative
 }
 
-// windowTask does what the two parts of a call have in common, key head by key head: it
-// joins their outputs, or parts the gradients.
+// windowTask is the work on both parts of a call, key head by key head: it joins their outputs,
+// or divides the gradients between them.
 type windowTask[T tensor.Float] struct {
 	w    *hybrid[T]
 	c    *attention.Call[T]
@@ -245,15 +245,15 @@ func (p *joinedSums) factors() (over, share float64) {
 	return p.one * over, share
 }
 
-// isZero reports that nothing has any weight.
+// isZero reports whether no key has any weight.
 func (p *joinedSums) isZero() bool { return math.IsInf(p.top, -1) }
 
 // log is the logarithm of the denominator's size.
 func (p *joinedSums) log() float64 { return p.top + math.Log(math.Abs(p.sum)) }
 
-// isIllConditioned reports that the denominator nearly cancels, for a tail with left keys
-// after decay and scores within ±reach, whose weights may be negative unless isPositive; see
-// Saved.WeakCount.
+// isIllConditioned reports whether the denominator nearly cancels; see Saved.WeakCount. left is
+// the number of keys of the tail, with decay the sum of their factors, and reach bounds their
+// scores. Weights of the tail may be negative unless isPositive is set.
 func (w *hybrid[T]) isIllConditioned(p *joinedSums, left, reach float64, isPositive bool) bool {
 	if isPositive {
 		return p.isZero()
@@ -387,7 +387,7 @@ func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, windo
 // share is multiplied into do; for a negative g it is negative.
 type splitGrads[T tensor.Float] struct {
 	dout, out tensor.Heads[T]
-	own       tensor.Heads[T] // outputs of the window alone
+	own       tensor.Heads[T] // outputs of the window without the tail
 	keep      *attention.Saved[T]
 
 	tailDo, tailO, nearDo, nearO tensor.Heads[T]
@@ -436,7 +436,7 @@ func (w *hybrid[T]) partHeads(x *splitGrads[T], c *attention.Call[T], s *engine.
 type partedRows[T tensor.Float] struct {
 	do, o, own               tensor.Mat[T] // own is of the window alone
 	windowDen, joined, share []T
-	tailFactors              []T // factors of the tail's gradients; 0: to be found
+	tailFactors              []T // factors of the tail's gradients; 0: to be computed
 	rows                     []joinedRow
 	ages                     headtask.BandAges
 	tailDo, tailO, nearDo    tensor.Mat[T]
@@ -527,7 +527,7 @@ func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
 	}
 }
 
-// ageEps adds to dG of the task's places what comes of eps; see ageQueries.
+// ageEps adds to dG of the task's positions the part that comes from eps; see ageQueries.
 func (w *hybrid[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, keep *attention.Saved[T]) {
 	for h := heads.Lo; h < heads.Lo+heads.N && w.eps != 0; h++ {
 		for i := range s.N {

@@ -376,7 +376,7 @@ func (b *hybridBackward[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
 	}
 }
 
-// seenBefore reports whether a key exists before the call.
+// seenBefore reports whether there is an unmasked key before the call.
 func (b *hybridBackward[T]) seenBefore(h *windowHead[T]) bool {
 	return b.init != nil && b.init.tail.Heads[h.i].First != headtask.Unseen || slices.Contains(h.x.exist[:h.tokensBefore], true)
 }

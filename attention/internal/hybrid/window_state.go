@@ -37,8 +37,8 @@ type ring[T tensor.Float] struct {
 	start, n int
 }
 
-// recentTokens are tokens of a key head: their prepared rows for both parts, values,
-// and which of them exist.
+// recentTokens holds tokens of a key head: their prepared rows for both parts, their values,
+// and their mask.
 type recentTokens[T tensor.Float] struct {
 	tailRows, windowRows, v []T // [room, da], [room, D], [room, kernel.Pad(Dv)]; far is nil where the tail has seen the tokens
 	exist                   []bool
@@ -221,8 +221,8 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], 
 	r.close(w, sh, &x, end)
 }
 
-// open returns the ring's tokens with room for m more behind them: in its own
-// memory if that has it, else in scratch memory.
+// open returns the ring's tokens followed by room for m more. It uses the ring's own memory if
+// that is large enough, otherwise scratch memory.
 func (r *ring[T]) open(w *hybrid[T], s *attention.Shape, ar *arena.Arena, m int) recentTokens[T] {
 	room := len(r.exist)
 	if r.n+m > room {
@@ -250,7 +250,7 @@ func (r *ring[T]) close(w *hybrid[T], s *attention.Shape, x *recentTokens[T], en
 	r.n = n
 }
 
-// enter puts the m keys of both tasks behind n tokens of x.
+// enter stores the m keys of both tasks after the first n tokens of x.
 func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *attention.Shape, x *recentTokens[T], n, m int) {
 	if m == 0 {
 		return
@@ -328,7 +328,7 @@ func (s *hybridState[T]) startAges() {
 // HasDecay reports whether the state has absorbed a decay.
 func (s *hybridState[T]) HasDecay() bool { return s.tail.HasDecay() }
 
-// set makes the ring hold what from holds, which has the same shape.
+// set copies from, which has the same shape.
 func (r *ring[T]) set(w *hybrid[T], s *attention.Shape, from *ring[T]) {
 	if r.rates = nil; from.rates != nil {
 		r.rates = make([]T, len(r.exist))
