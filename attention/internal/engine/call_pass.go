@@ -272,7 +272,7 @@ type SequenceTask struct {
 	Form attention.Form
 	Work float64 // floating-point operations of all heads
 
-	priorKeys int64                // keys of the state before it, 0 if none of them exists
+	priorKeys int64                // keys of the state before it, 0 if all are masked
 	stats     []headtask.NormStats // of the queries of every head, then of the keys; nil: none
 }
 
@@ -298,13 +298,13 @@ func AppendSequenceTasks[T tensor.Float](list []SequenceTask, room *[]attention.
 // gradients.
 type rowsOf[T tensor.Float] struct {
 	x, dx tensor.Mat[T]
-	mask  []bool // tokens that exist; nil: all
+	mask  []bool // unmasked tokens; nil: all
 }
 
 func (r *rowsOf[T]) exists(t int) bool { return r.mask == nil || r.mask[t] }
 
-// sides calls f, in parallel, for the queries of each head of each sequence and
-// then for the keys of each: i is their place in the sequence's statistics.
+// sides calls f in parallel, for the queries of each head of each sequence and for the keys of
+// each key head. i is their index in the sequence's statistics.
 func (e *Engine[T]) sides(c *attention.Call[T], seqs []SequenceTask, g *attention.Grads[T], f func(s *SequenceTask, i int, r rowsOf[T])) {
 	heads := c.Q.H + c.K.H
 	work := 8 * float64(c.Q.D*c.Q.B) * (float64(c.Q.N)*float64(c.Q.H) + float64(c.K.N)*float64(c.K.H))
@@ -465,7 +465,7 @@ func (e *Engine[T]) wideGrad(c *attention.Call[T], seqs []SequenceTask, g *atten
 	})
 }
 
-// subtract centres the gradients of tokens that exist.
+// subtract centres the gradients of unmasked tokens.
 func (r *rowsOf[T]) subtract(row []float64, norm attention.Norm, s *headtask.NormStats) {
 	for t := range r.dx.Rows {
 		if !r.exists(t) {
@@ -638,7 +638,7 @@ func (e *Engine[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg
 			keep.UnseenCount += int64(unseen) * int64(c.Q.H)
 			continue
 		}
-		exist := make([]int, s.M+1) // keys that exist before j
+		exist := make([]int, s.M+1) // unmasked keys before j
 		for j := range s.M {
 			exist[j+1] = exist[j]
 			if mask == nil || mask[j] {
@@ -661,7 +661,7 @@ func (e *Engine[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg
 			left = e.countEffectiveKeys(c, s, mask, before)
 		}
 		most := make([]float64, c.Q.H)
-		if !sound && longest == nil { // the same of all queries
+		if !sound && longest == nil { // the same for all queries
 			for h := range most {
 				most[h] = e.largestWeight(c, e.BoundScore(c, s, nil, h, 0))
 			}
@@ -707,8 +707,8 @@ func (e *Engine[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg
 	}
 }
 
-// gateFactor returns the gate factor of a key in a state, from the length of its features.
-// The features of an ungated key have the length of their bound.
+// gateFactor returns the gate factor of a key in a state, found from the length of its
+// features: without a gate the features have the length of their bound.
 func gateFactor[T tensor.Float](s *headtask.Spec[T], length float64) float64 {
 	if b, ok := s.Features.(attention.BoundedProduct); ok && s.Gated {
 		return length / math.Sqrt(b.Bound())

@@ -214,16 +214,16 @@ func (e *Engine[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) cost
 	group := float64(c.Q.H / max(c.K.H, 1))
 	chunk := min(e.Chunk(c.Q.D, c.Chunk), max(n, s.M, 1))
 
-	// A pair has its score, the product of its weight with the value, and the
-	// weight itself. A feature of a token is made, and meets values and a sum.
+	// A pair takes the products of its score, the product of its weight with the value, and the
+	// weight itself. A feature of a token is computed and multiplied with values and a sum.
 	pair := w + v + 3
 	key, query := v+1.5, v+1.5
 	if back {
 		// The score again and the gradients of weight, query, key and value.
 		pair = w + dv + 2*float64(kernel.Pad(width)) + v + 8
-		// Keys enter their moments, unless Forward has kept them, and meet the
-		// moments of queries in two products. Queries meet the moments of keys and
-		// enter their own.
+		// Keys are added to their moments, unless Forward has saved those, and read the moments
+		// of queries in two products. Queries read the moments of keys and are added to their
+		// own.
 		key, query = v+1.5+dv+3.5, v+1.5+dv+3.5
 		if c.Causal || e.choose(c, s, false) != attention.Linear {
 			key += v + 1.5
@@ -231,9 +231,9 @@ func (e *Engine[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) cost
 	}
 	pair *= 2 * group
 	x := costmodel.Tally{Tokens: float64(s.M) + group*float64(n), Causal: c.Causal}
-	closed, late := s.M, n // keys that enter the moments, queries that meet them
+	closed, late := s.M, n // keys that are added to the moments, queries that read them
 	if e.Spec.WindowWidth > 0 {
-		// A tile of queries meets the keys of all their bands.
+		// A tile of queries computes the pairs with the keys of all their bands.
 		x.Pairs = pair * float64(n) * float64(min(e.Spec.WindowWidth+min(n, band.TileRows(c.Q.D))-1, s.M))
 	} else if c.Causal {
 		// A panel sees what its last query sees.
@@ -368,8 +368,8 @@ func (e *Engine[T]) rowError(d int, u float64) (err float64, known bool) {
 	return err + AccumulatedRounding(5, u), true // rotation
 }
 
-// canFuseSteps reports that states of shape s go that way, where their chunks have one
-// token.
+// canFuseSteps reports whether states of shape s can answer and absorb a token in one pass, if
+// their chunks have one token.
 func (e *Engine[T]) canFuseSteps(s *attention.Shape) bool {
 	spec := &e.Spec
 	return !spec.IsPairwise() && spec.IsDegree1() && spec.BuiltinDecay == nil &&

@@ -22,7 +22,7 @@ type keyCacheSegment[T tensor.Float] struct {
 	keys        int              // of the longest sequence
 	seqs        []SequenceTask
 	group       int      // key heads of a sequence
-	exist       [][]bool // of each sequence: which keys exist, of those before the call and then its own
+	exist       [][]bool // mask of each sequence: of the keys before the call, then of its own
 	fades       bool
 }
 

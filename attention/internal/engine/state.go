@@ -101,7 +101,7 @@ func runHeads[T tensor.Float](n int, work float64, h stateHeads[T]) {
 	par.Run(n, size, work, h)
 }
 
-// decaying reports that a state has met a decay.
+// decaying reports whether a state has absorbed a decay.
 func decaying[T tensor.Float](st attention.State[T]) bool {
 	s, ok := st.(interface{ HasDecay() bool })
 	return ok && s.HasDecay()

@@ -14,14 +14,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// keyCache is the state of softmax: all keys, prepared, and all values. Queries
-// meet them through the direct form, in the blocks that a single call has.
+// keyCache is the state of softmax and of similarities: it holds all prepared keys and all
+// values. Queries use the direct form, in the same blocks as in a single call.
 type keyCache[T tensor.Float] struct {
 	e         *Engine[T]
 	shape     attention.Shape
 	tokens    int
 	valid     [][]bool          // [B][tokens]
-	hasMasked bool              // some do not
+	hasMasked bool              // some are masked
 	heads     []keyCacheHead[T] // [B·Hkv]
 
 	noticed headtask.RowNotices
@@ -92,7 +92,7 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	s.tokens += m
 }
 
-// startAges has the state count ages from now on.
+// startAges makes the state keep log-decays from now on.
 func (s *keyCache[T]) startAges() {
 	for i := range s.heads {
 		if h := &s.heads[i]; h.ages == nil {
@@ -112,7 +112,7 @@ func (s *keyCache[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], 
 	}
 }
 
-// head is do for key head i.
+// head does the work of Do for key head i.
 func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()

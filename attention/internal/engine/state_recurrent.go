@@ -168,7 +168,7 @@ func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Cal
 	}
 }
 
-// head is do for key head i.
+// head does the work of Do for key head i.
 func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()

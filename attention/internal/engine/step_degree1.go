@@ -10,13 +10,13 @@ import (
 // a constant. A head's step is less work than setting up its task. Its bits equal the
 // bits of longer pieces.
 
-// isDegree1 reports that single tokens take stepDegree1.
+// isDegree1 reports whether single tokens use stepDegree1.
 func (s *RecurrentState[T]) isDegree1() bool {
 	return s.Engine.Spec.IsDegree1() && !s.HasDecay()
 }
 
-// stepDegree1 takes in one key of each of heads lo ≤ i < hi, if c has any, and
-// then answers their queries, if it has any.
+// stepDegree1 absorbs one key for each of heads lo ≤ i < hi, if c has keys, and then sets the
+// outputs of their queries, if it has queries.
 func (s *RecurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()

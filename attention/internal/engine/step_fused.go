@@ -10,8 +10,9 @@ import (
 // are small. A step therefore reads them once, to answer the query and to add the key
 // (kernel.Table.Renew), with the same bits as opening, reading and closing a chunk.
 
-// allHeadsClosed reports that all heads hold only moments, of a key that exists, so that a token
-// need not check each head. Every other change of the heads resets this knowledge.
+// allHeadsClosed reports whether all heads hold only moments, with an unmasked key, so that a
+// step need not check each head. The result is cached in HasClosedCount, which every other
+// change of the heads resets.
 func (s *RecurrentState[T]) allHeadsClosed() bool {
 	if s.HasClosedCount {
 		return true
@@ -28,8 +29,8 @@ func (s *RecurrentState[T]) allHeadsClosed() bool {
 	return s.HasClosedCount
 }
 
-// fuseStepHeads is renew for one token of heads lo ≤ i < hi, counted head by head. All of
-// these heads hold only moments.
+// fuseStepHeads steps one token of heads lo ≤ i < hi, all of which hold only moments. Heads are
+// counted head by head, over all batch rows.
 func (s *RecurrentState[T]) fuseStepHeads(lo, hi int, out tensor.Heads[T], c *attention.Call[T], rows tokenRows[T]) {
 	ar := arena.Acquire()
 	defer ar.Release()

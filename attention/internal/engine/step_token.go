@@ -160,7 +160,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 	}
 }
 
-// needsMapOnly reports that the rows of the kind of row i, queries or keys, get only an
+// needsMapOnly reports whether the rows of the kind of row i, queries or keys, need only an
 // elementwise map.
 func (r *tokenRows[T]) needsMapOnly(i int) bool {
 	own := &r.e.Spec
@@ -171,8 +171,8 @@ func (r *tokenRows[T]) needsMapOnly(i int) bool {
 	return i >= r.queries || scale == 1
 }
 
-// rowsInPlace returns what rows i0 ≤ i < i1 are made of, in room where they do not lie
-// one behind the other.
+// rowsInPlace returns the raw rows i0 ≤ i < i1. If they are not consecutive in memory, it
+// copies them to room.
 func (r *tokenRows[T]) rowsInPlace(i0, i1 int, room []T) []T {
 	x, d := &r.c.Q, r.s.D
 	if i0 >= r.queries {
