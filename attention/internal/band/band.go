@@ -70,7 +70,7 @@ func (b *Block[T]) bounds(x *tile, r int) (lo, hi int) {
 	return int(b.Starts[x.r0+r]) - x.first, int(b.Ends[x.r0+r]) - x.first
 }
 
-// isPlain reports that a query sees all keys of its range, without decay.
+// isPlain reports whether queries see all keys of their range, without decay.
 func (b *Block[T]) isPlain() bool { return b.Mask == nil && b.Keep == nil && b.Rates == nil }
 
 // countDiagonal returns the number of rows from r on whose bounds move by one column from row to row.
