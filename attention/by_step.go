@@ -38,7 +38,7 @@ func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[
 				p.LogG = batchRow(c.LogG, s.Batch).Tokens(s.K0+j0, s.K0+j1)
 			}
 			at := j0
-			if i1 > i0 && j1 == j0 { // queries alone
+			if i1 > i0 && j1 == j0 { // only queries
 				at = i0
 				if c.Causal {
 					at += s.Offset
@@ -93,8 +93,8 @@ func batchRow[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
 	return x
 }
 
-// sliceDrop returns d for tokens of sequence s of c, from query q0 and key k0 on,
-// which stand at position start and those that follow.
+// sliceDrop returns d for a piece of sequence s of c: the queries from q0 on and the keys from
+// k0 on, with positions from start on.
 func sliceDrop(d *Drop, s *Sequence, q0, k0, n, m, start int) *Drop {
 	if !d.IsActive() {
 		return nil

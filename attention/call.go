@@ -336,8 +336,8 @@ func (c *Call[T]) Mask(s *Sequence) []bool {
 // HasDecay reports whether the call has a log-decay.
 func (c *Call[T]) HasDecay() bool { return c.LogG.D != 0 || len(c.LogG.Data) > 0 }
 
-// checkDecay reports a decay that does not fit the keys. What stands beyond a
-// row's key length does not count.
+// checkDecay returns an error if the decay does not fit the keys. Numbers beyond a row's key
+// length are not checked.
 func (c *Call[T]) checkDecay() error {
 	if !c.HasDecay() {
 		return nil

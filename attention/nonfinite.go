@@ -65,8 +65,8 @@ func finiteRow[T tensor.Float](x []T) bool {
 	return true
 }
 
-// hasNonFiniteSum reports that a sum over a head of x is not finite, as it is where an
-// element is not.
+// hasNonFiniteSum reports whether the sum over a head of x is not finite. This holds if an
+// element is not finite.
 func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
 	size := x.H * x.N * x.D
 	if work := float64(x.B) * float64(size); work >= par.MinWork {

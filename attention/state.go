@@ -114,7 +114,7 @@ func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 	return checkFinite(out, s)
 }
 
-// checkAbsorb reports keys and values that a state of shape s cannot take in.
+// checkAbsorb returns an error if a state of shape s cannot absorb the keys and values of c.
 func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
 	if c == nil {
 		return errNoCall
@@ -168,7 +168,7 @@ func checkRead[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T], absor
 	return (&Call[T]{Q: *q, Rope: c.Rope}).CheckApart("o", out) // the rest is not read
 }
 
-// checkStep reports tokens that a state of shape s cannot take in and answer.
+// checkStep returns an error if a state of shape s cannot step the tokens of c.
 func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error {
 	if err := checkAbsorb(s, c); err != nil {
 		return err

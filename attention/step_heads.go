@@ -16,12 +16,13 @@ type HeadProjector[T tensor.Float] interface {
 	ProjectHead(h int, next []T)
 }
 
-// headStepper is a state that may take a head at a time.
+// headStepper is a state that can process one head at a time.
 type headStepper[T tensor.Float] interface {
 	StateCore[T]
-	// StepMemory returns nil where it does not.
+	// StepMemory returns the memory that a step reads, or nil if the state does not process one
+	// head at a time.
 	StepMemory() []T
-	// RunPerHead is Run for one token whose rows come from from.
+	// RunPerHead is Run for one token whose rows are computed by from.
 	RunPerHead(out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64)
 }
 

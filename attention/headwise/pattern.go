@@ -17,7 +17,7 @@ type Pattern struct {
 // patch is queries that see keys: number a sees keys number lo[a] ≤ c < hi[a].
 type patch struct {
 	queries, keys RowSet
-	bounds        int // lo begins there in Pattern.bounds, and hi behind it
+	bounds        int // index of lo in Pattern.bounds; hi follows
 }
 
 // RowSet selects N rows of a matrix. Row number i of the set is row

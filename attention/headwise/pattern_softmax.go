@@ -84,7 +84,7 @@ func (t *PatternTile[T]) begin(p *Pattern, x *patch, a, n int) {
 	t.border = t.key - t.key%pairKeys - pairKeys
 }
 
-// next goes on to the next tile, if there is one.
+// next moves to the next tile and reports whether there is one.
 func (t *PatternTile[T]) next() bool {
 	t.border += pairKeys
 	t.key = max(t.key, t.border)
@@ -294,8 +294,8 @@ func (p *pairPass[T]) weigh(r int) {
 	p.den[r] += sum[0]
 }
 
-// overflows reports that a score of row r with a key from ≤ c < end is beyond the
-// element type.
+// overflows reports whether a score of row r with a key from ≤ c < end overflows the element
+// type.
 func (p *pairPass[T]) overflows(r, from, end int) bool {
 	q := p.h.Q.Row(p.Query(r))
 	for c := from; c < end; c++ {

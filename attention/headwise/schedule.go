@@ -75,8 +75,8 @@ func (p *scheduledCall[T]) sequenceOf(i int) (*attention.Sequence, int) {
 	return &p.seqs[i/p.c.Q.H], i % p.c.Q.H
 }
 
-// unseenBefore returns how many queries of s come before the first that sees a
-// key: all of them, if no key exists.
+// unseenBefore returns the number of queries of s before the first one that sees a key, or all
+// of them if no key is unmasked.
 func unseenBefore[T tensor.Float](c *attention.Call[T], s *attention.Sequence, mask []bool) int {
 	first := 0
 	for first < s.M && mask != nil && !mask[first] {

@@ -61,9 +61,9 @@ const (
 	windowKind = "window of keys and values"
 )
 
-// tokenState is the state of a causal Function without a state of its own: rotated keys,
-// and values. It keeps all tokens, or for a BoundedReach the last keep. A query sees keys
-// from a multiple of the period on, so its bits depend on its position alone.
+// tokenState is the state of a causal Function that does not provide its own. It holds rotated
+// keys, and values: for all tokens, or for a BoundedReach the last keep. The keys that a query
+// sees start at a multiple of the period, so that its bits depend only on its position.
 type tokenState[T tensor.Float] struct {
 	w            *driver[T]
 	shape        attention.Shape
@@ -83,7 +83,7 @@ type tokenState[T tensor.Float] struct {
 	codes [][]int32         // [B·H][tokens, CodeCount] of queries that the state keeps
 }
 
-// code computes the codes of queries that have none yet.
+// code computes the codes of all queries that do not have them yet.
 func (s *tokenState[T]) code() {
 	if s.coder == nil {
 		return

@@ -74,7 +74,7 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 	return nil
 }
 
-// sumChunk is the number of tokens that meet pair by pair.
+// sumChunk is the number of tokens whose weights are computed pair by pair.
 const sumChunk = 64
 
 // causalSum is a call of WeightedCausal or of its gradient.
