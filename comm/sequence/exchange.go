@@ -53,7 +53,7 @@ func exchangeTotals[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal 
 type rankTotals struct {
 	spans        []attention.Span // of the tokens before this rank, in unmasked calls of all tokens
 	tokens       int64            // likewise
-	decay        bool             // some rank's tokens have met a decay
+	decay        bool             // the tokens of some rank have a decay
 	decayFactors [][]float64      // with decay, each rank's factors of the sums before it
 }
 

@@ -10,8 +10,8 @@ import (
 // γ^(i-j). With a factor for each token (gated retention, arXiv 2405.05254, eq. 3) the product
 // is exp(Σ_{j<t≤i} log_g_t). Query i has the position i + (M-N) among the keys.
 
-// position returns where query i of s stands among the keys that count: after all of
-// them where the call is not causal, as one does that reads a state.
+// position returns the position of query i of s among the keys within the key length. In a call
+// that is not causal it is after all of them, as for a query that reads a state.
 func (c *Call) position(s sequence, i int) int {
 	if !c.Causal {
 		return s.validUntil - 1
@@ -19,8 +19,7 @@ func (c *Call) position(s sequence, i int) int {
 	return min(i+s.m-s.n, s.validUntil-1)
 }
 
-// logDecay returns Σ_{j<t≤i} log_g_t over the tokens of key head kh, those whose keys
-// do not exist too.
+// logDecay returns Σ_{j<t≤i} log_g_t over the tokens of key head kh, masked ones included.
 func (c *Call) logDecay(s sequence, kh, j, i int) float64 {
 	g := c.LogG.Head(s.b, kh)
 	var sum float64
@@ -30,9 +29,9 @@ func (c *Call) logDecay(s sequence, kh, j, i int) float64 {
 	return sum
 }
 
-// lastVisible returns the last key that query i of s sees, -1 if there is none. Weights
-// are relative to that key's, which changes no quotient but keeps them from
-// vanishing all together.
+// lastVisible returns the last key that query i of s sees, or -1 if there is none. Weights are
+// relative to this key. That changes no quotient, and keeps the weights from vanishing
+// together.
 func (c *Call) lastVisible(s sequence, i int) int {
 	for j := s.m - 1; j >= 0; j-- {
 		if c.isVisible(s, i, j) {

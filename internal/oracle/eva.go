@@ -44,7 +44,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 	}
 	var keys [][]float64 // k̄ of chunks that have a key
 	var beta [][]float64 // weights of their values
-	var ends []int       // and the tokens behind them
+	var ends []int       // and the first token after each
 	for c := range chunks {
 		i0, i1 := partRange(c, chunks, tokens)
 		if m.Chunk > 0 {
@@ -124,7 +124,7 @@ func (m *EVA) Weights(h *Head) [][]float64 {
 		}
 		for c, k := range keys {
 			if h.Causal && ends[c] > place/m.Chunk*m.Chunk {
-				break // of its own chunk, or behind it
+				break // its own chunk or a later one
 			}
 			s = append(s, scale*dotProduct(q, k))
 		}

@@ -1,6 +1,6 @@
 package oracle
 
-// unmaskedKeys returns the keys that exist.
+// unmaskedKeys returns the rows of the unmasked keys.
 func (h *Head) unmaskedKeys() (keys [][]float64) {
 	for j, k := range h.K {
 		if h.Exist[j] {

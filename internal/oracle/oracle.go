@@ -242,7 +242,7 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 	return x
 }
 
-// weighsNothing reports that query i sees keys, but every weight of its is 0.
+// weighsNothing reports whether query i sees keys but all their weights are 0.
 func (x *scores) weighsNothing(i int) bool {
 	for _, w := range x.w[i] {
 		if w != 0 {

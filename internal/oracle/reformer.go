@@ -134,8 +134,8 @@ func (r *Reformer) Weights(h *Head) [][]float64 {
 	return r.combine(h, keys, rounds, 0, found)
 }
 
-// combine returns the weights of queries, from how often query i finds key j in round t. Query i
-// stands at key i+offset.
+// combine returns the weights of all queries. found returns how often query i finds key j in
+// round t. Query i has the position of key i+offset.
 func (r *Reformer) combine(h *Head, keys [][]float64, rounds, offset int, found func(t, i, j int) float64) [][]float64 {
 	n, m := len(h.Q), len(h.K)
 	scale := r.Scale

@@ -17,7 +17,7 @@ type side struct {
 	x     tensor.Heads[float64]
 	b     int // batch row
 	t0, n int
-	// exists says which tokens take part.
+	// exists reports whether token t is unmasked.
 	exists func(t int) bool
 }
 
@@ -31,7 +31,7 @@ func (c *Call) keySide(s sequence) side {
 
 func (s *side) row(h, t int) []float64 { return s.x.Head(s.b, h).Row(s.t0 + t) }
 
-// mean returns what x[c] of head h and token t has subtracted under norm n.
+// mean returns the mean that norm n subtracts from x[c] of head h and token t.
 func (s *side) mean(n Norm, h, t, c int) float64 {
 	var sum, count float64
 	take := func(h, t, c int) { sum, count = sum+s.row(h, t)[c], count+1 }

@@ -78,7 +78,7 @@ func (m *Mechanism) joined(c *Call, s sequence, h int) *joined {
 	return x
 }
 
-// nothing reports that query i sees nothing, or nothing of any weight.
+// nothing reports whether query i sees no key, or only keys of weight 0.
 func (x *joined) nothing(i int) bool {
 	return x.window.keyCount[i] == 0 && (x.tail.keyCount[i] == 0 || x.tail.weighsNothing(i))
 }

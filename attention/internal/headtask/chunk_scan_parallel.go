@@ -195,8 +195,8 @@ func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 	})
 }
 
-// runTogether is run for the whole chunks of keys from key j on, where none is
-// open. It returns the key after them.
+// runTogether is Run for the whole chunks of keys from key j on, if no chunk is open. It
+// returns the key after them.
 func (s *Scan[T]) runTogether(j int) int {
 	u, c := s.Task, &orderedScan[T]{s.Moments}
 	n := (u.M - j) / s.ChunkSize
