@@ -42,7 +42,7 @@ func (g *StateGrad[T]) SetSums(st State[T], sums []T, ages []float64) error {
 	return s.SetTotalGrad(g, sums, ages)
 }
 
-// Ages appends one number to the slice to for each key head: the sum of dG over all positions
+// Ages appends to to, for each key head, one number: the sum of dG over all positions
 // of the call and of later calls, where dG is the gradient with respect to the cumulative sum
 // of log_g at a position. The gradient of log_g of a token is the sum of dG from its position
 // on.

@@ -29,7 +29,7 @@ type Client struct {
 
 // An Error is an answer of the server other than success.
 type Error struct {
-	Status     int // of HTTP: 400, 401, 403, 404, 405, 409, 410, 413, 429, 500, 503
+	Status     int // of HTTP: 400, 401, 403, 404, 405, 409, 410, 413, 415, 429, 500, 503
 	Message    string
 	Param      string        // the field at fault, if one is
 	RetryAfter time.Duration // of 429 and 503; 0: not stated

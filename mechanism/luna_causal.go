@@ -168,7 +168,7 @@ func (x *packPass[T]) divide(y tensor.Mat[T], i0 int, f T) {
 	}
 }
 
-// Forward keeps u.
+// Forward computes the outputs of h, and keeps u for Backward.
 func (p *Pack[T]) Forward(h *headwise.Head[T]) {
 	l := p.p.Shape[1]
 	x := p.open(h, h.SaveBuffer(h.Q.Rows*l))

@@ -450,7 +450,8 @@ func (s *dividedCall[T]) pass(ar *arena.Arena, i, g int, p dividedPart[T], keys 
 	return h, m, first, end
 }
 
-// ForwardDivided is Forward of a call over tokens divided among ranks. It returns an error with tilt.
+// ForwardDivided is Forward of a call that is not causal, over tokens divided among ranks. It
+// returns an error if tilt is set, or of the exchange.
 func (x *multipoleAttention[T]) ForwardDivided(ranks *comm.Comm, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if x.tilt != nil {
 		return errors.New("multipole: tilt is true, and a call that is not causal is divided among ranks without it")

@@ -253,8 +253,8 @@ func (f *favorFeatures[T]) Check(_, _, d int) error {
 	return nil
 }
 
-// Sparse marks that all weights of a row may be 0: relu features may all be 0, and
-// others may underflow.
+// Sparse marks that all features of a row may be 0: those of relu may, and others may
+// underflow.
 func (f *favorFeatures[T]) Sparse() {}
 
 func (f *favorFeatures[T]) Map(b *attention.FeatureBlock[T]) {

@@ -29,7 +29,7 @@ func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
 	return tau, nil
 }
 
-// The learned temperature of rows where it is a choice.
+// The setting and the parameter of rows whose learned temperature is optional.
 var (
 	temperatureSetting  = Setting{"tau", "none", "what a learned factor τ of each head's scores starts from: a number, sqrt(D), or none for no such factor"}
 	optionalTemperature = Param{"tau", "(H)", "factor τ of each query head, unless the setting tau is none"}

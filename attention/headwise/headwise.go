@@ -267,8 +267,8 @@ func CheckDivided[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T]
 
 func (w *driver[T]) refuseCall(c *attention.Call[T]) error { return RefuseHeadwise(w.name(), c) }
 
-// RefuseHeadwise returns an error, which names the mechanism, if c uses a feature that no
-// headwise mechanism supports.
+// RefuseHeadwise returns an error, which names the mechanism, if c uses a feature that headwise
+// mechanisms do not have. For a Segmented, callers take Init and Final off c first.
 func RefuseHeadwise[T tensor.Float](name string, c *attention.Call[T]) error {
 	switch {
 	case c.AttnKeep != nil:

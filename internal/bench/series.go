@@ -47,7 +47,7 @@ func (s Series) Method() string {
 	return l.Mechanism + " " + s[0].AskedForm
 }
 
-// Setting names on what it does, as far as that is not the usual.
+// Setting names the widths, and heads, threads and direction where they are not the usual ones.
 func (s Series) Setting() string {
 	l := &s[0].Line
 	var b strings.Builder

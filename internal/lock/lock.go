@@ -93,7 +93,8 @@ func LockFile(path string) (*Lock, error) {
 }
 
 // Hold locks the open file f until it is closed, by whatever name it was opened. It returns a
-// *HeldError if f has an owner, or an error of the system.
+// *HeldError if f has an owner, or an error of the system. Where the system or the file system
+// has no locks it returns nil.
 func Hold(f *os.File) error {
 	ok, err := tryLock(f)
 	switch {

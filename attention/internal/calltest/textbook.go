@@ -64,7 +64,7 @@ func IsTried(name string, c *oracle.Call) bool {
 	return suite.IsLong() || c.Q.N*c.K.N < long || name == "softmax" || name == "fastmax2" || name == "linear"
 }
 
-// EachProblem runs f for every mechanism and call.
+// EachProblem runs f for every mechanism and every call that is tried with it.
 func EachProblem(t *testing.T, f func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call)) {
 	for what, c := range Problems() {
 		for name, m := range Textbook {

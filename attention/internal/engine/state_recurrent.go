@@ -243,7 +243,8 @@ func (s *RecurrentState[T]) HeapBytes() int64 {
 //	of the open chunk, the mask [C], the prepared keys [da, C], the values [C, Dv]
 //	with decay, the log-decays of the open chunk
 //
-// Numbers that are not present yet are zero. The error is always nil.
+// Numbers that are not present yet are zero. It returns an error if there are far more heads
+// than bytes, which a restore would refuse.
 func (s *RecurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot[T](b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
 	s.Write(w)

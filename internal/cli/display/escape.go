@@ -35,7 +35,7 @@ func Escape(s string) string {
 	return b.String()
 }
 
-// EscapeAll is escaped of each string.
+// EscapeAll returns Escape of each string.
 func EscapeAll(list []string) []string {
 	all := make([]string, len(list))
 	for i, s := range list {

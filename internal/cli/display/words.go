@@ -21,8 +21,8 @@ func LowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 // CapitaliseFirst returns s with its first letter in upper case.
 func CapitaliseFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// Beginning cuts text to at most most bytes, between two characters, and adds an
-// ellipsis.
+// Beginning returns text or, if it has more than most bytes, its first ones, cut between two
+// characters, and an ellipsis.
 func Beginning(text string, most int) string {
 	if len(text) <= most {
 		return text
