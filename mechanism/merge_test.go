@@ -117,7 +117,7 @@ func mergedFading[T tensor.Float](t *testing.T, s subject) {
 		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
-			for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {7, 13}, {9, sh.n - last}} {
+			for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {6, 10}, {7, 13}, {9, sh.n - last}} {
 				state := func(i0, i1 int) attention.State[T] {
 					st := carrying(t, m, carry)
 					if err := st.Absorb(piece(c, i0, i1)); err != nil {
@@ -239,7 +239,7 @@ func mergedPlaces[T tensor.Float](t *testing.T, s subject) {
 		textbook, v, l := book.Forward(oc), check.MaxAbs(oc.V.Data), limits(s, m, c)
 		want := output(c)
 		step(t, newState(t, m), want, c, 0, sh.n, 3)
-		for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {7, 13}, {9, sh.n - last}} {
+		for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {6, 10}, {7, 13}, {9, sh.n - last}} {
 			state := func(i0, i1 int) attention.State[T] {
 				st := newState(t, m)
 				if err := st.Absorb(piece(c, i0, i1)); err != nil {

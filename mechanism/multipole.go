@@ -140,7 +140,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	more := ""
 	if tilted {
 		if x.order > 0 {
-			return nil, r.Refuse("tilt", "order 0")
+			return nil, r.Refuse("tilt", fmt.Sprintf("order 0, order is %d; tilt=false has all orders", x.order))
 		}
 		x.params, more = new(param.Set[T]), " tilt"
 		x.tilt = x.params.New("tilt", false, shape...)

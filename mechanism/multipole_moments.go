@@ -111,7 +111,7 @@ func (x *multipoleAttention[T]) setTilts(c cellTilts[T], keyHead, keyHeads int, 
 		}
 		to := c.of(n, book.Cols)
 		for e, y := range from.Row(row) {
-			to[e] = s * y
+			to[e] = max(min(s*y, math.MaxFloat32), -math.MaxFloat32)
 		}
 		c.offsets[n] = sumOfProducts(to, book.Row(row))
 	}

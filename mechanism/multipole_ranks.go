@@ -454,9 +454,13 @@ func (s *dividedCall[T]) pass(ar *arena.Arena, i, g int, p dividedPart[T], keys 
 // returns an error if tilt is set, or of the exchange.
 func (x *multipoleAttention[T]) ForwardDivided(ranks *comm.Comm, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	if x.tilt != nil {
-		return errors.New("multipole: tilt is true, and a call that is not causal is divided among ranks without it")
+		return errors.New("multipole: setting tilt=true: needs causal=true with ranks, causal is false; take tilt=false, or exchange with --fit 0")
 	}
 	s := &dividedCall[T]{x: x, ranks: ranks, c: c, momentLayout: newMomentLayout(x.order, c.K.D, c.V.D), cells: x.codebook.Shape[1]}
+	shape := c.Shape()
+	if err := shape.CheckStateSize(float64(s.heads()*s.cells) * (32*float64(1+s.width) + 2*elementBytes[T]()*float64(s.width))); err != nil {
+		return err // the same on all ranks
+	}
 	if err := s.locate(); err != nil {
 		return err
 	}

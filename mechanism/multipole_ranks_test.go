@@ -10,7 +10,7 @@ import (
 )
 
 // Ranks that divide some hundred tokens, with cuts anywhere in blocks and sinks, give the outputs and
-// gradients of one process; in causal calls of order 0 the same bits.
+// gradients of one process, but for rounding.
 func TestMultipoleOverRanksIsOneProcess(t *testing.T) {
 	for i := range 6 {
 		for _, causal := range []bool{true, false} {

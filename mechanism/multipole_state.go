@@ -425,6 +425,8 @@ func (h *workingHead[T]) merge(n *workingHead[T]) {
 		k, v := n.key(sinks + j - n.base)
 		if h.tokens+j < sinks {
 			h.setKey(h.tokens+j, k, v, n.valid[sinks+j-n.base])
+		} else { // a sink of n is no reference there
+			h.know(n.cells[j-n.base], k)
 		}
 	}
 	d, dv := h.sums.d, h.sums.dv
@@ -525,6 +527,9 @@ func (h *multipoleHead[T]) elements() [][]T {
 
 func (s *multipoleState[T]) Reset() {
 	s.tokens = 0
+	for i := 0; i < len(s.tilts) && s.x.tilt != nil; i++ { // which training may have changed
+		s.x.setTilts(s.tilts[i], i, s.shape.Hkv, nil)
+	}
 	for i := range s.heads {
 		s.heads[i].reset()
 	}

@@ -52,7 +52,7 @@ func (x *meansCounter) Forward(h *headwise.Head[float32]) {
 			continue
 		}
 		c, k := int(cell[j]), h.K.Row(j)
-		w := count * math.Exp(float64(x.factor(d))*tilted(tilt[c*d:][:d], k, book[c*d:][:d]))
+		w := count * math.Exp(max(min(float64(x.factor(d))*tilted(tilt[c*d:][:d], k, book[c*d:][:d]), 300), -300))
 		to := far[c*(1+d+dv):][:1+d+dv]
 		to[0] += w
 		for e, y := range k {

@@ -3,7 +3,6 @@ package inference
 import (
 	"context"
 	"errors"
-	"io/fs"
 
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/generate"
@@ -21,17 +20,14 @@ type PairWriter struct {
 }
 
 // PairWriter returns the writer of the model's targets. It returns nil without an error if the model is not
-// of a run of the task pairs, and an error if the run is damaged.
+// of a run of the task pairs, and an error if a setting of the run is invalid.
 func (m *Model) PairWriter() (*PairWriter, error) {
 	if m.folder != nil || isAlone(m.path) {
 		return nil, nil
 	}
 	c, err := train.RunConfig(train.RunFolder(m.path))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a checkpoint that was saved by itself
-	}
 	if err != nil || c.Task != task.PairsName {
-		return nil, err
+		return nil, nil // opening has checked runs; above a model that was saved by itself lie other files
 	}
 	w := &PairWriter{Source: c.TaskSet["source"], of: m}
 	if w.Source == "" {

@@ -260,6 +260,16 @@ func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (S
 // run, on all samples of judged, as NumberAsLearned returns it with hasAll. ok is false where the two
 // are not of the same kind of files. BaselinesFrom returns an error if a sample cannot be read.
 func BaselinesFrom(learned, judged Source) (list []Baseline, ok bool, err error) {
+	if pairs, is := judged.(*TextPairs); is {
+		own, has := learned.(*TextPairs)
+		if !has || len(own.parts[Train]) == 0 {
+			return nil, false, nil
+		}
+		src := *own
+		src.parts = [3][]TextPair{Train: own.parts[Train], Test: slices.Concat(pairs.parts[:]...)}
+		list, err = src.Baselines(0)
+		return list, true, err
+	}
 	if s, is := judged.(*standardisedSource); is {
 		judged = s.Source
 	}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -55,6 +56,9 @@ func openPairs(o *settingsReader) (Source, error) {
 		return nil, fmt.Errorf("the model reads other tokens than %s", token.KindBytes)
 	}
 	t := &TextPairs{data: o.text("data"), length: length, target: target}
+	if t.data == "" {
+		return nil, errors.New("data: no file is named; --data names one with sources and targets")
+	}
 	columns := ownColumns{text: o.text("source"), label: o.text("target")}
 	if columns.text == columns.label {
 		return nil, fmt.Errorf("target: its column is %q, and so is that of the source", columns.label)
@@ -156,20 +160,17 @@ func appendPairSource(tokens []int32, source []byte, length int) []int32 {
 	return append(tokens, pairSeparator)
 }
 
-// CountTruncated returns how many sources and targets of all pairs are cut, and the pairs.
-func (t *TextPairs) CountTruncated() (sources, targets, pairs int) {
+// CountTruncated returns the number of pairs whose source or target is cut, and the number of pairs.
+func (t *TextPairs) CountTruncated() (cut, all int) {
 	for _, part := range t.parts {
 		for i := range part {
-			pairs++
-			if len(part[i].Source) > t.sourceLength() {
-				sources++
-			}
-			if len(part[i].Target) > t.target {
-				targets++
+			all++
+			if len(part[i].Source) > t.sourceLength() || len(part[i].Target) > t.target {
+				cut++
 			}
 		}
 	}
-	return sources, targets, pairs
+	return cut, all
 }
 
 // Baselines returns the losses of n-gram models of the targets, which do not know the sources, on the

@@ -35,7 +35,7 @@ func (s *TextScore) Add(text, reference []byte) {
 
 // rougeWords returns the words of a text.
 func rougeWords(text []byte) []string {
-	return strings.FieldsFunc(strings.ToLower(string(text)), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+	return strings.FieldsFunc(strings.ToLower(string(text)), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r) })
 }
 
 // f1 returns the harmonic mean of common/a and common/b, 0 if nothing is common.
@@ -83,11 +83,13 @@ func rougeL(a, b []string) float64 {
 // firstSentences returns the first n sentences of a text. A sentence ends behind a point, an exclamation
 // or a question mark that white space follows, and at a line break.
 func firstSentences(text []byte, n int) []byte {
+	blank := true // since the last end
 	for i, b := range text {
-		ends := b == '\n' && i > 0 && text[i-1] != '\n'
+		ends := b == '\n' && !blank
 		if b == '.' || b == '!' || b == '?' {
 			ends = i+1 < len(text) && (text[i+1] == ' ' || text[i+1] == '\t' || text[i+1] == '\r')
 		}
+		blank = ends || blank && (b == ' ' || b == '\t' || b == '\r' || b == '\n')
 		if ends {
 			if n--; n == 0 {
 				return text[:i+1]
