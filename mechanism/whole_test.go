@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -302,8 +303,10 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 			if name == "dk" {
 				size *= crowd(sh)
 			}
-			if name == "dtilt" { // what the queries of all heads and batch rows bring to a row may cancel, as in crowd
-				size *= math.Sqrt(float64(sh.b*sh.n*sh.h) / float64(m.Params().All()[0].Shape[0]))
+			if name == "dtilt" { // sums of a weight's gradient times scale·(k-c), over the queries of a cell, as in crowd
+				rows := m.Params().All()[0].Shape
+				term := tiltScale(s, sh.d) * (check.MaxAbs(oc.K.Data) + check.MaxAbs(m.Constants().All()[0].Data))
+				size = max(check.MaxAbs(a.grads[name]), check.MaxAbs(do.Data)*v*term) * math.Sqrt(max(1, float64(sh.b*sh.n*sh.h)/float64(rows[0]*rows[1])))
 			}
 			if s.shared && name == "dq" { // keys are queries over their lengths
 				size /= min(1, shortest(oc.Q))
@@ -338,4 +341,16 @@ func wholeDerivatives(t *testing.T, s subject) {
 		m, book := build[float64](t, s, 2)
 		differences(t, book, oc, do, gradients(t, m, book, oc, do), math.MaxInt)
 	}
+}
+
+// tiltScale returns the scale of the scores of a subject.
+func tiltScale(s subject, d int) float64 {
+	if text, ok := s.o.Set["scale"]; ok {
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			panic(err)
+		}
+		return x
+	}
+	return 1 / math.Sqrt(float64(d))
 }

@@ -79,7 +79,7 @@ func TestQueriesAndMeansOfCells(t *testing.T) {
 		}
 		f := field{8, 4, 1, 1}
 		to := &cellQueries{book: c.K.Data[3*d:][:cells*d], cells: cells, d: d, sums: [][]float64{make([]float64, cells*d), make([]float64, cells*d)}, mass: [][]float64{make([]float64, cells), make([]float64, cells)}}
-		counter := queryCounter{f, 0, to}
+		counter := queryCounter{field: f, scale: 0, to: to}
 		forward := func(m attention.Mechanism[float32]) tensor.Heads[float32] {
 			out := tensor.NewHeads[float32](1, 2, n, d)
 			if err := m.Forward(out, c, nil); err != nil {

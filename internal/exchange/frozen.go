@@ -200,7 +200,7 @@ func (r *run) nearFitted(c Choice, layers []int) (map[int]attention.Mechanism[fl
 			}
 			means[i] = x
 		}
-		return headwise.New[float32](&meansCounter{queryCounter{c.field(), r.scaleNumber(i), to}, x})
+		return headwise.New[float32](&meansCounter{queryCounter{field: c.field(), scale: r.scaleNumber(i), to: to}, x})
 	})
 	list := map[int]attention.Mechanism[float32]{}
 	for i, x := range means {

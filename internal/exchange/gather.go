@@ -5,7 +5,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -28,7 +27,7 @@ type taker struct {
 // newTaker returns a mechanism that computes as of does, and appends keys that are in a cell to
 // keys. Calls have one sequence.
 func newTaker(of attention.Mechanism[float32], keys *layerKeys, f field) attention.Mechanism[float32] {
-	return &taker{of, headwise.New[float32](&capture{f, keys}), keys}
+	return &taker{of, headwise.New[float32](&capture{field: f, keys: keys}), keys}
 }
 
 func (t *taker) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
@@ -47,6 +46,7 @@ func (t *taker) Forward(out tensor.Heads[float32], c *attention.Call[float32], k
 // outputs are 0.
 type capture struct {
 	field
+	observer
 	keys *layerKeys
 }
 
@@ -54,14 +54,10 @@ func (x *capture) Traits() attention.Traits {
 	return attention.Traits{Name: "keys", Positive: true, Causal: true, PlacedQueries: true, PlacedHeads: true}
 }
 
-func (x *capture) Setting() string                      { return "keys" }
-func (x *capture) Params() *param.Set[float32]          { return nil }
-func (x *capture) Constants() *param.Set[float32]       { return nil }
-func (x *capture) Check(*attention.Call[float32]) error { return nil }
+func (x *capture) Setting() string { return "keys" }
 func (x *capture) Cost(s attention.Shape) headwise.Cost {
 	return headwise.Cost{FLOPs: float64(s.M * s.D)}
 }
-func (x *capture) Backward(_ *headwise.Head[float32], g *headwise.Grads[float32]) { g.Clear() }
 
 func (x *capture) Forward(h *headwise.Head[float32]) {
 	clear(h.Out.Data)
@@ -93,7 +89,7 @@ func KeyDistance(ctx context.Context, m *model.Model, b *model.Batch, calibrated
 			return nil
 		}
 		keys := &layerKeys{heads: c.Q.H, rows: make([][]float32, c.K.H)}
-		take := headwise.New[float32](&capture{field{1, 0, multipoleSinks, multipoleEnds}, keys})
+		take := headwise.New[float32](&capture{field: field{1, 0, multipoleSinks, multipoleEnds}, keys: keys})
 		if err := take.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err != nil {
 			return err
 		}

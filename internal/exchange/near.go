@@ -12,6 +12,19 @@ import (
 // sides, the first and the last keys.
 type field struct{ block, window, sinks, ends int }
 
+// noNumbers is the part of a function of whole heads that has no learned or drawn numbers and takes
+// every call.
+type noNumbers struct{}
+
+func (noNumbers) Params() *param.Set[float32]          { return nil }
+func (noNumbers) Constants() *param.Set[float32]       { return nil }
+func (noNumbers) Check(*attention.Call[float32]) error { return nil }
+
+// observer is the part of a function of whole heads that only looks at calls: its gradients are 0.
+type observer struct{ noNumbers }
+
+func (observer) Backward(_ *headwise.Head[float32], g *headwise.Grads[float32]) { g.Clear() }
+
 // bounds returns the keys lo ≤ j < hi that are near to query position p by their place, among m keys.
 func (f field) bounds(p, m int, causal bool) (lo, hi int) {
 	b := p / f.block
@@ -40,13 +53,14 @@ func (f field) keys(m int, causal bool) int {
 // nearAlone is softmax over the near field of multipole, without its far field.
 type nearAlone struct {
 	field
+	noNumbers
 	scale   float64
 	softmax *headwise.PatternSoftmax[float32]
 }
 
 // newNearAlone returns the mechanism of a near field. A scale of 0 is 1/√D.
 func newNearAlone(f field, scale float64) attention.Mechanism[float32] {
-	return headwise.New[float32](&nearAlone{f, scale, &headwise.PatternSoftmax[float32]{Scale: scale}})
+	return headwise.New[float32](&nearAlone{field: f, scale: scale, softmax: &headwise.PatternSoftmax[float32]{Scale: scale}})
 }
 
 func (x *nearAlone) Traits() attention.Traits {
@@ -57,9 +71,6 @@ func (x *nearAlone) Setting() string {
 	return fmt.Sprintf("near field alone block=%d window=%d sinks=%d ends=%d scale=%g", x.block, x.window, x.sinks, x.ends, x.scale)
 }
 
-func (x *nearAlone) Params() *param.Set[float32]          { return nil }
-func (x *nearAlone) Constants() *param.Set[float32]       { return nil }
-func (x *nearAlone) Check(*attention.Call[float32]) error { return nil }
 func (x *nearAlone) Cost(s attention.Shape) headwise.Cost {
 	pairs := float64(s.N) * float64(x.keys(s.M, s.Causal))
 	return headwise.Cost{FLOPs: 2 * pairs * float64(s.D+s.Dv), Bytes: 4 * float64(3*s.N+64*128)}

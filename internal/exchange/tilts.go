@@ -6,7 +6,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -28,6 +27,7 @@ type cellQueries struct {
 // queryCounter is a function of whole heads that adds their queries to sums. Its outputs are 0.
 type queryCounter struct {
 	field
+	observer
 	scale float64 // 0: 1/√D
 	to    *cellQueries
 }
@@ -36,14 +36,10 @@ func (x *queryCounter) Traits() attention.Traits {
 	return attention.Traits{Name: "queries of cells", Positive: true, Causal: true, PlacedQueries: true, PlacedHeads: true}
 }
 
-func (x *queryCounter) Setting() string                      { return "queries of cells" }
-func (x *queryCounter) Params() *param.Set[float32]          { return nil }
-func (x *queryCounter) Constants() *param.Set[float32]       { return nil }
-func (x *queryCounter) Check(*attention.Call[float32]) error { return nil }
+func (x *queryCounter) Setting() string { return "queries of cells" }
 func (x *queryCounter) Cost(s attention.Shape) headwise.Cost {
 	return headwise.Cost{FLOPs: 2 * float64(s.N) * float64(s.M+x.to.cells) * float64(s.D)}
 }
-func (x *queryCounter) Backward(_ *headwise.Head[float32], g *headwise.Grads[float32]) { g.Clear() }
 
 func (x *queryCounter) Forward(h *headwise.Head[float32]) {
 	clear(h.Out.Data)
@@ -143,7 +139,7 @@ func (r *run) fit(c Choice) error {
 	counts := map[int]*cellQueries{}
 	err := r.eachFitCall(c, "queries of cells", func(i int, _ *attention.Call[float32], to *cellQueries) attention.Mechanism[float32] {
 		counts[i] = to
-		return headwise.New[float32](&queryCounter{c.field(), r.scaleNumber(i), to})
+		return headwise.New[float32](&queryCounter{field: c.field(), scale: r.scaleNumber(i), to: to})
 	})
 	if err != nil {
 		return err
