@@ -332,8 +332,9 @@ func (p *multipolePass[T]) pullTilt(j, c int, sign T) T {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
 	k, v, r, from := p.h.K.Row(j), p.h.V.Row(j), p.room[:l.d], s.cell(g.sums, c)
-	w := s.tilts.weight(c, k)
-	if math.Abs(s.tilts.exponent(c, k)) >= maxTilt {
+	x := s.tilts.exponent(c, k)
+	w := T(math.Exp(boundTilt(x)))
+	if math.Abs(x) >= maxTilt {
 		g.bounded = true
 		return w
 	}

@@ -595,16 +595,7 @@ func (m *inputMultipole[T]) Check(c *attention.Call[T]) error { return nil }
 
 // isSoftmax reports whether all keys of a head are near because they are few.
 func (m *inputMultipole[T]) isSoftmax(h *headwise.Head[T]) bool {
-	if h.Causal {
-		return false
-	}
-	n := 0
-	for j := range h.K.Rows {
-		if h.IsUnmasked(j) {
-			n++
-		}
-	}
-	return n <= m.x.least
+	return !h.Causal && h.CountUnmasked() <= m.x.least
 }
 
 // allPairs returns the pattern of all queries and keys.

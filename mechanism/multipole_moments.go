@@ -133,7 +133,7 @@ func (c *cellTilts[T]) weight(n int, k []T) T {
 	return T(math.Exp(boundTilt(c.exponent(n, k))))
 }
 
-// mass returns the sum of the weights of the keys of cell c.
+// massOf returns the sum of the weights of the keys of cell c.
 func (s *cellSums[T]) massOf(c int) float64 {
 	if s.mass == 0 {
 		return float64(s.counts[c])

@@ -268,7 +268,6 @@ func (s *dividedCall[T]) agreeOnReferences() error {
 	if err != nil {
 		return err
 	}
-	var flat []T
 	for i := range has {
 		for _, before := range all[:s.ranks.Rank()] {
 			if before[i] != 0 {
@@ -276,9 +275,7 @@ func (s *dividedCall[T]) agreeOnReferences() error {
 			}
 		}
 	}
-	for _, x := range s.references {
-		flat = append(flat, x...)
-	}
+	flat := slices.Concat(s.references...)
 	if err := comm.AllReduce(s.ranks, flat); err != nil {
 		return err
 	}
@@ -511,11 +508,8 @@ func (x *multipoleAttention[T]) ForwardDivided(ranks *comm.Comm, out tensor.Head
 // BackwardDivided is Backward of a call over tokens divided among ranks.
 func (x *multipoleAttention[T]) BackwardDivided(ranks *comm.Comm, g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
 	s, ok := keep.Own.(*dividedCall[T])
-	if ok = ok && s.x == x && s.own.q1-s.own.q0 == c.Q.N && s.own.k1-s.own.k0 == c.K.N && s.c.Shape() == c.Shape(); !ok {
-		s = nil
-	}
 	var failed error
-	if s == nil {
+	if !ok || s.x != x || s.own.q1-s.own.q0 != c.Q.N || s.own.k1-s.own.k0 != c.K.N || s.c.Shape() != c.Shape() {
 		failed = errOtherSegment
 	}
 	if err := comm.ShareError(ranks, failed); err != nil {

@@ -53,7 +53,7 @@ var reformer = Row{
 // A later token of an earlier bucket then moves the borders of all chunks behind it. Causal calls
 // cut each bucket by itself: with r unmasked keys of its bucket before it, a token lies in chunk
 // ⌊r/size⌋ of the bucket, and sees the keys of this chunk and of the chunk before up to its own
-// position, itself only where it sees no other. Nothing in that depends on a later token or on the
+// position, itself only where it sees no other (with self=seen always). Nothing in that depends on a later token or on the
 // length of the sequence, for which reason all buckets are used.
 type lshAttention[T tensor.Float] struct {
 	setting                            string

@@ -12,8 +12,10 @@ import (
 // The states of mechanisms with Traits.Segments cannot be added up, because besides sums they
 // hold the last tokens, which are near to the next queries. In causal calls, after all ranks
 // have absorbed their keys, each rank receives the state before its tokens from the rank
-// before, appends its own state and passes the result on. In the backward pass the gradient of
-// a state is sent to the rank before, which adds the part that comes from its own keys.
+// before, appends its own state and passes the result on. In the backward pass each rank
+// receives the gradient of the state after its tokens from the rank behind. It adds what that
+// gives to the gradients of its own keys and values, and sends the rank before the gradient of
+// the state before its tokens: what passed through, and what its own queries add.
 
 // passStates sets initState to the state of all tokens of the ranks before, and after to that
 // state followed by local. failed is an earlier error of this rank. An error of one rank is

@@ -6,8 +6,8 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -80,8 +80,6 @@ type frozenFar struct {
 	keys, values                 [][]float32 // of each key head [rows,d+1] and [rows,dv]
 	rows                         int
 }
-
-func (x *frozenFar) Params() *param.Set[float32] { return nil }
 
 // newFrozenFar returns the near field of a choice with the means of the far field.
 func newFrozenFar(c Choice, scale float64, of *cellMeans) attention.Mechanism[float32] {
@@ -177,9 +175,7 @@ func copyHeads(x tensor.Heads[float32]) tensor.Heads[float32] {
 	y := tensor.NewHeads[float32](x.B, x.H, x.N, x.D)
 	for b := range x.B {
 		for h := range x.H {
-			for i := range x.N {
-				copy(y.Head(b, h).Row(i), x.Head(b, h).Row(i))
-			}
+			scratch.CopyMat(y.Head(b, h), x.Head(b, h))
 		}
 	}
 	return y

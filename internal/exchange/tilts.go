@@ -11,7 +11,7 @@ import (
 
 const (
 	queryRows = 64   // queries whose weights are held at once
-	pooled    = 0.02 // of the mean weight of a cell: how much the mean of all queries counts in the mean of a cell's
+	pooled    = 0.02 // weight of the mean of all queries in the mean of a cell, as a part of the mean weight of a cell
 )
 
 // cellQueries are sums of the queries that see far keys, by the cells of these keys and weighed as the
@@ -101,7 +101,7 @@ func (x *cellQueries) find(h *headwise.Head[float32]) []int32 {
 }
 
 // tilts returns the mean query of each cell of a layer [key heads,cells,d]: the mean of the queries of all
-// heads that share the keys. Cells with little weight have the mean of all.
+// heads that share the keys. It is drawn to the mean of all cells, the more the less weight a cell has.
 func (x *cellQueries) tilts() []float32 {
 	keyHeads := len(x.book) / (x.cells * x.d)
 	group, list := len(x.sums)/keyHeads, make([]float32, 0, keyHeads*x.cells*x.d)

@@ -130,4 +130,4 @@ func (t *Image) Sample(s *Sample, split Split, i int) error {
 
 // Baselines scores the commonest class and the class with the nearest mean image. It returns
 // the errors of Sample.
-func (t *Image) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }
+func (t *Image) Baselines(n int) ([]Baseline, error) { return NumberBaselines(t, n) }

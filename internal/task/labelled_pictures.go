@@ -71,7 +71,7 @@ func (t *LabelledPictures) Baselines(n int) ([]Baseline, error) {
 	var list []Baseline
 	var err error
 	if len(t.files.files[Train]) > 0 {
-		list, err = imageBaselines(&Pictures{side, patch, t.files}, n)
+		list, err = NumberBaselines(&Pictures{side, patch, t.files}, n)
 	} else {
 		w, spec := *t.files, t.Spec()
 		w.files[Train] = w.files[spec.JudgedSplit()]

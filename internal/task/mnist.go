@@ -121,12 +121,4 @@ func (t *MNIST) Sample(s *Sample, split Split, i int) error {
 
 // Baselines scores the commonest digit and the digit with the nearest mean image. It returns
 // the errors of Sample.
-func (t *MNIST) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }
-
-// imageBaselines scores the commonest class and the class with the nearest mean image.
-func imageBaselines(src Source, n int) ([]Baseline, error) {
-	return runBaselines(
-		func() (Baseline, error) { return scoreMajority(src, n) },
-		func() (Baseline, error) { return scoreNearestMean(src, n) },
-	)
-}
+func (t *MNIST) Baselines(n int) ([]Baseline, error) { return NumberBaselines(t, n) }

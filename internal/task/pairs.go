@@ -94,7 +94,7 @@ func openPairs(o *settingsReader) (Source, error) {
 // TestOnly returns the same task with all pairs in the test set.
 func (t *TextPairs) TestOnly() *TextPairs {
 	w := *t
-	w.parts = [3][]TextPair{Test: slices.Concat(t.parts[Train], t.parts[Valid], t.parts[Test])}
+	w.parts = [3][]TextPair{Test: slices.Concat(t.parts[:]...)}
 	return &w
 }
 
@@ -136,11 +136,7 @@ func (t *TextPairs) Sample(s *Sample, split Split, i int) error {
 	for _, b := range t.targetBytes(p) {
 		s.Labels, s.Tokens = append(s.Labels, int32(b)), append(s.Tokens, int32(b))
 	}
-	if s.Labels[len(s.Labels)-1] == pairEnd {
-		s.Tokens = s.Tokens[:len(s.Tokens)-1] // nothing follows
-	} else {
-		s.Tokens = s.Tokens[:len(s.Labels)]
-	}
+	s.Tokens = s.Tokens[:len(s.Labels)] // nothing is read behind the last label
 	return nil
 }
 
@@ -224,7 +220,7 @@ func NewPairWriter(set map[string]string) (*PairWriter, error) {
 // error if the source is empty or holds a byte that separates sources and targets.
 func (w *PairWriter) Prompt(source []byte) (tokens []int32, isTruncated bool, err error) {
 	if len(source) == 0 {
-		return nil, false, fmt.Errorf("the source is empty")
+		return nil, false, errors.New("the source is empty")
 	}
 	if at := bytes.IndexAny(source, string([]byte{pairSeparator, pairEnd})); at >= 0 {
 		return nil, false, fmt.Errorf("byte %d of the source is %#02x, which separates sources and targets", at, source[at])

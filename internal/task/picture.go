@@ -198,4 +198,4 @@ func coveredPixels(i, side, n int) []cover {
 
 // Baselines scores the commonest class and the class with the nearest mean picture. It returns
 // the errors of Sample.
-func (t *Pictures) Baselines(n int) ([]Baseline, error) { return imageBaselines(t, n) }
+func (t *Pictures) Baselines(n int) ([]Baseline, error) { return NumberBaselines(t, n) }

@@ -243,9 +243,8 @@ func (t *Text) Spec() Spec {
 	s.Count[Train] = Endless
 	for _, split := range []Split{Valid, Test} {
 		stride := t.validationStride()
-		s.Count[split] = (max(t.parts[split].Len()-1-(t.length-stride), 0) + stride - 1) / stride
-		if s.Count[split] == 0 && t.parts[split].Len() > 1 {
-			s.Count[split] = 1
+		if n := t.parts[split].Len() - 1; n > 0 {
+			s.Count[split] = 1 + (max(n-t.length, 0)+stride-1)/stride
 		}
 	}
 	return s

@@ -54,8 +54,6 @@ func multipoleFitted(cells, block, window int) method {
 	return m
 }
 
-// fitTokens are the tokens of the calibration to which cells are fitted.
-const fitTokens = 8192
 
 // fitted returns the codebook of a method with the queries of its cells, if the method has them.
 func (m *method) fitted(ctx context.Context, s *exchange.Subject, windows [][]int32, book map[string][]float32) (map[string][]float32, error) {
@@ -66,7 +64,7 @@ func (m *method) fitted(ctx context.Context, s *exchange.Subject, windows [][]in
 	c.Cells, _ = strconv.Atoi(m.Set["cells"])
 	c.Block, _ = strconv.Atoi(m.Set["block"])
 	c.Window, _ = strconv.Atoi(m.Set["window"])
-	tilts, err := exchange.Tilts(ctx, s, windows[:min(max(fitTokens/len(windows[0]), 1), len(windows))], book, c)
+	tilts, err := exchange.Tilts(ctx, s, windows[:min(max(exchange.DefaultFit/len(windows[0]), 1), len(windows))], book, c)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -47,7 +46,7 @@ func medianOf(part []train.Step, f func(train.Step) float64) float64 {
 	for _, s := range part {
 		all = append(all, f(s))
 	}
-	slices.SortFunc(all, cmp.Compare[float64])
+	slices.Sort(all)
 	return all[len(all)/2]
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/dataset"
@@ -113,7 +112,10 @@ func (t *spoken) Baselines(n int) ([]task.Baseline, error) { return task.NumberB
 // spectrum returns the logarithm of the power of samples in bands of frequency, frame by frame
 // [spokenFrames, spokenBands].
 func spectrum(samples []float32) []float32 {
-	loudest := slices.MaxFunc(append(samples, 1e-9), func(a, b float32) int { return cmpAbs(a, b) })
+	loudest := float32(1e-9)
+	for _, x := range samples {
+		loudest = max(loudest, float32(math.Abs(float64(x))))
+	}
 	out := make([]float32, 0, spokenFrames*spokenBands)
 	for frame := range spokenFrames {
 		var power [spokenFrame / 2]float64
@@ -139,15 +141,6 @@ func spectrum(samples []float32) []float32 {
 	return out
 }
 
-func cmpAbs(a, b float32) int {
-	switch x, y := math.Abs(float64(a)), math.Abs(float64(b)); {
-	case x < y:
-		return -1
-	case x > y:
-		return 1
-	}
-	return 0
-}
 
 // bandEdge returns the first frequency of a band: bands widen with frequency, as in hearing.
 func bandEdge(band int) int {

@@ -312,7 +312,6 @@ func showSession(e *env.Env, dir, text string, r *reading, n int) error {
 		return err
 	}
 	size := float64(g.Bytes())
-	m, g = nil, nil
 
 	fmt.Fprintf(e.Stdout, "\n   Its state takes %s and is saved to a file. The model is closed and opened\n   again, and the saved session goes on:\n\n", display.FormatBytes(size))
 	if m, err = inference.Open(dir, inference.Options{}); err != nil {

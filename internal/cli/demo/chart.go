@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
@@ -110,7 +109,7 @@ func (p *panel) draw(lengths []float64) []string {
 			*at = mark
 		}
 	}
-	lines := []string{padRight(strings.Repeat(" ", labelWidth)+" "+p.title, labelWidth+2+width)}
+	lines := []string{fmt.Sprintf("%-*s", labelWidth+2+width, strings.Repeat(" ", labelWidth)+" "+p.title)}
 	for i, cells := range grid {
 		label := ""
 		switch i {
@@ -119,7 +118,7 @@ func (p *panel) draw(lengths []float64) []string {
 		case panelRows - 1:
 			label = p.format(low)
 		}
-		lines = append(lines, fmt.Sprintf("%s ┤%s", padLeft(label, labelWidth-1), string(cells)))
+		lines = append(lines, fmt.Sprintf("%*s ┤%s", labelWidth-1, label, string(cells)))
 	}
 	axis := []rune(strings.Repeat(" ", labelWidth+2+width))
 	for _, j := range []int{0, (len(lengths) - 1) / 2, len(lengths) - 1} {
@@ -131,15 +130,6 @@ func (p *panel) draw(lengths []float64) []string {
 		copy(axis[at:], []rune(label))
 	}
 	return append(lines, string(axis))
-}
-
-// padRight and padLeft fill a text with blanks to a width in characters.
-func padRight(s string, width int) string {
-	return s + strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
-}
-
-func padLeft(s string, width int) string {
-	return strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s))) + s
 }
 
 // chart draws the panels side by side.
