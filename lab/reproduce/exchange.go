@@ -54,7 +54,6 @@ func multipoleFitted(cells, block, window int) method {
 	return m
 }
 
-
 // fitted returns the codebook of a method with the queries of its cells, if the method has them.
 func (m *method) fitted(ctx context.Context, s *exchange.Subject, windows [][]int32, book map[string][]float32) (map[string][]float32, error) {
 	if m.Set["tilt"] == "" || m.Name != exchange.Name {

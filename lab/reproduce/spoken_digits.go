@@ -141,7 +141,6 @@ func spectrum(samples []float32) []float32 {
 	return out
 }
 
-
 // bandEdge returns the first frequency of a band: bands widen with frequency, as in hearing.
 func bandEdge(band int) int {
 	const widest = spokenFrame/2 - 1
