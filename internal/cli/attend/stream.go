@@ -332,7 +332,7 @@ func (r *StreamReport) print(w io.Writer) {
 	speed := ""
 	if rate := r.FLOPs / max(r.Computing, 1e-9) / 1e9; rate > 0 {
 		if speed = fmt.Sprintf(" at %.1f GFLOP/s", rate); r.Peak > 0 {
-			speed += fmt.Sprintf(", %s of the %.0f that the machine can do", display.FormatPercent(rate/r.Peak), r.Peak)
+			speed += fmt.Sprintf(", %s of the %.0f GFLOP/s that the machine can do", display.FormatPercent(rate/r.Peak), r.Peak)
 		}
 	}
 	fmt.Fprintf(w, "%d tokens%s in %.1f s: %.1f s reading or making them, %.1f s computing%s\n", r.Tokens, before, r.Seconds, r.Filling, r.Computing, speed)
