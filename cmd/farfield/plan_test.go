@@ -160,7 +160,7 @@ func TestPlanTraining(t *testing.T) {
 }
 
 func TestPlanText(t *testing.T) {
-	out := works(t, "plan", "--d", "8", "--width", "16", "--parameters", "1e9", "--tokens", "2e9")
+	out := works(t, "plan", "--published", "--d", "8", "--width", "16", "--parameters", "1e9", "--tokens", "2e9")
 	for _, want := range []string{"machine", "N0 ", " 73 (", "N1 ", " 47 (", "72.75", "48.5", "QKᵀ", "O(ND^3)", "F = 45", "HEADS THAT SHARE A WIDTH OF 16", "PF-days", "linear from"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not printed:\n%s", want, out)

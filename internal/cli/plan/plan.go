@@ -8,8 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// Command is the verb plan: it prints the cost of attention, as published and on this
-// machine.
+// Command is the verb plan: it prints the cost of attention on this machine, and as published.
 type Command struct {
 	N         flags.Count `short:"n" default:"4096" placeholder:"N" help:"Queries of a sequence."`
 	M         flags.Count `short:"m" placeholder:"M" help:"Keys of a sequence (N)."`
@@ -28,8 +27,9 @@ type Command struct {
 	Layers         flags.Count  `placeholder:"L" help:"Layers with attention of the shape above, which is added."`
 	EncoderDecoder bool         `help:"Count 3PT operations instead of 6PT."`
 
-	JSON bool   `name:"json" help:"Print one JSON object."`
-	Plot string `placeholder:"FILE" help:"Also draw the crossovers over D, as .svg or .png."`
+	Published bool   `help:"Also print the costs that FAST and TaylorShift publish for the shape; JSON has them always."`
+	JSON      bool   `name:"json" help:"Print one JSON object."`
+	Plot      string `placeholder:"FILE" help:"Also draw the crossovers over D, as .svg or .png."`
 }
 
 // Help are examples.
@@ -64,7 +64,7 @@ func (c *Command) Run(e *env.Env) error {
 	if c.JSON {
 		return display.PrintJSON(e.Stdout, r)
 	}
-	return r.print(e.Stdout)
+	return r.print(e.Stdout, c.Published)
 }
 
 // Report is all that plan tells.

@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// print writes the report for people.
-func (r *Report) print(out io.Writer) error {
+// print writes the report for people, with the published costs of the shape if published is set.
+func (r *Report) print(out io.Writer, published bool) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	s := r.Shape
 	fmt.Fprintf(w, "machine\t%s\n", r.Machine)
@@ -29,8 +29,10 @@ func (r *Report) print(out io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	r.printHere(w)
-	r.printTaylorShift(w)
-	r.printFast(w)
+	if published {
+		r.printTaylorShift(w)
+		r.printFast(w)
+	}
 	r.printSweep(w)
 	r.printTraining(w)
 	return w.Flush()
