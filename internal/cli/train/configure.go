@@ -138,9 +138,14 @@ func (t *Command) config() (train.Config, error) {
 	if t.Seeds != "" {
 		given = append(given, "--seeds")
 	}
-	if len(given) > 0 || t.Config != "" || t.Preset != "" {
-		return c, env.InputErrorf("--resume: the run is configured by %s; leave out %s",
-			filepath.Join(t.Out, "config.json"), strings.Join(append(given, "--config and --preset"), ", "))
+	if t.Config != "" {
+		given = append(given, "--config")
+	}
+	if t.Preset != "" {
+		given = append(given, "--preset")
+	}
+	if len(given) > 0 {
+		return c, env.InputErrorf("--resume: the run is configured by %s; leave out %s", filepath.Join(t.Out, "config.json"), strings.Join(given, ", "))
 	}
 	dir := t.Out
 	if runs := runs.SeedRuns(dir); len(runs) > 0 {
