@@ -30,7 +30,7 @@ func (r *run) searchInput(best *Trial, allowed *float64, x *Result) (*Trial, err
 	case r.Wish != nil && r.Wish.State > 0:
 		x.Why = "clusters of the input keep all keys, and a state of fixed size was asked for"
 	case x.Window <= least:
-		x.Why = fmt.Sprintf("clusters of the input were not tried: they are softmax in windows of %d tokens, which the model and --length allow, and begin above %d", x.Window, least)
+		x.Why = fmt.Sprintf("a codebook was taken; clusters of each input (centres=input) were not tried: up to %d tokens they are softmax, and windows have %d here (--length allows more where the model does)", least, x.Window)
 	}
 	if x.Why != "" {
 		return best, nil

@@ -79,11 +79,11 @@ func (x *Result) Page(title string) []byte {
 	line := func(form string, args ...any) { fmt.Fprintf(&b, form+"\n", args...) }
 	line("%s\n", x.Verdict())
 	line("# %s, exchanged\n", title)
-	books := fmt.Sprintf("Codebooks are of %d tokens of calibration a head, in windows of %d", x.Tokens, x.Window)
+	books := fmt.Sprintf("The codebooks are made of the keys of %d tokens, in windows of %d", x.Tokens, x.Window)
 	if x.Choice.Tol > 0 {
 		books = fmt.Sprintf("There are no codebooks; windows have %d tokens", x.Window)
 	}
-	line("%s: %v. %s. %s; %d held-out windows judge.\n", FormatLayers(x.Exchanged), x.Choice, x.costLine(), books, x.HeldOut)
+	line("%s: %v. %s. %s. All losses are measured on %d held-out windows.\n", FormatLayers(x.Exchanged), x.Choice, x.costLine(), books, x.HeldOut)
 	line("Why this choice: %s.\n", x.Why)
 	line("## The whole model against the trained one\n")
 	kinds := []struct {
@@ -106,7 +106,7 @@ func (x *Result) Page(title string) []byte {
 		}
 	}
 	x.fitTable(line)
-	line("\nA cosine or a loss near that of the trained model does not prove that a use needs the far field: compare both columns in your own use.\n")
+	line("\nA cosine or a loss near that of the trained model does not prove that a use needs the far field. Compare the model with and without it in your own use.\n")
 	unit := "1 - cosine"
 	if x.Measure == "nats" {
 		unit = "nats a token"
@@ -158,7 +158,7 @@ func (x *Result) fitTable(line func(form string, args ...any)) {
 	if len(x.Unfitted) == 0 {
 		return
 	}
-	line("\nFitted: each cell is expanded about the mean query that the trained model sends to it on %d tokens, not about 0. The last column has the mean far field of these tokens in place of the far keys of the input: what a fit does without looking at them.\n", x.FitTokens)
+	line("\nFitted: each cell is expanded about the mean query that the trained model sends to it, taken from %d tokens, and not about 0. In the last column no far key of the input is read: each query gets the mean far field of those tokens in their place.\n", x.FitTokens)
 	line("| texts | cells, fitted | not fitted | near field alone | near field, far field of the mean |\n|---|---:|---:|---:|---:|")
 	line("| held-out texts | %v | %v | %v | %v |", x.Whole, x.Unfitted[0], x.NearAlone, x.NearFitted[0])
 	if x.Other != nil {
