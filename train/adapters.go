@@ -18,10 +18,10 @@ import (
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
-// adapters are low-rank additions to the matrices of a model (Hu et al. 2021, arXiv
-// 2106.09685): W = W₀ + s·B·A. The model holds the sum W at any time, so that every pass
-// and every checkpoint is of an ordinary model. The gradients of A and B follow from the
-// gradient of W. Embeddings, gains and biases stay; the head is trained whole.
+// adapters are low-rank additions to the matrices of a model (Hu et al. 2021, arXiv 2106.09685): W
+// = W₀ + s·B·A. The model always holds the sum W, so passes and checkpoints work as for any other
+// model. The gradients of A and B follow from the gradient of W. Embeddings, gains and biases are
+// not trained; the head is trained in full.
 type adapters struct {
 	list    []*adapter
 	trained *param.Set[float32] // A and B of all adapters, and the head

@@ -22,7 +22,7 @@ type collector struct {
 	samples []data.Sample
 }
 
-// PackBatch returns samples of a task as one batch for a model, padded to the longest
+// PackBatch packs samples of a task into one batch for a model, and pads them to the longest
 // sample.
 func PackBatch(spec data.Spec, samples ...data.Sample) *model.Batch {
 	b := new(packedBatch)

@@ -370,9 +370,9 @@ func (t *Trainer) renewStart() error {
 	return atomicfile.WriteJSON(path, was)
 }
 
-// DataSum returns the SHA-256 of the data that the run in the folder dir began with, as
-// task.Digest gives it; "": the folder has no record of it. It returns an error if the record
-// is damaged.
+// DataSum returns the SHA-256 of the data with which the run in the folder dir began, as
+// task.Digest computes it. It returns "" if the folder has no record of it, and an error if the
+// record is damaged.
 func DataSum(dir string) (string, error) {
 	var start runStart
 	err := infile.ReadJSON(filepath.Join(dir, startFile), maxStartBytes, &start)

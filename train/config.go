@@ -29,52 +29,52 @@ const configVersion = 2
 // folder. The same Config and data give the same bits.
 type Config struct {
 	Version  int               `json:"version"`
-	Task     string            `json:"task"`               // name in docs/train.md, or of data of your own
-	TaskSet  map[string]string `json:"task_set,omitempty"` // its settings
+	Task     string            `json:"task"`               // a task of docs/train.md, or the name of your own data
+	TaskSet  map[string]string `json:"task_set,omitempty"` // settings of the task
 	Folder   string            `json:"folder,omitempty"`   // folder of the data sets
-	DataSeed uint64            `json:"data_seed"`          // seed of generated samples
+	DataSeed uint64            `json:"data_seed"`          // seed with which samples are generated
 
-	// Stratified holds out a tenth of each class of the user's own data. Runs of earlier versions
-	// drew each item by itself.
+	// Stratified holds out a tenth of each class of the user's own data. If it is false, each item
+	// is held out by chance, whatever its class.
 	Stratified bool `json:"stratified,omitempty"`
-	// Freeze keeps the model of Init and fits a linear head on its vectors (FreezeHead).
+	// Freeze keeps the weights of the model of Init and fits a linear head to its vectors (see
+	// FreezeHead).
 	Freeze bool `json:"freeze,omitempty"`
 
-	// With Standardise, input values are standardised per channel by InputMean and
-	// InputDeviation; nil: those of the training samples.
+	// Standardise standardises input values per channel by InputMean and InputDeviation. If these
+	// are nil, they are computed from the training samples.
 	Standardise    bool      `json:"standardise"`
 	InputMean      []float64 `json:"input_mean,omitempty"`
 	InputDeviation []float64 `json:"input_deviation,omitempty"`
-	// LRAQuirk pads samples to one length, without a mask.
+	// LRAQuirk pads samples to one length with zeros and masks nothing, so that attention and
+	// pooling see the padding, as in the kernel models of the Long Range Arena.
 	LRAQuirk bool `json:"lra_quirk"`
 
 	Model model.Config `json:"model"` // inputs and outputs are set by the task
-	// FarEvery sets Model.LayerWindows: a layer has the mechanism over all keys if its
-	// index is a multiple of FarEvery, and the near field alone otherwise. 0: they stay.
+	// FarEvery sets Model.LayerWindows: layers whose index is a multiple of FarEvery attend to all
+	// keys, the others to the near field alone. 0 leaves LayerWindows as it is.
 	FarEvery int `json:"far_every,omitempty"`
 
 	// Init is the folder of the run or checkpoint whose weights the run starts from; "":
 	// weights are drawn.
 	Init string `json:"init,omitempty"`
-	// CutsStart gives the model that the run starts from the end of long texts, not their
-	// beginning.
+	// CutsStart cuts long texts at their beginning, so that the model of Init reads their end.
 	CutsStart bool `json:"cuts_start,omitempty"`
 	// Adapters is the rank of low-rank adapters (Hu et al. 2021, arXiv 2106.09685), which
 	// are trained in place of the model's matrices; 0: all weights are trained.
 	Adapters int `json:"adapters,omitempty"`
-	// GroupLengths gives a batch samples of similar length, where the source knows the
+	// GroupLengths fills each batch with samples of similar length, if the source knows the
 	// lengths.
 	GroupLengths bool `json:"group_lengths,omitempty"`
 
-	Batch      int `json:"batch"`      // samples (or windows of Model.Context tokens) of a pass
-	Accumulate int `json:"accumulate"` // passes of an update, whose gradients are added
-	// FirstContext is the first window length of a text, or of another task that draws
-	// samples of a wanted length (data.WindowDrawer); it doubles until Model.Context.
-	// A pass begins with FirstBatch windows and halves their number with each doubling,
-	// to Batch at least. Each length trains on the same number of tokens. Short windows
-	// teach attention with smooth weights about near tokens sooner (staged training,
-	// Press et al. 2021, arXiv 2012.15832). 0 means Model.Context and Batch from the
-	// start.
+	Batch      int `json:"batch"`      // samples (or windows of Model.Context tokens) in a pass
+	Accumulate int `json:"accumulate"` // passes in an update, whose gradients are added
+	// FirstContext is the length of the first windows of a text, or of another task that can draw
+	// samples of a given length (data.WindowDrawer). The length doubles until it is Model.Context.
+	// A pass begins with FirstBatch windows, and with each doubling their number halves, down to
+	// Batch. Each length trains on the same number of tokens. Short windows teach attention with
+	// smooth weights about near tokens sooner (staged training, Press et al. 2021, arXiv
+	// 2012.15832). 0 means Model.Context and Batch from the start.
 	FirstContext int `json:"first_context"`
 	FirstBatch   int `json:"first_batch"`
 
@@ -84,8 +84,8 @@ type Config struct {
 	Segment int `json:"segment,omitempty"`
 
 	Steps int `json:"steps"` // updates
-	// Epochs is the number of passes over the training samples. PrepareTask replaces it by
-	// Steps. 0: Steps counts.
+	// Epochs is the number of passes over the training samples; PrepareTask converts it to Steps.
+	// 0: Steps is used as it is.
 	Epochs int `json:"epochs,omitempty"`
 	// Lengthened holds earlier values of Steps, in ascending order. Until each of them,
 	// the schedule and the lengths of windows follow a run of that many steps.
@@ -94,22 +94,22 @@ type Config struct {
 	Optimizer Optimizer `json:"optimizer"`
 	Schedule  Schedule  `json:"schedule"`
 	Rate      float64   `json:"lr"`     // peak rate, reached after WarmUp updates
-	MinRate   float64   `json:"min_lr"` // last rate; ConstantSchedule stays at Rate
+	MinRate   float64   `json:"min_lr"` // last rate; ConstantSchedule ignores it
 	WarmUp    int       `json:"warmup"`
 	Decay     float64   `json:"weight_decay"` // weight decay of matrices
 	Beta1     float64   `json:"beta1"`
 	Beta2     float64   `json:"beta2"`
 	Clip      float64   `json:"clip"` // maximum norm of the gradient; 0: none
-	Seed      uint64    `json:"seed"` // seed of the initial weights and of the data order
+	Seed      uint64    `json:"seed"` // seed of the initial weights and of the order of the data
 
 	EvalEvery    int `json:"eval_every"`    // updates between validations; 0: only at the end
 	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all; -1 with Init: as many as a text of that context needs
-	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0: all; -1: as above
+	FinalSamples int `json:"final_samples"` // samples of the final evaluation; 0 and -1 as in EvalSamples
 	Patience     int `json:"patience"`      // early-stopping patience, in validations; 0: off
 	SaveEvery    int `json:"save_every"`    // updates between checkpoints; 0: only the best and the last
 
-	complete string       // the mechanism whose settings are complete; "": none
-	tokens   *task.Tokens // of the model that the run starts from; nil: the task's own
+	complete string       // the mechanism whose settings are filled in; "": none
+	tokens   *task.Tokens // tokens of the model of Init; nil: the task has its own
 
 	isUnordered bool // the positions of samples have no order
 }
@@ -121,7 +121,7 @@ type Optimizer string
 const (
 	AdamW Optimizer = "adamw"
 	Adam  Optimizer = "adam"  // without weight decay
-	RAdam Optimizer = "radam" // rectified (Liu et al. 2019, arXiv 1908.03265)
+	RAdam Optimizer = "radam" // rectified Adam (Liu et al. 2019, arXiv 1908.03265)
 )
 
 // Schedule is the course of the learning rate after the warm-up.
@@ -134,9 +134,9 @@ const (
 	ConstantSchedule Schedule = "constant" // stays at Rate
 )
 
-// ReadConfig reads a JSON file over the fields of c, which may hold defaults. It returns
-// an error for unknown fields, another version or trailing data, and for a damaged
-// vocabulary of a run that starts from a model.
+// ReadConfig returns c with the fields that the JSON file at path sets; the other fields keep the
+// values of c. It returns an error for unknown fields, another version or trailing data, and for a
+// damaged vocabulary of a run that starts from a model.
 func ReadConfig(path string, c Config) (Config, error) {
 	text, err := infile.ReadFile(path)
 	if err != nil {
@@ -486,9 +486,9 @@ func (c *Config) SetTask(name string) {
 	c.FirstContext, c.FirstBatch = 0, 0
 }
 
-// SetVocabulary sets the setting vocabulary of the task. For labelled texts of a run without
-// Init it drops the tokens that ReadConfig has read and, as they are in other tokens, the
-// length and the context of the run. These are derived from the data.
+// SetVocabulary sets the setting vocabulary of the task. For labelled texts without Init it also
+// drops the tokens that ReadConfig has read, and the length and the context of the run, which are
+// counted in those tokens. PrepareTask derives all of them from the data.
 func (c *Config) SetVocabulary(name string) {
 	isOther := name != c.TaskSet["vocabulary"]
 	c.setTaskSettings("vocabulary", name)
@@ -510,14 +510,14 @@ func (c *Config) SetDataSeed(seed uint64) {
 	}
 }
 
-// HasTokens reports whether c has tokens of a model or a run, which are not learned from the
-// data.
+// HasTokens reports whether c takes the tokens of a model or a run, and does not learn tokens from
+// the data.
 func (c *Config) HasTokens() bool { return c.tokens != nil }
 
-// SetMechanism selects the mechanism name. For another mechanism it clears order,
-// settings, the norm of heads and FarEvery with the windows of layers it has set. A mixer
-// with projections of its own also clears rotations, decay, shared key heads and all
-// windows of layers, which it does not support.
+// SetMechanism selects the mechanism name. Another mechanism than before clears the order, the
+// settings, the norm of heads and FarEvery with the layer windows that it set. A mixer with
+// projections of its own also clears rotations, decay, shared key heads and all layer windows,
+// because it does not support them.
 func (c *Config) SetMechanism(name string) {
 	m := &c.Model
 	if name == m.Mechanism {

@@ -14,10 +14,10 @@ import (
 // ErrDataChanged is returned for data that is not the data of the run.
 var ErrDataChanged = errors.New("is not the data that the run learned from")
 
-// CheckData returns ErrDataChanged if src has other class names or another SHA-256 than the
-// data of the model at path, as LoadModel reads it. src is the task that the configuration of
-// the run opens. Of runs without these records the number of classes is compared. CheckData returns an error if
-// the records are damaged or a sample cannot be read.
+// CheckData returns ErrDataChanged if src is not the data of the model at path, because its class
+// names or its SHA-256 differ. LoadModel says what path may be; src is the task that the
+// configuration of the run opens. If the run has no such records, only the numbers of classes are
+// compared. CheckData also returns an error if the records are damaged or a sample cannot be read.
 func CheckData(path string, src data.Source) error {
 	checkpoint, err := findCheckpoint(path)
 	if err != nil {
@@ -96,10 +96,11 @@ func compareClasses(names, known []string) string {
 	return "its classes are in another order"
 }
 
-// OpenOtherData opens the file or folder at path, data for the task of c, for the model of the run in
-// dir. A class has the number that its name has in the run, and targets are scaled as there.
-// hasAll makes all samples the test set. OpenOtherData returns an error if the task reads no
-// data of the user, the data is malformed or has other channels, or a class is none of the run.
+// OpenOtherData opens the file or folder at path as data for the task of c and the model of the run
+// in the folder dir. Classes have the numbers that their names have in the run, and targets are
+// scaled as in the run. With hasAll, the test set has all samples. OpenOtherData returns an error
+// if the task does not read the user's data, if the data is malformed or has other channels, or if
+// a class does not occur in the run.
 func (c Config) OpenOtherData(dir, path string, hasAll bool) (data.Source, error) {
 	row, err := task.Lookup(c.Task)
 	if err != nil {

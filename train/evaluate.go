@@ -15,29 +15,30 @@ import (
 
 // Score is the result of an evaluation.
 type Score struct {
-	Loss    float64     `json:"loss"`   // mean training loss over targets: nats, or squares
+	Loss    float64     `json:"loss"`   // mean training loss over targets, in nats or squares
 	Metric  data.Metric `json:"metric"` // metric of the task
 	Value   float64     `json:"score"`  // value of Metric
 	Bits    float64     `json:"bits_per_byte,omitempty"`
 	Samples int64       `json:"samples"`
-	Tokens  int64       `json:"tokens"`          // targets that are not ignored
+	Tokens  int64       `json:"tokens"`          // targets that were scored
 	Bytes   int64       `json:"bytes,omitempty"` // bytes of text of these targets
 
-	// Error is the standard error of a mean squared error, or of an accuracy whose samples have several
-	// targets, which may stand or fall together. 0: not known, as of fewer than 20 samples.
+	// Error is the standard error of Value. It is known for a mean squared error, and for an
+	// accuracy whose samples have several targets, which may be right or wrong together. 0: not
+	// known, for example below 20 samples.
 	Error float64 `json:"standard_error,omitempty"`
 }
 
-// HasBits reports whether the score is of a text, also where its Bits are 0. A stored score may
-// lack Bytes.
+// HasBits reports whether the score belongs to a text and so has Bits, even if they are 0. A stored
+// score may lack Bytes.
 func (s *Score) HasBits() bool { return s.Bytes > 0 || s.Bits > 0 }
 
 // Detail is the breakdown of a Score.
 type Detail struct {
-	// Positions holds the loss by position, of a task measured in nats.
+	// Positions holds the loss by position, for tasks whose loss is in nats.
 	Positions []Bucket `json:"by_position,omitempty"`
-	// Confusion counts targets by class (row) and predicted class (column), of a task of
-	// at most 32 classes.
+	// Confusion counts targets by class (row) and predicted class (column), for tasks of at most
+	// 32 classes.
 	Confusion [][]int64 `json:"confusion,omitempty"`
 }
 
@@ -65,22 +66,19 @@ const (
 	maxConfusionClasses = 32
 )
 
-// Evaluate scores m on a split of the task src, as PrepareTask returns it. A limit above
-// 0 bounds the samples, always the same ones: windows spread evenly over a text,
-// otherwise a fixed random choice. Of an endless split the first limit samples are
-// scored, 1000 without a limit.
-//
-// The windows of a text follow each other, or overlap where the text has a stride, and each
-// starts a new sequence. Every token but the first is predicted once.
-//
-// It returns an error if the model does not fit the task, the split has no samples or
-// only ignored targets, a sample does not fit the specification, or ctx ends.
+// Evaluate scores m on a split of the task src, which PrepareTask has returned. A limit above 0
+// bounds the number of samples, which are always the same: windows spread evenly over a text, or a
+// fixed random choice of other samples. From an endless split the first limit samples are scored,
+// or 1000 without a limit. The windows of a text follow each other, or overlap if the text has a
+// stride, and each starts a new sequence. Every token but the first is predicted once. Evaluate
+// returns an error if the model does not fit the task, if the split has no samples or only ignored
+// targets, if a sample does not fit the specification, or if ctx ends.
 func Evaluate(ctx context.Context, m *model.Model, src data.Source, split data.Split, limit int) (Score, Detail, error) {
 	return Job{}.Evaluate(ctx, m, src, split, limit)
 }
 
-// Evaluate is the function Evaluate for the ranks of a job, which hold the same model. It
-// returns an error on every rank if one rank has one.
+// Evaluate is the function Evaluate for the ranks of a job, which all hold the same model. If one
+// rank has an error, every rank returns one.
 func (j Job) Evaluate(ctx context.Context, m *model.Model, src data.Source, split data.Split, limit int) (Score, Detail, error) {
 	fail := func(err error) (Score, Detail, error) { return Score{}, Detail{}, err }
 	spec, c := src.Spec(), m.Config()

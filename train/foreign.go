@@ -15,8 +15,8 @@ import (
 // publishedKind begins the description of a folder that package pretrained reads.
 const publishedKind = "a Hugging Face folder"
 
-// CheckForeign recognises models of other programs. It returns an error that names the
-// format if path is one of them, otherwise nil.
+// CheckForeign returns an error that names the format if path is a model of another program, and
+// nil otherwise.
 func CheckForeign(path string) error {
 	if what := describeForeign(path); what != "" {
 		if strings.HasPrefix(what, publishedKind) {

@@ -18,7 +18,7 @@ import (
 const MostFrozenTexts = 5000
 
 // SuitsFreeze reports whether a linear head on the frozen model is the better default for the
-// classes of src: the run starts from a published encoder, and the training set is small.
+// classes of src. It is if the run starts from a published encoder and the training set is small.
 func (c *Config) SuitsFreeze(src data.Source) bool {
 	spec := src.Spec()
 	n := spec.Count[data.Train]
@@ -26,11 +26,11 @@ func (c *Config) SuitsFreeze(src data.Source) bool {
 		n != data.Endless && n <= MostFrozenTexts
 }
 
-// FreezeHead changes c, as StartFrom returns it, to keep the weights of the model. The run is one
-// update, which computes the vector of each sample once and fits a linear head to them: a
-// multinomial logistic regression whose L2 penalty the validation set chooses. Vectors are pooled
-// as the model's folder says, and not normalised. FreezeHead returns an error if there is no model
-// to start from, or its folder cannot be read.
+// FreezeHead changes c, which StartFrom has returned, so that the run keeps the weights of the
+// model. Such a run has one update, which computes the vector of each sample once and fits a linear
+// head to the vectors: a multinomial logistic regression whose L2 penalty is chosen on the
+// validation set. Vectors are pooled as the model's folder says, and not normalised. FreezeHead
+// returns an error if there is no model to start from, or its folder cannot be read.
 func (c *Config) FreezeHead() error {
 	if c.Init == "" {
 		return fmt.Errorf("freeze: there is no model to keep; name it by init")
@@ -83,14 +83,14 @@ func (c *Config) checkFreeze(spec data.Spec) error {
 
 // HeadFit says how the head of a frozen model was fitted.
 type HeadFit struct {
-	Strength float64 `json:"c"`      // inverse of the penalty times the samples, C of other programs
-	Samples  int     `json:"fitted"` // samples that the head was fitted to
-	Held     int     `json:"held"`   // samples that chose the penalty; all were fitted to afterwards
+	Strength float64 `json:"c"`      // 1 / (penalty · samples), which other programs call C
+	Samples  int     `json:"fitted"` // samples that the head was fitted to, Held among them
+	Held     int     `json:"held"`   // validation samples by which the penalty was chosen
 	Accuracy float64 `json:"held_accuracy,omitempty"`
-	Loss     float64 `json:"held_loss,omitempty"` // of a head fitted to the others
+	Loss     float64 `json:"held_loss,omitempty"` // loss on the Held samples of a head fitted to the others
 }
 
-// HeadFit returns how the head was fitted by this Trainer; nil: it was not.
+// HeadFit returns how this Trainer fitted the head, or nil if it did not.
 func (t *Trainer) HeadFit() *HeadFit { return t.headFit }
 
 // headParams returns the weights of the head.

@@ -25,9 +25,8 @@ const (
 	maxRowBytes     = 1 << 16
 )
 
-// ReadHistory reads the metrics of the run in the folder dir, which may be in progress.
-// An unfinished last line is left out. It returns an error if the file is missing, too
-// long or has a damaged line.
+// ReadHistory reads the metrics of the run in the folder dir, which may be in progress. It skips an
+// unfinished last line. It returns an error if the file is missing, too long or has a damaged line.
 func ReadHistory(dir string) (*History, error) {
 	path := filepath.Join(dir, metricsFile)
 	f, err := infile.Open(path)

@@ -179,11 +179,11 @@ func startClasses(name string, names []string, n int) []string {
 	return names
 }
 
-// StartFrom returns c with the model in the folder dir as its start: of a run, of a
-// checkpoint, or a published model. Sizes of the model, tokens and settings of training
-// are set for fine-tuning: steps and batch are 0, and PrepareTask derives them from the
-// data. Without a task, c gets the task of the run and its samples of evaluations. A
-// published decoder gets a text, other published models get labelled texts. It returns an
+// StartFrom returns c changed to start from the model in the folder dir: a run, a checkpoint or a
+// published model. It sets the sizes of the model, the tokens, and the training settings for
+// fine-tuning; steps and batch become 0, and PrepareTask derives them from the data. If c has no
+// task, it gets the task of the run and the numbers of its evaluation samples. With a published
+// decoder that task is a text, with other published models labelled texts. StartFrom returns an
 // error if the model cannot be read.
 func (c Config) StartFrom(dir string) (Config, error) {
 	s, err := openStart(dir, nil)
@@ -242,8 +242,8 @@ func (s *startModel) startConfig() model.Config {
 	return m
 }
 
-// SetAdapters selects low-rank adapters and their learning rate; rank 0 selects all weights
-// and theirs.
+// SetAdapters selects low-rank adapters of the given rank and their learning rate. Rank 0 selects
+// training of all weights and its learning rate.
 func (c *Config) SetAdapters(rank int) {
 	switch {
 	case c.Adapters == 0 && rank > 0:
@@ -344,9 +344,9 @@ func (c *Config) keepStart(m *model.Model, classes []string) error {
 // it starts from.
 const publishedFolder = "published"
 
-// PublishedFolder returns the folder in which a run has the description of the published
-// model that it starts from, as pretrained.WriteLike reads it. path is a run or one of its
-// checkpoints. It returns "" if the run started from none.
+// PublishedFolder returns the folder inside a run that describes the published model from which the
+// run started; pretrained.WriteLike reads it. path is the run or one of its checkpoints.
+// PublishedFolder returns "" if the run did not start from a published model.
 func PublishedFolder(path string) string {
 	if dir := filepath.Join(RunFolder(path), publishedFolder); !isAlone(path) && pretrained.IsFolder(dir) {
 		return dir

@@ -15,8 +15,8 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// RunFolder returns the folder of the run to which path belongs. path is the folder of a
-// run or of one of its checkpoints.
+// RunFolder returns the folder of the run to which path belongs. path is that folder, or one of its
+// checkpoints.
 func RunFolder(path string) string {
 	path = exchanged.Resolve(path)
 	if isCheckpoint(path) {
@@ -56,20 +56,18 @@ func isAlone(path string) bool {
 // maxLoads bounds the loads of a checkpoint that its training replaces meanwhile.
 const maxLoads = 100
 
-// LoadModel reads a model and the vocabulary of its text, which is nil for other tasks.
-// path is the folder of a checkpoint, or of a run, whose best checkpoint is preferred to
-// the latest one. Every file is verified by its checksum, and the run by its copies. A
-// checkpoint that is replaced meanwhile is read anew. Of an exchanged model it reads the trained model
-// with the exchanged functions.
-//
-// It returns an error if path is neither, if a file is damaged, or if the vocabulary does
-// not fit the model.
+// LoadModel reads a model and the vocabulary of its text, which is nil for other tasks. path is the
+// folder of a checkpoint, or of a run, whose best checkpoint is preferred to the latest one. Every
+// file is verified by its checksum, and the run by the copies in its checkpoint. If a trainer
+// replaces the checkpoint meanwhile, LoadModel reads the new one. An exchanged model is returned as
+// the trained model with the exchanged functions. LoadModel returns an error if path is neither a
+// checkpoint nor a run, if a file is damaged, or if the vocabulary does not fit the model.
 func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
 	return LoadModelWith(path, nn.Float32, nil)
 }
 
-// LoadModelWith is LoadModel for a model that holds its weights in a precision, as model.LoadIn reads it,
-// and has mechanisms of your own, which factories build by their names in the configuration.
+// LoadModelWith is LoadModel with weights held in precision p, as model.LoadIn holds them.
+// factories build mechanisms of your own, by the names that the configuration gives them.
 func LoadModelWith(path string, p nn.Precision, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, nil, err
@@ -126,8 +124,8 @@ func findCheckpoint(path string) (string, error) {
 	return latestCheckpoint(path)
 }
 
-// HintInside names, for a message, a model in a folder of path, such as a package that carries one; "": there is
-// none.
+// HintInside looks for a model in the folders inside path, such as a package that contains one. It
+// returns a hint for an error message, or "" if there is none.
 func HintInside(path string) string {
 	entries, err := os.ReadDir(path)
 	if err != nil {

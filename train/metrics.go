@@ -16,13 +16,13 @@ import (
 // Step is a row of metrics.jsonl: one update.
 type Step struct {
 	Step     int     `json:"step"` // counted from 1
-	Loss     float64 `json:"loss"` // mean over targets before the update: nats, or squares
+	Loss     float64 `json:"loss"` // mean loss over the targets before the update, in nats or squares
 	Bits     float64 `json:"bits_per_byte,omitempty"`
 	Aux      float64 `json:"aux,omitempty"` // auxiliary loss of the mechanisms, not part of Loss
 	Rate     float64 `json:"lr"`
-	GradNorm float64 `json:"grad_norm"`    // before clipping
-	Speed    float64 `json:"tokens_per_s"` // positions of this step, including padding
-	Elapsed  float64 `json:"elapsed_s"`    // training and evaluation so far, without interruptions
+	GradNorm float64 `json:"grad_norm"`    // norm of the gradient before clipping
+	Speed    float64 `json:"tokens_per_s"` // positions a second in this step, including padding
+	Elapsed  float64 `json:"elapsed_s"`    // seconds of training and evaluation so far, without interruptions
 }
 
 // Eval is a row of metrics.jsonl: one evaluation.
@@ -34,7 +34,7 @@ type Eval struct {
 	Elapsed float64 `json:"elapsed_s"`
 }
 
-// Kinds of evaluation, by the share of the split.
+// Kinds of evaluation, by the part of the split that is scored.
 const (
 	EvalLook  = "look" // Config.EvalSamples samples, during training
 	EvalPart  = "part" // Config.FinalSamples samples, at the end
@@ -46,8 +46,8 @@ func perByte(nats float64, tokens, bytes int64) float64 {
 	return nats / math.Ln2 * float64(tokens) / float64(bytes)
 }
 
-// ReadMetrics returns the updates and evaluations of the run in the folder dir. It
-// returns an error if ReadHistory does.
+// ReadMetrics returns the updates and evaluations of the run in the folder dir. It returns an error
+// where ReadHistory does.
 func ReadMetrics(dir string) (steps []Step, evals []Eval, err error) {
 	h, err := ReadHistory(dir)
 	if err != nil {

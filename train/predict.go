@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/train/data"
 )
 
-// Predictor applies the model of a run to new inputs. Its methods may run at the same time. Calls
-// share the weights; the memory of a pass is each call's own, and is kept for later calls.
+// Predictor applies the model of a run to new inputs. Its methods may be called concurrently. The
+// calls share the weights; each has its own memory for a pass, which later calls reuse.
 type Predictor struct {
 	PredictorInfo
 	tokens *task.Tokens // of texts; nil: those of the task
@@ -25,9 +25,9 @@ type Predictor struct {
 // PredictorInfo says what a model reads and answers.
 type PredictorInfo struct {
 	Kind          data.Kind // of a prediction: Class, Regression, Labels, Next or Trace
-	Classes       []string  // names of the classes; nil for a model of numbers
-	NeedsLines    bool      // an input is a line of text, for Predict; otherwise a file, for PredictFile
-	HasByteLabels bool      // labels are of the bytes of a text
+	Classes       []string  // names of the classes; nil for numbers
+	NeedsLines    bool      // inputs are lines of text, for Predict; otherwise files, for PredictFile
+	HasByteLabels bool      // each byte of a text has a label
 	Input         string    // what an input is, for messages
 }
 
@@ -58,25 +58,25 @@ func (p *Predictor) put(a *asker) {
 	p.idle = append(p.idle, a)
 }
 
-// Prediction is the output of a model for one input. Its slices are the caller's.
+// Prediction is the output of a model for one input. The caller owns its slices.
 type Prediction struct {
 	Kind          data.Kind // Class, Regression, Labels, Next or Trace
-	Numbers       []float64 // Regression and Trace: [rows, Columns]
+	Numbers       []float64 // Regression and Trace: the predicted numbers [rows, Columns]
 	Columns       int       // columns of Numbers
-	Deviation     []float64 // deviation of each column among the learned targets; nil: Numbers are the model's outputs
+	Deviation     []float64 // standard deviation of each column among the training targets; nil: Numbers are the model's outputs
 	Class         int       // Class: the most probable class, the first among equals
 	Probabilities []float64 // Class: probability of each class [classes]
 	Labels        []int     // Labels and Next: class of each visible position
-	Offsets       [][2]int  // Labels by tokens: bytes of the text under each; nil: one label a byte, or a row
-	Tokens        int       // of a text, or positions of a file, before they were cut; 0: uncounted
-	IsTruncated   bool      // the model read a part of the input
+	Offsets       [][2]int  // Labels of tokens: first byte and end of each token in the text; nil: one label for each byte or row
+	Tokens        int       // tokens of a text, or positions of a file, before it was cut; 0: not counted
+	IsTruncated   bool      // the model read only a part of the input
 }
 
-// NewPredictor returns the Predictor of a model that LoadModel read at path, or of a model of the
-// same shape, with the run's names of classes and columns and scales of numbers. It returns an error
-// if path is in no run, if the run is damaged, or if its task does not predict. A run on data of your
-// own has no Predictor: PackBatch makes batches of its samples, and Logits of model.Model gives the
-// outputs.
+// NewPredictor returns the Predictor of a model that LoadModel has read at path, or of a model of
+// the same shape. The run gives the names of classes and columns and the scales of numbers. It
+// returns an error if path is in no run, if the run is damaged, or if its task does not predict. A
+// run on data of your own has no Predictor: PackBatch makes batches of its samples, and Logits of
+// model.Model gives the outputs.
 func NewPredictor(path string, m *model.Model) (*Predictor, error) {
 	if isAlone(path) {
 		return nil, fmt.Errorf("%s: is a checkpoint outside of a run, and has no task; Logits of model.Model gives its outputs", path)
@@ -144,11 +144,11 @@ func NewPredictor(path string, m *model.Model) (*Predictor, error) {
 type Reading struct {
 	Batch  *model.Batch
 	Spec   data.Spec
-	Tokens *task.Tokens // of the text; nil: those of the task, such as a byte and one
+	Tokens *task.Tokens // tokens of the text; nil: each element is a byte, or a token of the task
 }
 
-// Read returns what the model reads of a line. It returns an error if inputs are files or the line
-// does not fit the task.
+// Read returns the input that the model gets for a line. It returns an error if inputs are files or
+// the line does not fit the task.
 func (p *Predictor) Read(text []byte) (*Reading, error) {
 	if !p.NeedsLines {
 		return nil, fmt.Errorf("an input is %s, no line", p.Input)
@@ -171,10 +171,10 @@ func (p *Predictor) Read(text []byte) (*Reading, error) {
 // LineError is the error of a line that does not fit the task.
 type LineError struct{ Err error }
 
-// Error returns the text of the error alone.
+// Error returns the message of the error, without the line.
 func (e *LineError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error.
+// Unwrap returns the error of the line.
 func (e *LineError) Unwrap() error { return e.Err }
 
 // Predict returns the prediction for a line. Bytes beyond the length of the task are
@@ -198,10 +198,10 @@ func (p *Predictor) Predict(ctx context.Context, text []byte) (Prediction, error
 	return r, err
 }
 
-// PredictFile calls each with the prediction for every input of a file, and with its name
-// if the file has several. A long input is cut to the length of the task; a task with a
-// label for each position covers it in windows. It returns an error if the file cannot be
-// read, if inputs are lines, if each returns one, or if ctx ends.
+// PredictFile calls each with the prediction for every input of a file, and with the name of the
+// input if the file has several. An input longer than the task allows is cut, unless the task
+// labels each position: then it is read in windows. PredictFile returns an error if the file cannot
+// be read, if inputs are lines of text, if each returns one, or if ctx ends.
 func (p *Predictor) PredictFile(ctx context.Context, path string, each func(name string, r Prediction) error) error {
 	if p.NeedsLines {
 		return fmt.Errorf("an input is %s, no file", p.Input)

@@ -19,18 +19,17 @@ import (
 	"github.com/farfield-ml/farfield/train/data"
 )
 
-// RunConfig returns the configuration of the run in the folder dir. It returns an error
-// if ReadConfig does.
+// RunConfig returns the configuration of the run in the folder dir. It returns an error where
+// ReadConfig does.
 func RunConfig(dir string) (Config, error) {
 	return ReadConfig(filepath.Join(exchanged.Resolve(dir), configFile), Config{})
 }
 
-// Resume continues the run in the folder dir from its latest checkpoint, or from the
-// start if there is none. src is the data that New was given; of a task of the catalogue,
-// OpenTask of RunConfig(dir) opens it. The trainer owns the folder until Close.
-//
-// It returns an error if the data or the model has changed or a file is damaged, and a
-// *HeldError if the folder has an owner.
+// Resume continues the run in the folder dir from its latest checkpoint, or from the start if there
+// is none. src is the data that New was given; for a task of the catalogue, call OpenTask on the
+// result of RunConfig(dir). The trainer owns the folder until Close. Resume returns an error if the
+// data or the model has changed or a file is damaged, and a *HeldError if the folder has another
+// owner.
 func Resume(src data.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)
 }
@@ -69,14 +68,13 @@ func readSavedRun(dir string) (k savedRun, err error) {
 	return k, err
 }
 
-// Resume is the function Resume for the ranks of a job, whose number may differ from
-// before. Rank 0 alone reads the folder. It returns an error on every rank if one rank
-// has one.
+// Resume is the function Resume for the ranks of a job, whose number may differ from before. Only
+// rank 0 reads the folder. If one rank has an error, every rank returns one.
 func (j Job) Resume(src data.Source, dir string) (*Trainer, error) {
 	return j.ResumeWith(src, dir, nil)
 }
 
-// ResumeWith is the function ResumeWith for the ranks of a job, as Resume is.
+// ResumeWith is the function ResumeWith for the ranks of a job; see Resume.
 func (j Job) ResumeWith(src data.Source, dir string, factories map[string]model.Factory) (_ *Trainer, err error) {
 	var held *lock.Lock
 	defer func() {
@@ -153,13 +151,12 @@ func lockRun(dir string) (*lock.Lock, error) {
 	return lock.LockFolder(dir)
 }
 
-// LengthenRuns raises the number of updates of finished runs, which Resume then makes.
-// After the former end, the data, the learning rate and the window lengths follow a run
-// of steps updates. Config.Lengthened records the former ends, so that the configuration
-// repeats the whole run. Runs with this number of steps stay unchanged.
-//
-// src is the task that the configuration of the runs opens. LengthenRuns returns an error, and
-// changes no run, if one of them is unfinished or longer, or began with other data.
+// LengthenRuns raises the number of updates of finished runs to steps, so that Resume continues
+// them. After its former end, a run draws its data and sets its learning rate and window lengths as
+// a run of steps updates does. Config.Lengthened records the former ends, so that the configuration
+// still repeats the whole run. Runs that have this number of steps stay unchanged. src is the task
+// that the configuration of the runs opens. LengthenRuns returns an error, and changes no run, if
+// one of them is unfinished or longer, or began with other data.
 func LengthenRuns(src data.Source, steps int, dirs ...string) error {
 	sums := &task.FileSums{}
 	if len(dirs) > 0 {

@@ -11,10 +11,10 @@ import (
 	"github.com/farfield-ml/farfield/train/data"
 )
 
-// SaveModel writes a model, and its vocabulary unless nil, as a checkpoint that LoadModel
-// reads. The folder dir must be empty or absent. The checkpoint has no optimiser state,
-// so no training continues from it. It returns an error if the folder is not empty or
-// cannot be written; the folder is then as before.
+// SaveModel writes a model, and its vocabulary unless nil, as a checkpoint that LoadModel reads.
+// The folder dir must be empty or absent. The checkpoint has no state of an optimiser, so training
+// cannot continue from it. SaveModel returns an error if the folder is not empty or cannot be
+// written; the folder is then as before.
 func SaveModel(dir string, m *model.Model, vocab *token.Vocabulary) error {
 	return saveInto(dir, func() error {
 		if err := m.Save(dir); err != nil {

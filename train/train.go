@@ -26,18 +26,18 @@ import (
 type Trainer struct {
 	job      Job
 	config   Config
-	recorded Config // in the folder
+	recorded Config // as recorded in the folder
 	dir      string // "": no files are written
 	source   data.Source
-	text     *task.Text        // nil: the task is not a text
-	ofBytes  bool              // tokens of data of the user's own are bytes
-	windows  data.WindowDrawer // nil: samples have the length they have
+	text     *task.Text        // nil if the task is not a text
+	ofBytes  bool              // the user's own data has bytes as tokens
+	windows  data.WindowDrawer // nil if the length of samples is fixed
 	digest   string
-	sums     *task.FileSums // of the files that digest is of
+	sums     *task.FileSums // checksums of the files that the data consists of
 	classes  []string       // names of the classes; nil: none
 	columns  []string       // names of the channels; nil: none
 	scales   *task.Scales
-	headFit  *HeadFit // of a frozen model; nil: its head is not fitted yet
+	headFit  *HeadFit // how the head of a frozen model was fitted; nil: not yet, or none is
 	model    *model.Model
 	adapters *adapters // nil: all weights are trained
 	trained  *param.Set[float32]
@@ -51,24 +51,24 @@ type Trainer struct {
 	redrawKey  rng.Key // of redrawn features of mechanisms
 	groups     lengthGroups
 	collector  collector
-	batches    []packedBatch      // of an update
+	batches    []packedBatch      // passes of the update
 	tree       comm.Tree[float32] // adds the gradients of several passes
 	flatGrads  []float32          // all gradients in one list, a leaf of tree
-	rankCounts [3]float64         // targets, positions and bytes of this rank's passes
+	rankCounts [3]float64         // targets, positions and bytes in this rank's passes
 	passLosses []float64          // loss and auxiliary loss of each pass of this rank
 	singleRank [1][]float64       // result of gatherRanks without ranks
 	constants  []float32          // numbers that the mechanisms had drawn before the update
 	step       int
 	row        Step // of the last update
 	needsRow   bool // the last update is not in the metrics yet
-	needsLook  bool // the last update is not evaluated yet, if it is to be
-	needsSave  bool // the last update is not saved yet, if it is to be
+	needsLook  bool // the last update may call for an evaluation that has not been made
+	needsSave  bool // the last update may call for a checkpoint that has not been written
 	savedStep  int  // update of the latest checkpoint; -1: none
 	elapsed    time.Duration
 
 	detail      Detail      // breakdown of the last evaluation
 	best        *bestEval   // best validation so far; nil: none
-	bestWeights [][]float32 // weights of best, of a run without a folder
+	bestWeights [][]float32 // weights at best, if the run has no folder
 }
 
 // Observer holds callbacks of a run. Fields may be nil.
@@ -76,14 +76,14 @@ type Observer struct {
 	Step func(Step)
 	Eval func(Eval)
 	Save func(checkpoint string) // folder of the checkpoint
-	// Progress is called while an update runs in segments, with the positions done.
+	// Progress is called while an update runs in segments, with the number of positions done.
 	Progress func(done, all int)
 }
 
 // ErrRunExists is returned by New for a folder that contains a run.
 var ErrRunExists = errors.New("holds a run already")
 
-// ErrDiverged is in the error of a run whose loss or gradient is not finite.
+// ErrDiverged is wrapped by the error of a run whose loss or gradient is not finite.
 var ErrDiverged = errors.New("the run diverged")
 
 // wrapDiverged adds the step and ErrDiverged to an error about non-finite numbers.
@@ -104,17 +104,15 @@ const (
 )
 
 // New returns the trainer of a new run in the folder dir, which it creates. With dir "" no files
-// are written. src is the data, of a task that OpenTask opened or your own. Train makes the updates.
-// The trainer owns the folder until Close.
-//
-// It returns ErrRunExists for a folder with a run, a *HeldError for a folder with an
-// owner, and an error for the first invalid field of c.
+// are written. src is the data: a task that OpenTask has opened, or your own. Train makes the
+// updates. The trainer owns the folder until Close. New returns ErrRunExists if the folder has a
+// run, a *HeldError if it has another owner, and an error for the first invalid field of c.
 func New(c Config, src data.Source, dir string) (*Trainer, error) {
 	return Job{}.New(c, src, dir)
 }
 
-// New is the function New for the ranks of a job. Rank 0 alone uses the folder. It
-// returns an error on every rank if one rank has one.
+// New is the function New for the ranks of a job. Only rank 0 uses the folder. If one rank has an
+// error, every rank returns one.
 func (j Job) New(c Config, src data.Source, dir string) (*Trainer, error) {
 	t, err := func() (*Trainer, error) {
 		c, prepared, err := c.PrepareTask(src)
@@ -342,8 +340,7 @@ func (t *Trainer) writeLabels(dir string) error {
 // Config returns the complete configuration.
 func (t *Trainer) Config() Config { return t.config }
 
-// Model returns the model. Train changes it, and at the end leaves the weights that were
-// scored.
+// Model returns the model. Train changes it, and leaves the weights in it that were scored last.
 func (t *Trainer) Model() *model.Model { return t.model }
 
 // Source returns the task as the model reads it.
@@ -357,8 +354,8 @@ func (t *Trainer) HasEnded() bool {
 	return t.step >= t.config.Steps || t.best.isExhausted(t.config.Patience)
 }
 
-// BestStep returns the number of updates before the best validation score; 0 if the run
-// selects no weights.
+// BestStep returns the number of updates before the best validation score, or 0 if the run does not
+// select weights by validation.
 func (t *Trainer) BestStep() int {
 	if t.best == nil {
 		return 0
@@ -369,9 +366,8 @@ func (t *Trainer) BestStep() int {
 // Detail returns the breakdown of the last score.
 func (t *Trainer) Detail() Detail { return t.detail }
 
-// Close closes the files of the run and releases its folder. A second call does nothing.
-// Close returns an error if a file cannot be closed. Train refuses to write into a released
-// folder.
+// Close closes the files of the run and releases its folder. A second call does nothing. Close
+// returns an error if a file cannot be closed. After Close, Train no longer writes into the folder.
 func (t *Trainer) Close() error {
 	err := t.metrics.close()
 	t.metrics = nil
@@ -379,15 +375,13 @@ func (t *Trainer) Close() error {
 	return err
 }
 
-// Train makes the remaining updates, evaluates and saves as configured, and returns the
-// final score. The score is on the split by which the task is judged. If the run selects
-// weights by validation, the best weights are scored, otherwise the last ones.
-//
-// It returns the error of ctx on all ranks when ctx ends on one of them, and the error of a
-// training sample. Before both it saves the state before the unfinished update. It returns
-// ErrDiverged if a loss or a gradient is not finite, and the first error of the files.
-// After an error the next call evaluates and saves first as the last update requires.
-// After Close it returns an error if the run has a folder.
+// Train makes the remaining updates, evaluates and saves as configured, and returns the final
+// score, on the split by which the task is judged. If the run selects weights by validation, the
+// best weights are scored, otherwise the last ones. When ctx ends on one rank, Train saves the
+// state before the unfinished update and returns the error of ctx on all ranks. It does the same
+// for an error of a training sample. It returns ErrDiverged if a loss or a gradient is not finite,
+// and the first error of the files. After an error, the next call first evaluates and saves as the
+// last update requires. After Close, Train returns an error if the run has a folder.
 func (t *Trainer) Train(ctx context.Context, o Observer) (Score, error) {
 	var closed error
 	if t.isWriter() && t.metrics == nil {

@@ -126,10 +126,9 @@ func (t *Trainer) gatherRanks(own []float64) ([][]float64, error) {
 	return comm.AllGather(t.job.Ranks, own)
 }
 
-// accumulateGradients runs the passes of this rank and returns pairs of loss and
-// auxiliary loss, one per pass. Each pass is weighted by its share of the counted
-// targets, so that the sum is the mean over all targets. With several passes each
-// gradient becomes a leaf of t.tree.
+// accumulateGradients runs the passes of this rank and returns pairs of loss and auxiliary loss,
+// one for each pass. A pass is weighted by its share of the counted targets, so that the sum over
+// passes is the mean over all targets. With several passes, each gradient becomes a leaf of t.tree.
 func (t *Trainer) accumulateGradients(ctx context.Context, counted int64, o Observer) (lost []float64, err error) {
 	params := t.model.Params()
 	params.ZeroGrad()
