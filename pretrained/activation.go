@@ -19,13 +19,12 @@ const (
 // sentenceFile has what sentence-transformers stores beside the modules.
 const sentenceFile = "config_sentence_transformers.json"
 
-// readActivation returns the activation of the outputs of a classifier of sequences. Cross-encoders
-// of sentence-transformers store it as activation_fn in config_sentence_transformers.json, in
-// sentence_transformers of config.json, or as sbert_ce_default_activation_function. Without one a
-// single output has a sigmoid, unless problem_type of config.json is regression.
-//
-// readActivation returns an error for an activation that is not supported, and if the folder puts a
-// prompt before texts by default.
+// readActivation returns the activation that the folder applies to the outputs of a classifier of
+// sequences. Cross-encoders of sentence-transformers store it as activation_fn in
+// config_sentence_transformers.json, in sentence_transformers of config.json, or as
+// sbert_ce_default_activation_function. If there is none, a single output gets a sigmoid unless
+// problem_type of config.json is regression. readActivation returns an error if the activation is
+// not supported, or if the folder puts a prompt before texts by default.
 func (m *Model) readActivation() (activation, error) {
 	if m.plan.head != sequenceHead {
 		return noActivation, nil

@@ -72,10 +72,10 @@ func (r *inputReader) batch(in *Input) (*model.Batch, error) {
 	return b, r.setPositions(b)
 }
 
-// maskTail returns in with a mask that lets the head read the row that it reads in
-// transformers: the first, or in a decoder the row of the last token that is not padding. The
-// tokens behind it become masked, on which no earlier row depends. It returns an error if the
-// mask of in leaves the row out.
+// maskTail returns in with a mask for which the head reads the same row as in transformers: the
+// first row, or in a decoder the row of the last token that is not padding. It masks the tokens
+// after that row, on which no earlier row depends. It returns an error if the mask of in leaves the
+// row out.
 func (p *plan) maskTail(in *Input) (*Input, error) {
 	pool := p.config.Pool
 	if pool != model.PoolFirst && (pool != model.PoolLast || p.padding < 0) {

@@ -17,14 +17,13 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// Classifier is the model of a folder with the head that its family has for classes of
-// sequences.
+// Classifier is a published model with a head that classifies sequences.
 type Classifier struct{ m *Model }
 
-// OpenClassifier opens a folder as the family's classifier of sequences, whatever head the
-// folder has. One class is a regression. The outputs of a folder are kept if it is a
-// classifier of the same classes in the same order. OpenClassifier returns an error where
-// Open does, and if the family has no such head.
+// OpenClassifier opens the folder dir as a classifier of sequences into the given classes, whatever
+// head the folder has. With one class the model is a regression. If the folder is a classifier of
+// the same classes in the same order, its head is kept. OpenClassifier returns an error where Open
+// does, and if the family has no such head.
 func OpenClassifier(dir string, classes []string) (*Classifier, error) {
 	m, err := open(dir, Options{}, classes)
 	if err != nil {
@@ -33,10 +32,11 @@ func OpenClassifier(dir string, classes []string) (*Classifier, error) {
 	return &Classifier{m}, nil
 }
 
-// Model returns the model. Weights of Lacking are 0.
+// Model returns the model. Weights that Lacking names are 0.
 func (c *Classifier) Model() *model.Model { return c.m.body }
 
-// Lacking returns the names of the model's weights that the folder does not have.
+// Lacking returns the names of the weights that the model has and the folder has not, such as those
+// of a new head.
 func (c *Classifier) Lacking() (names []string) {
 	for _, w := range c.m.plan.weights {
 		if w.isNew {
@@ -46,8 +46,8 @@ func (c *Classifier) Lacking() (names []string) {
 	return names
 }
 
-// Tokenizer returns the tokenizer of the folder. It returns an error if there is none, or
-// it cannot be read.
+// Tokenizer returns the tokenizer of the folder. It returns an error if there is none or it cannot
+// be read.
 func (c *Classifier) Tokenizer() (*tokenizer.Tokenizer, error) { return c.m.texts.words, c.m.texts.err }
 
 // headText returns config.json with another head: of classes of sequences, or without classes
@@ -139,7 +139,7 @@ type member struct {
 // orderedMembers is a JSON object whose members keep their order.
 type orderedMembers []member
 
-// MarshalJSON returns the object.
+// MarshalJSON returns the object with its members in order.
 func (o orderedMembers) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, m := range o {
@@ -176,12 +176,11 @@ func hasClasses(text []byte, classes []string) bool {
 	return strings.HasSuffix(c.Architectures[0], "ForSequenceClassification")
 }
 
-// CopyDescription copies the configuration, the tokenizer and the files beside them from
-// one folder to another, without weights. config.json gets the head that OpenClassifier
-// reads for the classes. If classes is nil, a decoder without a head gets next tokens.
-//
-// CopyDescription returns an error if config.json cannot be read or the family has no such
-// head, and if a file cannot be written.
+// CopyDescription copies the configuration, the tokenizer and the files beside them, without
+// weights, from the folder from to the folder to. In config.json it sets the head that
+// OpenClassifier reads for the classes; if classes is nil, a decoder without a head gets the head
+// for next tokens. CopyDescription returns an error if config.json cannot be read, if the family
+// has no such head, or if a file cannot be written.
 func CopyDescription(to, from string, classes []string) error {
 	text, err := infile.ReadBounded(filepath.Join(from, configFile), maxConfig)
 	if err == nil && classes == nil {
@@ -214,16 +213,14 @@ func CopyDescription(to, from string, classes []string) error {
 	return atomicfile.WriteBytes(filepath.Join(to, configFile), text)
 }
 
-// WriteLike writes a model to a folder that transformers loads to the same outputs, with
-// the configuration, tokenizer and names of a folder that CopyDescription wrote.
-//
-// A model whose head is linear on pooled vectors, as a frozen one has, is no classifier of its family. It becomes
-// a folder of sentence-transformers with a Dense module, whose vectors are the logits.
-//
-// WriteLike returns an error that names the differing field if the model is another, if a layer
-// has a function that no family has (model.Config.LayerMechanisms), if dir
-// has weights, tokenizer files or files beside them that description lacks, and if a file
-// cannot be read or written.
+// WriteLike writes the model m to the folder dir, which transformers loads to the same outputs.
+// description is a folder that CopyDescription wrote; it gives the configuration, the tokenizer and
+// the names of the weights. A model with a linear head on pooled vectors, as training with frozen
+// weights makes it, is no classifier of its family: it becomes a folder of sentence-transformers
+// with a Dense module, whose vectors are the logits. WriteLike returns an error that names the
+// differing field if m does not fit the description, if a layer has a function that no family has
+// (model.Config.LayerMechanisms), if dir has weights, tokenizer files or files beside them that
+// description lacks, or if a file cannot be read or written.
 func WriteLike(dir, description string, m *model.Model) error {
 	if err := checkWritable(m); err != nil {
 		return err

@@ -12,20 +12,20 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// ClassKind is the kind of a head of classes.
+// ClassKind says what a head of classes computes.
 type ClassKind int
 
 // The kinds of heads of classes.
 const (
 	NoClasses   ClassKind = iota // the model has no such head
 	SingleLabel                  // probabilities of a text's classes add up to 1
-	MultiLabel                   // each class of a text has a probability of its own
+	MultiLabel                   // each class has a probability of its own
 	Regression                   // the outputs of a text are numbers
-	TokenLabels                  // every token has a class
+	TokenLabels                  // each token has a class
 )
 
-// ClassKind returns the kind of the head. A head of one output gives a number, as
-// problem_type regression does.
+// ClassKind returns the kind of the head. A head with one output is a Regression, as with
+// problem_type regression.
 func (m *Model) ClassKind() ClassKind {
 	switch m.plan.head {
 	case tokenHead:
@@ -46,8 +46,8 @@ func (m *Model) ClassKind() ClassKind {
 	return NoClasses
 }
 
-// Labels returns the names of the classes: id2label of config.json, LABEL_i for a class
-// without a name. It returns nil for a model without a head of classes.
+// Labels returns the names of the classes by id2label of config.json, with LABEL_i for a class
+// without a name. It returns nil if the model has no head of classes.
 func (m *Model) Labels() []string {
 	if m.ClassKind() == NoClasses {
 		return nil
@@ -67,17 +67,17 @@ func (m *Model) Labels() []string {
 	return list
 }
 
-// ClassScores are the outputs of a head of classes for a text.
+// ClassScores holds the outputs of a head of classes for one text.
 type ClassScores struct {
 	Logits  []float32 // [classes], with TokenLabels [tokens·classes]
-	Offsets [][2]int  // with TokenLabels: bytes of the text under each token
-	Tokens  int       // of the text with special tokens, before it was cut
+	Offsets [][2]int  // TokenLabels: first byte and end of each token in the text
+	Tokens  int       // tokens of the text with special tokens, before it was cut
 
 	IsTruncated bool // the text has more tokens than learned positions
 }
 
-// CheckClasses returns an error unless Classify reads texts: the model needs a head of
-// classes and a tokenizer.
+// CheckClasses returns an error unless Classify can read texts: the model needs a head of classes
+// and a tokenizer.
 func (m *Model) CheckClasses() error {
 	switch {
 	case m.ClassKind() == NoClasses:
@@ -101,9 +101,9 @@ func (m *Model) Classify(ctx context.Context, texts []string) ([]ClassScores, er
 	return m.classify(ctx, len(texts), func(i int) (tokenizer.Encoding, int, error) { return m.texts.encode(texts[i], m.texts.limit) })
 }
 
-// ClassifyPairs is Classify of pairs of texts. Types of tokens tell both, where the model
-// has any. Of a pair that is too long the longer text is cut first. ClassifyPairs returns an
-// error where Classify does, and with TokenLabels.
+// ClassifyPairs is Classify for pairs of texts. Models with token types get one type for each text
+// of a pair. If a pair is too long, the longer text is cut first. ClassifyPairs returns an error
+// where Classify does, and if the head labels tokens.
 func (m *Model) ClassifyPairs(ctx context.Context, pairs [][2]string) ([]ClassScores, error) {
 	if m.ClassKind() == TokenLabels {
 		return nil, fmt.Errorf("%s: the %s labels tokens of a text, not pairs", m.dir, m.family)
@@ -164,10 +164,10 @@ func (r *textReader) setScores(s *ClassScores, e *tokenizer.Encoding, p *plan, l
 	}
 }
 
-// Numbers returns the numbers of a text with the kind Regression [outputs]: the logits behind
-// the activation that the folder stores for a cross-encoder. Without one a single output is
-// behind a sigmoid, unless problem_type is regression, as in transformers and in
-// sentence-transformers. CheckClasses returns an error for an activation that is not supported.
+// Numbers returns the outputs of a Regression for a text [outputs]: the logits, after the
+// activation that the folder stores for a cross-encoder. If it stores none, a single output gets a
+// sigmoid unless problem_type is regression, as in transformers and sentence-transformers.
+// CheckClasses returns an error if the activation is not supported.
 func (m *Model) Numbers(s *ClassScores) []float64 {
 	// CheckClasses has returned the error, after which there are no scores.
 	activation, _ := m.activation()
@@ -182,9 +182,9 @@ func (m *Model) Numbers(s *ClassScores) []float64 {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// Probabilities returns the most probable class of a text, the first among equals, and
-// the probability of each class [classes]: a softmax, with MultiLabel or with the activation of
-// a cross-encoder that is a sigmoid a sigmoid of each.
+// Probabilities returns the most probable class of a text, the first among equals, and the
+// probabilities of all classes [classes]. They are a softmax of the logits. With MultiLabel, or if
+// a cross-encoder stores a sigmoid, they are a sigmoid of each logit.
 func (m *Model) Probabilities(s *ClassScores) (class int, probabilities []float64) {
 	probabilities = make([]float64, len(s.Logits))
 	for i, x := range s.Logits {

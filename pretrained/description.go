@@ -8,34 +8,34 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 )
 
-// Description describes a folder beside the configuration of its model.
+// Description says what a folder has beside the configuration of its model.
 type Description struct {
-	Architecture string // of config.json, without it the family's for the head
+	Architecture string // as config.json names it, otherwise the family's for the head
 	Head         string
 	Pooling      *Pooling // nil: the folder has no modules.json
 	Tensors      []Tensor // in the order of the files
 }
 
-// Pooling says how vectors of texts are made of rows.
+// Pooling says how the vector of a text is made of the rows of its tokens.
 type Pooling struct {
-	// Kind is mean, cls, max, last, mean_sqrt_len or weighted_mean, or several of them with + between,
-	// whose vectors are joined.
+	// Kind is mean, cls, max, last, mean_sqrt_len or weighted_mean. Several kinds with + between
+	// them give vectors that are joined.
 	Kind         string `json:"kind"`
-	Dense        []int  `json:"dense,omitempty"` // widths of the linear layers behind it
+	Dense        []int  `json:"dense,omitempty"` // widths of the linear layers after the pooling
 	IsNormalised bool   `json:"normalised"`
-	Dimensions   int    `json:"dimensions,omitempty"` // numbers of a vector that are kept; 0: all
-	MaxTokens    int    `json:"max_tokens,omitempty"` // after which texts are cut; 0: the model's limit
-	Prompt       string `json:"prompt,omitempty"`     // before each text
-	// Prompts are the texts of all prompts by name.
+	Dimensions   int    `json:"dimensions,omitempty"` // how many numbers of a vector are kept; 0: all
+	MaxTokens    int    `json:"max_tokens,omitempty"` // number of tokens to which texts are cut; 0: the model's limit
+	Prompt       string `json:"prompt,omitempty"`     // text that is put before each text
+	// Prompts holds the texts of all prompts by name.
 	Prompts map[string]string `json:"prompts,omitempty"`
 }
 
-// Tensor is a tensor of the files.
+// Tensor describes a tensor of the files.
 type Tensor struct {
 	Name, Type string
 	Shape      []int
-	// Parameters are the model's parameters that the tensor holds, one after the other or
-	// transposed. Without any the tensor is used beside the model, or not at all.
+	// Parameters names the parameters of the model that the tensor holds, one after the other or
+	// transposed. If there are none, the tensor is used outside the model, or not at all.
 	Parameters []string
 }
 
@@ -51,7 +51,7 @@ var typeNames = map[array.DType]string{
 	array.I4: "I32", array.I8: "I64", array.U1: "U8", array.Bool: "BOOL",
 }
 
-// Describe returns the description of a model. It returns an error if the files of the
+// Describe returns the description of the model's folder. It returns an error if the files of the
 // pooling are malformed.
 func (m *Model) Describe() (*Description, error) {
 	d := &Description{Head: headTexts[m.plan.head]}

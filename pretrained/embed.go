@@ -12,11 +12,11 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// Tokenizer returns the tokenizer of the folder; nil if there is none or TokenizerErr
-// says why it is not read.
+// Tokenizer returns the tokenizer of the folder. It is nil if there is none, or if it could not be
+// read: then TokenizerErr says why.
 func (m *Model) Tokenizer() *tokenizer.Tokenizer { return m.texts.words }
 
-// TargetTokenizer returns the tokenizer of an encoder-decoder's targets. It is Tokenizer
+// TargetTokenizer returns the tokenizer for the targets of an encoder-decoder. It is Tokenizer
 // unless the folder has another one for them.
 func (m *Model) TargetTokenizer() *tokenizer.Tokenizer {
 	if m.texts.target != nil {
@@ -25,38 +25,38 @@ func (m *Model) TargetTokenizer() *tokenizer.Tokenizer {
 	return m.texts.words
 }
 
-// TokenizerErr returns the error of reading the tokenizer.
+// TokenizerErr returns the error of reading the tokenizer, or nil.
 func (m *Model) TokenizerErr() error { return m.texts.err }
 
-// EmbedOptions are the choices of EmbedWith.
+// EmbedOptions holds the choices of EmbedWith.
 type EmbedOptions struct {
-	// MaxTokens is the number of tokens after which texts are cut, with special tokens and
-	// a prompt, beside which it leaves room for a token of the text at least. 0: as the
-	// folder says; -1: all that the model reads.
+	// MaxTokens is the number of tokens to which texts are cut, with special tokens and the
+	// prompt. At least one token of the text is left. 0: as the folder says; -1: as many as the
+	// model reads.
 	MaxTokens int
-	// Prompt is the name of the prompt that is put before each text. nil: the default of the
-	// folder; an empty name: none.
+	// Prompt is the name of the prompt that is put before each text. nil: the folder's default; an
+	// empty name: none.
 	Prompt *string
-	// Dimensions is the number of numbers of each vector that are kept and divided by their length
-	// (ShortenVector). 0: as the folder says.
+	// Dimensions is how many numbers of each vector are kept; the vector is then divided by its
+	// new length (ShortenVector). 0: as the folder says.
 	Dimensions int
-	// Progress is called after each batch with the number of texts done; nil: not called.
+	// Progress is called after each batch with the number of texts done. It may be nil.
 	Progress func(done int)
 }
 
-// Vectors are the vectors of texts.
+// Vectors holds the vectors of texts.
 type Vectors struct {
 	Rows      [][]float32 // [texts][width]
-	Tokens    []int       // of each text, before it was cut
-	MaxTokens int         // after which texts were cut; 0: never
+	Tokens    []int       // tokens of each text, before it was cut
+	MaxTokens int         // number of tokens to which texts were cut; 0: none
 	Truncated int         // number of texts that were cut
 }
 
-// Embed returns a vector for each text: pooled and normalised as modules.json says,
-// without it the mean of the tokens. It returns an error if the folder has no tokenizer
-// or the model is no encoder or decoder of texts, a text has no tokens, special tokens leave no
-// room for it, a vector is not finite, or ctx ends. Texts of more tokens than the model has
-// learned positions are cut (Vectors.Truncated).
+// Embed returns a vector for each text. It is pooled and normalised as modules.json says, or the
+// mean of the tokens if there is no modules.json. Texts with more tokens than the model has learned
+// positions are cut (Vectors.Truncated). Embed returns an error if the folder has no tokenizer, if
+// the model is no encoder or decoder of texts, if a text has no tokens, if special tokens leave no
+// room for it, if a vector is not finite, or if ctx ends.
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	v, err := m.EmbedWith(ctx, texts, EmbedOptions{})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// ExchangeSubject returns the model as the subject of an exchange. It returns an error if the model
-// reads no texts.
+// ExchangeSubject returns the model in the form in which package exchange replaces its attention.
+// It returns an error if the model reads no texts.
 func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
 	switch c := m.plan.config; {
 	case c.Inputs > 0:
@@ -42,9 +42,10 @@ func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
 	return x, nil
 }
 
-// Windows returns the tokens of a text in windows of n tokens: of an encoder each with the special tokens
-// of a text, of a decoder one after the other. A last window of fewer tokens is left out unless it is the only one. Windows returns an error if there
-// is no tokenizer or special tokens leave no room.
+// Windows returns the tokens of a text in windows of n tokens. Each window of an encoder has the
+// special tokens of a text; the windows of a decoder follow each other. A last window with fewer
+// tokens is left out unless it is the only one. Windows returns an error if there is no tokenizer
+// or special tokens leave no room.
 func (m *Model) Windows(text string, n int) ([][]int32, error) {
 	if m.texts.words == nil {
 		return nil, m.texts.err
@@ -82,13 +83,15 @@ func (r *textReader) body(e *tokenizer.Encoding) (first, last int) {
 	return first, last
 }
 
-// Calibration says what the functions of an exchanged model come from; nil: the model is none.
+// Calibration describes the texts and choices from which an exchanged model was made. It is nil for
+// other models.
 func (m *Model) Calibration() *exchanged.Calibration { return m.calibration }
 
-// KeyDistance returns how far the keys of a text of tokens lie from the centres of their cells, as a
-// multiple of what the calibration of an exchanged model saw. Far above 1 the text is of another kind
-// than those that made the codebooks, and the model loses more than its page says. It is 0 for models
-// without cells. It returns an error if ids do not fit the model or ctx ends.
+// KeyDistance returns how far the keys of a text lie from the centres of their cells, as a multiple
+// of the distance on the texts of the exchange. ids are the tokens of the text. Far above 1, the
+// text is of another kind than those that made the codebooks, and the model loses more than its
+// page says. Models without cells give 0. KeyDistance returns an error if ids do not fit the model
+// or ctx ends.
 func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
 	if m.calibration == nil || len(m.calibration.Distances) == 0 {
 		return 0, nil
@@ -102,34 +105,34 @@ func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
 	return exchange.KeyDistance(ctx, m.body, b, m.calibration.Distances)
 }
 
-// ExchangeOptions are the choices of WriteExchanged. Zero values are chosen.
+// ExchangeOptions holds the choices of WriteExchanged. A zero field is chosen by WriteExchanged.
 type ExchangeOptions struct {
-	Cosine float64 // least mean cosine of an encoder's vectors with those of the trained model; 0: 0.99
+	Cosine float64 // least mean cosine between the vectors of an encoder before and after; 0: 0.99
 	Nats   float64 // nats a token that a decoder may lose; 0: 0.02
-	// Cells, Order, Block and Window are taken as given (nil: chosen). With one of them and neither
-	// Cosine nor Nats the others have their defaults, and any loss is allowed.
+	// Cells, Order, Block and Window are taken as given; nil: chosen. If one is given, and neither
+	// Cosine nor Nats, the others have their defaults and any loss is allowed.
 	Cells, Order, Block, Window *int
 	Length                      int // tokens of a sequence for which cost is counted; 0: the context, at most 4096
-	// Positions is "" or Interpolate, which interpolates learned positions for texts of Length tokens.
-	// The folder out is opened with them.
+	// Positions is "" or Interpolate. Interpolate stretches learned positions for texts of Length
+	// tokens, and the folder out is then opened with them.
 	Positions string
-	Tokens    int // of texts, whose keys make the codebooks; 0: 16384
-	// Fit is the number of these tokens whose attention in the trained model fits cells of order 0; nil:
-	// 8192 at most.
+	Tokens    int // tokens of texts whose keys make the codebooks; 0: 16384
+	// Fit is how many of these tokens are used to fit cells of order 0 to the trained model's
+	// attention; nil: 8192 at most.
 	Fit  *int
 	Seed uint64
-	// Progress is called with each step and the share of the work that is done; nil: not called.
+	// Progress is called with each step and the share of the work that is done. It may be nil.
 	Progress func(step string, share float64)
 }
 
-// WriteExchanged writes the folder out of an exchanged model: the published model in dir with multipole
-// attention, whose cost is linear in the tokens, in place of its softmax. It makes codebooks of the keys
-// of texts, chooses cells and near field at the least cost that keeps the wished quality on the last
-// fifth of the texts, and leaves layers exact where none does. Open reads the folder. page says in
-// Markdown what the model loses, and whether its near field alone would do as well.
-//
-// WriteExchanged returns an error if out exists, the model cannot have the mechanism, the texts are too
-// short, the wish is met with every layer exact alone, ctx ends, or a file cannot be written.
+// WriteExchanged puts multipole attention, whose cost is linear in the tokens, in place of the
+// softmax of the published model in dir, and writes the new model to the folder out, which Open
+// reads. It makes codebooks of the keys of texts, and chooses the cheapest cells and near field
+// that keep the wished quality on the last fifth of the texts. If none does, it leaves some layers
+// as they are. page says in Markdown what the model loses, and whether its near field alone would
+// do as well. WriteExchanged returns an error if out exists, if the model cannot have the
+// mechanism, if the texts are too short, if the wish can only be met with every layer unchanged, if
+// ctx ends, or if a file cannot be written.
 func WriteExchanged(ctx context.Context, out, dir string, texts []string, o ExchangeOptions) (page []byte, err error) {
 	m, err := OpenWith(dir, Options{Positions: o.Positions})
 	if err != nil {

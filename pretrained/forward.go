@@ -18,25 +18,25 @@ import (
 type Input struct {
 	B, N  int
 	IDs   []int32 // [B·N]
-	Mask  []bool  // [B·N] tokens that exist; nil: all
+	Mask  []bool  // [B·N] true for tokens, false for padding; nil: all true
 	Types []int32 // [B·N] token types; nil: 0
 
-	Pixels []float32 // [B·channels·size·size] in place of tokens
+	Pixels []float32 // [B·channels·size·size], instead of tokens
 
-	// DecoderIDs [B·DecoderN] are the tokens of the target of an encoder-decoder.
+	// DecoderIDs [B·DecoderN] are the target tokens of an encoder-decoder.
 	DecoderIDs []int32
 	DecoderN   int
 
-	// Hidden asks for the rows between layers.
+	// Hidden asks for Output.Hidden.
 	Hidden bool
 }
 
-// Output holds the results of Forward under the names of transformers, nil where the
-// model has none. Rows of masked tokens are 0, and in a decoder's classes of sequences rows
-// behind the last token that is not padding.
+// Output holds the results of Forward under their names in transformers; those that the model does
+// not have are nil. Rows of masked tokens are 0. If a decoder classifies sequences, so are the rows
+// after the last token that is not padding.
 type Output struct {
-	Hidden      *array.Array // hidden [L+1,B,N,C]: before the first layer, and after each; of the target in an encoder-decoder
-	LastHidden  *array.Array // last_hidden_state [B,N,C], of a model without a head
+	Hidden      *array.Array // hidden [L+1,B,N,C]: the rows before the first layer and after each; in an encoder-decoder those of the target
+	LastHidden  *array.Array // last_hidden_state [B,N,C], if the model has no head
 	Logits      *array.Array // logits: [B,N,classes] or [B,classes]
 	Pooled      *array.Array // pooler_output [B,C]
 	EncoderLast *array.Array // encoder_last_hidden_state [B,N,C]
@@ -206,13 +206,12 @@ func (m *Model) setLogits(b *model.Batch, in *Input, out *Output, logits []float
 	return err
 }
 
-// Gradients computes the gradients of Σ out·do with respect to every weight of
-// model.safetensors. out are the logits [B,N,classes] or [B,classes], or the last rows
-// [B,N,C] of a model without a head; do has their shape. Elements of do at masked tokens count as 0. Gradients has one array
-// for each weight, under its name and shape in the file: zeros where out does not depend
-// on it. It overwrites the gradients of Model.
-//
-// Gradients returns an error if in or do do not fit the model, or ctx ends.
+// Gradients computes the gradients of Σ out·do with respect to every weight of model.safetensors.
+// out are the logits [B,N,classes] or [B,classes], or the last rows [B,N,C] if the model has no
+// head. do has the shape of out; its elements at masked tokens count as 0. The result has one array
+// for each weight, with its name and shape in the file. It is zero where out does not depend on the
+// weight. Gradients overwrites the gradients that Model holds. It returns an error if in or do does
+// not fit the model, or ctx ends.
 func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*array.Array, error) {
 	in, err := m.plan.maskTail(in)
 	if err != nil {
@@ -256,12 +255,13 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	return m.gradients()
 }
 
-// AttentionNames returns the names of the layers of attention, in the order of a pass.
+// AttentionNames returns the names of the attention layers, in the order in which a pass goes
+// through them.
 func (m *Model) AttentionNames() []string { return m.body.AttentionNames() }
 
-// WatchAttention runs a pass of the tokens ids and calls look with each call of
-// attention, before its mechanism computes it. It returns an error if the model is no
-// encoder or decoder of texts, ids do not fit it, look returns one, or ctx ends.
+// WatchAttention runs the tokens ids through the model, and calls look before each attention layer
+// with its name, its mechanism and its call. It returns an error if the model is no encoder or
+// decoder of texts, if ids do not fit it, if look returns one, or if ctx ends.
 func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
 	if c := m.plan.config; c.Kind == model.EncoderDecoder || c.Inputs > 0 {
 		return errors.New("attention: " + m.family + " is no encoder or decoder of texts")

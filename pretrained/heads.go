@@ -12,10 +12,10 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// resolveHead returns config.json as the files of weights s mean it, as transformers reads them: a
-// head that the files have although the configuration names no architecture, and outputs that
-// differ from the embedding although the configuration ties them. notes say what differs from the
-// configuration.
+// resolveHead returns config.json as transformers understands it together with the weights s: with
+// the head that the files have even if the configuration names no architecture, and with untied
+// outputs if they differ from the embedding, even if the configuration ties them. notes say how the
+// result differs from the configuration.
 func resolveHead(text []byte, s *source) (resolved []byte, notes []string, err error) {
 	f, err := parseFields(text)
 	if err != nil {
@@ -152,10 +152,10 @@ func (s *source) differ(name, embedding string) (bool, error) {
 	return false, err
 }
 
-// Notes returns what the files of the folder have beside what the model reads of them: a head
-// that config.json does not name, files or tensors that differ from the index, a tokenizer that
-// differs from the table of tokens or from its settings, fields that are ignored, outputs that it ties to the embedding although they differ, and
-// heads of other tasks.
+// Notes returns remarks about what the files of the folder have and the model does not follow: a
+// head that config.json does not name, files or tensors that differ from the index, a tokenizer
+// that differs from the table of tokens or from its settings, fields that are ignored, outputs that
+// config.json ties to the embedding although they differ, and heads for other tasks.
 func (m *Model) Notes() []string {
 	notes := slices.Clone(m.notes)
 	notes = append(notes, m.texts.notes...)

@@ -174,8 +174,9 @@ func (r *pictureReader) checkSize(v *vision) error {
 	return nil
 }
 
-// CheckPictures returns an error unless Pixels reads pictures: the model needs to read images
-// of three channels, prepared as preprocessor_config.json says and this package knows.
+// CheckPictures returns an error unless Pixels can read pictures: the model must read images of
+// three channels, and this package must know the preparation that preprocessor_config.json asks
+// for.
 func (m *Model) CheckPictures() error {
 	if m.plan.vision == nil {
 		return fmt.Errorf("%s: the %s reads texts, not pictures", m.dir, m.family)
@@ -183,10 +184,10 @@ func (m *Model) CheckPictures() error {
 	return m.pictures.err
 }
 
-// Pixels returns the pixel_values [3,size,size] of a picture, prepared as
-// preprocessor_config.json says: resized with the pixels of Pillow, cropped, rescaled and
-// normalised. It returns an error if CheckPictures does, the picture is nil or has not three
-// bytes for each pixel, or has another size where none is set.
+// Pixels returns the pixel_values [3,size,size] of a picture, prepared as preprocessor_config.json
+// says: resized to the same pixels as Pillow's, cropped, rescaled and normalised. It returns an
+// error if CheckPictures does, if the picture is nil or does not have three bytes for each pixel,
+// or if it has another size and no resizing is set.
 func (m *Model) Pixels(p *dataset.Picture) ([]float32, error) {
 	if err := m.CheckPictures(); err != nil {
 		return nil, err
@@ -221,8 +222,8 @@ func (m *Model) Pixels(p *dataset.Picture) ([]float32, error) {
 	return values, nil
 }
 
-// ReadPixels returns the pixel_values [3,size,size] of a PNG or JPEG. It returns an error where
-// Pixels does, or the file is malformed or exceeds a limit.
+// ReadPixels returns the pixel_values [3,size,size] of a PNG or JPEG file. It returns an error
+// where Pixels does, and if the file is malformed or exceeds a limit.
 func (m *Model) ReadPixels(path string) ([]float32, error) {
 	if err := m.CheckPictures(); err != nil {
 		return nil, err
@@ -253,8 +254,8 @@ func (r *pictureReader) levels(channel int) (list [256]float32) {
 	return list
 }
 
-// CheckPixels returns an error unless shape is the shape of pixel_values
-// [B,channels,size,size] of images that the model reads.
+// CheckPixels returns an error unless shape is a shape [B,channels,size,size] of pixel_values that
+// the model reads.
 func (m *Model) CheckPixels(shape []int) error {
 	v := m.plan.vision
 	if v == nil {
@@ -266,8 +267,9 @@ func (m *Model) CheckPixels(shape []int) error {
 	return nil
 }
 
-// Patches returns the values [positions,channels·side·side] of pixel_values of one image, as
-// batches of the model have them. It returns an error if the number of pixels is another.
+// Patches returns the patches [positions,channels·side·side] of the pixel_values of one image, in
+// the form in which batches of the model have them. It returns an error if the number of pixels is
+// wrong.
 func (m *Model) Patches(pixels []float32) ([]float32, error) {
 	b, err := m.batch(&Input{B: 1, Pixels: pixels})
 	if err != nil {

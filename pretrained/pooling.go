@@ -417,8 +417,9 @@ func normaliseVector(v []float32) {
 	}
 }
 
-// ShortenVector returns the first numbers of a vector, dimensions of them, divided by their length.
-// Models whose vectors may be shortened are trained for it. ShortenVector returns nil for nil.
+// ShortenVector returns the first numbers of a vector, as many as dimensions says, divided by their
+// length. Only vectors of models that were trained for it can be shortened. ShortenVector returns
+// nil for nil.
 func ShortenVector(vector []float32, dimensions int) []float32 {
 	if vector == nil {
 		return nil

@@ -27,41 +27,42 @@ import (
 // sequences longer than their table.
 const Interpolate = exchanged.Interpolate
 
-// Options are the choices of OpenWith.
+// Options holds the choices of OpenWith.
 type Options struct {
-	// Positions says what happens to sequences that are longer than a table of learned
-	// positions: "" refuses them, Interpolate stretches the table by 2, 4, 8, …
+	// Positions says what happens to sequences that are longer than a table of learned positions:
+	// "" refuses them, Interpolate stretches the table by 2, 4, 8, …
 	Positions string
-	// Exchange puts another attention function into layers, by model.Config.Exchanged; nil: the
-	// layers have those of the folder. The model keeps its tokenizer, pooling and head. Save
-	// refuses it; Save of Model writes it in the layout of package model. Its Factory builds a
-	// function that is no row of package mechanism.
+	// Exchange puts another attention function into layers, as model.Config.Exchanged does; nil
+	// leaves the folder's. The tokenizer, the pooling and the head stay. Save refuses such a
+	// model; Save of Model writes it in the layout of package model. Exchange's Factory builds a
+	// function that package mechanism does not have.
 	Exchange *model.Exchange
-	// Precision holds the weights in fewer bits, as Compress of model.Model does. They are never all in
-	// memory in 32 bits.
+	// Precision holds the weights in fewer bits, as Compress of model.Model does. They are never
+	// all in memory in 32 bits.
 	Precision nn.Precision
-	// IgnoreFields are names of members of config.json that are read as if they were not there, for
-	// members that are unknown here and do not change the function. Save leaves them out.
+	// IgnoreFields names members of config.json that are read as if they were absent. Use it for
+	// unknown members that do not change the function. Save leaves them out.
 	IgnoreFields []string
 }
 
-// Model is a model of a folder. Its methods may be called at the same time while no
-// weight changes. Gradients waits for others and excludes them.
+// Model is a published model. Its methods may be called concurrently as long as no weight changes.
+// Gradients waits for other calls and excludes them.
 type Model struct {
 	inputReader
 	dir     string
-	text    []byte // of config.json
+	text    []byte // the bytes of config.json
 	stored  []stored
 	notes   []string
 	body    *model.Model
 	poolers poolers
-	// calibration says what the functions of an exchanged model come from; nil: the model is none.
+	// calibration describes from what an exchanged model was made; nil: the model is not
+	// exchanged.
 	calibration *exchanged.Calibration
 	texts       textReader
 	passes      passPool
 
 	pictures *pictureReader            // nil: the model reads texts
-	sentence func() (*sentence, error) // readSentence, once
+	sentence func() (*sentence, error) // calls readSentence once
 	// activation returns the activation of the outputs of a head of classes.
 	activation func() (activation, error)
 }
@@ -69,12 +70,13 @@ type Model struct {
 // poolers are weights that are no part of the model, by their names in a plan.
 type poolers map[string]*param.Param[float32]
 
-// Open opens a folder with the choices of zero Options. It returns an error if a file is
-// missing, malformed or too large, config.json has an unknown field, or weights do not
+// Open opens the model in the folder dir with zero Options. It returns an error if a file is
+// missing, malformed or too large, if config.json has an unknown field, or if the weights do not
 // agree with it.
 func Open(dir string) (*Model, error) { return OpenWith(dir, Options{}) }
 
-// OpenWith opens a folder, or the folder of an exchanged model that farfield exchange wrote. It returns an error where Open does, for unknown options, and where
+// OpenWith opens the published model, or the exchanged model that farfield exchange wrote, in the
+// folder dir. It returns an error where Open does, for unknown options, and where
 // model.Config.Exchanged does.
 func OpenWith(dir string, o Options) (*Model, error) {
 	if o.Positions != "" && o.Positions != Interpolate {
@@ -296,9 +298,9 @@ func (m *Model) Family() string { return m.family }
 // Config returns the configuration of the model.
 func (m *Model) Config() model.Config { return m.body.Config() }
 
-// Model returns the model. Changes of its weights change what Forward and Save do. A body
-// without a head has outputs that are not the family's. After a call short inputs no longer
-// use packed weights.
+// Model returns the model of package model. If its weights are changed, Forward and Save change,
+// too. The outputs of a body without a head are not the family's. After the first call of Model,
+// short inputs no longer use packed weights.
 func (m *Model) Model() *model.Model {
 	m.passes.thaw()
 	return m.body

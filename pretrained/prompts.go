@@ -12,17 +12,17 @@ import (
 // maxPrompt bounds the bytes of a prompt, which every text repeats.
 const maxPrompt = 1 << 16
 
-// Prompts are the texts that a folder puts before texts, such as "query: ". The file
+// Prompts holds the texts that a folder wants before inputs, such as "query: ".
 // config_sentence_transformers.json lists them by name.
 type Prompts struct {
 	Texts   map[string]string
-	Default string // the name of the prompt that texts get unless another is asked for; "": none
+	Default string // name of the prompt that is used unless another is asked for; "": none
 }
 
-// Names returns the names of the prompts in order.
+// Names returns the names of the prompts, sorted.
 func (p *Prompts) Names() []string { return slices.Sorted(maps.Keys(p.Texts)) }
 
-// Check returns an error that lists the names there are, unless name is one of them or empty.
+// Check returns an error that lists the names, unless name is one of them or empty.
 func (p *Prompts) Check(name string) error {
 	if _, has := p.Texts[name]; has || name == "" {
 		return nil

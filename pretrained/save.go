@@ -25,19 +25,19 @@ var companions = append([]string{
 	"preprocessor_config.json", "modules.json", sentenceFile,
 }, lengthFiles...)
 
-// Save writes the model to a folder that transformers loads to the same outputs: under
-// the names of the folder that was opened, with its configuration and tokenizer. Files of
-// weights that did not change are copied byte by byte. If one changed, all are written to
-// one file in float32. Save creates dir if it does not exist.
+// Save writes the model to the folder dir, which transformers loads to the same outputs. Weights
+// have the names of the folder that was opened; its configuration and tokenizer are copied. If no
+// weight of a file has changed, the file is copied byte by byte. If a weight has changed, all are
+// written to one file in float32. Save creates dir if it does not exist.
 //
-// Weights in fewer bits (Options.Precision) are written as they are held, and OpenWith of the same
-// precision reads them back so; without it those of 8 bits are widened. Those of 16 bits are BF16.
-// Those of 8 bits are I8 beside scales, which transformers does not load.
+// Weights in fewer bits (Options.Precision) are written as they are held: in 16 bits as BF16, in 8
+// bits as I8 with scales, which transformers does not load. OpenWith reads them unchanged with the
+// same precision; without it, it widens weights of 8 bits.
 //
-// Save returns an error if dir has weights, tokenizer files or files beside them that the
-// opened folder lacks, a file cannot be written, or the opened folder cannot be read or has
-// tensors of other shapes than before. It returns the error of model.Model.CheckMechanisms, and an
-// error if a layer has another function than the folder's (Options.Exchange).
+// Save returns an error if dir has weights, tokenizer files or files beside them that the opened
+// folder lacks, if a file cannot be written, if the opened folder can no longer be read or its
+// tensors have other shapes, or if a layer has another function than the folder's
+// (Options.Exchange). It also returns the error of model.Model.CheckMechanisms.
 func (m *Model) Save(dir string) error {
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
@@ -304,9 +304,9 @@ func copyCompanions(from, dir string) error {
 	return nil
 }
 
-// CheckSides returns an error unless Save, WriteLike and CopyDescription can copy the files beside
-// weights and configuration of the folder dir: each is a regular file, or not there. They check it
-// before they write anything.
+// CheckSides returns an error unless the files beside the weights and the configuration of the
+// folder dir can be copied: each must be a regular file or absent. Save, WriteLike and
+// CopyDescription check this before they write anything.
 func CheckSides(dir string) error {
 	modules, err := readModules(dir)
 	if err != nil {

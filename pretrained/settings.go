@@ -17,13 +17,11 @@ const (
 	moduleEntry   = "an entry of modules.json"
 )
 
-// inertFields lists the fields of the files of a folder that change neither outputs nor gradients.
-//
-// Together with the readers it covers every field that transformers and sentence-transformers read:
-// a field that a reader asks for is applied, or refused unless its value is neutral; a field in this
-// table changes nothing here; rules of generation that generationRules lists are told; and every
-// other field is refused by name. tokenizer.json, tokenizer_config.json and special_tokens_map.json
-// are package tokenizer's.
+// inertFields lists the fields of a folder's files that change neither outputs nor gradients, so
+// that reading them does nothing. Every other field is handled elsewhere. A reader applies the
+// fields that it asks for, or refuses them unless their value is neutral. Rules of generation in
+// generationRules are reported and not applied. Any other field is refused by name. Fields of
+// tokenizer.json, tokenizer_config.json and special_tokens_map.json belong to package tokenizer.
 var inertFields = map[string][]string{
 	configFile: strings.Fields(`
 		architectures model_type transformers_version torch_dtype dtype use_cache initializer_range initializer_factor

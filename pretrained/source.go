@@ -383,9 +383,8 @@ func (p *plan) fileName(name string) string {
 	return p.prefix + "." + name
 }
 
-// IsFolder reports whether dir has a config.json with a model_type, as folders in the
-// Hugging Face layout have, or is an exchanged model of such a folder. Open may still refuse the
-// folder.
+// IsFolder reports whether dir has a config.json with a model_type, as folders in the Hugging Face
+// layout have, or is an exchanged model of such a folder. Open may still refuse it.
 func IsFolder(dir string) bool {
 	dir = exchanged.Resolve(dir)
 	var c map[string]json.RawMessage

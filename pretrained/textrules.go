@@ -22,16 +22,17 @@ const (
 	maxTemplate = 1 << 20 // bytes of a chat template
 )
 
-// TextRules are a folder's rules for texts, beside the ids of its tokenizer.
+// TextRules holds what a folder says about texts beyond the ids of its tokenizer.
 type TextRules struct {
 	// EndTokens are the ids that end a text. Ids outside the vocabulary are left out.
 	EndTokens []int32
-	// ChatTemplate turns messages into a text, in the language of Jinja; "": none.
+	// ChatTemplate renders messages as a text, in the language Jinja; "": none.
 	ChatTemplate string
-	// StartTokens begin a target of an encoder-decoder, and ForcedTokens follow them as its
-	// first tokens.
+	// StartTokens begin the target of an encoder-decoder. ForcedTokens are the first tokens after
+	// them.
 	StartTokens, ForcedTokens []int32
-	// Unapplied are rules of generation that are not applied, such as "num_beams: 4".
+	// Unapplied lists rules of generation that this package does not apply, such as "num_beams:
+	// 4".
 	Unapplied []string
 	// SpecialTokens maps names such as bos_token to the texts of tokens.
 	SpecialTokens map[string]string

@@ -75,9 +75,9 @@ func newTextReader(dir string, p *plan, config []byte) textReader {
 	return r
 }
 
-// HasLeftTruncation reports whether long texts of the model in the folder dir lose their beginning:
-// truncation_side of tokenizer_config.json is left, or without it the side of the folder's
-// tokenizer words. It returns an error if the file cannot be read.
+// HasLeftTruncation reports whether long texts lose their beginning, not their end, in the model of
+// the folder dir: truncation_side of tokenizer_config.json is left, or it is absent and the
+// tokenizer words says so. It returns an error if the file cannot be read.
 func HasLeftTruncation(dir string, words *tokenizer.Tokenizer) (bool, error) {
 	side := words.TruncationSide()
 	f, err := readFields(filepath.Join(dir, tokenizerConfigFile))
@@ -158,10 +158,11 @@ func (r *textReader) cutPair(text, pair string, most int) (e tokenizer.Encoding,
 	return dropTokens(e, first+short, first+a), all, nil
 }
 
-// EncodePair returns the tokens of a text and its pair with special tokens, and their types if
-// the model has any and model_input_names has them: ids [tokens], types [tokens]. The longer
-// text is cut first to at most most tokens; 0: to the learned positions. EncodePair returns an
-// error if the model has no tokenizer, the pair has no tokens, or special tokens leave no room.
+// EncodePair returns the ids [tokens] of a text and its pair with special tokens, and the types
+// [tokens] of these tokens, which are nil if the model has no types or model_input_names leaves
+// them out. The longer text is cut first, until the pair has at most most tokens; 0: as many as
+// there are learned positions. EncodePair returns an error if the model has no tokenizer, if the
+// pair has no tokens, or if special tokens leave no room.
 func (m *Model) EncodePair(text, pair string, most int) (ids, types []int32, err error) {
 	if m.texts.words == nil {
 		return nil, nil, m.texts.err

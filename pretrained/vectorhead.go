@@ -29,9 +29,9 @@ func HasVectorHead(dir string) bool {
 	return err == nil
 }
 
-// VectorClasses returns the names of the classes whose logits are the vectors of the model, as of a folder that
-// WriteLike writes for an encoder with a linear head on its vectors: a linear layer is its last module, and
-// id2label of config.json has a name for each of its numbers. It returns nil for other vectors.
+// VectorClasses returns the names of the classes if the vectors of the model are logits, as in a
+// folder that WriteLike wrote for an encoder with a linear head: its last module is linear, and
+// id2label of config.json names each of its outputs. It returns nil for other vectors.
 func (m *Model) VectorClasses() []string {
 	s, err := m.sentence()
 	if err != nil || m.plan.head != bodyHead || len(s.steps) == 0 || s.keeps > 0 {

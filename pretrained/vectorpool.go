@@ -2,9 +2,9 @@ package pretrained
 
 import "github.com/farfield-ml/farfield/model"
 
-// VectorPooling returns the pooling of the vectors of a folder. It is model.PoolMean where the folder
-// does not say, and in place of poolings that models do not have. It returns an error if modules.json
-// or a file beside it cannot be read.
+// VectorPooling returns the pooling of the vectors of the folder dir. It is model.PoolMean if the
+// folder does not say, or if package model does not have the folder's pooling. It returns an error
+// if modules.json or a file beside it cannot be read.
 func VectorPooling(dir string) (model.Pool, error) {
 	s, err := readSentence(dir, 0)
 	if err != nil {

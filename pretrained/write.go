@@ -15,14 +15,12 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// Write writes a model to a folder that transformers loads to the same outputs, if a
-// family has such a model: config.json, model.safetensors and, unless words is nil,
-// tokenizer.json. Biases that the family has and the model does not are 0. Write creates
-// dir if it does not exist.
-//
-// Write returns an error that names the differing field if no family has such a model, if
-// dir has weights, tokenizer files or files beside them that Write does not replace, and if a
-// file cannot be written. It returns the error of model.Model.CheckMechanisms.
+// Write writes the model m to the folder dir, which transformers loads to the same outputs, if a
+// published family has such a model: config.json, model.safetensors and, unless words is nil,
+// tokenizer.json. Biases that the family has and m does not are written as 0. Write creates dir if
+// it does not exist. It returns an error that names the differing field if no family has such a
+// model, if dir has weights, tokenizer files or files beside them that Write does not replace, or
+// if a file cannot be written. It also returns the error of model.Model.CheckMechanisms.
 func Write(dir string, m *model.Model, words *tokenizer.Tokenizer) error {
 	if err := checkWritable(m); err != nil {
 		return err
