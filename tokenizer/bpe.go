@@ -322,7 +322,7 @@ func (m *bpe) mergeLong(s []symbol, q *mergeQueue) {
 // mergeSpec is a pair of tokens, written as "a b" or ["a", "b"].
 type mergeSpec [2]string
 
-// UnmarshalJSON reads a pair. It returns an error for another shape.
+// UnmarshalJSON reads a pair in either of its two forms. It returns an error for another shape.
 func (p *mergeSpec) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '[' {
 		var list []string

@@ -19,7 +19,7 @@ type tokenText struct {
 	prefix string // of tokens that continue a word; "": none
 }
 
-// Decode returns the text of ids. Special tokens have none. It returns an error if an id is
+// Decode returns the text of ids and leaves out special tokens. It returns an error if an id is
 // outside the vocabulary.
 func (t *Tokenizer) Decode(ids []int32) (string, error) {
 	parts := make([]string, 0, len(ids))
@@ -251,9 +251,9 @@ func decodeFallback(parts []string) []string {
 	return out
 }
 
-// Bytes returns the bytes that a token stands for inside a text, as the decoder has it; nil for
-// special tokens and ids outside the vocabulary. Byte-level BPE returns any bytes, which only
-// together need to be UTF-8.
+// Bytes returns the bytes that a token adds inside a text when it is decoded. It returns nil for
+// special tokens and ids outside the vocabulary. A token of byte-level BPE may be a part of a
+// character, so its bytes need not be UTF-8.
 func (t *Tokenizer) Bytes(id int32) []byte {
 	if t.special[id] || t.checkID(id) != nil {
 		return nil

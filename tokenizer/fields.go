@@ -16,11 +16,11 @@ const (
 	refused                  // an error names it, unless it has a value that asks for nothing
 )
 
-// fieldTreatments has each field that transformers and the library tokenizers read of a
-// tokenizer's files. Fields of a component of tokenizer.json are those of all its types;
-// vocab.txt, vocab.json, merges.txt and added_tokens.json have none. In tokenizer.json an error
-// names any other field. Any other field of tokenizer_config.json is stored by transformers, and
-// nothing reads it.
+// fieldTreatments says how each field of a tokenizer's files is treated that transformers and the
+// library tokenizers read. A component of tokenizer.json has the fields of all its types. An
+// unknown field of tokenizer.json is an error that names it. An unknown field of
+// tokenizer_config.json is ignored, because transformers only stores it. vocab.txt, vocab.json,
+// merges.txt and added_tokens.json have no fields.
 var fieldTreatments = map[string]map[string]treatment{
 	"tokenizer.json": treatments(`version added_tokens normalizer pre_tokenizer post_processor decoder model truncation`, `padding`, ``),
 	"added_tokens":   treatments(`id content single_word lstrip rstrip normalized special`, ``, ``),

@@ -247,10 +247,10 @@ func (c *config) specialTokens() (list []addedToken, err error) {
 	return list, nil
 }
 
-// amend returns t with what a folder says of special and added tokens, as transformers applies
-// it: the tokens of added_tokens_decoder replace those of the tokenizer, and special tokens that
-// are named are found in the text and left out of decoded texts. Named tokens that the vocabulary
-// lacks have no row in the model and are left alone.
+// amend returns t changed as a folder's files say about special and added tokens, in the way of
+// transformers: the tokens of added_tokens_decoder replace those of the tokenizer, and named
+// special tokens are recognised in texts and left out of decoded texts. Named tokens that the
+// vocabulary lacks are ignored, since the model has no row for them.
 func (c *config) amend(dir string, t *Tokenizer) (*Tokenizer, error) {
 	var parts map[string]json.RawMessage
 	var list []addedToken
@@ -353,10 +353,10 @@ func cleaningDecoder(raw json.RawMessage) object {
 	return object{"type": "Sequence", "decoders": steps}
 }
 
-// template returns the post-processor that puts the tokens of add_bos_token and add_eos_token
-// around each text; nil if the one of t stays. Where the flags contradict the post-processor of
-// tokenizer.json in another way, it stays as in transformers, and notes say so. It returns an error
-// if the named tokens are malformed.
+// template returns the post-processor that add_bos_token and add_eos_token ask for, which puts
+// their tokens around each text. It returns nil if t keeps its own. If the flags contradict the
+// post-processor of tokenizer.json in another way, t keeps it, as in transformers, and notes say
+// so. template returns an error if the named tokens are malformed.
 func (c *config) template(t *Tokenizer) (post object, notes []string, err error) {
 	ends := [2]struct {
 		name  string

@@ -102,11 +102,11 @@ func (p *pattern) search(s *search, b []byte) iter.Seq[span] {
 // freeSteps is the number of steps for each byte of a text before results are recorded.
 const freeSteps = 64
 
-// search is the search for all matches of a pattern in a text. Whether a choice matches at a
-// byte depends on nothing before it. Once the search has taken more steps than are free, it
-// records in a bit for each choice and byte where choices have failed, and where choices of a
-// lookahead have matched. No choice is then tried twice at a byte, so that the time of the
-// whole search is linear in the text.
+// search finds all matches of a pattern in a text. Whether a choice of the pattern matches at a
+// byte does not depend on what comes before. Once the search has taken more steps than are free, it
+// records for each choice and byte, in one bit, whether the choice has failed there, and for
+// lookaheads whether it has matched. So no choice is tried twice at a byte, and the whole search
+// takes time linear in the text.
 type search struct {
 	choices         int
 	free            int // steps that are left without records

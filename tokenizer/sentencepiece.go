@@ -154,9 +154,9 @@ func readModelProto(data []byte) (*spModel, error) {
 	return m, nil
 }
 
-// ParseSentencePiece reads the bytes of a tokenizer.model. bos and eos put the pieces <s> and
-// </s> before and behind each text; with neither, control pieces are not found in the text.
-// It returns an error if the file is damaged or of a kind other than BPE or Unigram.
+// ParseSentencePiece reads the bytes of a tokenizer.model. bos puts the piece <s> before each text,
+// and eos puts </s> after it. With neither, control pieces are not recognised in texts.
+// ParseSentencePiece returns an error if the file is damaged or is neither BPE nor Unigram.
 func ParseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("tokenizer.model: %d bytes, at most %d are read", len(data), maxFile)
@@ -168,10 +168,10 @@ func ParseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
 	return m.assemble(bos, eos)
 }
 
-// parseXLMRoberta reads the bytes of a sentencepiece.bpe.model with the ids of XLM-RoBERTa:
-// <s>, <pad>, </s>, <unk>, the pieces behind the first three, <mask> (Conneau et al. 2020,
-// arXiv 1911.02116, in fairseq). It returns an error where ParseSentencePiece does, and if
-// the first three pieces are others.
+// parseXLMRoberta reads the bytes of a sentencepiece.bpe.model and numbers the pieces as
+// XLM-RoBERTa does (Conneau et al. 2020, arXiv 1911.02116, in fairseq): <s>, <pad>, </s>, <unk>,
+// then the pieces after the first three, then <mask>. It returns an error where ParseSentencePiece
+// does, and if the first three pieces are not the expected ones.
 func parseXLMRoberta(data []byte) (*Tokenizer, error) {
 	m, err := readModelProto(data)
 	if err != nil {

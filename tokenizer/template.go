@@ -239,7 +239,7 @@ type pairOf struct {
 	id    int32
 }
 
-// UnmarshalJSON reads a token with its id. It returns an error for another shape.
+// UnmarshalJSON reads a token and its id. It returns an error for another shape.
 func (p *pairOf) UnmarshalJSON(data []byte) error {
 	var list []json.RawMessage
 	if err := json.Unmarshal(data, &list); err != nil {

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Encoding is an encoded text. Its slices have one element a token.
+// Encoding holds the tokens of a text. Its slices have one element for each token.
 type Encoding struct {
 	IDs     []int32
-	Offsets [][2]int // bytes of the input; [0, 0] for special tokens of the template
+	Offsets [][2]int // first byte and end of each token in the input; [0, 0] for special tokens of the template
 	Types   []int32  // 0 for the text, 1 for its pair, unless the template says otherwise
 }
 
@@ -21,19 +21,19 @@ type Tokenizer struct {
 	normalize                []normalizer
 	split                    []stage
 	model                    encoder
-	rawAdded                 *addedTokens // found in the text as it is
-	added                    *addedTokens // found in the normalized text
+	rawAdded                 *addedTokens // tokens that are found in the text as it was given
+	added                    *addedTokens // tokens that are found in the normalized text
 	single                   []templateItem
 	pair                     []templateItem
-	trim                     *offsetTrim // nil: offsets keep their spaces
+	trim                     *offsetTrim // nil: offsets include the spaces
 	decode                   []decodeStep
 	tokenText                tokenText
 	tokens                   []string // by id; "" where there is none
 	ids                      map[string]int32
 	special                  map[int32]bool
 	isAdded                  map[int32]bool
-	byteTokens               bool // the model's tokens are written in the alphabet of byte-level BPE
-	cutsStart                bool // truncation.direction is Left
+	byteTokens               bool // the vocabulary is written in the alphabet of byte-level BPE
+	cutsStart                bool // long texts lose their beginning: truncation.direction is Left
 	notes                    []string
 	hasTemplate, hasTrim     bool // a post-processor has set the templates, or trim
 	states                   sync.Pool
@@ -87,14 +87,14 @@ func (t *Tokenizer) EncodePair(text, pair string) Encoding {
 	return e
 }
 
-// EncodePlain returns the ids of a text without the special tokens of the template.
+// EncodePlain returns the ids of a text without special tokens.
 func (t *Tokenizer) EncodePlain(text string) Encoding {
 	var e Encoding
 	t.appendItem(&e, templateItem{id: sequenceA}, text, "")
 	return e
 }
 
-// AppendIDs appends the ids of a text to dst: as Encode does, or with plain as EncodePlain.
+// AppendIDs appends the ids of a text to dst: those of Encode, or with plain those of EncodePlain.
 func (t *Tokenizer) AppendIDs(dst []int32, text string, plain bool) []int32 {
 	if plain {
 		return t.encode(dst, nil, text)
@@ -109,7 +109,7 @@ func (t *Tokenizer) AppendIDs(dst []int32, text string, plain bool) []int32 {
 	return dst
 }
 
-// AppendStart appends the special tokens that the template puts before a text to dst.
+// AppendStart appends to dst the special tokens that the template puts before a text.
 func (t *Tokenizer) AppendStart(dst []int32) []int32 {
 	for _, item := range t.single {
 		if item.id < 0 {
@@ -279,19 +279,21 @@ func (t *Tokenizer) Kind() string {
 	return "BPE"
 }
 
-// Notes returns what the files of a folder say of the tokenizer and is not followed.
+// Notes returns what the files of a folder say about the tokenizer that this package does not
+// follow.
 func (t *Tokenizer) Notes() []string { return t.notes }
 
-// Size returns the number of ids: one more than the largest.
+// Size returns one more than the largest id.
 func (t *Tokenizer) Size() int { return len(t.tokens) }
 
-// ID returns the id of a token as the vocabulary writes it, and whether there is one.
+// ID returns the id of a token, written as in the vocabulary, and reports whether the vocabulary
+// has it.
 func (t *Tokenizer) ID(token string) (int32, bool) {
 	id, ok := t.ids[token]
 	return id, ok
 }
 
-// Token returns a token as the vocabulary writes it; "" if the id is outside the vocabulary.
+// Token returns the token id as the vocabulary writes it, or "" if id is outside the vocabulary.
 func (t *Tokenizer) Token(id int32) string {
 	if id < 0 || int(id) >= len(t.tokens) {
 		return ""
@@ -299,10 +301,10 @@ func (t *Tokenizer) Token(id int32) string {
 	return t.tokens[id]
 }
 
-// IsSpecial reports whether an id is a special token.
+// IsSpecial reports whether id is a special token.
 func (t *Tokenizer) IsSpecial(id int32) bool { return t.special[id] }
 
-// IsLowercase reports whether texts are written in lower case before they are divided.
+// IsLowercase reports whether texts are changed to lower case before they are split.
 func (t *Tokenizer) IsLowercase() bool {
 	for _, n := range t.normalize {
 		if _, is := n.(lowercase); is {
@@ -312,8 +314,8 @@ func (t *Tokenizer) IsLowercase() bool {
 	return false
 }
 
-// TruncationSide returns the end at which tokenizer.json has long texts cut: left or right,
-// which is the default. The package cuts nothing itself.
+// TruncationSide returns the side on which tokenizer.json wants long texts to be cut: left or
+// right, which is the default. This package does not cut texts.
 func (t *Tokenizer) TruncationSide() string {
 	if t.cutsStart {
 		return "left"
@@ -321,9 +323,9 @@ func (t *Tokenizer) TruncationSide() string {
 	return "right"
 }
 
-// JSON returns the tokenizer as the bytes of a tokenizer.json. The caller must not change
-// them. The JSON of a tokenizer.model comes nearest to it: Parse may give other ids for texts
-// with pieces that are control or user-defined.
+// JSON returns the tokenizer as the bytes of a tokenizer.json. The caller must not change them. For
+// a tokenizer that was read from a tokenizer.model they are an approximation: Parse of them may
+// give other ids for texts with control or user-defined pieces.
 func (t *Tokenizer) JSON() []byte { return t.source }
 
 // checkID returns an error if an id is outside the vocabulary.

@@ -70,22 +70,22 @@ func (q *pairQueue) pop() pairCount {
 	}
 }
 
-// Train is TrainWith for a number of tokens. It returns an error where TrainWith does.
+// Train is TrainWith with a vocabulary of at most size tokens.
 func Train(ctx context.Context, text []byte, size int) (*Tokenizer, error) {
 	return TrainWith(ctx, text, TrainOptions{Size: size})
 }
 
-// TrainOptions are the choices of TrainWith.
+// TrainOptions holds the choices of TrainWith.
 type TrainOptions struct {
-	Size      int  // tokens at most
-	Lowercase bool // texts are in lower case, those that are learned and later ones
+	Size      int  // largest number of tokens
+	Lowercase bool // the text, and texts to be encoded later, are changed to lower case
 }
 
-// TrainWith returns byte-level BPE learned from a text divided into words as GPT-2 divides
-// it. Ids 0 to 255 are the bytes. Each further token joins the most frequent pair of
-// neighbours, and of several the one with the lowest ids. Training ends early if no pair is
-// there twice. It returns an error if the size is below 256 or above the number of possible
-// ids, or the context ends.
+// TrainWith learns a byte-level BPE tokenizer from a text, split into words as GPT-2 splits it. Ids
+// 0 to 255 are the bytes. Each further token joins the most frequent pair of neighbouring tokens;
+// among equally frequent pairs, the one with the lowest ids. Training ends early if no pair occurs
+// twice. TrainWith returns an error if the size is below 256 or above the number of possible ids,
+// or if ctx ends.
 func TrainWith(ctx context.Context, text []byte, o TrainOptions) (*Tokenizer, error) {
 	size := o.Size
 	if size < 256 || size > maxIDs {

@@ -31,7 +31,7 @@ type unigramEntry struct {
 	score float64
 }
 
-// UnmarshalJSON reads an entry. It returns an error for another shape.
+// UnmarshalJSON reads an entry of a piece and its score. It returns an error for another shape.
 func (e *unigramEntry) UnmarshalJSON(data []byte) error {
 	var list []json.RawMessage
 	if err := json.Unmarshal(data, &list); err != nil {
