@@ -1,22 +1,24 @@
-// Package farfield is attention whose cost grows linearly with the context,
-// exact, on ordinary processors: FAST's Fastmax, TaylorShift, linear (elu+1)
-// attention, and softmax as the honest baseline.
+// Package farfield computes attention whose cost grows linearly with the context, on ordinary
+// processors, and opens models that use it.
 //
-// Attend is the shortest useful call. Open opens a model, trained here or published, and does with it
-// what it can do:
+// Attend computes the attention of slices with a function of the catalogue: the factorised polynomial
+// of FAST (fastmax), multipole, TaylorShift, linear attention, softmax and many more.
+//
+// Open opens a model that farfield train, farfield exchange or somebody else has made. Its methods
+// make vectors, predict classes, score and continue texts:
 //
 //	m, err := farfield.Open("DIR")
 //	v, err := m.Embed(ctx, "text")
 //
-// SetThreads sets the number of threads. The packages below hold the rest:
+// SetThreads sets the number of threads. Other packages have the rest:
 //
-//   - attention: the contract (calls, gradients, states, plans) and its engines;
+//   - attention: calls of attention, gradients, states and plans, and the engines that compute them;
 //   - mechanism: the catalogue of attention functions, by name;
 //   - stream: attention over inputs beyond memory;
-//   - nn, model, optim, train: a transformer that learns;
-//   - pretrained, tokenizer: published models and their tokens;
+//   - nn, model, optim, train: transformers and their training;
+//   - pretrained, tokenizer: published models, the exchange of their attention, and their tokens;
 //   - client: calls of a server that farfield serve started;
-//   - tensor, param, safetensors, rng: views, weights, files, randomness.
+//   - tensor, param, safetensors, rng: views of arrays, weights, files, random numbers.
 //
 // The command is github.com/farfield-ml/farfield/cmd/farfield.
 package farfield

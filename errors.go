@@ -9,31 +9,33 @@ import (
 	"github.com/farfield-ml/farfield/internal/inference"
 )
 
-// Errors that a caller can act on, for errors.Is. What a model does not do is
+// Errors to test with errors.Is. A method that the model does not have returns
 // errors.ErrUnsupported.
 var (
-	// ErrInUse is in the errors of a file or folder that another owner writes.
+	// ErrInUse is wrapped by errors about a file or folder that another process or object is
+	// writing.
 	ErrInUse = fault.ErrInUse
-	// ErrDamaged is in the errors of a file that is not as it was written.
+	// ErrDamaged is wrapped by errors about a file that is not as it was written.
 	ErrDamaged = fault.ErrDamaged
-	// ErrUnknownField is in the errors of a configuration with a field that this version does not
-	// know.
+	// ErrUnknownField is wrapped by errors about a configuration with a field that this version
+	// does not know.
 	ErrUnknownField = fault.ErrUnknownField
-	// ErrInput is in the errors of a text, a token or an option that a method does not take.
+	// ErrInput is wrapped by errors about a text, a token or an option that a method does not
+	// accept.
 	ErrInput = fault.ErrInput
-	// ErrTruncated is in every *TruncatedError.
+	// ErrTruncated is reported by every *TruncatedError.
 	ErrTruncated = errors.New("longer than the model reads")
-	// ErrClosed is the error of a model after Close.
+	// ErrClosed is returned by methods of a model after Close.
 	ErrClosed = errors.New("farfield: the model is closed")
 )
 
-// UnsupportedError is the error of a method that a model does not have. errors.Is(err,
-// errors.ErrUnsupported) reports true.
+// UnsupportedError is returned by a method that the model does not have. errors.Is(err,
+// errors.ErrUnsupported) reports true for it.
 type UnsupportedError struct {
-	Method string   // that was called
+	Method string   // the method that was called
 	Kind   string   // what the model is, as in Info
 	Can    []string // the methods that it has
-	Err    error    // why it does not have this one
+	Err    error    // why the model does not have the method
 }
 
 // Error returns a message that says what the model is and what it can do.
@@ -51,13 +53,13 @@ func (e *UnsupportedError) Unwrap() error { return e.Err }
 // Is reports whether target is errors.ErrUnsupported.
 func (e *UnsupportedError) Is(target error) bool { return target == errors.ErrUnsupported }
 
-// TruncatedError says which inputs of a call were longer than the model reads. The results beside
-// it are those of the parts that were read.
+// TruncatedError says which inputs of a call were longer than the model can read. The call has
+// returned results, too: those of the parts that were read.
 type TruncatedError struct {
-	Inputs []int // numbers of the inputs
+	Inputs []int // indexes of the inputs
 }
 
-// Error returns a message with the number of the first input.
+// Error returns a message with the index of the first such input.
 func (e *TruncatedError) Error() string {
 	if len(e.Inputs) == 1 {
 		return fmt.Sprintf("input %d is longer than the model reads: its result is of a part", e.Inputs[0])
@@ -83,13 +85,13 @@ func (e *TruncatedError) orNil() error {
 	return e
 }
 
-// TextError is the error of one of several texts or lines.
+// TextError is the error for one of several texts or lines.
 type TextError struct {
-	Text int // its number, from 0
+	Text int // index of the text
 	Err  error
 }
 
-// Error returns a message with the number of the text.
+// Error returns a message with the index of the text.
 func (e *TextError) Error() string { return fmt.Sprintf("text %d: %v", e.Text, e.Err) }
 
 // Unwrap returns the error of the text.

@@ -12,31 +12,30 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Options says how Attend reads its slices and what it computes.
+// Options says how Attend reads its slices, and what it computes.
 type Options struct {
 	Width  int               // D, channels of a query and a key per head
 	Heads  int               // query heads; 0 means 1
 	KV     int               // key heads; 0 means Heads, otherwise it divides Heads
 	Keys   int               // M, keys per head; 0: N
 	Causal bool              // query i sees keys j ≤ i + (M-N)
-	Order  int               // p of fastmax and taylorshift; 0: their default
-	Set    map[string]string // settings of the mechanism, as "scale": "1/sqrt(D)"
-	// Params holds values of the mechanism's learned parameters and constants, by their names
-	// in its row of the catalogue. Others keep their first values.
+	Order  int               // order p of fastmax and taylorshift; 0: their default
+	Set    map[string]string // settings of the mechanism by name, such as "scale": "1/sqrt(D)"
+	// Params sets learned parameters and constants of the mechanism, by the names that its row of
+	// the catalogue lists. The others keep their initial values.
 	Params map[string][]float32
 }
 
-// Attend returns attention o [H,N,Dv] of contiguous slices q [H,N,D], k [Hkv,M,D] and
-// v [Hkv,M,Dv]. The shape decides between the direct and the linear form. name is a name
-// of the catalogue, mechanism.Names(). It returns an error for an unknown name or
-// setting, and for slices whose lengths do not fit the options; the error names the
-// field and both values.
+// Attend computes attention o [H,N,Dv] of the slices q [H,N,D], k [Hkv,M,D] and v [Hkv,M,Dv], which
+// are contiguous. name is one of mechanism.Names(). The shape decides whether the direct or the
+// linear form is computed. Attend returns an error for an unknown name or setting, and for slices
+// whose lengths do not fit the options; the error names the field and both values.
 //
-// Some mechanisms mean nothing before their parameters are learned: linformer, luna, eva,
-// primal, transformer-xl and multipole, whose codebook comes from keys (mechanism.Row.Untrained). Attend refuses them unless
-// Options.Params has the values of all, or the setting seed asks for random ones. Random
-// features, as performer has them, approximate a function and are drawn by the setting seed,
-// which is 0 by default.
+// Some mechanisms are useless before their parameters are learned (mechanism.Row.Untrained):
+// linformer, luna, eva, primal, transformer-xl, and multipole, whose codebook is made of keys.
+// Attend refuses them unless Options.Params sets all of these parameters, or the setting seed asks
+// for random ones. Random features that approximate a function, such as performer's, are drawn with
+// the setting seed, which is 0 by default.
 func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	for _, x := range []struct {
 		field string
@@ -136,9 +135,9 @@ func setParams(name string, m attention.Mechanism[float32], o Options) error {
 	return nil
 }
 
-// SetThreads sets the number of goroutines that compute at the same time, of this process and
-// all packages of farfield; 0 means runtime.GOMAXPROCS(0). Results do not depend on it. Calls
-// that are running may finish with the number before. It returns an error if n is negative.
+// SetThreads sets how many goroutines of this process compute at the same time, in all packages of
+// farfield; 0 means runtime.GOMAXPROCS(0). Results do not depend on it. Calls that are running may
+// finish with the former number. SetThreads returns an error if n is negative.
 func SetThreads(n int) error {
 	if n < 0 {
 		return fmt.Errorf("farfield: threads: %d, needs 0 or more", n)

@@ -15,11 +15,9 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Model is an open model. Its methods may be called at the same time. A method whose context ends
-// returns the error of the context.
-//
-// What a model can do depends on how it was trained; Info lists it. Another method returns an
-// *UnsupportedError.
+// Model is an open model. Its methods may be called concurrently. If the context of a method ends,
+// the method returns the error of the context. What a model can do depends on how it was trained:
+// Info lists its methods. Every other method returns an *UnsupportedError.
 type Model struct {
 	opened atomic.Pointer[opened] // nil: closed
 }
@@ -30,37 +28,40 @@ type opened struct {
 	embedder func() (*inference.Embedder, error) // made once
 }
 
-// Option is a choice of Open.
+// Option is an option of Open.
 type Option struct{ set func(*inference.Options) }
 
-// WithMechanism puts another attention function into layers of the model, which keeps its weights,
-// as model.Config.Exchanged does. Mechanisms of your own that the model in the folder has already
-// need WithFactories.
+// WithMechanism replaces the attention function of layers, as model.Config.Exchanged does. The
+// weights stay. If the model in the folder already has mechanisms of your own, use WithFactories
+// for those.
 func WithMechanism(x model.Exchange) Option {
 	return Option{func(o *inference.Options) { o.Exchange = &x }}
 }
 
-// WithFactories reads a model with mechanisms of your own, as LoadWith of package model does.
+// WithFactories opens a model that has mechanisms of your own, as LoadWith of package model does.
 func WithFactories(f map[string]model.Factory) Option {
 	return Option{func(o *inference.Options) { o.Factories = f }}
 }
 
-// WithInterpolatedPositions lets a published model with a table of learned positions read longer
-// texts: the table is interpolated. Without the option longer texts are truncated.
+// WithInterpolatedPositions lets a published model with learned positions read texts that are
+// longer than its table: the table is stretched by interpolation. Without this option such texts
+// are cut.
 func WithInterpolatedPositions() Option {
 	return Option{func(o *inference.Options) { o.Positions = pretrained.Interpolate }}
 }
 
-// WithPrecision holds the weights in fewer bits, as Compress of model.Model does. The model takes less
-// memory and has other results.
+// WithPrecision holds the weights in fewer bits, as Compress of model.Model does. The model takes
+// less memory, and its results change a little.
 func WithPrecision(p nn.Precision) Option {
 	return Option{func(o *inference.Options) { o.Precision = p }}
 }
 
 // Open opens the model in the folder dir: a run or a checkpoint of farfield train, a model that
-// package model saved, or a published model in the Hugging Face layout. It returns an error if
-// there is none, if a file is damaged (ErrDamaged), if a configuration has a field that this
-// version does not know (ErrUnknownField), or if an option does not fit the model.
+// package model has saved, a published model in the Hugging Face layout, or a model that farfield
+// exchange wrote. The folder of a model that farfield models fetch downloaded is printed by that
+// command. Open returns an error if dir has no model, if a file is damaged (ErrDamaged), if a
+// configuration has a field that this version does not know (ErrUnknownField), or if an option does
+// not fit the model.
 func Open(dir string, options ...Option) (*Model, error) {
 	var o inference.Options
 	for _, x := range options {
@@ -77,8 +78,8 @@ func Open(dir string, options ...Option) (*Model, error) {
 	return x, nil
 }
 
-// Close lets go of the memory of the model. Calls that run end as usual, and sessions go on. Calls
-// that follow return ErrClosed. Its error is always nil.
+// Close releases the memory of the model. Running calls end as usual, and sessions remain usable.
+// Later calls of the model return ErrClosed. Close always returns nil.
 func (m *Model) Close() error {
 	m.opened.Store(nil)
 	return nil
@@ -91,12 +92,12 @@ type Info struct {
 	Can        []string // the methods that the model has: Tokenize, Embed, Classify, ClassifyFile, Score, Generate, Session
 	Parameters int64    // learned numbers
 	Layers     int
-	Width      int      // of a layer
-	Vocabulary int      // tokens; 0: the model reads numbers
-	Context    int      // tokens that the model was trained with; 0: unknown. A folder may say that Embed reads fewer
-	Labels     []string // names of classes
+	Width      int      // width of a layer
+	Vocabulary int      // number of tokens; 0: the model reads numbers
+	Context    int      // number of tokens in a training sequence; 0: unknown. Embed may read fewer
+	Labels     []string // names of the classes
 	Prompts    []string // names of the prompts of the folder, for EmbedPrompt
-	FixedState bool     // a Session has the same size at any length
+	FixedState bool     // the size of a Session does not depend on the length of its text
 }
 
 // Info returns the description of the model. It returns an error if the model is closed or its
@@ -149,18 +150,16 @@ func (m *Model) begin(ctx context.Context, method string) (*opened, error) {
 }
 
 // Embed returns a vector for each text, pooled and normalised as a published folder says. The
-// vector of a run is the mean of its last layer over the tokens of a text. An empty text has a nil
-// vector.
-//
-// Of a text that is longer than the model reads, the vector is that of its beginning, or of its end
-// if the folder says so. Embed then returns all vectors beside a *TruncatedError. Another error has
-// no vectors.
+// vector that a run gives is the mean of its last layer over the tokens. The vector of an empty
+// text is nil. If a text is longer than the model can read, its vector is that of its beginning, or
+// of its end if the folder says so, and Embed returns all vectors together with a *TruncatedError.
+// With any other error it returns no vectors.
 func (m *Model) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
 	return m.embed(ctx, nil, texts)
 }
 
-// EmbedPrompt is Embed of texts behind a prompt of the folder, such as "query" or "document". An
-// empty name is no prompt; Embed has the folder's default.
+// EmbedPrompt is Embed with a prompt of the folder before each text. prompt is a name such as
+// "query" or "document". An empty name means no prompt, while Embed uses the folder's default.
 func (m *Model) EmbedPrompt(ctx context.Context, prompt string, texts ...string) ([][]float32, error) {
 	return m.embed(ctx, &prompt, texts)
 }
@@ -187,30 +186,30 @@ func (m *Model) embed(ctx context.Context, prompt *string, texts []string) ([][]
 	return vectors, cut.orNil()
 }
 
-// Prediction is what a model says of an input.
+// Prediction is the answer of a model for one input.
 type Prediction struct {
-	Label       string    // the most probable class; "": the model has none
-	Probability float64   // of Label
-	Classes     []Class   // all classes with their probabilities, in the order of the model
-	Numbers     []float64 // of a model of numbers
-	Spans       []Span    // of a model that labels the parts of a text
+	Label       string    // the most probable class; "": the model has no classes
+	Probability float64   // probability of Label
+	Classes     []Class   // all classes with their probabilities, in the model's order
+	Numbers     []float64 // outputs of a model that predicts numbers
+	Spans       []Span    // labels of the parts of the input, if the model labels parts
 }
 
-// Class is a class and its probability.
+// Class is the name of a class and its probability.
 type Class struct {
 	Label       string
 	Probability float64
 }
 
-// Span is the label of a part of a text, or of a position of another input.
+// Span is a labelled part of a text, or a labelled position of another input.
 type Span struct {
 	Label      string
-	Start, End int // bytes of the text; 0 and 0: a position without text
+	Start, End int // first byte in the text and the byte after the last; both 0: a position without text
 }
 
-// Classify returns the prediction for each text: a class, numbers, or labels of its parts. Of a
-// text that is longer than the model reads, the prediction is that of a part, and Classify returns
-// all predictions beside a *TruncatedError. Another error has no predictions.
+// Classify returns a prediction for each text: a class, numbers, or labels of its parts. If a text
+// is longer than the model can read, its prediction is for a part of it, and Classify returns all
+// predictions together with a *TruncatedError. With any other error it returns no predictions.
 func (m *Model) Classify(ctx context.Context, texts ...string) ([]Prediction, error) {
 	x, err := m.begin(ctx, "Classify")
 	if err != nil {
@@ -227,8 +226,9 @@ func (m *Model) Classify(ctx context.Context, texts ...string) ([]Prediction, er
 	return newPredictions(p, list)
 }
 
-// ClassifyPair returns the prediction for a pair of texts, of a published model that was trained
-// with pairs, such as a cross-encoder. It returns an error where Classify does.
+// ClassifyPair returns the prediction for a pair of texts. The model must be a published one that
+// was trained with pairs, such as a cross-encoder. ClassifyPair returns an error where Classify
+// does.
 func (m *Model) ClassifyPair(ctx context.Context, text, pair string) (Prediction, error) {
 	x, err := m.begin(ctx, "Classify")
 	if err != nil {
@@ -246,9 +246,9 @@ func (m *Model) ClassifyPair(ctx context.Context, text, pair string) (Prediction
 	return list[0], err
 }
 
-// ClassifyFile returns the predictions for the inputs of a file: a picture, a sound, a series, or
-// arrays, as the model was trained. It returns an error where Classify does, and if the file cannot
-// be read.
+// ClassifyFile returns the predictions for the inputs in a file: a picture, a sound, a series or
+// arrays, as the model was trained with. It returns an error where Classify does, and if the file
+// cannot be read.
 func (m *Model) ClassifyFile(ctx context.Context, path string) ([]Prediction, error) {
 	x, err := m.begin(ctx, "ClassifyFile")
 	if err != nil {
@@ -299,16 +299,16 @@ func newPredictions(p *inference.Predictor, list []train.Prediction) ([]Predicti
 	return out, cut.orNil()
 }
 
-// LineScore is the information of a line: the number of bits that the model needs to write it.
+// LineScore is the information content of a line: how many bits the model needs to write it.
 type LineScore struct {
 	Bits  float64
-	Bytes int // with the line break
+	Bytes int // bytes of the line, with its line break
 }
 
-// Score returns the bits of each line of text, each predicted from the lines before it. A line that
-// takes many more bits a byte than others is a surprise. A text beyond the trained context is read
-// in windows of it. Score returns an error if a character is not in the model's vocabulary, or its
-// tokenizer changes the text.
+// Score returns the bits of each line of text, predicted from the lines before it. A line that
+// needs many more bits a byte than others is a surprise to the model. A text that is longer than
+// the trained context is read in windows of that length. Score returns an error if the model's
+// vocabulary lacks a character, or its tokenizer changes the text.
 func (m *Model) Score(ctx context.Context, text string) ([]LineScore, error) {
 	x, err := m.begin(ctx, "Score")
 	if err != nil {
@@ -333,13 +333,13 @@ func (m *Model) Score(ctx context.Context, text string) ([]LineScore, error) {
 	return scores, nil
 }
 
-// Tokens are the tokens of a text.
+// Tokens holds the tokens of a text.
 type Tokens struct {
 	IDs     []int32
-	Offsets [][2]int // first byte of each token in the text, and the byte behind it; 0 and 0: a special token
+	Offsets [][2]int // first byte of each token in the text, and the byte after its last; both 0: a special token
 }
 
-// Tokenize returns the tokens of each text, with special tokens where the model has them.
+// Tokenize returns the tokens of each text, with the special tokens that the model adds.
 func (m *Model) Tokenize(ctx context.Context, texts ...string) ([]Tokens, error) {
 	x, err := m.begin(ctx, "Tokenize")
 	if err != nil {
@@ -357,8 +357,8 @@ func (m *Model) Tokenize(ctx context.Context, texts ...string) ([]Tokens, error)
 	return list, nil
 }
 
-// Decode returns the text of token ids as they stand inside a text. Special tokens have none. What
-// is not UTF-8 stays. It returns an error if an id is outside the vocabulary.
+// Decode returns the text of token ids in the middle of a text. It leaves out special tokens, and
+// keeps bytes that are not UTF-8. It returns an error if an id is outside the vocabulary.
 func (m *Model) Decode(ctx context.Context, ids ...int32) (string, error) {
 	x, err := m.begin(ctx, "Tokenize")
 	if err != nil {

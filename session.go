@@ -12,18 +12,20 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// DefaultTokens is the number of new tokens of GenerateOptions without Tokens.
+// DefaultTokens is the number of new tokens if GenerateOptions.Tokens is 0.
 const DefaultTokens = 256
 
-// GenerateOptions say how a text is continued. The zero value draws the most likely tokens.
+// GenerateOptions says how a text is continued. The zero value takes the most likely token each
+// time.
 type GenerateOptions struct {
-	Tokens      int     // new tokens at most; 0: DefaultTokens
+	Tokens      int     // most new tokens; 0: DefaultTokens
 	Temperature float64 // divisor of the logits; 0: the most likely token
 	TopK        int     // draw from the K most likely tokens; 0: all
-	TopP        float64 // then from likely tokens of total probability P; 0 or 1: all
-	Seed        uint64  // of the random numbers
-	// Stream is called with the text as it comes, in whole characters. It must not call methods of
-	// the Session. Its error ends the text, and Generate returns it. nil: it is not called.
+	TopP        float64 // of these, draw from the most likely tokens whose probabilities add up to P; 0 or 1: all
+	Seed        uint64  // seed of the random numbers
+	// Stream is called with the new text as it is drawn, in whole characters; nil: it is not
+	// called. It must not call methods of the Session. If it returns an error, the text ends and
+	// Generate returns the error.
 	Stream func(text string) error
 }
 
@@ -98,22 +100,22 @@ func generateTarget(ctx context.Context, x *inference.Model, source string, o Ge
 	return out.end(x.Continue(ctx, g, n-len(forced), out.add))
 }
 
-// Session is a text in progress: a decoder's state after its tokens. When the text becomes longer
-// than the trained context, the session keeps a window of its last tokens and forgets those before
-// it, so its memory is bounded. There are two exceptions. A model with learned positions cannot
-// go beyond them: Append returns an error, and Generate stops. A model whose layers all forget by
-// themselves (mamba-2, retnet, local) keeps the whole text in one state.
+// Session is a text in progress: the state of a decoder after its tokens. If the text becomes
+// longer than the trained context, the session keeps a window of its last tokens and forgets those
+// before it, so its memory is bounded. There are two exceptions. With learned positions, a text
+// cannot be longer than their table: Append returns an error, and Generate stops. If all layers
+// forget by themselves (mamba-2, retnet, local), the session keeps the whole text in one state.
 //
-// Its methods may be called at the same time, and wait for each other. Those with a context wait no
-// longer than it lasts; Tokens, Bytes, Fork and Save wait until a Generate that runs has ended.
+// Methods may be called concurrently, and wait for each other. Those that take a context wait no
+// longer than it lasts; Tokens, Bytes, Fork and Save wait until a running Generate has ended.
 type Session struct {
 	model *inference.Model
 
-	turn chan struct{} // has an element while a method runs
+	turn chan struct{} // holds an element while a method runs
 	text *generate.Generator
 }
 
-// Session returns the session of an empty text.
+// Session returns a session with an empty text.
 func (m *Model) Session(ctx context.Context) (*Session, error) {
 	x, err := m.begin(ctx, "Session")
 	if err != nil {
@@ -131,8 +133,8 @@ func newSession(x *inference.Model) (*Session, error) {
 	return startSession(x, g), nil
 }
 
-// LoadSession returns a session that Save wrote, with the same bits. It returns an error if the
-// file is damaged (ErrDamaged), or of a model with other weights.
+// LoadSession returns the session that Save wrote to the file, to the same bits. It returns an
+// error if the file is damaged (ErrDamaged), or belongs to a model with other weights.
 func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) {
 	x, err := m.begin(ctx, "Session")
 	if err != nil {
@@ -167,12 +169,12 @@ func (s *Session) wait(ctx context.Context) error {
 // leave lets the next method run.
 func (s *Session) leave() { <-s.turn }
 
-// Append adds text to the end of the session's text. One call tokenizes its text as Tokenize does.
-// If you divide a text into several calls, its tokens may differ. While Append reads a long text, it
-// needs as much additional memory as a Fork. It returns an error, and adds nothing, if a character
-// is not in the vocabulary, the learned positions are used up, a number is not finite, or ctx ends.
-// Texts of up to 256 tokens may wait for the next Generate, whose error a number that is not finite
-// then is.
+// Append adds text to the end of the session's text. The text of one call is tokenized as Tokenize
+// does it; a text that is divided among several calls may give other tokens. While Append reads a
+// long text, it needs as much additional memory as a Fork. It returns an error, and adds nothing,
+// if the vocabulary lacks a character, if the learned positions are used up, if a number is not
+// finite, or if ctx ends. Texts of up to 256 tokens may wait for the next Generate, which then
+// returns the error of a number that is not finite.
 func (s *Session) Append(ctx context.Context, text string) error {
 	if err := s.wait(ctx); err != nil {
 		return err
@@ -191,8 +193,8 @@ func (s *Session) Append(ctx context.Context, text string) error {
 	return s.append(ctx, ids)
 }
 
-// AppendIDs adds tokens behind the session's text, also for a model without a vocabulary. It
-// returns an error, and adds nothing, if one is outside the vocabulary, and where Append does.
+// AppendIDs adds tokens to the end of the session's text. The model needs no vocabulary for it.
+// AppendIDs returns an error, and adds nothing, if an id is out of range, and where Append does.
 func (s *Session) AppendIDs(ctx context.Context, ids ...int32) error {
 	if err := s.wait(ctx); err != nil {
 		return err
@@ -217,7 +219,7 @@ func (s *Session) append(ctx context.Context, ids []int32) error {
 
 // Generate continues the text and returns the new part, as Model.Generate does. The session then
 // contains the new tokens, including a token that ended the text. Equal texts, seeds and options
-// give equal tokens: two calls of 10 tokens draw the same as one call of 20.
+// give equal tokens, and two calls of 10 tokens draw the same as one call of 20.
 func (s *Session) Generate(ctx context.Context, o GenerateOptions) (string, error) {
 	if _, err := s.model.Vocabulary(); err != nil {
 		return "", err
@@ -226,8 +228,8 @@ func (s *Session) Generate(ctx context.Context, o GenerateOptions) (string, erro
 	return out.end(s.generate(ctx, o, out.add))
 }
 
-// GenerateIDs continues the text as Generate does and returns the new tokens, also for a model
-// without a vocabulary. The options' Stream is not called.
+// GenerateIDs continues the text as Generate does and returns the new tokens. The model needs no
+// vocabulary for it. It does not call Stream of the options.
 func (s *Session) GenerateIDs(ctx context.Context, o GenerateOptions) (ids []int32, err error) {
 	err = s.generate(ctx, o, func(id int32) error {
 		ids = append(ids, id)
@@ -254,7 +256,7 @@ func (s *Session) generate(ctx context.Context, o GenerateOptions, emit func(id 
 	return s.model.Continue(ctx, s.text, o.tokens(), emit)
 }
 
-// Fork returns an independent session of the same text.
+// Fork returns a copy of the session, which is independent of it.
 func (s *Session) Fork() *Session {
 	s.turn <- struct{}{}
 	defer s.leave()
@@ -262,23 +264,23 @@ func (s *Session) Fork() *Session {
 	return startSession(s.model, g)
 }
 
-// Tokens returns the number of tokens of the text.
+// Tokens returns the number of tokens in the text.
 func (s *Session) Tokens() int64 {
 	s.turn <- struct{}{}
 	defer s.leave()
 	return s.text.Tokens()
 }
 
-// Bytes returns the memory that the session takes. It is constant for a model with FixedState in Info,
-// and otherwise grows with the tokens of a window.
+// Bytes returns the memory that the session takes. It is constant if Info.FixedState is set, and
+// otherwise grows up to a window of tokens.
 func (s *Session) Bytes() int64 {
 	s.turn <- struct{}{}
 	defer s.leave()
 	return s.text.Bytes()
 }
 
-// Save writes the session to a file, atomically, for LoadSession. It returns an error if the file
-// cannot be written, or another owner writes it (ErrInUse).
+// Save writes the session to a file, atomically; LoadSession reads it. Save returns an error if the
+// file cannot be written, or another process or object is writing it (ErrInUse).
 func (s *Session) Save(path string) error {
 	l, err := lock.LockFile(path)
 	if err != nil {

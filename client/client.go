@@ -1,9 +1,9 @@
-// Package client calls a server that "farfield serve" started: sessions that survive
-// restarts, embeddings and classes.
+// Package client calls a server that "farfield serve" started: sessions that survive restarts,
+// embeddings and classes.
 //
-// A session is a text that a model has read, and the model's state behind it. Append
-// adds text, Generate lets the model go on, and Fork makes a second session of the
-// same state. A call that returns without an error is in the server's store.
+// A session is a text that the model has read, kept together with the model's state after it.
+// Append adds text, Generate lets the model continue, and Fork copies the session with its state.
+// If the server has a store, what a call without an error has done is on disk.
 package client
 
 import (
@@ -20,22 +20,22 @@ import (
 	"unicode/utf8"
 )
 
-// A Client calls one server. It is safe for goroutines.
+// A Client calls one server. Several goroutines may use it at once.
 type Client struct {
 	URL  string       // such as http://127.0.0.1:8181
 	Key  string       // sent as a bearer token; "": none
 	HTTP *http.Client // nil: http.DefaultClient
 }
 
-// An Error is an answer of the server other than success.
+// An Error is the answer of a server that did not do what was asked.
 type Error struct {
-	Status     int // of HTTP: 400, 401, 403, 404, 405, 409, 410, 413, 415, 429, 500, 503
+	Status     int // HTTP status: 400, 401, 403, 404, 405, 409, 410, 413, 415, 429, 500, 503
 	Message    string
-	Param      string        // the field at fault, if one is
-	RetryAfter time.Duration // of 429 and 503; 0: not stated
+	Param      string        // the field at fault; "": no single field
+	RetryAfter time.Duration // wait before another try, with 429 and 503; 0: not stated
 }
 
-// Error returns the status and the message of the server.
+// Error returns the status and the server's message.
 func (e *Error) Error() string { return fmt.Sprintf("status %d: %s", e.Status, e.Message) }
 
 // maxAnswer bounds an answer that is held in memory, and maxError an error's.
@@ -146,7 +146,7 @@ func checkTexts(texts []string) error {
 	return nil
 }
 
-// A Model is an entry of the server's list of models.
+// A Model describes one model of the server.
 type Model struct {
 	ID      string `json:"id"`
 	Details struct {
@@ -157,7 +157,8 @@ type Model struct {
 	} `json:"farfield"`
 }
 
-// Models returns the models of the server. Errors are the server's or the transport's.
+// Models returns the models of the server. It returns an *Error of the server, or an error of the
+// transport.
 func (c *Client) Models(ctx context.Context) ([]Model, error) {
 	var answer struct{ Data []Model }
 	err := c.call(ctx, "GET", "/v1/models", nil, &answer)
@@ -172,8 +173,8 @@ type embeddings struct {
 	} `json:"data"`
 }
 
-// Embed returns one vector per text, in the order of texts: [texts][width]. It fails
-// where the model does not embed, or a text is not UTF-8.
+// Embed returns one vector for each text, in the order of texts: [texts][width]. It returns an
+// error if the model makes no vectors, or a text is not UTF-8.
 func (c *Client) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
 	if err := checkTexts(texts); err != nil {
 		return nil, err
@@ -198,17 +199,17 @@ func (c *Client) Embed(ctx context.Context, texts ...string) ([][]float32, error
 	return vectors, nil
 }
 
-// A Class is what a classifier makes of one text.
+// A Class is the answer of a classifier to one text.
 type Class struct {
 	Index         int                `json:"index"`
 	Name          string             `json:"class"`
 	Probabilities map[string]float64 `json:"probabilities"`
-	Tokens        int                `json:"tokens"`    // of the text, before it was cut
-	Truncated     bool               `json:"truncated"` // the model did not read all Tokens
+	Tokens        int                `json:"tokens"`    // tokens of the text, before it was cut
+	Truncated     bool               `json:"truncated"` // the model read only a part of the text
 }
 
-// Classify returns the class of each text, in the order of texts. It fails where the
-// model is no classifier, or a text is not UTF-8.
+// Classify returns the class of each text, in the order of texts. It returns an error if the model
+// is no classifier, or a text is not UTF-8.
 func (c *Client) Classify(ctx context.Context, texts ...string) ([]Class, error) {
 	if err := checkTexts(texts); err != nil {
 		return nil, err

@@ -12,22 +12,22 @@ import (
 	"time"
 )
 
-// A Session is a text that the model has read, by its id.
+// A Session describes a session of the server: its id, and how much its text holds.
 type Session struct {
 	ID     string `json:"id"`
 	Tokens int64  `json:"tokens"`
-	Bytes  int64  `json:"bytes"` // of the state; 0 in an answer that does not have it
+	Bytes  int64  `json:"bytes"` // size of the state; 0: the answer did not state it
 	Model  string `json:"model,omitempty"`
 }
 
-// An Input is text or its ids, not both. Without ids the text may be empty.
+// An Input is a text or the ids of its tokens, not both. Without ids, the text may be empty.
 type Input struct {
 	Text string
 	IDs  []int32
 }
 
-// MarshalJSON returns the field that is set, and the empty text where none is. It returns an
-// error if the text is not UTF-8.
+// MarshalJSON returns an object with the field that is set, or with an empty text if none is. It
+// returns an error if the text is not UTF-8.
 func (in Input) MarshalJSON() ([]byte, error) {
 	if err := checkText("text", in.Text); err != nil {
 		return nil, err
@@ -42,52 +42,52 @@ func (in Input) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// Create makes a session that has read in. Special tokens that the model begins a
-// text with are added here alone. Errors are the server's or the transport's. After an
-// error of the transport the session may be stored: List has it.
+// Create makes a session and lets the model read in. Only Create adds special tokens that begin a
+// text. It returns an *Error of the server or an error of the transport. After an error of the
+// transport the session may exist: List shows it.
 func (c *Client) Create(ctx context.Context, in Input) (Session, error) {
 	var s Session
 	err := c.call(ctx, "POST", "/v1/sessions", in, &s)
 	return s, err
 }
 
-// Append lets a session read more, and returns its number of tokens. Text goes on behind the
-// text of the session, without a space that the tokenizer puts before a text. It fails with
-// status 409 while another request writes to the session. After an error of the transport
-// the tokens may be stored: Get says how many the session has.
+// Append adds in to the session's text, and returns the session's number of tokens. Special tokens,
+// and a space that the tokenizer puts before a text, are not added. Append returns an *Error of
+// status 409 while another request changes the session. After an error of the transport the tokens
+// may have been added: Get returns the number of tokens.
 func (c *Client) Append(ctx context.Context, id string, in Input) (int64, error) {
 	var s Session
 	err := c.call(ctx, "POST", sessionPath(id, "/append"), in, &s)
 	return s.Tokens, err
 }
 
-// A Draw says how the model goes on. Temperature 0 takes the likeliest token. The
-// same session, seed and fields give the same text.
+// A Draw says how the model continues a text. With Temperature 0 it takes the most likely token.
+// Equal sessions, seeds and fields give equal texts.
 type Draw struct {
 	MaxTokens   int     `json:"max_tokens"`
 	Temperature float64 `json:"temperature"`
 	Seed        uint64  `json:"seed"`
 
-	Stop []string `json:"stop,omitempty"` // texts before the first of which the text ends
+	Stop []string `json:"stop,omitempty"` // the text ends before the first of these
 }
 
-// A Token is one new token of a session as it is drawn.
+// A Token is a token that the model has just drawn.
 type Token struct {
 	ID   int32  `json:"id"`
-	Text string `json:"text"` // may be empty where a character has several tokens
+	Text string `json:"text"` // may be empty if a character has several tokens
 }
 
-// A Generation is the text that a session was continued by, and then holds.
+// A Generation is the continuation of a session's text. The session holds it afterwards.
 type Generation struct {
 	IDs    []int32 `json:"ids"`
 	Text   string  `json:"text"`
-	Tokens int64   `json:"tokens"` // of the session
+	Tokens int64   `json:"tokens"` // tokens of the session, with the new ones
 }
 
-// Generate continues a session. emit, if not nil, gets every token as it is drawn; its
-// error ends the request. Generate fails where a stream ends before its last event. After
-// this error, an error of emit or an error of the transport the tokens may be stored: Get
-// says how many the session has.
+// Generate continues the text of a session as d says. It calls emit, unless nil, with each token as
+// it is drawn; an error of emit ends the request. Generate returns an error if a stream ends before
+// its last event. After this error, an error of emit or an error of the transport, the tokens may
+// have been added: Get returns the number of tokens.
 func (c *Client) Generate(ctx context.Context, id string, d Draw, emit func(Token) error) (Generation, error) {
 	var g Generation
 	if emit == nil {
@@ -164,38 +164,39 @@ func readStream(r io.Reader, emit func(Token) error) (Generation, error) {
 	return g, fmt.Errorf("stream: %w before its last event", io.ErrUnexpectedEOF)
 }
 
-// Fork makes a session of the same state. Each goes its own way from there. Errors
-// are the server's or the transport's.
+// Fork copies a session with its state. The copies are independent. Fork returns an *Error of the
+// server or an error of the transport.
 func (c *Client) Fork(ctx context.Context, id string) (Session, error) {
 	var s Session
 	err := c.call(ctx, "POST", sessionPath(id, "/fork"), nil, &s)
 	return s, err
 }
 
-// Get returns a session. It fails with status 404 where none has the id, and 410 where its
-// state is lost.
+// Get returns a session. It returns an *Error of status 404 if there is none with this id, and of
+// status 410 if its state is damaged.
 func (c *Client) Get(ctx context.Context, id string) (Session, error) {
 	var s Session
 	err := c.call(ctx, "GET", sessionPath(id, ""), nil, &s)
 	return s, err
 }
 
-// List returns all sessions of the server. Errors are the server's or the transport's.
+// List returns all sessions that the key may see. It returns an *Error of the server or an error of
+// the transport.
 func (c *Client) List(ctx context.Context) ([]Session, error) {
 	var answer struct{ Data []Session }
 	err := c.call(ctx, "GET", "/v1/sessions", nil, &answer)
 	return answer.Data, err
 }
 
-// Delete removes a session, also one of status 410, whose state is lost. It fails with status
-// 404 where none has the id, and 409 while another request uses the session: one whose context
-// has ended does so until its step ends.
+// Delete removes a session, also a damaged one (status 410). It returns an *Error of status 404 if
+// there is none with this id, and of status 409 while another request uses it. A request whose
+// context has ended still uses the session until its step ends.
 func (c *Client) Delete(ctx context.Context, id string) error {
 	return c.call(ctx, "DELETE", sessionPath(id, ""), nil, nil)
 }
 
-// Export writes a snapshot of a session to w. It fails where w does, or with status
-// 404.
+// Export writes a snapshot of a session to w. It returns the error of w, or an *Error of status 404
+// if there is no session with this id.
 func (c *Client) Export(ctx context.Context, id string, w io.Writer) error {
 	a, err := c.send(ctx, "GET", sessionPath(id, "/export"), "", nil)
 	if err != nil {
@@ -206,9 +207,9 @@ func (c *Client) Export(ctx context.Context, id string, w io.Writer) error {
 	return err
 }
 
-// Import makes a session of a snapshot. It fails with status 409 where the snapshot
-// is of another model, tokenizer or precision. It leaves snapshot open. Where it fails, a
-// read of snapshot may end after it.
+// Import makes a session from a snapshot that Export wrote. It returns an *Error of status 409 if
+// the snapshot belongs to another model, tokenizer or precision. It does not close snapshot. If it
+// returns an error, a read of snapshot may still be running.
 func (c *Client) Import(ctx context.Context, snapshot io.Reader) (Session, error) {
 	var s Session
 	switch snapshot.(type) {
@@ -224,11 +225,11 @@ func (c *Client) Import(ctx context.Context, snapshot io.Reader) (Session, error
 	return s, decode(a, "/v1/sessions/import", &s)
 }
 
-// A Text is what a session has read and drawn.
+// A Text is the text of a session and its tokens.
 type Text struct {
 	Text    string  `json:"text"`
 	IDs     []int32 `json:"ids"`
-	Unknown int64   `json:"unknown_tokens"` // before IDs, of an imported snapshot
+	Unknown int64   `json:"unknown_tokens"` // number of tokens before IDs that are not known, in a session from an imported snapshot
 }
 
 // Text returns the text of a session and its tokens.
@@ -238,8 +239,8 @@ func (c *Client) Text(ctx context.Context, id string) (Text, error) {
 	return t, err
 }
 
-// Rewind leaves the first tokens of a session, and forgets the others. It fails where there are fewer, or where they
-// came with an imported snapshot.
+// Rewind shortens a session to its first tokens, and forgets the others. It returns an error if
+// there are fewer tokens, or if they came with an imported snapshot.
 func (c *Client) Rewind(ctx context.Context, id string, tokens int64) (Session, error) {
 	var s Session
 	err := c.call(ctx, "POST", sessionPath(id, "/rewind"), map[string]int64{"tokens": tokens}, &s)

@@ -21,9 +21,9 @@ type Tensor struct {
 	Name  string
 	DType string // name in the file: "F32", "BF16", ...
 	Shape []int
-	Bytes int64 // size of the data
+	Bytes int64 // size of the data in bytes
 
-	start int64 // offset from the end of the header
+	start int64 // offset of the data after the header
 }
 
 // readableTypes maps names to readable types. F16 and BF16 are widened. F16 is not written.
@@ -47,18 +47,18 @@ var otherSizes = map[string]int{
 	"U64": 8, "C64": 8,
 }
 
-// File is an open safetensors file. It is an array.Source. ReadArray is safe for concurrent use.
+// File is an open safetensors file. It is an array.Source. ReadArray may be called concurrently.
 type File struct {
 	tensors  []Tensor
 	index    map[string]int
 	metadata map[string]string
 	data     *io.SectionReader
 	file     io.Closer
-	memory   *infile.Mapped // of file; nil: it is not mapped
+	memory   *infile.Mapped // memory map of the file; nil: it is not mapped
 }
 
-// Open opens a file and reads its header. It returns an error if the file cannot be read or New
-// refuses it.
+// Open opens a file and reads its header. It returns an error if the file cannot be read, or where
+// New does.
 func Open(path string) (*File, error) {
 	r, err := infile.Open(path)
 	if err != nil {
@@ -78,9 +78,9 @@ func Open(path string) (*File, error) {
 	return f, nil
 }
 
-// New reads the header of the safetensors file of size bytes in r, which the caller closes. It
-// returns an error if the header is malformed, tensors overlap, leave bytes unused, exceed the file,
-// or do not match their shapes.
+// New reads the header of a safetensors file of size bytes from r, which the caller closes. It
+// returns an error if the header is malformed, or if tensors overlap, leave bytes unused, exceed
+// the file or do not match their shapes.
 func New(r io.ReaderAt, size int64) (*File, error) {
 	f, err := readFile(r, size)
 	return f, infile.ShortenError(err)
@@ -139,10 +139,11 @@ func (t Tensor) checkSize() error {
 	return nil
 }
 
-// Tensors describes all tensors in the order of their data, including unreadable types.
+// Tensors returns the descriptions of all tensors in the order of their data, including those of
+// types that ReadArray does not read.
 func (f *File) Tensors() []Tensor { return slices.Clone(f.tensors) }
 
-// Names lists the tensors in the order of their data.
+// Names returns the names of the tensors in the order of their data.
 func (f *File) Names() []string {
 	names := make([]string, len(f.tensors))
 	for i, t := range f.tensors {
@@ -151,18 +152,18 @@ func (f *File) Names() []string {
 	return names
 }
 
-// Metadata returns the text entries of the file; nil if there are none.
+// Metadata returns the text entries of the header, or nil if there are none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// ReadHeader returns the type in the file, which may be F2 or BF16, and the shape of one tensor. It
-// returns an error if the tensor does not exist or has an unreadable type.
+// ReadHeader returns the type of one tensor, which may be F16 or BF16, and its shape. It returns an
+// error if there is no such tensor or its type is not supported.
 func (f *File) ReadHeader(name string) (array.DType, []int, error) {
 	t, d, err := f.findTensor(name)
 	return d, slices.Clone(t.Shape), err
 }
 
-// ReadArray reads one tensor only. It widens F16 and BF16 exactly to float32. It returns an error if
-// the tensor does not exist or is not of type F16, BF16, F32, F64, I8, I32, I64, U8 or BOOL.
+// ReadArray reads one tensor. It widens F16 and BF16 exactly to float32. It returns an error if
+// there is no such tensor, or if its type is not F16, BF16, F32, F64, I8, I32, I64, U8 or BOOL.
 func (f *File) ReadArray(name string) (*array.Array, error) {
 	t, d, err := f.findTensor(name)
 	if err != nil {
@@ -176,8 +177,8 @@ func (f *File) ReadArray(name string) (*array.Array, error) {
 	return a, nil
 }
 
-// OpenStored returns one tensor that stays in the file, to be read in parts before Close. It returns an error if
-// the tensor does not exist or has an unreadable type.
+// OpenStored returns one tensor without reading it. Its parts can be read until Close. OpenStored
+// returns an error if there is no such tensor or its type is not supported.
 func (f *File) OpenStored(name string) (*array.StoredArray, error) {
 	t, d, err := f.findTensor(name)
 	if err != nil {
@@ -205,7 +206,7 @@ func (f *File) findTensor(name string) (Tensor, array.DType, error) {
 	return t, d, nil
 }
 
-// Close closes the file that Open opened. It returns the error of closing.
+// Close closes the file that Open opened, and returns the error of closing it.
 func (f *File) Close() error {
 	if f.file == nil {
 		return nil

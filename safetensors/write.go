@@ -45,9 +45,10 @@ func Write(w io.Writer, tensors []*array.Array, metadata map[string]string) erro
 	return nil
 }
 
-// EncodeHeader returns the bytes before the data of tensors in the given order, a multiple of 8. It
-// reads names, types and shapes only, so the tensors need no elements. It returns an error if a name
-// appears twice, is "__metadata__" or is not UTF-8, or the header is too long.
+// EncodeHeader returns the bytes of a file before the data of the tensors, in the given order;
+// their number is a multiple of 8. It reads names, types and shapes only, so the tensors need no
+// elements. It returns an error if a name appears twice, is "__metadata__" or is not UTF-8, or if
+// the header is too long.
 func EncodeHeader(tensors []*array.Array, metadata map[string]string) ([]byte, error) {
 	keys := make(map[string]any)
 	if len(metadata) > 0 {
