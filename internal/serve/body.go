@@ -87,7 +87,8 @@ type unzipped struct {
 	limit int64        // of the bytes that are left
 }
 
-// Read reads a part of the content. It returns an error if it is longer than the limit.
+// Read reads the next part of the decompressed body. It returns an error if the body is longer than
+// the limit.
 func (u *unzipped) Read(p []byte) (int, error) {
 	if u.zip == nil {
 		var err error
@@ -112,7 +113,8 @@ type countedBody struct {
 	read   int64 // bytes
 }
 
-// Read reads a part of the body. It returns an error if the bodies of all requests have too many bytes.
+// Read reads the next part of the body. It returns an error if the bodies of all running requests
+// together are too long.
 func (c *countedBody) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
 	c.read += int64(n)

@@ -12,11 +12,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
-// Chat holds what a conversation needs.
+// Chat holds what the chat endpoints need.
 type Chat struct {
 	Template      *chat.Template
-	SpecialTokens map[string]string // texts by names such as bos_token
-	// Refused is the error of the model's template; nil: there is a Template.
+	SpecialTokens map[string]string // texts of special tokens by name, such as bos_token
+	// Refused is the error of the model's template; nil: Template is set.
 	Refused error
 }
 

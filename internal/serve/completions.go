@@ -259,7 +259,7 @@ type namedLog struct {
 	log  float64
 }
 
-// MarshalJSON returns an object; null: there is none.
+// MarshalJSON returns an object from token to log-probability, or null if there is none.
 func (t topLogs) MarshalJSON() ([]byte, error) {
 	if t == nil {
 		return []byte("null"), nil

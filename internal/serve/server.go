@@ -15,53 +15,54 @@ import (
 	"github.com/farfield-ml/farfield/internal/sessions"
 )
 
-// Options configures a Server. Fields that are nil have no endpoints.
+// Options configures a Server. If a field for a part of the model is nil, the endpoints of that
+// part answer with an error.
 type Options struct {
-	Name    string   // of the model
-	Aliases []string // other names that requests may give it
+	Name    string   // name of the model
+	Aliases []string // other names that requests may use
 	Card    Card
 
-	ModelBytes int64 // of the weights, of a decoder with their packed copy
+	ModelBytes int64 // bytes of the weights, for a decoder with the copy that is packed for products
 
 	Tokens     Tokens
-	EndTokens  []int32 // ids that end a text; they have no text in answers
+	EndTokens  []int32 // ids that end a text; answers leave them out
 	Sessions   Sessions
 	Chat       *Chat
 	Embedder   Embedder
 	Classifier Classifier
 	Reranker   Reranker
 	Mapper     Mapper
-	Page       Page // at /
+	Page       Page // page at /; nil: none
 
-	BeyondContext bool // texts may go on behind the context that the model was trained with
+	BeyondContext bool // texts may be longer than the context that the model was trained with
 
-	Strict bool // unknown fields are refused also where they are null or empty, and so are empty stops and options
+	Strict bool // refuse unknown fields even if they are null or empty, and empty stops and options
 
-	Keys  []string // a request needs one; nil: none is needed
-	Hosts []string // names that a Host header may have, besides localhost and addresses
+	Keys  []string // a request needs one of them; nil: no key is needed
+	Hosts []string // names allowed in a Host header, besides localhost and addresses
 
 	Origins []string // other origins whose pages may send requests, such as https://example.org
 
-	MaxBody     int64   // bytes of a body; 0: 8 MiB
-	MaxBodies   int64   // bytes of the bodies of all requests that are not answered, and of all large answers that are being sent; 0: 256 MiB, at least MaxImport
-	MaxImport   int64   // bytes of an imported snapshot; 0: 1 GiB
-	MaxTokens   int     // tokens of one answer; 0: 65536
-	MaxTexts    int     // texts of a request; 0: 2048
-	MaxSession  int64   // tokens of a prompt and its answer; 0: no limit
-	MaxQueue    int     // requests that Sessions runs or holds; 0: 256
-	MaxRequests int     // requests that are answered at a time, and as many whose bodies arrive; 0: twice MaxQueue, at least 512
-	Rate        float64 // requests a second of a key, or of an address where there are no keys; 0: no limit
-	Burst       int     // requests at once under Rate; 0: one second's
+	MaxBody     int64   // most bytes of a body; 0: 8 MiB
+	MaxBodies   int64   // most bytes of the bodies of all running requests, and of all large answers that are being sent; 0: 256 MiB, at least MaxImport
+	MaxImport   int64   // most bytes of an imported snapshot; 0: 1 GiB
+	MaxTokens   int     // most tokens of one answer; 0: 65536
+	MaxTexts    int     // most texts in a request; 0: 2048
+	MaxSession  int64   // most tokens of a prompt with its answer; 0: no limit
+	MaxQueue    int     // most requests that Sessions runs or queues; 0: 256
+	MaxRequests int     // most requests that are computed at a time, and most whose bodies are arriving; 0: twice MaxQueue, at least 512
+	Rate        float64 // requests a second for each key, or for each address if there are no keys; 0: no limit
+	Burst       int     // requests that may come at once under Rate; 0: those of one second
 
-	Log    *slog.Logger  // gets a line for each request that fails with 5xx or is slow; nil: none
-	LogAll bool          // each request has a line
-	Slow   time.Duration // until the first byte of an answer, from which a request is slow; 0: 10 s
+	Log    *slog.Logger  // gets a line for each request that fails with 5xx or is slow; nil: no log
+	LogAll bool          // log every request
+	Slow   time.Duration // a request is slow if its first byte takes longer; 0: 10 s
 
-	WriteTime time.Duration    // in which a client reads a part of an answer; 0: 30 s
-	Clock     func() time.Time // nil: time.Now
+	WriteTime time.Duration    // a client that does not read a part of its answer in this time is cut off; 0: 30 s
+	Clock     func() time.Time // current time; nil: time.Now
 }
 
-// Server is the http.Handler of a model.
+// Server answers requests for one model. It is an http.Handler.
 type Server struct {
 	o       Options
 	mux     *http.ServeMux
@@ -69,20 +70,20 @@ type Server struct {
 	metrics *metrics
 	rates   *rates
 	keys    [][32]byte
-	places  chan struct{} // one for each request that computes without a session
-	texts   chan struct{} // one for each long text that is encoded
-	renders chan struct{} // one for each conversation that is rendered
+	places  chan struct{} // holds an element for each request that computes without a session
+	texts   chan struct{} // holds an element for each long text that is being encoded
+	renders chan struct{} // holds an element for each conversation that is being rendered
 
-	arriving  *shares // of requests whose bodies arrive
-	answering *shares // of requests whose bodies are there
+	arriving  *shares // counts requests whose bodies are arriving
+	answering *shares // counts requests whose bodies have arrived
 
 	gatherer gatherer
 
 	makeVocab  sync.Once
-	tokenVocab *grammar.Vocab // of makeVocab
+	tokenVocab *grammar.Vocab // result of makeVocab
 
 	running  atomic.Int64
-	bodies   atomic.Int64 // bytes of the bodies of requests that are not answered
+	bodies   atomic.Int64 // bytes of the bodies of running requests
 	answers  atomic.Int64 // bytes of large answers that are being sent
 	stopping atomic.Bool
 }
@@ -98,7 +99,7 @@ type route struct {
 	isFree       bool // takes no place among requests and has no rate, so that it is answered when others are not
 }
 
-// New returns a server. It returns an error if an option is invalid.
+// New returns a server with the given options. It returns an error if one of them is invalid.
 func New(o Options) (*Server, error) {
 	for name, v := range map[string]int64{"MaxBody": o.MaxBody, "MaxBodies": o.MaxBodies, "MaxImport": o.MaxImport, "MaxTokens": int64(o.MaxTokens),
 		"MaxTexts": int64(o.MaxTexts), "MaxSession": o.MaxSession, "MaxQueue": int64(o.MaxQueue), "MaxRequests": int64(o.MaxRequests), "Burst": int64(o.Burst), "WriteTime": int64(o.WriteTime), "Slow": int64(o.Slow)} {
@@ -190,10 +191,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(counted, r)
 }
 
-// Stop makes /readyz and new requests answer 503. /healthz, the page and requests that have begun are still answered.
+// Stop makes /readyz and new requests answer 503. Requests that have begun, /healthz and the page
+// are still answered.
 func (s *Server) Stop() { s.stopping.Store(true) }
 
-// CountRunning returns the number of requests that are being answered, besides /healthz, /readyz, /metrics and the page.
+// CountRunning returns the number of requests that are being answered, without /healthz, /readyz,
+// /metrics and the page.
 func (s *Server) CountRunning() int64 { return s.running.Load() }
 
 // answerPath returns the handler of a path. list has a route for each of its methods.

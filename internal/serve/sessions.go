@@ -24,7 +24,7 @@ type textInput struct {
 // tokenIDs holds the ids of tokens. JSON's null is no id.
 type tokenIDs []int32
 
-// UnmarshalJSON reads an array of integers. It returns an error for other values.
+// UnmarshalJSON reads an array of integers. It returns an error for any other value.
 func (t *tokenIDs) UnmarshalJSON(data []byte) error {
 	if bytes.Contains(data, []byte("null")) {
 		return badFieldf("ids", "has null, needs integers")

@@ -47,7 +47,7 @@ func (c *countedWriter) WriteHeader(status int) {
 	c.ResponseWriter.WriteHeader(status)
 }
 
-// Write sends a part of the answer.
+// Write sends the next part of the answer.
 func (c *countedWriter) Write(p []byte) (n int, err error) {
 	c.begin(http.StatusOK)
 	for {
@@ -61,7 +61,7 @@ func (c *countedWriter) Write(p []byte) (n int, err error) {
 	}
 }
 
-// Unwrap returns the writer, for http.ResponseController.
+// Unwrap returns the underlying writer, for http.ResponseController.
 func (c *countedWriter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // setDeadline bounds the time of the next write.

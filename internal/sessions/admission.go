@@ -122,8 +122,8 @@ type memory struct {
 // tokenBytes is the memory of a token of a session in memory alone.
 const tokenBytes = 4
 
-// Reserve counts bytes of memory beside the states until Release. It returns ErrFull if the states
-// that have to stay leave no room for them. Other states make room.
+// Reserve sets bytes of memory aside, beside the states of sessions, until Release. It removes
+// states that can be computed again to make room, and returns ErrFull if the others leave none.
 func (m *Manager) Reserve(bytes int64) error {
 	m.mu.Lock()
 	if !m.fitsLocked(bytes) {
@@ -136,7 +136,7 @@ func (m *Manager) Reserve(bytes int64) error {
 	return nil
 }
 
-// Release ends a Reserve.
+// Release gives back bytes that Reserve has set aside.
 func (m *Manager) Release(bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

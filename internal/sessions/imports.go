@@ -13,8 +13,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// Export returns a snapshot of a session for Import. It returns an error if the session is
-// unknown or busy, a limit is reached (ErrFull), or ctx ends.
+// Export returns a snapshot of a session, which Import reads. It returns an error if the session is
+// unknown or busy, if a limit is reached (ErrFull), or if ctx ends.
 func (m *Manager) Export(ctx context.Context, id string) ([]byte, error) {
 	s, err := m.acquire(ctx, id)
 	if err != nil {
@@ -27,9 +27,9 @@ func (m *Manager) Export(ctx context.Context, id string) ([]byte, error) {
 	return m.coder.encode(s.state, nil, s.pending)
 }
 
-// Import returns a new session of a snapshot. It returns ErrForeign if the snapshot is of
-// another model, tokenizer or precision, and an error if data is damaged, its state does not go
-// on with a token, a limit is reached (ErrTooLong, ErrFull), or ctx ends.
+// Import makes a session from a snapshot and returns it. It returns ErrForeign if the snapshot
+// belongs to another model, tokenizer or precision, and an error if data is damaged, if its state
+// cannot take another token, if a limit is reached (ErrTooLong, ErrFull), or if ctx ends.
 func (m *Manager) Import(ctx context.Context, data []byte) (Info, error) {
 	if err := m.begin(ownerOf(ctx)); err != nil {
 		return Info{}, err

@@ -18,40 +18,37 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// Manager holds the sessions of one model. Its methods may run concurrently. Two requests
-// that need the same session at a time are refused with ErrBusy, except Get and List.
-//
-// A request is acknowledged when its method returns nil. With a store, its tokens are on
-// disk by then, and survive the end of the process at any moment. A request that fails
-// leaves its session as it was.
+// Manager holds the sessions of one model. Its methods may be called concurrently. If two requests
+// need one session at a time, the second gets ErrBusy; Get and List do not need it. A request is
+// acknowledged when its method returns nil. If there is a store, its tokens are then on disk and
+// survive the end of the process at any moment. A request that fails leaves its session unchanged.
 type Manager struct {
 	o     Options
 	coder coder
 
 	lock    *lock.Lock
-	store   *store // nil: memory alone
+	store   *store // nil: sessions are in memory only
 	imports importFiles
 	files   stateFiles
 	cache   *cache
-	saver   *saver // nil: memory alone
+	saver   *saver // nil: sessions are in memory only
 	queue   *scheduler
 
 	mu       sync.Mutex
 	sessions map[string]*session
 	expired  expired
-	damaged  map[string]bool // ids whose records are damaged, until they are deleted
+	damaged  map[string]bool // ids of sessions whose records are damaged, until they are deleted
 	memory   memory
 	running  int
-	owners   map[string]int // of running, by the owners of requests
+	owners   map[string]int // number of running requests of each owner
 	closed   bool
-	drained  chan struct{} // closed when no request runs after Close
+	drained  chan struct{} // closed when, after Close, no request is running
 	stats    Stats
 }
 
-// Open returns a Manager. It locks the store, and restores its sessions at their first
-// use. Close releases it. Open returns an error if the model has no sessions, a limit is
-// out of range, the store is in use, damaged or of another model (ErrForeign), or cannot
-// be written.
+// Open returns a Manager. If there is a store, Open locks it until Close, and sessions are restored
+// when they are first used. It returns an error if the model has no sessions, if a limit is out of
+// range, or if the store is in use, damaged, of another model (ErrForeign) or not writable.
 func Open(ctx context.Context, o Options) (*Manager, error) {
 	if err := errors.Join(ctx.Err(), o.complete()); err != nil {
 		return nil, err
@@ -151,10 +148,10 @@ func (m *Manager) openStore() (err error) {
 	return nil
 }
 
-// Close refuses further requests and waits for the running ones; when ctx ends, it ends
-// them. It writes the states of sessions and prefixes, so that the next Open needs to read
-// no token twice, and releases the store. A second call does nothing. Close returns the
-// error of ctx if it ended first.
+// Close refuses new requests and waits for the running ones, until ctx ends and they are cancelled.
+// It writes the states of sessions and prefixes, so that after the next Open no token has to be
+// read again, and releases the store. A second call does nothing. Close returns the error of ctx if
+// it ended first.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
 	if m.closed {
@@ -224,8 +221,8 @@ func (m *Manager) saveAll(ctx context.Context) {
 	}
 }
 
-// Get describes a session. It returns ErrUnknown if the owner of ctx sees none, and
-// ErrDamaged if its record is damaged.
+// Get describes a session. It returns ErrUnknown if the owner of ctx may not see it or it does not
+// exist, and ErrDamaged if its record is damaged.
 func (m *Manager) Get(ctx context.Context, id string) (Info, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -251,15 +248,15 @@ func (m *Manager) find(ctx context.Context, id string) (*session, error) {
 	return nil, ErrUnknown
 }
 
-// Damaged returns the ids whose records in the store are damaged, in order. Requests of these
-// sessions return ErrDamaged; Delete removes them.
+// Damaged returns the sorted ids of sessions whose records in the store are damaged. Requests for
+// them return ErrDamaged; Delete removes them.
 func (m *Manager) Damaged() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.damaged))
 }
 
-// List describes the sessions that the owner of ctx sees, in the order of their ids.
+// List describes the sessions that the owner of ctx may see, in the order of their ids.
 func (m *Manager) List(ctx context.Context) []Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -273,7 +270,7 @@ func (m *Manager) List(ctx context.Context) []Info {
 	return list
 }
 
-// Stats returns counts of the Manager.
+// Stats returns the counts of the Manager.
 func (m *Manager) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()

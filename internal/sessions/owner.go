@@ -5,8 +5,9 @@ import "context"
 // ownerKey is the key of an owner in a context.
 type ownerKey struct{}
 
-// WithOwner returns a context whose requests belong to an owner, which sees its own sessions and
-// those without an owner. Requests without an owner see all. Owners share no prefixes.
+// WithOwner returns a context whose requests belong to an owner. An owner sees its own sessions and
+// those without an owner; requests without an owner see all. Known prefixes are not shared between
+// owners.
 func WithOwner(ctx context.Context, owner string) context.Context {
 	return context.WithValue(ctx, ownerKey{}, owner)
 }

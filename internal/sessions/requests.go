@@ -13,9 +13,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/generate"
 )
 
-// Create returns a new session of the tokens ids, which may be empty. The state of the
-// longest known prefix is not computed a second time. Create returns an error if ids do
-// not fit the model, a limit is reached (ErrTooLong, ErrFull), or ctx ends.
+// Create makes a session with the tokens ids, which may be empty, and returns it. It starts from
+// the state of the longest known prefix of ids. Create returns an error if ids do not fit the
+// model, if a limit is reached (ErrTooLong, ErrFull), or if ctx ends.
 func (m *Manager) Create(ctx context.Context, ids []int32) (Info, error) {
 	if err := m.begin(ownerOf(ctx)); err != nil {
 		return Info{}, err
@@ -40,9 +40,8 @@ func (m *Manager) Create(ctx context.Context, ids []int32) (Info, error) {
 	return m.add(s, func() error { return m.store.create(s.id, record{Owner: s.owner, Bytes: s.state.Bytes()}, ids) })
 }
 
-// Append adds the tokens ids to a session. It returns an error if the session is unknown
-// or busy, ids do not fit the model, a limit is reached (ErrTooLong, ErrFull), or ctx
-// ends.
+// Append adds the tokens ids to a session. It returns an error if the session is unknown or busy,
+// if ids do not fit the model, if a limit is reached (ErrTooLong, ErrFull), or if ctx ends.
 func (m *Manager) Append(ctx context.Context, id string, ids []int32) (Info, error) {
 	if err := checkIDs(ids, m.o.Model.Config().Vocab); err != nil {
 		return Info{}, err
@@ -130,10 +129,9 @@ func (m *Manager) checkGrowth(s *session, j *job) error {
 	return m.checkSessionLocked(s, size, more)
 }
 
-// Generate draws tokens after the tokens of a session, which then holds them. It calls
-// emit, unless nil, with each token. It returns an error if the session is unknown, busy
-// or empty, a field of d is invalid, a limit is reached (ErrTooLong, ErrFull), emit
-// returns one, or ctx ends.
+// Generate draws tokens after those of a session and adds them to it. It calls emit, unless nil,
+// with each token. It returns an error if the session is unknown, busy or empty, if a field of d is
+// invalid, if a limit is reached (ErrTooLong, ErrFull), if emit returns one, or if ctx ends.
 func (m *Manager) Generate(ctx context.Context, id string, d Draw, emit func(token int32) error) (Result, error) {
 	sampler, err := m.o.newSampler(d)
 	if err != nil {
@@ -176,11 +174,10 @@ func (o *Options) newSampler(d Draw) (*generate.Sampler, error) {
 	return s, nil
 }
 
-// Complete draws tokens after ids without a session. The state of the longest known
-// prefix is not computed a second time, and the last state is one for later calls. It
-// calls emit, unless nil, with each token. It returns an error if ids are empty or do not
-// fit the model, a field of d is invalid, a limit is reached (ErrTooLong, ErrFull), emit
-// returns one, or ctx ends.
+// Complete draws tokens after ids without a session. It starts from the state of the longest known
+// prefix of ids, and keeps its last state as a known prefix. It calls emit, unless nil, with each
+// token. It returns an error if ids are empty or do not fit the model, if a field of d is invalid,
+// if a limit is reached (ErrTooLong, ErrFull), if emit returns one, or if ctx ends.
 func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(token int32) error) (Result, error) {
 	sampler, err := m.o.newSampler(d)
 	if err != nil {
@@ -220,9 +217,9 @@ func (m *Manager) Complete(ctx context.Context, ids []int32, d Draw, emit func(t
 	return r, err
 }
 
-// Fork returns a new session of the tokens of another. A fork of a session without an owner
-// belongs to the owner of ctx. Fork returns an error if the session is unknown or busy, a
-// limit is reached (ErrFull), or ctx ends.
+// Fork copies a session and returns the copy. The copy of a session without an owner belongs to the
+// owner of ctx. Fork returns an error if the session is unknown or busy, if a limit is reached
+// (ErrFull), or if ctx ends.
 func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
 	s, err := m.acquire(ctx, id)
 	if err != nil {
@@ -247,7 +244,7 @@ func (m *Manager) Fork(ctx context.Context, id string) (Info, error) {
 	return info, err
 }
 
-// Delete removes a session. It returns an error if it is unknown or busy, or the store
+// Delete removes a session. It returns an error if the session is unknown or busy, or if the store
 // cannot be written.
 func (m *Manager) Delete(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {

@@ -21,12 +21,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 )
 
-// store is the log of the tokens of sessions, in a database of bbolt. A value carries a
-// checksum of its key and content: a damaged page may lose a session, but never change it.
-//
-// One goroutine makes all transactions. Changes that wait share a transaction, which is
-// synced before they return. The goroutine turns panics and faults of the memory map into
-// errors, because bbolt does not verify the pages of a damaged file.
+// store keeps the tokens of sessions in a database of bbolt. Each value has a checksum of its key
+// and content, so a damaged page may lose a session, but never change it. One goroutine makes all
+// transactions. Waiting changes share a transaction, which is synced to disk before they return.
+// The goroutine turns panics and faults of the memory map into errors, because bbolt does not
+// verify the pages of a damaged file.
 type store struct {
 	mu     sync.RWMutex
 	closed bool

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Tokens returns the ids of a session's tokens, and the number of tokens before them that are unknown, because they
-// came with an imported snapshot. It returns an error if the session is unknown or its files are damaged.
+// Tokens returns the tokens of a session. unknown is the number of tokens before them, which came
+// with an imported snapshot and whose ids are not known. It returns an error if the session is
+// unknown or its files are damaged.
 func (m *Manager) Tokens(ctx context.Context, id string) (ids []int32, unknown int64, err error) {
 	m.mu.Lock()
 	s, err := m.find(ctx, id)
@@ -21,11 +22,11 @@ func (m *Manager) Tokens(ctx context.Context, id string) (ids []int32, unknown i
 	return ids, r.Start, err
 }
 
-// MaxBeginning is the number of tokens that Beginning returns at most.
+// MaxBeginning is the largest number of tokens that Beginning returns.
 const MaxBeginning = 64
 
-// Beginning returns the first known tokens of a session, at most MaxBeginning of them. It returns an error if the
-// session is unknown or its files are damaged.
+// Beginning returns the first known tokens of a session, at most MaxBeginning. It returns an error
+// if the session is unknown or its files are damaged.
 func (m *Manager) Beginning(ctx context.Context, id string) ([]int32, error) {
 	m.mu.Lock()
 	s, err := m.find(ctx, id)
@@ -54,8 +55,9 @@ func (m *Manager) Beginning(ctx context.Context, id string) ([]int32, error) {
 	return slices.Clone(ids), nil
 }
 
-// Rewind leaves the first tokens of a session, and forgets the others. Forks keep them. It returns an error if the
-// session is unknown or busy, has fewer tokens, or they came with an imported snapshot and are unknown.
+// Rewind shortens a session to its first tokens, and forgets the others. Forks keep theirs. It
+// returns an error if the session is unknown or busy, if it has fewer tokens, or if the ids of the
+// tokens are unknown because they came with an imported snapshot.
 func (m *Manager) Rewind(ctx context.Context, id string, tokens int64) (Info, error) {
 	s, err := m.acquire(ctx, id)
 	if err != nil {
