@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Kind returns what the model is, in words.
+// Kind says in words what the model is, such as "published bert encoder".
 func (m *Model) Kind() string {
 	c := m.Config()
 	if m.folder != nil {
@@ -81,7 +81,7 @@ func (m *Model) checkSessions() error {
 	return err
 }
 
-// Can returns the methods of farfield.Model that the model has.
+// Can returns the names of the methods of farfield.Model that the model has.
 func (m *Model) Can() []string {
 	var list []string
 	for _, x := range methods {
@@ -92,7 +92,7 @@ func (m *Model) Can() []string {
 	return list
 }
 
-// Check returns an error unless the model has a method of farfield.Model.
+// Check returns an error unless the model has the given method of farfield.Model.
 func (m *Model) Check(method string) error {
 	for _, x := range methods {
 		if x.name == method {
@@ -102,8 +102,8 @@ func (m *Model) Check(method string) error {
 	return fmt.Errorf("there is no method %s", method)
 }
 
-// Tokenize returns the tokens of text with special tokens, and the bytes of text under each. It
-// returns an error if there is no tokenizer or a character is not in the vocabulary.
+// Tokenize returns the tokens of text with special tokens, and the first byte and end of each token
+// in text. It returns an error if there is no tokenizer or the vocabulary lacks a character.
 func (m *Model) Tokenize(text string) (ids []int32, offsets [][2]int, err error) {
 	if m.vocab == nil {
 		return nil, nil, m.vocabErr

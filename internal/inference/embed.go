@@ -17,44 +17,45 @@ import (
 // Embedding is the vector of a text.
 type Embedding struct {
 	Values      []float32 // [width]; nil: the text is empty
-	Tokens      int       // of the text that are read
-	IsTruncated bool      // the text has more tokens than are read
-	InWindows   bool      // the vector is the mean of windows of the trained context
+	Tokens      int       // tokens of the text that were read
+	IsTruncated bool      // the text has more tokens than were read
+	InWindows   bool      // the vector is the mean over windows of the trained context
 }
 
-// TextError is the error of one of several texts.
+// TextError is returned for one of several texts.
 type TextError struct {
-	Text int // its number
+	Text int // index of the text
 	Err  error
 }
 
-// Error returns the text of the error alone: the caller knows where the text is from.
+// Error returns the message of the error, without the index: the caller knows where the text is
+// from.
 func (e *TextError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error.
+// Unwrap returns the error of the text.
 func (e *TextError) Unwrap() error { return e.Err }
 
-// Embedder makes vectors of texts. Its methods may run at the same time.
+// Embedder makes vectors of texts. Its methods may be called concurrently.
 type Embedder struct {
 	of        *Model
 	width     int
 	maxTokens int
 	window    int
-	short     int // numbers of vectors that are kept; 0: width
+	short     int // number of elements of a vector that are kept; 0: all
 	prompts   *pretrained.Prompts
 
-	options    pretrained.EmbedOptions // of a published model
-	readsBlank bool                    // a text of spaces has tokens
+	options    pretrained.EmbedOptions // for a published model
+	readsBlank bool                    // a text of spaces only has tokens
 
-	free chan *model.Model // models of a run that are free; they share their weights
+	free chan *model.Model // idle models of a run, which share their weights
 }
 
-// DefaultTokens bounds the tokens of a text where the model does not.
+// DefaultTokens bounds the tokens of a text if the model does not.
 const DefaultTokens = 1 << 16
 
-// NewEmbedder returns an embedder that reads at most maxTokens tokens of a text, or as many as the
-// model has learned positions; 0: all that the model takes, up to DefaultTokens. It returns an error
-// if the model makes no vectors of texts.
+// NewEmbedder returns an embedder that reads at most maxTokens tokens of a text, or fewer if the
+// model has fewer learned positions. 0 reads as many as the model can, up to DefaultTokens.
+// NewEmbedder returns an error if the model makes no vectors of texts.
 func (m *Model) NewEmbedder(maxTokens int) (*Embedder, error) {
 	if m.folder == nil && m.vocab == nil {
 		return nil, m.vocabErr
@@ -108,8 +109,8 @@ func (e *Embedder) prepareFolder() (err error) {
 	return nil
 }
 
-// Shorten keeps the first numbers of vectors, dimensions of them, divided by their length; 0 keeps all.
-// It returns an error if dimensions is negative or more than Width.
+// Shorten keeps only the first elements of vectors, as many as dimensions says, divided by their
+// length; 0 keeps all. It returns an error if dimensions is negative or more than Width.
 func (e *Embedder) Shorten(dimensions int) error {
 	if dimensions < 0 || dimensions > e.width {
 		return fmt.Errorf("dimensions: %d, the vectors of the model have %d", dimensions, e.width)
@@ -118,21 +119,21 @@ func (e *Embedder) Shorten(dimensions int) error {
 	return nil
 }
 
-// Width returns the numbers of a vector.
+// Width returns the number of elements of a vector.
 func (e *Embedder) Width() int { return cmp.Or(e.short, e.width) }
 
-// MaxTokens returns the tokens of a text that are read.
+// MaxTokens returns the number of tokens to which texts are cut.
 func (e *Embedder) MaxTokens() int { return e.maxTokens }
 
-// Window returns the tokens that are read at once.
+// Window returns the number of tokens that are read at once.
 func (e *Embedder) Window() int { return e.window }
 
-// Prompts returns the prompts that the model's folder puts before texts. A run has none.
+// Prompts returns the prompts of the model's folder. A run has none.
 func (e *Embedder) Prompts() *pretrained.Prompts { return e.prompts }
 
-// Embed returns the vectors of texts behind the prompt of a name, which Prompts has. nil: behind
-// the folder's default; an empty name: without a prompt. Embed returns a *TextError if a text has no
-// tokens or an unknown character, and an error if a vector is not finite or ctx ends.
+// Embed returns the vectors of texts, each with the prompt of the given name before it. nil: the
+// folder's default; an empty name: no prompt. Embed returns a *TextError if a text has no tokens or
+// an unknown character, and an error if a vector is not finite or ctx ends.
 func (e *Embedder) Embed(ctx context.Context, prompt *string, texts []string) ([]Embedding, error) {
 	list, err := e.embed(ctx, prompt, texts)
 	for i := range list {

@@ -10,8 +10,8 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// ExchangeSubject returns the model as the subject of an exchange. It returns an error if the model has
-// no vocabulary or is none whose layers can have another mechanism.
+// ExchangeSubject returns the model in the form in which package exchange replaces its attention.
+// It returns an error if the model has no vocabulary, or its layers cannot have another mechanism.
 func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
 	if m.folder != nil {
 		return m.folder.ExchangeSubject()
@@ -22,9 +22,9 @@ func (m *Model) ExchangeSubject() (*exchange.Subject, error) {
 	return &exchange.Subject{Model: m.body}, nil
 }
 
-// Windows returns the tokens of a text in windows of n tokens, with the special tokens of a text. A last
-// window of fewer tokens is left out unless it is the only one. It returns an error if there is no
-// tokenizer or a character is not in the vocabulary.
+// Windows returns the tokens of a text in windows of n tokens, with the special tokens of a text. A
+// last window with fewer tokens is left out unless it is the only one. Windows returns an error if
+// there is no tokenizer or the vocabulary lacks a character.
 func (m *Model) Windows(text string, n int) ([][]int32, error) {
 	if m.folder != nil {
 		return m.folder.Windows(text, n)
@@ -47,7 +47,8 @@ func (m *Model) Windows(text string, n int) ([][]int32, error) {
 	return list, nil
 }
 
-// Calibration says what the functions of an exchanged model come from; nil: the model is none.
+// Calibration describes the texts and choices from which an exchanged model was made. It is nil for
+// other models.
 func (m *Model) Calibration() *exchanged.Calibration {
 	if m.folder != nil {
 		return m.folder.Calibration()
@@ -72,8 +73,8 @@ func (m *Model) isLooked(n int) bool {
 }
 
 // KeyDistance returns how far the keys of the first tokens of a text lie from the centres of their
-// cells, as a multiple of what the calibration saw; 0: the model has no cells, or there are too few
-// tokens. It returns an error if ids do not fit the model or ctx ends.
+// cells, as a multiple of the distance on the texts of the exchange. It returns 0 if the model has
+// no cells or there are too few tokens, and an error if ids do not fit the model or ctx ends.
 func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
 	c := m.Calibration()
 	if !m.isLooked(len(ids)) {
@@ -86,9 +87,10 @@ func (m *Model) KeyDistance(ctx context.Context, ids []int32) (float64, error) {
 	return exchange.KeyDistance(ctx, m.body, &model.Batch{B: 1, N: len(ids), Tokens: ids}, c.Distances)
 }
 
-// NoteKeyDistance says once that the keys of a text lie farther from their centres than those of the
-// calibration. It looks at the first text that is long enough, the second, the fourth, the eighth and so
-// on, so that many texts cost little. It says nothing of models without cells.
+// NoteKeyDistance writes one warning to w if the keys of a text lie farther from their centres than
+// on the texts of the exchange. Of the texts that are long enough it looks at the first, the
+// second, the fourth, the eighth and so on, so that many texts cost little. It does nothing for
+// models without cells.
 func (m *Model) NoteKeyDistance(ctx context.Context, w io.Writer, ids []int32) {
 	if m.isNoted.Load() || !m.isLooked(len(ids)) {
 		return
@@ -105,8 +107,8 @@ func (m *Model) NoteKeyDistance(ctx context.Context, w io.Writer, ids []int32) {
 	}
 }
 
-// DescribeFarKeys warns of keys that lie x times as far from their centres as those of the calibration c of
-// the model at path; "": they do not lie far.
+// DescribeFarKeys returns a warning about keys that lie x times as far from their centres as those
+// of the calibration c of the model at path. It returns "" if x is no cause for one.
 func DescribeFarKeys(path string, c *exchanged.Calibration, x float64) string {
 	if c == nil || x <= max(farKeys, 1+farSpread*(c.Largest-1)) {
 		return ""
@@ -114,7 +116,7 @@ func DescribeFarKeys(path string, c *exchanged.Calibration, x float64) string {
 	return fmt.Sprintf("%s: keys lie %.2f times as far from the centres of their cells as in calibration: the text is of another kind, and the model loses more than exchange.md says", path, x)
 }
 
-// NoteTextDistance is NoteKeyDistance of a text.
+// NoteTextDistance is NoteKeyDistance for a text that is not tokenized yet.
 func (m *Model) NoteTextDistance(ctx context.Context, w io.Writer, text string) {
 	if m.Calibration() == nil || m.isNoted.Load() {
 		return

@@ -17,9 +17,9 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// HashFiles returns the SHA-256 of the folder, in hexadecimal digits: of the weights,
-// configuration and classes of a run, or of the files of a published folder. It returns an
-// error if a file cannot be read.
+// HashFiles returns the SHA-256 of the model's files in hexadecimal digits: of the weights,
+// configuration and classes of a run, or of the files of a published folder. It returns an error if
+// a file cannot be read.
 func (m *Model) HashFiles() (string, error) {
 	h := sha256.New()
 	add := m.hashRun

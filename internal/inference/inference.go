@@ -1,7 +1,7 @@
-// Package inference opens the folder of a model once and does with it what the model can do: vectors,
-// classes, bits and texts. The folder may be a run, a checkpoint, a model alone, or a published model
-// in the Hugging Face layout. The methods of farfield.Model, the verbs of the command and the server
-// stand on it.
+// Package inference opens the folder of a model once, for everything that the model can do: make
+// vectors, predict classes, score and continue texts. The folder may be a run, a checkpoint, a
+// model that package model saved, or a published model in the Hugging Face layout. farfield.Model,
+// the verbs of the command and the server are built on it.
 package inference
 
 import (
@@ -27,38 +27,39 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Options are the choices of Open.
+// Options holds the choices of Open.
 type Options struct {
-	Exchange  *model.Exchange          // another attention function in layers; nil: the model's own
-	Positions string                   // of a published model, as in pretrained.Options
-	Precision nn.Precision             // of the weights
-	Factories map[string]model.Factory // mechanisms of a model's own, as model.LoadWith takes them
-	// IgnoreFields are fields of a published model's config.json that are left out.
+	Exchange  *model.Exchange          // puts another attention function into layers; nil: the model's own stay
+	Positions string                   // for a published model, as in pretrained.Options
+	Precision nn.Precision             // how weights are held
+	Factories map[string]model.Factory // mechanisms of your own by name, as for model.LoadWith
+	// IgnoreFields names fields of a published model's config.json that are read as if they were
+	// absent.
 	IgnoreFields []string
 }
 
-// Model is an open model. Its methods may run at the same time.
+// Model is an open model. Its methods may be called concurrently.
 type Model struct {
 	path   string
-	body   *model.Model      // of a run, a checkpoint or a model alone
-	folder *pretrained.Model // nil: body is the model
-	stored model.Config      // the configuration in the folder, before an exchange
+	body   *model.Model      // model of a run, of a checkpoint or of package model
+	folder *pretrained.Model // published model; nil: it is body
+	stored model.Config      // configuration as stored in the folder, without Options.Exchange
 
-	vocab, output *token.Vocabulary // of inputs and of targets; nil: vocabErr says why
+	vocab, output *token.Vocabulary // tokens of inputs and of targets; nil: vocabErr says why
 	vocabErr      error
 	rules         pretrained.TextRules
 	rulesErr      error
 
-	calibration *exchanged.Calibration // of an exchanged run; nil: it is none
-	looked      atomic.Int64           // texts that were long enough to tell the distance of keys
-	isNoted     atomic.Bool            // far keys were told
+	calibration *exchanged.Calibration // of an exchanged run; nil for other models
+	looked      atomic.Int64           // number of texts that were long enough to measure the distance of their keys
+	isNoted     atomic.Bool            // the warning of far keys was written
 
-	predictor func() (*Predictor, error) // openPredictor, once
+	predictor func() (*Predictor, error) // calls openPredictor once
 	starts    starts
 }
 
 // Open opens the model in the folder path. It returns an error if there is none, if a file is
-// damaged, or if the model cannot have the function of the options.
+// damaged, or if an option does not fit the model.
 func Open(path string, o Options) (*Model, error) {
 	m := &Model{path: path}
 	m.predictor = sync.OnceValues(m.openPredictor)
@@ -143,8 +144,8 @@ func (m *Model) openFolder(o Options) (err error) {
 	return nil
 }
 
-// CheckTexts returns an error unless the model reads texts, or the ids of a published model
-// whose tokenizer is missing.
+// CheckTexts returns an error unless the model reads texts. A published model whose tokenizer is
+// missing reads their ids.
 func (m *Model) CheckTexts() error {
 	if m.folder == nil || m.folder.Config().Inputs > 0 {
 		return m.vocabErr
@@ -155,8 +156,8 @@ func (m *Model) CheckTexts() error {
 // Path returns the folder of the model.
 func (m *Model) Path() string { return m.path }
 
-// Model returns the model. A published model's short inputs no longer use packed weights after
-// the call.
+// Model returns the model of package model. After the call, short inputs of a published model no
+// longer use packed weights.
 func (m *Model) Model() *model.Model {
 	if m.folder != nil {
 		return m.folder.Model()
@@ -172,13 +173,13 @@ func (m *Model) Config() model.Config {
 	return m.body.Config()
 }
 
-// Published returns the published model; nil: the model is a run's.
+// Published returns the published model, or nil if the model is from a run.
 func (m *Model) Published() *pretrained.Model { return m.folder }
 
-// UnappliedRules returns the rules of generation of the folder that are not applied.
+// UnappliedRules returns the rules of generation in the folder that are not applied.
 func (m *Model) UnappliedRules() []string { return m.rules.Unapplied }
 
-// Family returns the model_type of a folder, otherwise farfield.
+// Family returns the model_type of a published folder, and "farfield" for other models.
 func (m *Model) Family() string {
 	if m.folder != nil {
 		return m.folder.Family()
@@ -186,7 +187,7 @@ func (m *Model) Family() string {
 	return "farfield"
 }
 
-// CheckNextTokens returns an error unless the model predicts tokens.
+// CheckNextTokens returns an error unless the model predicts next tokens.
 func (m *Model) CheckNextTokens() error {
 	switch c := m.Config(); {
 	case m.folder != nil && !m.folder.HasLogits():
@@ -197,13 +198,13 @@ func (m *Model) CheckNextTokens() error {
 	return nil
 }
 
-// Vocabulary returns the tokens of the model. It returns an error if a folder has no
-// tokenizer, or one that is not read.
+// Vocabulary returns the tokens of the model. It returns an error if a folder has no tokenizer, or
+// one that cannot be read.
 func (m *Model) Vocabulary() (*token.Vocabulary, error) { return m.vocab, m.vocabErr }
 
-// Encode returns the tokens of text, with the special tokens of a text on request. Bytes
-// that are not UTF-8 become U+FFFD where a tokenizer reads characters. It returns an error
-// if there is no tokenizer or a character is not in the vocabulary.
+// Encode returns the tokens of text. If special is set, they include the special tokens of a text.
+// Bytes that are not UTF-8 become U+FFFD if the tokenizer reads characters. Encode returns an error
+// if there is no tokenizer or the vocabulary lacks a character.
 func (m *Model) Encode(text string, special bool) ([]int32, error) {
 	if m.vocab == nil {
 		return nil, m.vocabErr
@@ -218,9 +219,9 @@ func (m *Model) Encode(text string, special bool) ([]int32, error) {
 	return words.AppendIDs(nil, text, !special), nil
 }
 
-// EncodeContinuation returns the tokens of text behind a number of tokens, without special
-// tokens. A space that the tokenizer puts before a text is left out, unless the tokens before
-// it are only the special tokens of an empty text. It returns an error where Encode does.
+// EncodeContinuation returns the tokens of a text that continues a number of tokens, without
+// special tokens. It leaves out a space that the tokenizer puts before a text, unless the tokens so
+// far are only the special tokens of an empty text. It returns an error where Encode does.
 func (m *Model) EncodeContinuation(text string, tokens int64) ([]int32, error) {
 	if m.vocab == nil || m.vocab.Tokenizer() == nil || tokens <= int64(len(m.vocab.Tokenizer().AppendIDs(nil, "", false))) {
 		return m.Encode(text, false)
@@ -231,9 +232,9 @@ func (m *Model) EncodeContinuation(text string, tokens int64) ([]int32, error) {
 	return m.vocab.EncodeNext(nil, []byte(text))
 }
 
-// Bytes appends the bytes of a token inside a text to dst. Special tokens have none. Ids
-// beyond the tokenizer, which fill the table of embeddings, have U+FFFD. Bytes
-// returns an error if there is no tokenizer or id is not in its vocabulary.
+// Bytes appends to dst the bytes of a token inside a text. A special token has none. Ids beyond the
+// tokenizer, which only fill the table of embeddings, have those of U+FFFD. Bytes returns an error
+// if there is no tokenizer or id is outside its vocabulary.
 func (m *Model) Bytes(dst []byte, id int32) ([]byte, error) {
 	if m.vocab == nil {
 		return dst, m.vocabErr
@@ -244,7 +245,7 @@ func (m *Model) Bytes(dst []byte, id int32) ([]byte, error) {
 	return m.output.Decode(dst, id)
 }
 
-// SpecialToken returns the name of a special token of the tokenizer, such as [CLS]; "": it is none.
+// SpecialToken returns the name of a special token, such as [CLS], and "" for any other token.
 func (m *Model) SpecialToken(id int32) string {
 	if m.vocab == nil || m.vocab.Tokenizer() == nil || !m.vocab.Tokenizer().IsSpecial(id) {
 		return ""
@@ -252,18 +253,19 @@ func (m *Model) SpecialToken(id int32) string {
 	return m.vocab.Tokenizer().Token(id)
 }
 
-// EndTokens returns the ids that end a text; nil: none.
+// EndTokens returns the ids that end a text, or nil if there are none.
 func (m *Model) EndTokens() []int32 { return m.rules.EndTokens }
 
-// ChatTemplate returns the template of messages in the language of Jinja; "": none.
+// ChatTemplate returns the template of messages, in the language Jinja; "": none.
 func (m *Model) ChatTemplate() string { return m.rules.ChatTemplate }
 
-// SpecialTokens returns texts of special tokens by names such as bos_token.
+// SpecialTokens returns the texts of special tokens by name, such as bos_token.
 func (m *Model) SpecialTokens() map[string]string { return m.rules.SpecialTokens }
 
-// Identity returns the SHA-256 of weights, configuration and tokenizer in hexadecimal digits, behind
-// the precision and a colon unless it is float32. Models of equal identity compute the same bits from
-// the same text on one machine. It returns an error if the configuration has no JSON.
+// Identity returns the SHA-256 of weights, configuration and tokenizer in hexadecimal digits.
+// Unless the precision is float32, it is put before them with a colon. On one machine, models of
+// equal identity compute the same bits from the same text. Identity returns an error if the
+// configuration cannot be encoded as JSON.
 func (m *Model) Identity() (string, error) {
 	body := m.Model()
 	config, err := json.Marshal(body.Config())

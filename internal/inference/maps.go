@@ -13,10 +13,11 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// AttentionLook sees a call of attention before its mechanism computes it.
+// AttentionLook is called with a call of attention before its mechanism computes it.
 type AttentionLook = func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error
 
-// AttentionNames returns the names of the layers of attention, in the order of a pass.
+// AttentionNames returns the names of the attention layers, in the order in which a pass goes
+// through them.
 func (m *Model) AttentionNames() []string {
 	if m.folder != nil {
 		return m.folder.AttentionNames()
@@ -24,9 +25,9 @@ func (m *Model) AttentionNames() []string {
 	return m.body.AttentionNames()
 }
 
-// WatchAttention runs a pass of the tokens ids and calls look with each call of
-// attention. Other passes may run at the same time. It returns an error if ids do not fit
-// the model, look returns one, or ctx ends.
+// WatchAttention runs the tokens ids through the model, and calls look for each call of attention.
+// Other passes may run meanwhile. It returns an error if ids do not fit the model, if look returns
+// one, or if ctx ends.
 func (m *Model) WatchAttention(ctx context.Context, ids []int32, look AttentionLook) error {
 	if m.folder != nil {
 		return m.folder.WatchAttention(ctx, ids, look)
@@ -40,11 +41,11 @@ const nearWindow = 64
 
 // LayerMaps holds the attention weights of a layer for a text of N tokens.
 type LayerMaps struct {
-	Name    string      // of the layer
-	Layers  int         // layers of attention
-	Heads   int         // query heads of the layer
-	Window  int         // span of the layer's window in tokens, or 64: keys at |i-j| < Window are near
-	Weights [][]float32 // [heads][N·N], row by query
+	Name    string      // name of the layer
+	Layers  int         // number of attention layers in the model
+	Heads   int         // query heads in the layer
+	Window  int         // width of the layer's window in tokens, or 64: keys with |i-j| < Window are near
+	Weights [][]float32 // [heads][N·N], a row for each query
 }
 
 // maxMapElements bounds the weights of a layer.
@@ -53,9 +54,9 @@ const maxMapElements = 1 << 27
 // errLayerSeen ends a pass whose layer was seen.
 var errLayerSeen = errors.New("the layer was seen")
 
-// MapLayer returns the weights of attention layer number layer, from 0, for the tokens
-// ids [N]. It is safe for concurrent use. It returns an error if the layer does not
-// exist, ids do not fit the model, their weights are too many, or ctx ends.
+// MapLayer returns the weights of attention layer number layer, counted from 0, for the tokens ids
+// [N]. It may be called concurrently. It returns an error if there is no such layer, if ids do not
+// fit the model, if there are too many weights, or if ctx ends.
 func (m *Model) MapLayer(ctx context.Context, ids []int32, layer int) (*LayerMaps, error) {
 	names := m.AttentionNames()
 	n := len(ids)

@@ -10,17 +10,17 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// PairWriter writes the targets of sources with the model of a run of the task pairs. Its methods may
-// run at the same time.
+// PairWriter writes targets for sources with a model of the task pairs. Its methods may be called
+// concurrently.
 type PairWriter struct {
-	// Source is the name of the column or key of the sources that the run learned from.
+	// Source is the name of the column or key from which the run read its sources.
 	Source string
 	of     *Model
 	pairs  *task.PairWriter
 }
 
-// PairWriter returns the writer of the model's targets. It returns nil without an error if the model is not
-// of a run of the task pairs, and an error if a setting of the run is invalid.
+// PairWriter returns the writer of the model's targets. It returns nil and no error if the model
+// was not trained on the task pairs, and an error if a setting of the run is invalid.
 func (m *Model) PairWriter() (*PairWriter, error) {
 	if m.folder != nil || isAlone(m.path) {
 		return nil, nil
@@ -37,9 +37,10 @@ func (m *Model) PairWriter() (*PairWriter, error) {
 	return w, err
 }
 
-// Write returns the most likely target of a source, byte by byte, and whether the source was cut to what
-// the model reads. It returns an error if the source is empty or holds a byte that separates sources and
-// targets, a number is not finite, or ctx ends.
+// Write returns the most likely target for a source, drawn byte by byte. isTruncated reports that
+// the source was cut to the length that the model reads. Write returns an error if the source is
+// empty or contains a byte that separates sources and targets, if a number is not finite, or if ctx
+// ends.
 func (w *PairWriter) Write(ctx context.Context, source []byte) (target []byte, isTruncated bool, err error) {
 	tokens, isTruncated, err := w.pairs.Prompt(source)
 	if err != nil {

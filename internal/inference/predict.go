@@ -16,18 +16,18 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Predictor predicts classes, numbers or labels of inputs. Its methods may run at the same time.
+// Predictor predicts classes, numbers or labels of inputs. Its methods may be called concurrently.
 type Predictor struct {
 	train.PredictorInfo
 	of   *Model
-	run  *train.Predictor     // nil: the model is a published one
-	head pretrained.ClassKind // of a published model
+	run  *train.Predictor     // nil: the model is published
+	head pretrained.ClassKind // kind of a published model's head
 
-	isVector bool // logits of the classes are the vectors of a published model
+	isVector bool // the vectors of the published model are the logits of the classes
 }
 
-// Predictor returns the predictor of the model. It returns an error if the model does not
-// predict.
+// Predictor returns the predictor of the model. It returns an error if the model does not predict
+// classes, numbers or labels.
 func (m *Model) Predictor() (*Predictor, error) { return m.predictor() }
 
 // openPredictor is Predictor without what an earlier call has opened.
@@ -69,7 +69,7 @@ func (m *Model) openPublished() (*Predictor, error) {
 // ClassNames returns the names of the classes.
 func (p *Predictor) ClassNames() []string { return p.Classes }
 
-// Predict returns the prediction for a text, as PredictTexts does.
+// Predict returns the prediction for one text. It returns an error where PredictTexts does.
 func (p *Predictor) Predict(ctx context.Context, text string) (train.Prediction, error) {
 	list, err := p.PredictTexts(ctx, []string{text})
 	if err != nil {
@@ -143,7 +143,7 @@ func (p *Predictor) classify(ctx context.Context, texts []string) ([]pretrained.
 }
 
 // PredictPair returns the prediction of a published model for a pair of texts. It returns an error
-// if the model is a run's or takes no pairs, an output is not finite, or ctx ends.
+// if the model is from a run or takes no pairs, if an output is not finite, or if ctx ends.
 func (p *Predictor) PredictPair(ctx context.Context, text, pair string) (train.Prediction, error) {
 	if p.run != nil {
 		return train.Prediction{}, fmt.Errorf("an input is %s, no pair of texts for a published model", p.Input)
@@ -155,8 +155,8 @@ func (p *Predictor) PredictPair(ctx context.Context, text, pair string) (train.P
 	return p.prediction(&list[0]), nil
 }
 
-// Read returns what the model of a run reads of a line of its task. It returns an error if its inputs
-// are no lines or the line does not fit the task.
+// Read returns the input that the model of a run gets for a line. It returns an error if inputs are
+// files or the line does not fit the task.
 func (p *Predictor) Read(text []byte) (*train.Reading, error) {
 	if p.run == nil {
 		return nil, fmt.Errorf("an input is %s, no line of a task", p.Input)
@@ -164,9 +164,10 @@ func (p *Predictor) Read(text []byte) (*train.Reading, error) {
 	return p.run.Read(text)
 }
 
-// PredictFile calls each with the prediction for every input of a file, and with its name if the file
-// has several: for a published model a picture, or the images of pixel_values in an .npz file. It
-// returns an error if the file cannot be read, inputs are lines, each returns one, or ctx ends.
+// PredictFile calls each with the prediction for every input of a file, and with the name of the
+// input if the file has several. For a published model the file is a picture, or an .npz file with
+// pixel_values. PredictFile returns an error if the file cannot be read, if inputs are lines of
+// text, if each returns one, or if ctx ends.
 func (p *Predictor) PredictFile(ctx context.Context, path string, each func(name string, r train.Prediction) error) error {
 	switch {
 	case p.NeedsLines:

@@ -34,8 +34,8 @@ func SampleText(ctx context.Context, m *model.Model, vocab *token.Vocabulary, st
 	return string(out), err
 }
 
-// LineBreakTokens returns the tokens of a line break, after which anything may begin,
-// or the first token there is.
+// LineBreakTokens returns the tokens of a line break, after which anything may begin, or the first
+// token of the vocabulary if there is none.
 func LineBreakTokens(vocab *token.Vocabulary) []int32 {
 	tokens, err := vocab.Encode(nil, []byte("\n"))
 	if err != nil {

@@ -28,8 +28,8 @@ func newStarts(m *Model) starts {
 	}
 }
 
-// NewScorer returns a scorer of an empty text, in windows of the trained context. It returns an error
-// if the model predicts no next tokens or has no vocabulary.
+// NewScorer returns a scorer of an empty text, which reads windows of the trained context. It
+// returns an error if the model does not predict next tokens or has no vocabulary.
 func (m *Model) NewScorer() (*score.Scorer, error) {
 	if err := m.CheckNextTokens(); err != nil {
 		return nil, err
@@ -44,17 +44,18 @@ func (m *Model) NewScorer() (*score.Scorer, error) {
 	return s.Clone()
 }
 
-// TextOptions say how a text is continued.
+// TextOptions says how a text is continued.
 type TextOptions struct {
 	generate.Sampling
-	// IsWhole keeps a text beyond the trained context in one state. Otherwise it goes on in windows.
+	// IsWhole keeps a text that is longer than the trained context in one state. Otherwise it is
+	// read in windows.
 	IsWhole bool
-	// OfIDs says that the text is of token ids: no tokens begin a window.
+	// OfIDs means that the text is given as ids: no special tokens begin a window.
 	OfIDs bool
 }
 
-// NewText returns an empty text of a decoder. It returns an error if the model predicts no next
-// tokens or the sampling is invalid.
+// NewText returns a generator of an empty text. It returns an error if the model does not predict
+// next tokens or the sampling is invalid.
 func (m *Model) NewText(o TextOptions) (*generate.Generator, error) {
 	if err := m.CheckNextTokens(); err != nil {
 		return nil, err
@@ -80,9 +81,10 @@ func (m *Model) NewText(o TextOptions) (*generate.Generator, error) {
 	return g, g.SetWindow(g.Window(), begin...)
 }
 
-// NewTarget returns the text of an encoder-decoder for a source, with the tokens that begin a target.
-// The tokens forced, at most n, are to be appended as the first of its text. It returns an error if
-// the folder names no tokens that begin a target, or the source does not fit the model.
+// NewTarget returns a generator of the target of an encoder-decoder for a source; it has the tokens
+// that begin a target. The caller appends forced, at most n tokens that the folder puts first.
+// NewTarget returns an error if the folder names no tokens that begin a target, or the source does
+// not fit the model.
 func (m *Model) NewTarget(source []int32, s generate.Sampling, n int) (g *generate.Generator, forced []int32, err error) {
 	if len(m.rules.StartTokens) == 0 {
 		return nil, nil, fmt.Errorf("%s: decoder_start_token_id: is missing", m.path)
@@ -95,9 +97,9 @@ func (m *Model) NewTarget(source []int32, s generate.Sampling, n int) (g *genera
 	return g, slices.Clone(forced[:min(len(forced), n)]), nil
 }
 
-// EncodePrompt returns the tokens of a text that is to be continued. An empty text of a run is a line
-// break, after which anything may begin. It returns an error where Encode does, and if an empty text has
-// no tokens.
+// EncodePrompt returns the tokens of a text that is to be continued. For a run an empty text
+// becomes a line break, after which anything may begin. EncodePrompt returns an error where Encode
+// does, and if an empty text has no tokens.
 func (m *Model) EncodePrompt(text string) ([]int32, error) {
 	var ids []int32
 	var err error
@@ -117,15 +119,15 @@ func (m *Model) EncodePrompt(text string) ([]int32, error) {
 	return ids, err
 }
 
-// ErrEmptyPrompt is the error of an empty text that a model cannot begin.
+// ErrEmptyPrompt is returned for an empty text if the model cannot begin one.
 var ErrEmptyPrompt = fault.Mark(fault.ErrInput, errors.New("is empty, and the model has no token that begins a text"))
 
 // errEnded ends a text at an end token.
 var errEnded = errors.New("the text has ended")
 
-// Continue draws at most n tokens of g, fewer if learned positions end, and calls emit with each. It
-// stops at a token that ends a text. It returns an error if emit does, a number is not finite, or ctx
-// ends.
+// Continue draws at most n tokens with g, or fewer if the learned positions end, and calls emit
+// with each. It stops at a token that ends a text. It returns an error if emit does, if a number is
+// not finite, or if ctx ends.
 func (m *Model) Continue(ctx context.Context, g *generate.Generator, n int, emit func(id int32) error) error {
 	if c := m.Config(); c.Positions == model.Learned {
 		n = min(n, c.LearnedPositions()-int(g.Tokens()))
@@ -142,7 +144,7 @@ func (m *Model) Continue(ctx context.Context, g *generate.Generator, n int, emit
 	return err
 }
 
-// WholeCharacters returns the length of text without a last character whose rest may follow.
+// WholeCharacters returns the length of text without a last character that is not complete yet.
 func WholeCharacters(text []byte) int {
 	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
 		if utf8.RuneStart(text[i]) {
