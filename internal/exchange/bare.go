@@ -9,9 +9,9 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// Codebooks returns the codebooks of each number of cells for all layers of s with softmax, made of the
-// keys of windows: centres [key heads,cells,d] by their names in the model. It returns an error where
-// Run does, or if a number of cells exceeds that of keys.
+// Codebooks makes codebooks of the keys of windows for all layers of s with softmax. For each
+// number of cells it returns centres [key heads,cells,d] by their names in the model. It returns an
+// error where Run does, or if there are fewer keys than cells.
 func Codebooks(ctx context.Context, s *Subject, windows [][]int32, cells []int, seed uint64) ([]map[string][]float32, error) {
 	r := &run{Options: Options{Seed: seed}, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, expected: 1}
 	if err := r.findLayers(); err != nil {
@@ -40,9 +40,9 @@ func Codebooks(ctx context.Context, s *Subject, windows [][]int32, cells []int, 
 	return list, nil
 }
 
-// Tilts returns the mean queries of the cells of codebooks that Codebooks made, for the near field of a
-// block and a window: what the trained model sends to them in windows [key heads,cells,d], by their names
-// in the model. It returns an error where Codebooks does.
+// Tilts returns, for cells that Codebooks made, the mean query that the trained model sends to each
+// cell in the given windows: [key heads,cells,d] by their names in the model. c gives the near
+// field, whose keys are in no cell. Tilts returns an error where Codebooks does.
 func Tilts(ctx context.Context, s *Subject, windows [][]int32, books map[string][]float32, c Choice) (map[string][]float32, error) {
 	r := &run{ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{c.Cells: {}}, tilts: map[Choice]map[int][]float32{}, fitTo: windows, expected: 1}
 	if err := r.findLayers(); err != nil {
@@ -64,8 +64,8 @@ func Tilts(ctx context.Context, s *Subject, windows [][]int32, books map[string]
 	return list, nil
 }
 
-// NearAlone returns a factory of softmax over the near field of multipole, without its far field. A
-// scale of 0 is 1/√D.
+// NearAlone returns a factory of softmax over the near field of multipole alone, without far keys.
+// A scale of 0 means 1/√D.
 func NearAlone(block, window int, scale float64) model.Factory {
 	f := field{block, window, multipoleSinks, multipoleEnds}
 	return model.NewFactory(func(mechanism.Options) (attention.Mechanism[float32], error) { return newNearAlone(f, scale), nil })

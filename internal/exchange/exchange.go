@@ -1,6 +1,6 @@
-// Package exchange puts multipole attention in the place of the softmax of a trained model. It makes
-// codebooks of the keys of its layers, measures what the model loses against itself as it was, and
-// chooses cells, order, near field and layers at the least cost.
+// Package exchange puts multipole attention in the place of the softmax of a trained model. It
+// makes codebooks of the keys of each layer, measures the exchanged model against the trained one,
+// and chooses the cheapest cells, order, near field and layers that lose no more than is allowed.
 package exchange
 
 import (
@@ -24,13 +24,13 @@ import (
 )
 
 const (
-	// Name is the mechanism that takes the place of softmax.
+	// Name is the mechanism that replaces softmax.
 	Name = "multipole"
 	// DefaultTokens is the number of tokens whose keys make the codebooks.
 	DefaultTokens = 16384
 	// DefaultFit is the number of tokens whose attention fits the cells.
 	DefaultFit = 8192
-	// MaxLength bounds the tokens of a pass where the model does not.
+	// MaxLength bounds the tokens of a pass if the model does not.
 	MaxLength = 4096
 
 	defaultCosine, defaultNats = 0.99, 0.02
@@ -41,45 +41,45 @@ const (
 	multipoleEnds              = 1
 )
 
-// Wish is what a model may lose. The zero value asks for the default of its kind.
+// Wish is what a model may lose. A zero field asks for its default.
 type Wish struct {
-	Cosine float64 // least mean cosine of an encoder's vectors
-	Nats   float64 // nats a token that a decoder may lose
-	State  int64   // bytes of the state of a sequence in a decoder; 0: any
+	Cosine float64 // least mean cosine between an encoder's vectors before and after
+	Nats   float64 // nats a token by which a decoder may get worse
+	State  int64   // most bytes of the state of a sequence in a decoder; 0: any
 }
 
-// Options are the choices of Run.
+// Options holds the choices of Run.
 type Options struct {
-	// Cells, Order, Block and Window are given or chosen (nil).
+	// Cells, Order, Block and Window are taken as given; nil: Run chooses them.
 	Cells, Order, Block, Window *int
-	// Layers get the mechanism; nil: all that have plain softmax.
+	// Layers lists the layers that get the mechanism; nil: all that have plain softmax.
 	Layers []int
-	Wish   *Wish // nil: the default, or if Cells, Order, Block or Window are given none
-	Length int   // tokens of a sequence for which cost is counted
-	Tokens int   // of the calibration; 0: DefaultTokens
-	Fit    int   // tokens of the calibration whose attention gives each cell of order 0 its query; 0: cells have none
+	Wish   *Wish // nil: the defaults, or no wish if Cells, Order, Block or Window is given
+	Length int   // tokens of a sequence for which the cost is counted
+	Tokens int   // tokens of the calibration; 0: DefaultTokens
+	Fit    int   // tokens of the calibration by which cells of order 0 are fitted; 0: no fit
 	Seed   uint64
-	// Say is told each step, and the share of the work that is done; nil: nobody is.
+	// Say is called with each step and the share of the work that is done. It may be nil.
 	Say func(text string, share float64)
 }
 
-// Texts are windows of tokens.
+// Texts holds texts as windows of tokens.
 type Texts struct {
-	Calibration [][]int32 // whose keys make the codebooks
-	HeldOut     [][]int32 // that judge
-	Other       [][]int32 // of another kind, that judge too; nil: none
+	Calibration [][]int32 // windows whose keys make the codebooks
+	HeldOut     [][]int32 // windows on which losses are measured
+	Other       [][]int32 // windows of another kind on which losses are measured, too; nil: none
 }
 
-// Choice is what the layers get.
+// Choice holds the settings of multipole that the layers get.
 type Choice struct {
-	Cells  int `json:"cells"` // of a codebook; 0: clusters of the input
+	Cells  int `json:"cells"` // cells of a codebook; 0: clusters of the input
 	Order  int `json:"order"`
 	Block  int `json:"block"`
 	Window int `json:"window"`
-	// Fitted reports that each cell is expanded about the mean query of the trained model, too.
+	// Fitted reports that each cell is also expanded about the mean query of the trained model.
 	Fitted bool `json:"fitted,omitempty"`
-	// Tol bounds the estimated error with clusters of the input, which have no codebook. Block and
-	// Window are then of the near field that is measured beside it.
+	// Tol bounds the estimated error with clusters of the input, which need no codebook. Block and
+	// Window are then those of the near field that is measured beside them.
 	Tol float64 `json:"tol,omitempty"`
 }
 
@@ -105,11 +105,11 @@ func (c Choice) exceeds(d Choice) bool {
 	return c.Order == d.Order && c.Fitted == d.Fitted && c.Cells >= d.Cells && c.Block+c.Window >= d.Block+d.Window
 }
 
-// Trial is a choice that was measured with all layers.
+// Trial is a choice that was measured in all layers at once.
 type Trial struct {
 	Choice
-	Cost    float64  `json:"flops"`           // of attention at Options.Length
-	Pairs   float64  `json:"pairs,omitempty"` // share of pairs that clusters of the input compute one by one
+	Cost    float64  `json:"flops"`           // operations of attention for Options.Length tokens
+	Pairs   float64  `json:"pairs,omitempty"` // share of the pairs that clusters of the input compute one by one
 	Quality Quality  `json:"held_out"`
 	Other   *Quality `json:"other_texts,omitempty"`
 }
@@ -122,51 +122,53 @@ func (t Trial) loss() float64 {
 	return t.Quality.Loss()
 }
 
-// Layer is what is known about a layer that could have another function.
+// Layer holds the measurements of a layer that can have another function.
 type Layer struct {
 	Number int  `json:"layer"`
-	Exact  bool `json:"exact"` // it keeps its own function
-	// Alone and NearAlone are the losses of the model in which this layer alone has the choice, or
-	// its near field without a far field.
+	Exact  bool `json:"exact"` // the layer keeps its own function
+	// Alone is the loss of the model if only this layer has the choice, NearAlone if it has only
+	// the near field of the choice.
 	Alone     float64   `json:"loss_alone"`
 	NearAlone float64   `json:"loss_near_alone"`
-	FarShare  float64   `json:"far_share"` // of the weight of a query, in the trained model
-	Distances []float64 `json:"distances"` // of held-out keys from their centres, by key heads
-	FLOPs     float64   `json:"flops"`     // at Options.Length, of the function that it has
+	FarShare  float64   `json:"far_share"` // share of a query's weight on far keys in the trained model
+	Distances []float64 `json:"distances"` // of held-out keys from their centres, for each key head
+	FLOPs     float64   `json:"flops"`     // operations of the layer's function for Options.Length tokens
 	State     float64   `json:"state_bytes,omitempty"`
 }
 
-// Time is what attention of one layer takes for a sequence.
+// Time holds the measured times of one layer's attention for a sequence.
 type Time struct {
 	Tokens    int     `json:"tokens"`
 	Trained   float64 `json:"trained_seconds"`
 	Choice    float64 `json:"choice_seconds"`
 	NearAlone float64 `json:"near_alone_seconds"`
-	// Of a decoder: what a session keeps for a layer.
+	// CacheBytes and StateBytes are what a decoder's session keeps for a layer, with softmax and
+	// with the choice.
 	CacheBytes float64 `json:"cache_bytes,omitempty"`
 	StateBytes float64 `json:"state_bytes,omitempty"`
 }
 
-// Result is what Run found.
+// Result holds what Run has found.
 type Result struct {
 	Measure   string   `json:"measure"` // cosine or nats
-	Wish      *float64 `json:"wish"`    // the loss that was allowed; nil: none was named
+	Wish      *float64 `json:"wish"`    // loss that was allowed; nil: none was named
 	Meets     bool     `json:"meets_wish"`
 	Choice    Choice   `json:"choice"`
-	Why       string   `json:"why"` // the choice is a codebook or clusters of the input
+	Why       string   `json:"why"` // why the choice is a codebook or clusters of the input
 	Exchanged []int    `json:"exchanged_layers"`
 	Exact     []int    `json:"exact_layers"`
 	Whole     Quality  `json:"whole"`
 	NearAlone Quality  `json:"near_alone"`
 	Other     *Quality `json:"other_texts,omitempty"`
-	// Unfitted are the same cells without a fit, and NearFitted is the near field with far keys and values
-	// that are fitted in place of those of the input, on held-out texts and on texts of another kind.
+	// Unfitted is the loss of the same cells without a fit. NearFitted is the loss if the near
+	// field is joined by fitted far keys and values in place of those of the input. Both are for
+	// held-out texts and texts of another kind.
 	Unfitted     []Quality `json:"unfitted,omitempty"`
 	NearFitted   []Quality `json:"near_fitted,omitempty"`
 	FitTokens    int       `json:"fit_tokens,omitempty"`
 	OtherNear    *Quality  `json:"other_texts_near_alone,omitempty"`
 	Length       int       `json:"length"`
-	TrainedFLOPs float64   `json:"trained_flops"` // of attention of all layers at Length
+	TrainedFLOPs float64   `json:"trained_flops"` // operations of attention in all layers for Length tokens
 	ChoiceFLOPs  float64   `json:"choice_flops"`
 	NearFLOPs    float64   `json:"near_alone_flops"`
 	Tokens       int       `json:"calibration_tokens"`
@@ -180,8 +182,8 @@ type Result struct {
 	settings  []model.LayerMechanism
 	seed      uint64
 	positions string
-	pairs     float64 // share of pairs of the choice
-	largest   float64 // distance of the keys of a held-out window, over that of all
+	pairs     float64 // share of the choice's pairs that are computed one by one
+	largest   float64 // largest distance of the keys of a held-out window, relative to the distance of all
 }
 
 // run is the work of Run.
@@ -230,9 +232,10 @@ const (
 	fitPasses  = 2   // passes as long as fitting cells to as many windows
 )
 
-// Run makes codebooks, measures and chooses. Same inputs give the same result, apart from seconds. It
-// returns an error if the model cannot have the mechanism, texts are too few, no choice can have the
-// state that is wished, or ctx ends. While it runs, the model computes nothing else.
+// Run makes codebooks, measures, and chooses. Equal inputs give equal results, except for times.
+// The model must not be used while Run works. Run returns an error if the model cannot have the
+// mechanism, if there are too few texts, if no choice has a state as small as the wish, or if ctx
+// ends.
 func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, error) {
 	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, tilts: map[Choice]map[int][]float32{}}
 	if err := r.findLayers(); err != nil {
@@ -841,7 +844,7 @@ func (r *run) finish(x *Result, exact []int) error {
 	return nil
 }
 
-// Manifest returns the manifest of the exchanged model.
+// Manifest returns the manifest of the exchanged model's folder.
 func (x *Result) Manifest() exchanged.Manifest {
 	c := exchanged.Calibration{Tokens: x.Tokens, Window: x.Window, Length: x.Length, Seed: x.seed, Positions: x.positions, Measure: x.Measure,
 		Value: x.Whole.value(), NearAlone: x.NearAlone.value(), ExactLayers: len(x.Exact), Distances: map[string][]float64{}, Largest: x.largest}
@@ -857,7 +860,7 @@ func (x *Result) Manifest() exchanged.Manifest {
 	return exchanged.Manifest{Layers: x.settings, Calibration: c}
 }
 
-// Numbers returns the codebooks, under their names in the model.
+// Numbers returns the arrays of the codebooks, under their names in the model.
 func (x *Result) Numbers() []*array.Array { return x.numbers }
 
 // value is the number that wishes are about.
@@ -868,9 +871,9 @@ func (q Quality) value() float64 {
 	return q.Cosine
 }
 
-// CutWindows divides the windows of texts into those of the calibration, about tokens tokens, and those
-// that judge: the last fifth of each of up to four stretches. It returns an error if there are fewer
-// than two.
+// CutWindows divides the windows of texts into those of the calibration, with about tokens tokens,
+// and held-out ones: the last fifth of each of up to four stretches. It returns an error if there
+// are fewer than two windows.
 func CutWindows(windows [][]int32, tokens int) (calibration, heldOut [][]int32, err error) {
 	if len(windows) < 2 {
 		return nil, nil, fmt.Errorf("texts: have %d windows of tokens, needs 2: one to make codebooks of, one to judge by; give more text, or a smaller length", len(windows))
@@ -884,7 +887,7 @@ func CutWindows(windows [][]int32, tokens int) (calibration, heldOut [][]int32, 
 	return spread(calibration, tokens), spread(heldOut, heldTokens), nil
 }
 
-// Spread returns windows with at most heldTokens tokens, spread evenly.
+// Spread returns evenly spaced windows, with at most heldTokens tokens in all.
 func Spread(windows [][]int32) [][]int32 { return spread(windows, heldTokens) }
 
 // spread returns windows, spread evenly, with about tokens tokens; at least one.
@@ -904,9 +907,10 @@ func spread(windows [][]int32, tokens int) [][]int32 {
 	return list
 }
 
-// WindowTokens returns the tokens of a window for sequences of length tokens; 0: any. They are as many,
-// but at least 512, and at most the context and MaxLength. Interpolated positions depend on the length
-// of a sequence, so with them a window has length tokens, but not fewer than there are learned positions.
+// WindowTokens returns the number of tokens in a window for sequences of length tokens; 0: any
+// length. It is that length, but at least 512, and at most the context and MaxLength. With
+// interpolated positions, which depend on the length of a sequence, it is length, but at least the
+// number of learned positions.
 func (s *Subject) WindowTokens(length int) int {
 	n, context := MaxLength, s.Model.Config().TrainedContext()
 	if context > 0 {
@@ -921,8 +925,8 @@ func (s *Subject) WindowTokens(length int) int {
 	return max(min(n, length), min(n, 512))
 }
 
-// BoundTokens returns the tokens of a calibration for a model of configuration c: tokens, or as many as
-// keep its keys below a bound.
+// BoundTokens returns the number of tokens of a calibration for a model of configuration c: tokens,
+// or fewer so that their keys stay below a bound of memory.
 func BoundTokens(c model.Config, tokens int) int {
 	heads, width := max(c.KVHeads, 1), c.HeadWidth
 	if c.KVHeads == 0 {

@@ -75,10 +75,10 @@ func (x *capture) Forward(h *headwise.Head[float32]) {
 	}
 }
 
-// KeyDistance returns how far the keys of a batch of one sequence lie from their centres, as a multiple
-// of what the calibration of the model saw: the mean over key heads of the ratio of root mean square
-// distances. It returns 0 if no layer of m has calibrated cells. It returns an error if the batch does
-// not fit the model.
+// KeyDistance returns how far the keys of a sequence, which is the batch, lie from their centres,
+// as a multiple of the distance on the texts of the exchange. It is the mean over key heads of the
+// ratio of root mean square distances. KeyDistance returns 0 if no layer of m has calibrated cells,
+// and an error if the batch does not fit the model.
 func KeyDistance(ctx context.Context, m *model.Model, b *model.Batch, calibrated map[string][]float64) (float64, error) {
 	var sum float64
 	var heads int

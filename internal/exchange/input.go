@@ -81,8 +81,9 @@ func (r *run) pairShare(c Choice) (share float64, err error) {
 	return PairShare(r.ctx, y, b)
 }
 
-// PairShare returns the mean share of the pairs of a batch that mechanisms which choose pairs compute one
-// by one; 0: m has none. It returns an error if the batch does not fit the model.
+// PairShare returns the mean share of the pairs of a batch that is computed one by one by
+// mechanisms which choose pairs. It returns 0 if m has no such mechanism, and an error if the batch
+// does not fit the model.
 func PairShare(ctx context.Context, m *model.Model, b *model.Batch) (float64, error) {
 	var sum float64
 	var calls int

@@ -14,15 +14,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Subject is a trained model of texts.
+// Subject is a trained model of texts, whose attention is to be exchanged.
 type Subject struct {
 	Model *model.Model
-	// Batch returns the batch of a window of tokens; nil: the tokens alone.
+	// Batch returns the batch for a window of tokens; nil: the batch holds the tokens alone.
 	Batch func(ctx context.Context, ids []int32) (*model.Batch, error)
-	// Pool returns the vector of the last rows [n,width] of a window; nil: their mean.
+	// Pool returns the vector of a window from its last rows [n,width]; nil: their mean.
 	Pool func(rows []float32, n, width int) ([]float32, error)
-	// Positions is exchanged.Interpolate if learned positions are interpolated beyond Learned tokens,
-	// otherwise "".
+	// Positions is exchanged.Interpolate if learned positions are interpolated beyond Learned
+	// tokens, and "" otherwise.
 	Positions string
 	Learned   int
 }
@@ -110,19 +110,21 @@ func (s *Subject) answer(ctx context.Context, ids []int32) (a answer, err error)
 
 // Quality compares a model with the trained one.
 type Quality struct {
-	// Of an encoder: mean and least cosine of the vectors of windows, and the mean cosine of the rows
-	// of tokens.
+	// Cosine and LeastCosine are for encoders: the mean and the least cosine of the vectors of
+	// windows. RowCosine is the mean cosine of the rows of tokens.
 	Cosine      float64 `json:"cosine,omitempty"`
 	LeastCosine float64 `json:"least_cosine,omitempty"`
 	RowCosine   float64 `json:"row_cosine,omitempty"`
-	// Of a decoder: nats a token more than the trained model, and its own.
+	// Nats is for decoders: the nats a token by which the model is worse than the trained one,
+	// whose own are TrainedNats.
 	Nats        float64 `json:"nats_over,omitempty"`
 	TrainedNats float64 `json:"trained_nats,omitempty"`
-	Seconds     float64 `json:"seconds"` // of all passes
+	Seconds     float64 `json:"seconds"` // seconds of all passes
 	isDecoder   bool
 }
 
-// Loss returns how far the model is from the trained one: 1 - Cosine, or Nats.
+// Loss returns how far the model is from the trained one: 1 - Cosine for encoders, Nats for
+// decoders.
 func (q Quality) Loss() float64 {
 	if q.isDecoder {
 		return q.Nats
@@ -130,7 +132,7 @@ func (q Quality) Loss() float64 {
 	return 1 - q.Cosine
 }
 
-// String returns the number that wishes are about.
+// String returns the number by which wishes are stated, with its unit.
 func (q Quality) String() string {
 	if q.isDecoder {
 		return fmt.Sprintf("%+.4f nats a token", q.Nats)
@@ -138,14 +140,14 @@ func (q Quality) String() string {
 	return fmt.Sprintf("cosine %.4f", q.Cosine)
 }
 
-// Reference is a set of windows with the answers of the trained model.
+// Reference is a set of windows with the outputs of the trained model.
 type Reference struct {
 	windows [][]int32
 	answers []answer
 	seconds float64
 }
 
-// Ask returns the windows with the answers of the model as it is.
+// Ask runs the windows through the model as it is, and returns them with its outputs.
 func (s *Subject) Ask(ctx context.Context, windows [][]int32) (*Reference, error) {
 	r := &Reference{windows: windows}
 	start := time.Now()
@@ -160,7 +162,8 @@ func (s *Subject) Ask(ctx context.Context, windows [][]int32) (*Reference, error
 	return r, nil
 }
 
-// Compare returns how far the model as it is now is from the answers of r, for at most most windows.
+// Compare runs at most most windows of r through the model as it is now, and returns how far its
+// outputs are from those of r.
 func (s *Subject) Compare(ctx context.Context, r *Reference, most int) (q Quality, err error) {
 	q.isDecoder, q.LeastCosine = s.predictsNext(), 1
 	n, rows, tokens := min(most, len(r.windows)), 0, 0
@@ -279,7 +282,7 @@ func (s *Subject) farShares(ctx context.Context, windows [][]int32, f field) (ma
 // Windows returns the windows of r.
 func (r *Reference) Windows() [][]int32 { return r.windows }
 
-// Vectors returns the vectors of the windows; nil for each of a decoder's.
+// Vectors returns the vectors of the windows; those of a decoder are nil.
 func (r *Reference) Vectors() [][]float32 {
 	list := make([][]float32, len(r.answers))
 	for i, a := range r.answers {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// NearDoesAsWell reports whether the near field without a far field does as well: it meets the wish, or
-// without one it loses no more than half as much again.
+// NearDoesAsWell reports whether the near field without a far field does as well: it meets the
+// wish, or, if there is none, its loss is at most half as much again as with the far field.
 func (x *Result) NearDoesAsWell() bool {
 	losses := [][2]float64{{x.NearAlone.Loss(), x.Whole.Loss()}}
 	if x.Other != nil {
@@ -20,7 +20,8 @@ func (x *Result) NearDoesAsWell() bool {
 	return true
 }
 
-// Verdict returns the first line of the page: whether the far field counts, and whether the wish is met.
+// Verdict returns the first line of the page: whether the far field is needed, and whether the wish
+// is met.
 func (x *Result) Verdict() string {
 	var b strings.Builder
 	near := x.Choice.field().keys(1<<30, x.Measure == "nats")

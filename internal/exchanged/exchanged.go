@@ -30,11 +30,11 @@ import (
 )
 
 const (
-	// ManifestFile says which functions the layers have.
+	// ManifestFile names the functions of the layers.
 	ManifestFile = "exchange.json"
-	// NumbersFile has the numbers of the functions, under their names in the model.
+	// NumbersFile has the parameters of the functions, under their names in the model.
 	NumbersFile = "exchange.safetensors"
-	// PageFile is the page about the exchange.
+	// PageFile is the page that describes the exchange.
 	PageFile = "exchange.md"
 	// ModelFolder is the folder of the trained model.
 	ModelFolder = "model"
@@ -54,50 +54,50 @@ type Manifest struct {
 	Version int    `json:"version"`
 	// Config is the SHA-256 of config.json of the trained model.
 	Config string `json:"config_sha256"`
-	// Files are the files of the trained model with their sizes.
+	// Files lists the files of the trained model and their sizes.
 	Files map[string]int64 `json:"files"`
 	// Numbers is the SHA-256 of NumbersFile.
 	Numbers string `json:"numbers_sha256"`
-	// Layers are the functions of the layers. Those without a mechanism have their own.
+	// Layers lists the functions of the layers. A layer without a mechanism keeps its own.
 	Layers      []model.LayerMechanism `json:"layers"`
 	Calibration Calibration            `json:"calibration"`
-	// Sum is the SHA-256 of the manifest in which Sum is empty.
+	// Sum is the SHA-256 of the manifest with an empty Sum.
 	Sum string `json:"sha256"`
 }
 
-// Calibration says what the numbers come from.
+// Calibration describes the texts and choices from which the numbers were made.
 type Calibration struct {
-	Tokens int    `json:"tokens"` // whose keys made the codebooks
-	Window int    `json:"window"` // tokens of a pass
-	Length int    `json:"length"` // for which the cost was counted
+	Tokens int    `json:"tokens"` // tokens whose keys made the codebooks
+	Window int    `json:"window"` // tokens in a pass
+	Length int    `json:"length"` // tokens of a sequence for which the cost was counted
 	Seed   uint64 `json:"seed"`
 	// Positions is Interpolate if learned positions were interpolated for the length of a pass. The
 	// model is opened with them.
 	Positions string `json:"positions,omitempty"`
-	// Distances are the root mean squares of the distances of keys from their nearest centres, on
-	// held-out texts: by the name of a layer, for each key head.
+	// Distances holds root mean square distances of keys from their nearest centres, on held-out
+	// texts: by the name of a layer, one for each key head.
 	Distances map[string][]float64 `json:"distances,omitempty"`
-	// Largest is the largest distance of a held-out window, as a multiple of Distances, in the mean over
-	// key heads; 0: it is not known.
+	// Largest is the largest such distance in a single held-out window, as a multiple of
+	// Distances, averaged over key heads; 0: not known.
 	Largest float64 `json:"largest_distance,omitempty"`
-	// Measure is cosine or nats. The others are measured on held-out texts: of the model, of the
-	// same model with near keys alone, and the same two on texts of another kind.
+	// Measure is cosine or nats. The fields after it are in this measure: of the model on held-out
+	// texts, of the same model with near keys alone, and of both on texts of another kind.
 	Measure     string   `json:"measure"`
 	Value       float64  `json:"value"`
 	NearAlone   float64  `json:"near_alone"`
 	Other       *float64 `json:"other_texts,omitempty"`
 	OtherNear   *float64 `json:"other_texts_near_alone,omitempty"`
-	ExactLayers int      `json:"exact_layers"` // that keep their own function beside those that could have another
+	ExactLayers int      `json:"exact_layers"` // layers that keep their own function although they could have another
 }
 
-// Folder is an opened folder.
+// Folder is the open folder of an exchanged model.
 type Folder struct {
 	Manifest
 	dir     string
 	numbers map[string][]float32
 }
 
-// Is reports whether dir has the manifest of an exchanged model. Open may still refuse it.
+// Is reports whether dir has the manifest of an exchanged model. Open may still refuse the folder.
 func Is(dir string) bool {
 	var m struct {
 		Format string `json:"format"`
@@ -105,7 +105,7 @@ func Is(dir string) bool {
 	return infile.ReadJSON(filepath.Join(dir, ManifestFile), maxManifest, &m) == nil && m.Format == format
 }
 
-// Resolve returns the folder of the trained model in dir if dir has an exchanged model, otherwise dir.
+// Resolve returns the folder of the trained model if dir is an exchanged model, and dir otherwise.
 func Resolve(dir string) string {
 	if Is(dir) {
 		return filepath.Join(dir, ModelFolder)
@@ -276,7 +276,7 @@ func decodeNumbers(r io.ReaderAt, size int64) (map[string][]float32, error) {
 	return list, nil
 }
 
-// Model returns the folder of the trained model.
+// Model returns the path of the trained model's folder.
 func (f *Folder) Model() string { return filepath.Join(f.dir, ModelFolder) }
 
 // Configure returns the configuration of the trained model with the functions of the folder. It
@@ -301,7 +301,7 @@ func (f *Folder) Configure(c model.Config) (model.Config, error) {
 	return c, nil
 }
 
-// Fill sets the numbers of the functions that the layers of m still have. It returns an error if
+// Fill sets the parameters of the exchanged functions in m from the folder. It returns an error if
 // one of them is missing or has another size.
 func (f *Folder) Fill(m *model.Model) error {
 	numbers := map[string][]float32{}
@@ -366,9 +366,10 @@ func (f *Folder) groups() (list []model.Exchange) {
 	return list
 }
 
-// Write writes the folder dir of the trained model in the folder trained with the functions of m,
-// whose numbers are arrays. Other files are texts beside them. The folder appears when all of it is on the disk. Write
-// returns an error if dir exists or a file cannot be read or written.
+// Write writes the exchanged model of the folder trained to the new folder dir: with the functions
+// of the manifest m, their parameters numbers, and other files texts by name. The folder appears
+// only when it is complete and on disk. Write returns an error if dir exists, or if a file cannot
+// be read or written.
 func Write(dir, trained string, m Manifest, numbers []*array.Array, texts map[string][]byte) (err error) {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return cmp.Or(err, fmt.Errorf("%s: exists already; name a new folder", dir))
