@@ -10,11 +10,12 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// Generator is a text in progress. Its methods must not run concurrently.
+// Generator is a text in progress. Its methods must not be called concurrently.
 //
-// A model predicts badly beyond the number of tokens that it was trained with. The session of a
-// longer text therefore has a window of the text's last tokens (SetWindow). A full window goes on
-// with its last half, so that a token is predicted from half a window at least.
+// A model predicts badly beyond the number of tokens that it was trained with. A longer text is
+// therefore read in windows (SetWindow): the session holds only the last tokens. When a window is
+// full, a new one begins with its last half, so that each token is predicted from at least half a
+// window.
 type Generator struct {
 	model       *model.Model
 	session     *model.Session
@@ -22,19 +23,20 @@ type Generator struct {
 	pending     []int32 // tokens not yet in the session
 	tokensDrawn uint64
 
-	window  int     // tokens of a window; 0: the session has the whole text
-	begin   []int32 // tokens before each window but the first, which begins the text
-	history []int32 // tokens of the text in the window
-	dropped int64   // tokens of the text before the window
+	window  int     // most tokens in the session; 0: the session has the whole text
+	begin   []int32 // tokens that begin each window but the first, which begins the text
+	history []int32 // tokens of the text in the current window
+	dropped int64   // number of tokens of the text before the window
 
-	failure error // after which the session does not have the text; nil: it has
+	failure error // error after which the session no longer has the text; nil: it has
 }
 
 var errNoModel = errors.New("model: it is nil")
 
-// New returns a generator of an empty text, with windows of the trained context unless the model
-// learned a table of positions, whose end is an error. It returns an error if m is nil, no decoder
-// or without an output for each token, or if the settings are invalid.
+// New returns a generator of an empty text. It reads windows of the trained context, unless the
+// model learned a table of positions: such a text ends with an error at the end of the table. New
+// returns an error if m is nil, no decoder or without an output for each token, or if the settings
+// are invalid.
 func New(m *model.Model, s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
@@ -47,11 +49,11 @@ func New(m *model.Model, s Sampling) (*Generator, error) {
 	return g, g.SetWindow(m.Config().ContextWindow())
 }
 
-// SetWindow sets the number of tokens that the session has at most, and the tokens before each
-// window but the first: those with which a tokenizer begins a text, if the text begins with them. With 0
-// the session has a text of any length; few models predict well beyond their trained context. SetWindow
-// returns an error, and changes nothing, if the session has tokens, or tokens is negative, has no
-// room behind begin, or is beyond learned positions.
+// SetWindow sets the largest number of tokens in the session, and the tokens that begin each window
+// but the first: those with which the tokenizer begins a text, if the text has them. With 0 the
+// session has a text of any length, but few models predict well beyond their trained context.
+// SetWindow returns an error, and changes nothing, if the session has tokens already, or if tokens
+// is negative, leaves no room after begin, or exceeds the learned positions.
 func (g *Generator) SetWindow(tokens int, begin ...int32) error {
 	if n := g.session.Tokens(); n > 0 {
 		return fmt.Errorf("window: the session has %d tokens, it needs to be empty", n)
@@ -79,12 +81,12 @@ func checkWindow(c model.Config, tokens int, begin []int32) error {
 	return nil
 }
 
-// Window returns the number of tokens that the session has at most; 0: any number.
+// Window returns the largest number of tokens in the session; 0: no limit.
 func (g *Generator) Window() int { return g.window }
 
-// NewTarget returns a generator of an empty target of the tokens source. It returns an error
-// if m is nil, no encoder-decoder or without an output for each token, the source does not
-// fit it, or the settings are invalid.
+// NewTarget returns a generator of an empty target for the tokens source. It returns an error if m
+// is nil, no encoder-decoder or without an output for each token, if the source does not fit it, or
+// if the settings are invalid.
 func NewTarget(m *model.Model, source []int32, s Sampling) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
@@ -105,8 +107,8 @@ func startGenerator(m *model.Model, session *model.Session, err error, s Samplin
 	return g, g.SetSampling(s)
 }
 
-// SetSampling changes the sampling of the tokens that follow. It returns an error, and
-// changes nothing, if the settings are invalid.
+// SetSampling changes how the following tokens are drawn. It returns an error, and changes nothing,
+// if the settings are invalid.
 func (g *Generator) SetSampling(s Sampling) error {
 	sampler, err := NewSampler(s, g.model.Config().Vocab)
 	if err == nil {
@@ -118,17 +120,16 @@ func (g *Generator) SetSampling(s Sampling) error {
 // Sampling returns the sampling settings.
 func (g *Generator) Sampling() Sampling { return g.sampler.settings }
 
-// Append adds tokens to the text, such as a prompt. A token beyond the vocabulary is an
-// error of the Prefill or Generate that reads it, and of those that follow.
+// Append adds tokens, such as a prompt, to the text. They are read later: a token outside the
+// vocabulary is an error of the Prefill or Generate that reads it, and of all later calls.
 func (g *Generator) Append(tokens ...int32) { g.pending = append(g.pending, tokens...) }
 
 // prefillTokens is the number of tokens between two checks of a context.
 const prefillTokens = 256
 
-// Prefill absorbs appended tokens into the state, except the last 256 at most. Generate
-// also calls it. Prefill reads a long prompt piece by piece. It returns the error of ctx;
-// a later call absorbs the remaining tokens. It returns an error if numbers of the text are
-// not finite.
+// Prefill reads appended tokens into the state, piece by piece, except for at most the last 256.
+// Generate calls it, too. It returns the error of ctx if ctx ends; a later call reads the remaining
+// tokens. It returns an error if numbers of the text are not finite.
 func (g *Generator) Prefill(ctx context.Context) error {
 	if g.failure != nil {
 		return g.failure
@@ -149,8 +150,8 @@ func (g *Generator) Prefill(ctx context.Context) error {
 	return nil
 }
 
-// AppendAll adds tokens to the text and absorbs them as Prefill does. After an error the text is as it was:
-// tokens that need a Prefill are read by a clone, which takes the place of g.
+// AppendAll adds tokens to the text and reads them as Prefill does. If it returns an error, the
+// text is as before: tokens that need a Prefill are read by a clone, which then replaces g.
 func (g *Generator) AppendAll(ctx context.Context, tokens ...int32) error {
 	if g.failure != nil {
 		return g.failure
@@ -171,10 +172,10 @@ func (g *Generator) AppendAll(ctx context.Context, tokens ...int32) error {
 	return nil
 }
 
-// step adds the first n pending tokens to the session and returns the logits after them.
-// Refused tokens leave the session as it is. No context ends a step, so that the session has the
-// tokens of g. After numbers that are not finite the session
-// has some of the tokens, and the text ends.
+// step adds the first n pending tokens to the session and returns the logits after them. If tokens
+// are refused, the session is as before. A step does not end with a context, so that g and its
+// session have the same tokens. If numbers are not finite, the session has some of the tokens, and
+// the text ends.
 func (g *Generator) step(n int) ([]float32, error) {
 	tokens := g.pending[:n]
 	first := g.windowStart(g.dropped + int64(len(g.history)+n))
@@ -218,12 +219,11 @@ func (g *Generator) windowStart(n int64) int64 {
 	return int64(g.window-kept) + behind/stride*stride
 }
 
-// Generate draws n tokens and calls emit with each one at once. Token i of a text uses
-// random number i of the seed, so a text does not depend on the number of calls.
-//
-// It returns an error if the text is empty, or if emit or ctx returns one. The text then
-// has the tokens emitted so far. It returns an error if a number of the text is not finite.
-// The text is then lost: Prefill, Generate and Save return the error.
+// Generate draws n tokens and calls emit with each at once. Token i of a text uses random number i
+// of the seed, so the text does not depend on how it is divided into calls. Generate returns an
+// error if the text is empty, or if emit or ctx returns one; the text then has the tokens that were
+// emitted. It also returns an error if a number of the text is not finite. Then the text is lost,
+// and Prefill, Generate and Save return this error, too.
 func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) error) error {
 	if len(g.pending) == 0 && n > 0 {
 		return errors.New("prompt: is empty, there is nothing to continue")
@@ -253,7 +253,7 @@ func (g *Generator) Generate(ctx context.Context, n int, emit func(token int32) 
 	return nil
 }
 
-// Tokens returns the length of the text.
+// Tokens returns the number of tokens in the text.
 func (g *Generator) Tokens() int64 {
 	n := int64(len(g.pending))
 	if g.window > 0 {
@@ -262,11 +262,10 @@ func (g *Generator) Tokens() int64 {
 	return n + g.session.Tokens()
 }
 
-// Bytes returns the memory of the recurrent state or KV cache.
+// Bytes returns the size of the recurrent state or KV cache.
 func (g *Generator) Bytes() int64 { return g.session.Bytes() }
 
-// Clone returns an independent generator that continues the same text. Its error is
-// always nil.
+// Clone returns a copy of g, which continues the text independently. Its error is always nil.
 func (g *Generator) Clone() (*Generator, error) {
 	c := &Generator{model: g.model, session: g.session.Clone(), pending: slices.Clone(g.pending), tokensDrawn: g.tokensDrawn, failure: g.failure,
 		window: g.window, begin: g.begin, history: slices.Clone(g.history), dropped: g.dropped}

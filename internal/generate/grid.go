@@ -12,8 +12,8 @@ import (
 // gridGap is the number of pixels between images of a grid.
 const gridGap = 2
 
-// ComposeGrid returns images [n][s.Size()] in a grid that is about square. It returns an
-// error if there are none, or if an image or its channels do not fit s.
+// ComposeGrid arranges images [n][s.Size()] in a grid that is about square. It returns an error if
+// there are none, or if an image or its channels do not fit s.
 func ComposeGrid(s ImageShape, images [][]byte) (image.Image, error) {
 	if len(images) == 0 || s.Height < 1 || s.Width < 1 || s.Channels != 1 && s.Channels != 3 {
 		return nil, fmt.Errorf("grid: %d images of %d×%d pixels of %d channels", len(images), s.Height, s.Width, s.Channels)

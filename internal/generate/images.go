@@ -16,14 +16,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// DecodeMode is the way a model computes the next level of an image.
+// DecodeMode says how the model computes the next level of an image.
 type DecodeMode string
 
 const (
-	// ModeRecompute runs the model over the whole image so far for each level.
+	// ModeRecompute runs the model over all levels drawn so far, for each new level.
 	ModeRecompute DecodeMode = "recompute"
-	// ModeCache keeps a KV cache of all levels so far, for mechanisms that do not
-	// stream.
+	// ModeCache keeps a KV cache of all levels drawn so far, for mechanisms that do not stream.
 	ModeCache DecodeMode = "cache"
 	// ModeState keeps a recurrent state of fixed size, for mechanisms that stream.
 	ModeState DecodeMode = "state"
@@ -35,9 +34,9 @@ type ImageShape struct{ Height, Width, Channels int }
 // Size returns the number of levels.
 func (s ImageShape) Size() int { return s.Height * s.Width * s.Channels }
 
-// SquareShape returns the shape of a square image with a number of levels, grey or
-// colour. No number is both a square and three times a square. It returns an error if
-// levels is neither.
+// SquareShape returns the shape of the square image, grey or with three channels, that has the
+// given number of levels. There is at most one, since no number is both a square and three times a
+// square. SquareShape returns an error if there is none.
 func SquareShape(levels int) (ImageShape, error) {
 	for _, channels := range []int{1, 3} {
 		side := int(math.Sqrt(float64(levels/channels)) + 0.5)
@@ -48,19 +47,19 @@ func SquareShape(levels int) (ImageShape, error) {
 	return ImageShape{}, fmt.Errorf("images: %d levels are no square, neither in grey nor in colour", levels)
 }
 
-// ImageOptions says which images to draw with a model of levels. The model is a decoder
-// of tokens 0 ≤ t ≤ nn.Levels: the last begins an image, the others stand for levels. Its
-// outputs are mixtures of logistics, or logits of the levels.
+// ImageOptions says which images to draw with a model of levels. The model is a decoder of tokens 0
+// ≤ t ≤ nn.Levels: the last token begins an image, the others are levels. Its outputs are mixtures
+// of logistics, or logits of the levels.
 type ImageOptions struct {
 	ImageShape
 	Count  int
 	Batch  int        // images drawn at a time; 0: up to 192, within a gigabyte
-	Mode   DecodeMode // "": ModeCache or ModeState, by the mechanism
+	Mode   DecodeMode // "": ModeState if the mechanism streams, otherwise ModeCache
 	Prefix []byte     // first levels of every image
 	Seed   uint64     // level j of image i depends on Seed, i, j and earlier levels
 
-	// Progress is called after each step of a part of the images, by one goroutine at a
-	// time, with the number of levels drawn; nil: not called.
+	// Progress is called after each step of a part of the images, by one goroutine at a time, with
+	// the number of levels drawn. It may be nil.
 	Progress func(done, all int64)
 }
 
@@ -69,23 +68,22 @@ const (
 	imageBytes = 1 << 30
 )
 
-// DrawStats holds the cost of drawing, without the preparation shared by all batches and
-// without emit.
+// DrawStats holds the cost of drawing. It does not count the preparation that all batches share, or
+// emit.
 type DrawStats struct {
 	Mode            DecodeMode `json:"way"`
 	Images          int        `json:"images"`
 	Batch           int        `json:"batch"`
 	Seconds         float64    `json:"seconds"`
 	ImagesPerSecond float64    `json:"images_per_s"`
-	StateBytes      int64      `json:"state_bytes"` // largest memory of sessions at one time
+	StateBytes      int64      `json:"state_bytes"` // largest size of the sessions that exist at one time
 }
 
-// DrawImages draws images and calls emit with each, in order, once its batch is done.
-// Batches with at least 12 images for each thread are drawn in parallel parts, each from
-// its first level to its last. For fewer images, and with ModeRecompute, the threads
-// share the layers. Images do not depend on the batch or on the number of threads.
-//
-// It returns an error if the options do not fit the model, or if emit or ctx returns one.
+// DrawImages draws images and calls emit with each, in order, when its batch is done. A batch with
+// at least 12 images for each thread is drawn in parallel parts, each from its first level to its
+// last. For fewer images, and with ModeRecompute, the threads share the work of each layer. The
+// images do not depend on the batch or on the number of threads. DrawImages returns an error if the
+// options do not fit the model, or if emit or ctx returns one.
 func DrawImages(ctx context.Context, m *model.Model, d ImageOptions, emit func(i int, levels []byte) error) (DrawStats, error) {
 	a, err := NewImageGenerator(m, d)
 	if err != nil {
@@ -94,24 +92,23 @@ func DrawImages(ctx context.Context, m *model.Model, d ImageOptions, emit func(i
 	return a.Draw(ctx, emit)
 }
 
-// ImageGenerator draws images. It keeps the sessions of a batch for the next batch and
-// the next call of Draw, so the model must not change. Its methods must not run
-// concurrently.
+// ImageGenerator draws images. It keeps its sessions for the next batch and the next call of Draw,
+// so the model must not change meanwhile. Its methods must not be called concurrently.
 type ImageGenerator struct {
 	model   *model.Model
 	options ImageOptions
 	key     rng.Key
 	parts   []imagePart // parts of a full batch
 
-	stateBytes int64       // bytes
+	stateBytes int64       // size of the sessions in bytes
 	failed     atomic.Bool // set when a part of the batch fails
 
 	mu         sync.Mutex
-	levelsDone int64 // levels
+	levelsDone int64 // number of levels drawn
 }
 
-// NewImageGenerator returns a generator of images d with the model m. It returns an error
-// if d does not fit the model.
+// NewImageGenerator returns a generator that draws the images d with the model m. It returns an
+// error if d does not fit the model.
 func NewImageGenerator(m *model.Model, d ImageOptions) (*ImageGenerator, error) {
 	if err := d.validate(m); err != nil {
 		return nil, err
@@ -126,8 +123,8 @@ func NewImageGenerator(m *model.Model, d ImageOptions) (*ImageGenerator, error) 
 	return a, err
 }
 
-// Draw draws the images as DrawImages does, the same images in each call. It returns an
-// error if emit or ctx returns one.
+// Draw draws the images as DrawImages does. Each call draws the same images. It returns an error if
+// emit or ctx returns one.
 func (a *ImageGenerator) Draw(ctx context.Context, emit func(i int, levels []byte) error) (DrawStats, error) {
 	d := &a.options
 	drawn := DrawStats{Mode: d.Mode, Batch: d.Batch}
@@ -229,10 +226,10 @@ const (
 	minPartImages = 12
 )
 
-// countParts returns the number of parts for n images on a number of threads. With enough
-// images every thread draws the same number of parts. A part stays on one core, with its
-// rows in the caches of this core, and no two parts wait for each other at each layer.
-// Fewer images are one part, whose layers the threads share.
+// countParts returns the number of parts for n images on a number of threads. If there are enough
+// images, all threads draw the same number of parts: a part stays on one core with its rows in that
+// core's caches, and no part waits for another at each layer. Fewer images form one part, whose
+// layers the threads share.
 func countParts(n, threads int) int {
 	each := (n + threads*maxPartImages - 1) / (threads * maxPartImages)
 	if count := threads * each; threads > 1 && n >= count*minPartImages {

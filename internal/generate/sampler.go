@@ -14,8 +14,9 @@ import (
 type Sampling struct {
 	Temperature float64 `json:"temperature"` // divisor of the logits; 0: the most likely token
 	TopK        int     `json:"top_k"`       // only the k most likely tokens; 0: all
-	TopP        float64 `json:"top_p"`       // then the smallest set of likely tokens with this probability; 0 or 1: all
-	// MinP leaves out tokens with a smaller share of the most likely token's probability; 0: none.
+	TopP        float64 `json:"top_p"`       // of these, only the most likely tokens whose probabilities add up to this; 0 or 1: all
+	// MinP leaves out tokens that are less likely than this fraction of the most likely token's
+	// probability; 0: none.
 	MinP float64 `json:"min_p,omitempty"`
 	Seed uint64  `json:"seed"`
 }
@@ -37,11 +38,11 @@ func (s Sampling) validate() error {
 	return nil
 }
 
-// Sampler draws tokens. It allocates its memory once, so that drawing allocates nothing.
+// Sampler draws tokens. It allocates its memory once; drawing does not allocate.
 type Sampler struct {
 	settings Sampling
 	key      rng.Key
-	order    []int32   // tokens, sorted by logit under TopK or TopP
+	order    []int32   // tokens, sorted by logit if TopK or TopP is set
 	weights  []float64 // weights of the tokens in this order
 }
 
@@ -57,9 +58,9 @@ func NewSampler(s Sampling, vocab int) (*Sampler, error) {
 	return &Sampler{settings: s, key: rng.New(s.Seed), order: make([]int32, vocab), weights: make([]float64, vocab)}, nil
 }
 
-// DrawToken draws token number i from logits [vocab]. It is a function of the logits, the
-// settings and i. Equally likely tokens are ordered by number. It returns an error if the
-// logits have another length, contain NaN, or have no finite maximum.
+// DrawToken draws token number i of a text from logits [vocab]. The result depends on the logits,
+// the settings and i alone. Equally likely tokens are ordered by their ids. DrawToken returns an
+// error if the logits have another length, contain NaN, or have no finite maximum.
 func (s *Sampler) DrawToken(logits []float32, i uint64) (int32, error) {
 	if len(logits) != len(s.order) {
 		return 0, fmt.Errorf("logits: there are %d, the vocabulary has %d tokens", len(logits), len(s.order))

@@ -34,9 +34,9 @@ type generatorSnapshot struct {
 	Dropped int64   `json:"dropped,omitempty"` // tokens before it
 }
 
-// Save writes the text in progress to a file, atomically. It returns an error if the file
-// cannot be written, a number of the text is not finite, or g is of NewTarget: the keys of a
-// source have no snapshot.
+// Save writes the text in progress to a file, atomically. It returns an error if the file cannot be
+// written or a number of the text is not finite. It also does for a generator that NewTarget
+// returned, since the keys of a source are not saved.
 func (g *Generator) Save(path string) error {
 	data, err := g.appendBinary(nil)
 	if err != nil {
@@ -58,10 +58,10 @@ func (g *Generator) appendBinary(b []byte) ([]byte, error) {
 	return format.AppendParts(b, size, framed.Part(text), g.session.AppendBinary)
 }
 
-// Header is the part of a snapshot that needs no model to read.
+// Header is the part of a snapshot that can be read without the model.
 type Header struct {
 	Weights     string   `json:"weights_sha256"` // checksum of the model
-	Precision   string   `json:"precision"`      // of its weights
+	Precision   string   `json:"precision"`      // precision of the weights
 	Sampling    Sampling `json:"sampling"`
 	TokensDrawn uint64   `json:"tokens_drawn"`
 }
@@ -77,8 +77,8 @@ func precisionName(m *model.Model) string {
 // maxHeaderBytes bounds the JSON part of a snapshot.
 const maxHeaderBytes = 1 << 26
 
-// ReadHeader reads the header of the snapshot in the size bytes of r. It returns an error
-// if the file has another format or version, or does not match its SHA-256.
+// ReadHeader reads the header of the snapshot of size bytes in r. It returns an error if the file
+// has another format or version, or does not match its SHA-256.
 func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 	text, _, err := format.ReadFirst(r, size, maxHeaderBytes)
 	if err != nil {
@@ -89,8 +89,9 @@ func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 	return Header{s.Weights, cmp.Or(s.Precision, nn.Float32.String()), s.Sampling, s.TokensDrawn}, err
 }
 
-// LoadGenerator continues a text that Save wrote, to the same bits. It returns an error
-// if m is nil, or the file is damaged, of another version, or of a model with other weights.
+// LoadGenerator returns the text that Save wrote to the file, to be continued to the same bits. It
+// returns an error if m is nil, or if the file is damaged, of another version, or of a model with
+// other weights.
 func LoadGenerator(path string, m *model.Model) (*Generator, error) {
 	if m == nil {
 		return nil, errNoModel
