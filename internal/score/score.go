@@ -11,13 +11,13 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// LineScore is the score of a line or of another part of a text.
+// LineScore holds the bits of a line or of another part of a text.
 type LineScore struct {
-	Bits  float64 `json:"bits"`  // of the line and its line break
-	Bytes int64   `json:"bytes"` // likewise
+	Bits  float64 `json:"bits"`  // bits of the line with its line break
+	Bytes int64   `json:"bytes"` // bytes of the line with its line break
 }
 
-// PerByte returns the bits of a byte, 0 for an empty line.
+// PerByte returns the bits a byte, or 0 for an empty line.
 func (l LineScore) PerByte() float64 { return l.Bits / float64(max(l.Bytes, 1)) }
 
 // Add returns the score of two parts of a text together.
@@ -25,35 +25,35 @@ func (l LineScore) Add(next LineScore) LineScore {
 	return LineScore{l.Bits + next.Bits, l.Bytes + next.Bytes}
 }
 
-// Scorer is a text in progress, which begins after the tokens with which the tokenizer
-// begins a text, without them after a line break. Its methods must not run
-// concurrently; clones may.
+// Scorer is a text in progress. It starts after the tokens with which the tokenizer begins a text,
+// or, if there are none, after a line break. Its methods must not be called concurrently; a clone
+// is independent.
 //
 // A model predicts badly beyond the number of tokens that it was trained with. A longer text is
-// therefore read in windows of that number (SetWindow). Each window repeats the last quarter of
-// the one before, so that every token is predicted from a quarter of a window at least, and
-// follows the tokens that begin a text.
+// therefore read in windows of that number (SetWindow). Each window starts with the tokens that
+// begin a text and repeats the last quarter of the window before, so that each token is predicted
+// from at least a quarter of a window.
 type Scorer struct {
-	model   *model.Model // with its own memory for passes
+	model   *model.Model // has memory of its own for passes
 	vocab   *token.Vocabulary
-	session *model.Session // of a text that fits a window, or of any text without windows
-	pending int32          // token not yet in the session
+	session *model.Session // reads a text that fits a window, or any text if there are no windows
+	pending int32          // token that the session has not read yet
 	begin   []int32        // tokens with which the tokenizer begins a text
-	window  int            // tokens of a window; 0: the session has the whole text
+	window  int            // tokens in a window; 0: the session reads the whole text
 
-	tokens int64   // of the text, without those that begin it
-	inputs []int32 // begin and the tokens from the current window on
-	first  int     // of inputs behind begin, in the current window
-	scored int     // inputs of the current window whose targets were scored
+	tokens int64   // number of tokens of the text, without begin
+	inputs []int32 // begin, and the tokens from the current window on
+	first  int     // inputs after begin that are in the current window
+	scored int     // inputs of the current window whose next tokens are scored
 
-	failure error // after which the session does not have the text; nil: it has
+	failure error // error after which the text is lost; nil: it is not
 
 	steps, targets []int32
 	lineEnds       []int // end of each line in targets
 	nats           []float64
 	singleLine     [1]LineScore
 
-	batch  model.Batch // of windows
+	batch  model.Batch // batch of windows
 	losses []float64
 }
 
@@ -61,8 +61,8 @@ type Scorer struct {
 // session.
 const batchTokens = 1 << 11
 
-// New returns the scorer of an empty text. It returns an error if m is no decoder of the
-// tokens of vocab, or if the trained context has no room behind the tokens that begin a text.
+// New returns the scorer of an empty text. It returns an error if m is not a decoder of the tokens
+// of vocab, or if the tokens that begin a text leave no room in the trained context.
 func New(m *model.Model, vocab *token.Vocabulary) (*Scorer, error) {
 	if m == nil {
 		return nil, errors.New("model: it is nil")
@@ -88,9 +88,9 @@ func New(m *model.Model, vocab *token.Vocabulary) (*Scorer, error) {
 }
 
 // SetWindow sets the number of tokens that the model reads at once, and forgets the text. With 0 a
-// session reads a text of any length, with a streaming mechanism in constant memory; few models
+// session reads a text of any length, in constant memory if the mechanism streams, but few models
 // predict well beyond their trained context. SetWindow returns an error if tokens is negative,
-// has no room behind the tokens that begin a text, or is beyond learned positions.
+// leaves no room after the tokens that begin a text, or exceeds the learned positions.
 func (s *Scorer) SetWindow(tokens int) error {
 	c := s.model.Config()
 	switch n := c.LearnedPositions(); {
@@ -103,16 +103,16 @@ func (s *Scorer) SetWindow(tokens int) error {
 	return s.Reset()
 }
 
-// Window returns the number of tokens that the model reads at once; 0: any number.
+// Window returns the number of tokens that the model reads at once; 0: no limit.
 func (s *Scorer) Window() int { return s.window }
 
-// InWindows reports whether the text is so long that it is read in windows.
+// InWindows reports whether the text is so long that it is read in several windows.
 func (s *Scorer) InWindows() bool {
 	return s.window > 0 && s.tokens+int64(len(s.begin)) > int64(s.window)
 }
 
-// Reset forgets the text. It returns an error if the vocabulary has no line break, or the
-// tokens that begin a text fail.
+// Reset forgets the text. It returns an error if the vocabulary has no line break, or the model
+// cannot read the tokens that begin a text.
 func (s *Scorer) Reset() error {
 	s.session.Reset()
 	s.failure, s.tokens, s.first, s.scored, s.inputs = nil, 0, 0, 0, s.inputs[:0]
@@ -133,15 +133,15 @@ func (s *Scorer) Reset() error {
 }
 
 // Clone returns a scorer of an empty text with the same weights and window. It returns an error
-// if Reset does.
+// where Reset does.
 func (s *Scorer) Clone() (*Scorer, error) {
 	c := &Scorer{model: s.model.Share(), vocab: s.vocab, session: s.session.Clone(), begin: s.begin, window: s.window}
 	return c, c.Reset()
 }
 
-// ScoreText adds text, any part of a line or of several lines, and returns its score. It
-// returns an error, and adds nothing, if the text is not in the vocabulary. After a loss
-// that is not finite, or when ctx ends, the text is lost: every call returns the error until Reset.
+// ScoreText adds text to the end and returns its score. text may be a part of a line or several
+// lines. ScoreText returns an error, and adds nothing, if the text is not in the vocabulary. If a
+// loss is not finite, or ctx ends, the text is lost, and every call returns the error until Reset.
 func (s *Scorer) ScoreText(ctx context.Context, text []byte) (LineScore, error) {
 	lines, err := s.ScoreLines(ctx, s.singleLine[:0], text)
 	if err != nil {
@@ -150,10 +150,10 @@ func (s *Scorer) ScoreText(ctx context.Context, text []byte) (LineScore, error) 
 	return lines[0], nil
 }
 
-// ScoreLines adds lines, any successive parts of a text, and appends the score of each to
-// dst. Scores equal the scores of ScoreText; lines together take less time. It returns an
-// error if a line is not in the vocabulary, or its tokenizer changes bytes; the lines
-// before it are added and appended. A loss that is not finite and the end of ctx are errors as for
+// ScoreLines adds lines, which may be any successive parts of a text, and appends the score of each
+// to dst. The scores are those of ScoreText, but lines together take less time. ScoreLines returns
+// an error if a line is not in the vocabulary, or its tokenizer changes bytes; the lines before it
+// are then added and appended. A loss that is not finite, and the end of ctx, are errors as in
 // ScoreText.
 func (s *Scorer) ScoreLines(ctx context.Context, dst []LineScore, lines ...[]byte) ([]LineScore, error) {
 	if s.failure != nil {
@@ -282,11 +282,11 @@ func (s *Scorer) readWindows(ctx context.Context, nats []float64, targets []int3
 	return n, nil
 }
 
-// Err returns the error after which the text is lost, until Reset; nil: it is not.
+// Err returns the error by which the text was lost, or nil.
 func (s *Scorer) Err() error { return s.failure }
 
-// Bytes returns the memory of the recurrent state or KV cache.
+// Bytes returns the size of the recurrent state or KV cache.
 func (s *Scorer) Bytes() int64 { return s.session.Bytes() }
 
-// Tokens returns the length of the text.
+// Tokens returns the number of tokens in the text.
 func (s *Scorer) Tokens() int64 { return s.tokens }
