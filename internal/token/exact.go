@@ -8,10 +8,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/fault"
 )
 
-// EncodeExact is Encode for tokens whose bytes are text, as bits per byte need them. A
-// tokenizer may put a space before a text. It stays where text begins a text; a
-// continuation has the tokens of text after a line break, if they are without the space.
-// EncodeExact returns an error where Encode does, and if the tokenizer changes other bytes.
+// EncodeExact is Encode for tokens whose bytes must be those of text, as bits per byte need them.
+// continues says that text continues another one. A space that a tokenizer puts before a text is
+// kept at the beginning of a text; a continuation gets the tokens that text has after a line break,
+// if these lack the space. EncodeExact returns an error where Encode does, and if the tokenizer
+// changes other bytes.
 func (v *Vocabulary) EncodeExact(dst []int32, text []byte, continues bool) ([]int32, error) {
 	n := len(dst)
 	dst, err := v.Encode(dst, text)
@@ -33,8 +34,8 @@ func (v *Vocabulary) EncodeExact(dst []int32, text []byte, continues bool) ([]in
 	return dst, nil
 }
 
-// EncodeNext is Encode for text that goes on behind other text: without a space that the tokenizer
-// puts before a text. It returns an error where Encode does.
+// EncodeNext is Encode for text that continues another one: the space that a tokenizer puts before
+// a text is left out. It returns an error where Encode does.
 func (v *Vocabulary) EncodeNext(dst []int32, text []byte) ([]int32, error) {
 	n := len(dst)
 	dst, err := v.Encode(dst, text)
@@ -64,8 +65,8 @@ func (v *Vocabulary) encodeBehindBreak(text []byte) (tokens []int32, ok bool) {
 	return all[len(lead):], true
 }
 
-// CheckExact returns the number of spaces, 0 or 1, that the tokens have before the text.
-// It returns an error unless their other bytes are the text. Slices check the whole text.
+// CheckExact returns the number of spaces, 0 or 1, that the tokens add before the text. It returns
+// an error if their other bytes are not the text. For a slice, the whole text is checked.
 func (s Sequence) CheckExact() (spaces int, err error) {
 	if s.vocab == nil || s.vocab.tokenizer == nil {
 		return 0, nil

@@ -30,8 +30,7 @@ type vocabularyFile struct {
 	Tokenizer json.RawMessage `json:"tokenizer,omitempty"` // a tokenizer.json
 }
 
-// MarshalJSON returns the vocabulary as JSON, with format and version. Its error is
-// always nil.
+// MarshalJSON returns the vocabulary as JSON, with format and version. Its error is always nil.
 func (v *Vocabulary) MarshalJSON() ([]byte, error) {
 	f := vocabularyFile{Format: format, Version: version, Kind: v.Kind(), Chars: string(v.chars)}
 	if v.tokenizer != nil {
@@ -40,7 +39,7 @@ func (v *Vocabulary) MarshalJSON() ([]byte, error) {
 	return json.Marshal(f)
 }
 
-// UnmarshalJSON overwrites v with the vocabulary of MarshalJSON. It returns an error for
+// UnmarshalJSON replaces v by the vocabulary that MarshalJSON wrote. It returns an error for
 // another format, version or kind, and for characters that do not ascend.
 func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 	var f vocabularyFile
@@ -82,8 +81,9 @@ func (v *Vocabulary) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Save writes the vocabulary as JSON, atomically: of a tokenizer, its JSON, which only comes
-// nearest to a tokenizer.model. It returns an error if the file cannot be written.
+// Save writes the vocabulary as JSON, atomically. For a tokenizer it writes
+// tokenizer.Tokenizer.JSON, which only approximates a tokenizer.model. It returns an error if the
+// file cannot be written.
 func (v *Vocabulary) Save(path string) error {
 	return atomicfile.WriteJSON(path, v)
 }

@@ -14,19 +14,19 @@ import (
 // text.
 const markEvery = 256
 
-// Sequence is a text read as tokens. It keeps the text, and offsets into it if tokens
-// have several bytes, at most 1.04 times the memory of the text, or four bytes a token of a tokenizer. Its methods may be
-// called concurrently.
+// Sequence is a text read as tokens. It keeps the text and, if tokens have several bytes, offsets
+// into it: at most 1.04 times the memory of the text, or four bytes a token with a tokenizer. Its
+// methods may be called concurrently.
 type Sequence struct {
 	vocab      *Vocabulary
 	text       []byte
 	marks      []int // offset of every markEvery-th token; nil: one byte a token
-	firstToken int   // of the whole text's tokens
+	firstToken int   // first token in the tokens of the whole text
 	count      int
-	ids        []int32 // tokens of a tokenizer, of the whole text
+	ids        []int32 // tokens of the whole text, with a tokenizer
 }
 
-// NewSequence returns text as tokens, without a copy. It returns an error if Encode does.
+// NewSequence returns text as tokens, without copying it. It returns an error where Encode does.
 func (v *Vocabulary) NewSequence(text []byte) (Sequence, error) {
 	s := Sequence{vocab: v, text: text}
 	if v.tokenizer != nil {
@@ -140,7 +140,7 @@ func (s Sequence) Append(dst []int32, from, to int) []int32 {
 	return dst
 }
 
-// Bytes returns the length of the text of the tokens.
+// Bytes returns the number of bytes in the text of the tokens.
 func (s Sequence) Bytes() int64 {
 	if s.ids != nil {
 		return s.vocab.CountBytes(s.ids[s.firstToken : s.firstToken+s.count])

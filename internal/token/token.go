@@ -9,10 +9,10 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// Vocabulary maps text to tokens 0 ≤ t < Size. It is immutable, and its methods may be
+// Vocabulary maps text to tokens 0 ≤ t < Size, and back. It is immutable, and its methods may be
 // called concurrently.
 type Vocabulary struct {
-	chars     []rune // by code point; nil: bytes, or the tokens of a tokenizer
+	chars     []rune // characters by code point; nil: bytes, or the tokens of a tokenizer
 	index     map[rune]int32
 	tokenizer *tokenizer.Tokenizer // nil: bytes or characters
 }
@@ -27,9 +27,9 @@ const (
 // NewByteVocabulary returns the vocabulary of the 256 byte values.
 func NewByteVocabulary() *Vocabulary { return &Vocabulary{} }
 
-// NewTokenizerVocabulary returns the vocabulary of a tokenizer. Encode adds no special tokens,
-// and Decode writes a token as it stands inside a text. Only a tokenizer that rewrites nothing,
-// as tokenizer.Train returns, decodes to the encoded text.
+// NewTokenizerVocabulary returns the vocabulary of a tokenizer. Encode adds no special tokens, and
+// Decode writes tokens as in the middle of a text. Decode gives back the encoded text only if the
+// tokenizer rewrites nothing, as those of tokenizer.Train do.
 func NewTokenizerVocabulary(t *tokenizer.Tokenizer) *Vocabulary { return &Vocabulary{tokenizer: t} }
 
 // Tokenizer returns the tokenizer; nil for bytes and characters.
@@ -106,8 +106,8 @@ func (v *Vocabulary) Encode(dst []int32, text []byte) ([]int32, error) {
 	return v.EncodeAt(dst, text, 0)
 }
 
-// EncodeAt is Encode for a part of a longer text. Offsets in errors count from offset. It
-// returns an error if Encode does.
+// EncodeAt is Encode for a part of a longer text. offset is added to offsets in errors. It returns
+// an error where Encode does.
 func (v *Vocabulary) EncodeAt(dst []int32, text []byte, offset int64) ([]int32, error) {
 	if v.tokenizer != nil {
 		return v.tokenizer.AppendIDs(dst, string(text), true), nil
@@ -130,8 +130,8 @@ func (v *Vocabulary) EncodeAt(dst []int32, text []byte, offset int64) ([]int32, 
 	return dst, nil
 }
 
-// Decode appends the text of tokens to dst. With a vocabulary of bytes, calls may split a
-// character; Writer joins the halves. It returns an error if a token is outside the
+// Decode appends the text of tokens to dst. With a vocabulary of bytes, a character may be divided
+// between calls; Writer joins its bytes. Decode returns an error if a token is outside the
 // vocabulary.
 func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 	for _, t := range tokens {
@@ -149,8 +149,8 @@ func (v *Vocabulary) Decode(dst []byte, tokens ...int32) ([]byte, error) {
 	return dst, nil
 }
 
-// CountBytes returns the number of text bytes of tokens. Tokens outside the vocabulary
-// count 0.
+// CountBytes returns the number of text bytes of tokens. Tokens outside the vocabulary count as 0
+// bytes.
 func (v *Vocabulary) CountBytes(tokens []int32) int64 {
 	var n int64
 	for _, t := range tokens {

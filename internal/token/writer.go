@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// Writer passes text on in whole characters, so that a terminal can show bytes as they
-// arrive. The first bytes of a character wait for the rest. Invalid UTF-8, control
-// characters and changes of text direction become U+FFFD.
+// Writer writes text in whole characters, so that a terminal can show bytes as they arrive. The
+// first bytes of a character wait for the rest. Invalid UTF-8, control characters and characters
+// that change the direction of text become U+FFFD.
 type Writer struct {
 	w       io.Writer
-	pending []byte // beginning of a character
+	pending []byte // first bytes of a character
 	text    []byte
 }
 
