@@ -1,6 +1,6 @@
-// Package settings reads the settings of a row of a catalogue: texts by name, each with a
-// default. Errors name the owner of the settings, the setting, its value and what is
-// allowed.
+// Package settings reads the settings of a row of a catalogue. A setting has a name, a text as its
+// value, and a default. Errors name the owner of the settings, the setting, its value and the
+// allowed values.
 package settings
 
 import (
@@ -68,14 +68,14 @@ func (r *Reader) Text(name string) string {
 	panic("settings: a setting that its row does not list")
 }
 
-// Refuse returns the error for a setting whose value is not allowed.
+// Refuse returns an error that says the value of a setting is not allowed.
 func (r *Reader) Refuse(name, allowed string) error {
 	return fmt.Errorf("%s: setting %s=%s: needs %s", r.owner, name, infile.Shorten(r.Text(name)), allowed)
 }
 
-// Positive returns a number from 1e-30 to 1e30, whose inverse is finite in float32, or 0
-// if the text is word. With word "" there is no such text. It returns an error for any
-// other value.
+// Positive returns the value of a setting as a number from 1e-30 to 1e30, whose inverse is finite
+// in float32. It returns 0 if the value is the text word, unless word is "". It returns an error
+// for any other value.
 func (r *Reader) Positive(name, word string) (float64, error) {
 	text, allowed := r.Text(name), "a number from 1e-30 to 1e30"
 	if word != "" {
@@ -91,7 +91,8 @@ func (r *Reader) Positive(name, word string) (float64, error) {
 	return 0, r.Refuse(name, allowed)
 }
 
-// Integer returns an integer. It returns an error if the value is not from lo to hi.
+// Integer returns the value of a setting as an integer. It returns an error if it is not from lo to
+// hi.
 func (r *Reader) Integer(name string, lo, hi int) (int, error) {
 	n, err := strconv.Atoi(r.Text(name))
 	if err != nil || n < lo || n > hi {
@@ -100,8 +101,8 @@ func (r *Reader) Integer(name string, lo, hi int) (int, error) {
 	return n, nil
 }
 
-// Integers returns integers that are separated by commas. It returns an error if one of them
-// is not from lo to hi.
+// Integers returns the value of a setting as integers separated by commas. It returns an error if
+// one of them is not from lo to hi.
 func (r *Reader) Integers(name string, lo, hi int) ([]int, error) {
 	var list []int
 	for _, text := range strings.Split(r.Text(name), ",") {
