@@ -1,6 +1,5 @@
-// Package snapshot writes and reads saved states: the frame of package framed around numbers in
-// little-endian order. Package attention defines the
-// header, and each kind of state its content.
+// Package snapshot writes and reads saved states: numbers in little-endian order in the frame of
+// package framed. Package attention defines the header, and each kind of state defines its content.
 package snapshot
 
 import (
@@ -23,7 +22,7 @@ const (
 
 var format = framed.Format{Name: "snapshot", Magic: Magic, Version: Version, Sum: framed.CRC32C}
 
-// ParameterSum is a checksum of parameters, as float64. 0: there are none.
+// ParameterSum is a checksum of parameters, computed as float64. 0: there are none.
 type ParameterSum int64
 
 // AddParameters returns the checksum of the parameters of sum followed by x [n].
@@ -38,7 +37,7 @@ func AddParameters[T tensor.Float](sum ParameterSum, x []T) ParameterSum {
 // Writer appends a snapshot to Data.
 type Writer struct {
 	Data  []byte
-	Check func(bytes int) error // of the whole snapshot; nil: no check
+	Check func(bytes int) error // called with the size of the whole snapshot; nil: not called
 	start int
 }
 
@@ -110,7 +109,7 @@ func (w *Writer) End() ([]byte, error) {
 	return w.Data, nil
 }
 
-// Reader reads a snapshot. After an error it returns zeros.
+// Reader reads a snapshot. After an error it returns zeros; End returns the error.
 type Reader struct {
 	Rest  []byte // bytes not read yet
 	Err   error  // the first error
