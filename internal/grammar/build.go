@@ -14,10 +14,10 @@ const (
 	maxMasks   = 4 << 20 // bytes of the masks that a matcher keeps
 )
 
-// MatcherBytes bounds the memory of a Matcher.
+// MatcherBytes bounds the memory of a Matcher in bytes.
 const MatcherBytes = 14 << 20
 
-// Grammar is an automaton of byte strings. It is immutable.
+// Grammar is a set of byte strings, described by an automaton. It is immutable.
 type Grammar struct {
 	states []state
 	start  int32

@@ -12,14 +12,14 @@ import (
 // Vocab holds the bytes of tokens. It is immutable.
 type Vocab struct {
 	size   int
-	ids    []int32  // tokens with bytes, in the order of these
-	texts  [][]byte // their bytes
-	shared []int    // bytes that each has in common with the one before
+	ids    []int32  // tokens that have bytes, sorted by their bytes
+	texts  [][]byte // bytes of these tokens
+	shared []int    // number of first bytes that each shares with the one before
 	byID   [][]byte
 }
 
-// NewVocab returns the vocabulary of n tokens, whose bytes text appends to its argument. Tokens without bytes, and
-// those whose error text returns, are never allowed.
+// NewVocab returns the vocabulary of n tokens. text appends the bytes of a token to its argument.
+// Tokens without bytes, and tokens for which text returns an error, are never allowed.
 func NewVocab(n int, text func(dst []byte, id int32) ([]byte, error)) *Vocab {
 	v := &Vocab{size: n, byID: make([][]byte, n)}
 	for id := range int32(n) {
@@ -66,7 +66,7 @@ type set struct {
 // dead is the next of a byte that is not allowed.
 const dead = -1
 
-// Matcher follows a grammar through tokens. It is of one goroutine.
+// Matcher follows a grammar along tokens. It must not be used concurrently.
 type Matcher struct {
 	g      *Grammar
 	v      *Vocab
@@ -75,9 +75,9 @@ type Matcher struct {
 	sets   []*set
 	known  map[string]int32
 	at     int32
-	masks  int // bytes
+	masks  int // size of the masks in bytes
 
-	path  []int32 // sets along a token
+	path  []int32 // sets after the bytes of a token
 	err   error
 	added []config
 	key   []byte
@@ -220,8 +220,9 @@ func (m *Matcher) step(at int32, c byte) int32 {
 	return next
 }
 
-// Allowed returns a bit for each token that may come next, and whether the text may end here. The bits are valid until
-// the next call of a method. Allowed returns an error if the grammar needs too much memory.
+// Allowed returns a bit for each token that may come next, and reports whether the text may end
+// here. The bits are valid until the next call of a method. Allowed returns an error if the grammar
+// needs too much memory.
 func (m *Matcher) Allowed() (mask []uint64, isEnd bool, err error) {
 	s := m.sets[m.at]
 	if s.mask == nil {
@@ -265,13 +266,13 @@ func (m *Matcher) findTokens() []uint64 {
 	return mask
 }
 
-// IsComplete reports whether the text is whole and nothing may follow.
+// IsComplete reports whether the text is complete, so that nothing may follow.
 func (m *Matcher) IsComplete() bool {
 	s := m.sets[m.at]
 	return s.isEnd && len(s.configs) == 0
 }
 
-// Accept adds a token to the text. It returns an error if it is not allowed.
+// Accept adds a token to the text. It returns an error if the token is not allowed.
 func (m *Matcher) Accept(id int32) error {
 	if id < 0 || int(id) >= m.v.size || len(m.v.byID[id]) == 0 {
 		return errDead

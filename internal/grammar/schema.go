@@ -12,15 +12,15 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 )
 
-// Piece is a piece of an answer: a text, or a value under a schema.
+// Piece is a part of an answer: a fixed text, or a value that follows a schema.
 type Piece struct {
 	Text   string
 	Schema json.RawMessage // nil: the piece is Text
-	Path   string          // of the schema, for errors
+	Path   string          // path of the schema in the request, for errors
 }
 
-// New returns the grammar of answers that are one of several sequences of pieces. It returns a *SchemaError if a
-// schema is invalid or has a construct outside the subset.
+// New returns the grammar of answers that consist of one of several sequences of pieces. It returns
+// a *SchemaError if a schema is invalid or has a construct outside the subset.
 func New(choices ...[]Piece) (*Grammar, error) {
 	c := &compiler{builder: newBuilder()}
 	var list []part
@@ -56,13 +56,13 @@ func Object() *Grammar {
 	return g
 }
 
-// SchemaError is the error of a schema.
+// SchemaError is returned for a schema that is invalid or not supported.
 type SchemaError struct {
 	Path    string
 	Message string
 }
 
-// Error returns the path and the message.
+// Error returns the path in the schema and the message.
 func (e *SchemaError) Error() string { return e.Path + ": " + e.Message }
 
 // compiler makes parts of schemas.
