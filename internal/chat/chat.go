@@ -41,22 +41,23 @@ type Message struct {
 	Content string
 	Name    string // "": none
 
-	HasNoContent bool            // content is none, as beside calls of tools
+	HasNoContent bool            // the content is none, as in messages that only call tools
 	ToolCalls    json.RawMessage // an array of objects, whose arguments are objects; nil: none
-	ToolCallID   string          // of the call that a message of role tool answers; "": none
+	ToolCallID   string          // id of the call that a message with the role tool answers; "": none
 }
 
-// Options are the values that a template reads besides messages.
+// Options holds the values that a template reads besides messages.
 type Options struct {
-	SpecialTokens map[string]string // texts by names such as bos_token
+	SpecialTokens map[string]string // texts of special tokens by name, such as bos_token
 	// NeedsAnswer adds the beginning of the assistant's answer.
 	NeedsAnswer bool
-	// Continues ends the text behind the content of the last message, which the model goes on with.
+	// Continues ends the text after the content of the last message, which the model is to
+	// continue.
 	Continues bool
 	Tools     json.RawMessage // an array of objects; nil: none
-	Date      time.Time       // for strftime_now
-	// Reserve is called before rendering takes the next bytes of memory; nil: nobody counts them.
-	// Its error ends rendering.
+	Date      time.Time       // date that strftime_now formats
+	// Reserve is called before rendering takes more bytes of memory; nil: memory is not counted.
+	// An error of Reserve ends rendering.
 	Reserve func(bytes int) error
 }
 
@@ -66,10 +67,12 @@ type Template struct {
 	body   []statement
 }
 
-// Mentions reports whether the template has a text, such as the name of a variable.
+// Mentions reports whether the source of the template contains a text, such as the name of a
+// variable.
 func (t *Template) Mentions(text string) bool { return strings.Contains(t.source, text) }
 
-// RefusedError is the error by which a template refuses messages, in its own words.
+// RefusedError is returned if a template itself refuses the messages. Its message is the
+// template's.
 type RefusedError struct{ Message string }
 
 // Error returns the message.
@@ -127,9 +130,9 @@ func Parse(source string) (*Template, error) {
 	return &Template{source, body}, nil
 }
 
-// Render returns the text of messages. It returns a *RefusedError if the template refuses
-// them, the error of Options.Reserve, and an error that names a construct and its line if the
-// template needs a value that is missing, works too long or takes too much memory.
+// Render returns the text of messages. It returns a *RefusedError if the template refuses them, the
+// error of Options.Reserve, and an error that names a construct and its line if the template reads
+// a missing value, takes too many steps or too much memory.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
 	r := &renderer{date: o.Date, reserve: o.Reserve}
 	if err := r.take(len(messages) * (objectBytes + 3*entryBytes)); err != nil {
