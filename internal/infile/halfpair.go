@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// HasHalfPair reports whether JSON has an escape of half a surrogate pair without its other half, which
-// package json replaces by U+FFFD.
+// HasHalfPair reports whether JSON has an escape of one half of a surrogate pair without the other
+// half. Package json would replace it by U+FFFD.
 func HasHalfPair(data []byte) bool {
 	for i := bytes.IndexByte(data, '\\'); i >= 0 && i < len(data); {
 		switch r := escapedRune(data[i:]); {

@@ -12,10 +12,11 @@ import (
 	"os"
 )
 
-// ByteOrderMark may begin a text in UTF-8, as of spreadsheets. It is no part of the text.
+// ByteOrderMark may begin a text in UTF-8, for example from a spreadsheet. It is not part of the
+// text.
 const ByteOrderMark = "\ufeff"
 
-// Open opens a regular file. It returns an error that names path and kind if it is anything else.
+// Open opens a regular file. For anything else it returns an error that names path and kind.
 func Open(path string) (*os.File, error) {
 	// Opening a device may have side effects, so stat first.
 	info, err := statFile(path)
@@ -40,7 +41,8 @@ func Open(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadFile returns the content of a regular file. It returns an error if Open or a read fails.
+// ReadFile returns the content of a regular file. It returns an error if the file cannot be opened
+// or read.
 func ReadFile(path string) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -68,8 +70,8 @@ func ReadFile(path string) ([]byte, error) {
 	}
 }
 
-// ReadBounded returns the content of a regular file of at most limit bytes. A longer file
-// is an error, as are the errors of Open and of reading.
+// ReadBounded returns the content of a regular file. It returns an error if the file has more than
+// limit bytes, or cannot be opened or read.
 func ReadBounded(path string, limit int) ([]byte, error) {
 	f, err := Open(path)
 	if err != nil {
@@ -86,8 +88,8 @@ func ReadBounded(path string, limit int) ([]byte, error) {
 	return data, nil
 }
 
-// ReadJSON decodes a regular file of at most limit bytes, one JSON value, into v. Its
-// errors are the errors of ReadBounded and of json.Unmarshal, the latter with the path.
+// ReadJSON decodes a regular file of at most limit bytes, which holds one JSON value, into v. It
+// returns the errors of ReadBounded, and those of json.Unmarshal with the path.
 func ReadJSON(path string, limit int, v any) error {
 	data, err := ReadBounded(path, limit)
 	if err != nil {
@@ -102,9 +104,9 @@ func ReadJSON(path string, limit int, v any) error {
 // maxReserve bounds the memory that ReadFile reserves by the file's size.
 const maxReserve = 1 << 30
 
-// OpenStream opens a file for one sequential read: a regular file, which it returns as *os.File, a
-// pipe or a device. Waiting for a pipe's writer and waiting reads end with ctx and return its cause.
-// It returns an error for a folder or socket.
+// OpenStream opens a file for one sequential read: a regular file, which is returned as *os.File, a
+// pipe or a device. When ctx ends, opening a pipe and reading stop waiting and return the cause of
+// ctx. OpenStream returns an error for a folder or socket.
 func OpenStream(ctx context.Context, path string) (io.ReadCloser, error) {
 	info, err := statFile(path)
 	if err != nil {
@@ -152,8 +154,8 @@ type contextFile struct {
 // Close closes the file.
 func (s *contextFile) Close() error { return s.f.Close() }
 
-// NewReader returns a reader of r whose reads end with ctx and return its cause. A waiting read of r
-// is then abandoned, so r must not be used any more.
+// NewReader returns a reader of r whose reads end when ctx ends, with its cause. A read of r that
+// is waiting then is abandoned, so r must not be used any more.
 func NewReader(ctx context.Context, r io.Reader) io.Reader {
 	if ctx.Done() == nil {
 		return r
@@ -185,7 +187,7 @@ type result struct {
 	err error
 }
 
-// Read returns the bytes of one read of r. It returns the error of r, or the cause of ctx.
+// Read reads once from r. It returns the error of r, or the cause of ctx.
 func (r *contextReader) Read(p []byte) (int, error) {
 	if len(r.rest) == 0 && r.err == nil && len(p) > 0 {
 		if err := r.ctx.Err(); err != nil {
@@ -231,8 +233,8 @@ func checkRegular(path string, mode fs.FileMode) error {
 	return &fs.PathError{Op: "open", Path: path, Err: fmt.Errorf("is %s; a regular file is needed", describeKind(mode))}
 }
 
-// CheckStored returns an error if path is a pipe, a device or a socket, whose content may have no end. A missing
-// path is none of them.
+// CheckStored returns an error if path is a pipe, a device or a socket, whose content may have no
+// end. For a missing path it returns nil.
 func CheckStored(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().IsRegular() || info.IsDir() {

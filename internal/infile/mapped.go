@@ -8,11 +8,11 @@ import (
 	"unsafe"
 )
 
-// Mapped is the content of a file as memory, which the system reads as it is touched.
+// Mapped is the content of a file as memory. The system reads it from disk when it is used.
 type Mapped struct{ data []byte }
 
-// Map returns the first size bytes of a file as memory, until Close. It returns nil where the system
-// cannot do that, and for none.
+// Map maps the first size bytes of a file into memory until Close. It returns nil if size is 0 or
+// the system cannot map files.
 func Map(f *os.File, size int64) *Mapped {
 	if size <= 0 || int64(int(size)) != size {
 		return nil
@@ -24,10 +24,10 @@ func Map(f *os.File, size int64) *Mapped {
 	return &Mapped{data}
 }
 
-// Visit calls visit with n bytes from byte at on. It returns io.ErrUnexpectedEOF for bytes beyond the end
-// of the file, which may have become shorter since, and where the system cannot read them. visit then
-// has stopped at any of its reads: what it wrote is undefined, and it must hold no lock and start no
-// goroutine that reads.
+// Visit calls visit with the n bytes from byte at on. It returns io.ErrUnexpectedEOF if bytes lie
+// beyond the end of the file, which may have become shorter, or if the system cannot read them.
+// Then visit may have stopped at any of its reads: what it wrote is undefined. So visit must not
+// hold a lock, and must not start a goroutine that reads.
 func (m *Mapped) Visit(at, n int64, visit func(b []byte)) (err error) {
 	if at < 0 || n < 0 || at > int64(len(m.data)) || n > int64(len(m.data))-at {
 		return io.ErrUnexpectedEOF
@@ -54,7 +54,7 @@ func (m *Mapped) contains(address uintptr) bool {
 	return address >= start && address-start < uintptr(len(m.data))
 }
 
-// Close gives the memory back. No Visit may run meanwhile or afterwards.
+// Close unmaps the file. No Visit may run during or after it.
 func (m *Mapped) Close() error {
 	data := m.data
 	m.data = nil

@@ -8,8 +8,8 @@ const (
 	errorBytes = 1 << 10
 )
 
-// Shorten returns the beginning of text with … behind it, or all of a short text. Errors quote
-// what a file contains through it, so that a long name does not fill a screen.
+// Shorten returns the beginning of a long text followed by …, and a short text unchanged. Errors
+// use it to quote the content of files, so that a long name does not fill a screen.
 func Shorten(text string) string {
 	if len(text) <= shownBytes {
 		return text
@@ -17,8 +17,8 @@ func Shorten(text string) string {
 	return text[:startOfRune(text, shownBytes)] + "…"
 }
 
-// Elide returns text with … in place of its middle if it has more than most bytes. The end of
-// an error says what is wrong, also behind a long name.
+// Elide replaces the middle of text by … if it has more than most bytes. The end is kept, because
+// the end of an error says what is wrong.
 func Elide(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -42,8 +42,8 @@ type shortError struct{ err error }
 func (e shortError) Error() string { return Elide(e.err.Error(), errorBytes) }
 func (e shortError) Unwrap() error { return e.err }
 
-// ShortenError returns err with a text of at most about a thousand bytes. Readers return their errors
-// through it, which repeat names in files.
+// ShortenError returns err with a message of at most about a thousand bytes. Readers use it for
+// errors that repeat names from files.
 func ShortenError(err error) error {
 	if err == nil || len(err.Error()) <= errorBytes {
 		return err

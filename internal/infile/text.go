@@ -9,17 +9,17 @@ import (
 	"unicode/utf8"
 )
 
-// Encoding is what the first bytes of a text say about its encoding.
+// Encoding is the encoding of a text, according to its first bytes.
 type Encoding int
 
 const (
-	UTF8    Encoding = iota // or bytes of any kind
+	UTF8    Encoding = iota // UTF-8, or bytes of any kind
 	UTF16LE                 // UTF-16, the low byte of a unit first
 	UTF16BE                 // UTF-16, the high byte of a unit first
-	UTF32                   // which is not read
+	UTF32                   // UTF-32, which is not read
 )
 
-// FindEncoding returns the encoding that a byte order mark at the beginning of a text tells, and
+// FindEncoding returns the encoding that a byte order mark at the beginning of a text means, and
 // the length of the mark. A text without a mark is UTF-8.
 func FindEncoding(head []byte) (e Encoding, mark int) {
 	switch {
@@ -50,13 +50,13 @@ func guessEncoding(head []byte) (e Encoding, mark int) {
 	return UTF8, 0
 }
 
-// HeadBytes are the first bytes of a text, which tell its encoding.
+// HeadBytes is the number of first bytes of a text that FindEncoding needs.
 const HeadBytes = 4
 
-// FormatError says what is wrong with a text, in contrast to an error of reading it.
+// FormatError is the error of a malformed text, as opposed to an error of reading it.
 type FormatError struct{ Text string }
 
-// Error returns the text.
+// Error returns the message.
 func (e FormatError) Error() string { return e.Text }
 
 // formatErrorf returns a FormatError.
@@ -64,12 +64,12 @@ func formatErrorf(format string, args ...any) error {
 	return FormatError{fmt.Sprintf(format, args...)}
 }
 
-// NewText returns the text of r in UTF-8, without a byte order mark. A mark of UTF-16 at the
-// beginning has the text decoded. Without one the bytes are those of r. The first Read waits for no
-// more bytes than it needs. Reading fails where a text in UTF-16 is malformed, and for UTF-32.
+// NewText returns a reader of the text of r in UTF-8, without a byte order mark. With a mark of
+// UTF-16 the text is decoded; without any mark the bytes are those of r. The first Read waits for
+// no more bytes than it needs. Reading fails if a text in UTF-16 is malformed, and for UTF-32.
 func NewText(r io.Reader) io.Reader { return &textReader{r: bufio.NewReaderSize(r, 1<<16)} }
 
-// NewTable is NewText of a table or of records. It decodes UTF-16 without a byte order mark, too.
+// NewTable is NewText for a table or records. It also decodes UTF-16 without a byte order mark.
 func NewTable(r io.Reader) io.Reader {
 	return &textReader{r: bufio.NewReaderSize(r, 1<<16), guess: true}
 }
@@ -81,7 +81,7 @@ type textReader struct {
 	text  io.Reader // nil: nothing is read
 }
 
-// Read reads the text.
+// Read reads the next bytes of the text.
 func (t *textReader) Read(p []byte) (int, error) {
 	if t.text == nil {
 		t.begin()
@@ -141,8 +141,8 @@ type utf16Reader struct {
 	err  error
 }
 
-// Read decodes. It returns an error that names the byte for half a surrogate pair, for a zero
-// character, which no text has, and for half a unit at the end.
+// Read decodes the next characters. It returns an error that names the byte for half of a surrogate
+// pair, for a zero character, which no text has, and for half a unit at the end.
 func (u *utf16Reader) Read(p []byte) (n int, err error) {
 	for n < len(p) {
 		if len(u.rest) > 0 {
@@ -199,23 +199,24 @@ func (u *utf16Reader) next() {
 	u.rest = utf8.AppendRune(u.buf[:0], c)
 }
 
-// NewRecords returns the lines of r, whose text it reads as NewTable. Where a line begins with a
-// JSON array, each element of the array becomes a line. Elements are not parsed: line breaks in them
-// become blanks. Reading fails where an array lacks an element or its end, or text follows it.
+// NewRecords returns a reader of the lines of r, whose text is read as by NewTable. If a line
+// begins with a JSON array, each element of the array becomes a line. Elements are not parsed; line
+// breaks in them become blanks. Reading fails if an array lacks an element or its end, or if text
+// follows it.
 func NewRecords(r io.Reader) *Records {
 	return &Records{r: bufio.NewReaderSize(NewTable(r), 1<<16)}
 }
 
-// Records reads lines, and the elements of JSON arrays as lines.
+// Records reads lines, and elements of JSON arrays as lines.
 type Records struct {
 	r        *bufio.Reader
 	hasArray bool
 	place    recordPlace
-	depth    int  // of brackets and braces, in an array
-	quoted   bool // in a string
-	escaped  bool // behind a backslash
+	depth    int  // depth of brackets and braces in the array
+	quoted   bool // inside a string
+	escaped  bool // after a backslash
 	filled   bool // the element has a byte
-	elements int  // that were ended, of the array
+	elements int  // elements of the array that have ended
 	err      error
 }
 
@@ -229,10 +230,10 @@ const (
 	afterArrayEnd                    // in the line that an array ended in
 )
 
-// HasArray reports whether an array was read: lines are numbered by records then.
+// HasArray reports whether an array was read. Lines are then numbered by records.
 func (x *Records) HasArray() bool { return x.hasArray }
 
-// Read reads lines. It returns the errors of the text and of its arrays.
+// Read reads the next bytes of the lines. It returns the errors of the text and of its arrays.
 func (x *Records) Read(p []byte) (n int, err error) {
 	for n < len(p) && x.err == nil {
 		if n > 0 && x.r.Buffered() == 0 {
