@@ -1,5 +1,5 @@
-// Package arena provides scratch memory from reused slabs, so that hot paths do not allocate.
-// Package internal/scratch takes matrices from it.
+// Package arena hands out scratch memory from slabs that are used again, so that hot paths do not
+// allocate. Package internal/scratch makes matrices from it.
 package arena
 
 import (
@@ -15,7 +15,7 @@ type Arena struct {
 	fullSlabs     []fullSlab // earlier slabs
 	fullSlabWords int        // words of fullSlabs that are taken
 	spare         *slab      // largest empty slab, for reuse; nil: none
-	maxLevel      int        // highest level since Acquire
+	maxLevel      int        // highest level of Mark since Acquire
 }
 
 // slab is memory without pointers, which the garbage collector does not scan.
@@ -40,8 +40,8 @@ const lineWords = 8 // float64s in a cache line of 64 bytes
 // highWater is the highest level of released arenas, in words.
 var highWater atomic.Int64
 
-// HighWater returns the largest number of bytes that any one arena held at a time, among the
-// arenas released since the previous call.
+// HighWater returns the largest number of bytes that one arena held at one time. It counts the
+// arenas that were released since the previous call.
 func HighWater() int64 { return highWater.Swap(0) * 8 }
 
 var pool = sync.Pool{New: func() any { return new(Arena) }}
@@ -49,9 +49,9 @@ var pool = sync.Pool{New: func() any { return new(Arena) }}
 // Acquire returns an empty arena.
 func Acquire() *Arena { return pool.Get().(*Arena) }
 
-// Release returns the arena to the pool and invalidates all its slices. If it has several
-// slabs, one slab large enough for the same use replaces them, up to baseWords. Large slabs go
-// to a pool for their size.
+// Release returns the arena to the pool and invalidates all its slices. If the arena has several
+// slabs, one slab that is large enough for the same use replaces them, up to baseWords. Larger
+// slabs go to a pool for their size.
 func (a *Arena) Release() {
 	a.Reset(0)
 	if a.slab.size() >= largeWords {
@@ -152,7 +152,7 @@ func TakeZeros[T Element](a *Arena, n int) []T {
 	return s
 }
 
-// Of is an Arena that allocates slices of a fixed element type.
+// Of is an Arena for slices of one element type.
 type Of[T Element] struct{ *Arena }
 
 // Take returns a slice [n] with undefined contents.
