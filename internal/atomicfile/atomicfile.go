@@ -1,5 +1,5 @@
 // Package atomicfile writes files atomically: after a crash, a full disk or an error the old file
-// is unchanged. Formats of files live in the packages that own them.
+// is unchanged.
 package atomicfile
 
 import (
@@ -33,12 +33,12 @@ const maxLinks = 255
 // syncFile syncs a file or a folder. Tests replace it.
 var syncFile = (*os.File).Sync
 
-// Write replaces the content of path by the bytes that write produces. It writes a temporary file in
-// the same folder, syncs it and renames it to path. A symbolic link stays, and its target is
-// replaced. An existing file keeps its permissions. Pipes and devices are written directly.
-//
-// Temporary files of killed processes are removed first: a writer holds a lock on its temporary file,
-// which death releases. It returns the error of write, or a *lock.WriteError if the system refuses.
+// Write replaces the content of path by the bytes that write produces. It writes a temporary file
+// in the same folder, syncs it and renames it to path. If path is a symbolic link, the link stays
+// and its target is replaced. An existing file keeps its permissions. Pipes and devices are written
+// directly. First, Write removes temporary files that killed processes have left, which it
+// recognises because a writer holds a lock on its file until it ends. Write returns the error of
+// write, or a *lock.WriteError if the system refuses.
 func Write(path string, write func(io.Writer) error) error {
 	named := path
 	path = FollowLinks(path)
@@ -74,7 +74,8 @@ func Write(path string, write func(io.Writer) error) error {
 	return lock.WrapWriteError(named, renameSynced(f.Name(), path))
 }
 
-// WriteBytes is Write of data. It returns an error where Write does.
+// WriteBytes replaces the content of path by data, as Write does. It returns an error where Write
+// does.
 func WriteBytes(path string, data []byte) error {
 	return Write(path, func(w io.Writer) error {
 		_, err := w.Write(data)
@@ -82,7 +83,7 @@ func WriteBytes(path string, data []byte) error {
 	})
 }
 
-// MarshalJSON is json.Marshal of v, but <, > and & stand as they are: <unk> is no \u003cunk\u003e.
+// MarshalJSON is json.Marshal, but does not escape <, > and &: a token <unk> stays readable.
 func MarshalJSON(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -91,8 +92,8 @@ func MarshalJSON(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// WriteJSON is Write of v as indented JSON, whose <, > and & stand as they are. It returns an error
-// where Write does, and if v has no JSON.
+// WriteJSON replaces the content of path by v as indented JSON, without escapes of <, > and &. It
+// returns an error where Write does, and if v cannot be encoded as JSON.
 func WriteJSON(path string, v any) error {
 	return Write(path, func(w io.Writer) error {
 		e := json.NewEncoder(w)
@@ -102,8 +103,8 @@ func WriteJSON(path string, v any) error {
 	})
 }
 
-// FollowLinks returns the file that path leads to through symbolic links. The file may be absent. FollowLinks
-// returns path itself if it is no link or has no end.
+// FollowLinks returns the file to which path leads through symbolic links. The file need not exist.
+// If path is no link, or its links form a circle, FollowLinks returns path.
 func FollowLinks(path string) string {
 	at := path
 	for range maxLinks {
@@ -165,8 +166,9 @@ func isTemp(name string) bool {
 	return begins && ends && len(middle) == textSize && strings.Trim(middle, letters) == ""
 }
 
-// Replace renames the complete and synced file temp to path in the same folder. A symbolic link
-// stays, and its target is replaced. It returns a *lock.WriteError if the system refuses.
+// Replace renames the complete and synced file temp to path in the same folder. If path is a
+// symbolic link, the link stays and its target is replaced. Replace returns a *lock.WriteError if
+// the system refuses.
 func Replace(temp, path string) error {
 	named := path
 	path = FollowLinks(path)
@@ -185,8 +187,9 @@ func renameSynced(temp, path string) error {
 // renameTime bounds the time for which Rename and RemoveAll wait for other processes.
 const renameTime = 2 * time.Second
 
-// Rename is os.Rename. On Windows it waits for processes that have one of the files open, as readers and scanners
-// of viruses do for a moment. It returns the error of os.Rename if renameTime does not help.
+// Rename is os.Rename. On Windows it waits while another process has one of the files open, as
+// readers and virus scanners do for a moment. It returns the error of os.Rename if it still fails
+// after renameTime.
 func Rename(from, to string) error {
 	return repeatHeld(renameTime, isHeld, func() error { return os.Rename(from, to) })
 }
