@@ -1,5 +1,5 @@
-// Package cpu selects the instruction set of the kernels. Descriptions of the machine for people
-// live in internal/bench, and kernels in internal/kernel.
+// Package cpu selects the instruction set of the kernels, which are in internal/kernel. Package
+// internal/bench describes the machine for people.
 package cpu
 
 import (
@@ -17,7 +17,7 @@ const (
 	Generic = "generic"
 )
 
-// Variable is the environment variable that selects another instruction set than the best.
+// Variable is the environment variable that selects an instruction set other than the best.
 const Variable = "FARFIELD_ISA"
 
 var available, lacking = detectSets()
@@ -31,11 +31,11 @@ func InstructionSets() []string { return available }
 // ActiveSet returns the instruction set in use.
 func ActiveSet() string { return chosen }
 
-// SelectionReason describes in one line the selected instruction set and why.
+// SelectionReason says in one line which instruction set is selected, and why.
 func SelectionReason() string { return reason }
 
-// CheckSelection returns an error if Variable asks for a set that is not available. The best one
-// is then in use.
+// CheckSelection returns an error if Variable asks for an instruction set that is not available;
+// the best one is then in use.
 func CheckSelection() error {
 	if wish := os.Getenv(Variable); wish != "" && !slices.Contains(available, wish) {
 		return fmt.Errorf("%s: %q is no instruction set of this machine; there are %s", Variable, wish, strings.Join(available, ", "))
