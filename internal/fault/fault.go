@@ -1,5 +1,5 @@
-// Package fault marks errors with a kind that callers of the library can act on. The text of a
-// marked error is that of the error itself.
+// Package fault marks errors with a kind, by which callers of the library can act. A mark does not
+// change the message of an error.
 package fault
 
 import (
@@ -21,13 +21,13 @@ type marked struct {
 	kind error
 }
 
-// Is reports whether target is the kind.
+// Is reports whether target is the kind of the error.
 func (m marked) Is(target error) bool { return target == m.kind }
 
 // Unwrap returns the error without the mark.
 func (m marked) Unwrap() error { return m.error }
 
-// Mark returns err, which may be nil, as an error of a kind.
+// Mark returns err marked with a kind, or nil if err is nil.
 func Mark(kind, err error) error {
 	if err == nil {
 		return nil
@@ -35,8 +35,8 @@ func Mark(kind, err error) error {
 	return marked{err, kind}
 }
 
-// MarkJSON returns the error of a decoder of JSON, which may be nil: as one of the kind ErrUnknownField
-// if the JSON has a field that the decoder does not know.
+// MarkJSON marks the error of a JSON decoder, which may be nil, with ErrUnknownField if the JSON
+// has a field that the decoder does not know.
 func MarkJSON(err error) error {
 	if err != nil && strings.HasPrefix(err.Error(), "json: unknown field ") {
 		return marked{err, ErrUnknownField}
