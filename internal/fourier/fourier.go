@@ -13,7 +13,7 @@ import (
 	"sync"
 )
 
-// Transform is a transform of one length. It is safe for concurrent use.
+// Transform is a transform of one length. It may be used concurrently.
 type Transform struct {
 	n int
 	// twiddle holds for every half h = 1, 2, 4, …, n/2, at h ≤ i < 2h,
@@ -51,7 +51,7 @@ func ConvolutionLength(n int) int {
 	return 1 << bits.Len(uint(2*n-2))
 }
 
-// TransformFLOPs returns the floating-point operations of a transform of n numbers.
+// TransformFLOPs returns the number of floating-point operations of a transform of n numbers.
 func TransformFLOPs(n int) float64 { return 5 * float64(n) * math.Log2(float64(n)) }
 
 // Forward overwrites x [n] with its spectrum, Σ_t x_t·e^(-2πift/n) for frequency f, in
@@ -123,8 +123,9 @@ func PartnerIndex(i int) int {
 	return 3*low - 1 - i
 }
 
-// SeparatePair returns the values at f of the spectra of real and imaginary parts. f and partner are
-// the values of their joint spectrum at frequencies f and n-f.
+// SeparatePair returns the values at frequency f of the spectra of the real and of the imaginary
+// part of a sequence. f and partner are the values of the sequence's own spectrum at frequencies f
+// and n-f.
 func SeparatePair(f, partner complex128) (re, im complex128) {
 	a, b, c, d := real(f)/2, imag(f)/2, real(partner)/2, -imag(partner)/2
 	return complex(a+c, b+d), complex(b-d, c-a)
