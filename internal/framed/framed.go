@@ -1,6 +1,5 @@
-// Package framed is the frame of every file of the project that is not text: its first bytes, its
-// version, its content and a checksum, in little-endian order. The content may be a few parts,
-// each behind its length.
+// Package framed frames the binary files of the project: first bytes, a version, the content and a
+// checksum, in little-endian order. The content may consist of a few parts, each after its length.
 package framed
 
 import (
@@ -23,7 +22,7 @@ import (
 //	content, or for each part: uint64 length, that many bytes
 //	checksum of everything before
 type Format struct {
-	Name    string // of the kind, in errors
+	Name    string // name of the kind, for errors
 	Magic   string // the first bytes
 	Version uint32
 	Sum     Checksum
@@ -35,7 +34,7 @@ type Checksum struct {
 	New  func() hash.Hash
 }
 
-// The checksums. CRC-32C is for files that are written often, SHA-256 for those that travel.
+// The checksums. CRC-32C is for files that are written often, SHA-256 for files that are passed on.
 var (
 	CRC32C = Checksum{4, func() hash.Hash { return castagnoli{crc32.New(Castagnoli)} }}
 	SHA256 = Checksum{sha256.Size, sha256.New}
@@ -49,12 +48,12 @@ type castagnoli struct{ hash.Hash32 }
 
 func (c castagnoli) Sum(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, c.Sum32()) }
 
-// Begin appends the magic and the version.
+// Begin appends the magic and the version to b.
 func (f *Format) Begin(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(append(b, f.Magic...), f.Version)
 }
 
-// End appends the checksum of a file that begins at b[start].
+// End appends the checksum of the file that begins at b[start].
 func (f *Format) End(b []byte, start int) []byte {
 	sum := f.Sum.New()
 	sum.Write(b[start:])
@@ -64,8 +63,8 @@ func (f *Format) End(b []byte, start int) []byte {
 // head is the number of bytes before the content.
 func (f *Format) head() int { return len(f.Magic) + 4 }
 
-// Content returns the content of the file data, which it aliases. It returns an error if the magic,
-// the version or the checksum differ.
+// Content returns the content of the file data, without copying it. It returns an error if the
+// magic, the version or the checksum differs.
 func (f *Format) Content(data []byte) ([]byte, error) {
 	if err := f.checkHead(data, int64(len(data))); err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func (f *Format) Content(data []byte) ([]byte, error) {
 	return data[f.head():end], nil
 }
 
-// Verify is Content for the file in the size bytes of r, which it does not keep. The content is
+// Verify checks the file in the size bytes of r as Content does, without keeping it. The content is
 // size-f.Overhead() bytes long and begins at f.Start().
 func (f *Format) Verify(r io.ReaderAt, size int64) error {
 	head := make([]byte, min(max(size, 0), int64(f.head())))
@@ -101,10 +100,10 @@ func (f *Format) Verify(r io.ReaderAt, size int64) error {
 	return f.compare(sum.Sum(nil), want)
 }
 
-// Start returns where the content of a file begins.
+// Start returns the offset of the content in a file.
 func (f *Format) Start() int64 { return int64(f.head()) }
 
-// Overhead returns the bytes of a file that are not content.
+// Overhead returns how many bytes of a file are not content.
 func (f *Format) Overhead() int64 { return int64(f.head() + f.Sum.Size) }
 
 // checkHead returns an error if head, the beginning of a file of size bytes, has another magic or
@@ -136,7 +135,7 @@ func (f *Format) compare(got, want []byte) error {
 	return fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: corrupt or truncated: checksum is %s, written as %s", f.Name, show(got), show(want)))
 }
 
-// Append appends a file of parts to b and returns the result.
+// Append appends a file with the given parts to b.
 func (f *Format) Append(b []byte, parts ...[]byte) []byte {
 	writers, size := make([]PartWriter, len(parts)), 0
 	for i, part := range parts {
@@ -147,16 +146,17 @@ func (f *Format) Append(b []byte, parts ...[]byte) []byte {
 	return b
 }
 
-// PartWriter appends a part to b. It returns an error if there is no such part.
+// PartWriter appends a part to b, and returns an error if it cannot.
 type PartWriter func(b []byte) ([]byte, error)
 
-// Part returns the writer of a part that is in memory.
+// Part returns the writer of a part that exists in memory.
 func Part(part []byte) PartWriter {
 	return func(b []byte) ([]byte, error) { return append(b, part...), nil }
 }
 
-// AppendParts is Append for parts that are written where they stay. size is their number of
-// bytes, as far as it is known. AppendParts returns the error of a part, and then b alone.
+// AppendParts is Append for parts that are only written now, directly after b. size is their total
+// number of bytes, as far as it is known. If a part returns an error, AppendParts returns b
+// unchanged and the error.
 func (f *Format) AppendParts(b []byte, size int, parts ...PartWriter) (file []byte, err error) {
 	start := len(b)
 	file = f.Begin(slices.Grow(b, size+8*len(parts)+int(f.Overhead())))
@@ -171,7 +171,7 @@ func (f *Format) AppendParts(b []byte, size int, parts ...PartWriter) (file []by
 	return f.End(file, start), nil
 }
 
-// WriteParts writes a file of parts to w, without a copy of them.
+// WriteParts writes a file with the given parts to w, without copying them.
 func (f *Format) WriteParts(w io.Writer, parts ...[]byte) error {
 	sum := f.Sum.New()
 	both := io.MultiWriter(w, sum)
@@ -193,8 +193,8 @@ func (f *Format) WriteParts(w io.Writer, parts ...[]byte) error {
 	return err
 }
 
-// ReadParts returns the n parts of the file in data; they alias data. It returns an error if magic,
-// version, checksum or the number of parts differ.
+// ReadParts returns the n parts of the file in data, without copying them. It returns an error if
+// magic, version, checksum or the number of parts differ.
 func (f *Format) ReadParts(data []byte, n int) ([][]byte, error) {
 	rest, err := f.Content(data)
 	if err != nil {
@@ -217,9 +217,9 @@ func (f *Format) ReadParts(data []byte, n int) ([][]byte, error) {
 	return parts, nil
 }
 
-// ReadFirst returns the first part of a file of size bytes in r, and where the rest of the content
-// begins. It verifies the checksum of the whole file without keeping the other parts in memory. It
-// returns an error if magic, version or checksum differ or the part has more than most bytes.
+// ReadFirst returns the first part of a file of size bytes in r, and the offset of the rest of the
+// content. It verifies the checksum of the whole file without keeping the other parts in memory. It
+// returns an error if magic, version or checksum differ, or if the part has more than most bytes.
 func (f *Format) ReadFirst(r io.ReaderAt, size, most int64) (part []byte, next int64, err error) {
 	if err := f.Verify(r, size); err != nil {
 		return nil, 0, err
