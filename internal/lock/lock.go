@@ -1,5 +1,5 @@
-// Package lock gives a path one owner at a time, across processes and within one. The system
-// releases the lock of a dead process. What the folders hold is no concern of it.
+// Package lock gives a path one owner at a time, among all processes and within this one. When a
+// process dies, the system releases its locks.
 package lock
 
 import (
@@ -22,7 +22,7 @@ const FolderLockName = ".farfield.lock"
 // pollInterval is the time between two attempts of WaitFolder.
 const pollInterval = 50 * time.Millisecond
 
-// HeldError is the error of a lock that another owner holds.
+// HeldError is returned if another owner holds a lock.
 type HeldError struct {
 	Path string // folder or file that the lock protects
 	PID  int    // process of the owner; 0: unknown
@@ -42,7 +42,7 @@ func (e *HeldError) Error() string {
 // Is reports whether target is fault.ErrInUse.
 func (e *HeldError) Is(target error) bool { return target == fault.ErrInUse }
 
-// WriteError is the error of a file or folder that the system does not let this process write.
+// WriteError is returned if the system does not let this process write a file or folder.
 type WriteError struct {
 	Path string
 	Err  error
@@ -54,8 +54,8 @@ func (e *WriteError) Error() string { return fmt.Sprintf("%s: cannot be written:
 // Unwrap returns the system's error.
 func (e *WriteError) Unwrap() error { return e.Err }
 
-// WrapWriteError wraps err as a *WriteError of path, the error of a failed write. It
-// returns nil for nil, and an existing *WriteError in err unchanged.
+// WrapWriteError returns the error of a failed write as a *WriteError of path. It returns nil for
+// nil, and leaves a *WriteError in err unchanged.
 func WrapWriteError(path string, err error) error {
 	var known *WriteError
 	if err == nil || errors.As(err, &known) {
@@ -74,7 +74,7 @@ func WrapWriteError(path string, err error) error {
 
 // Lock is a held lock.
 type Lock struct {
-	f *os.File // nil: the system or file system has no locks
+	f *os.File // nil: the system or the file system has no locks
 }
 
 // LockFolder locks an existing folder without waiting. It returns a *HeldError if the folder has an
@@ -83,18 +83,18 @@ func LockFolder(dir string) (*Lock, error) {
 	return acquireLock(filepath.Join(dir, FolderLockName), dir)
 }
 
-// Suffix is what the name of a lock file has behind the name of the file that it locks.
+// Suffix is appended to the name of a file to give the name of its lock file.
 const Suffix = ".lock"
 
-// LockFile locks path without waiting. The lock file is path with Suffix. path need not
-// exist, its folder must. It returns an error like LockFolder.
+// LockFile locks path without waiting, by a lock file named path with Suffix. path need not exist,
+// but its folder must. LockFile returns an error where LockFolder does.
 func LockFile(path string) (*Lock, error) {
 	return acquireLock(path+Suffix, path)
 }
 
-// Hold locks the open file f until it is closed, by whatever name it was opened. It returns a
-// *HeldError if f has an owner, or an error of the system. Where the system or the file system
-// has no locks it returns nil.
+// Hold locks the open file f until it is closed, under whatever name it was opened. It returns a
+// *HeldError if f has an owner, or an error of the system. If the system or the file system has no
+// locks, it returns nil.
 func Hold(f *os.File) error {
 	ok, err := tryLock(f)
 	switch {
@@ -106,9 +106,9 @@ func Hold(f *os.File) error {
 	return WrapWriteError(f.Name(), err)
 }
 
-// WaitFolder locks an existing folder after its owner has released it. It calls waiting, unless nil,
-// once before the first wait. It returns an error if ctx ends first, its cause, or if the system
-// refuses.
+// WaitFolder locks an existing folder, and waits for its owner if it has one. It calls waiting,
+// unless nil, once before it begins to wait. It returns the cause of ctx if ctx ends first, and an
+// error if the system refuses.
 func WaitFolder(ctx context.Context, dir string, waiting func(*HeldError)) (*Lock, error) {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -177,8 +177,9 @@ func acquireLock(name, path string) (*Lock, error) {
 }
 
 // CreateLocked creates the new file name and locks it until it is closed, so that RemoveOrphan does
-// not remove it. The open file can be renamed. It returns fs.ErrExist if the file exists, or if
-// RemoveOrphan intervened; another name then succeeds. It returns other errors of the system.
+// not remove it. The open file can be renamed. CreateLocked returns fs.ErrExist if the file exists,
+// or if RemoveOrphan removed it just then; another name then succeeds. It returns other errors of
+// the system.
 func CreateLocked(name string) (*os.File, error) {
 	f, err := createFile(name)
 	if err != nil {
