@@ -1,5 +1,5 @@
-// Package logistic fits multinomial logistic regressions with an L2 penalty, in float64. It knows
-// nothing of models and tasks: callers bring a matrix of numbers and classes.
+// Package logistic fits multinomial logistic regressions with an L2 penalty, in float64, to a
+// matrix of numbers and its classes.
 package logistic
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// Matrix is a sparse matrix, row by row. Add appends rows; the columns of a row ascend.
+// Matrix is a sparse matrix, stored row by row. Add appends rows; columns ascend within a row.
 type Matrix struct {
 	Cols   int
-	starts []int // of each row after the first, and the end
+	starts []int // start of each row after the first, and the end of the last
 	cols   []int32
 	values []float32
 }
@@ -25,7 +25,7 @@ func (x *Matrix) Rows() int { return len(x.starts) }
 // Entries returns the number of stored elements.
 func (x *Matrix) Entries() int { return len(x.cols) }
 
-// Add appends a row. cols holds the columns of its values; nil: 0, 1, 2 and so on.
+// Add appends a row. cols holds the columns of values; nil: 0, 1, 2 and so on.
 func (x *Matrix) Add(cols []int32, values []float32) {
 	if cols == nil {
 		for j := range values {
@@ -45,7 +45,7 @@ func (x *Matrix) Row(i int) (cols []int32, values []float32) {
 	return x.cols[from:x.starts[i]], x.values[from:x.starts[i]]
 }
 
-// Select returns the matrix of the given rows.
+// Select returns the matrix that consists of the given rows.
 func (x *Matrix) Select(rows []int) *Matrix {
 	y := &Matrix{Cols: x.Cols}
 	for _, i := range rows {
@@ -54,8 +54,9 @@ func (x *Matrix) Select(rows []int) *Matrix {
 	return y
 }
 
-// Standardise subtracts the mean of each column of a matrix with all elements and divides by one
-// number, which gives rows a mean square of 1. It returns the means and the number.
+// Standardise subtracts its mean from each column, and divides all elements by one number, so that
+// rows have a mean square of 1. The matrix must have all elements. Standardise returns the means
+// and the number.
 func (x *Matrix) Standardise() (means []float64, scale float64) {
 	means = make([]float64, x.Cols)
 	n := float64(max(x.Rows(), 1))
@@ -75,7 +76,7 @@ func (x *Matrix) Standardise() (means []float64, scale float64) {
 	return means, scale
 }
 
-// HoldOut returns one row of every n of each class, in ascending order.
+// HoldOut returns one of every n rows of each class, in ascending order.
 func HoldOut(y []int32, n int) (held []int) {
 	seen := map[int32]int{}
 	for i, c := range y {
@@ -201,17 +202,17 @@ const (
 	leastDecrease = 1e-4
 )
 
-// ErrNotConverged is in the error of Fit for data whose gradient does not fall.
+// ErrNotConverged is wrapped by the error of Fit if the gradient does not become small.
 var ErrNotConverged = errors.New("the regression does not converge")
 
 // Problem is a set of rows with their classes.
 type Problem struct {
-	x, t    *Matrix // and its transpose
+	x, t    *Matrix // rows and their transpose
 	y       []int32
 	classes int
 }
 
-// NewProblem returns the problem of predicting the classes y of the rows of x, which are from 0 to
+// NewProblem returns the problem of predicting the classes y of the rows of x; classes are 0 to
 // classes-1. It returns an error if there are no rows, or y does not fit them.
 func NewProblem(x *Matrix, y []int32, classes int) (*Problem, error) {
 	if x.Rows() == 0 || len(y) != x.Rows() {
@@ -225,10 +226,10 @@ func NewProblem(x *Matrix, y []int32, classes int) (*Problem, error) {
 	return &Problem{x, x.transpose(), y, classes}, nil
 }
 
-// Fit minimises mean cross-entropy + penalty/2·|Weights|²; the bias has no penalty. It begins from
-// the model start (nil: from 0) and uses Newton steps by conjugate gradients (Steihaug 1983) with
-// backtracking. The result is deterministic. Fit returns ErrNotConverged if the norm of the gradient
-// is not below a millionth of its norm at 0 after 100 steps.
+// Fit minimises mean cross-entropy + penalty/2·|Weights|²; the bias has no penalty. It begins at
+// the model start, or at 0 if start is nil, and uses Newton steps by conjugate gradients (Steihaug
+// 1983) with backtracking. Equal inputs give equal results. Fit returns ErrNotConverged if, after
+// 100 steps, the norm of the gradient is not below a millionth of its norm at 0.
 func (p *Problem) Fit(penalty float64, start *Model) (*Model, error) {
 	f := newFit(p, penalty)
 	initial := f.gradient() // at 0
@@ -392,17 +393,17 @@ func norm(a []float64) float64 { return math.Sqrt(dot(a, a)) }
 // is the inverse of the C of other programs.
 var penalties = []float64{10, 3, 1, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001}
 
-// Choice is the strength that FitBest chose.
+// Choice is the penalty that FitBest chose, and its results.
 type Choice struct {
-	Penalty float64 // times the rows of the training part
+	Penalty float64 // penalty times the number of training rows
 	Loss    float64 // mean cross-entropy of the held-out rows
-	Right   int     // held-out rows that are classified right
+	Right   int     // number of held-out rows that are classified right
 }
 
-// FitBest fits a model to the rows of x that are not held out with each of nine penalties, chooses
-// the one with the least loss on the rows that are, and fits a model with it to all rows. held lists
-// rows in ascending order; without held-out rows the penalty is 1. FitBest returns an error if all
-// rows are held out, and where NewProblem and Fit do.
+// FitBest tries nine penalties: it fits a model to the rows of x that are not held out, and
+// measures its loss on those that are. It then fits a model with the best penalty to all rows. held
+// lists the held-out rows in ascending order; if there are none, the penalty is 1. FitBest returns
+// an error if all rows are held out, and where NewProblem and Fit do.
 func FitBest(x *Matrix, y []int32, classes int, held []int) (*Model, Choice, error) {
 	best, start, err := chooseBest(x, y, classes, held)
 	if err != nil {
