@@ -1,5 +1,4 @@
-// Package machine reports free memory and the peak memory of the process. It decides nothing:
-// callers compare what they need with what is free.
+// Package machine reports free memory, and the memory that the process uses.
 package machine
 
 import (
@@ -15,7 +14,7 @@ import (
 	"strings"
 )
 
-// Check returns an error if bytes of memory, which what needs, are more than are free.
+// Check returns an error if fewer than bytes of memory are free. what needs them, for the message.
 func Check(what string, bytes float64) error {
 	if free := FreeMemory(); bytes > float64(free) {
 		return fmt.Errorf("%s needs %.0f bytes of memory, %d are free", what, bytes, free)
@@ -23,8 +22,9 @@ func Check(what string, bytes float64) error {
 	return nil
 }
 
-// FreeMemory returns the available memory in bytes, of the machine, of the control groups of the process or of its
-// address space (ulimit -v), whichever is least; math.MaxInt64 if the system does not report it (all but Linux).
+// FreeMemory returns the available memory in bytes: the least of those of the machine, of the
+// control groups of the process, and of its address space (ulimit -v). It returns math.MaxInt64 if
+// the system does not report it (all but Linux).
 func FreeMemory() int64 {
 	free := int64(math.MaxInt64)
 	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
