@@ -1,5 +1,4 @@
-// Package page updates generated parts of Markdown pages, between invisible markers. It does not
-// know what the parts say: the programs that write them do.
+// Package page replaces generated parts of Markdown pages, which lie between invisible markers.
 package page
 
 import (
@@ -13,11 +12,12 @@ import (
 // Part is a generated part of a page.
 type Part struct {
 	Begin, End string // markers, such as <!-- … -->
-	Title      string // line before the part if it is added
+	Title      string // line that is written before the part if the part is new
 }
 
-// WriteFile replaces the text between the markers of the page at path, or appends the part. It returns
-// an error if the page cannot be read or written, or has no end marker.
+// WriteFile replaces the text between the markers of the page at path, or appends the part if there
+// are no markers. It returns an error if the page cannot be read or written, or if the end marker
+// is missing.
 func (p *Part) WriteFile(path string, text []byte) error {
 	old, err := infile.ReadFile(path)
 	if err != nil {
@@ -30,8 +30,8 @@ func (p *Part) WriteFile(path string, text []byte) error {
 	return atomicfile.WriteBytes(path, whole)
 }
 
-// ReadFile returns the text between the markers of the page at path, nil without markers. It returns an
-// error if the page cannot be read.
+// ReadFile returns the text between the markers of the page at path, or nil if there are no
+// markers. It returns an error if the page cannot be read.
 func (p *Part) ReadFile(path string) ([]byte, error) {
 	page, err := infile.ReadFile(path)
 	if err != nil {
