@@ -1,7 +1,6 @@
-// Package par runs independent pieces of work on a persistent thread pool. The caller splits the
-// work by its data alone, never by the number of workers, so results do not depend on that number.
-// The caller divides the work by the data, never by the number of workers. No arithmetic lives
-// here.
+// Package par runs independent pieces of work on a pool of threads that stays alive. The caller
+// divides the work by its data alone, never by the number of workers, so results do not depend on
+// that number.
 package par
 
 import (
@@ -13,14 +12,14 @@ import (
 	"time"
 )
 
-// MinWork is the number of floating-point operations below which Run works on the caller's goroutine,
-// 5 µs of the kernels. BenchmarkCrossover measures it. Workers that are awake gain from 2¹⁷
-// operations on. Waking a worker costs the caller 11 µs and takes 100 µs, a loss below 2²⁴
-// operations. But the worker stays awake for the next call, and calls further apart lose at most a
-// twentieth of their time.
+// MinWork is the number of floating-point operations below which Run computes on the caller's
+// goroutine: 5 µs of the kernels. BenchmarkCrossover measures it. Workers that are awake help from
+// 2¹⁷ operations on. Waking a worker costs the caller 11 µs and takes 100 µs, which does not pay
+// below 2²⁴ operations. But the worker then stays awake for the next call, and calls that are
+// further apart lose at most a twentieth of their time.
 const MinWork = 1 << 19
 
-// Task is work on n items. RunRange does items lo ≤ i < hi.
+// Task is work on n items. RunRange does the items lo ≤ i < hi.
 type Task interface{ RunRange(lo, hi int) }
 
 // Func is a Task that does one item at a time.
@@ -109,10 +108,11 @@ var (
 	queue = make(chan *job, 256)
 )
 
-// SetThreads sets the maximum number of goroutines of Run; 0 means GOMAXPROCS.
+// SetThreads sets the largest number of goroutines that compute at the same time; 0 means
+// GOMAXPROCS.
 func SetThreads(n int) { limit.Store(int64(max(n, 0))) }
 
-// Threads returns the maximum number of goroutines of Run.
+// Threads returns the largest number of goroutines that compute at the same time.
 func Threads() int {
 	if n := limit.Load(); n > 0 {
 		return int(n)
@@ -120,15 +120,14 @@ func Threads() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// RunEach calls f(0) … f(n-1) as Run does, one item per piece.
+// RunEach calls f(0) … f(n-1) as Run does, one item at a time.
 func RunEach(n int, work float64, f func(i int)) { Run(n, 1, work, Func(f)) }
 
-// Run calls RunRange of task for 0 ≤ i < n in ranges of at most size items, in any order and on any
-// worker, and returns when all are done. work is the total number of operations; below MinWork they
-// run on the caller's goroutine. RunRange may call Run: idle workers join. A panic in RunRange is
-// raised in the caller.
-//
-// Run works on a copy of task in reused memory, so it does not allocate.
+// Run does the items 0 ≤ i < n of task: it calls RunRange with ranges of at most size items, in any
+// order and on any worker, and returns when all are done. work is the total number of operations;
+// below MinWork they run on the caller's goroutine. RunRange may itself call Run, in which idle
+// workers help. A panic in RunRange is raised in the caller. Run copies task to memory that is used
+// again, so it does not allocate.
 func Run[A any, P interface {
 	*A
 	Task
@@ -145,9 +144,9 @@ func Run[A any, P interface {
 	boxes.Put(box)
 }
 
-// RunParts calls f(0) … f(n-1), each a long part of work that calls Run. Unlike RunEach, the caller
-// does not sleep while the last parts run. It helps with their calls of Run, or with any other
-// waiting job, as idle workers do. The caller must not hold a lock that any piece takes.
+// RunParts calls f(0) … f(n-1), each a long part of work that calls Run itself. Unlike in RunEach,
+// the caller does not sleep while the last parts run: like an idle worker, it helps with their
+// calls of Run, or with any other waiting work. So it must not hold a lock that any piece takes.
 func RunParts(n int, f func(i int)) {
 	task := Func(f)
 	runTask(n, 1, math.Inf(1), &task, true)
