@@ -1,6 +1,5 @@
-// Package suite says which tests run. By default a package runs the cases that its
-// promises need; with -long, or with FARFIELD_LONG=1 in the environment, it runs all
-// of its cases.
+// Package suite says which tests run. By default a package runs the cases that its promises need.
+// With -long, or with FARFIELD_LONG=1 in the environment, it runs all cases.
 package suite
 
 import (
@@ -10,6 +9,6 @@ import (
 
 var long = flag.Bool("long", false, "run all cases, as FARFIELD_LONG=1 does")
 
-// IsLong reports whether all cases run. Tests call it, not their initialisation: the
-// test cache then knows of the variable.
+// IsLong reports whether all cases run. Call it inside tests, not during initialisation, so that
+// the test cache takes the variable into account.
 func IsLong() bool { return *long || os.Getenv("FARFIELD_LONG") != "" }
