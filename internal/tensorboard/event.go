@@ -79,8 +79,8 @@ func appendRecord(dst, event []byte) []byte {
 // maxEvent bounds the bytes of an event that WholeRecords reads.
 const maxEvent = 1 << 20
 
-// WholeRecords returns the number of leading bytes of r that are complete records. It returns an error
-// if a read fails.
+// WholeRecords returns the length in bytes of the complete records at the beginning of r. It
+// returns an error if a read fails.
 func WholeRecords(r io.Reader) (int64, error) {
 	in, size := bufio.NewReader(r), int64(0)
 	var head [12]byte
