@@ -18,9 +18,10 @@ const (
 	archiveBytes   = 1 << 30
 )
 
-// ReadReviewArchive reads the tar aclImdb of IMDB's reviews: the labelled reviews of train and
-// test, each in the order of ReadReviewFolder. It reads r to its end. It returns an error if the tar
-// is malformed, a review has no film, a limit is exceeded, a part is empty, or r fails.
+// ReadReviewArchive reads the tar aclImdb of IMDB's reviews. It returns the labelled reviews of
+// train and of test, each in the order of ReadReviewFolder, and reads r to its end. It returns an
+// error if the tar is malformed, a review has no film, a limit is exceeded, a part is empty, or r
+// fails.
 func ReadReviewArchive(r io.Reader) (parts [2][]Review, err error) {
 	type numbered struct {
 		part, number int
@@ -101,8 +102,8 @@ func ReadReviewArchive(r io.Reader) (parts [2][]Review, err error) {
 	return parts, nil
 }
 
-// WriteReviews writes reviews in the format of ReadReviews. It returns an error if a review
-// has no text, holds a line break, or w fails.
+// WriteReviews writes reviews in the format that ReadReviews reads. It returns an error if a review
+// has no text or holds a line break, or if w fails.
 func WriteReviews(w io.Writer, list []Review) error {
 	b := bufio.NewWriter(w)
 	for i, v := range list {

@@ -16,7 +16,7 @@ type Record struct {
 	Bases       []byte // letters, '-' and '*', unchanged
 }
 
-// ReadFASTA reads the records of a FASTA file. It returns an error if there is no record, a
+// ReadFASTA reads the records of a FASTA file. It returns an error if there is no record, or if a
 // sequence precedes the first header or contains other characters.
 func ReadFASTA(r io.Reader) ([]Record, error) {
 	var list []Record

@@ -13,8 +13,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// ReadFile reads a file, plain or compressed, with read. It returns the errors of opening, inflating
-// and reading; all but the first begin with the path.
+// ReadFile opens the file at path, inflates it if it is compressed, and reads it with read. It
+// returns the errors of opening, inflating and reading; the last two begin with the path.
 func ReadFile[T any](path string, read func(io.Reader) (T, error)) (T, error) {
 	var none T
 	f, err := infile.Open(path)
@@ -40,18 +40,18 @@ const (
 	inflateFree   = 1 << 20
 )
 
-// OpenZstd returns the bytes of r, which are zstd. Programs that read zstd set it before they start; the
-// libraries are built without.
+// OpenZstd returns a reader of the content of r, which is compressed with zstd. Programs that read
+// zstd set it before they start; the libraries do without.
 var OpenZstd func(r io.Reader) (io.Reader, error)
 
-// Magics are the first bytes of compressed files: gzip, zstd, and zstd behind a frame that is skipped,
-// as pzstd writes it.
+// Magics are the first bytes of compressed files: gzip, zstd, and zstd after a frame that readers
+// skip, as pzstd writes it.
 var Magics = []string{"\x1f\x8b", "\x28\xb5\x2f\xfd", "\x50\x2a\x4d\x18"}
 
 // suffixes are those of the names of compressed files.
 var suffixes = []string{".gz", ".zst"}
 
-// TrimSuffix returns the name of a file without the suffix of its compression.
+// TrimSuffix returns the name of a file without the suffix of a compression.
 func TrimSuffix(path string) string {
 	for _, suffix := range suffixes {
 		if rest, ok := strings.CutSuffix(path, suffix); ok {
@@ -66,12 +66,12 @@ func findMagic(head []byte) int {
 	return slices.IndexFunc(Magics, func(magic string) bool { return bytes.HasPrefix(head, []byte(magic)) })
 }
 
-// IsCompressed reports whether a file begins as compressed ones do.
+// IsCompressed reports whether head, the first bytes of a file, are those of a compressed file.
 func IsCompressed(head []byte) bool { return findMagic(head) >= 0 }
 
-// Inflate returns the bytes of r, inflated if they begin with the magic of gzip or zstd. It returns an
-// error if r fails, the header is malformed, or the program does not read zstd. The returned reader
-// fails once it has inflated more than 128 times the bytes read plus 1 MiB.
+// Inflate returns a reader of r that inflates it if it begins as gzip or zstd does. It returns an
+// error if r fails, if the header is malformed, or if the program does not read zstd. The returned
+// reader fails once it has inflated more than 128 times the bytes read plus 1 MiB.
 func Inflate(r io.Reader) (io.Reader, error) {
 	c := &countingReader{r: r}
 	b := bufio.NewReader(c)
@@ -183,7 +183,7 @@ func eachLine(r io.Reader, each func(n int, line []byte) error) error {
 	return nil
 }
 
-// ReadBytes returns a reader of exactly n bytes. The reader returns an error if the stream is
+// ReadBytes returns a reader that reads exactly n bytes. It returns an error if the stream is
 // shorter or longer.
 func ReadBytes(n int) func(io.Reader) ([]byte, error) {
 	return func(r io.Reader) ([]byte, error) {

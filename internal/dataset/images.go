@@ -24,7 +24,7 @@ func (m *Images) Len() int {
 // imageSize returns the number of values of an image.
 func (m *Images) imageSize() int { return m.Height * m.Width * m.Channels }
 
-// Image returns the values of image i [Height, Width, Channels]. The result aliases Pixels.
+// Image returns the values of image i [Height, Width, Channels], without copying them from Pixels.
 func (m *Images) Image(i int) []byte { return m.Pixels[i*m.imageSize():][:m.imageSize()] }
 
 // Append appends the images of o to m. It returns an error if o is nil, the sizes differ or only
@@ -69,9 +69,9 @@ func ReadCIFAR10(r io.Reader) (*Images, error) {
 // recordPixels bounds the pixels of a record's image.
 const recordPixels = 16 << 20
 
-// ReadImageRecords returns a reader of grey images: for each a class byte, then height·width
-// pixel bytes. The reader returns an error if the size is out of range, a record is truncated or
-// its class is not below classes.
+// ReadImageRecords returns a reader of grey images: for each a byte with its class, then
+// height·width bytes of pixels. The reader returns an error if the size is out of range, a record
+// is truncated or its class is not below classes.
 func ReadImageRecords(height, width, classes int) func(io.Reader) (*Images, error) {
 	return func(r io.Reader) (*Images, error) {
 		if height < 1 || width < 1 || int64(height) > recordPixels/int64(width) {

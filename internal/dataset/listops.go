@@ -7,7 +7,7 @@ import (
 
 // Expression is a row of a ListOps file of the Long Range Arena.
 type Expression struct {
-	Source string // with the parentheses of its binary tree
+	Source string // expression with the parentheses of its binary tree
 	Target int    // value, 0 to 9
 }
 

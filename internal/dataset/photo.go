@@ -8,9 +8,10 @@ import (
 	"io"
 )
 
-// ReadPhoto reads a PNG or JPEG with the pixels that Pillow's exif_transpose and convert("RGB")
-// give: transparency is dropped, 16 bits are reduced to 8, 16 bits of grey are clipped at 255, chroma is interpolated, and the
-// orientation of Exif is applied. It returns an error if the file is malformed or exceeds a limit.
+// ReadPhoto reads a PNG or JPEG to the same pixels as Pillow's exif_transpose and convert("RGB"):
+// transparency is dropped, 16 bits are reduced to 8, 16 bits of grey are clipped at 255, chroma is
+// interpolated, and the orientation of Exif is applied. It returns an error if the file is
+// malformed or exceeds a limit.
 func ReadPhoto(r io.Reader) (*Picture, error) {
 	m, file, err := decodePicture(r)
 	if err != nil {

@@ -2,7 +2,7 @@ package dataset
 
 import "math"
 
-// Resampling is a filter by which a picture changes its size. The numbers are those of Pillow.
+// Resampling is a filter for changing the size of a picture. The numbers are those of Pillow.
 type Resampling int
 
 // The filters of Pillow.
@@ -103,9 +103,9 @@ func (s sampler) axisTaps(n, size int) []taps {
 	return list
 }
 
-// Resize returns p with another size. It rounds to bytes after rows and after columns.
-// Columns are resized first where they lose more than twice the pixels that rows lose, as Pillow 13
-// does by experiment.
+// Resize returns p in another size. It rounds to bytes after rows and after columns. If columns
+// lose more than twice as many pixels as rows, they are resized first, which experiments show to be
+// the order of Pillow 13.
 func (r Resampling) Resize(p *Picture, height, width int) *Picture {
 	if r == NearestSampling {
 		return resizeNearest(p, height, width)

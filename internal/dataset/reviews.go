@@ -14,13 +14,13 @@ import (
 // Review is one of IMDB's film reviews.
 type Review struct {
 	Positive bool
-	Name     string // number_rating
+	Name     string // as number_rating
 	Film     string // IMDB's title id
 	Text     []byte
 }
 
-// ReadReviews reads one review per line: 0 or 1, name, film and text, separated by tabs. The text
-// may contain tabs. It returns an error if a line is malformed.
+// ReadReviews reads one review from each line: 0 or 1, name, film and text, separated by tabs. The
+// text may contain tabs. It returns an error if a line is malformed.
 func ReadReviews(r io.Reader) ([]Review, error) {
 	var list []Review
 	err := eachLine(r, func(_ int, line []byte) error {
@@ -47,9 +47,9 @@ type Pair struct {
 	Text  [2][]byte
 }
 
-// ReadPairs returns a reader of the files new_aan_pairs of the Long Range Arena: one pair per
-// line, with label, two ids and two texts separated by tabs. It keeps the first most bytes of
-// each text. The reader returns an error if a line is malformed.
+// ReadPairs returns a reader of the files new_aan_pairs of the Long Range Arena. Each line has a
+// label, two ids and two texts, separated by tabs. The reader keeps the first most bytes of each
+// text. It returns an error if a line is malformed.
 func ReadPairs(most int) func(io.Reader) ([]Pair, error) {
 	return func(r io.Reader) ([]Pair, error) {
 		var list []Pair
@@ -81,9 +81,9 @@ func ReadPairs(most int) func(io.Reader) ([]Pair, error) {
 const reviewBytes = 1 << 20
 
 // ReadReviewFolder reads one part of the archive aclImdb, train or test: the files
-// number_rating.txt in pos and neg. Line number of urls_pos.txt or urls_neg.txt names the film.
-// Reviews are ordered by number, positive first. It returns an error if a file is missing, empty
-// or too long, or a film is missing.
+// number_rating.txt in its folders pos and neg. The line of urls_pos.txt or urls_neg.txt with the
+// same number names the film. Reviews are ordered by number, positive ones first. It returns an
+// error if a file is missing, empty or too long, or if a film is missing.
 func ReadReviewFolder(dir string) ([]Review, error) {
 	type numbered struct {
 		number int

@@ -34,14 +34,17 @@ func (f *Fields) ColumnIndex(name string) (int, error) {
 	return i, nil
 }
 
-// ReadFields returns a reader of a table of text with separator comma: ',' for CSV, a tab for
-// TSV. A CSV may have semicolons or tabs in place of commas. A first line sep=X tells another
-// separator. UTF-16 is decoded. The first row names the columns. A field that begins with a quote ends with one, has its
-// quotes inside doubled, and may contain separators and line breaks; elsewhere a quote is a
-// character. So are all quotes of a TSV that can't be read by this rule, or that has more lines with
-// as many fields as the first than rows by this rule. The reader returns an error that names the
-// line if a quote does not end or text follows it, if rows differ in length, or if the stream is
-// empty.
+// ReadFields returns a reader of a table of text. comma separates fields: ',' for CSV, a tab for
+// TSV. A CSV may instead have semicolons or tabs, or name its separator in a first line sep=X.
+// UTF-16 is decoded. The first row names the columns.
+//
+// A field that begins with a quote ends with one; quotes inside it are doubled, and it may contain
+// separators and line breaks. Elsewhere a quote is an ordinary character. In a TSV all quotes are
+// ordinary if it cannot be read by this rule, or if more of its lines have as many fields as the
+// first than there would be rows by this rule.
+//
+// The reader returns an error that names the line if a quote does not end or text follows it, if
+// rows differ in length, or if the stream is empty.
 func ReadFields(comma rune) func(io.Reader) (*Fields, error) {
 	return func(r io.Reader) (*Fields, error) {
 		f := &Fields{}
@@ -82,10 +85,10 @@ func eachRecord(r io.Reader, comma rune, each func(separator rune, row []string)
 // separatorHead bounds the first line of a CSV that tells its separator.
 const separatorHead = 1 << 16
 
-// findSeparator returns the separator of a CSV, and the bytes of a first line sep=X with which some
-// spreadsheets declare it. Without such a line it is the semicolon or the tab if the first line has
-// one outside quotes and no comma there but in numbers, as spreadsheets write where the comma is the
-// decimal point.
+// findSeparator returns the separator of a CSV, and the length of a first line sep=X by which some
+// spreadsheets declare it. Without such a line, the separator is the semicolon or the tab if the
+// first line has one outside quotes, and has commas only in numbers: so spreadsheets write if the
+// comma is the decimal point.
 func findSeparator(b *bufio.Reader) (separator rune, declared int) {
 	var head []byte
 	for n := 1; n <= separatorHead; n = len(head) + 1 {
@@ -251,8 +254,8 @@ func lengthError(line, got, want int) error {
 
 // Table is a table of numbers.
 type Table struct {
-	Index  string    // name of the first column if it is text, such as a date
-	Labels []string  // [rows] fields of that column
+	Index  string    // name of the first column if it holds text, such as dates
+	Labels []string  // [rows] the fields of that column
 	Names  []string  // [columns] names of the numeric columns
 	Values []float64 // [rows, columns]
 }
@@ -265,13 +268,13 @@ func (t *Table) Rows() int {
 	return len(t.Values) / len(t.Names)
 }
 
-// Row returns row i [columns]. The result aliases Values.
+// Row returns row i [columns], without copying it from Values.
 func (t *Table) Row(i int) []float64 { return t.Values[i*len(t.Names):][:len(t.Names)] }
 
-// ReadTable returns a reader of a table of finite numbers with a header and the separator comma.
-// label names a column of text; "": the first column is text if its first field is no number. The
-// reader returns an error if another field is no finite number, the column is missing, rows differ
-// in length or there are no rows.
+// ReadTable returns a reader of a table of finite numbers. The first row names the columns, and
+// comma separates fields. label names a column of text; with "", the first column is text if its
+// first field is no number. The reader returns an error if another field is no finite number, if
+// the column is missing, if rows differ in length, or if there are no rows.
 func ReadTable(comma rune, label string) func(io.Reader) (*Table, error) {
 	return func(r io.Reader) (*Table, error) {
 		t := &Table{}
@@ -330,8 +333,9 @@ func ReadTable(comma rune, label string) func(io.Reader) (*Table, error) {
 	}
 }
 
-// FindDisorder returns the first row whose label is a time before that of the row above: labels that
-// are numbers, or that begin with a year and have one length. Other labels are not compared.
+// FindDisorder returns the first row whose label is an earlier time than the label of the row
+// before. Labels are compared if they are numbers, or if they begin with a year and have the same
+// length; other labels are not.
 func (t *Table) FindDisorder() (row int, found bool) {
 	const yearFirst = "2006-"
 	for i := 1; i < len(t.Labels); i++ {

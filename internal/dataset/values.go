@@ -14,12 +14,12 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 )
 
-// Values is a sequence or a set of rows of numbers.
+// Values holds rows of numbers: a sequence or a set.
 type Values struct {
-	Names     []string  // [Columns], without blanks around; nil: no header
+	Names     []string  // [Columns], trimmed; nil: the file has no header
 	Columns   int       // numeric columns
 	Numbers   []float32 // [rows, Columns]
-	Numbers64 []float64 // [rows, Columns] of the file; nil: 32 bits keep the differences of rows
+	Numbers64 []float64 // [rows, Columns] as in the file; nil: float32 is exact enough to tell rows apart
 	Labels    []string  // [rows]; nil: no labels
 }
 
@@ -31,9 +31,9 @@ func (v *Values) Rows() int {
 	return len(v.Numbers) / v.Columns
 }
 
-// ReadValues reads a file .npy, an array [N, C] or [N], or a table .csv or .tsv, plain or compressed.
-// label names the column of labels of a table; "" means none. It returns an error if the suffix
-// is unknown or the file malformed.
+// ReadValues reads a file, plain or compressed: an .npy array [N, C] or [N], or a .csv or .tsv
+// table. label names the column of labels in a table; "": none. It returns an error if the suffix
+// is unknown or the file is malformed.
 func ReadValues(path, label string) (*Values, error) {
 	switch suffix := strings.ToLower(filepath.Ext(TrimSuffix(path))); suffix {
 	case ".npy":
@@ -47,11 +47,11 @@ func ReadValues(path, label string) (*Values, error) {
 	}
 }
 
-// ReadValuesTable returns a reader of a table of finite numbers with separator comma. The first
-// row names the columns if none of its fields is a number and one of them is a name: no mark of
-// a missing number such as "", ? or NA. label names the column of labels, which the first row
-// then has; "" means none. The reader returns an error if a field is no number that float32 can
-// hold, the column of labels is missing or there are no rows.
+// ReadValuesTable returns a reader of a table of finite numbers, whose fields comma separates. The
+// first row names the columns if none of its fields is a number, and at least one is a name and not
+// a mark of a missing number such as "", ? or NA. label names the column of labels, which the first
+// row must then have; "": none. The reader returns an error if a field is no number that float32
+// can hold, if the column of labels is missing, or if there are no rows.
 func ReadValuesTable(comma rune, label string) func(io.Reader) (*Values, error) {
 	return func(r io.Reader) (*Values, error) {
 		v := &Values{}
@@ -152,8 +152,9 @@ func isName(field string) bool {
 	return strings.ContainsFunc(field, unicode.IsLetter) && !slices.Contains(missing, strings.ToLower(field))
 }
 
-// ReadValuesNPY reads finite numbers [N, C] or [N] in numpy's format .npy. It returns an error if
-// the file is malformed, bytes follow the array, the shape is another or a number is not finite.
+// ReadValuesNPY reads an array [N, C] or [N] of finite numbers in numpy's format .npy. It returns
+// an error if the file is malformed, if bytes follow the array, if the shape is another, or if a
+// number is not finite.
 func ReadValuesNPY(r io.Reader) (*Values, error) {
 	a, err := array.ReadNPY(r)
 	if err != nil {

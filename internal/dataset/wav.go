@@ -10,7 +10,7 @@ import (
 
 // Audio is a sampled sound.
 type Audio struct {
-	Rate     int // frames per second
+	Rate     int // frames a second
 	Channels int
 	Samples  []float32 // [frames, Channels]; integers are scaled to [-1, 1]
 }
@@ -31,9 +31,9 @@ type wavFormat struct {
 	rate                 uint32
 }
 
-// ReadWAV reads a RIFF WAVE file of integers of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits.
-// It ignores other chunks, and reads r to its end. It returns an error if the file is malformed,
-// its format is another, a sample is not finite, or r fails.
+// ReadWAV reads a RIFF WAVE file with integers of 8, 16, 24 or 32 bits, or floats of 32 or 64 bits.
+// It ignores other chunks, and reads r to its end. It returns an error if the file is malformed, if
+// its format is another, if a sample is not finite, or if r fails.
 func ReadWAV(r io.Reader) (*Audio, error) {
 	head, err := readExactly(r, "header", 12)
 	if err != nil {
