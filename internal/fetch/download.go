@@ -25,27 +25,27 @@ import (
 
 // Options configures Fetch.
 type Options struct {
-	Folder       string                               // parent of the sets' folders
-	SourceFolder string                               // folder to copy the files from; "": download
+	Folder       string                               // folder that holds the folders of the sets
+	SourceFolder string                               // copy the files from this folder; "": download them
 	Client       *http.Client                         // nil: a client with Limits
 	Progress     func(file string, done, total int64) // may be nil; total of 0 means unknown
-	OnWait       func(process int)                    // may be nil; called once before waiting for another process, 0: unknown
+	OnWait       func(process int)                    // may be nil; called once before waiting for another process, whose id is 0 if unknown
 	Limits       Limits
 }
 
-// Limits bounds the time of downloads. A field of 0 means the field of DefaultLimits.
+// Limits bounds the time of downloads. A field of 0 means that of DefaultLimits.
 type Limits struct {
-	Connect time.Duration // connecting
-	TLS     time.Duration // handshake
-	Header  time.Duration // from request to response header
+	Connect time.Duration // time to connect
+	TLS     time.Duration // time of the TLS handshake
+	Header  time.Duration // time from the request to the header of the response
 
-	// At least Bytes must arrive in each Interval. The first interval needs one byte only.
+	// At least Bytes must arrive in each Interval. One byte is enough in the first.
 	Interval time.Duration
 	Bytes    int64
 }
 
-// DefaultLimits demands about 1 kB/s: far below a modem, far above a server that only keeps a
-// connection alive.
+// DefaultLimits demands about 1 kB/s: far less than a modem has, far more than a server that only
+// keeps a connection open.
 var DefaultLimits = Limits{
 	Connect: 30 * time.Second, TLS: 30 * time.Second, Header: time.Minute,
 	Interval: time.Minute, Bytes: 60 << 10,
@@ -110,9 +110,9 @@ const (
 // sizeLimit bounds a file of unknown size.
 const sizeLimit = 32 << 30
 
-// Fetch downloads or copies the missing files of the set. A later call continues a download that
-// ctx or the network interrupted. One process at a time fetches a set; others wait. It returns an
-// error if a file cannot be fetched or verified, or ctx ends.
+// Fetch downloads or copies the missing files of the set. If ctx or the network interrupts it, a
+// later call continues the download. One process at a time fetches a set; others wait. Fetch
+// returns an error if a file cannot be fetched or verified, or if ctx ends.
 func (s *Set) Fetch(ctx context.Context, o Options) error {
 	if len(s.Files) == 0 {
 		return fmt.Errorf("%s: there is nothing to fetch", s.title())
@@ -277,9 +277,9 @@ func (f *File) checkResults(ctx context.Context, dir string, known observations)
 	return nil
 }
 
-// Verify checks the files of the set, below folder, against published checksums or the
-// observations of their fetch. It returns an error that names the first missing or different
-// file.
+// Verify checks the files of the set below folder by their published checksums, or by what was
+// recorded when they were fetched. It returns an error that names the first file that is missing or
+// different.
 func (s *Set) Verify(ctx context.Context, folder string) error {
 	dir := filepath.Join(folder, s.Name)
 	known, err := readObserved(dir)
@@ -582,7 +582,7 @@ func parseContentRange(s string) (first, last, total int64, err error) {
 	return first, last, total, nil
 }
 
-// ErrOffline is wrapped by errors of addresses that could not be reached.
+// ErrOffline is wrapped by errors about addresses that could not be reached.
 var ErrOffline = errors.New("no connection")
 
 // explainFailure wraps err with its address, and with ErrOffline if there was no connection.

@@ -38,23 +38,23 @@ const (
 	maxResumes   = 8 // of one file, each after more of it has come
 )
 
-// Hub is a hub of models and the cache of their files, in the layout of huggingface_hub:
-// models--ORG--NAME with blobs by their checksums, snapshots of revisions that link to them, and refs
-// from names of revisions to commits.
+// Hub is a hub of models and the cache of their files. The cache has the layout of huggingface_hub:
+// folders models--ORG--NAME with blobs named by their checksums, snapshots of revisions that link
+// to blobs, and refs that map names of revisions to commits.
 type Hub struct {
 	Endpoint  string       // address without a path
 	Token     string       // for models that are not public; "": none
-	Cache     string       // folder of models--ORG--NAME
-	IsOffline bool         // the cache alone
+	Cache     string       // folder that holds the folders models--ORG--NAME
+	IsOffline bool         // use only the cache
 	Client    *http.Client // nil: one with Limits
 	Limits    Limits
 	Progress  func(file string, done, total int64) // may be nil
 	OnWait    func(process int)                    // may be nil; called once before waiting for another process
 }
 
-// NewHub returns the hub that the environment names: HF_ENDPOINT, HF_TOKEN or the token in HF_HOME,
-// HF_HUB_CACHE or the folder hub of HF_HOME, and HF_HUB_OFFLINE. It returns an error if HF_ENDPOINT is
-// no address, or the system names no folder for the cache.
+// NewHub returns the hub that the environment describes: HF_ENDPOINT, HF_TOKEN or the token in
+// HF_HOME, HF_HUB_CACHE or the folder hub of HF_HOME, and HF_HUB_OFFLINE. It returns an error if
+// HF_ENDPOINT is no address, or the system has no folder for the cache.
 func NewHub() (*Hub, error) {
 	h := &Hub{Endpoint: strings.TrimRight(cmp.Or(os.Getenv("HF_ENDPOINT"), "https://huggingface.co"), "/")}
 	if u, err := url.Parse(h.Endpoint); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
@@ -90,8 +90,8 @@ type HubName struct{ Repository, Revision string }
 
 var hubName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95})(?:@([A-Za-z0-9][A-Za-z0-9._/-]{0,127}))?$`)
 
-// ParseHubName reads org/name[@revision], and reports whether text has this form. Without a revision it
-// is main.
+// ParseHubName parses org/name[@revision], and reports whether text has this form. The default
+// revision is main.
 func ParseHubName(text string) (HubName, bool) {
 	parts := hubName.FindStringSubmatch(text)
 	if parts == nil || strings.Contains(parts[1], "--") || strings.Contains(text, "..") {
@@ -100,7 +100,7 @@ func ParseHubName(text string) (HubName, bool) {
 	return HubName{parts[1], cmp.Or(parts[2], "main")}, true
 }
 
-// String returns org/name@revision, without main.
+// String returns org/name@revision, without the revision main.
 func (n HubName) String() string {
 	if n.Revision == "main" {
 		return n.Repository
@@ -115,7 +115,7 @@ func (h *Hub) folder(n HubName) string {
 
 var commitText = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
-// Find returns the folder of a model's revision in the cache, and whether it is there with
+// Find returns the folder of a model's revision in the cache, and reports whether it has
 // config.json and its weights.
 func (h *Hub) Find(n HubName) (dir string, has bool) {
 	commit := n.Revision
@@ -145,9 +145,9 @@ func isWhole(dir string) bool {
 	return err == nil && !slices.ContainsFunc(shards, func(name string) bool { return !has(name) })
 }
 
-// Fetch returns the folder of a model's revision, whose missing files it downloads. It returns an error
-// if the hub has no such model or does not give it, a file cannot be verified, or ctx ends. Offline it
-// returns an error unless Find has the folder.
+// Fetch downloads the missing files of a model's revision, and returns its folder. It returns an
+// error if the hub has no such model or refuses it, if a file cannot be verified, or if ctx ends.
+// With IsOffline it returns an error unless Find has the folder.
 func (h *Hub) Fetch(ctx context.Context, n HubName) (dir string, err error) {
 	defer func() {
 		if err != nil {

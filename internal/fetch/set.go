@@ -14,7 +14,7 @@ import (
 type Set struct {
 	Name, Doc string
 	Terms     string
-	Files     []File // files to fetch; empty: generated, or supplied by the user
+	Files     []File // files to fetch; empty: the data is generated, or the user has it
 	Generated bool   // made by farfield data generate
 	Parts     []Part // alternative files that tasks accept
 	IsModel   bool   // a model, not a data set
@@ -23,39 +23,41 @@ type Set struct {
 
 // File is one file at its canonical addresses.
 type File struct {
-	Name   string   // name in the folder of the set
+	Name   string   // name in the set's folder
 	URLs   []string // addresses, tried in order
 	Size   int64    // bytes; 0: unknown
 	SHA256 string   // hexadecimal; "": unknown
 	MD5    string   // hexadecimal; "": unknown
-	// ContentMD5 is the MD5 of a gzip file's content, independent of its compression.
+	// ContentMD5 is the MD5 of the decompressed content of a gzip file, which does not depend on
+	// the compression.
 	ContentMD5 string
 	Unpack     *Archive // nil: the file itself is the data
 }
 
-// Archive describes the members to unpack from a file. The file itself is not kept.
+// Archive lists the members to unpack from a file. The file itself is not kept.
 type Archive struct {
 	Members []Member
-	// convert, if set, reads the archive and writes Members instead of unpacking.
+	// convert, if set, reads the archive and writes Members, instead of unpacking.
 	convert func(ctx context.Context, archive, folder string) error
 }
 
 // Member is a file in an archive.
 type Member struct {
-	Path string // path in the archive; with a leading *, a suffix of the path
-	Name string // name in the folder of the set
-	Size int64  // bytes: exact if MD5 is known, otherwise a bound
+	Path string // path in the archive; a leading * matches any beginning
+	Name string // name in the set's folder
+	Size int64  // bytes: exact if MD5 is known, otherwise an upper bound
 	MD5  string // hexadecimal; "": unknown
 }
 
-// Part is an alternative form of a set's data that tasks accept.
+// Part is an alternative form of a set's data, which tasks accept, too.
 type Part struct {
 	Doc     string
 	IsWhole bool // the part holds the whole set
 	Files   []string
 }
 
-// Lookup returns the set with a name. It returns an error that lists all names if there is none.
+// Lookup returns the set with the given name. If there is none, it returns an error that lists all
+// names.
 func Lookup(name string) (*Set, error) {
 	var names []string
 	for i := range sets {
@@ -70,7 +72,8 @@ func Lookup(name string) (*Set, error) {
 // Sets returns the catalogue.
 func Sets() []Set { return slices.Clone(sets) }
 
-// LookupModel returns the model with a name. It returns an error that lists all names if there is none.
+// LookupModel returns the model with the given name. If there is none, it returns an error that
+// lists all names.
 func LookupModel(name string) (*Set, error) {
 	var names []string
 	for i := range models {
@@ -82,7 +85,7 @@ func LookupModel(name string) (*Set, error) {
 	return nil, fmt.Errorf("model %q: unknown; there are: %s", name, strings.Join(names, ", "))
 }
 
-// Models returns the catalogue of trained models, folders in the Hugging Face layout.
+// Models returns the catalogue of trained models, which are folders in the Hugging Face layout.
 func Models() []Set { return slices.Clone(models) }
 
 // title names the set in errors.
@@ -103,7 +106,7 @@ func (s *Set) Size() (bytes int64, known bool) {
 	return bytes, known
 }
 
-// VerificationMethod describes how the files are verified.
+// VerificationMethod says how the files are verified.
 func (s *Set) VerificationMethod() string {
 	if len(s.Files) == 0 {
 		return "-"
@@ -117,8 +120,8 @@ func (s *Set) VerificationMethod() string {
 	return strings.Join(by, ", ")
 }
 
-// VerificationIn describes how the files below folder are verified: by VerificationMethod, or for
-// results without published checksum by the observations of their fetch.
+// VerificationIn says how the files below folder are verified: by VerificationMethod or, if no
+// checksum is published, by what was recorded when they were fetched.
 func (s *Set) VerificationIn(folder string) string {
 	dir := filepath.Join(folder, s.Name)
 	known, err := readObserved(dir)
@@ -174,17 +177,17 @@ func (f *File) verificationMethod() string {
 	return "not verified: no published checksum known"
 }
 
-// State is the state of a set in a folder.
+// State describes what a folder has of a set.
 type State struct {
 	Complete     bool
-	Part         *Part // the part that exists, unless Whole is not so
+	Part         *Part // the part that is there, if the set is not there as a whole
 	PartialBytes int64 // bytes of interrupted downloads
 }
 
-// IsReady reports whether tasks find their data.
+// IsReady reports whether tasks find the data that they need.
 func (s State) IsReady() bool { return s.Complete || s.Part != nil }
 
-// State returns the state of the set below folder, by names and sizes.
+// State returns what the folder has of the set, judged by the names and sizes of files.
 func (s *Set) State(folder string) State {
 	var st State
 	dir := filepath.Join(folder, s.Name)

@@ -19,10 +19,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// unpackMembers writes the members of a zip or gzipped tar to the folder of the set, under the
-// names in Members. Paths in the archive do not influence where files are written. It returns an
-// error if a member is missing, ambiguous or differs from its size or checksum, or the archive
-// is damaged; members without a checksum are then removed.
+// unpackMembers writes the members of a zip or gzipped tar to the set's folder, under the names in
+// Members. Paths in the archive do not influence where files are written. unpackMembers returns an
+// error if a member is missing or ambiguous, if its size or checksum differs, or if the archive is
+// damaged; in the last case it removes members that have no checksum.
 func (a *Archive) unpackMembers(ctx context.Context, archive, dir string) (err error) {
 	if a.convert != nil {
 		return a.convert(ctx, archive, dir)
