@@ -15,29 +15,29 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Style is the way a series is drawn.
+// Style says how a series is drawn.
 type Style int
 
 const (
 	SolidLine  Style = iota // a line with a mark at each point
-	DashedLine              // a line that extrapolates the series before
-	Crosses                 // crosses for impossible points of the series before
+	DashedLine              // a line that extrapolates the series before it
+	Crosses                 // crosses for points of the series before it that are impossible
 	Rings                   // black rings around points of other series
 	PlainLine               // a line without marks, for many points
 	LevelLine               // a thin grey line as a reference
-	Bubbles                 // discs with the areas Size
+	Bubbles                 // discs whose areas are Size
 )
 
 // Series is one line of a figure. X [n] and Y [n] range from -1e150 to 1e150, and from
 // 1e-150 on logarithmic axes.
 type Series struct {
-	Name                string // entry of the legend; "": none
+	Name                string // name in the legend; "": none
 	X, Y                []float64
-	ErrorLow, ErrorHigh []float64 // ends of the error bars [n], around Y; empty: none
-	Size                []float64 // areas of Bubbles [n], 0 or more
+	ErrorLow, ErrorHigh []float64 // ends of the error bars [n] below and above Y; empty: none
+	Size                []float64 // areas of Bubbles [n], not negative
 	Style               Style
-	// Series of style SolidLine, PlainLine or Bubbles with equal Colour share a colour;
-	// series with equal Mark share a mark. A series without Colour gets a new colour.
+	// Series of style SolidLine, PlainLine or Bubbles with equal Colour share a colour, and series
+	// with equal Mark share a mark. A series without Colour gets a new colour.
 	Colour, Mark string
 }
 
@@ -45,7 +45,7 @@ type Series struct {
 type Figure struct {
 	Title, XLabel, YLabel string
 	XLinear, YLinear      bool
-	XText, YText          func(float64) string // format of axis labels; nil: digits
+	XText, YText          func(float64) string // formats the labels of the axis; nil: digits
 	Series                []Series
 }
 

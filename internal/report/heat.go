@@ -14,27 +14,27 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Axis describes the rows or the columns of a matrix.
+// Axis describes the rows or columns of a matrix.
 type Axis struct {
 	Label string
-	Ticks []string // label of each row or column; nil: positions
+	Ticks []string // label of each row or column; nil: its position
 	First int      // position of the first one
-	Step  int      // positions per row or column; 0: one
+	Step  int      // positions for each row or column; 0: one
 }
 
-// Heat is a matrix drawn as colours, with the first row at the top. With values below 0
-// the colour scale diverges at 0. NaN and values beyond ±1e150 are grey. Values beyond
-// the ends of the scale have the colour of the end, which is marked ≥ or ≤.
+// Heat is a matrix that is drawn as colours, with the first row at the top. If a value is negative,
+// the colour scale diverges at 0. NaN and values beyond ±1e150 are grey. Values beyond the scale
+// have the colour of its end, which is then marked ≥ or ≤.
 type Heat struct {
 	Title                string
-	X, Y                 Axis // columns and rows
+	X, Y                 Axis // the columns and the rows
 	Rows, Cols           int
 	Values               []float64 // [Rows·Cols], row by row
-	ColourMin, ColourMax float64   // ends of the colour scale; equal: the range of the values
-	Grey                 bool      // a picture from black to white, with its own scale
+	ColourMin, ColourMax float64   // ends of the colour scale; if equal: the range of the values
+	Grey                 bool      // draw a picture from black to white, with a scale of its own
 }
 
-// NewGreyHeat returns a picture of grey levels [height·width] as a matrix.
+// NewGreyHeat returns the picture levels [height·width] as a matrix.
 func NewGreyHeat(title string, height, width int, levels []byte) Heat {
 	h := Heat{Title: title, Rows: height, Cols: width, ColourMax: 255, Grey: true}
 	for _, p := range levels {
@@ -47,7 +47,7 @@ func NewGreyHeat(title string, height, width int, levels []byte) Heat {
 type Maps struct {
 	Title   string
 	Heats   []Heat
-	Columns int // matrices in a row; 0: all, 4 at most
+	Columns int // matrices side by side; 0: all, but at most 4
 }
 
 // Sizes of maps.
@@ -420,10 +420,10 @@ func scaleOf(colours color.Palette) image.Image {
 	return m
 }
 
-// LimitColours sets the ends of the colours of all matrices except grey ones to ±q. The
-// fraction share of the nonzero values lies within ±q, so that a few large values do not
-// hide the rest. It returns q and the fraction of the nonzero values beyond ±q, or zeros if
-// no value lies beyond ±q. A share below 0 or NaN counts as 0, above 1 as 1.
+// LimitColours sets the colour scales of all matrices except grey ones to ±q, so that a few large
+// values do not hide the rest. The fraction share of the nonzero values lies within ±q.
+// LimitColours returns q and the fraction of the nonzero values beyond it, or zeros if there are
+// none. A share below 0 or NaN counts as 0, and a share above 1 as 1.
 func (m *Maps) LimitColours(share float64) (q, beyond float64) {
 	var sizes []float64
 	low := 0.
@@ -471,9 +471,9 @@ func roundUp(x float64) float64 {
 	return q
 }
 
-// ReduceCells returns the matrix with at most most rows and columns, and the side of the
-// square blocks whose means it holds. NaN is left out of a mean. A most below 1 counts as
-// 1. A matrix with another number of values than Rows·Cols is returned as it is.
+// ReduceCells returns the matrix with at most most rows and columns. Each element is the mean of a
+// square block, whose side is returned, without its NaNs. A most below 1 counts as 1. If Values
+// does not have Rows·Cols elements, the matrix is returned unchanged.
 func (h Heat) ReduceCells(most int) (_ Heat, side int) {
 	most = max(most, 1)
 	side = max(1, (max(h.Rows, h.Cols)+most-1)/most)
@@ -511,8 +511,8 @@ func (a Axis) reduceTicks(side int) Axis {
 // turnedImage is a column of dots laid down as a row, the last dot first.
 type turnedImage struct{ image.Image }
 
-// Bounds returns the row.
+// Bounds returns the size of the turned row.
 func (t turnedImage) Bounds() image.Rectangle { return image.Rect(0, 0, t.Image.Bounds().Dy(), 1) }
 
-// At returns the colour of dot x of the row.
+// At returns the colour of dot x.
 func (t turnedImage) At(x, _ int) color.Color { return t.Image.At(0, t.Image.Bounds().Dy()-1-x) }

@@ -7,15 +7,15 @@ import (
 	"unicode"
 )
 
-// Drawing is an image file that the Markdown of a page shows.
+// Drawing is an image file that a Markdown page shows.
 type Drawing struct {
 	Name  string // file name
 	Title string
 	Write func(io.Writer) error
 }
 
-// Drawings returns the drawings of the page in order, named PREFIX-1.svg and so on, or
-// .png for pictures and maps.
+// Drawings returns the drawings of the page in order. Their files are named PREFIX-1.svg and so on,
+// or .png for pictures and maps.
 func (p *Page) Drawings(prefix string) []Drawing {
 	var list []Drawing
 	for _, s := range p.Sections {
@@ -46,9 +46,9 @@ func (s *Section) sectionDrawings(prefix string, before int) []Drawing {
 	return list
 }
 
-// WriteMarkdown writes the page as Markdown. Drawings have the names that Drawings
-// returns; an empty prefix leaves them out. It returns an error if a table is invalid,
-// the configuration has no JSON, or w fails.
+// WriteMarkdown writes the page as Markdown. Drawings have the names that Drawings returns; with an
+// empty prefix they are left out. It returns an error if a table is invalid, if the configuration
+// cannot be encoded as JSON, or if w fails.
 func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 	if err := p.checkTables(); err != nil {
 		return err
@@ -96,8 +96,8 @@ func (p *Page) WriteMarkdown(w io.Writer, prefix string) error {
 	return err
 }
 
-// WriteMarkdown writes the table as Markdown. It returns an error if a row has another
-// length than the head, or w fails.
+// WriteMarkdown writes the table as Markdown. It returns an error if the length of a row differs
+// from that of the head, or if w fails.
 func (t *Table) WriteMarkdown(w io.Writer) error {
 	if err := t.checkRows(); err != nil {
 		return err

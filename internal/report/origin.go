@@ -13,18 +13,18 @@ import (
 	"github.com/farfield-ml/farfield/internal/bench"
 )
 
-// Origin describes the origin of a report and the command that repeats it.
+// Origin says how a report was made: the command that repeats it, the machine and the build.
 type Origin struct {
 	Command  string
 	Seeds    []uint64
-	Config   any           // names and values as [][2]string, or a value with JSON; nil: left out
+	Config   any           // names and values as [][2]string, or a value that encodes as JSON; nil: left out
 	Duration time.Duration // 0: left out
 	Time     time.Time     // zero: left out
 	Machine  string
 	Commit   string
 }
 
-// DescribeBuild returns machine and build of this process, for a command.
+// DescribeBuild returns the machine and the build of this process, with the given command.
 func DescribeBuild(command string) Origin {
 	return Origin{Command: command, Machine: bench.DescribeMachine(0).String(), Commit: buildCommit()}
 }
@@ -50,7 +50,7 @@ func buildCommit() string {
 	return revision + dirty
 }
 
-// Rows returns all fields except the configuration, as names and values.
+// Rows returns the names and values of all fields except the configuration.
 func (a Origin) Rows() (rows [][2]string) {
 	add := func(name, value string) {
 		if value != "" {
@@ -72,8 +72,8 @@ func (a Origin) Rows() (rows [][2]string) {
 	return rows
 }
 
-// Settings returns the fields of the configuration, as FlattenFields does. It returns an
-// error if the configuration has no JSON.
+// Settings returns the names and values of the configuration, as FlattenFields does. It returns an
+// error if the configuration cannot be encoded as JSON.
 func (a Origin) Settings() ([][2]string, error) {
 	switch config := a.Config.(type) {
 	case nil:
@@ -88,9 +88,9 @@ func (a Origin) Settings() ([][2]string, error) {
 	return rows, nil
 }
 
-// FlattenFields returns the fields of x's JSON in order, as names and values. Nested
-// fields have names such as model.width; a list is one value. It returns an error if x
-// has no JSON.
+// FlattenFields encodes x as JSON and returns the names and values of its fields in order. Nested
+// fields have names such as model.width; a list is one value. FlattenFields returns an error if x
+// cannot be encoded.
 func FlattenFields(x any) ([][2]string, error) {
 	text, err := atomicfile.MarshalJSON(x)
 	if err != nil {

@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// Page is a report with sections. The verdict comes first.
+// Page is a report in sections, which begins with a verdict.
 type Page struct {
 	Title, Verdict, Lead string
 	Sections             []Section
 	Origin               Origin
 }
 
-// Section is a part of a page. Empty fields are left out; the others appear in the order
-// of the fields. A section without title continues the section before. Empty lines
-// separate paragraphs of Text.
+// Section is a part of a page. Its fields appear in their order; empty fields are left out. A
+// section without a title continues the one before it. Empty lines separate the paragraphs of Text.
 type Section struct {
 	Title, Text string
 	Table       *Table
@@ -30,7 +29,7 @@ type Section struct {
 	Code        string // verbatim text
 }
 
-// Picture is an existing image.
+// Picture is an image that exists already.
 type Picture struct {
 	Name string // alternative text
 	PNG  []byte

@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Row is figures side by side. The legend of the first, which holds for all, is below them.
+// Row is a row of figures. The legend of the first figure is drawn below them and holds for all.
 type Row []*Figure
 
 // Sizes of a figure in a row.

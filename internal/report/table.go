@@ -25,8 +25,8 @@ func (t *Table) checkRows() error {
 	return nil
 }
 
-// NumericColumns reports for each column whether it holds numbers: every nonempty cell
-// begins with a number, and there is one. A column that a row does not reach holds none.
+// NumericColumns reports for each column whether it holds numbers: every cell that is not empty
+// begins with a number, and there is at least one. A column that no row reaches holds none.
 func (t *Table) NumericColumns() []bool {
 	right := make([]bool, len(t.Head))
 	for j := range right {
