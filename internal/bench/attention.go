@@ -8,23 +8,23 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// LackError says that a mechanism lacks a form or a pass, so that there is no case of it.
+// LackError is returned if a mechanism lacks the form or the pass that a case would measure.
 type LackError struct{ Mechanism, What string }
 
-// Error names the mechanism and what it lacks.
+// Error says what the mechanism lacks.
 func (e *LackError) Error() string { return e.Mechanism + " has no " + e.What }
 
-// Attention is a call of a mechanism on random tokens.
+// Attention describes calls of a mechanism on random tokens.
 type Attention struct {
 	Mechanism          string
 	Options            mechanism.Options
 	Shape              attention.Shape
-	Backward           bool // time the gradients instead of the output
+	Backward           bool // time the gradients, not the output
 	ForwardAndBackward bool // time the output and then the gradients
 }
 
-// Case returns the case of the suite attention, with the threads that are set. It returns
-// an error for impossible settings, and a LackError for a pass that the mechanism lacks.
+// Case returns the case of the suite attention, with the current number of threads. It returns an
+// error for impossible settings, and a LackError if the mechanism lacks the pass.
 func (a Attention) Case() (*Case, error) {
 	m, c, err := a.describeCase()
 	if err != nil {

@@ -2,17 +2,17 @@ package bench
 
 import "github.com/farfield-ml/farfield/attention"
 
-// LinearFLOPs counts the useful operations of the linear form, forward: M tokens
-// are added to the moments and N are read from them, each F features by Dv
-// values and a denominator, so 4NF(Dv+1) a head where N = M. Causal counts the
-// same: what it computes within chunks is the price of the order, not of use.
+// LinearFLOPs counts the useful operations of the linear form, forward. M tokens are added to the
+// moments and N read them; each multiplies F features by Dv values and a denominator, which gives
+// 4NF(Dv+1) a head if N = M. A causal call counts the same: what it computes in addition within
+// chunks is a price of the order, and not useful.
 func LinearFLOPs(s attention.Shape, f int) float64 {
 	tokens := float64(s.B) * (float64(s.H)*float64(s.N) + float64(s.Hkv)*float64(s.M))
 	return 2 * tokens * float64(f) * float64(s.Dv+1)
 }
 
-// DirectFLOPs counts the useful operations of the direct form, forward:
-// 2NM(D+Dv) a head, half of it if causal and N = M.
+// DirectFLOPs counts the useful operations of the direct form, forward: 2NM(D+Dv) a head, or half
+// of it if the call is causal and N = M.
 func DirectFLOPs(s attention.Shape) float64 {
 	n, m := float64(s.N), float64(s.M)
 	pairs := n * m

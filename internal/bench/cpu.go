@@ -10,10 +10,10 @@ import (
 
 // CPU describes the processor. Unknown fields are zero.
 type CPU struct {
-	Model      string // name by the maker
+	Model      string // the maker's name of it
 	Arch       string // GOARCH
-	Cores      int    // usable logical processors
-	L1, L2, L3 int    // data cache sizes per core, in bytes
+	Cores      int    // logical processors that the process may use
+	L1, L2, L3 int    // sizes of the data caches of a core, in bytes
 }
 
 // DescribeCPU returns the properties of the processor.

@@ -2,9 +2,9 @@ package bench
 
 import "math"
 
-// FindCrossover returns the length from which on curve b [points] stays below curve a
-// [points], at lengths n [points]. Both are straight between points on logarithmic axes.
-// It finds nothing if b is not below a at the end, or is below from the start.
+// FindCrossover returns the length from which curve b stays below curve a. Both have points at the
+// lengths n, and are straight between them on logarithmic axes. It finds nothing if b is not below
+// a at the end, or is below it from the start.
 func FindCrossover(n, a, b []float64) (at float64, found bool) {
 	last := len(n) - 1
 	if last < 0 || b[last] >= a[last] {
@@ -22,9 +22,9 @@ func FindCrossover(n, a, b []float64) (at float64, found bool) {
 	return 0, false
 }
 
-// Interpolate returns the value at x = at of the curve y [points] over x [points], at
-// least two points with x ascending. It is straight on logarithmic axes, beyond the
-// points, too.
+// Interpolate returns the value at x = at of the curve y [points] over x [points]. There must be at
+// least two points, and x must ascend. The curve is straight on logarithmic axes, also beyond its
+// points.
 func Interpolate(x, y []float64, at float64) float64 {
 	i := 1
 	for i < len(x)-1 && x[i] < at {

@@ -11,9 +11,9 @@ import (
 // cacheSteps are the tokens by which a state that grows is allowed to.
 const cacheSteps = 64
 
-// Decode returns the case of the suite decode: a state absorbs and reads one token after
-// the M tokens of the shape. N and Form of a are not used. It returns an error for
-// impossible settings, and a LackError for a mechanism without states.
+// Decode returns the case of the suite decode: a state takes in and reads one token after the M
+// tokens of the shape. It ignores N and Form of a. It returns an error for impossible settings, and
+// a LackError for a mechanism without states.
 func (a Attention) Decode() (*Case, error) {
 	a.Shape.N, a.Shape.Form, a.Shape.Causal = 1, attention.Step, false
 	m, c, err := a.describeCase()

@@ -10,16 +10,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Gemm is a product of [N,D] and [D,M], as scores are of queries and keys.
+// Gemm describes a product of [N,D] and [D,M], such as the scores of queries and keys.
 type Gemm struct {
 	N, M, D int
-	// TransA and TransB say that an operand is stored as its transpose.
+	// TransA and TransB say that an operand is stored transposed.
 	TransA, TransB bool
-	// Precision holds the second operand as the weights [M,D] of a layer, in fewer bits.
+	// Precision stores the second operand as the weights [M,D] of a layer, in fewer bits.
 	Precision nn.Precision
 }
 
-// Case returns the case of the suite gemm, with the threads that are set.
+// Case returns the case of the suite gemm, with the current number of threads.
 func (g Gemm) Case() *Case {
 	form := []byte("nn")
 	if g.TransA {

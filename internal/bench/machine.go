@@ -1,5 +1,5 @@
-// Package bench describes the machine and times work on it. What is timed lives in the packages
-// that compute, and pages with figures in internal/report.
+// Package bench describes the machine and measures the time of work on it. The packages that
+// compute have the work, and internal/report draws the results.
 package bench
 
 import (
@@ -12,18 +12,18 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// Machine describes the machine of measurements.
+// Machine describes the machine on which something is measured.
 type Machine struct {
 	CPU       CPU
 	ISA       string  // instruction set in use
-	ISAReason string  // why that set is in use
+	ISAReason string  // why that instruction set is in use
 	Threads   int     // goroutines that compute
-	Peak      float64 // float32 operations a second of one core; 0: not measured
+	Peak      float64 // float32 operations that one core can do in a second; 0: not measured
 	Go        string
 }
 
-// DescribeMachine returns the description of this machine. The peak is measured for d;
-// none is if d is 0.
+// DescribeMachine returns the description of this machine. It measures the peak for the time d, or
+// not at all if d is 0.
 func DescribeMachine(d time.Duration) Machine {
 	m := Machine{
 		CPU:       DescribeCPU(),
@@ -38,7 +38,7 @@ func DescribeMachine(d time.Duration) Machine {
 	return m
 }
 
-// String is one line.
+// String returns the description in one line.
 func (m Machine) String() string {
 	s := fmt.Sprintf("%v; %s kernels; threads %d; %s", m.CPU, m.ISA, m.Threads, m.Go)
 	if m.Peak > 0 {

@@ -22,21 +22,20 @@ const (
 	peakTime    = 2 * time.Millisecond  // of the peak, before each round
 )
 
-// Progress is the state of a Measure.
+// Progress says how far Measure is.
 type Progress struct {
-	Case           *Case         // the next one
+	Case           *Case         // the case that is measured next
 	Elapsed, Total time.Duration // Total is estimated
 }
 
-// Measure fills in the figures of the cases. Their rounds take turns, evenly over the
-// whole time, so that a disturbance meets all cases alike: the ratio of two lines of one
-// Measure is more reliable than either. Each round measures the peak first. A case gets
-// the rounds that fit in budget, at least 3 and at most 101. The first calls, which fetch
-// memory, do not count, unless one takes longer than the whole budget. Cases that do not
-// fit in memory together are measured one group after another.
-//
-// do makes each call and may return an error instead, which Measure returns; figures
-// measured until then are filled in. watch, unless nil, is called before each case.
+// Measure measures the cases and fills in their results. The rounds of the cases take turns, evenly
+// over the whole time, so that a disturbance meets all cases alike: the ratio of two lines of one
+// Measure is more reliable than either line. Each round measures the peak first. A case gets as
+// many rounds as fit in budget, at least 3 and at most 101. The first calls, which bring data into
+// the caches, do not count, unless one call takes longer than the whole budget. Cases that do not
+// fit into memory together are measured in groups. Measure makes each call through do, which may
+// return an error instead; Measure then returns it, and the results so far are filled in. watch,
+// unless nil, is called before each case.
 func Measure(cases []*Case, budget time.Duration, do func(func() error) error, watch func(Progress)) error {
 	defer par.SetThreads(par.Threads())
 	t := turns{budget: budget, do: do, watch: watch, total: time.Duration(len(cases)) * budget}
@@ -137,21 +136,21 @@ func (t *turn) progress() float64 {
 	return (float64(len(t.rounds)) + 0.5) / float64(t.planned)
 }
 
-// Session is a case with its data in memory, for repeated measurements.
+// Session is a case whose data is in memory, for repeated measurements.
 type Session struct {
 	c       *Case
 	w       *work
-	peak    time.Duration // of measuring the peak
-	repeats int           // calls of a round
-	warmsUp bool          // a call that is not timed goes before
-	each    time.Duration // of a round
-	first   Round         // the last that Open made
+	peak    time.Duration // time in which the peak is measured
+	repeats int           // calls in a round
+	warmsUp bool          // each round begins with a call that is not timed
+	each    time.Duration // time of a round
+	first   Round         // the last round that Open made
 	rounds  []Round
 }
 
-// Open prepares the case's data and makes the first rounds, which determine the calls
-// and the time of a round. The least number of rounds takes about budget, if calls are
-// short enough. It returns the errors of preparing and calling.
+// Open prepares the data of the case and makes the first rounds, which determine how many calls a
+// round has and how long it takes. The smallest number of rounds takes about budget, if calls are
+// short enough. Open returns the errors of preparing and calling.
 func (c *Case) Open(budget time.Duration) (*Session, error) {
 	budget /= leastRounds
 	c.ISA, c.Machine = kernel.Active[float32]().Name, DescribeCPU().String()
@@ -176,8 +175,8 @@ func (c *Case) Open(budget time.Duration) (*Session, error) {
 	return s, err
 }
 
-// Round measures the peak and then the case, in one call or in the calls that fill a
-// millisecond. It returns a call's error.
+// Round measures the peak, and then the case with one call, or with as many calls as take a
+// millisecond. It returns the error of a call.
 func (s *Session) Round() (Round, error) {
 	par.SetThreads(s.c.Threads)
 	peak := Peak(s.c.ISA, s.c.Threads, s.peak)
@@ -191,7 +190,7 @@ func (s *Session) Round() (Round, error) {
 	return r, err
 }
 
-// Add brings the case's line up to date with a round that its session made.
+// Add adds a round that the session has made to the results of the case.
 func (s *Session) Add(r Round) {
 	s.rounds = append(s.rounds, r)
 	l := &s.c.Line
@@ -215,8 +214,8 @@ func (s *Session) Add(r Round) {
 // Restart forgets the rounds that were added.
 func (s *Session) Restart() { s.rounds = nil }
 
-// Peak measures for d the most operations a second of that many threads at once,
-// as far as there are cores for them.
+// Peak measures for the time d how many operations a second that many threads do together, on as
+// many cores as there are.
 func Peak(isa string, threads int, d time.Duration) float64 {
 	list := make([]float64, min(threads, runtime.GOMAXPROCS(0)))
 	var others sync.WaitGroup
@@ -232,13 +231,13 @@ func Peak(isa string, threads int, d time.Duration) float64 {
 	return sum
 }
 
-// Round is what a few calls took, each.
+// Round holds the time of each of a few calls.
 type Round struct {
-	spent   time.Duration // by all
+	spent   time.Duration // time of all calls
 	seconds float64
 	peak    float64
 	joules  float64
-	bytes   int64 // allocated, and scratch of a worker
+	bytes   int64 // bytes that were allocated, and scratch of one worker
 }
 
 func (w *work) runRound(repeats int) (r Round, err error) {
@@ -267,7 +266,7 @@ func (w *work) runRound(repeats int) (r Round, err error) {
 	return r, nil
 }
 
-// Median sorts x [n] and returns its median, for even n the mean of the middle two.
+// Median sorts x [n] and returns its median; if n is even, the mean of the middle two.
 func Median(x []float64) float64 {
 	slices.Sort(x)
 	n := len(x)

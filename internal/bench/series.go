@@ -8,11 +8,10 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 )
 
-// Series are the cases of one curve: they differ in their place on the axis
-// alone.
+// Series holds the cases of one curve, which differ only in their position on the axis.
 type Series []*Case
 
-// GroupSeries puts cases into series, in the order in which they come.
+// GroupSeries divides cases into series, in the order in which they come.
 func GroupSeries(cases []*Case) []Series {
 	type curve struct {
 		line  Line
@@ -35,10 +34,10 @@ func GroupSeries(cases []*Case) []Series {
 	return list
 }
 
-// Name says which curve it is.
+// Name returns a name for the curve.
 func (s Series) Name() string { return s.Method() + ", " + s.Setting() }
 
-// Method names what computes: the mechanism, its order and the form asked for.
+// Method names what is computed: the mechanism, its order and the requested form.
 func (s Series) Method() string {
 	l := &s[0].Line
 	if l.Order > 0 {
@@ -47,7 +46,7 @@ func (s Series) Method() string {
 	return l.Mechanism + " " + s[0].AskedForm
 }
 
-// Setting names the widths, and heads, threads and direction where they are not the usual ones.
+// Setting names the widths, and those of heads, threads and direction that are unusual.
 func (s Series) Setting() string {
 	l := &s[0].Line
 	var b strings.Builder
@@ -77,8 +76,8 @@ func (s Series) MeasuredPoints() (x, seconds []float64) {
 	return x, seconds
 }
 
-// ExtrapolatedPoints returns the positions of cases that were not measured, and their seconds
-// at the speed of the last measured case; nothing without a measured case.
+// ExtrapolatedPoints returns the positions of cases that were not measured, and their seconds at
+// the speed of the last measured case. It returns nothing if no case was measured.
 func (s Series) ExtrapolatedPoints() (x, seconds []float64) {
 	speed := 0.0
 	for _, c := range s {
@@ -104,19 +103,18 @@ func (s Series) isLinear() bool {
 	return false
 }
 
-// Crossing compares a curve that looks at every pair of tokens with one that
-// does not.
+// Crossing compares a curve whose cost is quadratic in the tokens with one whose cost is linear.
 type Crossing struct {
 	Pairs, Linear  Series
-	Length         float64 // from here on Linear is faster; 0: see LinearIsFaster
-	Seconds        float64 // of both there
-	LinearIsFaster bool    // at every measured length; otherwise it is slower at the end
+	Length         float64 // length from which Linear is faster; 0: see LinearIsFaster
+	Seconds        float64 // seconds of both at that length
+	LinearIsFaster bool    // Linear is faster at every measured length; if Length is 0 and this is false, it is slower at the end
 }
 
-// FindCrossings returns the crossings of all curves that can be compared: of the
-// same setting, and with two places at least that both were measured at. What
-// chooses between two forms is not compared with one of them, nor does it stand
-// for the direct form where that is in the list itself.
+// FindCrossings returns the crossings of all curves that can be compared: those of the same setting
+// that were both measured at two positions or more. A curve that chooses between two forms is not
+// compared with one of them. It also does not stand for the direct form if that form has a curve in
+// the list.
 func FindCrossings(list []Series) []Crossing {
 	var crossings []Crossing
 	for _, linear := range list {

@@ -8,7 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// Training is an update of a model of bytes on random ones.
+// Training describes an update of a model on random bytes.
 type Training struct {
 	Mechanism string
 	Order     int // 0: the mechanism's default
@@ -17,7 +17,7 @@ type Training struct {
 	Heads     int
 	D         int // width of a head
 	Context   int // tokens of a sequence
-	Batch     int // sequences
+	Batch     int // number of sequences
 }
 
 func (t Training) modelConfig() model.Config {
@@ -27,8 +27,9 @@ func (t Training) modelConfig() model.Config {
 	}
 }
 
-// Case returns the case of the suite train, or an error for impossible settings. Useful
-// operations are three times forward's products, and attention forward and backward.
+// Case returns the case of the suite train, or an error for impossible settings. The useful
+// operations are three times those of forward's products, and those of attention forward and
+// backward.
 func (t Training) Case() (*Case, error) {
 	config := t.modelConfig()
 	if err := config.Validate(); err != nil {

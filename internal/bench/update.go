@@ -11,15 +11,15 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// Update is what an update of a model needs: random tokens and targets, and the
-// moments of an optimizer.
+// Update holds what an update of a model needs: random tokens and targets, and the moments of an
+// optimizer.
 type Update struct {
 	Model *model.Model
-	Batch model.Batch // of one of the passes
+	Batch model.Batch // batch of one pass
 	optim *optim.AdamW[float32]
 
 	passes          int
-	tokens, targets []int32 // of all passes
+	tokens, targets []int32 // tokens and targets of all passes
 	lanes           []lane
 }
 
@@ -30,10 +30,11 @@ type lane struct {
 	err   error
 }
 
-// NewUpdate returns an update of a model of tokens and classes: passes of batch
-// sequences each, as long as its context. If passes divide evenly by threads, two or more
-// a thread, threads make passes side by side, as ranks of a training do (train.Job);
-// otherwise they share the layers of one pass. It returns an error for a bad Config.
+// NewUpdate returns an update of a model of tokens and classes. It has the given number of passes,
+// each with batch sequences as long as the context. If the passes can be divided evenly among the
+// threads, two or more for each, the threads make passes side by side, as the ranks of a training
+// do (train.Job); otherwise they share the layers of one pass. NewUpdate returns an error if the
+// Config is invalid.
 func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 	key := rng.New(1)
 	n, rows := batch*c.Context, c.Rows(batch, c.Context)
@@ -64,14 +65,14 @@ func NewUpdate(c model.Config, batch, passes int) (*Update, error) {
 	return u, nil
 }
 
-// SetBatch makes b the batch of every pass, within the context of the model. The update
-// keeps it.
+// SetBatch makes b the batch of every pass. It must fit into the context of the model, and the
+// update keeps it.
 func (u *Update) SetBatch(b *model.Batch) {
 	u.Batch = *b
 	u.tokens, u.targets = slices.Repeat(b.Tokens, u.passes), slices.Repeat(b.Targets, u.passes)
 }
 
-// Models returns the models that make passes, all with the same weights.
+// Models returns the models that make passes. They have the same weights.
 func (u *Update) Models() (list []*model.Model) {
 	for i := range u.lanes {
 		list = append(list, u.lanes[i].model)
@@ -79,16 +80,16 @@ func (u *Update) Models() (list []*model.Model) {
 	return list
 }
 
-// MeasureMemory makes an update and returns the bytes of memory that its passes keep. It
-// returns the error of Run.
+// MeasureMemory makes an update and returns how many bytes its passes keep. It returns an error
+// where Run does.
 func (u *Update) MeasureMemory() (int64, error) {
 	before := liveBytes()
 	err := u.Run()
 	return liveBytes() - before, err
 }
 
-// Run makes an update: the gradients of all passes, which add up to the gradient of the
-// mean loss, and one step of the optimizer. It returns the first error of a pass.
+// Run makes an update: the gradients of all passes, whose sum is the gradient of the mean loss, and
+// one step of the optimizer. It returns the first error of a pass.
 func (u *Update) Run() error {
 	if len(u.lanes) == 1 {
 		u.lanes[0].err = u.runPass(0)

@@ -9,20 +9,21 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// MaxTimeGrowth bounds the growth of a linear mechanism's time for twice the tokens: more than mechanism.MaxGrowth, since caches end.
+// MaxTimeGrowth bounds how much the time of a linear mechanism grows for twice the tokens. It is
+// more than mechanism.MaxGrowth, since caches have an end.
 const MaxTimeGrowth = 2.4
 
-// Zoo asks for every row of the catalogue with its default settings.
+// Zoo selects rows of the catalogue, which are measured with their default settings.
 type Zoo struct {
 	Heads, N, D int
 	Causal      bool
 	Rows        []string // names; nil: all
 
-	// What to measure of each.
+	// What to measure of each row.
 	Forward, Training, Decode, Doubling bool
 }
 
-// Entry is a row of the catalogue in the cases that show its cost. Cases that it lacks,
+// Entry holds the cases that show the cost of one row of the catalogue. Cases that the row lacks,
 // or that were not requested, are nil.
 type Entry struct {
 	Row      mechanism.Row
@@ -30,18 +31,19 @@ type Entry struct {
 	Threads  int
 	Causal   bool
 	Traits   attention.Traits
-	Plan     attention.Plan // of Forward
-	Forward  *Case          // all heads, the form that is chosen
-	Training *Case          // forward and backward of it
-	Decode   *Case          // a token after N, all heads
-	// One head over N and over 2N tokens, in the linear form where there is one.
+	Plan     attention.Plan // plan of Forward
+	Forward  *Case          // output of all heads, in the form that is chosen
+	Training *Case          // the same, forward and backward
+	Decode   *Case          // a token after N tokens, for all heads
+	// Single and Double are one head over N and over 2N tokens, in the linear form if there is
+	// one.
 	Single, Double *Case
 	probe          *Case
 }
 
-// Entries returns the requested rows, with the number of threads that is set, and in
-// lack an error for each requested case that a row does not have. Rows whose calls must
-// be causal are so in any case. It returns an error for an unknown row.
+// Entries returns the requested rows with the current number of threads. lack has an error for each
+// requested case that a row does not have. Rows whose calls must be causal are measured causally in
+// any case. Entries returns an error for an unknown row.
 func (z Zoo) Entries() (list []*Entry, lack []error, err error) {
 	names := z.Rows
 	if names == nil {
@@ -133,8 +135,8 @@ func (e *Entry) Cases() (list []*Case) {
 	return list
 }
 
-// PlannedGrowth is the growth of one head's planned operations for twice the tokens; 0
-// if it was not requested.
+// PlannedGrowth returns how much the planned operations of one head grow for twice the tokens, or 0
+// if that was not requested.
 func (e *Entry) PlannedGrowth() float64 {
 	if e.Single == nil {
 		return 0
@@ -142,8 +144,8 @@ func (e *Entry) PlannedGrowth() float64 {
 	return e.Double.FLOPs / e.Single.FLOPs
 }
 
-// TimeGrowth is the growth of its time, between the fastest rounds; 0 if it was not
-// measured.
+// TimeGrowth returns how much the time of one head grows for twice the tokens, by the fastest
+// rounds, or 0 if it was not measured.
 func (e *Entry) TimeGrowth() float64 {
 	if e.Single == nil || e.Single.Rounds == 0 || e.Double.Rounds == 0 {
 		return 0
@@ -156,9 +158,8 @@ const (
 	mostSteps   = 4096 // of a state that is measured
 )
 
-// CasesWithin sets Guess of the cases whose calls would take more than limit, and returns
-// the others. It judges by planned operations and the time of a short call, and returns
-// that call's error.
+// CasesWithin sets Guess of the cases whose calls would take longer than limit, and returns the
+// others. It judges by the planned operations and the time of a short call, whose error it returns.
 func CasesWithin(list []*Entry, limit time.Duration) (cases []*Case, err error) {
 	defer par.SetThreads(par.Threads())
 	for _, e := range list {
