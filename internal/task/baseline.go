@@ -151,8 +151,9 @@ func scoreNumbers(name string, src Source, n, learned int, rule func(s *Sample, 
 	return Baseline{Name: name, Score: mean, Learned: learned, Judged: samples, Error: standard}, err
 }
 
-// SquareSums holds sums over samples with n numbers each, whose squared errors have the sum s. Errors
-// of a sample may stand or fall together.
+// SquareSums holds sums over samples, from which Mean computes a mean squared error and its
+// standard error. A sample has n numbers, whose squared errors have the sum s; the errors of one
+// sample may be correlated.
 type SquareSums struct {
 	Sum, Squares, Products float64 // of s, s² and s·n
 	Samples                float64
@@ -220,8 +221,8 @@ func scoreNearestMean(src Source, n int) (Baseline, error) {
 	})
 }
 
-// NumberBaselines scores the commonest class and the class with the nearest mean sample, on
-// samples of one length. n is as for Baseliner. It returns the errors of Sample.
+// NumberBaselines scores the commonest class and the class with the nearest mean sample, for
+// samples of one length. n is as in Baseliner. It returns the errors of Sample.
 func NumberBaselines(src Source, n int) ([]Baseline, error) {
 	return runBaselines(
 		func() (Baseline, error) { return scoreMajority(src, n) },

@@ -11,25 +11,26 @@ import (
 
 // Options configures Open.
 type Options struct {
-	Folder   string            // parent of the data sets' folders
-	Seed     uint64            // seeds generated samples and random splits
-	Settings map[string]string // values by name; absent settings keep their defaults
+	Folder   string            // folder that holds the folders of the data sets
+	Seed     uint64            // seed of generated samples and random splits
+	Settings map[string]string // values of settings by name; the others keep their defaults
 
-	// Tokens are the tokens of texts; nil: the task's own. Context bounds the positions of a
-	// sample with these tokens; 0: there is no bound.
+	// Tokens are the tokens in which texts are read; nil: the task's own. Context bounds the
+	// positions of a sample in these tokens; 0: no bound.
 	Tokens  *Tokens
 	Context int
 
-	// ScoreOnly is for data that a learned model is scored on: one class, or no training
+	// ScoreOnly allows data that a trained model is only scored on: one class, or no training
 	// sample, is enough in the user's own files.
 	ScoreOnly bool
 
-	// DrawnSplits draws the split of each of the user's own items by itself, as runs of earlier versions
-	// did. By default a tenth of each class is held out for validation, and a tenth for the test.
+	// DrawnSplits draws the split of each of the user's own items by itself. By default a tenth of
+	// each class is held out for validation, and a tenth for the test.
 	DrawnSplits bool
 
-	// EncodePair returns the ids and types of a pair of texts, cut to most tokens; 0: to the
-	// positions of the model. types may be nil. OpenLabelled reads pairs if it is set.
+	// EncodePair returns the ids and types of a pair of texts, cut to most tokens, or to the
+	// positions of the model if most is 0. types may be nil. If EncodePair is set, OpenLabelled
+	// reads pairs.
 	EncodePair func(text, pair string, most int) (ids, types []int32, err error)
 }
 
@@ -39,10 +40,10 @@ type Setting struct{ Name, Default, Doc string }
 // Row describes a task of the catalogue.
 type Row struct {
 	Name, Doc string
-	DataSets  []string // data sets that the task can use; empty: generated, or named by a setting
+	DataSets  []string // data sets that the task can use; empty: its samples are generated, or a setting names their source
 	Settings  []Setting
 	open      func(*settingsReader) (Source, error)
-	ask       func(*settingsReader, ModelInfo) (*Question, error) // nil: models of the task take no single input
+	ask       func(*settingsReader, ModelInfo) (*Question, error) // nil: models of the task do not answer single inputs
 }
 
 // table is the catalogue, in display order.
@@ -87,7 +88,8 @@ func (r Row) HasOwnClasses() bool {
 	return false
 }
 
-// ReadsOwnData reports whether the task reads data of the user, and other data of the same form.
+// ReadsOwnData reports whether the task reads files of the user, and can read other files of the
+// same form.
 func (r Row) ReadsOwnData() bool {
 	return r.HasOwnClasses() || r.Name == forecastName || r.Name == PairsName
 }
@@ -95,8 +97,8 @@ func (r Row) ReadsOwnData() bool {
 // Rows returns the catalogue.
 func Rows() []Row { return slices.Clone(table) }
 
-// Lookup returns the row with a name. It returns an error that lists all names if there is no
-// such row.
+// Lookup returns the row of the task with the given name. If there is none, it returns an error
+// that lists all names.
 func Lookup(name string) (Row, error) {
 	var names []string
 	for _, r := range table {
@@ -108,8 +110,8 @@ func Lookup(name string) (Row, error) {
 	return Row{}, fmt.Errorf("task %q: unknown; there are: %s", name, strings.Join(names, ", "))
 }
 
-// Open opens the task with a name. It returns an error if the name or a setting is unknown, a
-// value is out of range, or the data is missing or malformed. The error for an unknown
+// Open opens the task with the given name. It returns an error if the name or a setting is unknown,
+// if a value is out of range, or if the data is missing or malformed. The error for an unknown
 // setting lists the task's settings.
 func Open(name string, o Options) (Source, error) {
 	row, err := Lookup(name)

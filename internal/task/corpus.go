@@ -24,7 +24,7 @@ type Corpus struct {
 	Text    []byte
 	Files   int // files that the text consists of
 	Skipped int // files that are not text
-	NotUTF8 int // files in Skipped that another vocabulary than characters can read
+	NotUTF8 int // files in Skipped that are not UTF-8; a vocabulary of bytes can read them
 }
 
 // binaryHead is the number of leading bytes that are searched for NUL, which marks a binary

@@ -20,16 +20,16 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. Its
-// tokens are the tokens of a model, or without one bytes: the value of the byte plus one.
+// OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. Its tokens
+// are the tokens of a model or, without one, bytes: the value of a byte plus one.
 type OwnTexts struct {
 	ownData[ownText]
 	tokens *Tokens // nil: bytes
 	ends   textEnds
 
-	data        string // path
-	start       string // of the advice; "": the model is from scratch
-	canLengthen bool   // the model takes texts that are longer than length
+	data        string // path of the file or folder
+	start       string // model that the advice is to start from; "": the run starts from scratch
+	canLengthen bool   // the model can read texts that are longer than length
 }
 
 // ownText is one text with its target.
@@ -99,10 +99,10 @@ func askOwnText(o *settingsReader, k ModelInfo) (*Question, error) {
 	return askText(spec, k.Classes, o.int("length"))
 }
 
-// OpenOwnTexts reads a file of texts, or lists a folder, where kind must be Class. kind is
-// Class, Regression or Labels. A tenth of the texts of each class is held out for each of
-// validation and test, by the seed. It returns an error if the data is malformed, has fewer than
-// two classes or no training samples.
+// OpenOwnTexts reads a file of texts, or lists a folder of them, for which kind must be Class. kind
+// is Class, Regression or Labels. The seed decides which tenth of the texts of each class is held
+// out for validation, and which for the test. OpenOwnTexts returns an error if the data is
+// malformed, has fewer than two classes or no training samples.
 func OpenOwnTexts(path string, kind Kind, textName, labelName string, length int, seed uint64) (*OwnTexts, error) {
 	return openTexts(path, kind, ownColumns{text: textName, label: labelName}, length, splitter{seed: seed}, false)
 }
@@ -527,9 +527,9 @@ func (t *OwnTexts) Baselines(n int) ([]Baseline, error) {
 	return all, err
 }
 
-// TextBaselines scores the commonest class, naive Bayes over words, and of at most 1024 classes a
-// logistic regression over words and bigrams, on the classes of texts whose tokens are bytes plus
-// one. n is as for Baseliner. It returns the errors of Sample.
+// TextBaselines scores the commonest class, naive Bayes over words and, if there are at most 1024
+// classes, a logistic regression over words and bigrams. The tokens of the texts must be bytes plus
+// one. n is as in Baseliner. It returns the errors of Sample.
 func TextBaselines(src Source, n int) ([]Baseline, error) {
 	list := []func() (Baseline, error){
 		func() (Baseline, error) { return scoreMajority(src, n) },

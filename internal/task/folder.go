@@ -31,8 +31,8 @@ type classFile struct {
 // ignoredFiles counts the files of a folder that are not listed, by reason.
 type ignoredFiles map[string]int
 
-// IgnoredFiles describes the files in the folder of a source that the source does not read:
-// their number and the reason. It is "" if there are none.
+// IgnoredFiles says how many files in the folder of a source are not read, and why. It returns ""
+// if there are none.
 func IgnoredFiles(src Source) string {
 	if s, ok := src.(*standardisedSource); ok {
 		src = s.Source
@@ -53,11 +53,10 @@ func (c *classFolder) ignoredFiles() ignoredFiles { return c.ignored }
 // splitNames are the names of the folders of splits, in lower case.
 var splitNames = map[string]Split{"train": Train, "valid": Valid, "val": Valid, "validation": Valid, "test": Test}
 
-// readClassFolder lists the files with one of the suffixes, plain or compressed, in the order of their
-// names. It ignores names that begin with a dot. Without a folder train, parts
-// divides the files. It returns an error if the
-// folders of splits are ambiguous, there are fewer than two classes, or a class has no files. With
-// scoreOnly one file is enough.
+// readClassFolder lists the files with one of the suffixes, plain or compressed, in the order of
+// their names, and ignores names that begin with a dot. If there is no folder train, parts divides
+// the files. readClassFolder returns an error if the folders of splits are ambiguous, if there are
+// fewer than two classes, or if a class has no files. With scoreOnly one file is enough.
 func readClassFolder(root string, parts splitter, scoreOnly bool, suffixes ...string) (*classFolder, error) {
 	l := &fileLister{suffixes: suffixes, ignored: ignoredFiles{}}
 	c := &classFolder{ignored: l.ignored}
@@ -130,8 +129,8 @@ func (c *classFolder) checkTraining() error {
 	return fmt.Errorf("class %q: the data seed draws none of its files to learn from; add files, draw with another seed, or divide the folder into train, valid and test", c.classes[class])
 }
 
-// CheckTrainingClasses returns an error if src reads the user's own files and the training set
-// lacks a class, or a file of one text is empty.
+// CheckTrainingClasses returns an error if src reads the user's own files and no training sample
+// has one of the classes, or if a file that is one text is empty.
 func CheckTrainingClasses(src Source) error {
 	if checker, ok := src.(interface{ checkTraining() error }); ok {
 		return checker.checkTraining()
@@ -188,10 +187,10 @@ type fileLister struct {
 	ignored  ignoredFiles // files that are not listed
 }
 
-// splitFolders returns the folders in root that hold splits, "" for a split without one, and
-// counts the files beside them. There are none unless a folder has the name train, or all
-// folders have names of splits, in any case of letters. It returns an error if two folders hold
-// the same split, or none is train.
+// splitFolders returns the folder in root of each split, "" for a split without one, and the number
+// of files beside them. Folders hold splits if one has the name train, or if all have names of
+// splits, in upper or lower case. splitFolders returns an error if two folders hold the same split,
+// or none is train.
 func (l *fileLister) splitFolders(root string) (dirs [3]string, err error) {
 	entries, err := listEntries(root)
 	if err != nil {
@@ -362,9 +361,9 @@ func isListedBelow(root, path string) bool {
 	return ok && !strings.Contains(separator+below, separator+".")
 }
 
-// WalkFolders calls each with dir and its subfolders, linked ones included: the path below dir, and
-// the absolute path without links. It ignores names that begin with a dot. It returns an error if a
-// folder cannot be read.
+// WalkFolders calls each with dir and all folders below it, including linked ones: with the path
+// below dir, and the absolute path without links. It ignores names that begin with a dot. It
+// returns an error if a folder cannot be read.
 func WalkFolders(dir string, each func(path, target string)) error {
 	root, err := realPath(dir)
 	if err != nil {

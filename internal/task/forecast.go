@@ -10,11 +10,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
-// Forecast predicts the next rows of one of the user's tables of numbers, whose rows follow each
-// other in time: some columns of the next horizon rows from all columns of window rows. The first
-// eight tenths of the rows are the training set, the next tenth the validation set, the last the
-// test set; inputs of these may begin in the set before. Targets are less the last value of the
-// input, and in deviations of their column in the training set.
+// Forecast predicts rows of a table of the user, whose rows follow each other in time: some columns
+// of the next horizon rows, from all columns of the window rows before them. The first eight tenths
+// of the rows are the training set, the next tenth the validation set and the last the test set;
+// the input of a sample may begin in the set before. A target is the difference from the last value
+// of the input, divided by the standard deviation of these differences in the training set.
 type Forecast struct {
 	ForecastOptions
 	columns []string
@@ -22,14 +22,14 @@ type Forecast struct {
 	targets []int     // columns that are forecast
 	ends    [3]int    // rows at which the splits end
 	scales  Scales    // [targets]; means are 0, since targets are differences
-	season  int       // rows after which values repeat best; 0: none is known
+	season  int       // number of rows after which values repeat best; 0: none is known
 }
 
 // ForecastOptions configures OpenForecast.
 type ForecastOptions struct {
-	Target  string // columns that are forecast, with commas between them; "": all
-	Time    string // column of times, which is not read; "": the first if it is no number
-	Window  int    // rows that are seen
+	Target  string // columns to forecast, separated by commas; "": all
+	Time    string // column of times, whose values are not read; "": the first column if it does not hold numbers
+	Window  int    // rows of an input
 	Horizon int    // rows that are forecast
 }
 
@@ -55,8 +55,9 @@ func openForecast(o *settingsReader) (Source, error) {
 	return OpenForecast(o.text("data"), f)
 }
 
-// OpenForecast reads a table. It returns an error if it is malformed, a column of the options is
-// missing, times are not in order, or a part of the table is too short for a window and a horizon.
+// OpenForecast reads a table. It returns an error if the table is malformed, a column of the
+// options is missing, times are not in order, or a part of the table is too short for a window and
+// a horizon.
 func OpenForecast(path string, o ForecastOptions) (*Forecast, error) {
 	if err := checkRange("window", o.Window, 1, 1<<20); err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func (t *Forecast) findSeason() int {
 // ColumnNames returns the names of the columns.
 func (t *Forecast) ColumnNames() []string { return slices.Clone(t.columns) }
 
-// Scales returns the deviations of the targets.
+// Scales returns the standard deviations by which targets are divided.
 func (t *Forecast) Scales() *Scales { return &t.scales }
 
 // Spec returns the specification of the samples. A target is [horizon, targets].

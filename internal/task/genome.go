@@ -16,9 +16,9 @@ import (
 type Genome struct {
 	name    string
 	classes []string
-	length  int // bases of a window
+	length  int // number of bases in a window
 	seed    uint64
-	regions [3][][][]byte // by split, species and record
+	regions [3][][][]byte // bases by split, species and record
 	ignored ignoredFiles  // of the folder of the data
 }
 

@@ -17,10 +17,10 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// TruncationReporter is a source that cuts long inputs.
+// TruncationReporter is implemented by sources that cut long inputs.
 type TruncationReporter interface {
 	Source
-	// CountTruncated returns the number of inputs that are cut, and of all.
+	// CountTruncated returns the number of inputs that are cut, and the number of all inputs.
 	CountTruncated() (cut, all int)
 }
 
@@ -32,10 +32,10 @@ const (
 	defaultTokens = 512
 )
 
-// Tokens are the tokens of a model that reads texts.
+// Tokens says in which tokens a model reads texts.
 type Tokens struct {
 	Vocabulary *token.Vocabulary
-	Size       int  // different tokens of the model, which may exceed the vocabulary's
+	Size       int  // number of different tokens of the model, which may be more than the vocabulary has
 	CutsStart  bool // long texts lose their beginning, not their end
 }
 
@@ -163,10 +163,10 @@ func (t *OwnTexts) learnTokens(name string, seed uint64) (*Tokens, error) {
 	return &Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: words.Size()}, nil
 }
 
-// Tokens returns the tokens of the texts; nil: bytes.
+// Tokens returns the tokens in which the texts are read; nil: bytes.
 func (t *OwnTexts) Tokens() *Tokens { return t.tokens }
 
-// TokenReporter is a source whose samples have tokens of a vocabulary.
+// TokenReporter is implemented by sources whose samples have tokens of a vocabulary.
 type TokenReporter interface {
 	Source
 	// Tokens returns the tokens; nil: the task's own.
@@ -244,8 +244,8 @@ func (o *ownText) read(most int) ([]byte, error) {
 	return text, err
 }
 
-// SampleLength returns the positions of sample i of a split; 0 for a text in a file that is
-// not read yet.
+// SampleLength returns the number of positions in sample i of a split, or 0 for a text in a file
+// that is not read yet.
 func (t *OwnTexts) SampleLength(split Split, i int) int {
 	own := &t.parts[split][i]
 	if t.tokens != nil {
@@ -254,8 +254,8 @@ func (t *OwnTexts) SampleLength(split Split, i int) int {
 	return min(len(own.text), t.length)
 }
 
-// CountTruncated returns the number of texts that are cut, and of all. Texts in files that
-// are read as bytes count as whole.
+// CountTruncated returns the number of texts that are cut, and the number of all texts. Texts in
+// files that are read as bytes count as whole.
 func (t *OwnTexts) CountTruncated() (cut, all int) {
 	for _, part := range t.parts {
 		all += len(part)

@@ -6,9 +6,9 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// InventText returns a text of at least size bytes, a function of the seed. Its lines are
-// correct sums, nested lists with their largest element, and sentences whose verbs agree with
-// their subjects. Each needs more context than two characters.
+// InventText returns a text of at least size bytes, which depends on the seed alone. Its lines are
+// correct sums, nested lists with their largest element, and sentences whose verbs agree with their
+// subjects. To predict any of them, a model needs more context than two characters.
 func InventText(seed uint64, size int) *Corpus {
 	w := &inventor{key: rng.New(seed)}
 	for len(w.text) < size {

@@ -9,13 +9,12 @@ import (
 	"strings"
 )
 
-// OpenLabelled opens the user's own texts for a model that has learned its classes. The
-// settings in o are the settings of task file. o.Tokens are the model's, and o.Context bounds
-// the tokens of a text. names are the model's classes; nil: the labels are numbers. All
-// labels are names in names, in any case, or else all are numbers below len(names). With
-// o.EncodePair rows have a second text, in the column pair or the one that setting pair names.
-// OpenLabelled returns an error where Open does, for a label that is no class of the model, and
-// for two labels of one class.
+// OpenLabelled opens the user's own texts for a model that has learned its classes. The settings in
+// o are those of task file, o.Tokens are the model's, and o.Context bounds the tokens of a text.
+// names are the model's classes; nil: labels are numbers. Either all labels are in names, in upper
+// or lower case, or all are numbers below len(names). If o.EncodePair is set, rows have a second
+// text, in the column pair or in the one that the setting pair names. OpenLabelled returns an error
+// where Open does, for a label that is no class of the model, and if two labels mean one class.
 func OpenLabelled(o Options, names []string) (*OwnTexts, error) {
 	row, err := Lookup(ownName)
 	if err != nil {
@@ -130,16 +129,16 @@ func matchClasses(classes, names []string) ([]int32, error) {
 	return numbers, nil
 }
 
-// TestOnly returns the task with all texts as test set.
+// TestOnly returns the task with all texts in the test set.
 func (t *OwnTexts) TestOnly() *OwnTexts {
 	w := *t
 	w.parts = [3][]ownText{Test: slices.Concat(t.parts[:]...)}
 	return &w
 }
 
-// JudgedBaselines returns the baselines of the judged split. Without training texts they
-// are the commonest class, or the mean, of the judged texts. Of targets that are all equal there
-// are none. JudgedBaselines returns an error if a text cannot be read.
+// JudgedBaselines returns baselines for the split by which the task is judged. If there are no
+// training texts, they are the commonest class, or the mean, of the judged texts themselves. If all
+// targets are equal, there are none. JudgedBaselines returns an error if a text cannot be read.
 func (t *OwnTexts) JudgedBaselines() ([]Baseline, error) {
 	if len(t.parts[Train]) > 0 {
 		list, err := t.Baselines(0)
@@ -178,7 +177,7 @@ func (h hindsight) Spec() Spec {
 	return spec
 }
 
-// Sample overwrites s. It returns the errors of the source.
+// Sample overwrites s with a sample of the source, and returns the source's errors.
 func (h hindsight) Sample(s *Sample, split Split, i int) error {
 	if spec := h.Source.Spec(); split == Train {
 		split = spec.JudgedSplit()
@@ -218,12 +217,12 @@ type learnedSource struct {
 	hasAll  bool
 }
 
-// NumberAsLearned returns src for a model that has learned the classes names and targets in
-// scales; nil: there are none. Classes are found by name. hasAll makes all samples the test
-// set. Baselines are the baselines of src in the model's scales, or without training samples the
-// commonest class or label, or the mean, of the test set. Of targets that are all equal there are none.
-// NumberAsLearned returns an error if a class is not in names, scales are unknown, or samples have
-// no end.
+// NumberAsLearned returns src in the numbers that a trained model has learned: classes have the
+// numbers of their names in names, and targets are divided by scales, unless they are nil. With
+// hasAll, all samples are in the test set. Baselines are those of src in the model's scales. If
+// there are no training samples, they are the commonest class or label, or the mean, of the test
+// set; if all targets are equal, there are none. NumberAsLearned returns an error if a class is not
+// in names, if scales are unknown, or if the samples have no end.
 func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (Source, error) {
 	t := &learnedSource{Source: src, spec: src.Spec(), names: names, scales: scales, hasAll: hasAll}
 	if named, ok := src.(ClassNamer); ok && names != nil {
@@ -256,9 +255,10 @@ func NumberAsLearned(src Source, names []string, scales *Scales, hasAll bool) (S
 	return t, nil
 }
 
-// BaselinesFrom returns the baselines of the training and validation samples of learned, the data of a
-// run, on all samples of judged, as NumberAsLearned returns it with hasAll. ok is false where the two
-// are not of the same kind of files. BaselinesFrom returns an error if a sample cannot be read.
+// BaselinesFrom lets the baselines learn from the training and validation samples of learned, the
+// data of a run, and scores them on all samples of judged, which NumberAsLearned returned with
+// hasAll. ok is false if the two do not come from the same kind of files. BaselinesFrom returns an
+// error if a sample cannot be read.
 func BaselinesFrom(learned, judged Source) (list []Baseline, ok bool, err error) {
 	if pairs, is := judged.(*TextPairs); is {
 		own, has := learned.(*TextPairs)
@@ -348,9 +348,9 @@ func (t *learnedSource) Spec() Spec { return t.spec }
 // ClassNames returns the names of the model's classes.
 func (t *learnedSource) ClassNames() []string { return slices.Clone(t.names) }
 
-// Baselines returns the baselines of the source in the scales of the model. Without training
-// samples they are the commonest class or label, or the mean, of the judged split. Of targets that
-// are all equal there are none. It returns an error if a sample cannot be read.
+// Baselines returns the baselines of the source in the scales of the model. If there are no
+// training samples, they are the commonest class or label, or the mean, of the judged split; if all
+// targets are equal, there are none. Baselines returns an error if a sample cannot be read.
 func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
 	if t.spec.Count[Train] == 0 {
 		return scoreInHindsight(t, "")
@@ -371,8 +371,8 @@ func (t *learnedSource) Baselines(n int) ([]Baseline, error) {
 	return all, err
 }
 
-// Sample overwrites s with a sample whose classes and targets are the model's. It returns an
-// error if the split has no sample i, or the errors of the source.
+// Sample overwrites s with a sample in the classes and scales of the model. It returns an error if
+// the split has no sample i, and the errors of the source.
 func (t *learnedSource) Sample(s *Sample, split Split, i int) error {
 	if err := t.spec.CheckIndex(split, i); err != nil {
 		return err

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// LabelledPictures classifies the user's own pictures with a model that has learned its
-// classes: a folder of PNG and JPEG files for each class.
+// LabelledPictures has the user's own pictures, a folder of PNG and JPEG files for each class, for
+// a model that has learned these classes.
 type LabelledPictures struct {
 	files               *classFolder
 	classes             []string
-	numbers             []int32 // of the model's classes, by folder
+	numbers             []int32 // number of the model's class for each folder
 	positions, channels int
 	read                func(path string) ([]float32, error)
 }
 
-// OpenLabelledPictures lists the pictures of a folder, as task picture does. A folder's name is
-// a class in names, as OpenLabelled reads labels. read returns the values
-// [positions,channels] of a picture. OpenLabelledPictures returns an error if the folder has
-// no pictures, or a class that is no class of the model.
+// OpenLabelledPictures lists the pictures of a folder, as the task picture does. The names of its
+// folders are classes in names, as in OpenLabelled. read returns the values [positions,channels] of
+// a picture. OpenLabelledPictures returns an error if the folder has no pictures, or a class that
+// the model does not have.
 func OpenLabelledPictures(folder string, names []string, positions, channels int, read func(path string) ([]float32, error)) (*LabelledPictures, error) {
 	files, err := readClassFolder(folder, splitter{}, true, pictureSuffixes...)
 	if err != nil {
@@ -63,9 +63,9 @@ func (t *LabelledPictures) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// Baselines scores the commonest class and the class with the nearest mean picture of 32×32
-// pixels. Without training pictures it is the commonest class of the judged pictures. If these
-// have one class there are none. It returns an error if a picture cannot be read.
+// Baselines scores the commonest class and the class with the nearest mean picture of 32×32 pixels.
+// If there are no training pictures, it returns the commonest class of the judged pictures; if
+// these have one class, it returns none. It returns an error if a picture cannot be read.
 func (t *LabelledPictures) Baselines(n int) ([]Baseline, error) {
 	const side, patch = 32, 4
 	var list []Baseline
@@ -86,7 +86,7 @@ func (t *LabelledPictures) Baselines(n int) ([]Baseline, error) {
 	return list, err
 }
 
-// TestOnly returns the task with all pictures as test set.
+// TestOnly returns the task with all pictures in the test set.
 func (t *LabelledPictures) TestOnly() *LabelledPictures {
 	w, files := *t, *t.files
 	files.files = [3][]classFile{Test: slices.Concat(t.files.files[:]...)}

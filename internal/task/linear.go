@@ -123,9 +123,9 @@ func (t *tfidf) vector(tokens []int32) (cols []int32, values []float32) {
 }
 
 // scoreLinear scores a logistic regression over the tf-idf of src, whose tokens are bytes plus one.
-// It learns from all samples that are not judged. Its strength is chosen by the validation set, or
-// where that is judged by a fifth of the training set. Of more than mostLinearWork an even part is
-// learned from.
+// The regression learns from all samples that are not judged; if they exceed mostLinearWork, from
+// an evenly spaced part of them. Its strength is chosen on the validation set, or on a fifth of the
+// training set if the validation set is the one that is judged.
 func scoreLinear(src Source, n int) (Baseline, error) {
 	spec := src.Spec()
 	splits := []Split{Train}

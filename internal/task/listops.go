@@ -123,10 +123,11 @@ func (t *ListOps) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// DrawWindow overwrites s with a training expression of at most length tokens, a function of
-// key and i. The shortest is as much shorter as the task's own bounds are apart: with 500 and
-// 2000 it has more than a quarter of length. It returns an error if length is less than 4 or
-// not below UpperBound, if no length is left, or if the expressions are read from files.
+// DrawWindow overwrites s with a training expression of at most length tokens, which depends on key
+// and i alone. The least number of tokens has the same ratio to length as the task's own bounds
+// have to each other: with bounds of 500 and 2000, more than a quarter of length. DrawWindow
+// returns an error if length is less than 4 or not below UpperBound, if the bounds leave no length,
+// or if the expressions are read from files.
 func (t *ListOps) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	above := t.LowerBound * (length + 1) / t.UpperBound
 	switch {
@@ -163,8 +164,9 @@ func growExpression(tokens []int32, d *randomDraws, depth, most int) []int32 {
 	return append(tokens, listEnd)
 }
 
-// Baselines scores the commonest class: of all samples, by root operator, and by root operator
-// with its decisive digit. It returns the errors of Sample.
+// Baselines scores three rules: the commonest class of all samples, of those with the same root
+// operator, and of those with the same root operator and the same decisive digit. It returns the
+// errors of Sample.
 func (t *ListOps) Baselines(n int) ([]Baseline, error) { return listBaselines(t, n) }
 
 // listBaselines scores the baselines of ListOps and ListOps6.
@@ -215,8 +217,8 @@ func rootDigits(tokens []int32) [2]int32 {
 	return key
 }
 
-// ParseExpression appends the tokens of a written expression: digits, ], [MIN, [MAX, [MED,
-// [SM, [FIRST, [LAST, separated by blanks. It ignores parentheses. It returns an error if
+// ParseExpression appends the tokens of a written expression to tokens: digits, ], [MIN, [MAX,
+// [MED, [SM, [FIRST and [LAST, separated by blanks. It ignores parentheses. It returns an error if
 // source is not one complete expression.
 func ParseExpression(tokens []int32, source string) ([]int32, error) {
 	from := len(tokens)
@@ -247,7 +249,7 @@ func ParseExpression(tokens []int32, source string) ([]int32, error) {
 	return tokens, nil
 }
 
-// AppendExpression appends the text of tokens in the format of LRA's files: a pair of
+// AppendExpression appends the text of tokens to text, in the format of LRA's files: with a pair of
 // parentheses for each argument and each end.
 func AppendExpression(text []byte, tokens []int32) []byte {
 	// An operator is preceded by one parenthesis per argument and one for its end.

@@ -57,9 +57,9 @@ func (t *ListOps6) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// DrawWindow overwrites s with a training expression of at most length tokens, a function of
-// key and i. The shortest is in proportion to Min, and has 8 tokens at least. It returns an
-// error if length is less than 8 or more than Max.
+// DrawWindow overwrites s with a training expression of at most length tokens, which depends on key
+// and i alone. The least number of tokens is in proportion to Min, but at least 8. DrawWindow
+// returns an error if length is less than 8 or more than Max.
 func (t *ListOps6) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	if err := checkRange("length", length, 8, t.Max); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 type MNIST struct {
 	images
 	patch      int // side of the patches; 0: pixels
-	trainCount int // training images, the first; 0: all
+	trainCount int // how many of the first images are for training; 0: all
 }
 
 var mnistSettings = []Setting{

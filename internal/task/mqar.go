@@ -15,7 +15,7 @@ type MQAR struct {
 	Vocab  int
 	Length int     // tokens of a sequence
 	Pairs  int     // keys with values
-	Power  float64 // exponent of the distribution of gaps: small favours short gaps
+	Power  float64 // exponent of the distribution of gaps: small values favour short gaps
 	Random bool    // fill other positions with random tokens instead of 0
 	Seed   uint64
 }
@@ -65,8 +65,8 @@ func (t *MQAR) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// DrawWindow overwrites s with a training sequence of length tokens, a function of key and i.
-// It has as many pairs as a quarter of its tokens, and Pairs at most. It returns an error if
+// DrawWindow overwrites s with a training sequence of length tokens, which depends on key and i
+// alone. It has a pair for every four tokens, but at most Pairs. DrawWindow returns an error if
 // length is odd, less than 4 or more than Length.
 func (t *MQAR) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	if length < 4 || length > t.Length || length%2 != 0 {

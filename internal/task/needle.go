@@ -8,13 +8,13 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// Needle asks for values that lines of a long text give to keys. A line such as "key KQZT is
-// 4821" takes the place of bytes of the text. The same line follows at a distance, where the
-// bytes of the value have labels. Splits have other text and other keys. A window has several
+// Needle asks for values that lines of a long text give to keys. A line such as "key KQZT is 4821"
+// replaces some bytes of the text. The same line appears a second time further on, where the bytes
+// of the value have labels. Each split has its own text and its own keys. A window has several
 // lines, so that the last value is seldom the answer.
 type Needle struct {
-	Lines    int // keys of a window, fewer where it is short
-	Distance int // tokens from a line to its question, where the window has room; 0: drawn
+	Lines    int // number of keys in a window; fewer if it is short
+	Distance int // tokens from a line to its question, if the window is long enough; 0: random
 	Seed     uint64
 
 	text   *Text
@@ -105,8 +105,8 @@ func (t *Needle) Sample(s *Sample, split Split, i int) error {
 	return t.draw(s, split, t.length, newDraws(t.Seed, split, i))
 }
 
-// DrawWindow overwrites s with a training window. Its content is a function of key and i. It
-// returns an error if the training set is not longer than length.
+// DrawWindow overwrites s with a training window, which depends on key and i alone. It returns an
+// error if the training set is not longer than length.
 func (t *Needle) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	return t.draw(s, Train, length, &randomDraws{key: key.Fold(i)})
 }
@@ -186,7 +186,7 @@ func appendNeedle(text []byte, key, value int) []byte {
 	return fmt.Appendf(text, "\nkey %s is %0*d\n", letters, needleDigits, value)
 }
 
-// NeedlePlace is the place of a question of a Needle.
+// NeedlePlace says where a question of a Needle and its answer are.
 type NeedlePlace struct {
 	Line     int // position of the first byte of the value in the line
 	Question int // position of the first byte of the value in the question
@@ -195,7 +195,7 @@ type NeedlePlace struct {
 // Distance returns the number of tokens from the line to the question.
 func (p *NeedlePlace) Distance() int { return p.Question - p.Line }
 
-// FindNeedles returns the places of the questions of a Needle's sample, in their order.
+// FindNeedles returns the places of the questions in a sample of Needle, in order.
 func FindNeedles(s *Sample) (list []NeedlePlace) {
 	for i, y := range s.Labels {
 		if y < 0 || i+1 < needlePrefix || s.Labels[i-1] >= 0 {

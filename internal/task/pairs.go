@@ -9,7 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/token"
 )
 
-// PairsName is the name of the task of a TextPairs.
+// PairsName is the name of the task that TextPairs implements.
 const PairsName = "pairs"
 
 // Bytes of a sample of pairs, the separators of ASCII. Texts do not hold them.
@@ -18,12 +18,13 @@ const (
 	pairEnd       = 0x1e // behind the target
 )
 
-// TextPairs writes the target of a source: a summary of a text, a translation, a date in another
-// form. A sample is the source, a separator and the target, byte by byte, which is predicted from the
-// bytes before it. The bytes of the source have no labels. It reads the user's own files.
+// TextPairs learns to write targets for sources: summaries of texts, translations, dates in another
+// form. It reads the user's own files. A sample is the source, a separator and the target, in
+// bytes. Each byte of the target is predicted from the bytes before it; the bytes of the source
+// have no labels.
 type TextPairs struct {
-	data           string // path
-	length, target int    // bytes of a sample and of a target
+	data           string // path of the file or folder
+	length, target int    // most bytes in a sample, and in a target
 	parts          [3][]TextPair
 }
 
@@ -119,9 +120,9 @@ func (t *TextPairs) SampleLength(split Split, i int) int {
 // sourceLength returns the bytes of a source that are read.
 func (t *TextPairs) sourceLength() int { return t.length - t.target - 1 }
 
-// Sample overwrites s with a pair: the beginning of a source and, behind the separator, the beginning of
-// its target, which alone has labels. The last of them is the end of the target, unless this is cut. It
-// returns an error if the split has no sample i.
+// Sample overwrites s with a pair: the beginning of the source, the separator, and the beginning of
+// the target. Only the target has labels; the last is the end of the target, unless the target is
+// cut. Sample returns an error if the split has no sample i.
 func (t *TextPairs) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()
 	if err := spec.CheckIndex(split, i); err != nil {
@@ -169,8 +170,9 @@ func (t *TextPairs) CountTruncated() (cut, all int) {
 	return cut, all
 }
 
-// Baselines returns the losses of n-gram models of the targets, which do not know the sources, on the
-// first n pairs of the judged split. They learn from the first n training pairs. n of 0 means all.
+// Baselines returns the losses of n-gram models of the targets, which do not see the sources, on
+// the first n pairs of the judged split. The models learn from the first n training pairs. If n is
+// 0, all pairs are used.
 func (t *TextPairs) Baselines(n int) ([]Baseline, error) {
 	spec := t.Spec()
 	split := spec.JudgedSplit()
@@ -197,11 +199,11 @@ func (t *TextPairs) Baselines(n int) ([]Baseline, error) {
 	return list, nil
 }
 
-// PairWriter says how the model of a run of pairs is asked for a target.
+// PairWriter makes the prompts for a model of the task pairs.
 type PairWriter struct{ length, target int }
 
-// NewPairWriter returns the PairWriter of a run with the settings set. It returns an error if a setting is
-// unknown or out of range.
+// NewPairWriter returns the PairWriter for a run with the settings set. It returns an error if a
+// setting is unknown or out of range.
 func NewPairWriter(set map[string]string) (*PairWriter, error) {
 	row, err := Lookup(PairsName)
 	if err != nil {
@@ -216,8 +218,9 @@ func NewPairWriter(set map[string]string) (*PairWriter, error) {
 	return &PairWriter{length, target}, err
 }
 
-// Prompt returns the tokens before the target of a source, and whether the source was cut. It returns an
-// error if the source is empty or holds a byte that separates sources and targets.
+// Prompt returns the tokens after which the model writes the target for a source. isTruncated
+// reports that the source was cut. Prompt returns an error if the source is empty or contains a
+// byte that separates sources and targets.
 func (w *PairWriter) Prompt(source []byte) (tokens []int32, isTruncated bool, err error) {
 	if len(source) == 0 {
 		return nil, false, errors.New("the source is empty")
@@ -229,7 +232,7 @@ func (w *PairWriter) Prompt(source []byte) (tokens []int32, isTruncated bool, er
 	return appendPairSource(nil, source, most), len(source) > most, nil
 }
 
-// MaxTarget returns the bytes that a target has at most.
+// MaxTarget returns the largest number of bytes in a target.
 func (w *PairWriter) MaxTarget() int { return w.target }
 
 // EndsTarget reports whether a token ends the target.

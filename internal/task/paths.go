@@ -324,11 +324,11 @@ func (p *pathPicture) hasRoom() bool {
 // maxOccupancy bounds the occupancy of a pixel at which a path may begin.
 const maxOccupancy = 0.3
 
-// pickFreePixel returns a random pixel at which a paddle in a direction meets no occupied pixel
-// and no pixel closer to the edge than edge. It returns false if there is none. As in the
-// original's images, there is one only for paddles that point up and left by 30 to 60 degrees:
-// their room reaches the pixel before their first one in both directions. The rule was derived
-// from such images (TestPathsAreTheOriginals).
+// pickFreePixel returns a random pixel at which a paddle of the given direction meets no occupied
+// pixel, and none closer to the edge than edge. It returns false if there is none. As in the
+// original images, a pixel exists only for paddles that point up and left by 30 to 60 degrees,
+// because the room of a paddle includes the pixel before its first one in both directions. The rule
+// was derived from such images (TestPathsAreTheOriginals).
 func (p *pathPicture) pickFreePixel(angle float64, edge int) (pixel, bool) {
 	s := &paddleToward(angle).room
 	if s[stampReach-1][stampReach-1] < 1 {

@@ -8,9 +8,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
-// Pixels generates images: each level, 0 to 255, is predicted from all levels before it, row by
-// row, channel by channel (Katharopoulos et al. 2020, arXiv 2006.16236, section 4.2). The token
-// at a position is the previous level; the first token is PixelStart.
+// Pixels generates images: each level from 0 to 255 is predicted from all levels before it, row by
+// row and channel by channel (Katharopoulos et al. 2020, arXiv 2006.16236, section 4.2). The token
+// at a position is the level before it; the first token is PixelStart.
 type Pixels struct {
 	images
 	name          string

@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
-// Question is a task without data. Its samples come from inputs and form the test split. It is
-// not safe for concurrent use.
+// Question is a task without data, which makes samples of new inputs. They form its test split. It
+// must not be used concurrently.
 type Question struct {
 	spec      Spec
 	classes   []string
@@ -18,23 +18,23 @@ type Question struct {
 	readLine  func(s *Sample, text []byte) error
 	readFile  func(path string) ([]Input, error)
 	samples   []Sample
-	last      []float64 // of the input
-	lineSize  int       // tokens of the last line of text, before it was cut
+	last      []float64 // last values of the input
+	lineSize  int       // tokens in the last line of text, before it was cut
 }
 
 // Input is one of the inputs in a file.
 type Input struct {
-	Name    string    // within the file; "": the file has one input
+	Name    string    // name within the file; "": the file has only one input
 	Samples []Sample  // one sample, or for Labels consecutive windows
-	Size    int       // positions in the file, before they were cut; 0: none is left out
-	Last    []float64 // of a forecast: the last value of each column, which outputs are added to
+	Size    int       // positions in the file before they were cut; 0: none was cut
+	Last    []float64 // last value of each column for a forecast, to which outputs are added
 }
 
-// ModelInfo holds the properties of a trained model that its task does not determine.
+// ModelInfo holds the properties of a trained model that are not determined by its task.
 type ModelInfo struct {
 	Classes  []string // class names, in the order of their numbers
-	Channels int      // numbers of an input position
-	Columns  []string // names of the channels, in the files that have names; nil: any
+	Channels int      // numbers at each position of an input
+	Columns  []string // names of the channels, for files with names; nil: any names
 	Length   int      // positions of the context
 	Outputs  int      // numbers of an output
 	Scales   *Scales  // scales of the output; nil: not scaled

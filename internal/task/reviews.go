@@ -96,9 +96,9 @@ func (t *Reviews) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// DrawWindow overwrites s with up to length bytes of a training review, a function of key and
-// i: any part of the bytes that the task sees, with the review's class. It returns an error if
-// length is less than 1 or more than the task sees.
+// DrawWindow overwrites s with up to length bytes of a training review and the review's class. They
+// are any part of the bytes that the task reads, and depend on key and i alone. DrawWindow returns
+// an error if length is less than 1 or more than the task reads.
 func (t *Reviews) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	if err := checkRange("length", length, 1, t.length); err != nil {
 		return err

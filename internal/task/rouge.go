@@ -6,9 +6,9 @@ import (
 	"unicode"
 )
 
-// TextScore compares texts with their references: the share that equals the reference, and means of
-// ROUGE F₁ (Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries). Words are runs of
-// letters and digits in lower case, without stemming.
+// TextScore compares texts with their references: by the share of texts that equal their reference,
+// and by means of ROUGE F₁ (Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries).
+// Words are runs of letters and digits in lower case, without stemming.
 type TextScore struct {
 	Name   string  `json:"name"`
 	Exact  float64 `json:"exact_match"`
@@ -18,7 +18,7 @@ type TextScore struct {
 	Texts  int     `json:"texts"`
 }
 
-// Add adds a text to the means.
+// Add adds the comparison of text with its reference to the means.
 func (s *TextScore) Add(text, reference []byte) {
 	one := TextScore{}
 	if bytes.Equal(bytes.TrimSpace(text), bytes.TrimSpace(reference)) {
@@ -99,8 +99,8 @@ func firstSentences(text []byte, n int) []byte {
 	return text
 }
 
-// CopyBaselines compares the sources of pairs with their targets: whole, and their first three sentences.
-// each is called with every pair.
+// CopyBaselines compares the sources of pairs with their targets: whole sources, and their first
+// three sentences. each calls its argument with every pair.
 func CopyBaselines(each func(f func(p TextPair))) []TextScore {
 	whole, lead := TextScore{Name: "copy of the source"}, TextScore{Name: "lead-3, its first three sentences"}
 	each(func(p TextPair) {

@@ -19,23 +19,23 @@ type OwnSeries struct {
 	SeriesOptions
 	ownData[ownSequence]
 	channels int
-	columns  []string // names of the channels; nil: no file names them
-	namedBy  string   // the first file that names them
-	cut      int      // sequences that are cut to Length
+	columns  []string // names of the channels; nil: no file has names
+	namedBy  string   // first file that has names
+	cut      int      // number of sequences that are cut to Length
 	scales   *Scales
 }
 
 // SeriesOptions configures OpenOwnSeries.
 type SeriesOptions struct {
 	Ask         Kind   // Class, Regression or Labels
-	Label       string // column of a list, or of the labels of rows
-	File        string // column of a list
+	Label       string // column with the label of a file in a list, or of a row in a table
+	File        string // column with the files in a list
 	Points      bool   // rows have no order
-	Length      int    // rows that are read of a file
-	Standardise bool   // standardise number targets by the training samples
-	Seed        uint64 // divides the samples among the splits
+	Length      int    // most rows that are read from a file
+	Standardise bool   // standardise targets that are numbers by the training samples
+	Seed        uint64 // seed that divides the samples among the splits
 
-	drawnSplits bool // Options.DrawnSplits
+	drawnSplits bool // as Options.DrawnSplits
 }
 
 // ownSequence is one sequence with its target.
@@ -419,15 +419,15 @@ func (t *OwnSeries) standardiseTargets() {
 	}
 }
 
-// CountTruncated returns the number of sequences that are cut, and of all.
+// CountTruncated returns the number of sequences that are cut, and the number of all sequences.
 func (t *OwnSeries) CountTruncated() (cut, all int) {
 	return t.cut, len(t.parts[Train]) + len(t.parts[Valid]) + len(t.parts[Test])
 }
 
-// ColumnNames returns the names of the channels; nil if no file names them.
+// ColumnNames returns the names of the channels, or nil if no file has names.
 func (t *OwnSeries) ColumnNames() []string { return slices.Clone(t.columns) }
 
-// Scales returns mean and deviation of the targets, or nil if these are not scaled.
+// Scales returns means and deviations of the targets, or nil if the targets are not scaled.
 func (t *OwnSeries) Scales() *Scales { return t.scales }
 
 // IsUnordered reports whether the rows of a sequence have no order.

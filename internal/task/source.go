@@ -31,16 +31,16 @@ const (
 	Endless                          = data.Endless
 )
 
-// Baseliner is a source that scores simple methods.
+// Baseliner is implemented by sources that can score simple methods.
 type Baseliner interface {
 	Source
-	// Baselines scores simple methods on the first n samples of the test set, or of the
-	// validation set if there is no test set. They learn from the first n training samples.
-	// n of 0 means all, or 2000 of an endless split. It returns the errors of Sample.
+	// Baselines scores simple methods on the first n samples of the test set, or of the validation
+	// set if there is no test set. The methods learn from the first n training samples. If n is 0,
+	// all samples are used, or 2000 of an endless split. Baselines returns the errors of Sample.
 	Baselines(n int) ([]Baseline, error)
 }
 
-// Baselines returns Baseliner.Baselines of src, and nil if src is none.
+// Baselines returns the baselines of src, or nil if src is not a Baseliner.
 func Baselines(src Source, n int) ([]Baseline, error) {
 	if b, ok := src.(Baseliner); ok {
 		return b.Baselines(n)
@@ -61,7 +61,7 @@ func resetSample(s *Sample) {
 	*s = Sample{Tokens: s.Tokens[:0], Types: s.Types[:0], Values: s.Values[:0], Labels: s.Labels[:0], Targets: s.Targets[:0], Values64: s.Values64[:0]}
 }
 
-// PictureSource is a source whose samples come from pictures.
+// PictureSource is implemented by sources whose samples are made of pictures.
 type PictureSource interface {
 	Source
 	// Picture returns the picture of sample i of a split as one grey image. It returns an
@@ -73,12 +73,12 @@ type PictureSource interface {
 type Baseline struct {
 	Name    string  `json:"name"`
 	Score   float64 `json:"score"`
-	Learned int     `json:"learned"` // training samples used; 0: a fixed rule
-	Judged  int     `json:"judged"`  // samples scored
-	// Error is the standard error of a mean squared error; 0: not known, and of other metrics.
+	Learned int     `json:"learned"` // training samples that the method learned from; 0: it is a fixed rule
+	Judged  int     `json:"judged"`  // samples on which it was scored
+	// Error is the standard error of a mean squared error. 0: not known, or another metric.
 	Error float64 `json:"standard_error,omitempty"`
-	// Advice is what to do in place of using the baseline where the baseline is as good
-	// as a model; "": train longer.
+	// Advice says what to do, other than using the baseline, if the baseline is as good as a
+	// model; "": train longer.
 	Advice string `json:"advice,omitempty"`
 }
 

@@ -10,10 +10,10 @@ type splitter struct {
 	isDrawn bool
 }
 
-// split returns the split of each item. Of every class a tenth, rounded so that the sum over the
-// classes is a tenth too, is in the test set and a tenth in the validation set. A class of two items
-// or more has one in the test set, and every class has one to learn from. Which these are is
-// drawn by the seed.
+// split returns the split of each item. A tenth of each class is in the test set and a tenth in the
+// validation set; numbers are rounded so that this also holds for all classes together. A class
+// with two items or more has one in the test set, and every class has one in the training set. The
+// seed decides which items these are.
 func (d splitter) split(classes []int32) []Split {
 	splits := make([]Split, len(classes))
 	key := rng.New(d.seed).Fold(3)

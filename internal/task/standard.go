@@ -51,7 +51,7 @@ func ChannelMoments(src Source) (mean, deviation []float64, err error) {
 // wrappedSource is a source whose samples are changed. It keeps the reports of the source.
 type wrappedSource struct{ Source }
 
-// ClassNames returns the names of the classes; nil without names.
+// ClassNames returns the names of the classes, or nil if they have none.
 func (t wrappedSource) ClassNames() []string {
 	if named, ok := t.Source.(ClassNamer); ok {
 		return named.ClassNames()
@@ -62,8 +62,8 @@ func (t wrappedSource) ClassNames() []string {
 // Baselines returns the baselines of the source.
 func (t wrappedSource) Baselines(n int) ([]Baseline, error) { return Baselines(t.Source, n) }
 
-// CountTruncated returns the number of inputs that are cut, and of all; 0 if the source does
-// not count them.
+// CountTruncated returns the number of inputs that are cut, and the number of all inputs. Both are
+// 0 if the source does not count them.
 func (t wrappedSource) CountTruncated() (cut, all int) {
 	if reporter, ok := t.Source.(TruncationReporter); ok {
 		return reporter.CountTruncated()

@@ -27,10 +27,10 @@ type Text struct {
 	Corpus *Corpus
 	Vocab  *token.Vocabulary
 
-	length int     // tokens of a window
-	stride int     // tokens from a validation window to the next; 0: length
+	length int     // tokens in a window
+	stride int     // tokens from the start of a validation window to the next; 0: length
 	begin  []int32 // tokens before each window, which are not predicted
-	size   int     // different tokens of the model; 0: of Vocab
+	size   int     // number of different tokens of the model; 0: as many as Vocab has
 	seed   uint64
 	tokens token.Sequence
 	parts  [3]token.Sequence // by split
@@ -128,9 +128,9 @@ func (t *Text) halveValidation() {
 	t.parts[Valid], t.parts[Test] = valid.Slice(0, half), valid.Slice(half, valid.Len())
 }
 
-// ReadText reads the text that data names: a data set under folder, a path, or for "" the
-// default corpus. With a vocabulary of characters it skips files that are not UTF-8. It returns
-// an error if the text is missing or cannot be read.
+// ReadText reads the text that data names: a data set below folder, a path, or, if data is "", the
+// default corpus. If kind is a vocabulary of characters, files that are not UTF-8 are skipped.
+// ReadText returns an error if the text is missing or cannot be read.
 func ReadText(data, folder, kind string) (*Corpus, error) {
 	if data == "" {
 		return DefaultCorpus(), nil
@@ -147,9 +147,9 @@ func ReadText(data, folder, kind string) (*Corpus, error) {
 	return &Corpus{Name: path, Text: b, Files: 1}, err
 }
 
-// NewText returns the task of c's tokens in windows of 1024 tokens. The first nine tenths are
-// the training set, the rest the validation set, as in nanoGPT. Open divides the rest of
-// enwik8 into validation and test sets. It returns an error if a token is not in the
+// NewText returns the task that predicts the tokens of c in windows of 1024 tokens. The first nine
+// tenths are the training set and the rest is the validation set, as in nanoGPT; Open divides the
+// rest of enwik8 into validation and test sets. NewText returns an error if a token is not in the
 // vocabulary or the text is too short.
 func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 	t, err := NewWholeText(c, vocab)
@@ -166,8 +166,8 @@ func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 	return t, nil
 }
 
-// NewWholeText returns the task of NewText with the whole text as validation set and an empty
-// training set. It returns an error if a token is not in the vocabulary.
+// NewWholeText is NewText with the whole text as the validation set and an empty training set. It
+// returns an error if a token is not in the vocabulary.
 func NewWholeText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 	tokens, err := vocab.NewSequence(c.Text)
 	if err != nil {
@@ -181,7 +181,7 @@ func NewWholeText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 // Tokens returns the tokens of a split.
 func (t *Text) Tokens(split Split) token.Sequence { return t.parts[split] }
 
-// ValidationOnly returns the task with the whole text as validation set and an empty training
+// ValidationOnly returns the task with the whole text as the validation set and an empty training
 // set.
 func (t *Text) ValidationOnly() *Text {
 	w := *t
@@ -196,10 +196,10 @@ func (t *Text) WithWindow(length int) WindowSource {
 	return &w
 }
 
-// WithStride returns the same task with validation and test windows that begin stride tokens after
-// each other. The first predicts all its tokens, each other one its last stride tokens, so that
-// every token but the first of the text is predicted once. It returns an error if stride is not
-// from 1 to the length of a window.
+// WithStride returns the same task with overlapping validation and test windows, each of which
+// begins stride tokens after the one before. In the first window all tokens are predicted, in the
+// others only the last stride tokens, so that every token but the first of the text is predicted
+// once. WithStride returns an error if stride is not from 1 to the length of a window.
 func (t *Text) WithStride(stride int) (*Text, error) {
 	if stride < 1 || stride > t.length {
 		return nil, fmt.Errorf("stride: is %d, a window has 1 to %d tokens", stride, t.length)
@@ -217,8 +217,8 @@ func (t *Text) validationStride() int {
 	return t.stride
 }
 
-// ForModel returns the same task for a model of size different tokens, at least those
-// in Vocab. Each window follows the tokens begin, which are not predicted.
+// ForModel returns the same task for a model of size different tokens, which has at least those of
+// Vocab. Before each window the model reads the tokens begin, which are not predicted.
 func (t *Text) ForModel(size int, begin []int32) *Text {
 	w := *t
 	w.size, w.begin = size, begin
@@ -271,7 +271,7 @@ func (t *Text) Sample(s *Sample, split Split, i int) error {
 	return nil
 }
 
-// DrawWindow overwrites s with a training window. Its position is a function of key and i. It
+// DrawWindow overwrites s with a training window, whose position depends on key and i alone. It
 // returns an error if the training set is not longer than length.
 func (t *Text) DrawWindow(s *Sample, length int, key rng.Key, i uint64) error {
 	part := t.parts[Train]
@@ -340,8 +340,8 @@ func (t *Text) checkNgram(learned, judged int) error {
 }
 
 // WindowNgramLosses returns the losses of NgramLosses on n windows of the split, spread evenly over
-// it as train.Evaluate spreads them, and on all its tokens. It returns an error if a split has
-// fewer than three tokens.
+// it as train.Evaluate spreads them, and the losses on all its tokens. It returns an error if a
+// split has fewer than three tokens.
 func (t *Text) WindowNgramLosses(split Split, n int) (windows, all [3]float64, learned int, err error) {
 	judged := t.parts[split]
 	table, learned, err := t.learnNgram(judged.Len())

@@ -7,10 +7,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/dataset"
 )
 
-// Sounds classifies the user's own sounds: one folder of WAV files per class. A sample is the
-// mean of the channels of the first frames, without resampling.
+// Sounds classifies the user's own sounds: a folder of WAV files for each class. A sample is the
+// first frames of a sound, with the mean of its channels and without resampling.
 type Sounds struct {
-	length int // frames of a sound
+	length int // most frames of a sound
 	*classFolder
 }
 
@@ -23,8 +23,9 @@ func openSounds(o *settingsReader) (Source, error) {
 	return newSounds(o.text("data"), o.int("length"), o.splitter(), o.ScoreOnly)
 }
 
-// OpenSounds lists the files of a folder; Sample reads them. length bounds the frames of a
-// sound. It returns an error if length is out of range or the folder has fewer than two classes.
+// OpenSounds lists the files of a folder; Sample reads them. length is the largest number of frames
+// that is read from a sound. OpenSounds returns an error if length is out of range or the folder
+// has fewer than two classes.
 func OpenSounds(folder string, length int, seed uint64) (*Sounds, error) {
 	return newSounds(folder, length, splitter{seed: seed}, false)
 }
