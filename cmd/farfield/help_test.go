@@ -57,8 +57,11 @@ func TestOverviewFitsATerminal(t *testing.T) {
 			t.Errorf("%q is not there", command)
 		}
 	}
-	if same := works(t, "--help"); same != out {
-		t.Error("--help prints something else")
+	if works(t, "--help") != out || works(t, "help") != out {
+		t.Error("--help or help prints something else")
+	}
+	if verb := works(t, "help", "bench", "gemm"); verb != works(t, "bench", "gemm", "--help") || verb == out {
+		t.Errorf("help of a verb prints\n%s", verb)
 	}
 }
 

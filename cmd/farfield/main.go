@@ -50,17 +50,17 @@ type verbTable struct {
 	Forward forward.Command `cmd:"" group:"Compute" help:"Compute all outputs of a published model, and gradients."`
 	Plan    plan.Command    `cmd:"" group:"Compute" help:"Count operations and bytes of a shape, and predict times."`
 
-	Train    train.Command    `cmd:"" group:"Learn" help:"Train a transformer on a text, or on another task."`
-	Eval     eval.Command     `cmd:"" group:"Learn" help:"Measure how well a model predicts a text or does its task."`
-	Predict  predict.Command  `cmd:"" group:"Learn" help:"Classify texts and other inputs with a trained model."`
-	Generate generate.Command `cmd:"" group:"Learn" help:"Continue a text with a model, or draw images."`
-	Score    score.Command    `cmd:"" group:"Learn" help:"Print the bits of each line; find surprising lines."`
-	Embed    embed.Command    `cmd:"" group:"Learn" help:"Print a vector for each text."`
-	Search   search.Command   `cmd:"" group:"Learn" help:"Find the vectors that are closest to a text."`
-	Serve    serve.Command    `cmd:"" group:"Learn" help:"Answer HTTP requests with a model; keep its states."`
-	Health   health.Command   `cmd:"" hidden:"" group:"Learn" help:"Ask whether a server answers requests."`
-	Exchange exchange.Command `cmd:"" group:"Learn" help:"Put linear attention into a trained model."`
-	Export   export.Command   `cmd:"" group:"Learn" help:"Write a model for transformers."`
+	Train    train.Command    `cmd:"" group:"Models" help:"Train a model on a text, labels, tables, sounds or pictures."`
+	Eval     eval.Command     `cmd:"" group:"Models" help:"Measure how well a model predicts a text or does its task."`
+	Predict  predict.Command  `cmd:"" group:"Models" help:"Classify texts and other inputs with a trained model."`
+	Generate generate.Command `cmd:"" group:"Models" help:"Continue a text with a model, or draw images."`
+	Score    score.Command    `cmd:"" group:"Models" help:"Print the bits of each line; find surprising lines."`
+	Embed    embed.Command    `cmd:"" group:"Models" help:"Print a vector for each text, for search and classifiers."`
+	Search   search.Command   `cmd:"" group:"Models" help:"Find the texts that are closest in meaning to a query."`
+	Serve    serve.Command    `cmd:"" group:"Models" help:"Answer HTTP requests with a model, and show a page for it."`
+	Health   health.Command   `cmd:"" hidden:"" group:"Models" help:"Ask whether a server answers requests."`
+	Exchange exchange.Command `cmd:"" group:"Models" help:"Put linear attention into a trained model."`
+	Export   export.Command   `cmd:"" group:"Models" help:"Write a model for transformers."`
 
 	Maps    maps.Command    `cmd:"" group:"Look" help:"Draw attention maps and print their statistics."`
 	Report  report.Command  `cmd:"" group:"Look" help:"Write a page of a run: curves, configuration, a sample."`

@@ -62,10 +62,13 @@ type Command struct {
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Puts multipole attention, whose cost is linear in the tokens, in place of the softmax of a trained model, without training. " +
-		"It reads the texts once, makes a codebook of each head's keys, and measures what the model loses against itself on the last fifth of the texts: encoders by the cosine of their vectors, decoders by nats a token. " +
-		"It chooses cells, order and near field at the least cost that meets --cosine or --nats; if none does, layers that lose most stay exact. With --cells, --order, --window or --block and no wish it takes these and measures alone.\n\n" +
-		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. The page has the same cells without the fit, and the near field with the same fit.\n\n" +
-		"The folder has the trained model, untouched, in model, and codebooks beside it. All verbs read it. exchange.md has losses by layers, costs and times. The near field alone is measured beside it; the first line says whether it does as well." + flags.JoinExamples(
+		"Near keys keep their exact weights; far keys are summed in cells, whose centres are learned from the keys of your texts. " +
+		"It measures what the model loses on the last fifth of the texts: for encoders by the cosine of their vectors, for decoders by nats a token. " +
+		"It chooses the cheapest cells, order and near field that meet --cosine or --nats; if none does, the layers that lose most keep their softmax. " +
+		"With --cells, --order, --window or --block, and no --cosine or --nats, it takes these as they are, and measures.\n\n" +
+		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use.\n\n" +
+		"The new folder has the trained model, untouched, and the codebooks. All verbs read it. Its page exchange.md has losses, costs and times. " +
+		"The first line of the page says whether near keys alone, without any far keys, would do as well: they are cheaper still." + flags.JoinExamples(
 		"farfield exchange --model all-MiniLM-L6-v2 --data meetings.txt --also novel.txt --out minilm-multipole",
 		"farfield exchange --model DIR --data stories.txt --nats 0.01 --out stories-multipole",
 		"farfield exchange --model DIR --data stories.txt --cells 256 --order 1 --block 32 --window 16",

@@ -167,7 +167,7 @@ func overview(w io.Writer, app *kong.Application) error {
 		}
 		fmt.Fprintf(&b, "%-8s  %s\n", title, command)
 	}
-	fmt.Fprintf(&b, "Help: farfield VERB --help. With every verb: --threads N, --quiet. --version.\n")
+	fmt.Fprintf(&b, "Help: farfield help VERB. With every verb: --threads N, --quiet. --version.\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }

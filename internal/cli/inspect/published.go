@@ -72,6 +72,7 @@ func inspectPublished(path string, ignored []string) (*display.Finding, error) {
 		}
 		f.AddText("pooling", s, "%s", text)
 	}
+	f.AddText("verbs", verbs(m), "%s", strings.Join(verbs(m), ", "))
 	if notes := p.Notes(); len(notes) > 0 {
 		f.AddText("notes", notes, "%s", strings.Join(notes, "; "))
 	}
@@ -83,6 +84,20 @@ func inspectPublished(path string, ignored []string) (*display.Finding, error) {
 	}
 	f.Add("tensors", tensors)
 	return f, nil
+}
+
+// verbs returns the verbs that use the model as it is.
+func verbs(m *inference.Model) (list []string) {
+	can := m.Can()
+	for _, x := range []struct {
+		method string
+		verbs  []string
+	}{{"Embed", []string{"embed", "search"}}, {"Classify", []string{"predict"}}, {"ClassifyFile", []string{"predict"}}, {"Generate", []string{"generate"}}, {"Score", []string{"score"}}} {
+		if slices.Contains(can, x.method) {
+			list = append(list, x.verbs...)
+		}
+	}
+	return append(list, "serve", "forward", "export")
 }
 
 // names are printed with spaces between them.

@@ -94,6 +94,8 @@ func (p *Program) executeVerb(args []string, e *env.Env, out *results) int {
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
+	} else if args[0] == "help" { // help train is train --help
+		args = append(slices.Clone(args[1:]), "--help")
 	}
 	parsed, err := parser.Parse(args)
 	if left || out.err != nil { // help or version was asked for; run says if it was not given

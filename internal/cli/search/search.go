@@ -45,17 +45,16 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "Prints query, row, cosine similarity and text of the closest rows, with tabs between them, the closest first. " +
+	return "To search a file with a text in each line, name it and give --model and --index. The index keeps a vector for each text, and later searches embed only texts that are new or changed. " +
+		"Without a query, search brings the index up to date. An index of another model, precision or prompt is refused. " +
+		"Without --index the file has vectors that embed wrote, and --texts names the texts of its rows.\n\n" +
+		"Prints query, row, cosine similarity and text of the closest rows, with tabs between them, the closest first. " +
 		"Rows and queries are counted from 0. The search is exact: every row is compared. Files may be larger than memory. " +
-		"A vector of zeros, of an empty text, has the similarity 0. " +
-		"A folder's prompt for queries is put before each query, with a note. " +
-		"--index FILE.safetensors reads FILE as embed does, keeps a vector for each text, and prints the text of each row. " +
-		"Later searches embed the texts that are new or changed. Without a query it brings the index up to date. " +
-		"An index of another model, precision or prompt is refused." + flags.JoinExamples(
-		`farfield search --model run/001 vectors.jsonl "to be"`,
+		"An empty text has the similarity 0. A folder's prompt for queries is put before each query, with a note." + flags.JoinExamples(
+		`farfield search --model all-MiniLM-L6-v2 --index notes.safetensors notes.txt "how to bake bread"`,
+		`farfield search --model all-MiniLM-L6-v2 vectors.npy --texts notes.txt "how to bake bread"`,
+		`farfield search --model all-MiniLM-L6-v2 vectors.jsonl "how to bake bread"`,
 		"farfield search vectors.npy --queries vectors.npy --top 3 --json",
-		`farfield search --model run/001 vectors.npy --texts lines.txt "to be"`,
-		`farfield search --model all-MiniLM-L6-v2 --index lines.safetensors lines.txt "to be"`,
 	)
 }
 
@@ -162,7 +161,7 @@ func (c *Command) checkFlags() error {
 	case c.Mechanism != "" && c.Model == "":
 		return env.InputErrorf("--mechanism: needs --model, which has the layers")
 	case len(c.Query) > 0 && c.Model == "":
-		return env.InputErrorf("--model: is not given: texts need the model that made the vectors")
+		return env.InputErrorf("--model: is not given: texts need the model that made the vectors; --index FILE.safetensors with it searches a file of texts")
 	}
 	return nil
 }
@@ -192,6 +191,9 @@ func (c *Command) openVectors(e *env.Env, enc *inference.Embedder) (vectors.Read
 		return c.openIndex(e, enc)
 	}
 	in, err := vectors.Open(e, c.Vectors)
+	if err != nil && !vectors.IsArrayFile(c.Vectors) {
+		err = fmt.Errorf("%w; to search a file of texts, give --index FILE.safetensors", err)
+	}
 	return in, env.MarkInput(err)
 }
 

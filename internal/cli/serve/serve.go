@@ -54,8 +54,8 @@ type Command struct {
 
 // Help are examples.
 func (c *Command) Help() string {
-	return "The first line of standard output is \"listening on http://ADDR\". docs/serve.md lists the endpoints: OpenAI's completions, chat and embeddings, " +
-		"sessions that survive a restart, classes and attention maps. GET / is a page. " +
+	return "Open the address in a browser to write, search, classify and look at attention. Programs for OpenAI's API use http://ADDR/v1 for completions, chat and embeddings. " +
+		"docs/serve.md lists all endpoints, among them sessions that survive a restart (--store). The first line of standard output is \"listening on http://ADDR\". " +
 		"SIGTERM lets running requests end, saves all states and exits with status 0." + flags.JoinExamples(
 		"farfield serve --model run/001",
 		"farfield serve --model SmolLM --store states --addr 127.0.0.1:0",

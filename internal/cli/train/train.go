@@ -2,12 +2,14 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/comm"
@@ -16,6 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/dataset"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
@@ -106,9 +109,12 @@ type Command struct {
 
 // Help are examples.
 func (t *Command) Help() string {
-	return "After Ctrl-C, --resume continues from the latest checkpoint, and the result has the same bits as without the interruption. If the data has moved, --data names its new place.\n\n" +
-		"The data of a text task is a file (plain, gzip or zstd), a folder of files, or the name of a data set. By default it is the source of the Go toolchain, or an invented text if there is none. " +
-		"bytelm reads a text as bytes, charlm as characters. --task NAME --help lists the settings of a task, --mechanism NAME --help the settings of a mechanism. " +
+	return "Without --task it learns to continue the text of --data. --task file learns the labels of texts, from a CSV or TSV with columns text and label, from JSON lines, or from a folder for each class; " +
+		"series, forecast, wav, picture and fasta learn from your tables, sounds, pictures and DNA. --task NAME --help lists the settings of a task, --mechanism NAME --help those of a mechanism. " +
+		"At the end it says whether the model is better than a simple method. farfield predict and generate then use the run.\n\n" +
+		"After Ctrl-C, --resume continues from the latest checkpoint, and the result has the same bits as without the interruption. If the data has moved, --data names its new place.\n\n" +
+		"A text is a file (plain, gzip or zstd), a folder of files, or the name of a data set. By default it is the source of the Go toolchain, or an invented text if there is none. " +
+		"Task bytelm, the default, reads it as bytes, charlm as characters. " +
 		"--task pairs learns to write the target of a source, such as a summary, a translation or another form of a date, from the columns or keys source and target of a file; the loss is of the target alone. " +
 		"The default preset is that of the task; for texts it is default, or small without AVX2. --seeds trains each seed in a folder below --out, and prints mean and deviation.\n\n" +
 		"--init starts from the weights of a run, of a checkpoint, or of a folder in the Hugging Face layout, and reads texts with its tokenizer. " +
@@ -168,10 +174,23 @@ func (t *Command) plan() (p trainPlan, err error) {
 		}
 	}
 	if !t.Resume {
-		p.Note = t.describeKept(&p.Config)
+		p.Note = cmp.Or(t.describeKept(&p.Config), t.describeTable(&p.Config))
 		err = checkOutside(&p.Config, p.Out)
 	}
 	return p, err
+}
+
+// describeTable points to --task file if no task is asked for and a table or records are about to be
+// read as a text; "" otherwise.
+func (t *Command) describeTable(c *train.Config) string {
+	row, err := task.Lookup(c.Task)
+	if err != nil || !row.IsText() || t.Task != "" || t.Config != "" || t.Init != "" {
+		return ""
+	}
+	if !slices.Contains([]string{".csv", ".tsv", ".jsonl"}, strings.ToLower(filepath.Ext(dataset.TrimSuffix(t.Data)))) {
+		return ""
+	}
+	return t.Data + " is read as a text to continue; --task file learns its labels"
 }
 
 func (t *Command) run(e *env.Env) error {
