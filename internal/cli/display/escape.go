@@ -1,5 +1,5 @@
 // Package display formats results: numbers with units, JSON, findings, and text without control
-// characters. It writes what it is given: verbs decide what to show.
+// characters.
 package display
 
 import (
@@ -11,9 +11,9 @@ import (
 	"unicode/utf8"
 )
 
-// Escape returns a string from a file or path as it is printed: characters that would
-// control a terminal, break a line or reorder it are escaped as Go does, and bytes
-// that are not UTF-8 are \x and two digits. Other characters stay.
+// Escape returns a string from a file or path in a form that is safe to print. Characters that
+// would control a terminal, break a line or change its direction are escaped as in Go, and bytes
+// that are not UTF-8 become \x and two digits. Other characters stay.
 func Escape(s string) string {
 	if !strings.ContainsFunc(s, isUnprintable) && utf8.ValidString(s) {
 		return s
@@ -50,7 +50,7 @@ func isUnprintable(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// EscapeJSON is JSON whose strings have no such character, in the escapes of JSON.
+// EscapeJSON returns JSON in which characters that Escape would escape have JSON's own escapes.
 func EscapeJSON(text []byte) []byte {
 	var b []byte
 	for i := 0; i < len(text); {
@@ -65,8 +65,8 @@ func EscapeJSON(text []byte) []byte {
 	return b
 }
 
-// Field is a name of a class as it is printed between tabs: quoted where it has
-// characters that would end the field or cannot be seen.
+// Field returns the name of a class for printing between tabs: quoted if it has characters that
+// would end the field or cannot be seen.
 func Field(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }) || !utf8.ValidString(name) {
 		return strconv.Quote(name)

@@ -31,18 +31,18 @@ func (f *Finding) Add(name string, value any) {
 	f.facts = append(f.facts, fact{name: name, value: value})
 }
 
-// AddText adds a fact that is printed as a formatted text, escaped. JSON has the value, and leaves
-// out nil.
+// AddText adds a fact that is printed as the formatted text, escaped. JSON has value instead, and
+// omits nil.
 func (f *Finding) AddText(name string, value any, format string, args ...any) {
 	f.facts = append(f.facts, fact{name, value, Escape(fmt.Sprintf(format, args...))})
 }
 
-// AddLines adds a fact whose text is the program's own and keeps its line breaks.
+// AddLines adds a fact with a text of the program's own, which keeps its line breaks.
 func (f *Finding) AddLines(name string, value any, text string) {
 	f.facts = append(f.facts, fact{name, value, text})
 }
 
-// Table are a table: in JSON a list of objects.
+// Table is a table of a Finding: in JSON a list of objects.
 type Table struct {
 	Columns []string
 	rows    [][]any

@@ -21,7 +21,7 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
-// Number is null in JSON where it is not finite.
+// Number is a number that JSON writes as null if it is not finite.
 type Number float64
 
 // MarshalJSON returns x as a number, or null if x is not finite. The error is nil.

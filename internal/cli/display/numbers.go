@@ -21,7 +21,7 @@ func FormatValue(metric task.Metric, x float64) string {
 	return fmt.Sprintf("%.4f", x)
 }
 
-// FormatTick writes a time at the axis of a figure.
+// FormatTick formats a time for the axis of a figure.
 func FormatTick(s float64) string {
 	if s > 1e3 {
 		return fmt.Sprintf("%.0e s", s)
@@ -29,7 +29,7 @@ func FormatTick(s float64) string {
 	return FormatSeconds(s)
 }
 
-// FormatSize is a number of bytes in words.
+// FormatSize formats a number of bytes with a unit.
 func FormatSize(bytes int64) string {
 	switch {
 	case bytes >= 1e9:
@@ -42,7 +42,7 @@ func FormatSize(bytes int64) string {
 	return fmt.Sprintf("%d B", bytes)
 }
 
-// FormatCrossover writes a length by its first two digits.
+// FormatCrossover formats a length with two digits.
 func FormatCrossover(n float64) string {
 	if n == 0 {
 		return "(not met)"
@@ -51,7 +51,7 @@ func FormatCrossover(n float64) string {
 	return fmt.Sprintf("%.0f", math.Round(n/digits)*digits)
 }
 
-// FormatBound writes a bound of errors, a dash where there is none.
+// FormatBound formats a bound of errors, or a dash if there is none.
 func FormatBound(x Number) string {
 	if math.IsInf(float64(x), 1) {
 		return "–"
@@ -59,7 +59,7 @@ func FormatBound(x Number) string {
 	return fmt.Sprintf("%.1e", float64(x))
 }
 
-// FormatLength writes a number of tokens; 0 is one beyond all that are looked at.
+// FormatLength formats a number of tokens; 0 stands for a length beyond all that were tried.
 func FormatLength(n int) string {
 	if n == 0 {
 		return "1e9 and more"
@@ -67,7 +67,7 @@ func FormatLength(n int) string {
 	return strconv.Itoa(n)
 }
 
-// FormatAmount writes x with a prefix of the SI, three digits.
+// FormatAmount formats x with three digits, an SI prefix and the unit.
 func FormatAmount(x float64, unit string) string {
 	prefix := ""
 	for _, p := range []string{"k", "M", "G", "T", "P", "E"} {
@@ -117,7 +117,7 @@ func roundDigits(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// Span writes seconds by its largest unit.
+// Span formats seconds in their largest unit.
 func Span(s float64) string {
 	switch {
 	case s < 90:

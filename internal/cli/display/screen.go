@@ -16,10 +16,10 @@ type Screen struct {
 	file *os.File
 }
 
-// File returns the terminal.
+// File returns the terminal's file.
 func (s *Screen) File() *os.File { return s.file }
 
-// NewScreen returns w, as a screen if it is a terminal.
+// NewScreen returns w, or a Screen for it if it is a terminal.
 func NewScreen(w io.Writer) io.Writer {
 	if f := FileOf(w); f != nil && term.IsTerminal(int(f.Fd())) {
 		return &Screen{token.NewWriter(w), f}
@@ -27,7 +27,7 @@ func NewScreen(w io.Writer) io.Writer {
 	return w
 }
 
-// FileOf returns the file that w is, or that its method File returns; nil: none.
+// FileOf returns w if it is a file, or what its method File returns; nil if there is neither.
 func FileOf(w io.Writer) *os.File {
 	switch w := w.(type) {
 	case *os.File:

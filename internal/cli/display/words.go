@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Pluralise is a number of things in words.
+// Pluralise returns n and the word thing, in the plural unless n is 1.
 func Pluralise(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -15,14 +15,14 @@ func Pluralise(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// LowerFirst is a sentence as a part of another.
+// LowerFirst returns s with its first letter in lower case.
 func LowerFirst(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
 // CapitaliseFirst returns s with its first letter in upper case.
 func CapitaliseFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
-// Beginning returns text or, if it has more than most bytes, its first ones, cut between two
-// characters, and an ellipsis.
+// Beginning returns text, or, if it has more than most bytes, its beginning and an ellipsis. It
+// does not cut a character.
 func Beginning(text string, most int) string {
 	if len(text) <= most {
 		return text
