@@ -1,5 +1,5 @@
-// Package env holds the streams, context and ranks that a verb runs with, and the errors that set
-// its exit status. It reads no flags and knows no verb.
+// Package env holds the streams, the context and the ranks with which a verb runs, and the errors
+// that determine its exit status.
 package env
 
 import (
@@ -26,7 +26,7 @@ type Env struct {
 	isWaiting bool       // for them, and does not end by itself
 }
 
-// Notes is where progress and remarks go.
+// Notes returns the writer for progress and remarks.
 func (e *Env) Notes() io.Writer {
 	if e.IsQuiet {
 		return io.Discard
@@ -54,7 +54,7 @@ const (
 	StatusInterrupted = 130
 )
 
-// InputError is an error in the user's input.
+// InputError marks an error in the user's input.
 type InputError struct{ err error }
 
 // Error returns the text of the marked error.
@@ -71,10 +71,10 @@ func MarkInput(err error) error {
 	return InputError{err}
 }
 
-// InputErrorf is input of a formatted error.
+// InputErrorf returns a formatted error in the user's input.
 func InputErrorf(format string, args ...any) error { return InputError{fmt.Errorf(format, args...)} }
 
-// Interruption is the end of env.ctx, in words that say how to go on.
+// Interruption is returned when the context of Env has ended; its text says how to continue.
 type Interruption struct {
 	Err  error
 	Text string
@@ -89,8 +89,7 @@ func (i Interruption) Unwrap() error { return i.Err }
 // longestError bounds the bytes of an error that is printed, which may quote a file.
 const longestError = 1 << 12
 
-// JoinLines is the text of err without its line breaks, escaped. A text of many bytes loses its
-// middle.
+// JoinLines returns the message of err on one line, escaped. A very long message loses its middle.
 func JoinLines(err error) string {
 	return display.Escape(infile.Elide(strings.Join(strings.Fields(err.Error()), " "), longestError))
 }

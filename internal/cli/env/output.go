@@ -11,9 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 )
 
-// OwnFile opens an output file and locks it for this process. The file may exist. It
-// returns an error if path is an input, is no regular file, is locked or cannot be
-// opened.
+// OwnFile opens an output file and locks it for this process. The file may exist. It returns an
+// error if path is also an input, or is no regular file, or if it is locked or cannot be opened.
 func OwnFile(path string, inputs ...string) (*os.File, *lock.Lock, error) {
 	if err := CheckOutput(path, inputs...); err != nil {
 		return nil, nil, InputErrorf("--out: %w", err)
@@ -47,9 +46,9 @@ func OwnFolder(dir string) (*lock.Lock, error) {
 	return lock.LockFolder(dir)
 }
 
-// CheckOutput returns an error if the file path cannot be created or is one of the
-// inputs, so that no work is lost. The input - is standard input. An empty path is no file.
-// The path - is refused: where it means standard output, there is nothing to check.
+// CheckOutput returns an error if the file path cannot be created or is one of the inputs, so that
+// this is known before any work. The input - is standard input. An empty path means no file. The
+// path - is refused, since output to standard output needs no check.
 func CheckOutput(path string, inputs ...string) error {
 	switch path {
 	case "":
@@ -98,8 +97,8 @@ func isSameName(a, b string) bool {
 	return err1 == nil && err2 == nil && os.SameFile(x, y)
 }
 
-// ListFiles returns the files below dir whose names keep accepts. It leaves out folders that cannot
-// be read.
+// ListFiles returns the files below dir whose names keep accepts. It ignores folders that cannot be
+// read.
 func ListFiles(dir string, keep func(name string) bool) (list []string) {
 	_ = fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && keep(d.Name()) {

@@ -14,13 +14,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// Ranked are the flags of verbs that ranks of mpirun share.
+// Ranked holds the flags of verbs that ranks of mpirun share.
 type Ranked struct {
 	RankTimeout time.Duration `default:"30m" placeholder:"TIME" help:"End a rank that waits this long; 0: never (30m)."`
 }
 
-// JoinRanks makes the process a rank of the job in which a launcher of MPI has started it;
-// alone it returns nil. Ranks of other programs are refused.
+// JoinRanks makes the process a rank of its job, if a launcher of MPI has started it, and returns
+// nil otherwise. It refuses ranks of other programs.
 func (r *Ranked) JoinRanks(e *Env) (*comm.Comm, error) {
 	if r.RankTimeout < 0 {
 		return nil, InputErrorf("--rank-timeout: %v is negative", r.RankTimeout)
@@ -73,8 +73,8 @@ func unanswered(err error, goOn string) error {
 	return fmt.Errorf("%w: its host may be cut off, or it needs a longer --rank-timeout; %s", err, goOn)
 }
 
-// RunWithRanks calls f, which may wait for other ranks, and returns the error of f. It
-// returns errEnded if the launcher ends this process first. goOn says how to continue.
+// RunWithRanks calls f, which may wait for other ranks, and returns its error. If the launcher ends
+// this process first, it returns errEnded. goOn says how to continue, for the message.
 func (e *Env) RunWithRanks(goOn string, f func() error) error {
 	if e.Ranks == nil {
 		return f()
@@ -91,9 +91,8 @@ func (e *Env) RunWithRanks(goOn string, f func() error) error {
 // work is long. Open MPI kills a second after it has asked a process to end.
 const endGrace = 400 * time.Millisecond
 
-// RunUntilRanksEnd calls f, which ends on all ranks when e.Context does. If that takes
-// longer than a moment, it prints the reason and goOn, the way to continue. It returns
-// an error if f does.
+// RunUntilRanksEnd calls f, which ends on all ranks when e.Context ends, and returns its error. If
+// that takes more than a moment, it prints the reason and goOn, which says how to continue.
 func (e *Env) RunUntilRanksEnd(goOn string, f func() error) error {
 	if e.Ranks == nil {
 		return f()
@@ -114,8 +113,8 @@ func (e *Env) RunUntilRanksEnd(goOn string, f func() error) error {
 	return <-done
 }
 
-// LeaveRanks ends the process's part in a job. Where the others do not know of err it ends
-// the job.
+// LeaveRanks ends this process's part in a job. If the other ranks do not know of err, it ends the
+// job.
 func (e *Env) LeaveRanks(err error) {
 	var known *comm.RankError
 	switch {
@@ -127,7 +126,7 @@ func (e *Env) LeaveRanks(err error) {
 	}
 }
 
-// SilenceRanks returns e, without output on all ranks but rank 0.
+// SilenceRanks returns e without output on all ranks except rank 0.
 func (e *Env) SilenceRanks() *Env {
 	q := *e
 	if !e.IsFirst() {
