@@ -8,13 +8,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
-// DataFolder is where data sets lie.
+// DataFolder is the flag for the folder of data sets.
 type DataFolder struct {
 	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets, a folder each ($$${env})."`
 }
 
-// Path returns the folder of data sets. It returns an error if no folder is set and the
-// system names none.
+// Path returns the folder of data sets. It returns an error if the flag is not given and the system
+// has no such folder.
 func (d *DataFolder) Path() (string, error) {
 	if d.Folder != "" {
 		return d.Folder, nil
@@ -29,8 +29,8 @@ func (d *DataFolder) Path() (string, error) {
 	return filepath.Join(cache, "farfield", "data"), nil
 }
 
-// ModelsPath returns the folder of fetched models, in the folder of data sets. It returns
-// an error if Path does.
+// ModelsPath returns the folder of fetched models, which is in the folder of data sets. It returns
+// an error where Path does.
 func (d *DataFolder) ModelsPath() (string, error) {
 	path, err := d.Path()
 	return filepath.Join(path, "models"), err

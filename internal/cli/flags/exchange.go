@@ -11,16 +11,16 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// Exchange are the flags that put another attention function into the layers of a trained model.
-// The tag brief keeps the catalogue of mechanisms out of the help of their verbs.
+// Exchange holds the flags that put another attention function into the layers of a trained model.
+// The tag brief keeps the list of mechanisms out of the help of their verbs.
 type Exchange struct {
 	Mechanism string `complete:"mechanisms" brief:"" placeholder:"NAME" help:"Attention function in place of the model's own; attend --help lists all."`
 	Settings
 	Layers string `placeholder:"L,..." help:"Layers that get it: all, or as 0,2-5 (those without a window)."`
 }
 
-// Request returns what the flags ask for; nil: nothing. It returns an error if flags are given
-// without --mechanism or are malformed, or the mechanism is unknown.
+// Request returns the exchange that the flags ask for, or nil if none. It returns an error if flags
+// are given without --mechanism or are malformed, or if the mechanism is unknown.
 func (x *Exchange) Request() (*model.Exchange, error) {
 	if x.Mechanism == "" {
 		return nil, RefuseFlags("needs --mechanism", Presence{"--order", x.Order != nil}, Presence{"--set", len(x.Set) > 0}, Presence{"--layers", x.Layers != ""})
@@ -62,8 +62,8 @@ func (x *Exchange) Bind(bind func(name, value string)) {
 // maxLayer bounds the number of a layer of --layers.
 const maxLayer = 1 << 16
 
-// ParseNumbers reads a list of the numbers of layers or heads and their ranges, such as 0,2-5. It
-// returns an error for what is neither.
+// ParseNumbers parses a list of numbers and ranges, such as 0,2-5, of layers or heads. It returns
+// an error for anything else.
 func ParseNumbers(list string) ([]int, error) {
 	layers := []int{}
 	for part := range strings.SplitSeq(list, ",") {

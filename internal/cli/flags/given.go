@@ -22,7 +22,7 @@ func RefuseFlags(why string, flags ...Presence) error {
 	return nil
 }
 
-// OverrideValue sets dst and notes the flag's name if it is given.
+// OverrideValue sets dst to *flag and adds name to given, if flag is not nil.
 func OverrideValue[T any](given *[]string, name string, dst, flag *T) {
 	if flag != nil {
 		*given = append(*given, name)
@@ -30,7 +30,7 @@ func OverrideValue[T any](given *[]string, name string, dst, flag *T) {
 	}
 }
 
-// OverrideText is OverrideValue for a flag that is not given if its text is empty.
+// OverrideText is OverrideValue for a text; an empty text is a flag that is not given.
 func OverrideText[S ~string](given *[]string, name string, dst *S, text string) {
 	if text != "" {
 		value := S(text)
@@ -38,7 +38,7 @@ func OverrideText[S ~string](given *[]string, name string, dst *S, text string) 
 	}
 }
 
-// MergeSettings returns the settings of a, which keeps its own, and of b.
+// MergeSettings returns the settings of a and b; those of b replace equal names. a does not change.
 func MergeSettings(a, b map[string]string) map[string]string {
 	set := maps.Clone(a)
 	if set == nil {

@@ -1,4 +1,4 @@
-// Package flags holds flags and values of flags that several verbs share.
+// Package flags holds the flags that several verbs share.
 package flags
 
 import (
@@ -8,7 +8,7 @@ import (
 // ExitStatuses describes the exit statuses in help texts.
 const ExitStatuses = "Exit status: 0 done, 1 failed, 2 bad input, 130 interrupted."
 
-// JoinExamples is the end of a verb's help: commands that run as written.
+// JoinExamples returns the end of a verb's help: examples, which run as they are written.
 func JoinExamples(commands ...string) string {
 	return "\n\nExamples:\n\n    " + strings.Join(commands, "\n    ")
 }

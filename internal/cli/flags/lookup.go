@@ -16,8 +16,8 @@ func LookupRow(name string) (mechanism.Row, error) {
 	return mechanism.Lookup(name)
 }
 
-// LookupFunction returns the row of a mechanism of queries, keys and values. It returns
-// an error for an unknown name and for a mixer.
+// LookupFunction returns the row of a mechanism of queries, keys and values. It returns an error
+// for an unknown name, and for a mixer.
 func LookupFunction(name string) (mechanism.Row, error) {
 	if err := nn.NotAFunction(name); err != nil {
 		return mechanism.Row{}, err

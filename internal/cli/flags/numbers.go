@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Count is a positive whole number that may be written 1e6.
+// Count is a flag for a positive whole number, which may be written as 1e6.
 type Count int
 
 // UnmarshalText parses a count. It returns an error unless text is a whole number from
@@ -20,7 +20,8 @@ func (c *Count) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseWhole returns the whole number that text is, in digits or as 1e6.
+// ParseWhole parses a whole number in digits or in a form such as 1e6, and reports whether text is
+// one.
 func ParseWhole(text string) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
@@ -29,7 +30,7 @@ func ParseWhole(text string) (int64, bool) {
 	return int64(x), err == nil && x == math.Trunc(x) && math.Abs(x) <= 1e15
 }
 
-// Amount is a positive finite number.
+// Amount is a flag for a positive finite number.
 type Amount float64
 
 // UnmarshalText parses an amount. It returns an error unless text is a finite number

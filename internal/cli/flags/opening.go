@@ -8,7 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// Opening are the flags that say how a trained model is opened.
+// Opening holds the flags that say how a trained model is opened.
 type Opening struct {
 	Exchange
 	IgnoreField []string `sep:"none" placeholder:"NAME" help:"Pass over a field of config.json that is unknown here and does not change the function (repeatable)."`
@@ -20,7 +20,7 @@ type Precision struct {
 	Precision string `enum:"f32,bf16,int8" default:"f32" help:"How weights are held: ${enum}. Fewer bits take less memory and time, and change the results a little."`
 }
 
-// Chosen returns what the flags ask for. It returns an error where Request does.
+// Chosen returns the options that the flags ask for. It returns an error where Request does.
 func (o *Opening) Chosen() (options inference.Options, err error) {
 	if options.Exchange, err = o.Request(); err != nil {
 		return options, err
@@ -30,7 +30,7 @@ func (o *Opening) Chosen() (options inference.Options, err error) {
 	return options, err
 }
 
-// Parsed returns the precision. It returns an error if there is none of that name.
+// Parsed returns the precision. It returns an error if there is none with this name.
 func (p Precision) Parsed() (nn.Precision, error) {
 	if p.Precision == "" { // of a command that was not parsed
 		return nn.Float32, nil
@@ -38,7 +38,7 @@ func (p Precision) Parsed() (nn.Precision, error) {
 	return nn.ParsePrecision(p.Precision)
 }
 
-// Shown returns the name of a precision other than f32, as records have it; "": f32.
+// Shown returns the name of the precision, or "" for f32, as records have it.
 func (p Precision) Shown() string {
 	if p.Precision == nn.Float32.String() {
 		return ""

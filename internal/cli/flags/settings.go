@@ -5,15 +5,15 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
-// Settings are the flags for the settings of a mechanism.
+// Settings holds the flags for the settings of a mechanism.
 type Settings struct {
 	Order *int              `placeholder:"P" help:"Degree of the kernel polynomial."`
 	Set   map[string]string `complete:"settings" mapsep:"none" placeholder:"KEY=VALUE" help:"A setting of the mechanism; may be repeated."`
 }
 
-// Options returns the options of the mechanism named name, for heads of width d and sequences
-// of at most tokens tokens. It returns an error if the order is less than 1, or less than 0
-// where the mechanism has an order 0.
+// Options returns the options for the mechanism name, with heads of width d and sequences of at
+// most tokens tokens. It returns an error if the order is below 1, or below 0 if the mechanism has
+// an order 0.
 func (s Settings) Options(name string, heads, d, tokens int) (mechanism.Options, error) {
 	o := mechanism.Options{Heads: heads, Width: d, Length: tokens, Set: s.Set}
 	if s.Order == nil {

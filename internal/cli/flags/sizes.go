@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// FormatMiB writes a number of bytes.
+// FormatMiB formats a number of bytes in MiB.
 func FormatMiB(n int64) string { return fmt.Sprintf("%.3g MiB", float64(n)/(1<<20)) }
 
 // ParseBytes parses a number of bytes with an optional unit. It returns an error if
