@@ -8,13 +8,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/inference"
 )
 
-// Lengths counts long texts.
+// Lengths counts texts that are longer than a model reads at once.
 type Lengths struct {
 	Truncated int // of which tokens are not read
 	InWindows int // whose vectors are means of windows
 }
 
-// Add counts a text.
+// Add counts the text of x.
 func (l *Lengths) Add(x inference.Embedding) {
 	if x.IsTruncated {
 		l.Truncated++

@@ -20,7 +20,8 @@ func Open(path string, o inference.Options) (*inference.Model, error) {
 	return inference.Open(path, o)
 }
 
-// OpenText is Open of a model of texts. It returns an error where Open does, and if the model reads no texts.
+// OpenText opens the model at path, which has to read texts. It returns an error where Open does,
+// and if the model reads no texts.
 func OpenText(path string, o inference.Options) (*inference.Model, error) {
 	m, err := Open(path, o)
 	if err != nil {
@@ -29,7 +30,8 @@ func OpenText(path string, o inference.Options) (*inference.Model, error) {
 	return m, m.CheckTexts()
 }
 
-// PrintNotes prints what a published folder has beside what the model reads of it. p may be nil.
+// PrintNotes prints what the files of a published folder have and the model does not follow. p may
+// be nil.
 func PrintNotes(w io.Writer, p *pretrained.Model) {
 	if p == nil {
 		return
@@ -39,7 +41,8 @@ func PrintNotes(w io.Writer, p *pretrained.Model) {
 	}
 }
 
-// PrintRules prints the notes of PrintNotes, and the rules of generation of a folder that are not applied.
+// PrintRules prints the notes of PrintNotes, and the rules of generation in a folder that are not
+// applied.
 func PrintRules(w io.Writer, m *inference.Model) {
 	PrintNotes(w, m.Published())
 	if rules := m.UnappliedRules(); len(rules) > 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/fetch"
 )
 
-// ResolveModel returns the folder of a model: path itself, where the model with this name of the
-// catalogue was fetched to, or for org/name[@revision] the folder in the cache of the hub, to which it
-// is fetched if it is not there. It returns an error if the model is not at hand.
+// ResolveModel returns the folder of a model. path is that folder, the name of a model that was
+// fetched from the catalogue, or org/name[@revision], which is fetched from the hub if the cache
+// lacks it. ResolveModel returns an error if it does not find the model.
 func ResolveModel(path string) (string, error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return path, nil
@@ -61,8 +61,9 @@ func resolveHub(path string, name fetch.HubName) (string, error) {
 	return hub.Fetch(ctx, name)
 }
 
-// ModelFiles returns the files of the model at path, which no output may replace: of a run with its
-// checkpoints, of a checkpoint, or of a published folder. Other files in the folder are left out.
+// ModelFiles returns the files of the model at path, which outputs must not replace: those of a run
+// and its checkpoints, of a checkpoint, or of a published folder. It leaves out other files in the
+// folder.
 func ModelFiles(path string) []string {
 	dir, err := ResolveModel(path)
 	if err != nil {

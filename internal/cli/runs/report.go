@@ -18,7 +18,7 @@ import (
 // ReportFile is the page in the folder of a run.
 const ReportFile = "report.html"
 
-// TrainedRun holds the records in the folder of a run.
+// TrainedRun holds what the folder of a run records.
 type TrainedRun struct {
 	Dir, name string
 	Config    train.Config
@@ -51,7 +51,7 @@ func ReadRun(dir string) (*TrainedRun, error) {
 	return r, err
 }
 
-// CountUpdates are how many were made.
+// CountUpdates returns the number of updates that were made.
 func (r *TrainedRun) CountUpdates() int {
 	if n := len(r.History.Steps); n > 0 {
 		return r.History.Steps[n-1].Step
@@ -59,7 +59,7 @@ func (r *TrainedRun) CountUpdates() int {
 	return 0
 }
 
-// TotalSeconds are how long it took so far.
+// TotalSeconds returns how long the run has taken so far.
 func (r *TrainedRun) TotalSeconds() float64 {
 	var s float64
 	if n := len(r.History.Steps); n > 0 {
@@ -71,7 +71,7 @@ func (r *TrainedRun) TotalSeconds() float64 {
 	return s
 }
 
-// Validations are the evaluations of the validation part while the model learned.
+// Validations returns the evaluations on the validation set during training.
 func (r *TrainedRun) Validations() (list []train.Eval) {
 	for _, v := range r.History.Evals {
 		if v.Eval == train.EvalLook {
@@ -102,9 +102,8 @@ func (r *TrainedRun) verdict() string {
 	return text + "."
 }
 
-// WriteReport writes the page of the run in dir to out. text is a text that its model
-// wrote; "": none. It returns an error if the run cannot be read or out cannot be
-// written.
+// WriteReport writes the page of the run in dir to the file out. text is a sample that its model
+// wrote; "": none. It returns an error if the run cannot be read or out cannot be written.
 func WriteReport(out, dir, text string) error {
 	r, err := ReadRun(dir)
 	if err != nil {
@@ -256,7 +255,7 @@ func (r *TrainedRun) curves() (list []report.Section) {
 	return list
 }
 
-// BaselineSeries is a line for the best baseline.
+// BaselineSeries returns a horizontal line for the best baseline, as a series of a figure.
 func BaselineSeries(baselines []task.Baseline, m Measure, from, to float64) []report.Series {
 	best, ok := FindBestBaseline(baselines, m)
 	if !ok {
@@ -271,8 +270,8 @@ const (
 	mostEvaluations = 15 // rows
 )
 
-// SplitRestarts divides the updates into as many parts as a curve has points at most. A
-// curve shows their means.
+// SplitRestarts divides the updates into at most as many parts as a curve has points; a curve shows
+// the mean of each part.
 func SplitRestarts(steps []train.Step) [][]train.Step {
 	n := min(len(steps), curvePoints)
 	list := make([][]train.Step, n)

@@ -29,8 +29,8 @@ func CountTableBits(text *task.Text, s train.Score) (scored, whole [3]float64, l
 	return scored, whole, learned, err
 }
 
-// SetTable sets the scores of count tables on a text, beside the report's score. It returns an
-// error if the text cannot be read.
+// SetTable adds to the report the scores of count tables on the text. It returns an error if the
+// text cannot be read.
 func (r *Report) SetTable(text *task.Text) error {
 	scored, whole, learned, err := CountTableBits(text, r.Score)
 	if r.Table = &scored; scored != whole {
@@ -105,7 +105,7 @@ func (r *Report) Print(e *env.Env) error {
 	return err
 }
 
-// FitAdvice changes the advice of baselines to what a run of c has not done yet.
+// FitAdvice changes the advice of baselines to something that a run of c has not done yet.
 func FitAdvice(c *train.Config, baselines []task.Baseline) {
 	for i := range baselines {
 		switch b := &baselines[i]; {

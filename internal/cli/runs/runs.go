@@ -1,4 +1,4 @@
-// Package runs reads folders of runs, judges their scores and draws their pages.
+// Package runs reads the folders of runs, judges their scores and draws their pages.
 package runs
 
 import (
@@ -29,8 +29,8 @@ func ReadRunConfig(dir string) (train.Config, error) {
 // SeedPrefix begins the name of each run of several seeds.
 const SeedPrefix = "seed-"
 
-// SeedRuns returns the folders of the runs below dir, by seed. Other folders, such as
-// copies, are left out.
+// SeedRuns returns the folders of the runs below dir, sorted by seed. It leaves out other folders,
+// such as copies.
 func SeedRuns(dir string) []string {
 	list, _ := fs.Glob(os.DirFS(dir), SeedPrefix+"*/config.json") // dir itself may have brackets
 	for i := range list {

@@ -2,8 +2,8 @@ package runs
 
 import "math"
 
-// Confidence is the probability with which scores that do not differ are told to be the same, of all
-// comparisons of a table together.
+// Confidence is the probability that none of a table's comparisons finds a difference where there
+// is none.
 const Confidence = 0.95
 
 // manySeeds is the degrees of freedom from which a variance counts as known.

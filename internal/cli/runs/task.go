@@ -15,9 +15,9 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// OpenRunText reads the text at data, or the text of the run in dir if data is "".
-// folder is the folder of data sets; "": the folder of the run. isWhole makes the whole text
-// the validation set. It returns an error if the run has no text or the text cannot be read.
+// OpenRunText reads the text at data or, if data is "", the text of the run in dir. folder is the
+// folder of data sets; "": as in the run. With isWhole, the whole text is the validation set. It
+// returns an error if the run has no text or the text cannot be read.
 func OpenRunText(dir, data, folder string, vocab *token.Vocabulary, isWhole bool) (*task.Text, error) {
 	if data != "" {
 		corpus, err := task.ReadCorpus(data, vocab.Kind() == token.KindChars)
@@ -46,9 +46,9 @@ func OpenRunText(dir, data, folder string, vocab *token.Vocabulary, isWhole bool
 	return text, nil
 }
 
-// OpenRunTask opens the task of the run in dir. folder is the folder of data sets; "":
-// the folder of the run. It returns an error if dir is no run, its data cannot be read, or
-// the data is not what the run learned from.
+// OpenRunTask opens the task of the run in dir. folder is the folder of data sets; "": as in the
+// run. It returns an error if dir is no run, if its data cannot be read, or if it is not the data
+// that the run learned from.
 func OpenRunTask(dir, folder string) (task.Source, train.Config, error) {
 	config, err := train.RunConfig(train.RunFolder(dir))
 	if err != nil {
@@ -67,8 +67,8 @@ func OpenRunTask(dir, folder string) (task.Source, train.Config, error) {
 	return src, config, err
 }
 
-// CheckStoredData returns an error if the data of c, which the file path names, are a pipe or a device. A file from
-// strangers could make the command wait for ever, or fill the memory.
+// CheckStoredData returns an error if the data of c is a pipe or a device. c comes from the file
+// path, and such a file from a stranger could make the command wait for ever, or fill the memory.
 func CheckStoredData(c train.Config, path string) error {
 	if row, err := task.Lookup(c.Task); err == nil && slices.Contains(row.DataSets, c.TaskSet["data"]) {
 		return nil // the name of a data set is no path
@@ -79,7 +79,7 @@ func CheckStoredData(c train.Config, path string) error {
 	return nil
 }
 
-// DescribeData names a task with its settings, and its samples.
+// DescribeData describes a task in words, with its settings and samples.
 func DescribeData(c train.Config, s task.Spec) string {
 	var b strings.Builder
 	b.WriteString(s.Name)
@@ -100,8 +100,8 @@ func DescribeData(c train.Config, s task.Spec) string {
 	return b.String()
 }
 
-// KeepHeapTight makes the garbage collector run before the heap has grown by a tenth
-// of a large text: by default it waits until the heap is twice as large.
+// KeepHeapTight makes the garbage collector run more often if text is large: when the heap has
+// grown by a tenth of it, and not only when it has doubled.
 func KeepHeapTight(text *task.Text) {
 	const large = 64 << 20
 	if len(text.Corpus.Text) >= large {

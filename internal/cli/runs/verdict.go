@@ -33,7 +33,7 @@ type Verdict struct {
 	Difference float64 `json:"difference"` // by the metric; above 0 where the score is the better one
 }
 
-// Measure is the measure of a score.
+// Measure says how scores are measured.
 type Measure struct {
 	Name string
 	task.Metric
@@ -42,7 +42,7 @@ type Measure struct {
 // bitsPerByte is the measure of texts.
 const bitsPerByte = "bits per byte"
 
-// JudgedScore returns the number that s is judged by, and its measure.
+// JudgedScore returns the number by which s is judged, and how it is measured.
 func JudgedScore(s train.Score) (float64, Measure) {
 	if s.HasBits() {
 		return s.Bits, Measure{bitsPerByte, s.Metric}
@@ -66,8 +66,9 @@ func (m Measure) FormatDifference(x float64) string {
 	return fmt.Sprintf("%.3g %s", math.Abs(x), m.Name)
 }
 
-// IndependentTargets returns how many independent targets have the standard error of s. Targets of
-// a sample may stand or fall together: where the error is not known they count once.
+// IndependentTargets returns the number of independent targets that would give the standard error
+// of s. Targets of one sample may be right or wrong together; if the error is not known, each
+// sample counts as one target.
 func IndependentTargets(s train.Score) int64 {
 	if s.Error > 0 && s.Metric == task.Accuracy {
 		return min(s.Tokens, max(1, int64(s.Value*(1-s.Value)/(s.Error*s.Error))))
@@ -75,9 +76,9 @@ func IndependentTargets(s train.Score) int64 {
 	return min(s.Tokens, s.Samples)
 }
 
-// SamplingError is the standard error of a score that is measured on n independent targets; 0
-// where it is not known. Of few targets the share is drawn towards one half (Agresti and Coull 1998),
-// because a share of 0 or 1 has an error too.
+// SamplingError returns the standard error of a score that is measured on n independent targets, or
+// 0 if it is not known. A share of few targets is moved towards one half (Agresti and Coull 1998),
+// because a share of 0 or 1 has an error, too.
 func (m Measure) SamplingError(x float64, n int64) float64 {
 	if m.Metric != task.Accuracy || n == 0 {
 		return 0
@@ -86,19 +87,20 @@ func (m Measure) SamplingError(x float64, n int64) float64 {
 	return math.Sqrt(p * (1 - p) / float64(n))
 }
 
-// Difference is the error of the difference of two scores.
+// Difference is the error with which the difference of two scores is known.
 type Difference struct {
 	Standard    float64 // standard error; 0: not known
 	Freedom     float64 // degrees of freedom of Standard
 	Comparisons int     // that are made together with this one
 }
 
-// SampledDifference is the error of scores of many samples that are compared once.
+// SampledDifference returns the Difference of two scores of many samples, if only they are
+// compared.
 func SampledDifference(standardError float64) Difference {
 	return Difference{standardError, math.Inf(1), 1}
 }
 
-// Factor returns how many standard errors lie between scores that differ.
+// Factor returns by how many standard errors scores have to differ.
 func (d Difference) Factor() float64 { return criticalFactor(d.Freedom, d.Comparisons) }
 
 // FormatFactor formats the factor.
@@ -109,7 +111,7 @@ func (d Difference) FormatFactor() string {
 	return "two"
 }
 
-// CompareScores compares x with y. They are the same where they differ by less than d allows.
+// CompareScores compares x with y. They count as equal if they differ by less than d allows.
 func (m Measure) CompareScores(x, y float64, d Difference) string {
 	switch {
 	case x == y || math.Abs(x-y) < d.Factor()*d.Standard:
@@ -120,8 +122,8 @@ func (m Measure) CompareScores(x, y float64, d Difference) string {
 	return ResultWorse
 }
 
-// JudgeScore compares a score with the best of its baselines; nil if there are none, or if they
-// cannot be compared.
+// JudgeScore compares a score with the best of its baselines. It returns nil if there are none, or
+// if they cannot be compared.
 func JudgeScore(s train.Score, baselines []task.Baseline) *Verdict {
 	x, m := JudgedScore(s)
 	best, ok := FindBestBaseline(baselines, m)
@@ -157,11 +159,11 @@ func sampleNote(s train.Score, baselines []task.Baseline) string {
 	return ""
 }
 
-// SampleNote says that the baselines are of more samples than the score; "": they can be compared.
+// SampleNote returns a note if the baselines were scored on more samples than the score; otherwise
+// "".
 func (r *Report) SampleNote() string { return sampleNote(r.Score, r.Baselines) }
 
-// FindBestBaseline returns the baseline with the best score by m. ok is false if list
-// is empty.
+// FindBestBaseline returns the baseline with the best score by m, and false if list is empty.
 func FindBestBaseline(list []task.Baseline, m Measure) (best task.Baseline, ok bool) {
 	for i, b := range list {
 		if i == 0 || m.IsBetter(b.Score, best.Score) {
@@ -171,7 +173,7 @@ func FindBestBaseline(list []task.Baseline, m Measure) (best task.Baseline, ok b
 	return best, len(list) > 0
 }
 
-// NewVerdict compares x with a baseline, given the error of their difference.
+// NewVerdict compares x with a baseline; d is the error of their difference.
 func NewVerdict(x float64, m Measure, best task.Baseline, d Difference) *Verdict {
 	return newVerdict(x, m, best, d, "")
 }
@@ -220,7 +222,7 @@ func (v *Verdict) Print(e *env.Env) {
 	}
 }
 
-// TableBaselines are the bits per byte of a text's counts as baselines.
+// TableBaselines returns the bits per byte of count tables as baselines.
 func TableBaselines(bits [3]float64) []task.Baseline {
 	return []task.Baseline{
 		{Name: "counts of single tokens", Score: bits[0]},
@@ -247,8 +249,8 @@ func WriteResult(dir string, r *Report) error {
 	})
 }
 
-// ReadResult reads the result of the training in dir; nil if the training has not
-// ended. It returns an error if the file is invalid.
+// ReadResult reads the result of the training in dir. It returns nil if the training has not ended,
+// and an error if the file is invalid.
 func ReadResult(dir string) (*Report, error) {
 	path := filepath.Join(dir, ResultFile)
 	var r struct {
@@ -276,7 +278,7 @@ func ReadResult(dir string) (*Report, error) {
 	return &r.Report, nil
 }
 
-// ComparedBaselines returns the baselines of the task, or the count tables of a text.
+// ComparedBaselines returns the baselines of the task; for a text, the count tables.
 func (r *Report) ComparedBaselines() []task.Baseline {
 	if r.Table != nil {
 		return TableBaselines(*r.Table)
@@ -284,7 +286,7 @@ func (r *Report) ComparedBaselines() []task.Baseline {
 	return r.Baselines
 }
 
-// WholeBaselines returns the ComparedBaselines of the whole split.
+// WholeBaselines returns ComparedBaselines for the whole split.
 func (r *Report) WholeBaselines() []task.Baseline {
 	if r.WholeTable != nil {
 		return TableBaselines(*r.WholeTable)
