@@ -27,8 +27,8 @@ func NewArray[T tensor.Float](name string, data []T, shape []int) *array.Array {
 	return a
 }
 
-// OpenArrays opens an array file by its suffix. It returns an error if the suffix is
-// unknown or the file is invalid.
+// OpenArrays opens a file of arrays, whose format its suffix tells. It returns an error if the
+// suffix is unknown or the file is invalid.
 func OpenArrays(path string) (array.Source, error) {
 	switch filepath.Ext(path) {
 	case ".npz":

@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Request names a mechanism and the arrays of a file that make its call.
+// Request names a mechanism, and the arrays of a file on which it is called.
 type Request struct {
 	Mechanism string
 	flags.Settings
@@ -37,7 +37,7 @@ type Problem[T tensor.Float] struct {
 	DecayShape   []int            // shape of log_g; nil: none
 }
 
-// CallNames are the arrays of a call besides q, k and v: masks, lengths, offsets and log-decays.
+// CallNames lists the arrays of a call besides q, k and v: masks, lengths, offsets and log-decays.
 var CallNames = []string{"keymask", "key_lengths", "attn_keep", "cu_q", "cu_k", "log_g"}
 
 // arrayNames are the arrays that attend knows besides the parameters.
@@ -46,7 +46,8 @@ var arrayNames = append([]string{"q", "k", "v", "do", "go"}, CallNames...)
 // ArrayNames returns the names of the arrays of a call.
 func ArrayNames() []string { return slices.Clone(arrayNames) }
 
-// UnknownNames returns the names that are neither arrays of attend nor parameters.
+// UnknownNames returns those of names that are neither arrays of a call nor parameters of its
+// mechanism.
 func (p *Problem[T]) UnknownNames(names []string) []string {
 	var list []string
 	for _, n := range names {
@@ -57,9 +58,9 @@ func (p *Problem[T]) UnknownNames(names []string) []string {
 	return list
 }
 
-// ReadProblem reads the arrays of a call from src. It checks all names, types and
-// shapes before reading numbers, because a deflated array may be a thousand times as
-// large as its file. It returns an error if an array is missing or does not fit.
+// ReadProblem reads the arrays of a call from src. It checks all names, types and shapes before it
+// reads elements, because a compressed array may be a thousand times as large as its file. It
+// returns an error if an array is missing or does not fit.
 func ReadProblem[T tensor.Float](c *Request, src array.Source) (*Problem[T], error) {
 	p := &Problem[T]{Shapes: map[string][]int{}}
 	p.Call.Causal = c.Causal
@@ -76,9 +77,9 @@ func ReadProblem[T tensor.Float](c *Request, src array.Source) (*Problem[T], err
 	return p, nil
 }
 
-// NewStreamProblem returns the problem of a stream of heads heads of width d and at
-// most tokens keys: its mechanism, with the parameters in src. It returns an error if a
-// setting or a parameter does not fit.
+// NewStreamProblem returns the problem of a stream with the given number of heads of width d and at
+// most tokens keys: the mechanism, with its parameters from src. It returns an error if a setting
+// or a parameter does not fit.
 func NewStreamProblem[T tensor.Float](c *Request, heads, d, tokens int, src array.Source) (*Problem[T], error) {
 	p := &Problem[T]{Shapes: map[string][]int{}}
 	p.Call.Q.H, p.Call.Q.D, p.Call.K.N = heads, d, tokens
@@ -227,8 +228,8 @@ func (p *Problem[T]) readDecay(r *arrayReader[T]) error {
 // SumDecayGradient returns the gradient [DecayShape...] of the log-decay: the sums of
 // all [B,Hkv,N] over the batch rows and heads that share it.
 
-// SumDecayGradient sums the log-decay gradients all [B,Hkv,N] over batch rows and heads
-// that share one log-decay.
+// SumDecayGradient adds up the gradients of log-decays, all [B,Hkv,N], over the batch rows and
+// heads that share one log-decay.
 func (p *Problem[T]) SumDecayGradient(all []T) []T {
 	n := 1
 	for _, d := range p.DecayShape {

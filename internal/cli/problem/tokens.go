@@ -10,8 +10,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 )
 
-// CheckNames returns an error if one of the names of a file's arrays is not known. The error lists
-// the known names.
+// CheckNames returns an error that lists the known names if one of names, those of a file's arrays,
+// is not known.
 func CheckNames(names []string, known ...string) error {
 	for _, name := range names {
 		if !slices.Contains(known, name) {
@@ -21,8 +21,8 @@ func CheckNames(names []string, known ...string) error {
 	return nil
 }
 
-// ReadTokens reads an array of integers or bools with two dimensions. Without the array the result
-// is nil. It returns an error if the array is malformed, or if want is set and is not its shape.
+// ReadTokens reads a two-dimensional array of integers or bools, or returns nil if the file lacks
+// it. It returns an error if the array is malformed, or if want is not nil and not its shape.
 func ReadTokens(src array.Source, name string, want []int) (list []int32, shape []int, err error) {
 	if !slices.Contains(src.Names(), name) {
 		return nil, nil, nil
@@ -40,8 +40,8 @@ func ReadTokens(src array.Source, name string, want []int) (list []int32, shape 
 	return list, a.Shape, err
 }
 
-// ReadMask reads attention_mask of the shape of input_ids: whether each token exists. Without the
-// array the result is nil.
+// ReadMask reads attention_mask, which says for each token whether it is real or padding, and has
+// the shape of input_ids. It returns nil if the file lacks it.
 func ReadMask(src array.Source, shape []int) ([]bool, error) {
 	list, _, err := ReadTokens(src, "attention_mask", shape)
 	if err != nil || list == nil {
@@ -57,9 +57,9 @@ func ReadMask(src array.Source, shape []int) ([]bool, error) {
 	return mask, nil
 }
 
-// CheckPositions returns an error if position_ids has other positions than the model counts: from
-// first on in each sequence, or with skips without the tokens that mask leaves out. Positions of
-// these tokens have no effect and are not compared.
+// CheckPositions returns an error if position_ids differs from the positions that the model counts:
+// from first on in each sequence, with skips without the tokens that mask leaves out. Positions of
+// left-out tokens have no effect and are not compared.
 func CheckPositions(src array.Source, shape []int, mask []bool, first int, skips bool) error {
 	want := shape
 	if slices.Contains(src.Names(), "position_ids") {
