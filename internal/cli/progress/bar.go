@@ -8,7 +8,7 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// NewBar returns a bar of all steps for a terminal, which goes away at its end.
+// NewBar returns a bar of all steps for a terminal. The bar disappears at its end.
 func NewBar(w io.Writer, all int64, options ...progressbar.Option) *progressbar.ProgressBar {
 	return progressbar.NewOptions64(all, append([]progressbar.Option{
 		progressbar.OptionSetWriter(w),
@@ -18,7 +18,7 @@ func NewBar(w io.Writer, all int64, options ...progressbar.Option) *progressbar.
 	}, options...)...)
 }
 
-// ClearBar removes a bar, nil for none, to make room for something else.
+// ClearBar removes a bar, which may be nil, so that something else can be printed.
 func ClearBar(bar *progressbar.ProgressBar) {
 	if bar != nil {
 		_ = bar.Clear() // standard error may be closed

@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
-// Records shows on standard error how far records are: a bar on a terminal, lines
+// Records shows on standard error how many records are done: as a bar on a terminal, and as lines
 // every few seconds elsewhere.
 type Records struct {
 	w     io.Writer
@@ -24,8 +24,8 @@ type Records struct {
 	spoke time.Time
 }
 
-// NewRecords returns the progress through size bytes; 0: unknown. If results are
-// printed to a terminal, no progress is shown.
+// NewRecords returns the progress through size bytes; 0: unknown. It shows nothing if results are
+// printed to the same terminal.
 func NewRecords(e *env.Env, size int64, printed bool) *Records {
 	p := &Records{w: e.Notes(), start: time.Now(), all: size}
 	p.spoke = p.start
@@ -63,7 +63,7 @@ func (p *Records) Show(records int64) {
 // Clear removes the bar.
 func (p *Records) Clear() { ClearBar(p.bar) }
 
-// TerminalWidth returns the columns of the terminal that w is; 0: it is none.
+// TerminalWidth returns the width of the terminal w in columns, or 0 if w is no terminal.
 func TerminalWidth(w io.Writer) int {
 	f := display.FileOf(w)
 	if f == nil {

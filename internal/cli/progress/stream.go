@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/stream"
 )
 
-// Stream shows on standard error how a stream goes: a bar on a terminal,
-// lines every few seconds elsewhere.
+// Stream shows on standard error how far a stream is: as a bar on a terminal, and as lines every
+// few seconds elsewhere.
 type Stream struct {
 	w     io.Writer
 	tty   bool
@@ -22,7 +22,7 @@ type Stream struct {
 	all   int64
 }
 
-// NewStream returns the progress of a stream on standard error.
+// NewStream returns a Stream that has shown nothing yet.
 func NewStream(e *env.Env) *Stream {
 	p := &Stream{w: e.Notes(), tty: e.IsTerminal, start: time.Now()}
 	p.spoke = p.start

@@ -13,8 +13,8 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Training shows on standard error how a training goes: a bar on a terminal,
-// lines every few seconds elsewhere.
+// Training shows on standard error how far a training is: as a bar on a terminal, and as lines
+// every few seconds elsewhere.
 type Training struct {
 	w     io.Writer
 	bar   *progressbar.ProgressBar // nil: lines
@@ -25,10 +25,10 @@ type Training struct {
 	speed float64 // tokens a second, smoothed
 }
 
-// LinePeriod is the time between two lines where there is no terminal.
+// LinePeriod is the time between two lines if there is no terminal.
 const LinePeriod = 5 * time.Second
 
-// NewTraining shows the steps from first to last.
+// NewTraining returns a Training that shows the steps from first to last.
 func NewTraining(e *env.Env, first, last int) *Training {
 	p := &Training{w: e.Notes(), first: first, last: last, start: time.Now()}
 	p.spoke = p.start
@@ -84,7 +84,7 @@ func (p *Training) eval(v train.Eval) {
 	fmt.Fprintf(p.w, "step %d of %d  %s (%s): loss %s, %s\n", v.Step, p.last, what, v.Eval, loss, score)
 }
 
-// Observer returns the callbacks of p.
+// Observer returns the callbacks by which a training reports to p.
 func (p *Training) Observer() train.Observer {
 	return train.Observer{Step: p.step, Eval: p.eval, Progress: p.part}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
-// Transfer shows on standard error how much of a file is there: a bar on a
-// terminal, lines every few seconds elsewhere.
+// Transfer shows on standard error how much of a file is there: as a bar on a terminal, and as
+// lines every few seconds elsewhere.
 type Transfer struct {
 	e     *env.Env
 	w     io.Writer
@@ -21,11 +21,10 @@ type Transfer struct {
 	spoke time.Time
 }
 
-// NewTransfer returns the progress of a download on standard error.
+// NewTransfer returns a Transfer that has shown nothing yet.
 func NewTransfer(e *env.Env) *Transfer { return &Transfer{e: e, w: e.Notes(), spoke: time.Now()} }
 
-// ShowBytes is called with the bytes of a file that are there; total is 0 where it is
-// not known.
+// ShowBytes shows that done bytes of a file are there; total is 0 if it is not known.
 func (t *Transfer) ShowBytes(file string, done, total int64) {
 	text := display.FormatSize(done)
 	if total > 0 {
@@ -34,7 +33,7 @@ func (t *Transfer) ShowBytes(file string, done, total int64) {
 	t.show(file, text, done, total, true)
 }
 
-// ShowItems is called with the samples of a file that are made.
+// ShowItems shows that done of total samples of a file are made.
 func (t *Transfer) ShowItems(file string, done, total int) {
 	t.show(file, fmt.Sprintf("%d of %d", done, total), int64(done), int64(total), false)
 }
@@ -60,7 +59,7 @@ func (t *Transfer) show(file, text string, done, total int64, bytes bool) {
 	_ = t.bar.Set64(done)
 }
 
-// Finish makes room for something else.
+// Finish removes the bar, so that something else can be printed.
 func (t *Transfer) Finish() {
 	ClearBar(t.bar)
 	t.bar = nil
