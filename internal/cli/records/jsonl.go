@@ -1,4 +1,4 @@
-// Package records adds fields to JSON records, a line each, in bounded memory.
+// Package records adds fields to JSON records, one in each line, in bounded memory.
 package records
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// Filter prints records of JSON, one a line, with fields added. The fields of a
-// record depend on no other record.
+// Filter adds fields to JSON records, one in each line. The fields of a record do not depend on
+// other records.
 type Filter struct {
 	Field string `placeholder:"NAME" help:"Field of a record that holds its text (text)."`
 	Skip  int64  `placeholder:"N" help:"Skip the first N records, which an earlier run has done."`
@@ -30,8 +30,8 @@ type Filter struct {
 	bound []Setting // settings of the verb
 }
 
-// Check returns an error if a flag has no effect, or has an invalid value. used says
-// whether records are filtered.
+// Check returns an error if a flag has no effect or an invalid value. used says whether records are
+// filtered.
 func (f *Filter) Check(used bool) error {
 	if !used && (f.Field != "" || f.Skip != 0 || f.Shard != "" || f.Out != "") {
 		return env.InputErrorf("--field, --skip, --shard, --out: need --jsonl")
@@ -70,13 +70,14 @@ const (
 	batchFactor   = 16      // times more of both for a BatchFunc
 )
 
-// Field is one that is added to a record.
+// Field is a field that is added to a record.
 type Field struct {
 	Name  string
 	Value any
 }
 
-// Object is a JSON object of fields in their order. Of fields with one name the last counts.
+// Object is a JSON object with its fields in order. If two fields have one name, the last one
+// counts.
 type Object []Field
 
 // MarshalJSON returns the object.
@@ -109,18 +110,18 @@ func (o Object) MarshalJSON() ([]byte, error) {
 // A textFunc returns the fields of a text.
 type TextFunc func(text string) ([]Field, error)
 
-// PairFunc returns the fields of a text and its pair.
+// PairFunc returns the fields for a text and its pair.
 type PairFunc func(text, pair string) ([]Field, error)
 
-// PairName is the field of a record with the second text of a pair.
+// PairName is the field that holds the second text of a pair.
 const PairName = "pair"
 
-// BatchFunc returns the fields of each of several texts. Its error may be an *inference.TextError.
+// BatchFunc returns the fields for each of several texts. Its error may be an *inference.TextError.
 type BatchFunc func(texts []string) ([][]Field, error)
 
-// FilterFile adds the fields of its text to each record of in. Empty lines are skipped.
-// Each function computes on its own goroutine, concurrently. It returns an error if a
-// record is invalid, a function fails, or reading or writing does.
+// FilterFile adds fields to each record of in; each of the functions computes some from the
+// record's text. Empty lines are skipped. The functions run concurrently. FilterFile returns an
+// error if a record is invalid, if a function fails, or if reading or writing does.
 func (f *Filter) FilterFile(e *env.Env, in *texts.JoinedFiles, fields ...TextFunc) error {
 	var list []PairFunc
 	for _, text := range fields {
@@ -129,21 +130,20 @@ func (f *Filter) FilterFile(e *env.Env, in *texts.JoinedFiles, fields ...TextFun
 	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: ReadRecord, fields: list, lines: recordsLeast, bytes: recordBytes})
 }
 
-// FilterPairs is FilterFile of records with a second text. It returns an error where FilterFile
-// does.
+// FilterPairs is FilterFile for records with two texts. It returns an error where FilterFile does.
 func (f *Filter) FilterPairs(e *env.Env, in *texts.JoinedFiles, fields PairFunc) error {
 	return f.filter(e, in, infile.NewRecords(in), &recordRun{record: ReadRecord, pairs: true, fields: []PairFunc{fields}, lines: recordsLeast, bytes: recordBytes})
 }
 
-// LineFunc returns the record of a line, and its text. With a nil text, the text is a field of the
-// record. A line without a record is skipped.
+// LineFunc returns the record of a line, and its text. If text is nil, it is a field of the record.
+// A line without a record is skipped.
 type LineFunc func(line []byte) (record []byte, text *string)
 
-// ReadRecord is the LineFunc of lines that are records.
+// ReadRecord is the LineFunc for lines that are records.
 func ReadRecord(line []byte) (record []byte, text *string) { return bytes.TrimSpace(line), nil }
 
-// ReadText is the LineFunc of lines that are texts: a record has the text as a field. A text that is not
-// UTF-8 has no record, which is an error.
+// ReadText is the LineFunc for lines that are texts: it makes a record with the text as a field. A
+// text that is not UTF-8 has no record, which is an error.
 func ReadText(line []byte) (record []byte, text *string) {
 	line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 	if !utf8.Valid(line) {
@@ -447,7 +447,7 @@ func (x *result) join(join bool) {
 func opened(record []byte) []byte { return record[:len(record)-1] }
 
 // IsFirstRecord reports whether the first line of r that is not empty is a JSON object with the
-// field, or begins an array of such objects. It takes no byte from r.
+// field, or the beginning of an array of such objects. It consumes nothing of r.
 func IsFirstRecord(r *bufio.Reader, field string) bool {
 	const blanks = " \t\r\n" // of JSON
 	for n := 1; ; n = r.Buffered() + 1 {
@@ -495,7 +495,8 @@ func Text(record []byte, field string) (string, error) {
 // of all files.
 func (r *recordRun) place(line int64) string { return Place(r.files, r.records, line) }
 
-// Place returns the place of a line that records read from files; records may be nil.
+// Place returns the name of the file and the number of a line that records has read from files.
+// records may be nil.
 func Place(files *texts.JoinedFiles, records *infile.Records, line int64) string {
 	if records == nil || !records.HasArray() {
 		return files.Place(line)

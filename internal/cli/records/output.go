@@ -53,8 +53,8 @@ func readOrigin(data []byte) ([]Setting, error) {
 	return list, json.Unmarshal(parts[0], &list)
 }
 
-// InspectOrigin describes an origin file of size bytes. It returns an error if the file is
-// damaged or cannot be read.
+// InspectOrigin describes an origin file of size bytes. It returns an error if the file is damaged
+// or cannot be read.
 func InspectOrigin(file *os.File, size int64) (*display.Finding, error) {
 	data, err := io.ReadAll(io.NewSectionReader(file, 0, min(size, longestRecord)))
 	if err != nil {
@@ -153,7 +153,7 @@ func (f *Filter) checkOrigin(w *os.File) error {
 	return nil
 }
 
-// Bind adds a setting that the added fields depend on. A run continues an output only if the
+// Bind adds a setting on which the added fields depend. A command continues an output only if its
 // settings are equal.
 func (f *Filter) Bind(name, value string) { f.bound = append(f.bound, Setting{name, value}) }
 
@@ -165,8 +165,8 @@ func (x Setting) shown() string {
 	return display.Beginning(x.Value, shownValue)
 }
 
-// BindModel binds an output to a verb and to the SHA-256 of a model, which hash returns. It returns
-// the error of hash.
+// BindModel binds an output to a verb and to the SHA-256 of a model, which hash computes. It
+// returns the error of hash.
 func (f *Filter) BindModel(verb string, hash func() (string, error)) error {
 	if f.Out == "" {
 		return nil
