@@ -11,7 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
-// LongestLine is the length in bytes at which lines are scored in parts.
+// LongestLine is the length in bytes beyond which lines are scored in parts.
 const LongestLine = 1 << 20
 
 // LineSource divides a stream into lines, which keep their line breaks.
@@ -24,9 +24,9 @@ type LineSource struct {
 	WholeRunes bool // a part of a line is shorter rather than end in a rune
 }
 
-// NextLines appends the available lines to dst, at least one. It stops when it has both
-// lines lines and size bytes, and waits only for the first line. The lines are valid
-// until the next call. It returns the error of the reader after the last whole line.
+// NextLines appends lines to dst, at least one. It stops when it has the given number of lines and
+// of bytes, or when no more are available: it only waits for the first line. The lines are valid
+// until the next call. NextLines returns the error of the reader after the last whole line.
 func (l *LineSource) NextLines(dst [][]byte, lines, size int) ([][]byte, error) {
 	for {
 		for first, total := len(dst), 0; len(dst)-first < lines || total < size; {
@@ -73,7 +73,7 @@ func (l *LineSource) partLength() int {
 	return l.Longest
 }
 
-// Rest takes the incomplete line; nil: there is none.
+// Rest returns the incomplete last line and removes it; nil: there is none.
 func (l *LineSource) Rest() []byte {
 	line := l.Unread
 	if l.Unread = nil; len(line) == 0 {
@@ -82,7 +82,7 @@ func (l *LineSource) Rest() []byte {
 	return line
 }
 
-// JoinedFiles reads files one after the other, and ends the last line of each.
+// JoinedFiles reads files one after the other, and adds a missing line break at the end of each.
 type JoinedFiles struct {
 	env    *env.Env
 	paths  []string
@@ -121,7 +121,8 @@ func (j *JoinedFiles) next() (err error) {
 // Paths returns the names of the files.
 func (j *JoinedFiles) Paths() []string { return j.paths }
 
-// Size returns the bytes of all files; 0: one is compressed or no regular file.
+// Size returns the number of bytes in all files, or 0 if one of them is compressed or no regular
+// file.
 func (j *JoinedFiles) Size() int64 {
 	size := int64(0)
 	for _, path := range j.paths {
@@ -134,8 +135,8 @@ func (j *JoinedFiles) Size() int64 {
 	return size
 }
 
-// Place returns file and line, for messages, of a line of all files, counted from 1. The line
-// was read.
+// Place returns file and line for messages. line counts the lines of all files together, from 1,
+// and must have been read.
 func (j *JoinedFiles) Place(line int64) string {
 	i := len(j.starts) - 1
 	for i > 0 && j.starts[i] >= line {

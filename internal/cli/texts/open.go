@@ -109,8 +109,8 @@ func hasMagic(b *bufio.Reader) (bool, error) {
 	}
 }
 
-// TextSize returns the bytes of a text in a regular file, without a byte order mark; -1: there
-// is none, or it is compressed or UTF-16.
+// TextSize returns the size in bytes of a text in a regular file, without its byte order mark. It
+// returns -1 if there is no such file, or if it is compressed or UTF-16.
 func TextSize(e *env.Env, path string) int64 {
 	f, ok := e.Stdin.(*os.File)
 	if !IsStandard(path) {
