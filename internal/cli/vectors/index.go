@@ -34,15 +34,15 @@ type Digest [sha256.Size]byte
 // DigestText returns the digest of a text.
 func DigestText(text string) Digest { return sha256.Sum256([]byte(text)) }
 
-// Index is an open file of vectors whose texts are known by their digests.
+// Index is an open file of vectors, with a digest of the text of each.
 type Index struct {
 	Reader
 	Settings []records.Setting // that made the vectors
 	Digests  []Digest          // of the texts, a row each
 }
 
-// OpenIndex opens the index at path and checks its checksum. It returns an error if the file cannot
-// be read, is no index, or is damaged.
+// OpenIndex opens the index at path and verifies its checksum. It returns an error if the file
+// cannot be read, is no index or is damaged.
 func OpenIndex(path string) (*Index, error) {
 	f, err := safetensors.Open(path)
 	if err != nil {
@@ -57,7 +57,7 @@ func OpenIndex(path string) (*Index, error) {
 	return x, nil
 }
 
-// IsIndex reports whether a .safetensors file has the metadata of an index.
+// IsIndex reports whether the metadata of a .safetensors file is that of an index.
 func IsIndex(f *safetensors.File) bool { return f.Metadata()[indexKey] != "" }
 
 // newIndex returns the index that f holds, which the index closes.
@@ -115,7 +115,8 @@ func newIndex(f *safetensors.File) (*Index, error) {
 }
 
 // WriteIndex writes vectors [rows,width] with the digests of their texts and the settings that made
-// them, as a whole or not at all. It returns an error if the file cannot be written.
+// them. The file is written completely or not at all. WriteIndex returns an error if it cannot be
+// written.
 func WriteIndex(path string, settings []records.Setting, digests []Digest, vectors []float32, width int) error {
 	made, err := json.Marshal(settings)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package vectors reads and writes files of vectors, a row each: .npy, .safetensors and
-// JSON lines.
+// Package vectors reads and writes files of vectors: .npy, .safetensors and JSON lines, with a
+// vector in each row or line.
 package vectors
 
 import (
@@ -43,8 +43,8 @@ type Reader interface {
 	// number, 0 at the end. A record without a vector is a row of zeros. It returns an
 	// error if reading fails or a vector is malformed or not finite.
 	ReadRows(dst []float32) (int, error)
-	// Record returns the JSON object of a row of the last ReadRows, or nil if the file
-	// has vectors alone.
+	// Record returns the JSON object of a row of the last ReadRows, or nil if the file has only
+	// vectors.
 	Record(row int) []byte
 	Close() error
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
-// IsArrayFile reports whether path has the extension of a file of vectors alone.
+// IsArrayFile reports whether path has the extension of a file that has only vectors.
 func IsArrayFile(path string) bool {
 	ext := strings.ToLower(filepath.Ext(path))
 	return ext == ".npy" || ext == ".safetensors"
