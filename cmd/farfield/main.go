@@ -50,7 +50,7 @@ type verbTable struct {
 	Forward forward.Command `cmd:"" group:"Compute" help:"Compute all outputs of a published model, and gradients."`
 	Plan    plan.Command    `cmd:"" group:"Compute" help:"Count operations and bytes of a shape, and predict times."`
 
-	Train    train.Command    `cmd:"" group:"Models" help:"Train a model on a text, labels, tables, sounds or pictures."`
+	Train    train.Command    `cmd:"" group:"Models" help:"Train a model on texts, labels, tables, sounds, pictures."`
 	Eval     eval.Command     `cmd:"" group:"Models" help:"Measure how well a model predicts a text or does its task."`
 	Predict  predict.Command  `cmd:"" group:"Models" help:"Classify texts and other inputs with a trained model."`
 	Generate generate.Command `cmd:"" group:"Models" help:"Continue a text with a model, or draw images."`

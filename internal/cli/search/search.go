@@ -1,4 +1,4 @@
-// Package search implements the verb search: the vectors that are closest to a query.
+// Package search implements the verb search: the texts or vectors that are closest to a query.
 package search
 
 import (
@@ -43,7 +43,7 @@ type Command struct {
 	digests []vectors.Digest // of the texts of an index; nil: there is none
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "To search a file with a text in each line, name it and give --model and --index. The index keeps a vector for each text, and later searches embed only texts that are new or changed. " +
 		"Without a query, search brings the index up to date. An index of another model, precision or prompt is refused. " +
@@ -52,8 +52,8 @@ func (c *Command) Help() string {
 		"Rows and queries are counted from 0. The search is exact: every row is compared. Files may be larger than memory. " +
 		"An empty text has the similarity 0. A folder's prompt for queries is put before each query, with a note." + flags.JoinExamples(
 		`farfield search --model all-MiniLM-L6-v2 --index notes.safetensors notes.txt "how to bake bread"`,
-		`farfield search --model all-MiniLM-L6-v2 vectors.npy --texts notes.txt "how to bake bread"`,
-		`farfield search --model all-MiniLM-L6-v2 vectors.jsonl "how to bake bread"`,
+		`farfield search --model run/001 vectors.npy --texts lines.txt "to be"`,
+		`farfield search --model run/001 vectors.jsonl "to be"`,
 		"farfield search vectors.npy --queries vectors.npy --top 3 --json",
 	)
 }
