@@ -102,7 +102,7 @@ func (c *Command) Run(e *env.Env) error {
 	return nil
 }
 
-// Report is the plan that ran.
+// Report is the JSON result of attend: the plan that was executed, and what it took.
 type Report struct {
 	Mechanism       string  `json:"mechanism"`
 	Form            string  `json:"form"` // mixed where sequences of one call take different forms

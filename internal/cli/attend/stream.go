@@ -63,7 +63,7 @@ func (s *streamed) refuse() error {
 	return nil
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "A mechanism can be computed in several ways (--form); by default the fastest is chosen. The results of all differ only by rounding.\n\n" +
 		"Arrays q, k and v have the shape (N,D), (H,N,D) or (B,H,N,D): N tokens of width D, H heads, B sequences. k and v may have another number of tokens M and fewer heads, v another width Dv. " +
