@@ -27,7 +27,7 @@ type benchAttention struct {
 	benchFlags
 }
 
-// Help are the columns and examples.
+// Help returns the long help text with the columns and examples.
 func (c *benchAttention) Help() string {
 	return c.columns() + flags.JoinExamples(
 		"farfield bench attention -n 1024,4096 -d 32 --causal",
@@ -72,7 +72,7 @@ type benchDecode struct {
 	benchFlags
 }
 
-// Help are the columns and examples.
+// Help returns the long help text with the columns and examples.
 func (c *benchDecode) Help() string {
 	return c.columns() + flags.JoinExamples(
 		"farfield bench decode -n 1024,16384 -d 64 --heads 8",
@@ -108,7 +108,7 @@ type benchGemm struct {
 	benchFlags
 }
 
-// Help are the columns and examples.
+// Help returns the long help text with the columns and examples.
 func (c *benchGemm) Help() string {
 	return c.columns() + flags.JoinExamples(
 		"farfield bench gemm -n 1024 -d 1024",
@@ -152,7 +152,7 @@ type benchTrain struct {
 	benchFlags
 }
 
-// Help are the columns and examples.
+// Help returns the long help text with the columns and examples.
 func (c *benchTrain) Help() string {
 	return c.columns() + flags.JoinExamples(
 		"farfield bench train -n 512 --layers 2 --batch 2",
