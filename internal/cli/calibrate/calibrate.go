@@ -29,11 +29,10 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// CalibratedMechanism is the mechanism that is fitted.
+// CalibratedMechanism is the name of the mechanism that calibrate fits.
 const CalibratedMechanism = "fastmax-truncated"
 
-// Command is the verb calibrate: the axes and monomials of fastmax-truncated
-// from data.
+// Command is the verb calibrate: it finds the axes and monomials of fastmax-truncated from data.
 type Command struct {
 	Model  string `placeholder:"DIR" help:"Folder of a run (latest checkpoint) or of a checkpoint."`
 	Data   string `placeholder:"FILE|FOLDER" help:"Text for calibration (the text of the run)."`
