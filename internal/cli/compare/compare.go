@@ -34,7 +34,7 @@ const (
 	markedPoints = 40 // points of a curve with a mark at each
 )
 
-// Command is the verb compare: runs beside each other.
+// Command is the verb compare: it compares runs on one page.
 type Command struct {
 	Out  string `short:"o" placeholder:"FILE" help:"Page to write (compare.html)."`
 	JSON bool   `name:"json" help:"Print the comparison as JSON."`
@@ -42,7 +42,7 @@ type Command struct {
 	Folders []string `arg:"" name:"run" help:"Folders of runs, or folders that hold runs."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Runs that differ in nothing but the seed make a row with mean and deviation. The best row is marked; rows whose mean may differ from its mean by chance are marked as no difference (Student's t over the seeds, 95 % for all rows together). Two seeds tell large differences only." + flags.JoinExamples(
 		"farfield compare run/001 run/002",
@@ -84,8 +84,8 @@ func (c *Command) Run(e *env.Env) error {
 	return err
 }
 
-// CheckPage returns an error if the page at path cannot be written, or is another file than
-// a page in the folders of runs.
+// CheckPage returns an error if the page at path cannot be written, or would replace a file in the
+// folders of runs that is not a page.
 func CheckPage(path string, runs ...string) error {
 	var inputs []string
 	for _, dir := range runs {
@@ -94,7 +94,7 @@ func CheckPage(path string, runs ...string) error {
 	return env.CheckOutput(path, inputs...)
 }
 
-// FindRuns returns dir if it is the folder of a run, or the runs in dir. It returns an
+// FindRuns returns dir if it is the folder of a run, or otherwise the runs in dir. It returns an
 // error if dir is empty or cannot be read.
 func FindRuns(dir string) (list []string, err error) {
 	if dir == "" {
@@ -129,7 +129,7 @@ func FindRuns(dir string) (list []string, err error) {
 	return list, err
 }
 
-// Comparison is runs of one task beside each other.
+// Comparison compares runs of one task.
 type Comparison struct {
 	Task      string          `json:"task"`
 	Metric    string          `json:"metric"`
@@ -739,8 +739,8 @@ func (x *Comparison) curves() (list []report.Section) {
 	return list
 }
 
-// WriteComparison writes the page of the runs in list, which lie in the folder dir, and
-// returns the comparison. It returns an error if a run cannot be read or the page cannot be
+// WriteComparison compares the runs in list, which lie in the folder dir, writes the page to out
+// and returns the comparison. It returns an error if a run cannot be read or the page cannot be
 // written.
 func WriteComparison(out, dir string, list []string) (*Comparison, error) {
 	x, err := compareRuns(list)
