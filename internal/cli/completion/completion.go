@@ -49,9 +49,9 @@ func (c *Command) Run(e *env.Env) error {
 	return err
 }
 
-// CompleteCommand answers the scripts. It prints the candidates for the last word, one
-// a line, each with a tab and a description. The line :files or :folders asks the shell
-// for its own candidates.
+// CompleteCommand answers the completion scripts. It prints the candidates for the last word, one
+// in each line, with a tab and a description. The line :files or :folders asks the shell for its
+// own candidates.
 type CompleteCommand struct {
 	Words []string `arg:"" optional:""`
 }
@@ -84,9 +84,8 @@ const (
 	FoldersHint = ":folders"
 )
 
-// CompleteWords returns the candidates for the last of words, the arguments of the
-// program root. In bash = is a word of its own, and only the part after it is
-// completed.
+// CompleteWords returns the candidates for the last of words, which are the arguments of the
+// program root. Bash makes = a word of its own, and completes only the part after it.
 func CompleteWords(root *kong.Node, words []string) []Candidate {
 	s := &typed{node: root, values: map[string]string{}}
 	words, last := words[:len(words)-1], words[len(words)-1]
@@ -206,7 +205,7 @@ func (s *typed) argument(word string) []Candidate {
 	return starting(list, word)
 }
 
-// NamedLists are the lists that a tag complete of a flag or an argument names.
+// NamedLists holds the lists that the tag complete of a flag or an argument can name.
 var NamedLists = map[string]func(s *typed) []Candidate{
 	"mechanisms": func(*typed) []Candidate { return mechanisms() },
 	"mixers": func(*typed) []Candidate {
