@@ -31,7 +31,7 @@ type dataListCmd struct {
 	Name []string `complete:"sets" arg:"" optional:"" help:"Data sets to describe in full; none: a table of all."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *dataListCmd) Help() string {
 	return "A set is at hand when its files are whole." + flags.JoinExamples(
 		"farfield data list",
@@ -83,7 +83,7 @@ func DescribeSet(s *fetch.Set, folder string) ListedSet {
 	return l
 }
 
-// FormatSize returns the bytes to fetch as text.
+// FormatSize returns the number of bytes to fetch as text.
 func (l *ListedSet) FormatSize() string {
 	switch {
 	case len(l.Addresses) == 0:
@@ -111,8 +111,8 @@ func (c *dataListCmd) Run(e *env.Env) error {
 	}}.Print(e, sets)
 }
 
-// LookupSets returns the sets with names, or all sets without names. It returns an error
-// if lookup does.
+// LookupSets returns the sets with the given names, or all sets if there are no names. It returns
+// an error where lookup does.
 func LookupSets(names []string, all []fetch.Set, lookup func(string) (*fetch.Set, error)) (sets []*fetch.Set, err error) {
 	if len(names) == 0 {
 		for i := range all {
@@ -135,7 +135,7 @@ type Column struct {
 	Text func(*ListedSet) string
 }
 
-// Listing is a list of sets in a folder.
+// Listing says how to print a list of sets in a folder.
 type Listing struct {
 	Folder  string
 	JSON    bool
@@ -199,7 +199,7 @@ type dataFetchCmd struct {
 	Name         []string `complete:"sets" arg:"" help:"Data sets."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *dataFetchCmd) Help() string {
 	return "Without a network, --from takes files from a folder, under the names of their addresses." + flags.JoinExamples(
 		"farfield data fetch tinyshakespeare",
@@ -224,8 +224,8 @@ func (c *dataFetchCmd) Run(e *env.Env) error {
 	return FetchSets(e, "data", fetch.Options{Folder: folder, SourceFolder: c.SourceFolder}, sets, c.JSON)
 }
 
-// FetchSets fetches sets for a verb and prints where they are. It returns an error if a
-// set cannot be fetched or verified; without a network it names the flag --from.
+// FetchSets fetches sets for a verb and prints where they are. It returns an error if a set cannot
+// be fetched or verified; without a network the error names the flag --from.
 func FetchSets(e *env.Env, verb string, o fetch.Options, sets []*fetch.Set, asJSON bool) error {
 	var list []ListedSet
 	for _, s := range sets {
@@ -272,7 +272,7 @@ type dataVerifyCmd struct {
 	Name []string `complete:"sets" arg:"" help:"Data sets."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *dataVerifyCmd) Help() string {
 	return "What is damaged or lacks a file fails." + flags.JoinExamples(
 		"farfield data verify mnist",

@@ -25,7 +25,7 @@ type dataGenerateCmd struct {
 	Name    string `complete:"listops,pathfinder32" arg:"" help:"Data set: listops or pathfinder32."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *dataGenerateCmd) Help() string {
 	return "The same seed gives the same bytes. --train of pathfinder32 is a multiple of 8: validation and test sets have an eighth of it each." + flags.JoinExamples(
 		"farfield data generate listops --train 1000 --valid 100 --test 100",
