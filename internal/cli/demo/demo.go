@@ -18,7 +18,7 @@ type Command struct {
 	Train bool   `help:"Instead compare all forms of one attention, and train a model on the source of the Go toolchain; minutes."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "A small language model, which the program carries, writes a few lines. Its softmax attention is exchanged for multipole, whose cost is linear in the length. " +
 		"Then both read one text, and time, memory and quality are drawn over its length, beside the model with its window alone. A session is saved and goes on after a restart." + flags.JoinExamples(
