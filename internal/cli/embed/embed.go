@@ -32,7 +32,7 @@ type Command struct {
 	Filter records.Filter `embed:""`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Prints each text, or each record, as a JSON object with its vector; --out FILE.npy or FILE.safetensors writes vectors [texts,width] alone. " +
 		"A published model pools and normalises as its folder says, and its vectors find texts about a subject. " +
