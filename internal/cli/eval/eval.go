@@ -22,7 +22,7 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// Command is the verb eval: how well a model predicts a text, or does its task.
+// Command is the verb eval: it measures how well a model predicts a text, or does its task.
 type Command struct {
 	Model   string            `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
 	Data    string            `placeholder:"FILE|FOLDER" help:"Text to predict, or labelled data (the data of the run)."`
@@ -38,7 +38,7 @@ type Command struct {
 	flags.Opening
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Without --data a run is scored on its held-out data, which must be unchanged. Of a text its last tenth is predicted. The windows of a text have the length of the model's context. " +
 		"Side by side, the first tokens of each window have little text before them. With --stride N all but the first window are scored on their last N tokens alone, each behind the rest of its window: the perplexity of sliding windows. It takes context/N times as long. " +
