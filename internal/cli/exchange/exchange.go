@@ -117,7 +117,7 @@ type Report struct {
 }
 
 // Run measures the exchange and writes the folder. It returns an error if flags, model or texts are
-// invalid, the wish cannot be met, or a file cannot be written.
+// invalid, if the wish cannot be met, or if a file cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	if err := c.check(); err != nil {
 		return err
