@@ -37,8 +37,8 @@ func (c *Command) Help() string {
 	)
 }
 
-// Run writes the folder. It returns an error if no family has the model, --out is not
-// empty, or a file cannot be written.
+// Run writes the folder. It returns an error if no family has such a model, if --out is not empty,
+// or if a file cannot be written.
 func (c *Command) Run(e *env.Env) error {
 	switch list, err := os.ReadDir(c.Out); {
 	case len(list) > 0:
