@@ -31,7 +31,7 @@ type Command struct {
 	flags.Opening
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Reads input_ids [B,N] (int64 or int32), attention_mask [B,N] (default 1) and token_type_ids [B,N] (default 0), " +
 		"or pixel_values [B,3,H,W]; an encoder-decoder also reads decoder_input_ids. position_ids are accepted if they are the positions that the model counts itself. Arrays that the verb writes may be in the file; an array of another name is an error. " +
