@@ -43,7 +43,7 @@ type Command struct {
 	drawFlags
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "A text longer than the trained context is continued in windows of it, because few models predict well beyond: a full window goes on with its last half. Learned positions end a text. At a temperature below 1 likely tokens are preferred. " +
 		"--ids also reads attention_mask [1,N]: tokens with 0, such as padding on the left, are left out and do not count as positions. The output is the N new tokens; --json prints them as {\"ids\":[…]}. End tokens do not stop the text.\n\n" +
