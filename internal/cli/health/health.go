@@ -19,7 +19,7 @@ type Command struct {
 	Timeout time.Duration `default:"3s" placeholder:"TIME" help:"Time for the answer (${default})."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Exits with status 0 if /readyz of the server answers 200, and with 1 otherwise, as probes of containers ask." + flags.JoinExamples("farfield health --addr 127.0.0.1:8181")
 }
