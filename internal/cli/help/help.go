@@ -20,13 +20,13 @@ import (
 	"github.com/farfield-ml/farfield/train"
 )
 
-// FirstCommands are the commands to begin with.
+// FirstCommands lists the commands that a new user can begin with.
 var FirstCommands = []string{
 	"farfield demo",
 	"farfield train --data notes.txt --out run/notes",
 }
 
-// Variables returns the values that help texts name as ${variable}.
+// Variables returns the values for ${variable} in help texts.
 func Variables() kong.Vars {
 	return kong.Vars{
 		"version":     version.FormatVersion(),
@@ -36,9 +36,9 @@ func Variables() kong.Vars {
 	}
 }
 
-// PrintHelp prints an overview of the verbs, or the help of one verb. The help of a
-// verb lists the settings of the named task and mechanism, or all tasks and mechanisms.
-// Verbs that only exchange the mechanism of a model do not list all mechanisms. PrintHelp
+// PrintHelp prints an overview of the verbs, or the help of one verb. The help of a verb also lists
+// the settings of the task and the mechanism that are named, or, if none is, all tasks and
+// mechanisms. Verbs that only exchange the mechanism of a model leave out the mechanisms. PrintHelp
 // returns an error if the output fails.
 func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	node := ctx.Selected()
