@@ -21,7 +21,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Command is the verb maps: rows of the attention matrix, drawn.
+// Command is the verb maps: it draws rows of attention matrices.
 type Command struct {
 	Mechanism []string `complete:"mechanisms" placeholder:"NAME" help:"Attention functions, side by side; with --model one, in place of the model's own. --help lists settings."`
 	flags.Settings
@@ -64,7 +64,7 @@ func (c *Command) Help() string {
 // mapElements is the most elements that the maps of one call may have.
 const mapElements = 1 << 27
 
-// Map is the attention matrix of one head, with its labels.
+// Map is the attention matrix of one head and its labels.
 type Map struct {
 	Source string `json:"from"` // the model or the mechanism
 	Layer  string `json:"layer,omitempty"`
