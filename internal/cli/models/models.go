@@ -24,7 +24,7 @@ type listCmd struct {
 	Name []string `complete:"models" arg:"" optional:"" help:"Models to describe in full; none: a table of all."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *listCmd) Help() string {
 	return "Every verb takes the name of a model at hand in place of its folder. " +
 		"Other models need no entry here: --model takes any folder with config.json, model.safetensors and a tokenizer." + flags.JoinExamples(
@@ -61,7 +61,7 @@ type fetchCmd struct {
 	Name         []string `complete:"models" arg:"" help:"Models: names of the catalogue, or org/name[@revision] of the hub."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *fetchCmd) Help() string {
 	return "Files come from their canonical addresses and are verified by their checksums; the output says where files have none. " +
 		"Without a network, --from takes them from a folder, such as a clone of the model's repository. " +
