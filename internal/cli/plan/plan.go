@@ -32,7 +32,7 @@ type Command struct {
 	Plot      string `placeholder:"FILE" help:"Also draw the crossovers over D, as .svg or .png."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Nothing is computed: a time is counted operations over the measured peak. " +
 		"--plot draws, over D from 8 to 128, the N from which the linear form is chosen, and the N where counted operations cross. " +
@@ -45,8 +45,8 @@ func (c *Command) Help() string {
 	)
 }
 
-// Run prints the plan of a call. It returns an error if the flags are invalid or the
-// mechanism refuses the shape.
+// Run prints the plan of a call. It returns an error if the flags are invalid or the mechanism
+// refuses the shape.
 func (c *Command) Run(e *env.Env) error {
 	var r *Report
 	err := e.RunInterruptibly(func() (err error) {
@@ -67,7 +67,7 @@ func (c *Command) Run(e *env.Env) error {
 	return r.print(e.Stdout, c.Published)
 }
 
-// Report is all that plan tells.
+// Report is the result of plan.
 type Report struct {
 	Machine   string    `json:"machine"`
 	Mechanism string    `json:"mechanism"`
