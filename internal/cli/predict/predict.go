@@ -1,4 +1,4 @@
-// Package predict implements the verb predict: the classes of texts.
+// Package predict implements the verb predict: the answers of a model for new inputs.
 package predict
 
 import (
@@ -35,7 +35,7 @@ type Command struct {
 	Filter records.Filter `embed:""`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Prints label, probability and input of each input, or numbers and input, or labels and input, with tabs between them. " +
 		"For an empty line it prints a line with empty fields. An input that is longer than the model can read is cut; a series whose rows have labels (ask=each) is read whole, in windows. " +
