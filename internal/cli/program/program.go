@@ -37,7 +37,7 @@ func decodeFinite(c *kong.DecodeContext, target reflect.Value) error {
 	return nil
 }
 
-// Program is a command line of verbs.
+// Program is a command line with verbs.
 type Program struct {
 	Name, Description string
 	Verbs             Verbs
@@ -57,8 +57,8 @@ type Flags struct {
 
 func (f *Flags) common() *Flags { return f }
 
-// NewParser returns the parser of the command line. A command that asks for help or the
-// version calls leave. It returns an error if the table of verbs is no grammar.
+// NewParser returns the parser of the command line. The parser calls leave when a command asks for
+// help or the version. NewParser returns an error if the table of verbs is not a valid grammar.
 func (p *Program) NewParser(stdout, stderr io.Writer, leave func()) (*kong.Kong, error) {
 	return kong.New(p.Verbs,
 		kong.Name(p.Name),
@@ -72,8 +72,8 @@ func (p *Program) NewParser(stdout, stderr io.Writer, leave func()) (*kong.Kong,
 	)
 }
 
-// RunVerb runs the verb that args name and returns the exit status. Results that cannot be
-// written are a failure of any verb.
+// RunVerb runs the verb that args name and returns the exit status. If results cannot be written,
+// any verb fails.
 func (p *Program) RunVerb(args []string, e *env.Env) int {
 	out := newResults(e.Context, e.Stdout)
 	e.Stdout = out
@@ -182,7 +182,8 @@ func checkThreads(threads []int, list bool) error {
 	return nil
 }
 
-// ReportError prints err on one line, unless rank 0 does, and returns the status that it means.
+// ReportError prints err on one line and returns the exit status for it. It prints nothing if rank
+// 0 prints the error.
 func (p *Program) ReportError(e *env.Env, err error) int {
 	text, status := env.JoinLines(err), env.StatusFailure
 	var bad env.InputError

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// CatchInterrupts returns a context that ends on Ctrl-C, SIGTERM and SIGHUP. A second Ctrl-C
-// or SIGTERM ends the program at once. A second SIGHUP does not: a terminal that closes
-// and its shell may both send one. Under nohup there is none.
+// CatchInterrupts returns a context that ends on Ctrl-C, SIGTERM and SIGHUP. A second Ctrl-C or
+// SIGTERM ends the program at once. A second SIGHUP does not, since a closing terminal and its
+// shell may both send one. Under nohup, SIGHUP is ignored.
 func CatchInterrupts() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 1)
