@@ -22,7 +22,7 @@ type Command struct {
 	Folder string `arg:"" name:"run" help:"Folder of a run, finished or not, or of the runs of --seeds."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "The page is one file, with its drawings in it." + flags.JoinExamples(
 		"farfield report run/001",
