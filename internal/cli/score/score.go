@@ -30,7 +30,7 @@ const (
 	batchBytes = 1 << 16 // of lines that are scored together
 )
 
-// Command is the verb score: how many bits a text takes, line by line.
+// Command is the verb score: it prints how many bits a text takes, line by line.
 type Command struct {
 	File  string `arg:"" optional:"" placeholder:"FILE" help:"Text to score; - or nothing is standard input."`
 	Model string `required:"" placeholder:"DIR" help:"Folder of a run, a checkpoint or a published model."`
@@ -46,7 +46,7 @@ type Command struct {
 	Filter records.Filter `embed:""`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "A line is odd if it takes many more bits a byte than other lines. " +
 		"A text longer than the trained context is read in windows of it, because few models predict well beyond; each window repeats a quarter of the one before. " +
@@ -161,8 +161,8 @@ type ScoredLine struct {
 	Part        int64   `json:"part,omitempty"` // of a line that is scored in parts, from 2
 }
 
-// RankLine returns the number by which lines are ranked. A line break alone is no surprise,
-// however many bits its byte has.
+// RankLine returns the number by which lines are ranked. Short lines count as rankBytes bytes, so
+// that a line break alone is no surprise, however many bits it takes.
 func (c *Command) RankLine(l score.LineScore) float64 {
 	if c.Rank == "total" {
 		return l.Bits

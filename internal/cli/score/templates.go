@@ -17,7 +17,7 @@ type templates struct {
 	masked []byte
 }
 
-// Template is a line template: the lines that differ in their numbers alone.
+// Template is a line template: lines that differ only in their numbers share one.
 type Template struct {
 	Count int64  `json:"count"` // lines
 	First int64  `json:"line"`  // number of the first of them, from 1
