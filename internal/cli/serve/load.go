@@ -199,8 +199,8 @@ type reranker struct {
 	tokens serve.Tokens
 }
 
-// Rerank returns the scores of documents. It returns an *inference.TextError if a document cannot be encoded, and an
-// error if a score is not finite or ctx ends.
+// Rerank returns the scores of documents for a query. It returns an *inference.TextError if a
+// document cannot be encoded, and an error if a score is not finite or ctx ends.
 func (x reranker) Rerank(ctx context.Context, query string, documents []string) ([]serve.Score, error) {
 	pairs := make([][2]string, len(documents))
 	for i, text := range documents {

@@ -52,7 +52,7 @@ type Command struct {
 	flags.Opening
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Open the address in a browser to write, search, classify and look at attention. Programs for OpenAI's API use http://ADDR/v1 for completions, chat and embeddings. " +
 		"docs/serve.md lists all endpoints, among them sessions that survive a restart (--store). The first line of standard output is \"listening on http://ADDR\". " +
