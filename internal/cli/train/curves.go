@@ -41,8 +41,8 @@ func drawCurves(w io.Writer, dir string) error {
 	return nil
 }
 
-// SampleCurve returns a curve of n points as means in columns. A column without points
-// repeats the column before, and the first columns repeat the first mean.
+// SampleCurve returns a curve of n points, each the mean of a column of the plot. A column without
+// values repeats the one before it; columns before the first value repeat the first mean.
 func SampleCurve(n int, point func(i int) (step int, y float64), last int) []float64 {
 	sums, counts := make([]float64, curveWidth), make([]float64, curveWidth)
 	for i := range n {

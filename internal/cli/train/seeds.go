@@ -171,10 +171,9 @@ func differingField(a, b json.RawMessage) (path, inA, inB string) {
 	return "", "", ""
 }
 
-// trainSeeds trains with several seeds, one after another, which do not differ in anything
-// else. The record of the seeds is there before the first run is, and all runs before the
-// first begins, so that --resume makes those that are missing. Rank 0 owns the folder that
-// has them.
+// trainSeeds trains with several seeds, one after another; nothing else differs. It records the
+// seeds before it makes the first run, and makes all runs before it begins the first, so that
+// --resume makes those that are missing. Rank 0 owns the folder of these runs.
 func (t *Command) trainSeeds(e *env.Env, c train.Config, src task.Source, seeds []uint64) (err error) {
 	if e.IsFirst() {
 		_, absent := os.Stat(t.Out)
@@ -261,7 +260,7 @@ func (t *Command) resumeOne(e *env.Env, src task.Source, dir string) (*runs.Repo
 	return t.one(e, trainer, dir)
 }
 
-// SeedsReport is the result of trainings with several seeds.
+// SeedsReport is the result of trainings that differ in their seeds.
 type SeedsReport struct {
 	Runs      []*runs.Report `json:"runs"`
 	Mean      float64        `json:"mean"` // of the scores

@@ -107,7 +107,7 @@ type Command struct {
 	tuning        []string // flags that a frozen model does not read
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (t *Command) Help() string {
 	return "Without --task it learns to continue the text of --data. --task file learns the labels of texts, from a CSV or TSV with columns text and label, from JSON lines, or from a folder for each class; " +
 		"series, forecast, wav, picture and fasta learn from your tables, sounds, pictures and DNA. --task NAME --help lists the settings of a task, --mechanism NAME --help those of a mechanism. " +
