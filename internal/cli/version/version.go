@@ -19,7 +19,7 @@ var Release, Commit, Date string
 // Command is the verb version.
 type Command struct{}
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (Command) Help() string { return "It is the same line." + flags.JoinExamples("farfield version") }
 
 // Run prints the version. It returns an error if the output fails.
