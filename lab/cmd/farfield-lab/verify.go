@@ -22,7 +22,7 @@ type verifyCmd struct {
 	Folder string `arg:"" optional:"" help:"Folder of golden files (default all of the checkout)."`
 }
 
-// Help are examples.
+// Help returns the long help text with examples.
 func (c *verifyCmd) Help() string {
 	return "A case fails where an error is larger than its tolerance; then the exit status is 1." + flags.JoinExamples(
 		"farfield-lab verify",
