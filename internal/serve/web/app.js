@@ -72,9 +72,9 @@ async function start() {
   if (classes.length) startClassify(model);
   else cannot('classify', 'This model has no classes. A classifier that farfield train made, or a published one, has.');
   if (f.has_maps) shown.maps = startMaps(model);
-  else cannot('maps', 'This model has no attention maps: it mixes its tokens otherwise.');
+  else cannot('maps', 'This model has no attention maps: it mixes its tokens in another way.');
   if (f.has_sessions || f.embeds || classes.length) shown.speed = startSpeed(model);
-  else cannot('speed', 'This model has neither sessions nor vectors nor classes that could be timed.');
+  else cannot('speed', 'This model has no sessions, vectors or classes whose time could be measured.');
 
   document.querySelector('.views').hidden = false;
   window.addEventListener('hashchange', () => {
