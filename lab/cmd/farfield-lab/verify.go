@@ -54,20 +54,32 @@ func (v *caseCounts) add(c golden.Case) {
 	v.Compared++
 }
 
-// goldenFolders are in a checkout and, where they are, beside it.
+// goldenFolders are in the folder lab of a checkout; sharedFolders may be beside the checkout.
 var (
 	goldenFolders = []string{"golden/testdata/poly", "golden/testdata/zoo"}
 	sharedFolders = []string{"../../shared/fixtures/poly", "../../shared/fixtures/zoo"}
 )
 
+// inLab returns folders, which are relative to lab, for a command in lab or in the root of a checkout.
+func inLab(folders []string) []string {
+	if _, err := os.Stat(goldenFolders[0]); err == nil {
+		return folders
+	}
+	list := make([]string, len(folders))
+	for i, f := range folders {
+		list[i] = filepath.Join("lab", f)
+	}
+	return list
+}
+
 // verifyAll compares the golden files of the checkout and prints a line for each folder
 // and each failed case. It prints one line if the shared folders are absent.
 func (c *verifyCmd) verifyAll(e *env.Env) error {
-	folders := goldenFolders
-	if _, err := os.Stat(filepath.Dir(sharedFolders[0])); err == nil {
-		folders = slices.Concat(folders, sharedFolders)
+	folders, shared := inLab(goldenFolders), inLab(sharedFolders)
+	if _, err := os.Stat(filepath.Dir(shared[0])); err == nil {
+		folders = slices.Concat(folders, shared)
 	} else {
-		fmt.Fprintf(e.Stdout, "%s: absent, its golden files are not compared\n", filepath.Dir(sharedFolders[0]))
+		fmt.Fprintf(e.Stdout, "%s: absent, its golden files are not compared\n", filepath.Dir(shared[0]))
 	}
 	failed := 0
 	for _, folder := range folders {
