@@ -23,12 +23,14 @@ const (
 	pictureSide = 256
 	leastShape  = 24 // half the side of the smallest shape
 	mostShape   = 64
+
+	pictureNoise = 0.15 // most that is added to a pixel or taken from it
 )
 
 // pictureShapes are the classes.
 var pictureShapes = []string{"disc", "square", "triangle", "ring"}
 
-// drawnShapes draws a shape of random size, place, turn and contrast on a noisy ground of random
+// drawnShapes draws a bright shape of random size, place, turn and contrast on a noisy ground of random
 // grey. A sample depends on its split and index.
 type drawnShapes struct {
 	patch int // pixels of a side of a patch
@@ -57,18 +59,19 @@ func (t drawnShapes) Sample(s *task.Sample, split task.Split, i int) error {
 	size := uniform(1, leastShape, mostShape)
 	x, y := uniform(2, mostShape, pictureSide-mostShape), uniform(3, mostShape, pictureSide-mostShape)
 	sin, cos := math.Sincos(uniform(4, 0, 2*math.Pi))
-	ground, contrast := uniform(5, 0.3, 0.7), uniform(6, 0.15, 0.3)
-	if key.Intn(7, 2) == 1 {
-		contrast = -contrast
-	}
+	ground, contrast := uniform(5, 0.2, 0.5), uniform(6, 0.2, 0.4)
 	noise := key.Fold(1)
+	var drawn [4]uint32 // the noise of eight pixels
 	side := pictureSide / t.patch
 	s.Values = append(s.Values, make([]float32, pictureSide*pictureSide)...)
 	for row := range pictureSide {
 		for col := range pictureSide {
 			// Coordinates of the shape, in units of its size.
 			dx, dy := (float64(col)-x)/size, (float64(row)-y)/size
-			value := ground + 0.1*noise.Normal(uint64(row*pictureSide+col))
+			if col%8 == 0 {
+				drawn = noise.Uint32s(uint64(row*pictureSide + col))
+			}
+			value := ground + pictureNoise*(float64(drawn[col%8/2]>>(16*(col%2))&0xffff)/0x8000-1)
 			if insideShape(s.Class, cos*dx+sin*dy, cos*dy-sin*dx) {
 				value += contrast
 			}
@@ -101,7 +104,10 @@ func (t drawnShapes) Baselines(n int) ([]task.Baseline, error) {
 
 var pictureLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 	for _, patch := range pick(o.Budget, []int{16}, []int{16, 4}, []int{16, 4}) {
-		steps := pick(o.Budget, 400, 400, 10000)
+		steps := pick(o.Budget, 1000, 1000, 10000)
+		if patch < 16 {
+			steps = pick(o.Budget, 0, 400, 10000)
+		}
 		l, err := presetLesson(fmt.Sprintf("patches-%d", patch), "picture", steps, nil)
 		if err != nil {
 			return nil, err
