@@ -27,6 +27,8 @@ type drawnTable struct {
 	Published                 []drawnPublished
 	Neighbours                float64 // bits of the task's table of neighbours that has seen all images; 0: not known
 	Chunk                     int     // published tokens of a chunk of LSH attention
+
+	Methods []method // nil: those of the published table, without LSH in the quick budget
 }
 
 // drawnPublished is a published row: bits per dimension, and images a second with a
@@ -55,7 +57,10 @@ func (d *drawnTable) lessons() lessons {
 			c.EvalSamples, c.FinalSamples = d.EvalSamples, d.FinalSamples
 		}
 		l.Methods, l.Seeds = []method{softmax, linear, fastmax2}, 1
-		if o.Budget != Quick {
+		switch {
+		case d.Methods != nil:
+			l.Methods = d.Methods
+		case o.Budget != Quick:
 			l.Methods = append(l.Methods, d.lsh(1), d.lsh(4))
 		}
 		l.Length, l.Vocab, l.Baseline, l.look = d.Shape.Size(), pixelLevels+1, true, d.look
@@ -180,7 +185,11 @@ func (d *drawnTable) show(out *Outcome, x *result, images [][]byte) error {
 		return err
 	}
 	title := fmt.Sprintf("Drawn with %s, after %d updates", x.Label, x.Runs[0].Steps[len(x.Runs[0].Steps)-1].Step)
-	out.Sections = append(out.Sections, PageSection{"drawn-" + x.file(), report.Section{
+	name := "drawn-" + x.file()
+	if d.Methods != nil { // one of several tables of a page
+		name = d.Pixels.Name + "-" + name
+	}
+	out.Sections = append(out.Sections, PageSection{name, report.Section{
 		Title: title, Picture: &report.Picture{Name: title, PNG: b.Bytes()}, Caption: fmt.Sprintf("%d images that are drawn first, not chosen; %.3f bits per dimension.", len(images), x.Value),
 	}})
 	return nil
