@@ -35,6 +35,7 @@ var rows = []*Row{
 	&listops,
 	&arenaAll,
 	&arenaMinutes,
+	&pairsRow,
 	&longDocs,
 	&largePictures,
 	&spokenDigits,
