@@ -135,7 +135,7 @@ var pairLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 		read           func(folder string) ([]task.TextPair, error)
 	}{
 		{"dates", [3]int{400, 1000, 10000}, 32, 300, 64, 24, func(string) ([]task.TextPair, error) { return translatedDates(8000), nil }},
-		{"answers", [3]int{60, 600, 10000}, 4, 40, 2048, 512, meetingAnswers},
+		{"answers", [3]int{600, 1500, 10000}, 4, 40, 2048, 512, meetingAnswers},
 	} {
 		set := map[string]string{"length": fmt.Sprint(x.length), "target_length": fmt.Sprint(x.target)}
 		l, err := presetLesson(x.name, task.PairsName, x.steps[o.Budget], set)
