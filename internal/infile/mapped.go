@@ -48,6 +48,9 @@ func (m *Mapped) Visit(at, n int64, visit func(b []byte)) (err error) {
 	return nil
 }
 
+// Bytes returns the memory. It is for files that nobody else can make shorter: a read of what is gone ends the program.
+func (m *Mapped) Bytes() []byte { return m.data }
+
 // contains reports whether an address is in the memory.
 func (m *Mapped) contains(address uintptr) bool {
 	start := uintptr(unsafe.Pointer(unsafe.SliceData(m.data)))

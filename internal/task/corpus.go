@@ -25,6 +25,9 @@ type Corpus struct {
 	Files   int // files that the text consists of
 	Skipped int // files that are not text
 	NotUTF8 int // files in Skipped that are not UTF-8; a vocabulary of bytes can read them
+	// IsMapped says that Text lies in a temporary file, which the system reads as it is touched: it
+	// exceeds half of the free memory.
+	IsMapped bool
 }
 
 // binaryHead is the number of leading bytes that are searched for NUL, which marks a binary
@@ -38,9 +41,22 @@ const readPiece = 1 << 20
 // names. In a folder it ignores names that begin with a dot and everything but files, folders
 // and links to them; a link to a place in the folder is not read twice. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
 // set, files that are not UTF-8. A path to a file is read whatever the file contains, and
-// inflated if it is gzip or zstd. Texts in UTF-16 with a byte order mark become UTF-8. It returns an error if a file cannot be read or inflated, the text
-// is empty or exceeds the free memory.
+// inflated if it is gzip or zstd. Texts in UTF-16 with a byte order mark become UTF-8. A text that exceeds half
+// of the free memory is copied to a file in the folder of temporary files, as MapCorpus does. It returns an error if a file
+// cannot be read or inflated, the text is empty, or there is no room for it.
 func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
+	c, err := readCorpus(path, utf8Only)
+	if room := (*roomError)(nil); errors.As(err, &room) {
+		if mapped, failed := MapCorpus(path, utf8Only); !errors.Is(failed, errors.ErrUnsupported) {
+			return mapped, failed
+		}
+	}
+	return c, err
+}
+
+// readCorpus is ReadCorpus of a text in memory. The error of a text that exceeds half of the free memory is a
+// roomError.
+func readCorpus(path string, utf8Only bool) (*Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -60,16 +76,7 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 		}
 		return c, nil
 	}
-	var names []string
-	broken := 0 // links without a target
-	err = walkFiles(path, func(e folderEntry) {
-		switch {
-		case e.kind.IsRegular() && !e.isListed:
-			names = append(names, e.path)
-		case e.kind&fs.ModeSymlink != 0:
-			broken++
-		}
-	})
+	names, broken, err := listTexts(path)
 	if err != nil {
 		return nil, err
 	}
@@ -92,28 +99,65 @@ func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
 			return nil, err
 		}
 		c.Text = decodeText(c.Text, before)
-		text := c.Text[before:]
-		binary := isBinary(text)
-		if binary || utf8Only && !utf8.Valid(text) {
+		if !c.count(c.Text[before:], utf8Only) {
 			c.Text = c.Text[:before]
-			c.Skipped++
-			if !binary {
-				c.NotUTF8++
-			}
-			continue
 		}
-		c.Files++
 	}
 	if len(c.Text) == 0 {
-		return nil, fmt.Errorf("%s: the folder holds no text (%d empty files, %d skipped as binary, %d as not UTF-8, %d links without a target)", path, c.Files, c.Skipped-c.NotUTF8, c.NotUTF8, broken)
+		return nil, c.noText(path, broken)
 	}
 	return c, nil
 }
 
-// checkRoom returns an error if a text of size bytes exceeds the free memory.
+// listTexts returns the files of a folder that may be texts, and the number of links without a target.
+func listTexts(path string) (names []string, broken int, err error) {
+	err = walkFiles(path, func(e folderEntry) {
+		switch {
+		case e.kind.IsRegular() && !e.isListed:
+			names = append(names, e.path)
+		case e.kind&fs.ModeSymlink != 0:
+			broken++
+		}
+	})
+	return names, broken, err
+}
+
+// count counts a file of a folder, and reports whether it belongs to the text.
+func (c *Corpus) count(text []byte, utf8Only bool) bool {
+	binary := isBinary(text)
+	if binary || utf8Only && !utf8.Valid(text) {
+		c.Skipped++
+		if !binary {
+			c.NotUTF8++
+		}
+		return false
+	}
+	c.Files++
+	return true
+}
+
+// noText is the error of a folder that holds none.
+func (c *Corpus) noText(path string, broken int) error {
+	return fmt.Errorf("%s: the folder holds no text (%d empty files, %d skipped as binary, %d as not UTF-8, %d links without a target)", path, c.Files, c.Skipped-c.NotUTF8, c.NotUTF8, broken)
+}
+
+// freeMemory is machine.FreeMemory, but in tests.
+var freeMemory = machine.FreeMemory
+
+// roomError is the error of a text that exceeds half of the free memory.
+type roomError struct {
+	path       string
+	size, free int64
+}
+
+func (e *roomError) Error() string {
+	return fmt.Sprintf("%s: %d bytes of text need twice as much memory, and %d bytes are free; give a part of it, or several runs", e.path, e.size, e.free)
+}
+
+// checkRoom returns a roomError if a text of size bytes exceeds half of the free memory.
 func checkRoom(path string, size int64) error {
-	if free := machine.FreeMemory(); size > free {
-		return fmt.Errorf("%s: %d bytes of text need as much memory, and %d bytes are free; give a part of it, or several runs", path, size, free)
+	if free := freeMemory(); size > free/2 {
+		return &roomError{path, size, free}
 	}
 	return nil
 }
@@ -123,7 +167,7 @@ func asIs(r io.Reader) (io.Reader, error) { return r, nil }
 
 // appendFile appends the content of a file or pipe, as open reads it, to dst. Spare capacity
 // of dst avoids a copy. It waits for the writer of a pipe. It returns an error if the file
-// cannot be read, or is longer than dst has room for and exceeds the free memory.
+// cannot be read, or is longer than dst has room for and exceeds half of the free memory.
 func appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)) ([]byte, error) {
 	f, err := infile.OpenStream(context.Background(), name)
 	if err != nil {
@@ -140,7 +184,7 @@ func appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)
 			var more [1]byte
 			n, err := r.Read(more[:])
 			if n > 0 {
-				if err := checkRoom(name, int64(len(dst))); err != nil {
+				if err := checkRoom(name, 2*int64(len(dst))); err != nil { // append doubles it
 					return dst, err
 				}
 				dst = append(dst, more[0])

@@ -114,11 +114,22 @@ func learnVocabulary(c *Corpus, name, kind string) (*token.Vocabulary, error) {
 	case kind != token.KindBytes:
 		return nil, fmt.Errorf("setting vocabulary: %s is for task %s, not %s", name, ByteLM, CharLM)
 	}
+	if err := c.checkTokens(); err != nil {
+		return nil, err
+	}
 	t, err := tokenizer.Train(context.Background(), c.Text[:len(c.Text)/10*9], size)
 	if err != nil {
 		return nil, fmt.Errorf("setting vocabulary: %w", err)
 	}
 	return token.NewTokenizerVocabulary(t), nil
+}
+
+// checkTokens returns an error if the text is not in memory, where a tokenizer needs it and its tokens.
+func (c *Corpus) checkTokens() error {
+	if c.IsMapped {
+		return fmt.Errorf("%s: a text of %d bytes exceeds half of the free memory, %d bytes, and tokens of a vocabulary need it whole; bytes and characters do not", c.Name, len(c.Text), freeMemory())
+	}
+	return nil
 }
 
 // halveValidation makes the second half of the validation set the test set.
@@ -169,6 +180,11 @@ func NewText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
 // NewWholeText is NewText with the whole text as the validation set and an empty training set. It
 // returns an error if a token is not in the vocabulary.
 func NewWholeText(c *Corpus, vocab *token.Vocabulary) (*Text, error) {
+	if vocab.Tokenizer() != nil {
+		if err := c.checkTokens(); err != nil {
+			return nil, err
+		}
+	}
 	tokens, err := vocab.NewSequence(c.Text)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.Name, err)

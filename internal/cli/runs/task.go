@@ -104,7 +104,7 @@ func DescribeData(c train.Config, s task.Spec) string {
 // grown by a tenth of it, and not only when it has doubled.
 func KeepHeapTight(text *task.Text) {
 	const large = 64 << 20
-	if len(text.Corpus.Text) >= large {
+	if len(text.Corpus.Text) >= large && !text.Corpus.IsMapped {
 		debug.SetGCPercent(10)
 	}
 }
