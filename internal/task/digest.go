@@ -249,6 +249,29 @@ func (t *Genome) hashData(d *digester) (bool, error) {
 	return true, nil
 }
 
+// forecastSamples bounds the numbers of windows that are hashed one by one, as all are in digests of earlier
+// versions.
+const forecastSamples = 1 << 30
+
+// hashData hashes a long table, whose windows hold each number many times.
+func (t *Forecast) hashData(d *digester) (bool, error) {
+	if len(t.values) <= forecastSamples/t.Window {
+		return false, nil
+	}
+	for _, column := range t.targets {
+		d.addCount(column)
+	}
+	const piece = 1 << 16
+	for at := 0; at < len(t.values); at += piece {
+		d.buf = d.buf[:0]
+		for _, x := range t.values[at:min(at+piece, len(t.values))] {
+			d.buf = binary.LittleEndian.AppendUint64(d.buf, math.Float64bits(x))
+		}
+		d.write()
+	}
+	return true, nil
+}
+
 // hashData hashes all reviews.
 func (t *Films) hashData(d *digester) (bool, error) {
 	d.addCount(int(t.seed))

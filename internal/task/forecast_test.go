@@ -1,6 +1,7 @@
 package task
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -103,5 +104,36 @@ func TestForecastReadsTheLastRows(t *testing.T) {
 	}
 	if _, err := Ask("forecast", set, ModelInfo{Channels: 2, Outputs: 5}); err == nil || !strings.Contains(err.Error(), "scales: of 3 rows that are forecast and 5 outputs they are not known") {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// A long table is hashed once, not once for each window that holds a number.
+func TestLongTablesAreHashedOnce(t *testing.T) {
+	sum := func(change func(*Forecast)) string {
+		f := &Forecast{ForecastOptions: ForecastOptions{Window: 1 << 20}, values: make([]float64, 1<<17), targets: []int{0}}
+		if change != nil {
+			change(f)
+		}
+		d := &digester{Hash: sha256.New()}
+		whole, err := f.hashData(d)
+		if err != nil || !whole {
+			t.Fatalf("hashed as a whole: %t, %v", whole, err)
+		}
+		return fmt.Sprintf("%x", d.Sum(nil))
+	}
+	same := sum(nil)
+	if same != sum(func(f *Forecast) { f.values[5] = 0 }) {
+		t.Error("sums of one table differ")
+	}
+	for i, change := range []func(*Forecast){
+		func(f *Forecast) { f.values[0] = 1 }, func(f *Forecast) { f.values[1<<17-1] = 1 }, func(f *Forecast) { f.targets = []int{1} },
+	} {
+		if sum(change) == same {
+			t.Errorf("change %d does not show", i)
+		}
+	}
+	short := &Forecast{ForecastOptions: ForecastOptions{Window: 48}, values: make([]float64, 1000)}
+	if whole, err := short.hashData(&digester{Hash: sha256.New()}); whole || err != nil {
+		t.Errorf("a short table is hashed as a whole: %t, %v", whole, err)
 	}
 }
