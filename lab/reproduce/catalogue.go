@@ -39,6 +39,7 @@ var rows = []*Row{
 	&longDocs,
 	&largePictures,
 	&spokenDigits,
+	&longSignal,
 	&carry,
 	&multipoleOfInput,
 	&exchangeRow,
