@@ -43,7 +43,7 @@ func (m *method) withTemperature(temperature float64, d int) method {
 var heated = []method{softmax, fastmax2}
 
 var localityLessons = lessons(func(o *Options) ([]*lesson, error) {
-	pictures, err := digitsLesson(o, pick(o.Budget, 120, 2*digitsUpdates, 10*digitsUpdates))
+	pictures, err := digitsLesson(o, pick(o.Budget, 120, digitsUpdates, 10*digitsUpdates))
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ var localityLessons = lessons(func(o *Options) ([]*lesson, error) {
 	for i := range heated {
 		for _, temperature := range temperatures {
 			if temperature != 1 {
-				text.Methods = append(text.Methods, heated[i].withTemperature(temperature, m.Width/m.Heads))
+				text.Methods = append(text.Methods, single(heated[i].withTemperature(temperature, m.Width/m.Heads)))
 			}
 		}
 	}
@@ -108,7 +108,7 @@ func localityLook(t *train.Trainer) (any, error) {
 }
 
 func localityFindings(out *Outcome, list []scored) error {
-	all := report.Table{Title: "Where the weights of trained heads lie", Head: append([]string{"net", "mechanism"}, localityHead...), Note: localityNote + " Equal weights are the trivial baseline. Two more seeds take an hour and a half: `farfield-lab reproduce fast-locality --budget hour --seeds 3`."}
+	all := report.Table{Title: "Where the weights of trained heads lie", Head: append([]string{"net", "mechanism"}, localityHead...), Note: localityNote + " Equal weights are the trivial baseline."}
 	layers := report.Table{Title: "By layer", Head: append([]string{"net", "mechanism", "layer"}, localityHead...)}
 	for _, s := range list {
 		for i, x := range s.Results {
