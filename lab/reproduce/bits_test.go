@@ -56,9 +56,9 @@ var probed = map[*Row]Options{
 	&fastFig2:            {},
 	&fastFig4:            {Budget: Hour},
 	&fastTable1:          {Budget: Hour, Seeds: 3},
-	&fastLocality:        {Budget: Hour},
+	&fastLocality:        {Budget: Hour, Seeds: 3},
 	&taylorShiftAccuracy: {Budget: Hour},
-	&linearCopy:          {},
+	&linearCopy:          {Tune: true},
 	&slidesShapes:        {},
 	&mqar:                {Budget: Hour},
 }
