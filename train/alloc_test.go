@@ -10,10 +10,10 @@ import (
 	"github.com/farfield-ml/farfield/model"
 )
 
-// An update allocates next to nothing once its memory has grown: scratch is
-// lent, and so is what carries work to other goroutines. What is left is the row
-// of the metrics; with a second goroutine, lent memory may be out when it is
-// asked for, and then one more of it is made.
+// TestUpdateAllocatesAlmostNothing allows an update almost no allocations once its memory has grown, because
+// scratch memory and what carries work to other goroutines are used again. The row of the metrics
+// remains. With a second goroutine, memory may be in use when another part needs it, and one more
+// piece is allocated.
 func TestUpdateAllocatesAlmostNothing(t *testing.T) {
 	if raced {
 		t.Skip("the race detector allocates")

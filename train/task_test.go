@@ -129,11 +129,11 @@ func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss
 	return loss, grads
 }
 
-// Padding changes nothing: a pass of samples of different lengths gives the loss and
-// the gradients of passes of one each, which are not padded, and so do passes whose
-// gradients are accumulated. In float64 the two differ by the order of sums of some
-// hundred terms: 256 roundings of the largest gradient are allowed, where a padded
-// position that is seen, or counted, changes their first digits.
+// TestPaddingChangesNothing compares a pass over samples of different lengths with passes over one
+// sample each, which need no padding: loss and gradients agree, also if the gradients of several
+// passes are accumulated. In float64 they differ by the order of sums of some hundred terms, so 256
+// roundings of the largest gradient are allowed. A padded position that is seen or counted would
+// change the first digits.
 func TestPaddingChangesNothing(t *testing.T) {
 	const samples = 6
 	for name, src := range kinds() {

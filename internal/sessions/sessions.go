@@ -28,9 +28,9 @@ type Options struct {
 	MaxQueue    int   // most requests that run or wait (256)
 	MaxBatch    int   // most tokens in one packed step (256)
 
-	// Owners is the number of owners that requests may have. If there are two or more, each is
-	// guaranteed its share of the sessions and, without a Store, of Memory; it may use more as
-	// long as others do not need it.
+	// Owners is the number of owners that requests may have. If there are two or more, an owner
+	// may hold at most as many sessions as are still free and, without a Store, at most as many
+	// bytes of Memory as are still free. Owners that take all they can thus get equal parts.
 	Owners int
 
 	// SessionTTL is the time without a request after which a session in memory only may be removed
