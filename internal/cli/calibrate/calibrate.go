@@ -49,7 +49,7 @@ type Command struct {
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "Each head gets the axes along which its queries and keys are largest, and the monomials with the largest terms (--set keep=K). " +
-		"With --model attention becomes fastmax-truncated with the same weights, but for layers with a near field alone. The first nine tenths of the text calibrate, the rest judges the result.\n\n" +
+		"With --model, layers get fastmax-truncated with the same weights, except those with a near field alone. The axes come from the first nine tenths of the text, and losses are measured on the rest.\n\n" +
 		"An error is ‖o-o'‖/‖o'‖ over 512 tokens, where o' are the outputs of the exponential of the same scores: for the kept monomials, for T_2 and for T_p with all monomials. lost is the error of the kept monomials against T_p. " +
 		"negative is the share of negative weights. dropped is the largest missing part of T_p(s) in a weight, bound its bound on these tokens, largest the largest weight." + flags.JoinExamples(
 		"farfield calibrate --causal --set keep=64 qkv.npz calibrated.npz",

@@ -44,7 +44,7 @@ type Command struct {
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "Runs that differ in nothing but the seed make a row with mean and deviation. The best row is marked; rows whose mean may differ from its mean by chance are marked as no difference (Student's t over the seeds, 95 % for all rows together). Two seeds tell large differences only." + flags.JoinExamples(
+	return "Runs that differ only in the seed form one row, with mean and deviation. The best row is marked, and so are rows whose difference from it may be chance (Student's t over the seeds, 95 % for all rows together). With two seeds only large differences show." + flags.JoinExamples(
 		"farfield compare run/001 run/002",
 		"farfield compare --out mechanisms.html run",
 	)

@@ -25,8 +25,8 @@ type Command struct {
 
 // Help says where a script goes.
 func (c *Command) Help() string {
-	return "Verbs, flags, and names of mechanisms, settings, presets, tasks, and data sets are those of the program that is installed. " +
-		"In .bashrc: source <(farfield completion bash). In .zshrc, behind compinit: source <(farfield completion zsh). " +
+	return "It completes verbs, flags, and the names of mechanisms, settings, presets, tasks and data sets, for which it asks the installed program. " +
+		"In .bashrc: source <(farfield completion bash). In .zshrc, after compinit: source <(farfield completion zsh). " +
 		"In config.fish: farfield completion fish | source." + flags.JoinExamples(
 		"farfield completion bash",
 		"farfield completion zsh >_farfield",

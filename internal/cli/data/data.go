@@ -33,7 +33,7 @@ type dataListCmd struct {
 
 // Help returns the long help text with examples.
 func (c *dataListCmd) Help() string {
-	return "A set is at hand when its files are whole." + flags.JoinExamples(
+	return "A set is at hand if all its files are complete." + flags.JoinExamples(
 		"farfield data list",
 		"farfield data list --json mnist imdb",
 	)
@@ -201,7 +201,7 @@ type dataFetchCmd struct {
 
 // Help returns the long help text with examples.
 func (c *dataFetchCmd) Help() string {
-	return "Without a network, --from takes files from a folder, under the names of their addresses." + flags.JoinExamples(
+	return "Without a network, --from takes the files from a folder; they have the names at the end of their addresses." + flags.JoinExamples(
 		"farfield data fetch tinyshakespeare",
 		"farfield data fetch mnist --from downloads",
 	)
@@ -274,7 +274,7 @@ type dataVerifyCmd struct {
 
 // Help returns the long help text with examples.
 func (c *dataVerifyCmd) Help() string {
-	return "What is damaged or lacks a file fails." + flags.JoinExamples(
+	return "A set with a damaged or missing file is an error." + flags.JoinExamples(
 		"farfield data verify mnist",
 		"farfield data verify --folder sets tinyshakespeare imdb",
 	)

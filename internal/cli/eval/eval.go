@@ -40,16 +40,16 @@ type Command struct {
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "Without --data a run is scored on its held-out data, which must be unchanged. Of a text its last tenth is predicted. The windows of a text have the length of the model's context. " +
-		"Side by side, the first tokens of each window have little text before them. With --stride N all but the first window are scored on their last N tokens alone, each behind the rest of its window: the perplexity of sliding windows. It takes context/N times as long. " +
-		"--data may name other data of a task that reads files of yours; its classes are found by name. A tenth of it is scored where it names no test set, and baselines learn from the rest; with --all everything is scored, and baselines learn from the data of the run.\n\n" +
-		"A model of task pairs also writes the targets of the sources. Beside them stand the share that equals its target and ROUGE-1, -2 and -L (F1 of words in lower case, without stemming), and those of the whole source and of its first three sentences (lead-3).\n\n" +
-		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each behind the tokens that begin a text. " +
-		"A model with classes is scored on labelled texts, in the files and folders of train --task file, and beside baselines that learn from the same data. " +
+	return "Without --data a run is scored on its held-out data, which must be unchanged; of a text, that is the last tenth. " +
+		"A text is read in windows of the model's context, side by side, so the first tokens of each window have little text before them. With --stride N windows overlap: each begins N tokens after the one before, and only its last N tokens are scored. This is the perplexity of sliding windows, and takes context/N times as long. " +
+		"--data may name other data, if the task reads files of yours; its classes are found by name. If it has no test set, a tenth of it is scored, and baselines learn from the rest; with --all everything is scored, and baselines learn from the data of the run.\n\n" +
+		"A model of task pairs also writes targets for the sources. They are compared with the true targets by the share that is equal and by ROUGE-1, -2 and -L (F1 of words in lower case, without stemming), beside the whole source and its first three sentences (lead-3).\n\n" +
+		"A published model needs --data. A decoder predicts a text in windows of its positions, at most 2048, each after the tokens that begin a text. " +
+		"A classifier is scored on labelled texts, in the files and folders that train --task file reads, beside baselines that learn from the same data. " +
 		"With --pairs a row has text, pair and label; --task-set text=NAME, pair=NAME and label=NAME name other columns. " +
 		"A model of images reads a folder with a folder of PNG or JPEG files for each class. " +
-		"All labels are names of classes, or all are their numbers. A tenth of the data is scored where no test set is named, with --all everything.\n\n" +
-		"Baselines are of all samples of the judged split: with --limit there are none." + flags.JoinExamples(
+		"Either all labels are names of classes, or all are their numbers.\n\n" +
+		"With --limit there are no baselines, because they are scored on all samples." + flags.JoinExamples(
 		"farfield eval --model run/001",
 		"farfield eval --model run/001 --data notes.txt --all --json",
 		"farfield eval --model run/001 --limit 100",

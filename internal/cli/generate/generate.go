@@ -45,7 +45,7 @@ type Command struct {
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "A text longer than the trained context is continued in windows of it, because few models predict well beyond: a full window goes on with its last half. Learned positions end a text. At a temperature below 1 likely tokens are preferred. " +
+	return "At a temperature below 1 likely tokens are preferred. A text that becomes longer than the trained context is read in windows, because few models predict well beyond it: when a window is full, the next one begins with its last half. With learned positions the text ends there. " +
 		"--ids also reads attention_mask [1,N]: tokens with 0, such as padding on the left, are left out and do not count as positions. The output is the N new tokens; --json prints them as {\"ids\":[…]}. End tokens do not stop the text.\n\n" +
 		"The prompt or the ids of an encoder-decoder are its source. The target begins with decoder_start_token_id, and its text ends with an end token.\n\n" +
 		"A model of images draws them to --out. --complete reads a PNG or JPEG of the model's size; the image itself comes first. " +

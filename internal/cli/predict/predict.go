@@ -37,7 +37,8 @@ type Command struct {
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "Prints label, probability and input of each input, or numbers and input, or labels and input, with tabs between them. " +
+	return "The model is a run that farfield train made, for example with --task file, or a published classifier. " +
+		"Prints label, probability and input of each input, or numbers and input, or labels and input, with tabs between them. " +
 		"For an empty line it prints a line with empty fields. An input that is longer than the model can read is cut; a series whose rows have labels (ask=each) is read whole, in windows. " +
 		"If the inputs are texts or tokens, each line of the given files is one; without files the lines come from standard input. If the inputs are sounds, pictures or sequences, each given file is one; without arguments standard input lists the files, one a line. " +
 		"With --jsonl each input is a JSON object in a line, or an element of a JSON array, with a text or the name of a file. " +

@@ -101,7 +101,7 @@ func DescribeData(c train.Config, s task.Spec) string {
 }
 
 // KeepHeapTight makes the garbage collector run more often if text is large: when the heap has
-// grown by a tenth of it, and not only when it has doubled.
+// grown by a tenth, and not only when it has doubled.
 func KeepHeapTight(text *task.Text) {
 	const large = 64 << 20
 	if len(text.Corpus.Text) >= large && !text.Corpus.IsMapped {

@@ -49,8 +49,8 @@ type Command struct {
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
 	return "A line is odd if it takes many more bits a byte than other lines. " +
-		"A text longer than the trained context is read in windows of it, because few models predict well beyond; each window repeats a quarter of the one before. " +
-		"Of a log it also prints the rarest line templates: lines that differ only in their numbers have one template. They are counted without a model, so that you see whether the model finds more. " +
+		"A text longer than the trained context is read in windows of that length, because few models predict well beyond it; each window repeats a quarter of the one before. " +
+		"It also prints the rarest line templates of a log: lines that differ only in their numbers share a template. They are counted without a model, so that you see whether the model finds more. " +
 		"A published model whose tokenizer changes the text, for example to lower case, is refused, because the bits would belong to other bytes." + flags.JoinExamples(
 		"farfield score --model run/001 notes.txt",
 		"farfield score --model run/001 --lines --above 3 notes.txt",

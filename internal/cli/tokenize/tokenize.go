@@ -34,7 +34,7 @@ type Command struct {
 // Help says which files are read.
 func (c *Command) Help() string {
 	return "It prints a JSON object for each line: ids, and offsets, which are bytes of the input (of UTF-16, bytes of the same text in UTF-8). Special tokens have the offsets [0,0]. " +
-		"Tokenizers are tokenizer.json, vocab.txt, vocab.json beside merges.txt, tokenizer.model, spiece.model, or sentencepiece.bpe.model. A pair is added by \"pair\" of a JSON line." + flags.JoinExamples(
+		"Tokenizers are tokenizer.json, vocab.txt, vocab.json beside merges.txt, tokenizer.model, spiece.model, or sentencepiece.bpe.model. With --jsonl, the member \"pair\" adds a second text." + flags.JoinExamples(
 		"farfield tokenize --tokenizer tokenizer.json notes.txt",
 		"farfield tokenize --model all-MiniLM-L6-v2 --jsonl <records.jsonl >ids.jsonl",
 	)
