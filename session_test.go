@@ -104,7 +104,7 @@ func newText(t *testing.T, m *farfield.Model, parts ...string) *farfield.Session
 	return s
 }
 
-// nextIDs returns some tokens behind a text.
+// nextIDs returns some tokens after a text.
 func nextIDs(t *testing.T, s *farfield.Session) []int32 {
 	t.Helper()
 	ids, err := s.GenerateIDs(t.Context(), farfield.GenerateOptions{Tokens: 20, Temperature: 1})

@@ -8,7 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
-// activation is a function of the outputs of a head of classes, behind the logits.
+// activation is a function of the outputs of a head of classes, after the logits.
 type activation int
 
 const (

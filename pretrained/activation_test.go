@@ -9,7 +9,7 @@ import (
 )
 
 // TestNumbersOfACrossEncoderAreBehindItsActivation: transformers and sentence-transformers put a
-// sigmoid behind a single output, unless the folder says otherwise.
+// sigmoid after a single output, unless the folder says otherwise.
 func TestNumbersOfACrossEncoderAreBehindItsActivation(t *testing.T) {
 	const (
 		sigmoid  = `"torch.nn.modules.activation.Sigmoid"`

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// dense is a linear layer behind a pooling: act(W·v + b), and in some folders v or R·v added.
+// dense is a linear layer after a pooling: act(W·v + b), and in some folders v or R·v added.
 type dense struct {
 	in, out    int
 	weight     []float32 // [out,in]

@@ -85,7 +85,7 @@ func (m *Model) Describe() (*Description, error) {
 	return d, nil
 }
 
-// denseWidths returns the widths of the linear layers behind the poolings.
+// denseWidths returns the widths of the linear layers after the poolings.
 func (s *sentence) denseWidths() (widths []int) {
 	for _, x := range s.steps {
 		if x.dense != nil {

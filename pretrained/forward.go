@@ -105,7 +105,7 @@ func (m *Model) visitLayers(ctx context.Context, share *model.Model, b *model.Ba
 			if !m.plan.scores {
 				last = appendRows(nil, x)
 			}
-			layer-- // the last hidden rows are behind the norm
+			layer-- // the last hidden rows are after the norm
 			if m.plan.rawHidden {
 				return nil
 			}

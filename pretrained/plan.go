@@ -22,7 +22,7 @@ type plan struct {
 	scores      bool // the model has logits; otherwise its rows are the output
 	rawHidden   bool // the last hidden rows are before the last norm
 	padPosition int  // id of padding, after which positions count; -1: they begin with 0
-	padding     int  // id behind the token that a decoder's classes are read at; -1: none
+	padding     int  // id after the token that a decoder's classes are read at; -1: none
 	pooler      bool // tanh units of the first row, beside the model
 	vision      *vision
 

@@ -37,18 +37,18 @@ var poolings = []struct{ member, mode, kind string }{
 // sentence is what a folder says about vectors of texts.
 type sentence struct {
 	pools     []string // whose vectors are joined
-	steps     []step   // behind the poolings
+	steps     []step   // after the poolings
 	keeps     int      // numbers of a vector that are kept, of truncate_dim; 0: all
 	maxTokens int      // 0: no limit but the model's
 	isCapped  bool     // the model's context bounds texts, too
 	prompts   Prompts
 	isGiven   bool // modules.json exists
 
-	lacksPrompt bool // vectors are of the rows behind a prompt
+	lacksPrompt bool // vectors are of the rows after a prompt
 	isLowercase bool // the tokenizer needs to write texts in lower case
 }
 
-// step is a module behind the poolings.
+// step is a module after the poolings.
 type step struct{ dense *dense } // nil: the vector is divided by its length
 
 // isNormalised reports whether the length of vectors is 1.
@@ -138,7 +138,7 @@ func readSentence(dir string, width int) (*sentence, error) {
 	return s, s.readLimits(dir)
 }
 
-// width returns the numbers of a vector behind the steps, before it is shortened, for rows of width
+// width returns the numbers of a vector after the steps, before it is shortened, for rows of width
 // numbers; 0: any number.
 func (s *sentence) width(width int) int {
 	width *= len(s.pools)
@@ -366,7 +366,7 @@ func (s *sentence) apply(rows []float32, n, skip, w int) []float32 {
 	return v
 }
 
-// poolRows sets v [w] to the pooling of the rows [n,w] behind the first skip.
+// poolRows sets v [w] to the pooling of the rows [n,w] after the first skip.
 func poolRows(v []float32, pool string, rows []float32, n, skip int) {
 	w := len(v)
 	switch pool {

@@ -185,7 +185,7 @@ const positionName = "position.weight"
 // maxStretch bounds the factor by which a table of positions is stretched.
 const maxStretch = 16
 
-// stretchedTable describes a table of learned positions with stretched copies behind it:
+// stretchedTable describes a table of learned positions with stretched copies after it:
 // copy f has f times the positions, for f = 2, 4, … maxStretch.
 type stretchedTable struct {
 	rows   int // of the table itself; 0: it is not stretched

@@ -58,7 +58,7 @@ func TestUnknownAndLongPromptsAreRefused(t *testing.T) {
 	}
 }
 
-// TestVectorsLeaveThePromptOut compares vectors with the rows of Forward behind the prompt.
+// TestVectorsLeaveThePromptOut compares vectors with the rows of Forward after the prompt.
 func TestVectorsLeaveThePromptOut(t *testing.T) {
 	for _, mode := range []string{"mean", "cls", "max", "lasttoken"} {
 		m := openSentence(t, map[string]string{

@@ -25,7 +25,7 @@ type textReader struct {
 	target *tokenizer.Tokenizer // of targets, where it is another one
 	err    error
 	limit  int  // tokens that learned positions allow; 0: any number
-	pad    int  // id behind the tokens of a text; below 0: 0
+	pad    int  // id after the tokens of a text; below 0: 0
 	types  bool // the model gets types of tokens
 
 	size  int      // tokens of the model, of which a tokenizer may have more

@@ -99,7 +99,7 @@ func (a *addedTokens) find(b []byte, dst []match) []match {
 			}
 		}
 		if t.RStrip {
-			if spaces <= to { // otherwise the rest of that run is behind the token
+			if spaces <= to { // otherwise the rest of that run is after the token
 				for spaces = to; spaces < len(b); {
 					r, n := utf8.DecodeRune(b[spaces:])
 					if !isSpace(r) {

@@ -69,7 +69,7 @@ func TestFilesWithBytesBehindTheirValueAreRefused(t *testing.T) {
 	}
 }
 
-// TestTextsOfAddedTokensTakeLinearTime has texts that took minutes when each token read the white space behind it.
+// TestTextsOfAddedTokensTakeLinearTime has texts that took minutes when each token read the white space after it.
 func TestTextsOfAddedTokensTakeLinearTime(t *testing.T) {
 	v, err := Parse([]byte(`{"added_tokens":[{"id":2,"content":" ","rstrip":true},{"id":3,"content":"\n","lstrip":true}],
 "post_processor":{"type":"ByteLevel","trim_offsets":true,"add_prefix_space":true},"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"a":1},"merges":[]}}`))

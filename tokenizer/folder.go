@@ -337,7 +337,7 @@ func (c *config) amend(dir string, t *Tokenizer) (*Tokenizer, error) {
 	return t, err
 }
 
-// cleaningDecoder returns a decoder with the steps of clean_up_tokenization_spaces behind it.
+// cleaningDecoder returns a decoder with the steps of clean_up_tokenization_spaces after it.
 func cleaningDecoder(raw json.RawMessage) object {
 	var steps []any
 	if len(raw) > 0 && string(raw) != "null" {

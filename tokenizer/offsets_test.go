@@ -113,7 +113,7 @@ func TestSpansStandForTheirCharacters(t *testing.T) {
 		}
 		for range 20 {
 			given := randomText(random)
-			var ends []int // of characters with the marks behind them
+			var ends []int // of characters with the marks after them
 			for at := 0; at < len(given); {
 				at += graphemeSize([]byte(given[at:]))
 				ends = append(ends, at)

@@ -12,7 +12,7 @@ import (
 )
 
 // finder finds matches of a pattern. all returns the matches in b that are not empty, each the
-// first behind the one before. leastSize returns the least number of bytes of a match.
+// first after the one before. leastSize returns the least number of bytes of a match.
 type finder interface {
 	all(b []byte) iter.Seq[span]
 	leastSize() int
@@ -57,7 +57,7 @@ func (p literal) all(b []byte) iter.Seq[span] {
 func (p literal) leastSize() int { return len(p) }
 
 // matcher returns the end of a match that begins at i; -1 if there is none. Nodes are compiled
-// with the matcher of the nodes behind them, so that a match backtracks.
+// with the matcher of the nodes after them, so that a match backtracks.
 type matcher func(s *search, b []byte, i int) int
 
 // pattern is a regular expression, with lookahead as an addition to package syntax. It takes
@@ -667,7 +667,7 @@ func (c *compiler) run(set *charSet, least int, next matcher) matcher {
 }
 
 // fixedSets appends to sets one for each character of a node that matches in one way alone: characters
-// one behind the other. It returns nil for other nodes, and for more than maxUnit characters.
+// one after the other. It returns nil for other nodes, and for more than maxUnit characters.
 func fixedSets(sets []*charSet, re *syntax.Regexp) []*charSet {
 	switch re.Op {
 	case syntax.OpLiteral:

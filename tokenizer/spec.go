@@ -163,7 +163,7 @@ func typeName(field string, raw json.RawMessage) (string, error) {
 }
 
 // decodeStrict reads JSON into v. It returns an error that names an unknown field, and for bytes
-// behind the value.
+// after the value.
 func decodeStrict(field string, raw []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()

@@ -22,7 +22,7 @@ type edge struct{ key, next uint32 }
 
 func newTrie() *trie { return &trie{edges: make([]edge, 1<<8), shift: 32 - 8, values: []int32{-1}} }
 
-// step returns the node behind a byte; -1 if there is none.
+// step returns the node after a byte; -1 if there is none.
 func (t *trie) step(node int32, b byte) int32 {
 	key := uint32(node)<<8 | uint32(b) + 1
 	mask := uint32(len(t.edges) - 1)
@@ -36,7 +36,7 @@ func (t *trie) step(node int32, b byte) int32 {
 	}
 }
 
-// walk returns the node behind the bytes of s; -1 if there is none.
+// walk returns the node after the bytes of s; -1 if there is none.
 func (t *trie) walk(node int32, s string) int32 {
 	for i := 0; i < len(s) && node >= 0; i++ {
 		node = t.step(node, s[i])

@@ -46,7 +46,7 @@ const (
 	classDigit                                    // Digits
 	classWord                                     // \w of Whitespace and single_word
 	classExtension                                // it belongs to the grapheme before it
-	classPrepended                                // it belongs to the grapheme behind it
+	classPrepended                                // it belongs to the grapheme after it
 	classBreak                                    // a grapheme ends at both sides
 	classPatternWord                              // \w of a pattern
 )

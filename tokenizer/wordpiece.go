@@ -15,7 +15,7 @@ type piece struct {
 // wordPiece takes the longest token at each place of a word.
 type wordPiece struct {
 	trie     *trie
-	prefix   int32 // node behind the prefix of tokens inside a word
+	prefix   int32 // node after the prefix of tokens inside a word
 	unknown  int32
 	maxChars int // longer words are unknown
 }

@@ -60,7 +60,7 @@ func interrupted(t *testing.T, c Config, step int) string {
 	return copied
 }
 
-// beforeTheEnd returns the folder of a run that was killed behind its last checkpoint.
+// beforeTheEnd returns the folder of a run that was killed after its last checkpoint.
 func beforeTheEnd(t *testing.T, c Config) string {
 	t.Helper()
 	root := t.TempDir()

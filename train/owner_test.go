@@ -198,7 +198,7 @@ func TestLengthenedRunRepeats(t *testing.T) {
 	}
 	whole, _ := run(t, long)
 	same(t, dir, whole)
-	// Until the first end, the rates are of the short run, behind it of longer ones.
+	// Until the first end, the rates are of the short run, after it of longer ones.
 	h, err := ReadHistory(dir)
 	if err != nil {
 		t.Fatal(err)

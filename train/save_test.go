@@ -118,7 +118,7 @@ func TestMomentsFitTheirWeights(t *testing.T) {
 	}
 }
 
-// TestFailedSaveLeavesTheFolderAsItWas fails behind the first file.
+// TestFailedSaveLeavesTheFolderAsItWas fails after the first file.
 func TestFailedSaveLeavesTheFolderAsItWas(t *testing.T) {
 	empty := t.TempDir()
 	for _, dir := range []string{empty, filepath.Join(empty, "new")} {

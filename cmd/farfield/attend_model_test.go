@@ -54,7 +54,7 @@ func TestAttendModel(t *testing.T) {
 		}
 	}
 
-	// A text is the same in gzip and behind a byte order mark.
+	// A text is the same in gzip and after a byte order mark.
 	marked, zipped := filepath.Join(to, "marked.txt"), filepath.Join(to, "text.gz")
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)

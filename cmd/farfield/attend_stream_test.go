@@ -303,7 +303,7 @@ func TestKilledStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		kills, found := 0, 0
-		// Where no kill came behind a checkpoint, kills at other moments are tried.
+		// Where no kill came after a checkpoint, kills at other moments are tried.
 		for first := 60 * time.Millisecond; found == 0; first /= 2 {
 			if first < time.Millisecond {
 				t.Fatalf("%v: %d kills, none behind a checkpoint", form, kills)

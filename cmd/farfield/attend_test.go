@@ -242,7 +242,7 @@ func TestAttendSequences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The second sequence alone, behind padding: 4 queries, 4 of 6 keys, which
+	// The second sequence alone, after padding: 4 queries, 4 of 6 keys, which
 	// an unmasked call sees at any place.
 	alone := filepath.Join(dir, "alone.npz")
 	pad := func(x []float32) []float32 { return append(slices.Clone(x[3*d:]), 9, 9, 9, 9, 9, 9) }

@@ -77,7 +77,7 @@ func TestScoreLinesAsJSON(t *testing.T) {
 	}
 }
 
-// A filter goes on behind the last whole record of its file, whose records must be of the same
+// A filter goes on after the last whole record of its file, whose records must be of the same
 // input, model and settings. Threads change no byte.
 func TestFiltersContinueTheirFile(t *testing.T) {
 	dir, model, other := t.TempDir(), scorerOf(t, "fastmax"), scorerOf(t, "softmax")

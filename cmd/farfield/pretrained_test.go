@@ -696,7 +696,7 @@ func TestGenerateOfAnEncoderDecoderIsItsReference(t *testing.T) {
 		return word
 	}
 	for i := range 5 {
-		source, want := read(fmt.Sprintf("ids%d", i)), read(fmt.Sprintf("gen%d", i))[1:] // behind the start
+		source, want := read(fmt.Sprintf("ids%d", i)), read(fmt.Sprintf("gen%d", i))[1:] // after the start
 		a, err := array.New("input_ids", source, 1, len(source))
 		if err != nil {
 			t.Fatal(err)

@@ -250,7 +250,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// A text scores the same as gzip and behind a byte order mark.
+// A text scores the same as gzip and after a byte order mark.
 func TestScoreReadsGzipAndByteOrderMarks(t *testing.T) {
 	dir, path := scorerOf(t, "fastmax"), filepath.Join(t.TempDir(), "log")
 	const text = "one\ntwo words\n"

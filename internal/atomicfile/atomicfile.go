@@ -123,7 +123,7 @@ func FollowLinks(path string) string {
 			return at
 		}
 		if at = target; !filepath.IsAbs(target) {
-			at = folder + target // Join would remove .. behind a link
+			at = folder + target // Join would remove .. after a link
 		}
 	}
 	return path

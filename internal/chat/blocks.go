@@ -26,7 +26,7 @@ func (s *withStatement) run(r *renderer) error {
 	return r.run(s.body)
 }
 
-// parseWith parses the statement with behind its name.
+// parseWith parses the statement with after its name.
 func (p *parser) parseWith() (statement, error) {
 	s := &withStatement{}
 	for p.tokens[0].kind != 0 {
@@ -89,7 +89,7 @@ func (s *filterStatement) run(r *renderer) error {
 	return r.write(text)
 }
 
-// parseFilterBlock parses the statement filter behind its name.
+// parseFilterBlock parses the statement filter after its name.
 func (p *parser) parseFilterBlock() (statement, error) {
 	s := &filterStatement{}
 	var err error
@@ -107,7 +107,7 @@ func (p *parser) parseFilterBlock() (statement, error) {
 	return s, p.close("filter", "endfilter", end)
 }
 
-// parseFilter parses a filter of e behind its operator.
+// parseFilter parses a filter of e after its operator.
 func (p *parser) parseFilter(e expression) (expression, error) {
 	name, err := p.name()
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *callStatement) run(r *renderer) error {
 	return r.write(text)
 }
 
-// parseCallBlock parses the statement call behind its name.
+// parseCallBlock parses the statement call after its name.
 func (p *parser) parseCallBlock() (statement, error) {
 	s := &callStatement{}
 	var err error

@@ -190,7 +190,7 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	return r.out.String(), nil
 }
 
-// continueMark stands behind the content of a message that is continued. It ends with a space, by
+// continueMark stands after the content of a message that is continued. It ends with a space, by
 // which is seen whether the template trims the content.
 const continueMark = "CONTINUE_FINAL_MESSAGE_TAG "
 

@@ -424,7 +424,7 @@ func splitLines(s string) []string {
 	return lines
 }
 
-// indent returns a text whose lines behind the first begin with spaces or a text.
+// indent returns a text whose lines after the first begin with spaces or a text.
 func (r *renderer) indent(s string, args []any) (string, error) {
 	if err := maxArguments(args, 3); err != nil {
 		return "", err
@@ -477,7 +477,7 @@ func titleFilter(s string) string {
 	}, s)
 }
 
-// titleMethod returns a text as Python's title does: letters behind others are small.
+// titleMethod returns a text as Python's title does: letters after others are small.
 func titleMethod(s string) string {
 	inWord := false
 	return strings.Map(func(c rune) rune {
@@ -859,7 +859,7 @@ func truncate(s string, args []any) (string, error) {
 	return s + end, nil
 }
 
-// justify returns a text with characters before or behind it up to a width.
+// justify returns a text with characters before or after it up to a width.
 func (r *renderer) justify(name, s string, args []any) (string, error) {
 	width, ok := integer(argument(args, 0, int64(80)))
 	fill, isText := argument(args, 1, map[bool]string{true: "0", false: " "}[name == "zfill"]).(string)

@@ -126,7 +126,7 @@ const (
 // operators of two characters come first.
 var operators = []string{"==", "!=", "<=", ">=", "//", "**", "+", "-", "*", "/", "%", "~", "<", ">", "=", "(", ")", "[", "]", "{", "}", ",", ".", ":", "|"}
 
-// lexExpression returns the words before closing and the source behind it.
+// lexExpression returns the words before closing and the source after it.
 func lexExpression(source, closing string) (tokens []lexeme, rest string, err error) {
 	depth := 0
 	for {
@@ -190,7 +190,7 @@ func lexExpression(source, closing string) (tokens []lexeme, rest string, err er
 	}
 }
 
-// lexString returns the string at the beginning of source, and the source behind it.
+// lexString returns the string at the beginning of source, and the source after it.
 func lexString(source string) (text, rest string, err error) {
 	quote := source[0]
 	var b strings.Builder
@@ -231,7 +231,7 @@ func lexString(source string) (text, rest string, err error) {
 	return "", "", fmt.Errorf("a string has no end")
 }
 
-// lexNumber returns the number at the beginning of source, and the source behind it.
+// lexNumber returns the number at the beginning of source, and the source after it.
 func lexNumber(source string) (lexeme, string, error) {
 	n := 0
 	for n < len(source) && source[n] >= '0' && source[n] <= '9' {

@@ -67,7 +67,7 @@ func (m *macro) apply(r *renderer, args []any, names []string, caller *macro) (a
 	return r.capture(m.body)
 }
 
-// parseMacro parses the statement macro behind its name.
+// parseMacro parses the statement macro after its name.
 func (p *parser) parseMacro() (statement, error) {
 	m := &macro{}
 	var err error
@@ -88,7 +88,7 @@ func (p *parser) parseMacro() (statement, error) {
 	return m, p.close("macro", "endmacro", end)
 }
 
-// parseParameters parses the parameters of a macro behind the bracket, with the values of arguments that
+// parseParameters parses the parameters of a macro after the bracket, with the values of arguments that
 // a call leaves out.
 func (p *parser) parseParameters() (names []string, values []expression, err error) {
 	for !p.take("o", ")") {

@@ -35,7 +35,7 @@ func (p *parser) parseBlock() (body []statement, end string, err error) {
 }
 
 // parseBody parses statements up to a statement that ends a body, such as endfor, whose words
-// behind its name are then next. end is its name; "": the template ends.
+// after its name are then next. end is its name; "": the template ends.
 func (p *parser) parseBody() (body []statement, end string, err error) {
 	if err := p.enter(); err != nil {
 		return nil, "", err
@@ -98,7 +98,7 @@ func (p *parser) parseBody() (body []statement, end string, err error) {
 	return body, "", nil
 }
 
-// parseIf parses the statement if behind its name.
+// parseIf parses the statement if after its name.
 func (p *parser) parseIf() (statement, error) {
 	s := &ifStatement{}
 	for {
@@ -131,7 +131,7 @@ func (p *parser) close(name, want, end string) error {
 	return p.end()
 }
 
-// parseFor parses the statement for behind its name.
+// parseFor parses the statement for after its name.
 func (p *parser) parseFor() (statement, error) {
 	s := &forStatement{}
 	for {
@@ -175,7 +175,7 @@ func (p *parser) parseFor() (statement, error) {
 	return s, p.close("for", "endfor", end)
 }
 
-// parseSet parses the statement set behind its name.
+// parseSet parses the statement set after its name.
 func (p *parser) parseSet() (statement, error) {
 	s := &setStatement{}
 	var err error
@@ -522,7 +522,7 @@ func (p *parser) parseList(list listExpression, end string) (expression, error) 
 	return list, nil
 }
 
-// parseDict parses a mapping behind its bracket.
+// parseDict parses a mapping after its bracket.
 func (p *parser) parseDict() (expression, error) {
 	d := &dictExpression{}
 	for !p.take("o", "}") {
@@ -545,7 +545,7 @@ func (p *parser) parseDict() (expression, error) {
 	return d, nil
 }
 
-// parsePostfix parses attributes, subscripts and calls behind e, and where filters is set also
+// parsePostfix parses attributes, subscripts and calls after e, and where filters is set also
 // filters and tests.
 func (p *parser) parsePostfix(e expression, filters bool) (expression, error) {
 	for {
@@ -622,7 +622,7 @@ func (p *parser) beginsArgument() bool {
 	return t.kind == 'o' && (t.text == "[" || t.text == "{")
 }
 
-// parseSubscript parses an index or a slice of e behind its bracket.
+// parseSubscript parses an index or a slice of e after its bracket.
 func (p *parser) parseSubscript(e expression) (expression, error) {
 	var parts [3]expression
 	isSlice := false
@@ -654,7 +654,7 @@ func (p *parser) parseSubscript(e expression) (expression, error) {
 	return &attribute{e, parts[0]}, nil
 }
 
-// parseCall parses the arguments of c behind the bracket.
+// parseCall parses the arguments of c after the bracket.
 func (p *parser) parseCall(c *call) (expression, error) {
 	for !p.take("o", ")") {
 		name := ""

@@ -486,7 +486,7 @@ func TestWAVFormatsGiveTheSameSamples(t *testing.T) {
 	})
 }
 
-// Readers of formats that have an end of their own read on: gzip has its checksum behind it.
+// Readers of formats that have an end of their own read on: gzip has its checksum after it.
 func TestDamagedEndOfACompressedFileIsRefused(t *testing.T) {
 	for _, x := range []struct {
 		content string

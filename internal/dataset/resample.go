@@ -65,7 +65,7 @@ func sinc(x float64) float64 {
 	return math.Sin(x) / x
 }
 
-// weightBits are the bits of a weight behind the point.
+// weightBits are the bits of a weight after the point.
 const weightBits = 22
 
 // taps are the pixels of an axis that one output reads, and their weights.

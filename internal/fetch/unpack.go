@@ -178,7 +178,7 @@ func eachTarMember(r io.Reader, take func(name string, r io.Reader) error) error
 	t := tar.NewReader(z)
 	for {
 		h, err := t.Next()
-		if err == io.EOF { // of the tar; gzip has its checksum behind it
+		if err == io.EOF { // of the tar; gzip has its checksum after it
 			_, err := io.Copy(io.Discard, z)
 			return err
 		}

@@ -65,7 +65,7 @@ func (g *Generator) SetWindow(tokens int, begin ...int32) error {
 	return nil
 }
 
-// checkWindow returns an error if windows of a number of tokens behind begin do not fit a model.
+// checkWindow returns an error if windows of a number of tokens after begin do not fit a model.
 func checkWindow(c model.Config, tokens int, begin []int32) error {
 	switch n := c.LearnedPositions(); {
 	case tokens != 0 && tokens <= len(begin):

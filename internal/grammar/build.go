@@ -28,7 +28,7 @@ type state struct {
 	edges []edge
 	free  []int32 // states that follow without a byte
 	calls []call
-	isEnd bool // of a rule: the state behind its call follows
+	isEnd bool // of a rule: the state after its call follows
 }
 
 // edge leads to a state by one byte of a range.
@@ -37,7 +37,7 @@ type edge struct {
 	to        int32
 }
 
-// call leads through a rule to a state behind it.
+// call leads through a rule to a state after it.
 type call struct{ rule, behind int32 }
 
 // part is a piece of a grammar from one state to another.

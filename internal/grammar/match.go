@@ -59,7 +59,7 @@ type frame struct {
 type set struct {
 	configs []config
 	isEnd   bool       // the bytes are a whole value
-	next    [256]int32 // the set behind each byte plus 1; 0: not known yet; dead: none
+	next    [256]int32 // the set after each byte plus 1; 0: not known yet; dead: none
 	mask    []uint64   // tokens that it allows; nil: not known yet
 }
 
@@ -185,7 +185,7 @@ func (m *Matcher) keep(isEnd bool) int32 {
 	return at
 }
 
-// step returns the set behind a byte, or dead.
+// step returns the set after a byte, or dead.
 func (m *Matcher) step(at int32, c byte) int32 {
 	s := m.sets[at]
 	switch next := s.next[c]; {

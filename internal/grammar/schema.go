@@ -545,7 +545,7 @@ func (c *compiler) objectOf(s *schema, depth int) (part, error) {
 	return part{start, end.to}, nil
 }
 
-// also returns p behind a state of its own, so that more can follow its end.
+// also returns p after a state of its own, so that more can follow its end.
 func (p part) also(c *compiler) part { return c.join(p, c.empty()) }
 
 // reference makes the part of a definition of the schema.

@@ -34,7 +34,7 @@ func (m *Model) HashFiles() (string, error) {
 
 // hashFolder adds the files that a published model consists of, in the order of their names.
 func (m *Model) hashFolder(h hash.Hash) error {
-	root := filepath.Clean(m.path) // with /. behind it a link to a folder is followed
+	root := filepath.Clean(m.path) // with /. after it a link to a folder is followed
 	return filepath.WalkDir(root+"/.", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err

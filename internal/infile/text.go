@@ -89,7 +89,7 @@ func (t *textReader) Read(p []byte) (int, error) {
 	return t.text.Read(p)
 }
 
-// begin reads the first bytes. It keeps an error for the Read behind them: a terminal ends once.
+// begin reads the first bytes. It keeps an error for the Read after them: a terminal ends once.
 func (t *textReader) begin() {
 	head, err := t.peekHead()
 	find := FindEncoding

@@ -91,7 +91,7 @@ func freeInGroups(root, list string) int64 {
 	return free
 }
 
-// readField returns the number behind name in the line of a file that begins with name.
+// readField returns the number after name in the line of a file that begins with name.
 func readField(file, name string) (n int64, found bool) {
 	text, err := os.ReadFile(file)
 	if err != nil {

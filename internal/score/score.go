@@ -235,7 +235,7 @@ func (s *Scorer) stride() int {
 	return room - room/4
 }
 
-// nextWindow begins the window behind a full one, which repeats its end.
+// nextWindow begins the window after a full one, which repeats its end.
 func (s *Scorer) nextWindow() {
 	s.first, s.scored = s.first+s.stride(), s.scored-s.stride()
 }

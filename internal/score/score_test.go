@@ -56,7 +56,7 @@ func score(t testing.TB, s *Scorer, text string) LineScore {
 
 const text = "It was a bright cold day in April,\nand the clocks\n\nwere striking thirteen.\n"
 
-// A text takes what the model loses on it behind the end of a line.
+// A text takes what the model loses on it after the end of a line.
 func TestScoreIsTheLoss(t *testing.T) {
 	m := made(t, config, 3)
 	b := &model.Batch{B: 1, N: len(text)}
@@ -363,7 +363,7 @@ func TestStreamingStateDoesNotGrowWithTheText(t *testing.T) {
 	}
 }
 
-// The session behind a loss that is not finite no longer has the text: later scores would
+// The session after a loss that is not finite no longer has the text: later scores would
 // be of another.
 func TestScorerRefusesTextAfterLossThatIsNotFinite(t *testing.T) {
 	c := config

@@ -163,7 +163,7 @@ func discardBody(w *countedWriter, r *http.Request) {
 
 // readJSON reads a body into v, the pointer of a struct. An empty body is an object without
 // fields. It returns an error for unknown fields that ask for something (with Options.Strict for all), wrong types,
-// anything behind the object and bytes that are not UTF-8.
+// anything after the object and bytes that are not UTF-8.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	data, err := s.readBody(w, r, s.o.MaxBody)
 	if err != nil {

@@ -308,7 +308,7 @@ func (s *Server) tokenText(id int32) (string, []byte, error) {
 func finite(x float64) float64 { return max(x, -math.MaxFloat32) }
 
 // describeProbs returns the JSON of probabilities of tokens whose text begins at a character, with the top most likely
-// beside each, and the character behind them.
+// beside each, and the character after them.
 func (s *Server) describeProbs(probs []tokenProb, top, offset int) (*completionLogprobs, int, error) {
 	l := &completionLogprobs{Tokens: []string{}, Logs: []*float64{}, Top: []topLogs{}, Offsets: []int{}}
 	for _, p := range probs {

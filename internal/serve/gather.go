@@ -37,7 +37,7 @@ type gathered struct {
 // errNoPass is the error of a request whose pass did not come to its end.
 var errNoPass = errors.New("the texts of several requests were not embedded")
 
-// embed returns the vectors of texts behind a prompt, as Embedder.Embed does. It returns an error if a text cannot be encoded, a vector
+// embed returns the vectors of texts after a prompt, as Embedder.Embed does. It returns an error if a text cannot be encoded, a vector
 // is not finite, or ctx ends.
 func (g *gatherer) embed(ctx context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {
 	q := &gathered{ctx: ctx, prompt: prompt, texts: texts, err: errNoPass, ended: make(chan struct{})}
@@ -70,7 +70,7 @@ func (q *gathered) hasPrompt(name *string) bool {
 	return q.prompt == name || q.prompt != nil && name != nil && *q.prompt == *name
 }
 
-// take removes the requests of a pass from the queue: the first one, and those behind it that fit
+// take removes the requests of a pass from the queue: the first one, and those after it that fit
 // and have its prompt.
 func (g *gatherer) take() []*gathered {
 	g.mu.Lock()

@@ -129,7 +129,7 @@ type usage struct {
 	Completion int64         `json:"completion_tokens"`
 	Total      int64         `json:"total_tokens"`
 	Details    *usageDetails `json:"prompt_tokens_details,omitempty"`
-	Beyond     int64         `json:"beyond_trained_context,omitempty"` // tokens of texts behind the trained context, where text gets worse
+	Beyond     int64         `json:"beyond_trained_context,omitempty"` // tokens of texts beyond the trained context, where text gets worse
 }
 
 // usageDetails counts the tokens of a prompt whose state was known.
@@ -142,7 +142,7 @@ func newUsage(prompt, completion, cached int64) *usage {
 	return &usage{Prompt: prompt, Completion: completion, Total: prompt + completion, Details: &usageDetails{cached}}
 }
 
-// beyondContext returns the tokens of a text of n tokens behind the context that the model was trained with.
+// beyondContext returns the tokens of a text of n tokens beyond the context that the model was trained with.
 func (c *Card) beyondContext(n int64) int64 {
 	if c.TrainedContext == 0 {
 		return 0

@@ -641,7 +641,7 @@ func (limited) Complete(_ context.Context, _ []int32, d sessions.Draw, _ func(in
 
 func TestAnswerOfAConversationFitsTheTrainedContext(t *testing.T) {
 	s := newSite(t, func(o *Options) { o.Card.TrainedContext, o.Sessions = 100, limited{o.Sessions.(*sessions.Manager)} })
-	for _, letters := range []int{1, 50, 90} { // behind 7 other tokens
+	for _, letters := range []int{1, 50, 90} { // after 7 other tokens
 		for max, want := range map[string]int{"": 93 - letters, `,"max_tokens":2`: 2} {
 			var a answer
 			s.need(200, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+strings.Repeat("a", letters)+`"}]`+max+"}", &a)
@@ -652,7 +652,7 @@ func TestAnswerOfAConversationFitsTheTrainedContext(t *testing.T) {
 	}
 }
 
-// Texts end at the trained context unless the server goes on behind it.
+// Texts end at the trained context unless the server goes on after it.
 func TestTextsEndAtTheTrainedContext(t *testing.T) {
 	long := strings.Repeat("a", 70)
 	bodies := func(id string) map[string]string {

@@ -181,7 +181,7 @@ func (s sessionAPI) beginning(ctx context.Context, id string) string {
 	}
 	var text strings.Builder
 	d := textDecoder{tokens: s.o.Tokens}
-	for _, id := range ids { // a character that goes on behind them is left out
+	for _, id := range ids { // a character that goes on after them is left out
 		part, err := d.add(id)
 		if err != nil {
 			return ""

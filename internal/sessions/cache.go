@@ -14,7 +14,7 @@ import (
 type cache struct {
 	mu      sync.Mutex
 	entries map[prefixKey]*entry
-	parts   map[prefixKey][]int // of a node, the numbers of tokens of its entries behind it
+	parts   map[prefixKey][]int // of a node, the numbers of tokens of its entries after it
 
 	memory, disk           list.List // entries by their last use, the latest in front
 	memoryBytes, diskBytes int64

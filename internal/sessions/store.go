@@ -246,7 +246,7 @@ func (s *store) do(op operation) error {
 	return <-op.err
 }
 
-// seal returns content behind a checksum of key and content.
+// seal returns content after a checksum of key and content.
 func seal(key, content []byte) []byte {
 	sum := sha256.Sum256(append(slices.Clone(key), content...))
 	return append(sum[:sealSize:sealSize], content...)

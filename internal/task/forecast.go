@@ -181,7 +181,7 @@ func (t *Forecast) Spec() Spec {
 	return s
 }
 
-// firstTarget returns the row behind the input of a sample.
+// firstTarget returns the row after the input of a sample.
 func (t *Forecast) firstTarget(split Split, i int) int {
 	if split == Train {
 		return t.Window + i
@@ -299,7 +299,7 @@ func (t *Forecast) scoreLinear(n int, before func(s *Sample, k, back int) float6
 	})
 }
 
-// askForecast returns the question for the rows behind the last one of a table.
+// askForecast returns the question for the rows after the last one of a table.
 func askForecast(o *settingsReader, k ModelInfo) (*Question, error) {
 	f := o.forecastOptions()
 	if o.err != nil {

@@ -86,7 +86,7 @@ func (k *Tokens) findEnds() textEnds {
 // errByteLabels is the error of labels of bytes for a model that reads other tokens.
 var errByteLabels = errors.New("target: labels are of bytes, the model reads tokens")
 
-// appendTruncated appends ids, cut to length positions before the closing tokens or behind the
+// appendTruncated appends ids, cut to length positions before the closing tokens or after the
 // opening ones.
 func (e textEnds) appendTruncated(dst, ids []int32, length int) []int32 {
 	if len(ids) <= length {

@@ -15,7 +15,7 @@ const PairsName = "pairs"
 // Bytes of a sample of pairs, the separators of ASCII. Texts do not hold them.
 const (
 	pairSeparator = 0x1f // between source and target
-	pairEnd       = 0x1e // behind the target
+	pairEnd       = 0x1e // after the target
 )
 
 // TextPairs learns to write targets for sources: summaries of texts, translations, dates in another
@@ -137,7 +137,7 @@ func (t *TextPairs) Sample(s *Sample, split Split, i int) error {
 	for _, b := range t.targetBytes(p) {
 		s.Labels, s.Tokens = append(s.Labels, int32(b)), append(s.Tokens, int32(b))
 	}
-	s.Tokens = s.Tokens[:len(s.Labels)] // nothing is read behind the last label
+	s.Tokens = s.Tokens[:len(s.Labels)] // nothing is read after the last label
 	return nil
 }
 

@@ -80,7 +80,7 @@ func rougeL(a, b []string) float64 {
 	return f1(row[len(b)], len(a), len(b))
 }
 
-// firstSentences returns the first n sentences of a text. A sentence ends behind a point, an exclamation
+// firstSentences returns the first n sentences of a text. A sentence ends after a point, an exclamation
 // or a question mark that white space follows, and at a line break.
 func firstSentences(text []byte, n int) []byte {
 	blank := true // since the last end

@@ -103,7 +103,7 @@ func TestWindowsFollowEachOther(t *testing.T) {
 	}
 }
 
-// With a stride windows overlap, and still every token but the first is a target once, behind at
+// With a stride windows overlap, and still every token but the first is a target once, after at
 // least the rest of a window. A stride of the window's length gives the windows side by side.
 func TestWindowsOverlapByStride(t *testing.T) {
 	whole := text(t, string(InventText(1, 3000).Text)).ForModel(300, []int32{299, 298})

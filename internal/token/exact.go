@@ -54,7 +54,7 @@ func (v *Vocabulary) EncodeNext(dst []int32, text []byte) ([]int32, error) {
 	return dst, nil
 }
 
-// encodeBehindBreak returns the tokens of text behind a line break. It reports false if the line
+// encodeBehindBreak returns the tokens of text after a line break. It reports false if the line
 // break and the text share a token.
 func (v *Vocabulary) encodeBehindBreak(text []byte) (tokens []int32, ok bool) {
 	lead := v.tokenizer.AppendIDs(nil, "\n", true)

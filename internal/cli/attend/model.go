@@ -77,7 +77,7 @@ type textTokens struct {
 	full func()
 }
 
-// read reads tokens, and calls full behind the first room tokens.
+// read reads tokens, and calls full after the first room tokens.
 func (t *textTokens) read(dst []int32) (int, error) {
 	n, err := t.readTokens(dst)
 	if t.room -= n; t.room < 0 && t.full != nil {

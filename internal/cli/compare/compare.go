@@ -106,7 +106,7 @@ func FindRuns(dir string) (list []string, err error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("%s: is a file; runs are folders, and %s stands for all runs in it", dir, filepath.Dir(dir))
 	}
-	root := filepath.Clean(dir) // with /. behind it a link to a folder is followed
+	root := filepath.Clean(dir) // with /. after it a link to a folder is followed
 	err = filepath.WalkDir(root+"/.", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err

@@ -356,7 +356,7 @@ func grouped(n int) string {
 	return s
 }
 
-// wrap breaks a line between words at a width, and indents the lines behind the first.
+// wrap breaks a line between words at a width, and indents the lines after the first.
 func wrap(line string, width int, indent string) string {
 	var b bytes.Buffer
 	n := 0
@@ -374,7 +374,7 @@ func wrap(line string, width int, indent string) string {
 	return b.String()
 }
 
-// indented writes a text that a model made, each line behind blanks, at once.
+// indented writes a text that a model made, each line after blanks, at once.
 type indented struct {
 	text  *token.Writer
 	inner *margin

@@ -18,7 +18,7 @@ import (
 type panel struct {
 	title    string
 	values   [][]float64 // by readers and lengths
-	measured []int       // lengths of each reader that were measured; those behind are extrapolated
+	measured []int       // lengths of each reader that were measured; those after are extrapolated
 	linear   bool
 	format   func(float64) string
 	tick     func(float64) string // of the picture; nil: format

@@ -18,7 +18,7 @@ type reader struct {
 	session *model.Session
 
 	seconds []float64 // to read the first bytes of the text, by lengths
-	memory  []float64 // bytes of the state behind them
+	memory  []float64 // bytes of the state after them
 	bits    []float64 // a byte, over the second half of them
 }
 
@@ -119,7 +119,7 @@ func (r *reading) shared() int {
 	return n
 }
 
-// meanBits returns the mean bits a byte of reader i over the bytes behind the first half of the shortest length, as far as
+// meanBits returns the mean bits a byte of reader i over the bytes after the first half of the shortest length, as far as
 // all have read.
 func (r *reading) meanBits(i int) float64 {
 	var bits, bytes float64

@@ -50,7 +50,7 @@ func (c *Command) prefillWhole(e *env.Env, g *generate.Generator, m *inference.M
 	return g.Prefill(e.Context)
 }
 
-// readPrompt returns the token ids, or the tokens of the whole prompt, which goes on behind tokens
+// readPrompt returns the token ids, or the tokens of the whole prompt, which goes on after tokens
 // of a resumed text. It returns an error if they cannot be read or there are none.
 func (c *Command) readPrompt(e *env.Env, m *inference.Model, tokens int64) ([]int32, error) {
 	if c.IDs != "" {

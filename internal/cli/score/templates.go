@@ -79,7 +79,7 @@ func (x Template) print(w io.Writer, width int) error {
 }
 
 // appendMasked appends a line to dst, with # for each number. Numbers are words of letters and
-// digits with a digit, eight or more hexadecimal digits, and hexadecimal digits behind a number
+// digits with a digit, eight or more hexadecimal digits, and hexadecimal digits after a number
 // and a hyphen, as in a UUID. Blanks in a row become one.
 func appendMasked(dst, line []byte) []byte {
 	for i := 0; i < len(line); {

@@ -231,7 +231,7 @@ func (r *recordReader) readRecord() ([]byte, error) {
 }
 
 // readLine returns the next line without sharing memory. It returns an error for a line
-// of more than maxLine bytes, and io.EOF behind the last one.
+// of more than maxLine bytes, and io.EOF after the last one.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
