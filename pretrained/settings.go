@@ -73,7 +73,7 @@ var inertFields = map[string][]string{
 }
 
 // generationRules lists rules of generation that are not applied, with the values that ask for
-// nothing. A value that asks for something is told (TextRules.Unapplied).
+// nothing. A value that asks for something is reported (TextRules.Unapplied).
 var generationRules = map[string][]string{
 	"num_beams": {"1"}, "no_repeat_ngram_size": {"0"}, "encoder_no_repeat_ngram_size": {"0"},
 	"repetition_penalty": {"1", "1.0"}, "encoder_repetition_penalty": {"1", "1.0"}, "bad_words_ids": {"[]"}, "suppress_tokens": {"[]"},

@@ -35,7 +35,7 @@ type Job struct {
 	Ranks  *comm.Comm // nil: this process alone
 	Divide Division
 	// Progress is called during Evaluate, after each batch of samples, with the scored samples and
-	// all samples of this rank. nil: nobody is told.
+	// all samples of this rank. It may be nil.
 	Progress func(done, all int)
 }
 

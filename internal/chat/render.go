@@ -99,7 +99,7 @@ type located struct {
 	line int
 }
 
-// run runs the statement. Its error names the line, that of the innermost statement.
+// run runs the statement. Its error names the line of the innermost statement.
 func (s located) run(r *renderer) error {
 	err := s.statement.run(r)
 	var inner *lineError

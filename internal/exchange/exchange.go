@@ -204,7 +204,7 @@ type run struct {
 	expected float64
 }
 
-// say tells of a step that is as long as steps passes of the held-out windows.
+// say reports a step that takes as long as steps passes over the held-out windows.
 func (r *run) say(steps float64, form string, args ...any) {
 	if r.Say != nil {
 		r.Say(fmt.Sprintf(form, args...), min(r.done/r.expected, 1))

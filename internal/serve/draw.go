@@ -223,7 +223,7 @@ func (x *shaper) drawn(id int32) {
 	}
 }
 
-// watch tells the probabilities of a prompt's tokens, as sessions.Draw.Prompt does.
+// watch collects the probabilities of a prompt's tokens; it is a sessions.Draw.Prompt.
 func (x *shaper) watch(prompt []int32) func(i int, logits []float32) {
 	x.probs = append(x.probs, tokenProb{id: prompt[0], isFirst: true})
 	return func(i int, logits []float32) {

@@ -131,7 +131,7 @@ func (c *Command) Run(e *env.Env) error {
 	return x.rows.Write(c.Filter.Out)
 }
 
-// notePrompts tells of a folder's prompts where none is put before texts.
+// notePrompts names the prompts of a folder if none of them is put before texts.
 func (c *Command) notePrompts(e *env.Env, p *pretrained.Prompts) {
 	var names []string
 	for _, name := range p.Names() {
@@ -166,7 +166,7 @@ func (c *Command) each(e *env.Env, f *records.Filter, in *texts.JoinedFiles, x *
 type embedding struct {
 	context  context.Context
 	embedder *inference.Embedder
-	note     func(text string) // tells of a text of another kind than an exchanged model was fitted to
+	note     func(text string) // notes a text of another kind than those of the exchange
 	prompt   *string           // name; nil: the default
 	lengths  runs.Lengths
 	empty    int           // texts

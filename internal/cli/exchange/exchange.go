@@ -370,7 +370,7 @@ func pieces(text string) []string {
 	return list
 }
 
-// progress tells what is done, and about how long the rest takes.
+// progress says what is done, and about how long the rest takes.
 type progress struct {
 	e           *env.Env
 	start, told time.Time

@@ -124,7 +124,7 @@ func inspectMachine() (*display.Finding, error) {
 	return f, nil
 }
 
-// inspectMechanisms tells of the catalogue, and which laws its mechanisms were held
+// inspectMechanisms describes the catalogue, and which laws its mechanisms were held
 // to.
 func inspectMechanisms() (*display.Finding, error) {
 	f := &display.Finding{Kind: "mechanisms"}
@@ -294,7 +294,7 @@ func addScores(f *display.Finding, path string, evals []train.Eval) error {
 	return nil
 }
 
-// inspectSeeds tells of runs that differ in their seeds.
+// inspectSeeds describes runs that differ in their seeds.
 func inspectSeeds(path string) (*display.Finding, error) {
 	f := &display.Finding{Kind: "runs with several seeds"}
 	table := &display.Table{Columns: []string{"run", "updates", "of"}}
@@ -382,7 +382,7 @@ func describeConfig(f *display.Finding, m *model.Model) error {
 	return nil
 }
 
-// describeHeads tells how attention runs at the model's context.
+// describeHeads says how attention runs at the model's context.
 func describeHeads(f *display.Finding, of attention.Mechanism[float32], s attention.Shape, c model.Config) {
 	p := of.Plan(s)
 	linear := ""
@@ -423,7 +423,7 @@ func describeDecoding(f *display.Finding, m *model.Model) error {
 	return nil
 }
 
-// inspectGeneration tells how far a text in progress is, which its model checks.
+// inspectGeneration says how far a text in progress is, which its model checks.
 func inspectGeneration(path, dir string) (*display.Finding, error) {
 	m, err := runs.Open(dir, inference.Options{})
 	if err != nil {
@@ -463,7 +463,7 @@ func inspectText(file *os.File, size int64) (*display.Finding, error) {
 	return f, nil
 }
 
-// inspectSnapshot tells whose state a snapshot is.
+// inspectSnapshot says whose state a snapshot is.
 func inspectSnapshot(file *os.File, size int64) (*display.Finding, error) {
 	h, err := attention.ReadSnapshotHeader(file, size)
 	f := &display.Finding{Kind: "state"}

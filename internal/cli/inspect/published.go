@@ -188,7 +188,7 @@ func layerTable(c model.Config) *display.Table {
 	return table
 }
 
-// describeExchange tells what the functions of an exchanged model come from; nil: the model is none.
+// describeExchange describes from what an exchanged model was made; nil: the model is not exchanged.
 func describeExchange(f *display.Finding, x *exchanged.Calibration) {
 	if x == nil {
 		return

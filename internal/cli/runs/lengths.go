@@ -10,8 +10,8 @@ import (
 
 // Lengths counts texts that are longer than a model reads at once.
 type Lengths struct {
-	Truncated int // of which tokens are not read
-	InWindows int // whose vectors are means of windows
+	Truncated int // texts of which some tokens are not read
+	InWindows int // texts whose vectors are means over windows
 }
 
 // Add counts the text of x.

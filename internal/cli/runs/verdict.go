@@ -294,7 +294,7 @@ func (r *Report) WholeBaselines() []task.Baseline {
 	return r.ComparedBaselines()
 }
 
-// classScore is how well a model tells one class.
+// classScore says how well a model recognises one class.
 type classScore struct {
 	Name      string
 	Targets   int64

@@ -172,7 +172,7 @@ func (c *Command) RankLine(l score.LineScore) float64 {
 
 // scoring is a text that is being scored.
 type scoring struct {
-	note    func(line []byte) // tells of a text of another kind than an exchanged model was fitted to
+	note    func(line []byte) // notes a text of another kind than those of the exchange
 	cmd     *Command
 	e       *env.Env
 	scorer  *score.Scorer
@@ -231,10 +231,10 @@ func (t *scoring) all(src *texts.LineSource) error {
 
 const (
 	estimateTime = 2 * time.Second  // of scoring, after which the time of a whole text is estimated
-	longTime     = 10 * time.Minute // from which it is told
+	longTime     = 10 * time.Minute // from which the time is printed
 )
 
-// estimate tells once, after the first seconds, how long a large text will take.
+// estimate says once, after the first seconds, how long a large text will take.
 func (t *scoring) estimate() {
 	spent := time.Since(t.start)
 	if t.estimated || spent < estimateTime {

@@ -225,7 +225,7 @@ func (c *Command) readQueries(e *env.Env, enc *inference.Embedder, width int) ([
 	}
 	words := c.Query
 	if c.Queries != "" {
-		var jsonl *bool // nil: the first line tells
+		var jsonl *bool // nil: the first line decides
 		if c.Field != "" && c.Texts == "" && vectors.IsArrayFile(c.Vectors) {
 			jsonl = new(true) // --field is of the queries alone
 		}
@@ -285,7 +285,7 @@ func documentPrompt(p *pretrained.Prompts) *string {
 }
 
 // choosePrompt returns the name of the prompt of queries: --prompt, without it the folder's for
-// queries, which a note tells. It returns an error if the folder has no prompt of the name.
+// queries, which a note says. It returns an error if the folder has no prompt of the name.
 func (c *Command) choosePrompt(e *env.Env, p *pretrained.Prompts) (*string, error) {
 	if c.Prompt != nil {
 		if err := p.Check(*c.Prompt); err != nil {
