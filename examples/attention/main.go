@@ -1,5 +1,5 @@
-// Command attention computes one causal attention and its gradients, and holds
-// each gradient against a difference of two losses.
+// Command attention computes causal attention and its gradients, and compares each gradient with a
+// difference of two losses.
 package main
 
 import (

@@ -1,7 +1,6 @@
-// Command custom-mechanism has two attention mechanisms of its own, a kernel and
-// a feature map, and shows what they get with that: both forms, gradients, states
-// that are saved, and a plan. Then it puts one into a model, which is saved and read
-// back. docs/extending.md follows this file.
+// Command custom-mechanism defines two attention mechanisms, a kernel and a feature map, and shows
+// what they get from the library: both forms, gradients, saved states and a plan. Then it puts one
+// of them into a model, saves the model and reads it back. docs/extending.md follows this file.
 package main
 
 import (

@@ -1,6 +1,5 @@
-// Command decode attends token by token, saves what it remembers to a file after
-// half of them, and goes on from the file to the same bits. What it remembers does
-// not grow.
+// Command decode computes attention token by token, saves its state to a file after half of them,
+// and continues from the file to the same bits. The state does not grow.
 package main
 
 import (

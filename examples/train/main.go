@@ -21,7 +21,7 @@ const (
 // repeated is the data. Its two methods are all that training needs.
 type repeated struct{}
 
-// Spec says what a sample is: the next token is to be predicted.
+// Spec describes the samples: the next token is to be predicted.
 func (repeated) Spec() data.Spec {
 	return data.Spec{
 		Name: "repeated", Kind: data.Next, Metric: data.Accuracy,
@@ -29,8 +29,8 @@ func (repeated) Spec() data.Spec {
 	}
 }
 
-// Sample sets s to a random word and its repetition. Only the second half is to be predicted:
-// a label of -1 is none.
+// Sample sets s to a random word and its repetition. Only the second half is to be predicted: a
+// label of -1 means none.
 func (repeated) Sample(s *data.Sample, split data.Split, i int) error {
 	key := rng.New(1).Fold(uint64(split)).Fold(uint64(i))
 	letter := func(j int) int32 { return int32(key.Intn(uint64(j%word), letters)) }

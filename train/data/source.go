@@ -6,8 +6,8 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// Source provides samples. A sample depends on its split and its index alone. A Source is safe
-// for concurrent use.
+// Source provides samples. A sample depends only on its split and its index. The methods of a
+// Source may be called concurrently.
 type Source interface {
 	// Spec returns the specification of the samples.
 	Spec() Spec
@@ -16,12 +16,12 @@ type Source interface {
 	Sample(s *Sample, split Split, i int) error
 }
 
-// WindowDrawer is a source that draws training samples of a wanted length.
+// WindowDrawer is a Source that draws training samples of a given length.
 type WindowDrawer interface {
 	Source
-	// DrawWindow overwrites s with a training sample of length positions, or up to length
-	// where samples differ in length, a function of key and i. It returns an error if none
-	// has this length.
+	// DrawWindow overwrites s with a training sample of length positions, or of up to length if
+	// samples differ in length. The sample depends only on key and i. DrawWindow returns an error
+	// if there is no sample of this length.
 	DrawWindow(s *Sample, length int, key rng.Key, i uint64) error
 }
 
@@ -35,14 +35,15 @@ type WindowSource interface {
 // ClassNamer is a source whose classes have names.
 type ClassNamer interface {
 	Source
-	// ClassNames returns the names in the order of the class numbers; nil without classes.
+	// ClassNames returns the names in the order of the class numbers, or nil if there are no
+	// classes.
 	ClassNames() []string
 }
 
 // ColumnNamer is a source whose channels may have names.
 type ColumnNamer interface {
 	Source
-	// ColumnNames returns the names in the order of the channels; nil without names.
+	// ColumnNames returns the names in the order of the channels, or nil if they have no names.
 	ColumnNames() []string
 }
 
@@ -56,16 +57,17 @@ type OrderReporter interface {
 // LengthReporter is a source that knows the lengths of its samples without reading them.
 type LengthReporter interface {
 	Source
-	// SampleLength returns the positions of sample i of a split. It is 0 where the length
-	// is not known.
+	// SampleLength returns the number of positions in sample i of a split, or 0 if it is not
+	// known.
 	SampleLength(split Split, i int) int
 }
 
 // ByteReporter is a source whose tokens may be bytes.
 type ByteReporter interface {
 	Source
-	// TokensAreBytes reports whether the tokens are bytes: there are 256, and token t is the byte t. If
-	// so, a run saves the vocabulary of bytes, and farfield.Open opens its model as a model of texts.
+	// TokensAreBytes reports whether the tokens are bytes: there are 256, and token t is the byte
+	// t. If so, a run saves the vocabulary of bytes, and farfield.Open opens its model as one that
+	// reads texts.
 	TokensAreBytes() bool
 }
 
@@ -95,16 +97,16 @@ func (s Split) String() string {
 // Kind is the kind of target that a sample has.
 type Kind int
 
-// The kinds of targets, and the field of Sample that has them. A class per position comes from all
-// positions, or is causal: from its own and earlier positions. To predict the next token of a text,
-// Next has token p+1 in Labels[p].
+// The kinds of targets, and the field of Sample that holds them. A class for each position is
+// predicted from all positions, or causally: from its own and earlier positions. To predict the
+// next token of a text, Next has token p+1 in Labels[p].
 const (
-	Class      Kind = iota // one class per sample: Class
-	Regression             // numbers per sample: Targets
-	Labels                 // a class per position, from all positions: Labels
-	Next                   // a class per position, causal: Labels
-	Trace                  // numbers per position: Targets
-	Level                  // one of 256 numeric levels per position, causal: Targets
+	Class      Kind = iota // one class for each sample: Class
+	Regression             // numbers for each sample: Targets
+	Labels                 // a class for each position, from all positions: Labels
+	Next                   // a class for each position, causally: Labels
+	Trace                  // numbers for each position: Targets
+	Level                  // one of 256 numeric levels for each position, causally: Targets
 )
 
 // String describes the kind.
@@ -126,15 +128,15 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", int(k))
 }
 
-// Endless is the sample count of a generated split.
+// Endless is the number of samples of a split that is generated without end.
 const Endless = -1
 
-// Metric is the measure by which a task is scored.
+// Metric says how a task is scored.
 type Metric string
 
 // The metrics.
 const (
-	Accuracy Metric = "accuracy" // share of correct positions or samples
+	Accuracy Metric = "accuracy" // share of positions or samples that are right
 	MSE      Metric = "mean squared error"
 	Nats     Metric = "nats per token"     // mean of -ln p
 	Bits     Metric = "bits per dimension" // mean of -log₂ p

@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// Spec is the specification of a task's samples.
+// Spec describes the samples of a task.
 type Spec struct {
 	Name     string
 	Kind     Kind
 	Metric   Metric
 	Vocab    int    // tokens are 0 ≤ t < Vocab; 0: positions hold numbers
-	Channels int    // numbers of a position where Vocab is 0
-	Length   int    // maximum positions of a sample, both parts together
+	Channels int    // numbers at each position, if Vocab is 0
+	Length   int    // most positions in a sample, both parts together
 	Parts    int    // 2: pairs of sequences; 0 and 1: single sequences
 	Classes  int    // labels are 0 ≤ y < Classes
-	Outputs  int    // numbers of a target, per sample or per position
-	Count    [3]int // samples by split; may be Endless
+	Outputs  int    // numbers in a target, for each sample or position
+	Count    [3]int // number of samples in each split; may be Endless
 }
 
 // Sample is one sample. A field that the specification does not use stays empty.
 type Sample struct {
 	Tokens  []int32   // [positions]
-	Cut     int       // start of the second part if Parts is 2
-	Types   []int32   // [positions] of tokens, of a pair that is one sequence; empty: all 0
+	Cut     int       // start of the second part, if Parts is 2
+	Types   []int32   // [positions] types of the tokens, if a pair is one sequence; empty: all 0
 	Values  []float32 // [positions, Channels]
 	Class   int32
-	Labels  []int32   // [positions]; -1: no label, which is not counted
+	Labels  []int32   // [positions]; -1: the position has no label and is not counted
 	Targets []float32 // [Outputs], or [positions, Outputs]
-	// Values64 [positions, Channels] are the numbers that Values rounds, from which means and
-	// deviations are computed; empty: Values are as they are.
+	// Values64 [positions, Channels] are the exact numbers that Values rounds, from which means
+	// and deviations are computed; empty: Values are exact.
 	Values64 []float64
 }
 
@@ -52,7 +52,7 @@ func (s *Spec) CheckIndex(split Split, i int) error {
 	return nil
 }
 
-// JudgedSplit returns the split that results are scored on: Test, or Valid if Test is empty.
+// JudgedSplit returns the split by which results are judged: Test, or Valid if Test is empty.
 func (s *Spec) JudgedSplit() Split {
 	if s.Count[Test] == 0 {
 		return Valid
@@ -79,7 +79,7 @@ func (s *Spec) Sequences() int { return max(s.Parts, 1) }
 // hasClasses reports whether targets are classes, and not numbers.
 func (s *Spec) hasClasses() bool { return s.Kind == Class || s.Kind == Labels || s.Kind == Next }
 
-// Check returns an error that names the first field of s that no model can learn.
+// Check returns an error that names the first field of s with which no model can be trained.
 func (s *Spec) Check() error {
 	known, is := metrics[s.Kind]
 	switch {
@@ -117,7 +117,7 @@ func (s *Spec) Check() error {
 	return nil
 }
 
-// Positions returns the number of positions of x, or an error if s does not allow it.
+// Positions returns the number of positions in x, or an error if s does not allow it.
 func (s *Spec) Positions(x *Sample) (n int, err error) {
 	n = len(x.Tokens)
 	if s.Vocab == 0 {
@@ -132,8 +132,8 @@ func (s *Spec) Positions(x *Sample) (n int, err error) {
 	return n, nil
 }
 
-// CheckSample returns an error that names the first field of x that s does not allow. Check
-// has accepted s.
+// CheckSample returns an error that names the first field of x that s does not allow. Check must
+// have accepted s.
 func (s *Spec) CheckSample(x *Sample) error {
 	n, err := s.Positions(x)
 	switch {

@@ -1,5 +1,5 @@
-// Package web holds the page of farfield serve: plain files, embedded, that name no
-// address outside the server.
+// Package web holds the page of farfield serve: embedded files that load nothing from outside the
+// server.
 package web
 
 import (
@@ -24,8 +24,8 @@ var contentTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// Policy is the content-security policy of the page. Scripts and styles come from
-// files of the server alone, and no text becomes markup.
+// Policy is the content-security policy of the page: scripts and styles may only come from files of
+// the server, and no text becomes markup.
 const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -50,8 +50,8 @@ var load = sync.OnceValue(func() map[string]file {
 	return list
 })
 
-// Page answers GET and HEAD of "/" and of the page's files. Other paths are 404, other
-// methods 405. Its files need no key.
+// Page answers GET and HEAD for "/" and for the page's files, with 404 for other paths and 405 for
+// other methods. Its files need no key.
 type Page struct{}
 
 // HasFile reports whether the page has a file at path, "/" among them.
