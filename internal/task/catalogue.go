@@ -51,7 +51,7 @@ var table = []Row{
 	{"shapes", "Fleuret's triangles and rectangles: set both of a kind to their mean height", nil, shapesSettings, openShapes, askShapes},
 	{"listops", "value of a nested expression, Long Range Arena's distribution", []string{"listops"}, listOpsSettings, openListOps, askExpression(17, listFirst)},
 	{"listops6", "the same with FIRST and LAST and exact lengths, TaylorShift's", nil, listOps6Settings, openListOps6, askExpression(18, listLast+1)},
-	{"copy", "repeat a sequence behind a separator", nil, copySettings, openCopy, askTokens},
+	{"copy", "repeat a sequence after a separator", nil, copySettings, openCopy, askTokens},
 	{"induction", "say what followed the special token", nil, inductionSettings, openInduction, askTokens},
 	{"mqar", "recall the values of keys, many in one sequence", nil, mqarSettings, openMQAR, askTokens},
 	{"needle", "say the value that a line far back in a text gives to a key", []string{"tinyshakespeare", "enwik8", "warandpeace"}, needleSettings, openNeedle, askTokens},

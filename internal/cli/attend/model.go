@@ -54,7 +54,7 @@ func openLayer(e *env.Env, s *streamed, in string) (model.Projections, io.Closer
 	text := &textTokens{ctx: e.Context, vocab: vocab, r: bufio.NewReader(from)}
 	context := m.Config().TrainedContext()
 	text.room, text.full = context, func() {
-		fmt.Fprintf(e.Notes(), "the text is longer than the %d tokens that the model was trained with: rows behind them may not be as it learned\n", context)
+		fmt.Fprintf(e.Notes(), "the text is longer than the %d tokens that the model was trained with: rows after them may not be as it learned\n", context)
 	}
 	p, err := model.NewProjections(m, layer, n, text.read)
 	if err != nil {

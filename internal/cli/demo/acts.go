@@ -92,7 +92,7 @@ func showWriting(e *env.Env, m *inference.Model, n int) error {
 	fmt.Fprintf(e.Stdout, "\n1. A small language model writes\n\n"+
 		"   This program carries a model of %s numbers. It has read plays of\n"+
 		"   Shakespeare and predicts the next letter from those before. Its attention\n"+
-		"   is softmax, as in most language models. It goes on behind the first line:\n\n", grouped(m.Config().Params()))
+		"   is softmax, as in most language models. It continues the first line:\n\n", grouped(m.Config().Params()))
 	g, err := m.NewText(inference.TextOptions{Sampling: generate.Sampling{Temperature: inference.DefaultTemperature, Seed: demoSeed}})
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func inspectPublished(path string, ignored []string) (*display.Finding, error) {
 			text += fmt.Sprintf(", of the first %d tokens", s.MaxTokens)
 		}
 		if s.Prompt != "" {
-			text += fmt.Sprintf(", behind %q", s.Prompt)
+			text += fmt.Sprintf(", after %q", s.Prompt)
 		}
 		if len(s.Prompts) > 0 {
 			text += ", prompts " + strings.Join(slices.Sorted(maps.Keys(s.Prompts)), ", ")
@@ -112,7 +112,7 @@ func describeShape(f *display.Finding, c model.Config) {
 	hidden := cmp.Or(c.Hidden, 4*c.Width)
 	source := ""
 	if c.Kind == model.EncoderDecoder {
-		source = fmt.Sprintf(", behind %d of the encoder", cmp.Or(c.SourceLayers, c.Layers))
+		source = fmt.Sprintf(", after %d of the encoder", cmp.Or(c.SourceLayers, c.Layers))
 	}
 	f.AddText("layers", c.Layers, "%d of width %d%s; %d query heads and %d key heads of width %d; MLP of %d units, %s",
 		c.Layers, c.Width, source, c.Heads, heads, width, hidden, cmp.Or(c.Activation, model.TanhGELU))

@@ -43,7 +43,7 @@ type Command struct {
 	SessionTokens flags.Count   `name:"session-tokens" default:"1048576" placeholder:"N" help:"Tokens of a session (${default})."`
 	MaxTokens     flags.Count   `name:"max-tokens" default:"65536" placeholder:"N" help:"Tokens of one answer (${default})."`
 	Queue         flags.Count   `default:"256" placeholder:"N" help:"Requests of the model that run or wait (${default})."`
-	BeyondContext bool          `name:"beyond-context" help:"Let texts go on behind the context that the model was trained with, where they get worse."`
+	BeyondContext bool          `name:"beyond-context" help:"Let texts go on beyond the context that the model was trained with, where they get worse."`
 	Strict        bool          `help:"Refuse unknown fields of requests also where they are null or empty."`
 	Rate          float64       `placeholder:"X" help:"Requests a second of a key or an address; 0: any (0)."`
 	AccessLog     bool          `name:"access-log" help:"Write a line for each request to standard error, not only for those that fail with 5xx or are slow."`
