@@ -85,12 +85,12 @@ var arenaLessonsAll = lessons(func(o *Options) (list []*lesson, _ error) {
 	return list, nil
 })
 
-// arenaLessonsMinutes give softmax four minutes of a core on each of two tasks in the quick budget, and
+// arenaLessonsMinutes give softmax some minutes of a core on each of two tasks in the hour budget, and
 // the others as long.
 var arenaLessonsMinutes = lessons(func(o *Options) (list []*lesson, _ error) {
 	for i := range arenaTasks {
 		x := &arenaTasks[i]
-		steps := map[string][3]int{"retrieval": {80, 400, 4000}, "pathfinder": {250, 1400, 14000}}[x.name][o.Budget]
+		steps := map[string][3]int{"retrieval": {20, 80, 4000}, "pathfinder": {60, 250, 14000}}[x.name][o.Budget]
 		if steps == 0 {
 			continue
 		}
@@ -98,7 +98,7 @@ var arenaLessonsMinutes = lessons(func(o *Options) (list []*lesson, _ error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Config.EvalSamples, l.Config.FinalSamples = 50, pick(o.Budget, 400, 2000, 2000)
+		l.Config.EvalSamples, l.Config.FinalSamples = 50, pick(o.Budget, 100, 400, 2000)
 		l.Config.EvalEvery, l.Config.SaveEvery = max(1, steps/2), max(1, steps/4)
 		list = append(list, l)
 	}
