@@ -27,6 +27,9 @@ func describeRun(e *env.Env, t *train.Trainer, dir string) {
 		if n := text.Corpus.NotUTF8; n > 0 {
 			from += fmt.Sprintf("%d as not UTF-8 (bytelm reads them), ", n)
 		}
+		if text.Corpus.IsMapped {
+			from += "read from a copy in the folder of temporary files, "
+		}
 		unit := text.Vocab.Kind()
 		if unit == token.KindWords {
 			unit = "tokens"
