@@ -94,7 +94,13 @@ type Calibration struct {
 type Folder struct {
 	Manifest
 	dir     string
-	numbers map[string][]float32
+	numbers map[string]numbers
+}
+
+// numbers is an array of NumbersFile.
+type numbers struct {
+	shape []int
+	data  []float32
 }
 
 // Is reports whether dir has the manifest of an exchanged model. Open may still refuse the folder.
@@ -226,7 +232,7 @@ func (f *Folder) checkModel() error {
 }
 
 // readNumbers reads a file of numbers whose SHA-256 is known.
-func readNumbers(path, sum string) (map[string][]float32, error) {
+func readNumbers(path, sum string) (map[string]numbers, error) {
 	r, err := infile.Open(path)
 	if err != nil {
 		return nil, err
@@ -248,12 +254,12 @@ func readNumbers(path, sum string) (map[string][]float32, error) {
 
 // decodeNumbers reads the arrays of a safetensors file of size bytes. It returns an error if one is
 // not float32 or has a number that is not finite.
-func decodeNumbers(r io.ReaderAt, size int64) (map[string][]float32, error) {
+func decodeNumbers(r io.ReaderAt, size int64) (map[string]numbers, error) {
 	f, err := safetensors.New(r, size)
 	if err != nil {
 		return nil, err
 	}
-	list := map[string][]float32{}
+	list := map[string]numbers{}
 	for _, name := range f.Names() {
 		a, err := f.ReadArray(name)
 		if err != nil {
@@ -271,7 +277,7 @@ func decodeNumbers(r io.ReaderAt, size int64) (map[string][]float32, error) {
 				return nil, fmt.Errorf("%s: element %d is %v", infile.Shorten(name), i, x)
 			}
 		}
-		list[name] = data
+		list[name] = numbers{a.Shape, data}
 	}
 	return list, nil
 }
@@ -301,10 +307,23 @@ func (f *Folder) Configure(c model.Config) (model.Config, error) {
 	return c, nil
 }
 
-// Fill sets the parameters of the exchanged functions in m from the folder. It returns an error if
-// one of them is missing or has another size.
+// Fill sets the numbers of the functions that the layers of m still have. It returns an error if
+// one of them is missing or has another shape.
 func (f *Folder) Fill(m *model.Model) error {
-	numbers := map[string][]float32{}
+	list, err := f.numbersOf(m)
+	if err == nil {
+		err = m.SetNumbers(list)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", filepath.Join(f.dir, NumbersFile), err)
+	}
+	return nil
+}
+
+// numbersOf returns the numbers of the functions that the layers of m still have, by their names. It
+// returns an error if one of them is missing or has another shape.
+func (f *Folder) numbersOf(m *model.Model) (map[string][]float32, error) {
+	list := map[string][]float32{}
 	now := m.Config().Mechanisms()
 	for i, x := range f.Layers {
 		if x.Mechanism == "" || i >= len(now) || now[i].Mechanism != x.Mechanism {
@@ -313,32 +332,36 @@ func (f *Folder) Fill(m *model.Model) error {
 		for _, own := range []string{"codebook", "tilt"} {
 			// With other settings the mechanism may do without numbers.
 			name := fmt.Sprintf("layers.%d.attn.%s", i, own)
-			if _, err := m.Constants().Get(name); err != nil {
-				if _, err := m.Params().Get(name); err != nil {
+			p, err := m.Constants().Get(name)
+			if err != nil {
+				if p, err = m.Params().Get(name); err != nil {
 					continue
 				}
 			}
-			data, found := f.numbers[name]
+			x, found := f.numbers[name]
 			if !found {
-				return fmt.Errorf("%s: %s: is missing", filepath.Join(f.dir, NumbersFile), name)
+				return nil, fmt.Errorf("%s: is missing", name)
 			}
-			numbers[name] = data
+			if !slices.Equal(x.shape, p.Shape) {
+				return nil, fmt.Errorf("%s: has the shape %v, the model's function has %v", name, x.shape, p.Shape)
+			}
+			list[name] = x.data
 		}
 	}
-	if err := m.SetNumbers(numbers); err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(f.dir, NumbersFile), err)
-	}
-	return nil
+	return list, nil
 }
 
 // Apply returns the trained model m with the functions of the folder. It returns an error if the
-// model cannot have them.
+// model cannot have them, or one of their numbers is missing or has another shape.
 func (f *Folder) Apply(m *model.Model) (*model.Model, error) {
 	for _, group := range f.groups() {
 		var err error
 		if m, err = m.Exchanged(group); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.dir, err)
 		}
+	}
+	if _, err := f.numbersOf(m); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(f.dir, NumbersFile), err)
 	}
 	return m, nil
 }
@@ -357,9 +380,9 @@ func (f *Folder) groups() (list []model.Exchange) {
 			list = append(list, model.Exchange{Mechanism: x.Mechanism, Order: x.Order, Set: x.Set, Layers: []int{}, Numbers: map[string][]float32{}})
 		}
 		list[at].Layers = append(list[at].Layers, i)
-		for name, data := range f.numbers {
+		for name, x := range f.numbers {
 			if strings.HasPrefix(name, fmt.Sprintf("layers.%d.attn.", i)) {
-				list[at].Numbers[name] = data
+				list[at].Numbers[name] = x.data
 			}
 		}
 	}

@@ -91,6 +91,28 @@ func TestFolderIsWhatWasWritten(t *testing.T) {
 	}
 }
 
+// Numbers of another shape are refused, even if they are as many.
+func TestNumbersHaveTheShapeOfTheFunction(t *testing.T) {
+	m := tiny(t)
+	f, err := Open(written(t, m))
+	if err != nil {
+		t.Fatal(err)
+	}
+	y, err := f.Apply(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "layers.1.attn.codebook"
+	f.numbers[name] = numbers{[]int{3, 2, 4}, f.numbers[name].data}
+	const want = name + ": has the shape [3 2 4], the model's function has [2 3 4]"
+	if err := f.Fill(y); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Fill: error is %v, want %q", err, want)
+	}
+	if _, err := f.Apply(m); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Apply: error is %v, want %q", err, want)
+	}
+}
+
 func TestWriteNeverReplaces(t *testing.T) {
 	dir := written(t, tiny(t))
 	before, _ := os.ReadFile(filepath.Join(dir, ManifestFile))
@@ -176,7 +198,7 @@ func FuzzNumbers(f *testing.F) {
 			return
 		}
 		for name, x := range list {
-			for _, v := range x {
+			for _, v := range x.data {
 				if v-v != 0 {
 					t.Errorf("%s has %v", name, v)
 				}
