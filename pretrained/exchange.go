@@ -118,7 +118,7 @@ type ExchangeOptions struct {
 	Positions string
 	Tokens    int // tokens of texts whose keys make the codebooks; 0: 16384
 	// Fit is how many of these tokens are used to fit cells of order 0 to the trained model's
-	// attention; nil: 8192 at most.
+	// attention; nil: 8192 at most, and none if a higher Order is given, which has no fit.
 	Fit  *int
 	Seed uint64
 	// Progress is called with each step and the share of the work that is done. It may be nil.
@@ -157,10 +157,8 @@ func WriteExchanged(ctx context.Context, out, dir string, texts []string, o Exch
 	}
 	var in exchange.Texts
 	tokens := exchange.BoundTokens(m.Config(), cmp.Or(o.Tokens, exchange.DefaultTokens))
-	if x.Fit = min(exchange.DefaultFit, tokens); o.Fit != nil {
-		if x.Fit = *o.Fit; x.Fit < 0 || x.Fit > tokens {
-			return nil, fmt.Errorf("fit: %d tokens, needs 0 to %d, of which codebooks are made", x.Fit, tokens)
-		}
+	if x.Fit, err = exchange.FitTokens(o.Fit, o.Order, tokens); err != nil {
+		return nil, err
 	}
 	if in.Calibration, in.HeldOut, err = exchange.CutWindows(windows, tokens); err != nil {
 		return nil, err

@@ -63,6 +63,24 @@ type Options struct {
 	Say func(text string, share float64)
 }
 
+// FitTokens returns the number of tokens that cells are fitted to: fit, or if it is nil as many of tokens
+// as DefaultFit allows. Cells of an order above 0 are not fitted. It returns an error if fit is below 0 or
+// above tokens, or cells of an order that is given cannot be fitted.
+func FitTokens(fit, order *int, tokens int) (int, error) {
+	above := order != nil && *order > 0
+	switch {
+	case fit == nil && above:
+		return 0, nil
+	case fit == nil:
+		return min(DefaultFit, tokens), nil
+	case *fit < 0 || *fit > tokens:
+		return 0, fmt.Errorf("fit: %d tokens, needs 0 to %d, of which codebooks are made", *fit, tokens)
+	case *fit > 0 && above:
+		return 0, fmt.Errorf("fit: %d tokens, and order is %d; only cells of order 0 are fitted", *fit, *order)
+	}
+	return *fit, nil
+}
+
 // Texts holds texts as windows of tokens.
 type Texts struct {
 	Calibration [][]int32 // windows whose keys make the codebooks

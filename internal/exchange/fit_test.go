@@ -66,6 +66,29 @@ func TestFittedCellsLoseLess(t *testing.T) {
 	}
 }
 
+// Without a number as many tokens are fitted to as there are, and none where cells have no fit.
+func TestFitTokens(t *testing.T) {
+	for _, x := range []struct {
+		fit, order   *int
+		tokens, want int
+		err          string
+	}{
+		{nil, nil, 100, 100, ""},
+		{nil, number(0), 1 << 20, DefaultFit, ""},
+		{nil, number(1), 100, 0, ""},
+		{number(7), number(0), 100, 7, ""},
+		{number(0), number(2), 100, 0, ""},
+		{number(101), nil, 100, 0, "fit: 101 tokens, needs 0 to 100"},
+		{number(-1), nil, 100, 0, "fit: -1 tokens, needs 0 to 100"},
+		{number(7), number(1), 100, 0, "fit: 7 tokens, and order is 1"},
+	} {
+		got, err := FitTokens(x.fit, x.order, x.tokens)
+		if got != x.want || (err == nil) != (x.err == "") || err != nil && !strings.Contains(err.Error(), x.err) {
+			t.Errorf("fit %v, order %v of %d tokens: %d, %v", x.fit, x.order, x.tokens, got, err)
+		}
+	}
+}
+
 // The queries of cells are the means of queries with the weights of softmax, and the far field of the
 // mean is what its weights and values say.
 func TestQueriesAndMeansOfCells(t *testing.T) {

@@ -201,11 +201,8 @@ func (c *Command) options(s *exchange.Subject) (o exchange.Options, err error) {
 		o.Tokens = *c.Tokens
 	}
 	o.Tokens = exchange.BoundTokens(config, o.Tokens)
-	o.Fit = min(exchange.DefaultFit, o.Tokens)
-	if c.Fit != nil {
-		if o.Fit = *c.Fit; o.Fit > o.Tokens {
-			return o, env.InputErrorf("--fit: %d tokens, and codebooks are of %d (--tokens)", o.Fit, o.Tokens)
-		}
+	if o.Fit, err = exchange.FitTokens(c.Fit, c.Order, o.Tokens); err != nil {
+		return o, env.InputErrorf("--%w", err)
 	}
 	if c.Layers != "" {
 		list := flags.Exchange{Mechanism: exchange.Name, Layers: c.Layers}
