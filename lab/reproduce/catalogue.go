@@ -44,6 +44,7 @@ var rows = []*Row{
 	&multipoleOfInput,
 	&exchangeRow,
 	&multipoleSpeed,
+	&multipoleWhole,
 	&multipoleScratch,
 	&precision,
 }

@@ -19,7 +19,7 @@ var asked = []string{
 	"fast-fig2", "fast-fig3", "fast-fig4", "fast-fig5", "fast-table1", "fast-table2", "fast-fig6", "fast-kernel",
 	"fast-locality", "fast-gradients", "taylorshift-crossover", "taylorshift-scaling", "taylorshift-heads",
 	"taylorshift-accuracy", "linear-fig1", "linear-table1", "linear-table2", "linear-lsh", "linear-latency", "linear-copy",
-	"slides-shapes", "mqar", "needle", "bytelm", "listops", "arena", "arena-minutes", "pairs", "longdocs", "large-pictures", "spoken-digits", "long-signal", "carry", "multipole-input", "exchange", "multipole-speed", "multipole-scratch", "precision",
+	"slides-shapes", "mqar", "needle", "bytelm", "listops", "arena", "arena-minutes", "pairs", "longdocs", "large-pictures", "spoken-digits", "long-signal", "carry", "multipole-input", "exchange", "multipole-speed", "multipole-whole", "multipole-scratch", "precision",
 }
 
 func TestCatalogue(t *testing.T) {
