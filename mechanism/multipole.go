@@ -246,27 +246,28 @@ func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {
 }
 
 // multipoleSpeed is what a head takes beside products: of a query with its key, of a number of
-// the sums of a cell, and of a weight or a distance, in operations at the peak. share is the
-// share of the peak that products reach.
-type multipoleSpeed struct{ token, number, weight, share float64 }
+// the sums of a cell, of a weight, and of the distance of a key from a centre, in operations at the
+// peak. share is the share of the peak that products reach.
+type multipoleSpeed struct{ token, number, weight, distance, share float64 }
 
 // multipoleSpeeds are fitted to the processor time of calls of 2048 tokens, 64 to 1024 cells of
-// order 0 and D from 16 to 128 on AMD EPYC (Zen 5), to 7 in 100.
+// order 0 and D from 16 to 128 on AMD EPYC (Zen 5). Half of them are within 11 in 100. Kernels that
+// search among products take no more than the products do.
 var multipoleSpeeds = map[string]multipoleSpeed{
-	cpu.AVX512:  {70000, 314, 58, 0.92},
-	cpu.AVX2:    {35000, 220, 39, 0.91},
-	cpu.NEON:    {35000, 220, 39, 0.91},
-	cpu.Generic: {7700, 123, 48, 0.83},
+	cpu.AVX512:  {70000, 314, 58, 0, 0.92},
+	cpu.AVX2:    {35000, 220, 39, 0, 0.91},
+	cpu.NEON:    {35000, 220, 39, 0, 0.91},
+	cpu.Generic: {7700, 123, 48, 48, 0.83},
 }
 
 // CostAtPeak is that of the codebook; adapt is counted as products alone.
 func (x *multipoleAttention[T]) CostAtPeak(s attention.Shape) float64 {
 	speed, c := multipoleSpeeds[kernel.Active[T]().Name], x.count(s)
-	tokens, weights := float64(s.N+s.M)/2, float64(s.N)*(c.cells+c.near)
+	tokens, weights, distances := float64(s.N+s.M)/2, float64(s.N)*(c.cells+c.near), 0.0
 	if c.moves > 0 {
-		weights += float64(s.M) * float64(x.codebook.Shape[1])
+		distances = float64(s.M) * float64(x.codebook.Shape[1])
 	}
-	return tokens*speed.token + c.moves/6*speed.number + weights*speed.weight + c.flops/speed.share
+	return tokens*speed.token + c.moves/6*speed.number + weights*speed.weight + distances*speed.distance + c.flops/speed.share
 }
 
 // unitRoundoff returns the largest relative error of one rounding to T.
