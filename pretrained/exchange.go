@@ -119,8 +119,11 @@ type ExchangeOptions struct {
 	Tokens    int // tokens of texts whose keys make the codebooks; 0: 16384
 	// Fit is how many of these tokens are used to fit cells of order 0 to the trained model's
 	// attention; nil: 8192 at most, and none if a higher Order is given, which has no fit.
-	Fit  *int
-	Seed uint64
+	Fit *int
+	// Updates is the number of updates that then train the fitted cells, so that the outputs of the
+	// model come closer to those of the trained one; 0: none. Cells then meet a wish at less cost.
+	Updates int
+	Seed    uint64
 	// Progress is called with each step and the share of the work that is done. It may be nil.
 	Progress func(step string, share float64)
 }
@@ -151,7 +154,7 @@ func WriteExchanged(ctx context.Context, out, dir string, texts []string, o Exch
 		}
 		windows = append(windows, list...)
 	}
-	x := exchange.Options{Cells: o.Cells, Order: o.Order, Block: o.Block, Window: o.Window, Length: cmp.Or(o.Length, n), Seed: o.Seed, Say: o.Progress}
+	x := exchange.Options{Cells: o.Cells, Order: o.Order, Block: o.Block, Window: o.Window, Length: cmp.Or(o.Length, n), Updates: o.Updates, Seed: o.Seed, Say: o.Progress}
 	if o.Cosine != 0 || o.Nats != 0 {
 		x.Wish = &exchange.Wish{Cosine: o.Cosine, Nats: o.Nats}
 	}

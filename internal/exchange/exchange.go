@@ -58,7 +58,10 @@ type Options struct {
 	Length int   // tokens of a sequence for which the cost is counted
 	Tokens int   // tokens of the calibration; 0: DefaultTokens
 	Fit    int   // tokens of the calibration by which cells of order 0 are fitted; 0: no fit
-	Seed   uint64
+	// Updates is the number of updates that train the queries of the cells, from where Fit leaves
+	// them, towards the outputs of the trained model; 0: none.
+	Updates int
+	Seed    uint64
 	// Say is called with each step and the share of the work that is done. It may be nil.
 	Say func(text string, share float64)
 }
@@ -126,8 +129,9 @@ func (c Choice) exceeds(d Choice) bool {
 // Trial is a choice that was measured in all layers at once.
 type Trial struct {
 	Choice
-	Cost    float64  `json:"flops"`           // operations of attention for Options.Length tokens
-	Pairs   float64  `json:"pairs,omitempty"` // share of the pairs that clusters of the input compute one by one
+	Cost    float64  `json:"flops"`             // operations of attention for Options.Length tokens
+	Updates int      `json:"updates,omitempty"` // updates that trained the queries of its cells
+	Pairs   float64  `json:"pairs,omitempty"`   // share of the pairs that clusters of the input compute one by one
 	Quality Quality  `json:"held_out"`
 	Other   *Quality `json:"other_texts,omitempty"`
 }
@@ -181,9 +185,13 @@ type Result struct {
 	// Unfitted is the loss of the same cells without a fit. NearFitted is the loss if the near
 	// field is joined by fitted far keys and values in place of those of the input. Both are for
 	// held-out texts and texts of another kind.
-	Unfitted     []Quality `json:"unfitted,omitempty"`
-	NearFitted   []Quality `json:"near_fitted,omitempty"`
-	FitTokens    int       `json:"fit_tokens,omitempty"`
+	Unfitted   []Quality `json:"unfitted,omitempty"`
+	NearFitted []Quality `json:"near_fitted,omitempty"`
+	FitTokens  int       `json:"fit_tokens,omitempty"`
+	// Updates is the number of updates that trained the queries of the cells, and the far field of
+	// NearFitted. Untuned is the loss of the fitted cells before them.
+	Updates      int       `json:"updates,omitempty"`
+	Untuned      []Quality `json:"untuned,omitempty"`
 	OtherNear    *Quality  `json:"other_texts_near_alone,omitempty"`
 	Length       int       `json:"length"`
 	TrainedFLOPs float64   `json:"trained_flops"` // operations of attention in all layers for Length tokens
@@ -207,19 +215,22 @@ type Result struct {
 // run is the work of Run.
 type run struct {
 	Options
-	ctx      context.Context
-	s        *Subject
-	config   model.Config
-	layers   []int
-	keys     map[int]*layerKeys // of the calibration, by layers
-	held     map[int]*layerKeys
-	own      map[int]attention.Mechanism[float32]
-	books    map[int]map[int][]float32    // [cells][layer]: centres [key heads,cells,d]
-	tilts    map[Choice]map[int][]float32 // [cells and near field][layer]: queries of cells
-	fitTo    [][]int32                    // windows
-	refs     []*Reference                 // held-out windows, and those of another kind
-	done     float64
-	expected float64
+	ctx     context.Context
+	s       *Subject
+	config  model.Config
+	layers  []int
+	keys    map[int]*layerKeys // of the calibration, by layers
+	held    map[int]*layerKeys
+	own     map[int]attention.Mechanism[float32]
+	books   map[int]map[int][]float32    // [cells][layer]: centres [key heads,cells,d]
+	tilts   map[Choice]map[int][]float32 // [cells and near field][layer]: queries of cells
+	untuned map[Choice]map[int][]float32 // the same before updates, where they lose less
+	fitTo   [][]int32                    // windows
+
+	calibration [][]int32    // windows that updates draw from
+	refs        []*Reference // held-out windows, and those of another kind
+	done        float64
+	expected    float64
 }
 
 // say reports a step that takes as long as steps passes over the held-out windows.
@@ -241,7 +252,12 @@ func (r *run) expect(texts Texts) float64 {
 		trials = 1
 	}
 	few := min(fewWindows, held)
-	return (float64(len(texts.Calibration))+few)/held + sets + trials*(sets+bookPasses+fitPasses*float64(len(r.fitTo))/held) + 1 + 2*float64(len(r.layers))*few/held + 2*sets + 5*timePasses
+	updates := 0.0
+	if r.Updates > 0 { // of the choice, and of the near field beside it
+		n := len(texts.Calibration[0])
+		updates = sets + 2*float64(r.Updates*((updateTokens+n-1)/n)*updatePasses)/held
+	}
+	return updates + (float64(len(texts.Calibration))+few)/held + sets + trials*(sets+bookPasses+fitPasses*float64(len(r.fitTo))/held) + 1 + 2*float64(len(r.layers))*few/held + 2*sets + 5*timePasses
 }
 
 const (
@@ -255,9 +271,12 @@ const (
 // mechanism, if there are too few texts, if no choice has a state as small as the wish, or if ctx
 // ends.
 func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, error) {
-	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, tilts: map[Choice]map[int][]float32{}}
+	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, tilts: map[Choice]map[int][]float32{}, untuned: map[Choice]map[int][]float32{}, calibration: texts.Calibration}
 	if err := r.findLayers(); err != nil {
 		return nil, err
+	}
+	if o.Updates > 0 && o.Fit == 0 {
+		return nil, fmt.Errorf("updates: %d, and fit is 0 tokens; updates go on from a fit", o.Updates)
 	}
 	if len(texts.Calibration) == 0 || len(texts.HeldOut) == 0 {
 		return nil, fmt.Errorf("texts: have %d windows to make codebooks of and %d to judge by, each needs 1", len(texts.Calibration), len(texts.HeldOut))
@@ -288,6 +307,11 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	best, err := r.search(list, allowed, x)
 	if err != nil {
 		return nil, err
+	}
+	if o.Updates > 0 {
+		if best, err = r.tune(list, best, allowed, x); err != nil {
+			return nil, err
+		}
 	}
 	if best, err = r.searchInput(best, allowed, x); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -76,9 +77,11 @@ func tilted(r, k, c []float32) (sum float64) {
 // frozenFar is softmax over the near field of multipole and over keys and values that do not depend on the
 // input. They are first keys that every query sees.
 type frozenFar struct {
-	attention.Mechanism[float32]             // the near field, of rows with a further number
-	keys, values                 [][]float32 // of each key head [rows,d+1] and [rows,dv]
+	attention.Mechanism[float32] // the near field, of rows with a further number
+	params                       param.Set[float32]
+	keys, values, powers         *param.Param[float32] // [key heads,rows,d], [key heads,rows,dv], and [key heads,rows] logarithms of weights over the scale
 	rows                         int
+	scale                        float64
 }
 
 // newFrozenFar returns the near field of a choice with the means of the far field.
@@ -88,33 +91,46 @@ func newFrozenFar(c Choice, scale float64, of *cellMeans) attention.Mechanism[fl
 		scale = 1 / math.Sqrt(float64(d))
 	}
 	f := c.field()
-	x := &frozenFar{rows: (of.cells + f.block - 1) / f.block * f.block} // blocks begin where they began
+	x := &frozenFar{scale: scale, rows: (of.cells + f.block - 1) / f.block * f.block} // blocks begin where they began
 	f.sinks += x.rows
 	x.Mechanism = newNearAlone(f, scale)
+	width := len(of.far[0]) / of.cells
+	dv := width - 1 - d
+	heads := len(of.far)
+	x.keys, x.values, x.powers = x.params.New("keys", false, heads, x.rows, d), x.params.New("values", false, heads, x.rows, dv), x.params.New("powers", false, heads, x.rows)
 	for h, far := range of.far {
-		width := len(far) / of.cells
-		keys, values := make([]float32, x.rows*(d+1)), make([]float32, x.rows*(width-1-d))
 		for n := range x.rows {
-			key := keys[n*(d+1):][:d+1]
-			key[d] = float32(-1e4 / scale) // no weight
+			row := h*x.rows + n
+			key, value := x.keys.Data[row*d:][:d], x.values.Data[row*dv:][:dv]
+			x.powers.Data[row] = float32(-1e4 / scale) // no weight
 			if n >= of.cells || far[n*width] == 0 {
 				continue
 			}
 			sums, at := far[n*width:][:width], (h*of.cells+n)*d
-			for e := range d {
+			for e := range key {
 				key[e] = float32(sums[1+e] / sums[0])
 			}
-			for e := range width - 1 - d {
-				values[n*(width-1-d)+e] = float32(sums[1+d+e] / sums[0])
+			for e := range value {
+				value[e] = float32(sums[1+d+e] / sums[0])
 			}
-			key[d] = float32(math.Log(sums[0]/of.queries[h])/scale - tilted(of.tilt[at:][:d], key[:d], of.book[at:][:d]))
+			x.powers.Data[row] = float32(math.Log(sums[0]/of.queries[h])/scale - tilted(of.tilt[at:][:d], key, of.book[at:][:d]))
 		}
-		x.keys, x.values = append(x.keys, keys), append(x.values, values)
 	}
 	return x
 }
 
-func (x *frozenFar) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+// fade makes the weights of the further keys a thousandth of what they are, so that updates begin near the
+// near field alone. A mean far field harms the first queries of a text most, which see few far keys.
+func (x *frozenFar) fade() {
+	for i := range x.powers.Data {
+		x.powers.Data[i] -= float32(math.Log(1000) / x.scale)
+	}
+}
+
+func (x *frozenFar) Params() *param.Set[float32] { return &x.params }
+
+// extended returns a call with the further keys, values and numbers, and rotated rows.
+func (x *frozenFar) extended(c *attention.Call[float32]) *attention.Call[float32] {
 	from, y := rotated(c), *c
 	d, dv := c.Q.D, c.V.D
 	y.Rope, y.Q = nil, tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, d+1)
@@ -129,8 +145,9 @@ func (x *frozenFar) Forward(out tensor.Heads[float32], c *attention.Call[float32
 		for h := range c.K.H {
 			k, v := y.K.Head(b, h), y.V.Head(b, h)
 			for j := range x.rows {
-				copy(k.Row(j), x.keys[h][j*(d+1):])
-				copy(v.Row(j), x.values[h][j*dv:])
+				row := h*x.rows + j
+				k.Row(j)[copy(k.Row(j), x.keys.Data[row*d:][:d])] = x.powers.Data[row]
+				copy(v.Row(j), x.values.Data[row*dv:])
 			}
 			for j := range c.K.N {
 				copy(k.Row(x.rows+j), from.K.Head(b, h).Row(j))
@@ -144,7 +161,63 @@ func (x *frozenFar) Forward(out tensor.Heads[float32], c *attention.Call[float32
 			y.KeyMask = append(append(y.KeyMask, slices.Repeat([]bool{true}, x.rows)...), c.KeyMask[b*c.K.N:][:c.K.N]...)
 		}
 	}
-	return x.Mechanism.Forward(out, &y, keep)
+	return &y
+}
+
+func (x *frozenFar) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+	return x.Mechanism.Forward(out, x.extended(c), keep)
+}
+
+func (x *frozenFar) Backward(g *attention.Grads[float32], dout, out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+	y := x.extended(c)
+	d, dv := c.Q.D, c.V.D
+	of := attention.Grads[float32]{DQ: tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, d+1), DK: tensor.NewHeads[float32](c.K.B, c.K.H, y.K.N, d+1), DV: tensor.NewHeads[float32](c.K.B, c.K.H, y.K.N, dv)}
+	if err := x.Mechanism.Backward(&of, dout, out, y, keep); err != nil {
+		return err
+	}
+	for b := range c.Q.B {
+		for h := range c.Q.H {
+			to := g.DQ.Head(b, h)
+			for i := range c.Q.N {
+				copy(to.Row(i), of.DQ.Head(b, h).Row(i)[:d])
+			}
+			if c.Rope != nil {
+				c.Rope.RotateRows(to, shiftOf(c), true)
+			}
+		}
+		for h := range c.K.H {
+			dk, to := of.DK.Head(b, h), g.DK.Head(b, h)
+			for j := range x.rows {
+				row := h*x.rows + j
+				add(x.keys.Grad[row*d:], dk.Row(j)[:d])
+				add(x.values.Grad[row*dv:], of.DV.Head(b, h).Row(j))
+				x.powers.Grad[row] += dk.Row(j)[d]
+			}
+			for j := range c.K.N {
+				copy(to.Row(j), dk.Row(x.rows + j)[:d])
+				copy(g.DV.Head(b, h).Row(j), of.DV.Head(b, h).Row(x.rows+j))
+			}
+			if c.Rope != nil {
+				c.Rope.RotateRows(to, 0, true)
+			}
+		}
+	}
+	return nil
+}
+
+// add adds row to the first numbers of to.
+func add(to, row []float32) {
+	for i, y := range row {
+		to[i] += y
+	}
+}
+
+// shiftOf returns the position of the first query of a call, beside that of the first key.
+func shiftOf(c *attention.Call[float32]) int {
+	if c.Causal {
+		return c.K.N - c.Q.N
+	}
+	return 0
 }
 
 // rotated returns a copy of a call with rotated queries and keys.
@@ -154,13 +227,9 @@ func rotated(c *attention.Call[float32]) *attention.Call[float32] {
 	if c.Rope == nil {
 		return &y
 	}
-	shift := 0
-	if c.Causal {
-		shift = c.K.N - c.Q.N
-	}
 	for b := range c.Q.B {
 		for h := range c.Q.H {
-			c.Rope.RotateRows(y.Q.Head(b, h), shift, false)
+			c.Rope.RotateRows(y.Q.Head(b, h), shiftOf(c), false)
 		}
 		for h := range c.K.H {
 			c.Rope.RotateRows(y.K.Head(b, h), 0, false)

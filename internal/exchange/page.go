@@ -132,7 +132,14 @@ func (x *Result) Page(title string) []byte {
 				line("| of the input, tol %g, %.0f %% of the pairs | 0 | | | %.3g | %v | %s |", t.Tol, 100*t.Pairs, t.Cost/2, t.Quality, other)
 				continue
 			}
-			line("| %d cells | %d | %d | %d | %.3g | %v | %s |", t.Cells, t.Order, t.Block, t.Window, t.Cost/2, t.Quality, other)
+			fit := ""
+			switch {
+			case t.Updates > 0:
+				fit = fmt.Sprintf(", fitted, %d updates", t.Updates)
+			case t.Fitted:
+				fit = ", fitted"
+			}
+			line("| %d cells%s | %d | %d | %d | %.3g | %v | %s |", t.Cells, fit, t.Order, t.Block, t.Window, t.Cost/2, t.Quality, other)
 		}
 	}
 	if len(x.Times) > 0 {
@@ -154,16 +161,21 @@ func (x *Result) Page(title string) []byte {
 	return []byte(b.String())
 }
 
-// fitTable writes what the fit gains: nothing where there is none.
+// fitTable writes what the fit and updates gain: nothing where there is no fit.
 func (x *Result) fitTable(line func(form string, args ...any)) {
 	if len(x.Unfitted) == 0 {
 		return
 	}
 	line("\nFitted: each cell is expanded about the mean query that the trained model sends to it, taken from %d tokens, and not about 0. In the last column no far key of the input is read: each query gets the mean far field of those tokens in their place.\n", x.FitTokens)
-	line("| texts | cells, fitted | not fitted | near field alone | near field, far field of the mean |\n|---|---:|---:|---:|---:|")
-	line("| held-out texts | %v | %v | %v | %v |", x.Whole, x.Unfitted[0], x.NearAlone, x.NearFitted[0])
+	head, rule, before := "cells, fitted", "---:", func(int) string { return "" }
+	if x.Updates > 0 {
+		line("%d updates of these queries, and of the far field of the mean, brought the outputs closer to those of the trained model.\n", x.Updates)
+		head, rule, before = "cells, fitted, after updates | before", "---:|---:", func(i int) string { return fmt.Sprintf(" %v |", x.Untuned[i]) }
+	}
+	line("| texts | %s | not fitted | near field alone | near field, far field of the mean |\n|---|%s|---:|---:|---:|", head, rule)
+	line("| held-out texts | %v |%s %v | %v | %v |", x.Whole, before(0), x.Unfitted[0], x.NearAlone, x.NearFitted[0])
 	if x.Other != nil {
-		line("| texts of another kind | %v | %v | %v | %v |", *x.Other, x.Unfitted[1], *x.OtherNear, x.NearFitted[1])
+		line("| texts of another kind | %v |%s %v | %v | %v |", *x.Other, before(1), x.Unfitted[1], *x.OtherNear, x.NearFitted[1])
 	}
 }
 

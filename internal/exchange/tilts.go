@@ -152,7 +152,8 @@ func (r *run) fit(c Choice) error {
 	return nil
 }
 
-// measureFit measures the same cells without a fit, and the near field alone with one, on all texts.
+// measureFit measures the same cells without updates and without a fit, and the near field alone with both,
+// on all texts.
 func (r *run) measureFit(x *Result) error {
 	for _, ids := range r.fitTo {
 		x.FitTokens += len(ids)
@@ -160,6 +161,16 @@ func (r *run) measureFit(x *Result) error {
 	near, err := r.nearFitted(x.Choice, x.Exchanged)
 	if err != nil {
 		return err
+	}
+	now, before := r.tilts[x.Choice.place()], r.untuned[x.Choice.place()]
+	if before != nil {
+		x.Updates = r.Updates
+		for _, m := range near {
+			m.(*frozenFar).fade()
+		}
+		if err := r.update(near, "near field, far field of the mean"); err != nil {
+			return err
+		}
 	}
 	bare := x.Choice
 	bare.Fitted = false
@@ -169,6 +180,15 @@ func (r *run) measureFit(x *Result) error {
 			return err
 		}
 		x.Unfitted = append(x.Unfitted, q)
+		if before != nil {
+			r.tilts[x.Choice.place()] = before
+			q, err = r.evaluate(x.Choice, x.Exchanged, false, ref, math.MaxInt)
+			r.tilts[x.Choice.place()] = now
+			if err != nil {
+				return err
+			}
+			x.Untuned = append(x.Untuned, q)
+		}
 		err = r.s.with(func(i int) attention.Mechanism[float32] { return near[i] }, func() (err error) {
 			q, err = r.s.Compare(r.ctx, ref, math.MaxInt)
 			return err

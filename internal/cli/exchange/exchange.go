@@ -50,7 +50,8 @@ type Command struct {
 	Length *int `placeholder:"N" help:"Tokens of a sequence for which cost is counted (the context, at most 4096)."`
 	Tokens *int `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
 
-	Fit *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of order 0, at most --tokens (8192; 0: no fit)."`
+	Fit     *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of order 0, at most --tokens (8192; 0: no fit)."`
+	Updates int  `default:"0" placeholder:"N" help:"Updates that then train fitted cells on the trained model's outputs; takes minutes (${default})."`
 
 	Positions string `complete:"interpolate" placeholder:"interpolate" help:"Interpolate learned positions for texts of --length tokens (only the learned ones)."`
 
@@ -82,7 +83,7 @@ func (c *Command) check() error {
 		name        string
 		value       *int
 		least, most int
-	}{{"cells", c.Cells, 1, 1 << 16}, {"order", c.Order, 0, 2}, {"window", c.Window, 0, 1 << 20}, {"block", c.Block, 1, 1 << 20}, {"length", c.Length, 1, 1 << 30}, {"tokens", c.Tokens, 1, 1 << 24}, {"fit", c.Fit, 0, 1 << 24}} {
+	}{{"cells", c.Cells, 1, 1 << 16}, {"order", c.Order, 0, 2}, {"window", c.Window, 0, 1 << 20}, {"block", c.Block, 1, 1 << 20}, {"length", c.Length, 1, 1 << 30}, {"tokens", c.Tokens, 1, 1 << 24}, {"fit", c.Fit, 0, 1 << 24}, {"updates", &c.Updates, 0, 1 << 20}} {
 		if x.value != nil && (*x.value < x.least || *x.value > x.most) {
 			return env.InputErrorf("--%s: %d, needs %d to %d", x.name, *x.value, x.least, x.most)
 		}
@@ -193,7 +194,7 @@ func (c *Command) Run(e *env.Env) error {
 // options returns the choices of the flags for a model.
 func (c *Command) options(s *exchange.Subject) (o exchange.Options, err error) {
 	config := s.Model.Config()
-	o = exchange.Options{Cells: c.Cells, Order: c.Order, Block: c.Block, Window: c.Window, Seed: c.Seed, Length: s.WindowTokens(0), Tokens: exchange.DefaultTokens}
+	o = exchange.Options{Cells: c.Cells, Order: c.Order, Block: c.Block, Window: c.Window, Seed: c.Seed, Updates: c.Updates, Length: s.WindowTokens(0), Tokens: exchange.DefaultTokens}
 	if c.Length != nil {
 		o.Length = *c.Length
 	}
@@ -203,6 +204,9 @@ func (c *Command) options(s *exchange.Subject) (o exchange.Options, err error) {
 	o.Tokens = exchange.BoundTokens(config, o.Tokens)
 	if o.Fit, err = exchange.FitTokens(c.Fit, c.Order, o.Tokens); err != nil {
 		return o, env.InputErrorf("--%w", err)
+	}
+	if c.Updates > 0 && o.Fit == 0 {
+		return o, env.InputErrorf("--updates: %d, and no cells are fitted; they train cells of order 0 (--order) from where --fit above 0 leaves them", c.Updates)
 	}
 	if c.Layers != "" {
 		list := flags.Exchange{Mechanism: exchange.Name, Layers: c.Layers}
