@@ -873,7 +873,7 @@ done12:
 	RET
 
 // func byteTile1x32AVX2(count int, k int, a *int16, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·byteTile1x32AVX2(SB), NOSPLIT, $0-88
 tile13:
 	VPXOR Y0, Y0, Y0
@@ -889,6 +889,8 @@ tile13:
 	JLT   rest15
 
 two14:
+	PREFETCHT1   4096(CX)
+	PREFETCHT1   4160(CX)
 	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y4
 	VPAND        (CX), Y4, Y5
 	VPAND        32(CX), Y4, Y6
@@ -920,6 +922,8 @@ two14:
 	VPADDD       Y4, Y2, Y2
 	VPMADDWD     Y7, Y8, Y4
 	VPADDD       Y4, Y3, Y3
+	PREFETCHT1   4224(CX)
+	PREFETCHT1   4288(CX)
 	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y4
 	VPAND        128(CX), Y4, Y5
 	VPAND        160(CX), Y4, Y6
@@ -959,6 +963,8 @@ two14:
 rest15:
 	ADDQ         $0x02, DX
 	JZ           done16
+	PREFETCHT1   4096(CX)
+	PREFETCHT1   4160(CX)
 	VPBROADCASTD const00ff00ffAVX2<>+0(SB), Y4
 	VPAND        (CX), Y4, Y5
 	VPAND        32(CX), Y4, Y6

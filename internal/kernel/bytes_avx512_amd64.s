@@ -909,7 +909,7 @@ done16:
 	RET
 
 // func byteTile1x32AVX512(count int, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
-// Requires: AVX, AVX512F, AVX512VNNI
+// Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·byteTile1x32AVX512(SB), NOSPLIT, $0-88
 tile17:
 	VPXORD Z0, Z0, Z0
@@ -922,11 +922,15 @@ tile17:
 	JLT    rest19
 
 two18:
+	PREFETCHT1   4096(CX)
+	PREFETCHT1   4160(CX)
 	VMOVDQU32    (CX), Z2
 	VMOVDQU32    64(CX), Z3
 	VPBROADCASTD (AX), Z4
 	VPDPBUSD     Z4, Z2, Z0
 	VPDPBUSD     Z4, Z3, Z1
+	PREFETCHT1   4224(CX)
+	PREFETCHT1   4288(CX)
 	VMOVDQU32    128(CX), Z2
 	VMOVDQU32    192(CX), Z3
 	VPBROADCASTD 4(AX), Z4
@@ -940,6 +944,8 @@ two18:
 rest19:
 	ADDQ         $0x02, DX
 	JZ           done20
+	PREFETCHT1   4096(CX)
+	PREFETCHT1   4160(CX)
 	VMOVDQU32    (CX), Z2
 	VMOVDQU32    64(CX), Z3
 	VPBROADCASTD (AX), Z4

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func mixHalf64AVX2(k int, step int, c *float32, a *float32, b *uint16, brs int)
-// Requires: AVX, AVX2, CMOV, FMA3
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·mixHalf64AVX2(SB), NOSPLIT, $0-48
 	MOVQ         k+0(FP), AX
 	MOVQ         c+16(FP), CX
@@ -33,6 +33,7 @@ block1:
 
 four2:
 	VBROADCASTSS (DX), Y9
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -43,6 +44,7 @@ four2:
 	VPSLLD       $0x10, Y10, Y10
 	VFMADD231PS  Y10, Y9, Y1
 	VFMADD231PS  Y11, Y9, Y3
+	PREFETCHT1   4160(BX)
 	VMOVDQU      64(BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -55,6 +57,7 @@ four2:
 	VFMADD231PS  Y11, Y9, Y7
 	ADDQ         SI, BX
 	VBROADCASTSS 4(DX), Y9
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -65,6 +68,7 @@ four2:
 	VPSLLD       $0x10, Y10, Y10
 	VFMADD231PS  Y10, Y9, Y1
 	VFMADD231PS  Y11, Y9, Y3
+	PREFETCHT1   4160(BX)
 	VMOVDQU      64(BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -77,6 +81,7 @@ four2:
 	VFMADD231PS  Y11, Y9, Y7
 	ADDQ         SI, BX
 	VBROADCASTSS 8(DX), Y9
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -87,6 +92,7 @@ four2:
 	VPSLLD       $0x10, Y10, Y10
 	VFMADD231PS  Y10, Y9, Y1
 	VFMADD231PS  Y11, Y9, Y3
+	PREFETCHT1   4160(BX)
 	VMOVDQU      64(BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -99,6 +105,7 @@ four2:
 	VFMADD231PS  Y11, Y9, Y7
 	ADDQ         SI, BX
 	VBROADCASTSS 12(DX), Y9
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -109,6 +116,7 @@ four2:
 	VPSLLD       $0x10, Y10, Y10
 	VFMADD231PS  Y10, Y9, Y1
 	VFMADD231PS  Y11, Y9, Y3
+	PREFETCHT1   4160(BX)
 	VMOVDQU      64(BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -130,6 +138,7 @@ rest3:
 
 one4:
 	VBROADCASTSS (DX), Y9
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -140,6 +149,7 @@ one4:
 	VPSLLD       $0x10, Y10, Y10
 	VFMADD231PS  Y10, Y9, Y1
 	VFMADD231PS  Y11, Y9, Y3
+	PREFETCHT1   4160(BX)
 	VMOVDQU      64(BX), Y10
 	VPAND        Y8, Y10, Y11
 	VPSLLD       $0x10, Y10, Y10
@@ -181,7 +191,7 @@ DATA constffff0000AVX2<>+0(SB)/4, $0xffff0000
 GLOBL constffff0000AVX2<>(SB), RODATA|NOPTR, $4
 
 // func mixHalf32AVX2(k int, step int, c *float32, a *float32, b *uint16, brs int)
-// Requires: AVX, AVX2, CMOV, FMA3
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·mixHalf32AVX2(SB), NOSPLIT, $0-48
 	MOVQ         k+0(FP), AX
 	MOVQ         c+16(FP), CX
@@ -205,6 +215,7 @@ block6:
 
 four7:
 	VBROADCASTSS (DX), Y5
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y6
 	VPAND        Y4, Y6, Y7
 	VPSLLD       $0x10, Y6, Y6
@@ -217,6 +228,7 @@ four7:
 	VFMADD231PS  Y7, Y5, Y3
 	ADDQ         SI, BX
 	VBROADCASTSS 4(DX), Y5
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y6
 	VPAND        Y4, Y6, Y7
 	VPSLLD       $0x10, Y6, Y6
@@ -229,6 +241,7 @@ four7:
 	VFMADD231PS  Y7, Y5, Y3
 	ADDQ         SI, BX
 	VBROADCASTSS 8(DX), Y5
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y6
 	VPAND        Y4, Y6, Y7
 	VPSLLD       $0x10, Y6, Y6
@@ -241,6 +254,7 @@ four7:
 	VFMADD231PS  Y7, Y5, Y3
 	ADDQ         SI, BX
 	VBROADCASTSS 12(DX), Y5
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y6
 	VPAND        Y4, Y6, Y7
 	VPSLLD       $0x10, Y6, Y6
@@ -262,6 +276,7 @@ rest8:
 
 one9:
 	VBROADCASTSS (DX), Y5
+	PREFETCHT1   4096(BX)
 	VMOVDQU      (BX), Y6
 	VPAND        Y4, Y6, Y7
 	VPSLLD       $0x10, Y6, Y6

@@ -5,7 +5,7 @@
 #include "textflag.h"
 
 // func mixHalf64AVX512(k int, step int, c *float32, a *float32, b *uint16, brs int)
-// Requires: AVX, AVX512F, CMOV
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·mixHalf64AVX512(SB), NOSPLIT, $0-48
 	MOVQ         k+0(FP), AX
 	MOVQ         c+16(FP), CX
@@ -29,50 +29,50 @@ block1:
 
 four2:
 	VBROADCASTSS (DX), Z5
-	VMOVDQU32    (BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z4, Z7
+	VPSLLD       $0x10, (BX), Z6
 	VFMADD231PS  Z6, Z5, Z0
 	VFMADD231PS  Z7, Z5, Z1
-	VMOVDQU32    64(BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4160(BX)
+	VPANDD       64(BX), Z4, Z7
+	VPSLLD       $0x10, 64(BX), Z6
 	VFMADD231PS  Z6, Z5, Z2
 	VFMADD231PS  Z7, Z5, Z3
 	ADDQ         SI, BX
 	VBROADCASTSS 4(DX), Z5
-	VMOVDQU32    (BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z4, Z7
+	VPSLLD       $0x10, (BX), Z6
 	VFMADD231PS  Z6, Z5, Z0
 	VFMADD231PS  Z7, Z5, Z1
-	VMOVDQU32    64(BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4160(BX)
+	VPANDD       64(BX), Z4, Z7
+	VPSLLD       $0x10, 64(BX), Z6
 	VFMADD231PS  Z6, Z5, Z2
 	VFMADD231PS  Z7, Z5, Z3
 	ADDQ         SI, BX
 	VBROADCASTSS 8(DX), Z5
-	VMOVDQU32    (BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z4, Z7
+	VPSLLD       $0x10, (BX), Z6
 	VFMADD231PS  Z6, Z5, Z0
 	VFMADD231PS  Z7, Z5, Z1
-	VMOVDQU32    64(BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4160(BX)
+	VPANDD       64(BX), Z4, Z7
+	VPSLLD       $0x10, 64(BX), Z6
 	VFMADD231PS  Z6, Z5, Z2
 	VFMADD231PS  Z7, Z5, Z3
 	ADDQ         SI, BX
 	VBROADCASTSS 12(DX), Z5
-	VMOVDQU32    (BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z4, Z7
+	VPSLLD       $0x10, (BX), Z6
 	VFMADD231PS  Z6, Z5, Z0
 	VFMADD231PS  Z7, Z5, Z1
-	VMOVDQU32    64(BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4160(BX)
+	VPANDD       64(BX), Z4, Z7
+	VPSLLD       $0x10, 64(BX), Z6
 	VFMADD231PS  Z6, Z5, Z2
 	VFMADD231PS  Z7, Z5, Z3
 	ADDQ         SI, BX
@@ -86,14 +86,14 @@ rest3:
 
 one4:
 	VBROADCASTSS (DX), Z5
-	VMOVDQU32    (BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z4, Z7
+	VPSLLD       $0x10, (BX), Z6
 	VFMADD231PS  Z6, Z5, Z0
 	VFMADD231PS  Z7, Z5, Z1
-	VMOVDQU32    64(BX), Z6
-	VPANDD       Z4, Z6, Z7
-	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT1   4160(BX)
+	VPANDD       64(BX), Z4, Z7
+	VPSLLD       $0x10, 64(BX), Z6
 	VFMADD231PS  Z6, Z5, Z2
 	VFMADD231PS  Z7, Z5, Z3
 	ADDQ         SI, BX
@@ -119,7 +119,7 @@ DATA constffff0000AVX512<>+0(SB)/4, $0xffff0000
 GLOBL constffff0000AVX512<>(SB), RODATA|NOPTR, $4
 
 // func mixHalf32AVX512(k int, step int, c *float32, a *float32, b *uint16, brs int)
-// Requires: AVX, AVX512F, CMOV
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·mixHalf32AVX512(SB), NOSPLIT, $0-48
 	MOVQ         k+0(FP), AX
 	MOVQ         c+16(FP), CX
@@ -141,30 +141,30 @@ block6:
 
 four7:
 	VBROADCASTSS (DX), Z3
-	VMOVDQU32    (BX), Z4
-	VPANDD       Z2, Z4, Z5
-	VPSLLD       $0x10, Z4, Z4
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z2, Z5
+	VPSLLD       $0x10, (BX), Z4
 	VFMADD231PS  Z4, Z3, Z0
 	VFMADD231PS  Z5, Z3, Z1
 	ADDQ         SI, BX
 	VBROADCASTSS 4(DX), Z3
-	VMOVDQU32    (BX), Z4
-	VPANDD       Z2, Z4, Z5
-	VPSLLD       $0x10, Z4, Z4
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z2, Z5
+	VPSLLD       $0x10, (BX), Z4
 	VFMADD231PS  Z4, Z3, Z0
 	VFMADD231PS  Z5, Z3, Z1
 	ADDQ         SI, BX
 	VBROADCASTSS 8(DX), Z3
-	VMOVDQU32    (BX), Z4
-	VPANDD       Z2, Z4, Z5
-	VPSLLD       $0x10, Z4, Z4
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z2, Z5
+	VPSLLD       $0x10, (BX), Z4
 	VFMADD231PS  Z4, Z3, Z0
 	VFMADD231PS  Z5, Z3, Z1
 	ADDQ         SI, BX
 	VBROADCASTSS 12(DX), Z3
-	VMOVDQU32    (BX), Z4
-	VPANDD       Z2, Z4, Z5
-	VPSLLD       $0x10, Z4, Z4
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z2, Z5
+	VPSLLD       $0x10, (BX), Z4
 	VFMADD231PS  Z4, Z3, Z0
 	VFMADD231PS  Z5, Z3, Z1
 	ADDQ         SI, BX
@@ -178,9 +178,9 @@ rest8:
 
 one9:
 	VBROADCASTSS (DX), Z3
-	VMOVDQU32    (BX), Z4
-	VPANDD       Z2, Z4, Z5
-	VPSLLD       $0x10, Z4, Z4
+	PREFETCHT1   4096(BX)
+	VPANDD       (BX), Z2, Z5
+	VPSLLD       $0x10, (BX), Z4
 	VFMADD231PS  Z4, Z3, Z0
 	VFMADD231PS  Z5, Z3, Z1
 	ADDQ         SI, BX
@@ -291,14 +291,13 @@ TEXT ·widenPairsAVX512(SB), NOSPLIT, $0-24
 	VPBROADCASTD constffff0000AVX512<>+0(SB), Z0
 
 loop17:
-	VMOVDQU32 (DX), Z1
-	VPANDD    Z0, Z1, Z2
-	VPSLLD    $0x10, Z1, Z1
-	VMOVUPS   Z1, (CX)
-	VMOVUPS   Z2, 64(CX)
-	ADDQ      $0x40, DX
-	ADDQ      $0x00000080, CX
-	SUBQ      $0x20, AX
-	JNZ       loop17
+	VPANDD  (DX), Z0, Z2
+	VPSLLD  $0x10, (DX), Z1
+	VMOVUPS Z1, (CX)
+	VMOVUPS Z2, 64(CX)
+	ADDQ    $0x40, DX
+	ADDQ    $0x00000080, CX
+	SUBQ    $0x20, AX
+	JNZ     loop17
 	VZEROUPPER
 	RET

@@ -1,5 +1,7 @@
 package kernel
 
+import "github.com/farfield-ml/farfield/internal/arena"
+
 // stripColumns is the number of columns of a strip, the widest panel of Mix.
 const stripColumns = 4 * Lanes
 
@@ -16,6 +18,7 @@ type Strips[T Float] struct {
 // NewStrips returns the strips of Bᵀ, where b is stored [n,k] with row stride ldb.
 func NewStrips[T Float](t *Table[T], n, k int, b []T, ldb int) Strips[T] {
 	s := Strips[T]{n, k, make([]T, Pad(n)*k)}
+	arena.AdviseHugePages(s.data)
 	for j := 0; j < n; j += stripColumns {
 		t.Transpose(s.data[j*k:], s.stripWidth(j), b[j*ldb:], ldb, min(stripColumns, n-j), k)
 	}

@@ -70,6 +70,9 @@ func (g *gen) byteTile(rows, cols int) {
 	}
 	a, b, k := g.rows(g.arg("a"), stride(), rows), g.arg("b"), g.arg("k")
 	step := func(u int) {
+		for at := 0; rows == 1 && at < 4*panelBytes; at += 64 { // bound by memory
+			g.PREFETCHT1(operand.Mem{Base: b, Disp: memoryAhead + 4*panelBytes*u + at})
+		}
 		if g.avx512 {
 			g.byteStep(acc, a, b, u)
 		} else {

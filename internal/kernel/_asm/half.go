@@ -35,14 +35,18 @@ func (g *gen) upperMask() reg.VecVirtual {
 // widenPair sets low and high to the numbers of the pairs at m.
 func (g *gen) widenPair(m operand.Mem, mask, low, high reg.VecVirtual) {
 	if g.avx512 {
-		g.VMOVDQU32(m, low)
-		g.VPANDD(mask, low, high)
-	} else {
-		g.VMOVDQU(m, low)
-		g.VPAND(mask, low, high)
+		g.VPANDD(m, mask, high)
+		g.VPSLLD(operand.Imm(16), m, low)
+		return
 	}
+	g.VMOVDQU(m, low)
+	g.VPAND(mask, low, high)
 	g.VPSLLD(operand.Imm(16), low, low)
 }
+
+// memoryAhead is how far before their use products of one row ask for weights of 16 and 8 bits, in bytes.
+// Few of the instructions that widen them fit into the window of the processor.
+const memoryAhead = 4096
 
 func (g *gen) widen() {
 	g.routine("widen", "n int, dst *float32, x *uint16)", "sets dst to the numbers whose upper 16 bits are x, for n > 0 a multiple of 16.")

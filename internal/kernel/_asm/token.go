@@ -69,6 +69,9 @@ func (g *gen) mix(cols int, total, half bool) {
 				}
 				at := j/(2*count)*2*pairColumns + j%count*g.size()
 				low, high := g.register(), g.register()
+				if at%64 == 0 {
+					g.PREFETCHT1(operand.Mem{Base: b, Disp: memoryAhead + at})
+				}
 				g.widenPair(operand.Mem{Base: b, Disp: at}, mask, low, high)
 				g.VFMADD231PS(low, x, s)
 				g.VFMADD231PS(high, x, sums[j+count])
