@@ -76,14 +76,31 @@ def open_server(path):
     return xllamacpp.Server(p)
 
 
+def ask(server, path, body=None):
+    """Returns the answer to a request, which a busy machine may take minutes for."""
+    r = urllib.request.Request(server.listening_address + path, body and json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(r, timeout=600) as a:
+        return json.load(a)
+
+
+def wait(server, seconds=600):
+    """Waits until the server answers: it listens before it has read its model."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return ask(server, "/health")
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
 def decode(server, prompt, steps):
     """Returns the processor time of a request of that many tokens."""
     ids = [1] + [259 + i * 7919 % (VOCABULARY - 259) for i in range(prompt - 1)]
     body = {"prompt": ids, "max_tokens": steps, "temperature": 0, "ignore_eos": True, "cache_prompt": True}
-    r = urllib.request.Request(server.listening_address + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
     start = time.process_time()
-    with urllib.request.urlopen(r) as a:
-        used = json.load(a)["usage"]["completion_tokens"]
+    used = ask(server, "/v1/completions", body)["usage"]["completion_tokens"]
     if used != steps:
         raise ValueError(f"{used} tokens in place of {steps}")
     return time.process_time() - start
@@ -96,6 +113,7 @@ def main():
         path = os.path.join(folder, "q8_0.gguf")
         write_model(path)
         server = open_server(path)
+        wait(server)
         print(json.dumps({"impl": f"xllamacpp {xllamacpp.__version__}", "settings": "Q8_0, one thread"}), file=out, flush=True)
         for line in sys.stdin:
             c = json.loads(line)
