@@ -7,14 +7,12 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // keyBlock is a block of keys j0 ≤ j < j1 that is clustered by itself.
 type keyBlock[T tensor.Float] struct {
 	j0, j1 int
-	spans  int // that it covers, in causal calls
 	mark   int // of memory before the block
 
 	order  []int32 // unmasked keys by cluster, in their order
@@ -52,9 +50,15 @@ func groupsOf(n, clusters int) int {
 	return min(int(math.Round(math.Sqrt(float64(clusters)))), max(n/groupKeys, 1), clusterGroups)
 }
 
-// take takes memory from ar for a block of n keys.
-func (b *keyBlock[T]) take(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena, n int) {
-	d, dv := h.K.Cols, h.V.Cols
+// set clusters the unmasked keys j0 ≤ j < j1 in two levels. It takes memory from ar.
+func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena, j0, j1 int) {
+	*b = keyBlock[T]{j0: j0, j1: j1, mark: ar.Mark()}
+	n, d, dv := 0, h.K.Cols, h.V.Cols
+	for j := j0; j < j1; j++ {
+		if h.IsUnmasked(j) {
+			n++
+		}
+	}
 	count := x.clustersOf(n)
 	groups := groupsOf(n, count)
 	most := min(count+groups, n) // clusters, after shares are rounded
@@ -65,20 +69,10 @@ func (b *keyBlock[T]) take(x *multipoleAttention[T], h *headwise.Head[T], ar *ar
 	b.dipoles = takeZeroRows[T](ar, groups*d, kernel.Pad(dv))
 	b.shares, b.spreads = arena.TakeZeros[T](ar, most), arena.TakeZeros[T](ar, groups)
 	b.begin, b.groups, b.unit = append(b.begin, 0), append(b.groups, 0), 1
-}
-
-// set clusters the unmasked keys j0 ≤ j < j1 in two levels. It takes memory from ar.
-func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena, j0, j1 int) {
-	*b = keyBlock[T]{j0: j0, j1: j1, spans: 1, mark: ar.Mark()}
-	n, d := 0, h.K.Cols
-	for j := j0; j < j1; j++ {
-		if h.IsUnmasked(j) {
-			n++
-		}
-	}
-	if b.take(x, h, ar, n); n == 0 {
+	if n == 0 {
 		return
 	}
+
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	keys, rows := arena.Take[int32](h.Scratch, n)[:0], h.TakeScratch(n, d)
@@ -93,54 +87,8 @@ func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *are
 	b.unit = unitOf(h.Table, rows.Data, arena.Take[T](h.Scratch, len(rows.Data)))
 	h.Scratch.Reset(mark2)
 	h.Table.Scale(rows.Data, 1/b.unit, rows.Data)
-	count := x.clustersOf(n)
-	b.divide(h, rows, nil, count, groupsOf(n, count), count*2, n*2, func(c int) []int32 { return keys[c : c+1] })
-}
-
-// join makes the block of the last blocks of a pass: of their clusters, whose means are clustered as
-// keys are in set, each by its number of keys. It takes memory from ar, after drop has given back that of
-// the blocks.
-func (b *keyBlock[T]) join(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena, blocks []keyBlock[T], drop func()) {
-	kept := arena.Acquire() // the scratch of h may be the memory of the blocks
-	defer kept.Release()
-	n, clusters, d, unit := 0, 0, h.K.Cols, T(0)
-	for i := range blocks {
-		n, clusters = n+len(blocks[i].order), clusters+blocks[i].clusters()
-		if len(blocks[i].order) > 0 {
-			unit = max(unit, blocks[i].unit)
-		}
-	}
-	order, begin := arena.Take[int32](kept, n)[:0], arena.Take[int32](kept, clusters+1)[:0]
-	means, sizes := scratch.TakeMat[T](kept, clusters, d), arena.Take[T](kept, clusters)[:0]
-	for i := range blocks {
-		from := &blocks[i]
-		for c := range from.clusters() {
-			h.Table.Scale(means.Row(len(begin)), 1/unit, from.means.Row(c))
-			begin, sizes = append(begin, int32(len(order))+from.begin[c]), append(sizes, T(from.size(c)))
-		}
-		order = append(order, from.order...)
-	}
-	begin = append(begin, int32(n))
-	first, last := &blocks[0], &blocks[len(blocks)-1]
-	j0, j1, spans := first.j0, last.j1, len(blocks)*first.spans
-	drop()
-	*b = keyBlock[T]{j0: j0, j1: j1, spans: spans, mark: ar.Mark()}
-	if b.take(x, h, ar, n); n == 0 {
-		return
-	}
-	mark := h.Scratch.Mark()
-	defer h.Scratch.Reset(mark)
-	b.unit = unit
-	count := x.clustersOf(n)
-	b.divide(h, means, sizes, min(count, clusters), groupsOf(n, count), count*2, n*2, func(c int) []int32 { return order[begin[c]:begin[c+1]] })
-}
-
-// divide adds the clusters of points in two levels: groups, and within each a share of count clusters
-// by the weights of its points, nil for 1 each. A point stands for the keys that keysOf returns.
-func (b *keyBlock[T]) divide(h *headwise.Head[T], points tensor.Mat[T], weights []T, count, groups, twice, all int, keysOf func(c int) []int32) {
-	d, n := points.Cols, points.Rows
 	of := arena.Take[int32](h.Scratch, n)
-	lloyd(h, of, points, weights, groups)
+	lloyd(h, of, rows, groups)
 	order, begin := SortGroups(h.Scratch, of, groups)
 	for g := range groups {
 		members := order[begin[g]:begin[g+1]]
@@ -148,65 +96,37 @@ func (b *keyBlock[T]) divide(h *headwise.Head[T], points tensor.Mat[T], weights 
 			continue
 		}
 		mark := h.Scratch.Mark()
-		own, ownWeights, size := h.TakeScratch(len(members), d), weights, len(members)
+		own := h.TakeScratch(len(members), d)
 		for i, at := range members {
-			copy(own.Row(i), points.Row(int(at)))
+			copy(own.Row(i), rows.Row(int(at)))
 		}
-		if weights != nil {
-			ownWeights, size = arena.Take[T](h.Scratch, len(members)), 0
-			for i, at := range members {
-				ownWeights[i] = weights[at]
-				size += len(keysOf(int(at)))
-			}
-		}
-		fine := max((twice*size+all/2)/all, 1)
-		if weights != nil && (count == n || fine > len(members)) {
-			fine = len(members) // each point is a cluster
-		}
-		if weights == nil || fine < len(members) {
-			lloyd(h, of, own, ownWeights, fine)
-		} else {
-			for i := range members {
-				of[i] = int32(i)
-			}
-		}
+		fine := max((2*count*len(members)+n)/(2*n), 1)
+		lloyd(h, of, own, fine)
 		sorted, ends := SortGroups(h.Scratch, of[:len(members)], fine)
-		keys, cuts := arena.Take[int32](h.Scratch, size)[:0], arena.Take[int32](h.Scratch, fine+1)[:0]
+		distances := takePadded[T](h.Scratch, len(members), d) // k - c̄ in units
+		first := len(b.order)
 		for c := range fine {
-			cuts = append(cuts, int32(len(keys)))
-			for _, i := range sorted[ends[c]:ends[c+1]] {
-				keys = append(keys, keysOf(int(members[i]))...)
+			from, to := int(ends[c]), int(ends[c+1])
+			if from == to {
+				continue
 			}
+			begin := len(b.order)
+			for i := from; i < to; i++ {
+				j := keys[members[sorted[i]]]
+				copy(b.k.Row(len(b.order)), h.K.Row(int(j)))
+				copy(b.v.Row(len(b.order)), h.V.Row(int(j)))
+				b.order = append(b.order, j)
+			}
+			h.Table.Scale(distances.Data[from*distances.Stride:to*distances.Stride], 1/b.unit, b.k.Data[begin*b.k.Stride:])
+			b.addCluster(h.Table, distances.Slice(from, to))
 		}
-		b.addClusters(h, keys, append(cuts, int32(len(keys))))
+		dipole := b.dipoles.Data[(len(b.groups)-1)*d*b.dipoles.Stride:][:d*b.dipoles.Stride]
+		h.Table.Block(d, b.v.Stride, len(members), distances.Data, 1, distances.Stride, b.v.Data[first*b.v.Stride:], b.v.Stride, dipole, b.dipoles.Stride, false)
+		b.addGroup()
 		h.Scratch.Reset(mark)
 	}
 	n = b.clusters()
 	b.means, b.halves, b.sums = b.means.Slice(0, n), b.halves.Slice(0, n), b.sums.Slice(0, n)
-}
-
-// addClusters adds a group of clusters: keys cuts[c] up to cuts[c+1] of keys.
-func (b *keyBlock[T]) addClusters(h *headwise.Head[T], keys, cuts []int32) {
-	d := h.K.Cols
-	distances := takePadded[T](h.Scratch, len(keys), d) // k - c̄ in units
-	first := len(b.order)
-	for c := range len(cuts) - 1 {
-		from, to := int(cuts[c]), int(cuts[c+1])
-		if from == to {
-			continue
-		}
-		begin := len(b.order)
-		for _, j := range keys[from:to] {
-			copy(b.k.Row(len(b.order)), h.K.Row(int(j)))
-			copy(b.v.Row(len(b.order)), h.V.Row(int(j)))
-			b.order = append(b.order, j)
-		}
-		h.Table.Scale(distances.Data[from*distances.Stride:to*distances.Stride], 1/b.unit, b.k.Data[begin*b.k.Stride:])
-		b.addCluster(h.Table, distances.Slice(from, to))
-	}
-	dipole := b.dipoles.Data[(len(b.groups)-1)*d*b.dipoles.Stride:][:d*b.dipoles.Stride]
-	h.Table.Block(d, b.v.Stride, len(keys), distances.Data, 1, distances.Stride, b.v.Data[first*b.v.Stride:], b.v.Stride, dipole, b.dipoles.Stride, false)
-	b.addGroup()
 }
 
 // clone returns a copy of the block in memory of ar, without gradients.
@@ -259,9 +179,8 @@ func (b *keyBlock[T]) addCluster(t *kernel.Table[T], rows tensor.Mat[T]) {
 }
 
 // lloyd sets of [keys] to the nearest of count centres of each key. Centres begin at keys that
-// lie evenly apart and move to the means of their keys lloydSteps times. weights are those of keys in
-// means; nil: 1 each.
-func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], weights []T, count int) {
+// lie evenly apart and move to the means of their keys lloydSteps times.
+func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], count int) {
 	ar, t, d, n := h.Scratch, h.Table, keys.Cols, keys.Rows
 	if count == 1 {
 		clear(of[:n])
@@ -273,7 +192,7 @@ func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], 
 	for c := range count {
 		copy(centres.Row(c), keys.Row(c*n/count))
 	}
-	width, sizes := kernel.Pad(count), arena.Take[T](ar, count)
+	width, sizes := kernel.Pad(count), arena.Take[int32](ar, count)
 	columns := arena.TakeZeros[T](ar, d*width)
 	products := h.TakeScratch(min(assignedKeys, n), width)
 	for step := 0; ; step++ {
@@ -295,20 +214,15 @@ func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], 
 		}
 		clear(sizes)
 		for i, c := range of[:n] {
-			weight := T(1)
-			if weights != nil {
-				weight = weights[i]
-			}
-			if sizes[c] == 0 {
-				t.Scale(centres.Row(int(c)), weight, keys.Row(i))
+			if sizes[c]++; sizes[c] == 1 {
+				copy(centres.Row(int(c)), keys.Row(i))
 			} else {
-				t.Axpy(centres.Row(int(c)), weight, keys.Row(i))
+				t.Add(centres.Row(int(c)), centres.Row(int(c)), keys.Row(i))
 			}
-			sizes[c] += weight
 		}
 		for c, size := range sizes {
 			if size > 0 {
-				t.Scale(centres.Row(c), 1/size, centres.Row(c))
+				t.Scale(centres.Row(c), 1/T(size), centres.Row(c))
 			}
 		}
 	}

@@ -32,7 +32,7 @@ func (s *multipoleIndex[T]) Clone() headwise.KeyIndex[T] {
 	for i := range s.pass.blocks {
 		c.pass.blocks = append(c.pass.blocks, s.pass.blocks[i].clone(&c.memory))
 	}
-	c.pass.covered, c.mark = s.pass.covered, c.memory.Mark()
+	c.mark = c.memory.Mark()
 	return c
 }
 

@@ -59,9 +59,8 @@ type inputPass[T tensor.Float] struct {
 	// for those of the open span lo ≤ j < hi of a causal call, which are near.
 	first, last, lo, hi int
 
-	blocks  []keyBlock[T] // the last of them was made last
-	covered int           // spans that blocks of a causal call cover
-	far     farField[T]
+	blocks []keyBlock[T] // the last of them was made last
+	far    farField[T]
 
 	// The choices of a wave of queries.
 	queries []int32
@@ -82,43 +81,35 @@ func (p *inputPass[T]) open(x *multipoleAttention[T], h *headwise.Head[T], ar *a
 }
 
 // cover makes blocks cover the keys before span number b: the largest blocks of spanRadix^l spans
-// that begin at multiples of their length, in order. Spans are clustered one after another; the last
-// spanRadix blocks of one length become one block.
+// that begin at multiples of their length, in order.
 func (p *inputPass[T]) cover(b int) {
-	for ; p.covered < b; p.covered++ {
-		inner := func(j int) int { return min(max(j, p.first), max(p.last, p.first)) }
-		p.push(inner(p.covered*p.span), inner((p.covered+1)*p.span))
-		for p.join() {
+	at, i := 0, 0
+	for at < b {
+		length := 1
+		for length <= (b-at)/spanRadix && at%(length*spanRadix) == 0 {
+			length *= spanRadix
 		}
+		j0, j1 := min(max(at*p.span, p.first), p.last), min((at+length)*p.span, p.last)
+		j1 = max(j0, j1)
+		if i < len(p.blocks) && (p.blocks[i].j0 != j0 || p.blocks[i].j1 != j1) {
+			p.drop(i)
+		}
+		if i == len(p.blocks) {
+			p.push(j0, j1)
+		}
+		at, i = at+length, i+1
 	}
+	p.drop(i)
 }
 
-// join makes one block of the last spanRadix ones, if they are equally long. It reports whether
-// they are.
-func (p *inputPass[T]) join() bool {
-	i := len(p.blocks) - spanRadix
-	if i < 0 || p.blocks[i].spans != p.blocks[len(p.blocks)-1].spans {
-		return false
-	}
-	var b keyBlock[T]
-	b.join(p.multipoleAttention, p.h, p.memory, p.blocks[i:], func() { p.drop(i) })
-	p.add(b)
-	return true
-}
-
-// push adds a block of keys.
+// push adds a block.
 func (p *inputPass[T]) push(j0, j1 int) {
-	var b keyBlock[T]
+	p.blocks = append(p.blocks, keyBlock[T]{})
+	b := &p.blocks[len(p.blocks)-1]
 	b.set(p.multipoleAttention, p.h, p.memory, j0, j1)
-	p.add(b)
-}
-
-// add adds a block.
-func (p *inputPass[T]) add(b keyBlock[T]) {
 	if p.grads.Grads != nil {
-		b.grads = p.newBlockGrads(&b)
+		b.grads = p.newBlockGrads(b)
 	}
-	p.blocks = append(p.blocks, b)
 }
 
 // drop drops the blocks from number i on.

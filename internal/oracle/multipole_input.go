@@ -1,9 +1,6 @@
 package oracle
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // InputMultipole is softmax with its keys in clusters. A cluster is near to a query, and its
 // keys are weighed exactly, if the weights within it deviate much from their approximation;
@@ -50,7 +47,7 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 		far := map[int]bool{}
 		for _, b := range m.blocks(h, i) {
 			if known[b] == nil {
-				known[b] = m.groupsOf(h, b)
+				known[b] = m.groups(h, b[0], b[1])
 			}
 			groups = append(groups, known[b]...)
 		}
@@ -131,11 +128,9 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 	return a
 }
 
-// blocks returns the blocks of keys that query i sees as clusters; the keys of a block are
-// clustered together. In a causal call a block is given by its first span and its length in
-// spans. The blocks are before the span of the query, in order, each the longest possible block
-// of 4^l spans that begins at a multiple of its length. In other calls the only block has
-// length 0.
+// blocks returns the ranges of keys that are clustered together and that query i sees as clusters. In a
+// causal call they are the spans before the span of the query: the largest 4^l spans that
+// begin at multiples of their length, in order.
 func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 	if !h.Causal {
 		unmasked := 0
@@ -147,7 +142,7 @@ func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 		if unmasked <= m.Least {
 			return nil
 		}
-		return [][2]int{{0, 0}}
+		return [][2]int{{m.Sinks, h.end() - m.Ends}}
 	}
 	open := int(math.Floor(float64(i+h.Shift) / float64(m.Span)))
 	for at := 0; at < open; {
@@ -155,70 +150,38 @@ func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 		for at%(4*length) == 0 && at+4*length <= open {
 			length *= 4
 		}
-		list = append(list, [2]int{at, length})
+		list = append(list, [2]int{max(at*m.Span, m.Sinks), min((at+length)*m.Span, len(h.K))})
 		at += length
 	}
 	return list
 }
 
-// groupsOf returns the clusters of a block in groups. K-means divides the keys into groups, and
-// each group into clusters. A block longer than a span does not cluster its keys again but the
-// clusters of its four quarters, each weighted by its number of keys. If these are no more than
-// the block may have, they are not merged.
-func (m *InputMultipole) groupsOf(h *Head, block [2]int) [][]keyCluster {
-	begin, end := m.Sinks, h.end()-m.Ends
-	if h.Causal {
-		begin, end = max(block[0]*m.Span, m.Sinks), min((block[0]+1)*m.Span, len(h.K))
-	}
-	var points [][]int
-	if block[1] > 1 {
-		for quarter := range 4 {
-			for _, group := range m.groupsOf(h, [2]int{block[0] + quarter*block[1]/4, block[1] / 4}) {
-				for _, c := range group {
-					points = append(points, c.keys)
-				}
-			}
-		}
-	} else {
-		for j := begin; j < end; j++ {
-			if h.Exist[j] {
-				points = append(points, []int{j})
-			}
+// groups returns the clusters of the keys begin ≤ j < end that are not masked, by groups: k-means
+// into groups, and within each.
+func (m *InputMultipole) groups(h *Head, begin, end int) (list [][]keyCluster) {
+	var keys []int
+	for j := begin; j < end; j++ {
+		if h.Exist[j] {
+			keys = append(keys, j)
 		}
 	}
-	keys := 0
-	for _, list := range points {
-		keys += len(list)
-	}
-	list := [][]keyCluster{}
-	if keys == 0 {
-		return list
+	if len(keys) == 0 {
+		return [][]keyCluster{}
 	}
 	size := m.Size
 	if size == 0 {
-		size = max(int(math.Sqrt(float64(keys)/8)), 16)
+		size = max(int(math.Sqrt(float64(len(keys))/8)), 16)
 	}
-	total := math.Ceil(float64(keys) / float64(size))
-	for _, group := range lloyd(h.K, points, min(int(math.Round(math.Sqrt(total))), max(keys/512, 1), 16)) {
+	total := math.Ceil(float64(len(keys)) / float64(size))
+	for _, group := range lloyd(h.K, keys, min(int(math.Round(math.Sqrt(total))), max(len(keys)/512, 1), 16)) {
 		if len(group) == 0 {
 			continue
 		}
-		members := 0
-		for _, keys := range group {
-			members += len(keys)
-		}
-		share := max(int(math.Floor(total*float64(members)/float64(keys)+0.5)), 1)
-		divided := make([][][]int, len(group))
-		for i, keys := range group {
-			divided[i] = [][]int{keys}
-		}
-		if block[1] <= 1 || float64(len(points)) > total && share < len(group) {
-			divided = lloyd(h.K, group, share)
-		}
+		share := math.Floor(total*float64(len(group))/float64(len(keys)) + 0.5)
 		var clusters []keyCluster
-		for _, parts := range divided {
-			if len(parts) > 0 {
-				clusters = append(clusters, newKeyCluster(h.K, slices.Concat(parts...)))
+		for _, members := range lloyd(h.K, group, int(max(share, 1))) {
+			if len(members) > 0 {
+				clusters = append(clusters, newKeyCluster(h.K, members))
 			}
 		}
 		list = append(list, clusters)
@@ -252,26 +215,25 @@ func newKeyCluster(k [][]float64, keys []int) keyCluster {
 	return c
 }
 
-// lloyd divides points, which are lists of keys, among count centres by k-means. The centres
-// start at the means of evenly spaced points, and are moved twice to the means of all keys of
-// their points.
-func lloyd(k [][]float64, points [][]int, count int) [][][]int {
+// lloyd divides keys among the nearest of count centres, which begin at keys evenly apart and
+// move to the means of their keys twice.
+func lloyd(k [][]float64, keys []int, count int) [][]int {
 	centres := make([][]float64, count)
 	for c := range centres {
-		centres[c] = meanOf(k, points[c*len(points)/count])
+		centres[c] = k[keys[c*len(keys)/count]]
 	}
 	for step := 0; ; step++ {
-		groups := make([][][]int, count)
-		for _, keys := range points {
-			c := nearestRow(centres, meanOf(k, keys))
-			groups[c] = append(groups[c], keys)
+		groups := make([][]int, count)
+		for _, j := range keys {
+			c := nearestRow(centres, k[j])
+			groups[c] = append(groups[c], j)
 		}
 		if step == 2 {
 			return groups
 		}
 		for c, members := range groups {
 			if len(members) > 0 {
-				centres[c] = meanOf(k, slices.Concat(members...))
+				centres[c] = meanOf(k, members)
 			}
 		}
 	}
