@@ -1,14 +1,12 @@
 package farfield_test
 
 import (
-	"bytes"
 	"go/build"
 	"go/doc"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -265,34 +263,5 @@ func TestNamesSaySomething(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// Each package that mentions a generic type or function compiles it, with all that it reaches.
-// Packages factorised and model pass calls on to functions and types without type parameters, so no package
-// above compiles the engines, the layers or the models.
-func TestGenericCodeIsCompiledOnce(t *testing.T) {
-	const engine, layer, whole = "engine.(*RecurrentState[go.shape.float32])", "nn.(*Attention[go.shape.float32])", "model.(*modelOf[go.shape.float32])"
-	for _, x := range []struct {
-		symbol, has string
-		lack        []string
-	}{
-		{engine, "attention/factorised", []string{"attention", "mechanism", "nn", "model"}},
-		{layer, "model", []string{"train", "pretrained", "internal/sessions", "internal/generate"}},
-		{whole, "model", []string{"train", "pretrained", "internal/sessions", "internal/generate"}},
-	} {
-		for _, name := range append(x.lack, x.has) {
-			list, err := exec.Command("go", "list", "-export", "-f", "{{.Export}}", "./"+name).Output()
-			if err != nil {
-				t.Skipf("go list: %v", err)
-			}
-			compiled, err := os.ReadFile(strings.TrimSpace(string(list)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if has := bytes.Contains(compiled, []byte(x.symbol)); has != (name == x.has) {
-				t.Errorf("package %s has %s: %t, want %t", name, x.symbol, has, name == x.has)
-			}
-		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"go/doc"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -25,7 +26,6 @@ var internalTypes = map[string]string{
 	"attention/headwise.Head":          "the kernels of a head task",
 	"attention/headwise.RotateAndMask": "the arena is scratch memory of the call",
 	"mechanism.HammingMeans":           "shared with tests of package oracle",
-	"mechanism.Largest":                "shared with tests of package oracle",
 	"mechanism.Row.ReadSettings":       "the reader of settings of a row, which package nn shares",
 	"mechanism.SortGroups":             "shared with tests of package oracle",
 	"nn.MixerArgs":                     "the reader of settings of a mixer",
@@ -47,6 +47,44 @@ var internalTypes = map[string]string{
 	"train.LoadTextModel":              "serves the command; farfield.Open serves a user",
 	"train.Reading":                    "serves the command",
 	"train.SaveModel":                  "serves the command; model.Save serves a user",
+}
+
+// Each package that mentions a generic type or function compiles it, with all that it reaches. Arrays are of
+// tensor.Float, so nothing exported has a parameter for it; the sums of package comm are of both types.
+func TestNothingExportedIsGenericOverFloats(t *testing.T) {
+	for _, dir := range publicPackages {
+		paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(path, "_test.go") || file.Name.Name == "comm" {
+				continue
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				var name string
+				var list *ast.FieldList
+				switch n := n.(type) {
+				case *ast.FuncDecl:
+					name, list = n.Name.Name, n.Type.TypeParams
+				case *ast.TypeSpec:
+					name, list = n.Name.Name, n.TypeParams
+				}
+				if list != nil && ast.IsExported(name) {
+					for _, p := range list.List {
+						if text := types.ExprString(p.Type); strings.Contains(strings.ToLower(text), "float") {
+							t.Errorf("%s: %s has a parameter of %s", path, name, text)
+						}
+					}
+				}
+				return true
+			})
+		}
+	}
 }
 
 // A user can name every type that an exported declaration mentions: none is of an internal package.

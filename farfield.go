@@ -72,15 +72,15 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 		}
 		dv = len(v) / keys
 	}
-	mech, err := mechanism.New[float32](name, mechanism.Options{Order: o.Order, Heads: h, KeyHeads: kv, Width: o.Width, Length: m, Set: o.Set})
+	mech, err := mechanism.New(name, mechanism.Options{Order: o.Order, Heads: h, KeyHeads: kv, Width: o.Width, Length: m, Set: o.Set})
 	if err != nil {
 		return nil, err
 	}
 	if err := setParams(name, mech, o); err != nil {
 		return nil, err
 	}
-	out := tensor.NewHeads[float32](1, h, n, dv)
-	err = mech.Forward(out, &attention.Call[float32]{
+	out := tensor.NewHeads(1, h, n, dv)
+	err = mech.Forward(out, &attention.Call{
 		Q:      tensor.HeadsOf(q, 1, h, n, o.Width),
 		K:      tensor.HeadsOf(k, 1, kv, m, o.Width),
 		V:      tensor.HeadsOf(v, 1, kv, m, dv),
@@ -95,7 +95,7 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 // setParams sets the numbers of a mechanism to those of o. It returns an error for numbers
 // that the mechanism does not have, and for a mechanism whose numbers mean nothing and are
 // neither given nor drawn by a seed.
-func setParams(name string, m attention.Mechanism[float32], o Options) error {
+func setParams(name string, m attention.Mechanism, o Options) error {
 	for _, key := range slices.Sorted(maps.Keys(o.Params)) {
 		p, err := m.Params().Get(key)
 		if err != nil {

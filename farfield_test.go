@@ -127,7 +127,7 @@ func TestAttendDrawsNoLearnedNumbersUnasked(t *testing.T) {
 		if out != nil || err == nil || !strings.Contains(err.Error(), name+" has learned parameters") || !strings.Contains(err.Error(), "Params") {
 			t.Errorf("%s: error is %v", name, err)
 		}
-		m, err := mechanism.New[float32](name, mechanism.Options{Heads: 1, Width: d, Length: n})
+		m, err := mechanism.New(name, mechanism.Options{Heads: 1, Width: d, Length: n})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -587,8 +587,8 @@ func TestOptionsOfOpenReachTheModel(t *testing.T) {
 
 // A model with a mechanism of one's own opens with the factory that builds it.
 func TestOwnMechanismOpensWithItsFactory(t *testing.T) {
-	factories := map[string]model.Factory{"own": model.NewFactory(func(o mechanism.Options) (attention.Mechanism[float32], error) {
-		return mechanism.New[float32]("linear", o)
+	factories := map[string]model.Factory{"own": model.NewFactory(func(o mechanism.Options) (attention.Mechanism, error) {
+		return mechanism.New("linear", o)
 	})}
 	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 16, Context: 32,
 		Positions: model.Rotary, Mechanism: "own", Factories: factories}, rng.New(1))

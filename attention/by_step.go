@@ -8,7 +8,7 @@ import (
 // ForwardByStep sets out [B,H,N,Dv] like Forward, but token by token through a State of m. If
 // padded is set, the keys beyond the key length of a row are treated as masked tokens that have
 // queries of their own. It returns the errors of m.NewState and of the State.
-func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[T], padded bool) error {
+func ForwardByStep(m Mechanism, out tensor.Heads, c *Call, padded bool) error {
 	suspected := false
 	for _, s := range c.Sequences() {
 		mask, keys := c.Mask(&s), s.M
@@ -25,8 +25,8 @@ func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[
 			return err
 		}
 		// piece is the call over queries i0 ≤ i < i1 and keys j0 ≤ j < j1.
-		piece := func(i0, i1, j0, j1 int) (tensor.Heads[T], *Call[T]) {
-			p := &Call[T]{
+		piece := func(i0, i1, j0, j1 int) (tensor.Heads, *Call) {
+			p := &Call{
 				Q: batchRow(c.Q, s.Batch).Tokens(s.Q0+i0, s.Q0+i1),
 				K: batchRow(c.K, s.Batch).Tokens(s.K0+j0, s.K0+j1),
 				V: batchRow(c.V, s.Batch).Tokens(s.K0+j0, s.K0+j1),
@@ -85,7 +85,7 @@ func ForwardByStep[T tensor.Float](m Mechanism[T], out tensor.Heads[T], c *Call[
 }
 
 // batchRow returns the view of batch row b of x [B,H,N,D].
-func batchRow[T tensor.Float](x tensor.Heads[T], b int) tensor.Heads[T] {
+func batchRow(x tensor.Heads, b int) tensor.Heads {
 	if len(x.Data) > 0 {
 		x.Data = x.Data[b*x.SB:]
 	}

@@ -33,10 +33,10 @@ func (f Form) String() string {
 
 // Call holds the arguments of one attention call. Mechanisms write to nothing in it except
 // Final.
-type Call[T tensor.Float] struct {
-	Q tensor.Heads[T] // [B,H,N,D]
-	K tensor.Heads[T] // [B,Hkv,M,D]; Hkv divides H
-	V tensor.Heads[T] // [B,Hkv,M,Dv]
+type Call struct {
+	Q tensor.Heads // [B,H,N,D]
+	K tensor.Heads // [B,Hkv,M,D]; Hkv divides H
+	V tensor.Heads // [B,Hkv,M,Dv]
 
 	Causal   bool    // query i sees keys j ≤ i + (M-N)
 	KeyLens  []int64 // [B] valid keys of each batch row; nil: all
@@ -52,10 +52,10 @@ type Call[T tensor.Float] struct {
 	// batch row for each sequence of the call. If they are states of sums, the call uses the
 	// linear form with their chunk and carry. A causal sequence must not have more queries than
 	// keys.
-	Init, Final State[T]
+	Init, Final State
 
-	Rope *Rope[T] // rotation of rows between normalisation and features; nil: none
-	Drop *Drop    // dropout, for training; nil: none
+	Rope *Rope // rotation of rows between normalisation and features; nil: none
+	Drop *Drop // dropout, for training; nil: none
 
 	// LogG [B,Hkv,M,1] holds the log-decay of each token: the natural logarithm of its decay
 	// factor, finite and at most 0. Empty means no decay. Query i has the position of key i +
@@ -63,14 +63,14 @@ type Call[T tensor.Float] struct {
 	// states support it. Once a state has absorbed tokens with a decay it keeps decaying; later
 	// tokens without LogG have the factor 1. Masked keys have no weight, but their log-decay
 	// counts.
-	LogG tensor.Heads[T]
+	LogG tensor.Heads
 
 	Form  Form
 	Chunk int // tokens per chunk of the linear form; 0: as planned
 }
 
 // LongestKeys returns the number of keys of the longest sequence, without padding.
-func (c *Call[T]) LongestKeys() int {
+func (c *Call) LongestKeys() int {
 	var room [8]Sequence
 	most := 0
 	for _, s := range c.AppendSequences(room[:0]) {
@@ -86,7 +86,7 @@ var (
 
 // Check returns an error for the first field of c that does not fit; it names the field
 // and both values.
-func (c *Call[T]) Check() error {
+func (c *Call) Check() error {
 	if err := checkKeys(c); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (c *Call[T]) Check() error {
 }
 
 // checkKeys returns an error for the first field of c about keys and values that does not fit.
-func checkKeys[T tensor.Float](c *Call[T]) error {
+func checkKeys(c *Call) error {
 	if c == nil {
 		return errNoCall
 	}
@@ -205,13 +205,13 @@ func checkOffsets(name string, cu []int64, b, n int) error {
 }
 
 // CheckOutput returns an error if the shape of o is not [B,H,N,Dv].
-func (c *Call[T]) CheckOutput(name string, o *tensor.Heads[T]) error {
+func (c *Call) CheckOutput(name string, o *tensor.Heads) error {
 	return CheckShape(name, o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
 // CheckWritten returns an error if o, which a call is about to set, does not have the shape
 // [B,H,N,Dv], or overlaps itself, a tensor of c or what keep holds. keep may be nil.
-func (c *Call[T]) CheckWritten(name string, o *tensor.Heads[T], keep *Saved[T]) error {
+func (c *Call) CheckWritten(name string, o *tensor.Heads, keep *Saved) error {
 	if err := c.CheckOutput(name, o); err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (c *Call[T]) CheckWritten(name string, o *tensor.Heads[T], keep *Saved[T]) 
 
 // CheckApart returns an error if o, which is about to be set, overlaps itself or a tensor of
 // c. The views fit their data.
-func (c *Call[T]) CheckApart(name string, o *tensor.Heads[T]) error {
+func (c *Call) CheckApart(name string, o *tensor.Heads) error {
 	if o.OverlapsItself() {
 		return fmt.Errorf("%s: its elements overlap one another: strides are [%d,%d,%d] of shape [%d,%d,%d,%d]",
 			name, o.SB, o.SH, o.SN, o.B, o.H, o.N, o.D)
@@ -244,7 +244,7 @@ func (c *Call[T]) CheckApart(name string, o *tensor.Heads[T]) error {
 }
 
 // overlapsRow reports whether o and the slice x have an element in common.
-func overlapsRow[T tensor.Float](o *tensor.Heads[T], x []T) bool {
+func overlapsRow(o *tensor.Heads, x []float) bool {
 	return o.Overlaps(tensor.HeadsOf(x, 1, 1, 1, len(x)))
 }
 
@@ -253,7 +253,7 @@ func overlapError(name, other string) error {
 }
 
 // CheckShape returns an error, with the name, if the shape of x is not [b,h,n,d].
-func CheckShape[T tensor.Float](name string, x *tensor.Heads[T], b, h, n, d int) error {
+func CheckShape(name string, x *tensor.Heads, b, h, n, d int) error {
 	if err := x.Check(name); err != nil {
 		return err
 	}
@@ -274,10 +274,10 @@ type Sequence struct {
 }
 
 // Sequences returns the sequences of the call: batch rows, or packed segments.
-func (c *Call[T]) Sequences() []Sequence { return c.AppendSequences(nil) }
+func (c *Call) Sequences() []Sequence { return c.AppendSequences(nil) }
 
 // AppendSequences appends the sequences of the call to list.
-func (c *Call[T]) AppendSequences(list []Sequence) []Sequence {
+func (c *Call) AppendSequences(list []Sequence) []Sequence {
 	add := func(b, q0, n, k0, keys, m int) {
 		list = append(list, Sequence{Index: len(list), Batch: b, Q0: q0, N: n, Keys: keys, K0: k0, M: m, Offset: keys - n})
 	}
@@ -300,7 +300,7 @@ func (c *Call[T]) AppendSequences(list []Sequence) []Sequence {
 
 // CheckRows returns an error if rows i0 ≤ i < i1 of head h in batch row b do not exist,
 // or dst does not have their shape [i1-i0,M], or overlaps itself or a tensor of c.
-func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
+func (c *Call) CheckRows(dst tensor.Mat, b, h, i0, i1 int) error {
 	switch {
 	case c.HasState():
 		return fmt.Errorf("weights: not defined with a state before or after the call")
@@ -316,11 +316,11 @@ func (c *Call[T]) CheckRows(dst tensor.Mat[T], b, h, i0, i1 int) error {
 	if err := dst.Check("weights"); err != nil {
 		return err
 	}
-	return c.CheckApart("weights", &tensor.Heads[T]{Data: dst.Data, B: 1, H: 1, N: dst.Rows, D: dst.Cols, SN: dst.Stride})
+	return c.CheckApart("weights", &tensor.Heads{Data: dst.Data, B: 1, H: 1, N: dst.Rows, D: dst.Cols, SN: dst.Stride})
 }
 
 // Mask returns the key mask of s, or nil if all its keys are unmasked.
-func (c *Call[T]) Mask(s *Sequence) []bool {
+func (c *Call) Mask(s *Sequence) []bool {
 	if c.KeyMask == nil {
 		return nil
 	}
@@ -334,11 +334,11 @@ func (c *Call[T]) Mask(s *Sequence) []bool {
 }
 
 // HasDecay reports whether the call has a log-decay.
-func (c *Call[T]) HasDecay() bool { return c.LogG.D != 0 || len(c.LogG.Data) > 0 }
+func (c *Call) HasDecay() bool { return c.LogG.D != 0 || len(c.LogG.Data) > 0 }
 
 // checkDecay returns an error if the decay does not fit the keys. Numbers beyond a row's key
 // length are not checked.
-func (c *Call[T]) checkDecay() error {
+func (c *Call) checkDecay() error {
 	if !c.HasDecay() {
 		return nil
 	}
@@ -361,9 +361,9 @@ func (c *Call[T]) checkDecay() error {
 }
 
 // HasState reports whether c has a state before or after it.
-func (c *Call[T]) HasState() bool { return c.Init != nil || c.Final != nil }
+func (c *Call) HasState() bool { return c.Init != nil || c.Final != nil }
 
 // checkDropout returns an error if the dropout of c does not fit heads of shape s.
-func checkDropout[T tensor.Float](c *Call[T], s *Shape) error {
+func checkDropout(c *Call, s *Shape) error {
 	return checkDrop(c.Drop, s.B*s.H*s.N, s.B*s.Hkv*s.M, s.D)
 }

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package attention_test
 
 import (
@@ -13,16 +15,16 @@ import (
 // multiplications and 6 additions for three rows, u_i = a_i x with x = Σ_j b_j d_j 6 and 2.
 // The state holds x: here 4·7 + 5·8 + 6·9.
 func ExampleState() {
-	m, err := factorised.New(attention.Spec[float64]{Name: "product", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
+	m, err := factorised.New(attention.Spec{Name: "product", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
 	if err != nil {
 		log.Fatal(err)
 	}
-	c := &attention.Call[float64]{
-		Q: tensor.HeadsOf([]float64{1, 2, 3}, 1, 1, 3, 1), // a
-		K: tensor.HeadsOf([]float64{4, 5, 6}, 1, 1, 3, 1), // b
-		V: tensor.HeadsOf([]float64{7, 8, 9}, 1, 1, 3, 1), // d
+	c := &attention.Call{
+		Q: tensor.HeadsOf([]float32{1, 2, 3}, 1, 1, 3, 1), // a
+		K: tensor.HeadsOf([]float32{4, 5, 6}, 1, 1, 3, 1), // b
+		V: tensor.HeadsOf([]float32{7, 8, 9}, 1, 1, 3, 1), // d
 	}
-	out := tensor.NewHeads[float64](1, 1, 3, 1)
+	out := tensor.NewHeads(1, 1, 3, 1)
 	c.Form = attention.Direct
 	if err := m.Forward(out, c, nil); err != nil {
 		log.Fatal(err)
@@ -33,10 +35,10 @@ func ExampleState() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := state.Absorb(&attention.Call[float64]{K: c.K, V: c.V}); err != nil {
+	if err := state.Absorb(&attention.Call{K: c.K, V: c.V}); err != nil {
 		log.Fatal(err)
 	}
-	if err := state.Read(out, &attention.Call[float64]{Q: c.Q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
+	if err := state.Read(out, &attention.Call{Q: c.Q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("by the sum  ", out.Data)

@@ -20,7 +20,7 @@ type Locality struct {
 
 // Locate returns the locality of rows of the attention matrix a [rows,M], as returned by
 // Mechanism.Weights. place is the position of the first row's query.
-func Locate[T tensor.Float](a tensor.Mat[T], place int) Locality {
+func Locate(a tensor.Mat, place int) Locality {
 	var l Locality
 	columns := make([]float64, a.Cols)
 	for r := range a.Rows {

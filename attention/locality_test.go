@@ -1,3 +1,5 @@
+//go:build float64
+
 package attention_test
 
 import (
@@ -9,7 +11,7 @@ import (
 )
 
 func TestLocate(t *testing.T) {
-	a := tensor.Mat[float64]{Rows: 3, Cols: 4, Stride: 4, Data: []float64{
+	a := tensor.Mat{Rows: 3, Cols: 4, Stride: 4, Data: []float64{
 		0, 1, 0, 0, // at its place
 		0, 0, 0, 0, // sees nothing
 		0, 0.5, 0, -0.5, // half two tokens away, half at its place

@@ -52,43 +52,43 @@ type Traits struct {
 // of the call, dout, out or Saved, nor another gradient or itself. A method refuses such a
 // call with an error that names both, before anything is written. Views that interleave,
 // such as the gradients of one projection, do not overlap.
-type Mechanism[T tensor.Float] interface {
+type Mechanism interface {
 	Traits() Traits
 	// Setting distinguishes mechanisms of one name that compute different things from the same
 	// parameters.
 	Setting() string
 	// Params returns the learned parameters, or nil if there are none.
-	Params() *param.Set[T]
+	Params() *param.Set
 	// Constants returns numbers that were drawn once and are not learned, such as random
 	// features, or nil if there are none. Models save them beside the parameters. To replace
 	// them, write to their Data.
-	Constants() *param.Set[T]
+	Constants() *param.Set
 
 	// Forward sets out [B,H,N,Dv]. keep receives what Backward needs and is nil at inference.
 	// Rows of out that are not finite are counted in keep; if keep is nil, Forward returns a
 	// *NonFiniteError after all rows are written.
-	Forward(out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
+	Forward(out tensor.Heads, c *Call, keep *Saved) error
 	// Backward sets g from dout and from the out and keep of Forward for the same call.
-	Backward(g *Grads[T], dout, out tensor.Heads[T], c *Call[T], keep *Saved[T]) error
+	Backward(g *Grads, dout, out tensor.Heads, c *Call, keep *Saved) error
 
 	// NewState returns an empty state. Its size is constant if Traits().Streaming is set;
 	// otherwise it grows with the tokens.
-	NewState(s Shape) (State[T], error)
+	NewState(s Shape) (State, error)
 	// RestoreState returns the state in a snapshot of State.AppendBinary. It returns an error
 	// that names the field if the snapshot is of another mechanism, setting, shape or element
 	// type.
-	RestoreState(data []byte) (State[T], error)
+	RestoreState(data []byte) (State, error)
 
 	// Plan returns what Forward and Backward will do for a shape, and what it costs. All sizes
 	// of s must be at least 1.
 	Plan(s Shape) Plan
 	// Weights sets dst [i1-i0, M] to rows i0 ≤ i < i1 of the attention matrix of
 	// batch row b and query head h.
-	Weights(dst tensor.Mat[T], c *Call[T], b, h, i0, i1 int) error
+	Weights(dst tensor.Mat, c *Call, b, h, i0, i1 int) error
 	// Diagnose describes the weights of each query head of each batch row: element b·H+h is for
 	// head h of batch row b. It takes O(N·M) time, and memory for a block of the attention
 	// matrix.
-	Diagnose(c *Call[T]) ([]Diagnosis, error)
+	Diagnose(c *Call) ([]Diagnosis, error)
 }
 
 // Plan describes what Forward and Backward do for a shape, and their cost.

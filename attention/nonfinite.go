@@ -36,7 +36,7 @@ func IsNonFinite(err error) bool { return errors.Is(err, ErrNonFinite) }
 
 // NonFinite counts the rows of x [B,H,N,D] that hold NaN or infinities. It also returns the
 // batch row, head and position of the first, in order of batch row, position and head.
-func NonFinite[T tensor.Float](x tensor.Heads[T]) (rows int64, first [3]int) {
+func NonFinite(x tensor.Heads) (rows int64, first [3]int) {
 	if !hasNonFiniteSum(x) {
 		return 0, first
 	}
@@ -56,7 +56,7 @@ func NonFinite[T tensor.Float](x tensor.Heads[T]) (rows int64, first [3]int) {
 	return rows, first
 }
 
-func finiteRow[T tensor.Float](x []T) bool {
+func finiteRow(x []float) bool {
 	for _, y := range x {
 		if y-y != 0 {
 			return false
@@ -67,7 +67,7 @@ func finiteRow[T tensor.Float](x []T) bool {
 
 // hasNonFiniteSum reports whether the sum over a head of x is not finite. This holds if an
 // element is not finite.
-func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
+func hasNonFiniteSum(x tensor.Heads) bool {
 	size := x.H * x.N * x.D
 	if work := float64(x.B) * float64(size); work >= par.MinWork {
 		var odd atomic.Bool
@@ -79,7 +79,7 @@ func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
 		return odd.Load()
 	}
 	if x.SB == size && x.SH == x.N*x.D && x.SN == x.D && len(x.Data) >= x.B*size {
-		return scratch.HasNonFiniteSum(tensor.Mat[T]{Data: x.Data, Rows: 1, Cols: x.B * size, Stride: x.B * size})
+		return scratch.HasNonFiniteSum(tensor.Mat{Data: x.Data, Rows: 1, Cols: x.B * size, Stride: x.B * size})
 	}
 	for i := range x.B * x.H {
 		if scratch.HasNonFiniteSum(x.Head(i/x.H, i%x.H)) {
@@ -91,7 +91,7 @@ func hasNonFiniteSum[T tensor.Float](x tensor.Heads[T]) bool {
 
 // ReportNonFinite counts the rows of out that are not finite in keep, or returns them as a
 // *NonFiniteError if keep is nil. It does not look at out unless suspected is set.
-func ReportNonFinite[T tensor.Float](out tensor.Heads[T], keep *Saved[T], suspected bool) error {
+func ReportNonFinite(out tensor.Heads, keep *Saved, suspected bool) error {
 	if keep != nil {
 		keep.NonFinite, keep.NonFiniteAt = 0, [3]int{}
 	}

@@ -15,9 +15,9 @@ import (
 // sequence, and row i+off rotates query i, where off is M-N in a causal call and 0 otherwise.
 // The caller chooses the position of row 0: if tokens continue a state, their table starts at
 // their absolute position.
-type Rope[T tensor.Float] struct {
-	Half     int // pairs per row, at most D/2
-	Cos, Sin []T // [rows·Half]
+type Rope struct {
+	Half     int            // pairs per row, at most D/2
+	Cos, Sin []tensor.Float // [rows·Half]
 }
 
 // Frequencies holds the angles by which one position rotates each pair of channels.
@@ -39,16 +39,16 @@ func NewFrequencies(d int, theta float64) Frequencies {
 // t·theta^(-2j/d). Frequencies are float64. Sines and cosines are computed from the exact
 // product with t, because its rounding error would exceed a float32's at positions of 2^30 and
 // beyond.
-func NewRope[T tensor.Float](d int, theta float64, start int64, rows int) *Rope[T] {
+func NewRope(d int, theta float64, start int64, rows int) *Rope {
 	f := NewFrequencies(d, theta)
-	r := new(Rope[T])
+	r := new(Rope)
 	r.Fill(&f, start, rows)
 	return r
 }
 
 // Fill overwrites the table with rotations of positions start ≤ t < start+rows. It reuses the
 // memory of the table if it suffices, and runs on all threads.
-func (r *Rope[T]) Fill(f *Frequencies, start int64, rows int) {
+func (r *Rope) Fill(f *Frequencies, start int64, rows int) {
 	r.Half = len(f.Pairs)
 	size := rows * r.Half
 	r.Cos, r.Sin = slices.Grow(r.Cos[:0], size)[:size], slices.Grow(r.Sin[:0], size)[:size]
@@ -60,19 +60,19 @@ func (r *Rope[T]) Fill(f *Frequencies, start int64, rows int) {
 	if factor == 0 {
 		factor = 1
 	}
-	par.Run(rows, 128, sincos*float64(size), ropeFill[T]{r, f.Pairs, factor, start})
+	par.Run(rows, 128, sincos*float64(size), ropeFill{r, f.Pairs, factor, start})
 }
 
 // ropeFill is a table to be filled.
-type ropeFill[T tensor.Float] struct {
-	rope   *Rope[T]
+type ropeFill struct {
+	rope   *Rope
 	pairs  []float64
 	factor float64
 	start  int64
 }
 
 // RunRange computes rows i0 ≤ i < i1.
-func (f *ropeFill[T]) RunRange(i0, i1 int) {
+func (f *ropeFill) RunRange(i0, i1 int) {
 	r := f.rope
 	for j, freq := range f.pairs {
 		for i := i0; i < i1; i++ {
@@ -83,15 +83,15 @@ func (f *ropeFill[T]) RunRange(i0, i1 int) {
 			// 2^40. The next terms of its sine and cosine vanish.
 			x := math.FMA(t, freq, -angle)
 			ds, dc := x-float64(x*x*x)/6, 1-float64(x*x)/2
-			r.Cos[i*r.Half+j] = T(f.factor * (float64(c*dc) - float64(s*ds)))
-			r.Sin[i*r.Half+j] = T(f.factor * (float64(s*dc) + float64(c*ds)))
+			r.Cos[i*r.Half+j] = float(f.factor * (float64(c*dc) - float64(s*ds)))
+			r.Sin[i*r.Half+j] = float(f.factor * (float64(s*dc) + float64(c*ds)))
 		}
 	}
 }
 
 // checkRope returns an error if the table does not rotate rows of width d, or if sines and
 // cosines do not belong together. r may be nil.
-func checkRope[T tensor.Float](r *Rope[T], d int) error {
+func checkRope(r *Rope, d int) error {
 	switch {
 	case r == nil:
 		return nil
@@ -104,7 +104,7 @@ func checkRope[T tensor.Float](r *Rope[T], d int) error {
 }
 
 // Rows returns the number of positions in the table.
-func (r *Rope[T]) Rows() int {
+func (r *Rope) Rows() int {
 	if r.Half == 0 {
 		return math.MaxInt
 	}
@@ -112,13 +112,13 @@ func (r *Rope[T]) Rows() int {
 }
 
 // Slice returns a view of the table from row i on.
-func (r *Rope[T]) Slice(i int) *Rope[T] {
-	return &Rope[T]{r.Half, r.Cos[i*r.Half:], r.Sin[i*r.Half:]}
+func (r *Rope) Slice(i int) *Rope {
+	return &Rope{r.Half, r.Cos[i*r.Half:], r.Sin[i*r.Half:]}
 }
 
 // RotateRows rotates row i of x [rows,D] by row at+i of the table. With back set it
 // rotates in the opposite direction.
-func (r *Rope[T]) RotateRows(x tensor.Mat[T], at int, back bool) {
+func (r *Rope) RotateRows(x tensor.Mat, at int, back bool) {
 	for i := range x.Rows {
 		lo, hi := x.Row(i)[:r.Half], x.Row(i)[r.Half:]
 		cos, sin := r.Cos[(at+i)*r.Half:][:r.Half], r.Sin[(at+i)*r.Half:][:r.Half]
@@ -128,8 +128,8 @@ func (r *Rope[T]) RotateRows(x tensor.Mat[T], at int, back bool) {
 				s = -s
 			}
 			a, b := lo[j], hi[j]
-			lo[j] = T(a*c) - T(b*s)
-			hi[j] = T(a*s) + T(b*c)
+			lo[j] = float(a*c) - float(b*s)
+			hi[j] = float(a*s) + float(b*c)
 		}
 	}
 }

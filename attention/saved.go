@@ -5,36 +5,36 @@ import "github.com/farfield-ml/farfield/tensor"
 // Grads holds the gradients of a call. Backward overwrites all fields except DFinal and DAux,
 // which are inputs, and adds gradients of parameters to the mechanism's Params. The gradients
 // must overlap neither one another nor anything that Backward reads.
-type Grads[T tensor.Float] struct {
-	DQ, DK, DV tensor.Heads[T] // shapes of Q, K and V
-	DLogG      tensor.Heads[T] // shape of LogG; empty: not wanted
+type Grads struct {
+	DQ, DK, DV tensor.Heads // shapes of Q, K and V
+	DLogG      tensor.Heads // shape of LogG; empty: not wanted
 
 	// DAux is an input, the gradient of Saved.Aux; 0 if no loss contains Aux.
-	DAux T
+	DAux tensor.Float
 
 	// DFinal is an input, the gradient of Call.Final; nil if no call continues from it. DInit
 	// receives the gradient of Call.Init, which is the DFinal of the previous call; nil if it
 	// is not wanted. Call.Init must be unchanged since Forward. The content of Call.Final is
 	// not used.
-	DFinal, DInit *StateGrad[T]
+	DFinal, DInit *StateGrad
 }
 
 // Saved holds intermediate results of Forward for Backward, and counts of exceptional
 // rows.
-type Saved[T tensor.Float] struct {
+type Saved struct {
 	// Den [B,H,N] holds the denominator of each query: for softmax its logarithm, for an
 	// unnormalised Spec 1. Headwise mechanisms leave it empty. With packed sequences N is the
 	// total number of queries. With decay the weights, eps and the 1 are relative to the last
 	// key that the query sees.
-	Den []T
+	Den []tensor.Float
 
 	// Moments holds the sums over all keys, for each key head of each sequence, in the linear
 	// form without causal masking: first the padded sums of feature times value, for every
 	// feature, then the sums of the features.
-	Moments [][]T
+	Moments [][]tensor.Float
 
 	// Heads holds what a headwise mechanism saves for each query head of each sequence.
-	Heads [][]T
+	Heads [][]tensor.Float
 
 	// Own holds what else the mechanism saves, in a type that only the mechanism knows.
 	Own any
@@ -77,7 +77,7 @@ type Saved[T tensor.Float] struct {
 }
 
 // checkApart returns an error if o overlaps what s holds. s may be nil.
-func (s *Saved[T]) checkApart(name string, o *tensor.Heads[T]) error {
+func (s *Saved) checkApart(name string, o *tensor.Heads) error {
 	if s == nil {
 		return nil
 	}
@@ -96,10 +96,10 @@ func (s *Saved[T]) checkApart(name string, o *tensor.Heads[T]) error {
 
 // CheckMemory returns an error if a gradient of g overlaps itself, another gradient, or what
 // Backward reads: dout, out, tensors of c and keep. Shapes must have been checked before.
-func (g *Grads[T]) CheckMemory(dout, out *tensor.Heads[T], c *Call[T], keep *Saved[T]) error {
+func (g *Grads) CheckMemory(dout, out *tensor.Heads, c *Call, keep *Saved) error {
 	written := [4]struct {
 		name string
-		x    *tensor.Heads[T]
+		x    *tensor.Heads
 	}{{"dq", &g.DQ}, {"dk", &g.DK}, {"dv", &g.DV}, {"d_log_g", &g.DLogG}}
 	for i, w := range written {
 		if err := c.CheckApart(w.name, w.x); err != nil {
@@ -128,7 +128,7 @@ func (g *Grads[T]) CheckMemory(dout, out *tensor.Heads[T], c *Call[T], keep *Sav
 
 // CheckShapes returns an error if dout is not [B,H,N,Dv], or DQ, DK and DV do not have
 // the shapes of Q, K and V.
-func (g *Grads[T]) CheckShapes(dout *tensor.Heads[T], c *Call[T]) error {
+func (g *Grads) CheckShapes(dout *tensor.Heads, c *Call) error {
 	if g == nil {
 		return errNoGrads
 	}
@@ -137,7 +137,7 @@ func (g *Grads[T]) CheckShapes(dout *tensor.Heads[T], c *Call[T]) error {
 	}
 	for _, x := range []struct {
 		name  string
-		d, of *tensor.Heads[T]
+		d, of *tensor.Heads
 	}{{"dq", &g.DQ, &c.Q}, {"dk", &g.DK, &c.K}, {"dv", &g.DV, &c.V}} {
 		if err := CheckShape(x.name, x.d, x.of.B, x.of.H, x.of.N, x.of.D); err != nil {
 			return err

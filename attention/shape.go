@@ -17,7 +17,7 @@ type Shape struct {
 }
 
 // Shape returns the call's shape.
-func (c *Call[T]) Shape() Shape {
+func (c *Call) Shape() Shape {
 	return Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, N: c.Q.N, M: c.K.N, D: c.Q.D, Dv: c.V.D,
 		Causal: c.Causal, Form: c.Form, Chunk: c.Chunk}
 }

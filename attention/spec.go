@@ -11,23 +11,23 @@ import (
 //	normalise → rotate (Rope) → scale (queries only) → feature map
 //
 // and the weight of a key is f of the product of the two resulting rows.
-type Spec[T tensor.Float] struct {
+type Spec struct {
 	Name string
 	// Setting identifies all fields below that change results. Snapshots of states contain it.
 	Setting string
 
 	Norm  Norm
-	Scale float64         // multiplies every query row; 0: 1/√D
-	Tau   *param.Param[T] // [H] or [1], learned factor of each head's query rows; nil: none
-	Map   FeatureMap[T]   // nil: rows as they are
+	Scale float64      // multiplies every query row; 0: 1/√D
+	Tau   *param.Param // [H] or [1], learned factor of each head's query rows; nil: none
+	Map   FeatureMap   // nil: rows as they are
 	// Features maps blocks of rows; it may be set instead of Map.
-	Features Features[T]
+	Features Features
 
 	// Exp, Similarity and Coef choose f; one of them is set. Exp is the exponential, stabilised
 	// by the maximum of each row. Similarity is any function. Both have only the direct form.
 	// Coef is the kernel polynomial f(s) = Σ_l Coef[l]·s^l.
 	Exp        bool
-	Similarity *Similarity[T]
+	Similarity *Similarity
 	Coef       []float64
 	Eps        float64 // added to the denominator
 
@@ -55,14 +55,14 @@ type Spec[T tensor.Float] struct {
 
 	// Window adds a sliding window of exact weights to the mechanism, which then is the tail
 	// (the far field); nil: none. Only kernel polynomials support it.
-	Window *Window[T]
+	Window *Window
 }
 
 // FeatureMap maps single rows to features. It must not keep state between calls.
-type FeatureMap[T tensor.Float] interface {
-	Dim(d int) int      // width of the mapped row
-	Map(dst, x []T)     // sets dst [Dim(len(x))] to the features of x
-	Grad(dx, dy, x []T) // sets dx from the gradient dy of the features of x
+type FeatureMap interface {
+	Dim(d int) int                 // width of the mapped row
+	Map(dst, x []tensor.Float)     // sets dst [Dim(len(x))] to the features of x
+	Grad(dx, dy, x []tensor.Float) // sets dx from the gradient dy of the features of x
 }
 
 // Elementwise marks a FeatureMap that maps each number independently. Its methods may be called
@@ -80,9 +80,9 @@ type BoundedRounding interface{ Roundings() float64 }
 // direct form, because only polynomials can be written as sums over keys. Both functions set
 // every element of dst from the same element of s; dst may be s. They may be called
 // concurrently. They are also called for masked pairs, whose results are not used.
-type Similarity[T any] struct {
-	F     func(dst, s []T)
-	Slope func(dst, s []T) // f′
+type Similarity struct {
+	F     func(dst, s []tensor.Float)
+	Slope func(dst, s []tensor.Float) // f′
 }
 
 // BuiltinDecay is a fixed log-decay per token, the same for all tokens of a key head. It is
@@ -97,10 +97,10 @@ type BuiltinDecay struct {
 // q_i·k_j/√D, from rows that are rotated but neither normalised nor mapped. Masked keys count
 // towards the width. A query that reads a state has the position of the state's last token, so
 // calls between states are causal. Decay applies to the window and the tail alike.
-type Window[T tensor.Float] struct {
+type Window struct {
 	Width    int // from 1 to 1<<30
 	Join     Join
-	LogGamma *param.Param[T] // [H] or [1], learned; nil: γ is 1
+	LogGamma *param.Param // [H] or [1], learned; nil: γ is 1
 }
 
 // Join is the way in which the window and the tail are combined. Below, γ is exp(LogGamma) of
@@ -132,38 +132,38 @@ func Joins() []Join { return []Join{OneDenominator, Separate} }
 // have parameters, learned or drawn. It maps blocks of tokens, so that products with its
 // parameters are products of matrices. The features of a token depend only on the token, its
 // head and its side.
-type Features[T tensor.Float] interface {
+type Features interface {
 	Dim(d int) int
-	Params() *param.Set[T]    // learned parameters; nil: none
-	Constants() *param.Set[T] // drawn numbers; nil: none
+	Params() *param.Set    // learned parameters; nil: none
+	Constants() *param.Set // drawn numbers; nil: none
 	// Check returns an error if the parameters do not fit the heads or the width d.
 	Check(heads, keyHeads, d int) error
 	// Map sets b.Y to the features of b.X.
-	Map(b *FeatureBlock[T])
+	Map(b *FeatureBlock)
 	// Grad sets b.DX from b.X and b.Y, which holds the gradient of the features. It adds the
 	// gradient of the parameters to b.DParams, and may overwrite b.Y.
-	Grad(b *FeatureBlock[T])
+	Grad(b *FeatureBlock)
 }
 
 // FeatureBlock holds some tokens of one head as columns. The rows of X, Y and DX are Stride
 // elements apart. Columns from N to Stride may be overwritten and must not be read.
-type FeatureBlock[T tensor.Float] struct {
-	Scratch Scratch[T]
+type FeatureBlock struct {
+	Scratch Scratch
 
 	Keys        bool
 	Head, First int // index of the query head; for a key head First, the first query head that shares it
 
 	D, N, Stride int
-	X            []T   // [D, Stride] rows after normalisation, rotation and scale
-	Y            []T   // [Dim, Stride] features, or their gradient
-	DX           []T   // [D, Stride] gradient of X
-	DParams      [][]T // gradients of Params, one slice for each, in order
+	X            []tensor.Float   // [D, Stride] rows after normalisation, rotation and scale
+	Y            []tensor.Float   // [Dim, Stride] features, or their gradient
+	DX           []tensor.Float   // [D, Stride] gradient of X
+	DParams      [][]tensor.Float // gradients of Params, one slice for each, in order
 }
 
 // Scratch allocates temporary memory, which is freed at the latest when the block is done.
-type Scratch[T tensor.Float] interface {
+type Scratch interface {
 	// Take returns n numbers with undefined contents.
-	Take(n int) []T
+	Take(n int) []tensor.Float
 	// Mark returns the current level, for Reset, which frees what was taken after it.
 	Mark() int
 	Reset(mark int)

@@ -14,24 +14,24 @@ import (
 // Absorb, Read, Step, Merge and Reset must not run at the same time as any other method of the
 // same State. Different states of one mechanism may be used at the same time, and so may a
 // clone and its origin.
-type State[T tensor.Float] interface {
+type State interface {
 	// Absorb adds the keys and values of c; its queries are not used.
-	Absorb(c *Call[T]) error
+	Absorb(c *Call) error
 	// Read sets out for the queries of c, each of which sees all absorbed keys. It returns a
 	// *NonFiniteError, after all rows are written, if rows are not finite.
-	Read(out tensor.Heads[T], c *Call[T]) error
+	Read(out tensor.Heads, c *Call) error
 	// Step continues a causal call: it absorbs the tokens of c one after another, and query i
 	// sees all keys up to its own. c must have as many queries as keys. It returns the errors
 	// of Read.
-	Step(out tensor.Heads[T], c *Call[T]) error
+	Step(out tensor.Heads, c *Call) error
 	// Merge appends the tokens of next, which is not changed. Both states must have the same
 	// mechanism, setting, shape, chunk and carry. If rows are rotated, the positions of next
 	// must follow the positions of s. Results differ from those of one stream in rounding,
 	// within the bound of the linear form, because chunks end at other tokens. Merging a state
 	// without tokens changes nothing.
-	Merge(next State[T]) error
+	Merge(next State) error
 	// Clone returns an independent state of the same tokens.
-	Clone() State[T]
+	Clone() State
 	// Reset removes all tokens.
 	Reset()
 	Tokens() int64 // tokens absorbed, masked ones included
@@ -65,31 +65,31 @@ func (c Carry) String() string {
 
 // StateCore is a State without the checks of its calls. CheckedAbsorb, CheckedRead and
 // CheckedStep implement the methods of a State with it.
-type StateCore[T tensor.Float] interface {
+type StateCore interface {
 	StateShape() *Shape
 	// Refuse returns an error if states of the mechanism do not support c.
-	Refuse(c *Call[T]) error
+	Refuse(c *Call) error
 	// Run absorbs m keys and sets out for n queries in every head. If n and m are
 	// equal and above 0, query i sees the keys up to its own.
-	Run(out tensor.Heads[T], c *Call[T], n, m int)
+	Run(out tensor.Heads, c *Call, n, m int)
 }
 
 // CheckedAbsorb absorbs the keys and values of c into s. It returns an error if they do
 // not fit the state.
-func CheckedAbsorb[T tensor.Float](c *Call[T], s StateCore[T]) error {
+func CheckedAbsorb(c *Call, s StateCore) error {
 	if err := checkAbsorb(s.StateShape(), c); err != nil {
 		return err
 	}
 	if err := s.Refuse(c); err != nil {
 		return err
 	}
-	s.Run(tensor.Heads[T]{}, c, 0, c.K.N)
+	s.Run(tensor.Heads{}, c, 0, c.K.N)
 	return nil
 }
 
 // CheckedRead sets out [B,H,N,Dv] for the queries of c. It returns an error if they do not
 // fit the state, and a *NonFiniteError if rows of out are not finite.
-func CheckedRead[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+func CheckedRead(out tensor.Heads, c *Call, s StateCore) error {
 	if err := checkRead(s.StateShape(), &out, c, false); err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func CheckedRead[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 // CheckedStep absorbs the tokens of c one by one and sets out [B,H,N,Dv] for their queries.
 // It returns an error if they do not fit the state, and a *NonFiniteError if rows of out are
 // not finite.
-func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]) error {
+func CheckedStep(out tensor.Heads, c *Call, s StateCore) error {
 	if err := checkStep(s.StateShape(), &out, c); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func CheckedStep[T tensor.Float](out tensor.Heads[T], c *Call[T], s StateCore[T]
 }
 
 // checkAbsorb returns an error if a state of shape s cannot absorb the keys and values of c.
-func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
+func checkAbsorb(s *Shape, c *Call) error {
 	if c == nil {
 		return errNoCall
 	}
@@ -140,7 +140,7 @@ func checkAbsorb[T tensor.Float](s *Shape, c *Call[T]) error {
 
 // checkRead reports queries that a state of shape s cannot answer. If absorbs is set, the
 // keys of c have been checked and are read, too.
-func checkRead[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T], absorbs bool) error {
+func checkRead(s *Shape, out *tensor.Heads, c *Call, absorbs bool) error {
 	if c == nil {
 		return errNoCall
 	}
@@ -165,11 +165,11 @@ func checkRead[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T], absor
 	if absorbs {
 		return c.CheckApart("o", out)
 	}
-	return (&Call[T]{Q: *q, Rope: c.Rope}).CheckApart("o", out) // the rest is not read
+	return (&Call{Q: *q, Rope: c.Rope}).CheckApart("o", out) // the rest is not read
 }
 
 // checkStep returns an error if a state of shape s cannot step the tokens of c.
-func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error {
+func checkStep(s *Shape, out *tensor.Heads, c *Call) error {
 	if err := checkAbsorb(s, c); err != nil {
 		return err
 	}
@@ -184,7 +184,7 @@ func checkStep[T tensor.Float](s *Shape, out *tensor.Heads[T], c *Call[T]) error
 
 // checkTokens reports what states do not know, and rotations that do not reach
 // over n tokens.
-func checkTokens[T tensor.Float](s *Shape, c *Call[T], n int) error {
+func checkTokens(s *Shape, c *Call, n int) error {
 	calls := *s
 	calls.N, calls.M = c.Q.N, c.K.N
 	if err := checkDropout(c, &calls); err != nil {
@@ -219,7 +219,7 @@ type rowNoticer interface {
 }
 
 // checkFinite returns an error if rows of out, which s has set, are not finite.
-func checkFinite[T tensor.Float](out tensor.Heads[T], s StateCore[T]) error {
+func checkFinite(out tensor.Heads, s StateCore) error {
 	if x, is := s.(rowNoticer); is && out.N > 1 && !x.MayBeNonFinite() {
 		return nil
 	}

@@ -9,27 +9,27 @@ import (
 
 // HeadProjector computes the queries, keys and values of a token head by head. A layer passes
 // one to StepPerHead, which calls it for each head just before the state needs its rows.
-type HeadProjector[T tensor.Float] interface {
+type HeadProjector interface {
 	// ProjectHead sets head h of Q, K and V in every batch row, and nothing else. Calls for
 	// different heads may run concurrently. next is the state memory that is read next;
 	// prefetch it during the projection.
-	ProjectHead(h int, next []T)
+	ProjectHead(h int, next []tensor.Float)
 }
 
 // headStepper is a state that can process one head at a time.
-type headStepper[T tensor.Float] interface {
-	StateCore[T]
+type headStepper interface {
+	StateCore
 	// StepMemory returns the memory that a step reads, or nil if the state does not process one
 	// head at a time.
-	StepMemory() []T
+	StepMemory() []float
 	// RunPerHead is Run for one token whose rows are computed by from.
-	RunPerHead(out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64)
+	RunPerHead(out tensor.Heads, c *Call, from HeadProjector, work float64)
 }
 
 // StepMemory returns the memory that each step of s reads from one end to the other, if s can
 // process one head at a time, and otherwise nil.
-func StepMemory[T tensor.Float](s State[T]) []T {
-	if s, ok := s.(headStepper[T]); ok {
+func StepMemory(s State) []tensor.Float {
+	if s, ok := s.(headStepper); ok {
 		return s.StepMemory()
 	}
 	return nil
@@ -40,14 +40,14 @@ func StepMemory[T tensor.Float](s State[T]) []T {
 // state that processes head by head (Plan.Renews) computes each head as soon as its rows are
 // made, while rows and state are in the caches. It returns an error if out or c do not fit the
 // state, or if c has more than one token.
-func StepPerHead[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], from HeadProjector[T], work float64) error {
+func StepPerHead(s State, out tensor.Heads, c *Call, from HeadProjector, work float64) error {
 	if c == nil {
 		return errNoCall
 	}
 	if c.Q.N != 1 {
 		return fmt.Errorf("q: N is %d, a step by heads has 1", c.Q.N)
 	}
-	h, ok := s.(headStepper[T])
+	h, ok := s.(headStepper)
 	if !ok || h.StepMemory() == nil {
 		ProjectHeads(from, c.Q.H, work)
 		return s.Step(out, c)
@@ -64,14 +64,14 @@ func StepPerHead[T tensor.Float](s State[T], out tensor.Heads[T], c *Call[T], fr
 
 // ProjectHeads calls from for n heads in parallel. work is the number of floating-point
 // operations for all heads.
-func ProjectHeads[T tensor.Float](from HeadProjector[T], n int, work float64) {
-	par.Run(n, 1, work, headSources[T]{from})
+func ProjectHeads(from HeadProjector, n int, work float64) {
+	par.Run(n, 1, work, headSources{from})
 }
 
 // headSources makes the rows of heads without a step.
-type headSources[T tensor.Float] struct{ source HeadProjector[T] }
+type headSources struct{ source HeadProjector }
 
-func (f *headSources[T]) RunRange(lo, hi int) {
+func (f *headSources) RunRange(lo, hi int) {
 	for h := lo; h < hi; h++ {
 		f.source.ProjectHead(h, nil)
 	}

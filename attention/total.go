@@ -12,10 +12,10 @@ import (
 // divided into parts, the state before a part is the sum of the totals of all earlier parts,
 // each multiplied by the decay of the parts after it (Span). The size of a total does not
 // depend on the number of tokens. The zero value is ready for use, and memory is reused.
-type Total[T tensor.Float] struct {
+type Total struct {
 	// Sums [B·Hkv, F, 1+Dv] holds for every feature first its sum over the keys, then its
 	// products with the values, summed over the keys.
-	Sums   []T
+	Sums   []tensor.Float
 	Spans  []Span // [B·Hkv]
 	Tokens int64
 	Decay  bool // whether the tokens have a decay
@@ -52,16 +52,16 @@ const slowest = -1e280
 var errNoTotal = errors.New("total: it is nil")
 
 // sumState is a state of sums over features.
-type sumState[T tensor.Float] interface {
-	Total(t *Total[T])
-	SetTotal(t *Total[T]) error
-	TotalAges(to []float64, sums, gradient []T) ([]float64, error)
-	SetTotalGrad(g *StateGrad[T], sums []T, ages []float64) error
+type sumState interface {
+	Total(t *Total)
+	SetTotal(t *Total) error
+	TotalAges(to []float64, sums, gradient []float) ([]float64, error)
+	SetTotalGrad(g *StateGrad, sums []float, ages []float64) error
 }
 
 // ofSums returns st as a state of sums.
-func ofSums[T tensor.Float](st State[T]) (sumState[T], error) {
-	s, ok := st.(sumState[T])
+func ofSums(st State) (sumState, error) {
+	s, ok := st.(sumState)
 	if !ok {
 		return nil, fmt.Errorf("total: a %T is not made of sums", st)
 	}
@@ -70,7 +70,7 @@ func ofSums[T tensor.Float](st State[T]) (sumState[T], error) {
 
 // TotalOf sets t to the total of st. It closes the open chunk of st: the next token starts a
 // new chunk. It returns an error if st is not a state of sums over features.
-func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
+func TotalOf(t *Total, st State) error {
 	s, err := ofSums(st)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func TotalOf[T tensor.Float](t *Total[T], st State[T]) error {
 
 // SetTotal replaces the content of st by the total t. It returns an error if st is not a state
 // of sums over features, or t has other heads or sums than st.
-func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
+func SetTotal(st State, t *Total) error {
 	s, err := ofSums(st)
 	if err != nil {
 		return err
@@ -98,7 +98,7 @@ func SetTotal[T tensor.Float](st State[T], t *Total[T]) error {
 // AgesOf appends one number to the slice to for each key head: the part of StateGrad.Ages that
 // comes from the keys of a state. sums and gradient are the state's sums and their gradient, in
 // the order of Total.Sums. It returns an error if their lengths do not fit st.
-func AgesOf[T tensor.Float](to []float64, st State[T], sums, gradient []T) ([]float64, error) {
+func AgesOf(to []float64, st State, sums, gradient []tensor.Float) ([]float64, error) {
 	s, err := ofSums(st)
 	if err != nil {
 		return nil, err

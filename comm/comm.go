@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Transport moves bytes between the ranks of a job. Its methods are called by one goroutine at
@@ -39,6 +37,9 @@ var ErrNoAnswer = errors.New("no answer")
 
 // Element constrains the elements of arrays in all operations except sums.
 type Element interface{ byte | float32 | float64 }
+
+// Number constrains the elements of sums.
+type Number interface{ float32 | float64 }
 
 // Operation counts the calls of one kind of operation on one rank.
 type Operation struct {
@@ -373,7 +374,7 @@ func bytesOf[E byte | int64 | float32 | float64](x []E) []byte {
 }
 
 // floatsOf returns bytes, which come from an array of T, as T.
-func floatsOf[T tensor.Float](b []byte) []T {
+func floatsOf[T Number](b []byte) []T {
 	if len(b) == 0 {
 		return nil
 	}

@@ -11,11 +11,10 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // numbers returns n numbers of a rank, of all magnitudes.
-func numbers[T tensor.Float](rank, n int) []T {
+func numbers[T comm.Number](rank, n int) []T {
 	r := rand.New(rand.NewPCG(uint64(rank), 1))
 	x := make([]T, n)
 	for i := range x {
@@ -25,7 +24,7 @@ func numbers[T tensor.Float](rank, n int) []T {
 }
 
 // Sums add the ranks in their order, for every length of the array.
-func testSums[T tensor.Float](t *testing.T) {
+func testSums[T comm.Number](t *testing.T) {
 	for _, size := range []int{1, 2, 3, 4, 7} {
 		for _, n := range []int{0, 1, 5, 1001} {
 			sum, before := make([]float64, n), make([][]float64, size)

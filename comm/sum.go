@@ -3,8 +3,6 @@ package comm
 import (
 	"fmt"
 	"slices"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Each rank sums a share of the elements: it receives the share of every rank, adds in
@@ -16,7 +14,7 @@ const pieceBytes = 1 << 26
 
 // AllReduce sets x [n] on every rank to the sum of x over all ranks. The length must be the
 // same on all ranks. It returns an error of the transport.
-func AllReduce[T tensor.Float](c *Comm, x []T) error {
+func AllReduce[T Number](c *Comm, x []T) error {
 	if c == nil {
 		return nil
 	}
@@ -48,18 +46,18 @@ func AllReduce[T tensor.Float](c *Comm, x []T) error {
 // length, and rank r multiplies each stretch of the sum before it by its factor. The result on
 // rank r is y_r, where y₀ = 0 and y_{r+1} = left_r·y_r + x_r. It returns an error if left does
 // not fit x and the ranks, and an error of the transport.
-func ExclusiveScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
+func ExclusiveScan[T Number](c *Comm, x []T, left [][]float64) error {
 	return scanRanks(c, "prefix", x, left, func(i int) int { return i })
 }
 
 // ReverseScan is ExclusiveScan over the ranks after this one. The result is 0 on the last rank,
 // and y_{r-1} = left_r·y_r + x_r. It returns the errors of ExclusiveScan.
-func ReverseScan[T tensor.Float](c *Comm, x []T, left [][]float64) error {
+func ReverseScan[T Number](c *Comm, x []T, left [][]float64) error {
 	return scanRanks(c, "suffix", x, left, func(i int) int { return c.Size() - 1 - i })
 }
 
 // scanRanks is ExclusiveScan with the ranks in the order of rank.
-func scanRanks[T tensor.Float](c *Comm, name string, x []T, left [][]float64, rank func(i int) int) error {
+func scanRanks[T Number](c *Comm, name string, x []T, left [][]float64, rank func(i int) int) error {
 	stretch := len(x)
 	if left != nil {
 		if len(left) != c.Size() {
@@ -113,7 +111,7 @@ func (c *Comm) inPieces(name string, n, bytes int, f func(lo, hi int) error) err
 
 // collectParts receives this rank's share of the elements of x from every rank. each
 // holds the bytes of the shares.
-func collectParts[T tensor.Float](c *Comm, name string, x []T) (parts []T, each []int, err error) {
+func collectParts[T Number](c *Comm, name string, x []T) (parts []T, each []int, err error) {
 	size, n := c.Size(), sizeOf[T]()
 	each = c.equalLengths(0, 0)
 	for r := range each {

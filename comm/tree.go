@@ -10,27 +10,27 @@ import (
 
 // Tree adds arrays, called leaves, in an order that depends only on their number: first
 // neighbours, then neighbouring pairs, and so on. If the number is not a power of two, the
-// remaining sums are added from the last to the first. Every sum is rounded to T. The bits of
+// remaining sums are added from the last to the first. Every sum is rounded. The bits of
 // the result do not depend on the number of ranks.
 //
 // Each rank has consecutive leaves, which follow the leaves of the rank before.
-type Tree[T tensor.Float] struct {
-	nextLeaf int           // leaf
-	nodes    []treeNode[T] // from left to right
-	free     [][]T         // memory
+type Tree struct {
+	nextLeaf int              // leaf
+	nodes    []treeNode       // from left to right
+	free     [][]tensor.Float // memory
 
-	sent, received []T // memory, too
+	sent, received []tensor.Float // memory, too
 }
 
 // treeNode is the sum of size leaves from first on: size is a power of two that divides
 // first.
-type treeNode[T tensor.Float] struct {
+type treeNode struct {
 	first, size int
-	sum         []T
+	sum         []float
 }
 
 // Reset removes all leaves. The next leaf will be number first among the leaves of all ranks.
-func (t *Tree[T]) Reset(first int) {
+func (t *Tree) Reset(first int) {
 	for _, n := range t.nodes {
 		t.free = append(t.free, n.sum)
 	}
@@ -38,20 +38,20 @@ func (t *Tree[T]) Reset(first int) {
 }
 
 // AddLeaf adds the next leaf x [n]. All leaves have the same length.
-func (t *Tree[T]) AddLeaf(x []T) {
-	var sum []T
+func (t *Tree) AddLeaf(x []tensor.Float) {
+	var sum []float
 	if i := len(t.free) - 1; i >= 0 && cap(t.free[i]) >= len(x) {
 		sum, t.free = t.free[i][:len(x)], t.free[:i]
 	} else {
-		sum = make([]T, len(x))
+		sum = make([]float, len(x))
 	}
 	copy(sum, x)
-	t.pushNode(treeNode[T]{t.nextLeaf, 1, sum})
+	t.pushNode(treeNode{t.nextLeaf, 1, sum})
 	t.nextLeaf++
 }
 
 // pushNode appends a node and merges halves of larger nodes.
-func (t *Tree[T]) pushNode(n treeNode[T]) {
+func (t *Tree) pushNode(n treeNode) {
 	t.nodes = append(t.nodes, n)
 	for len(t.nodes) > 1 {
 		a, b := t.nodes[len(t.nodes)-2], t.nodes[len(t.nodes)-1]
@@ -63,7 +63,7 @@ func (t *Tree[T]) pushNode(n treeNode[T]) {
 }
 
 // mergeLast adds the last node to the node before it.
-func (t *Tree[T]) mergeLast() {
+func (t *Tree) mergeLast() {
 	last := len(t.nodes) - 1
 	a, b := &t.nodes[last-1], t.nodes[last]
 	for i, y := range b.sum {
@@ -90,19 +90,19 @@ func nodeSizes(lo, hi int) (sizes []int) {
 // SumRanks sets x [n] to the sum of the leaves of all ranks, and removes them. part returns the
 // range lo ≤ i < hi of the leaves of a rank, which must not be empty for all ranks. SumRanks
 // returns an error if this rank's leaves are not its part, and an error of the transport.
-func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) error {
+func (t *Tree) SumRanks(c *Comm, x []tensor.Float, part func(rank int) (lo, hi int)) error {
 	const name = "tree"
 	defer t.Reset(0)
 	if c == nil {
 		t.foldNodes(x)
 		return nil
 	}
-	var all []treeNode[T] // of all ranks, without their sums
+	var all []treeNode // of all ranks, without their sums
 	counts, most := make([]int, c.Size()), 1
 	for r := range counts {
 		lo, hi := part(r)
 		for _, size := range nodeSizes(lo, hi) {
-			all = append(all, treeNode[T]{first: lo, size: size})
+			all = append(all, treeNode{first: lo, size: size})
 			lo += size
 			counts[r]++
 		}
@@ -112,7 +112,7 @@ func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) err
 		return c.wrapError(name, fmt.Errorf("has %d sums, its leaves make %d", len(t.nodes), own))
 	}
 	// The bytes that a rank sends and receives at a time are bounded, as with AllReduce.
-	return c.inPieces(name, len(x), sizeOf[T]()*max(most, (len(all)+c.Size()-1)/c.Size()), func(lo, hi int) error {
+	return c.inPieces(name, len(x), sizeOf[float]()*max(most, (len(all)+c.Size()-1)/c.Size()), func(lo, hi int) error {
 		share := func(r int) (int, int) { return lo + r*(hi-lo)/c.Size(), lo + (r+1)*(hi-lo)/c.Size() }
 		send := t.sent[:0]
 		to, from, each := make([]int, c.Size()), make([]int, c.Size()), make([]int, c.Size())
@@ -122,8 +122,8 @@ func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) err
 			for _, n := range t.nodes {
 				send = append(send, n.sum[a:b]...)
 			}
-			each[r] = (b - a) * sizeOf[T]()
-			to[r], from[r] = len(t.nodes)*each[r], counts[r]*(last-first)*sizeOf[T]()
+			each[r] = (b - a) * sizeOf[float]()
+			to[r], from[r] = len(t.nodes)*each[r], counts[r]*(last-first)*sizeOf[float]()
 		}
 		t.sent = send
 		size := len(all) * (last - first)
@@ -132,7 +132,7 @@ func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) err
 		if err := c.exchangeParts(name, bytesOf(send), to, bytesOf(received), from); err != nil {
 			return err
 		}
-		var sum Tree[T]
+		var sum Tree
 		for i, n := range all {
 			n.sum = received[i*(last-first):][:last-first]
 			sum.pushNode(n)
@@ -143,7 +143,7 @@ func (t *Tree[T]) SumRanks(c *Comm, x []T, part func(rank int) (lo, hi int)) err
 }
 
 // foldNodes sets x to the sum of all nodes, whose memory it may be.
-func (t *Tree[T]) foldNodes(x []T) {
+func (t *Tree) foldNodes(x []float) {
 	for len(t.nodes) > 1 {
 		t.mergeLast()
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var adaptiveSpan = Row{
@@ -27,22 +26,21 @@ var adaptiveSpan = Row{
 	Params: []Param{
 		{"span", "(H)", "z of each query head, in tokens"},
 	},
-	f32: headwiseBuilder(newAdaptiveSpans[float32]),
-	f64: headwiseBuilder(newAdaptiveSpans[float64]),
+	build: headwiseBuilder(newAdaptiveSpans),
 }
 
 // adaptiveSpans is softmax with the weights m(i-j)·exp(scale·q·k), where m(x) is
 // (R+z-|x|)/R, clamped to 0 ≤ m ≤ 1 (Sukhbaatar et al. 2019, section 2.2).
-type adaptiveSpans[T tensor.Float] struct {
+type adaptiveSpans struct {
 	name, setting string
-	params        *param.Set[T]
-	span          *param.Param[T]
+	params        *param.Set
+	span          *param.Param
 	ramp, penalty float64
 	limit         int
-	softmax       *headwise.PatternSoftmax[T]
+	softmax       *headwise.PatternSoftmax
 }
 
-func newAdaptiveSpans[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newAdaptiveSpans(r *reader) (headwise.Function, error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -66,30 +64,30 @@ func newAdaptiveSpans[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &adaptiveSpans[T]{
+	s := &adaptiveSpans{
 		name: r.row.Name, setting: fmt.Sprintf("adaptive-span ramp=%v limit=%d scale=%s", ramp, limit, formatScale(scale)),
-		params: new(param.Set[T]), ramp: ramp, penalty: penalty, limit: limit,
+		params: new(param.Set), ramp: ramp, penalty: penalty, limit: limit,
 	}
 	s.span = s.params.New("span", false, max(r.o.Heads, 1))
 	for h := range s.span.Data {
-		s.span.Data[h] = T(start)
+		s.span.Data[h] = float(start)
 	}
-	s.softmax = &headwise.PatternSoftmax[T]{Scale: scale, Bias: s}
+	s.softmax = &headwise.PatternSoftmax{Scale: scale, Bias: s}
 	return s, nil
 }
 
-func (s *adaptiveSpans[T]) Traits() attention.Traits {
+func (s *adaptiveSpans) Traits() attention.Traits {
 	return attention.Traits{Name: s.name, Positive: true, Causal: true, Streaming: true, PlacedQueries: true}
 }
 
-func (s *adaptiveSpans[T]) Setting() string          { return s.setting }
-func (s *adaptiveSpans[T]) Params() *param.Set[T]    { return s.params }
-func (s *adaptiveSpans[T]) Constants() *param.Set[T] { return nil }
+func (s *adaptiveSpans) Setting() string       { return s.setting }
+func (s *adaptiveSpans) Params() *param.Set    { return s.params }
+func (s *adaptiveSpans) Constants() *param.Set { return nil }
 
 // Reach returns the window of the longest span that a head can learn.
-func (s *adaptiveSpans[T]) Reach() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
+func (s *adaptiveSpans) Reach() (keys, period int) { return s.limit + int(math.Ceil(s.ramp)), 1 }
 
-func (s *adaptiveSpans[T]) Check(c *attention.Call[T]) error {
+func (s *adaptiveSpans) Check(c *attention.Call) error {
 	if n := len(s.span.Data); n > 1 && c.Q.H > n {
 		return fmt.Errorf("q: has %d heads, span has %d", c.Q.H, n)
 	}
@@ -97,48 +95,48 @@ func (s *adaptiveSpans[T]) Check(c *attention.Call[T]) error {
 }
 
 // spanIndex returns the index of the span of a head.
-func (s *adaptiveSpans[T]) spanIndex(head int) int { return min(head, len(s.span.Data)-1) }
+func (s *adaptiveSpans) spanIndex(head int) int { return min(head, len(s.span.Data)-1) }
 
 // clampedSpan returns the span of a head, at least 0 and at most limit.
-func (s *adaptiveSpans[T]) clampedSpan(head int) float64 {
+func (s *adaptiveSpans) clampedSpan(head int) float64 {
 	return min(max(float64(s.span.Data[s.spanIndex(head)]), 0), float64(s.limit))
 }
 
-func (s *adaptiveSpans[T]) addPairs(p *headwise.Pattern, x headGeometry) {
+func (s *adaptiveSpans) addPairs(p *headwise.Pattern, x headGeometry) {
 	reach := int(math.Ceil(s.clampedSpan(x.head)+s.ramp)) - 1 // weights are 0 beyond it
 	near := slidingWindow{reach, reach}
 	near.addPairs(p, x)
 }
 
-func (s *adaptiveSpans[T]) Cost(x attention.Shape) headwise.Cost { return pairsCost[T](s, x) }
+func (s *adaptiveSpans) Cost(x attention.Shape) headwise.Cost { return pairsCost(s, x) }
 
-func (s *adaptiveSpans[T]) Forward(h *headwise.Head[T]) {
-	pairs := visiblePairs[T](s, h)
+func (s *adaptiveSpans) Forward(h *headwise.Head) {
+	pairs := visiblePairs(s, h)
 	defer pairs.Release()
 	s.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), pairs)
 	h.Aux = s.penalty * s.clampedSpan(h.Head)
 }
 
-func (s *adaptiveSpans[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
-	pairs := visiblePairs[T](s, h)
+func (s *adaptiveSpans) Backward(h *headwise.Head, g *headwise.Grads) {
+	pairs := visiblePairs(s, h)
 	defer pairs.Release()
 	g.Clear()
 	s.softmax.Backward(h, g, h.Out, g.DOut, h.Saved, pairs)
 	if s.hasSpanGrad(h.Head) {
-		g.Params[0][s.spanIndex(h.Head)] += T(s.penalty) * g.DAux
+		g.Params[0][s.spanIndex(h.Head)] += float(s.penalty) * g.DAux
 	}
 }
 
 // hasSpanGrad reports whether the span of a head is within its limits, where it has a
 // gradient.
-func (s *adaptiveSpans[T]) hasSpanGrad(head int) bool {
+func (s *adaptiveSpans) hasSpanGrad(head int) bool {
 	z := float64(s.span.Data[s.spanIndex(head)])
 	return z >= 0 && z <= float64(s.limit)
 }
 
 // forEachFadingPair calls f for the pairs of a tile with m below 1, with the index of
 // the score and m.
-func (s *adaptiveSpans[T]) forEachFadingPair(t *headwise.PatternTile[T], f func(at int, m float64)) {
+func (s *adaptiveSpans) forEachFadingPair(t *headwise.PatternTile, f func(at int, m float64)) {
 	z, off := s.clampedSpan(t.Head.Head), t.Head.Offset
 	for r := range t.Rows {
 		at := t.Query(r) + off
@@ -156,17 +154,17 @@ func (s *adaptiveSpans[T]) forEachFadingPair(t *headwise.PatternTile[T], f func(
 }
 
 // Add adds ln m to the scores of a tile.
-func (s *adaptiveSpans[T]) Add(t *headwise.PatternTile[T]) {
+func (s *adaptiveSpans) Add(t *headwise.PatternTile) {
 	over := 1 / float64(t.Scale)
-	s.forEachFadingPair(t, func(at int, m float64) { t.S[at] += T(math.Log(m) * over) })
+	s.forEachFadingPair(t, func(at int, m float64) { t.S[at] += float(math.Log(m) * over) })
 }
 
 // Grad adds Σ ds/m·dm/dz to the gradient of z.
-func (s *adaptiveSpans[T]) Grad(t *headwise.PatternTile[T], g *headwise.Grads[T]) {
+func (s *adaptiveSpans) Grad(t *headwise.PatternTile, g *headwise.Grads) {
 	if !s.hasSpanGrad(t.Head.Head) {
 		return
 	}
 	var dz float64
 	s.forEachFadingPair(t, func(at int, m float64) { dz += float64(t.S[at]) / (m * s.ramp) })
-	g.Params[0][s.spanIndex(t.Head.Head)] += T(dz)
+	g.Params[0][s.spanIndex(t.Head.Head)] += float(dz)
 }

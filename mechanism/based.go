@@ -4,7 +4,6 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var based = Row{
@@ -19,16 +18,15 @@ var based = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    specBuilder(basedSpec[float32]),
-	f64:    specBuilder(basedSpec[float64]),
+	build:  specBuilder(basedSpec),
 }
 
-func basedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func basedSpec(r *reader) (s attention.Spec, err error) {
 	eps, err := r.Positive("eps", "0")
 	if err != nil {
 		return s, err
 	}
-	s = attention.Spec[T]{
+	s = attention.Spec{
 		Name:     r.row.Name,
 		Setting:  "based eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
 		Coef:     taylorCoefs(2),

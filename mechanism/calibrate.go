@@ -31,7 +31,7 @@ const (
 //
 // It overwrites the constants of m. It returns an error if m is not fastmax-truncated,
 // if the call does not fit m, or if there are more than 2²¹ monomials to choose from.
-func CalibrateTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) error {
+func CalibrateTruncation(m attention.Mechanism, c *attention.Call) error {
 	t, err := readTruncation(m)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func CalibrateTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.
 		list := largestMonomials(projectOnAxes(r, x, t.d), projectOnAxes(r, y, t.d), t.d, t.degree, t.keep)
 		for to := h; to < min(h+group, t.heads); to++ {
 			for i, v := range r {
-				t.rotation[to*t.d*t.d+i] = T(v)
+				t.rotation[to*t.d*t.d+i] = float(v)
 			}
 			setMonomials(t.list[to*t.keep*t.degree:][:t.keep*t.degree], t.degree, list)
 		}
@@ -66,13 +66,13 @@ func CalibrateTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.
 }
 
 // truncationConstants are the constants of a fastmax-truncated mechanism.
-type truncationConstants[T tensor.Float] struct {
+type truncationConstants struct {
 	heads, d, keep, degree int
-	rotation, list         []T
+	rotation, list         []float
 }
 
 // readTruncation returns the constants of m, or an error if m is not fastmax-truncated.
-func readTruncation[T tensor.Float](m attention.Mechanism[T]) (t truncationConstants[T], err error) {
+func readTruncation(m attention.Mechanism) (t truncationConstants, err error) {
 	if name := m.Traits().Name; name != truncated.Name {
 		return t, fmt.Errorf("%s: has nothing to calibrate, only %s has", name, truncated.Name)
 	}
@@ -84,7 +84,7 @@ func readTruncation[T tensor.Float](m attention.Mechanism[T]) (t truncationConst
 	if err != nil {
 		return t, err
 	}
-	return truncationConstants[T]{
+	return truncationConstants{
 		heads: list.Shape[0], keep: list.Shape[1], degree: list.Shape[2], d: rotation.Shape[1],
 		rotation: rotation.Data, list: list.Data,
 	}, nil
@@ -92,7 +92,7 @@ func readTruncation[T tensor.Float](m attention.Mechanism[T]) (t truncationConst
 
 // sampleRows returns at most maxSampleRows rows of the heads h0 ≤ h < h1, evenly
 // spaced. Rows of zeros, such as masked keys, are left out.
-func sampleRows[T tensor.Float](x tensor.Heads[T], h0, h1 int) (rows []float64) {
+func sampleRows(x tensor.Heads, h0, h1 int) (rows []float64) {
 	all := x.B * (h1 - h0) * x.N
 	for i := range min(all, maxSampleRows) {
 		at := i * all / min(all, maxSampleRows)

@@ -37,8 +37,7 @@ var clustered = Row{
 	Settings:  clusterSettings,
 	Constants: clusterConstants,
 	fit:       fitClusters,
-	f32:       headwiseBuilder(newClustered[float32]),
-	f64:       headwiseBuilder(newClustered[float64]),
+	build:     headwiseBuilder(newClustered),
 }
 
 var improvedClustered = Row{
@@ -53,8 +52,7 @@ var improvedClustered = Row{
 	}, clusterSettings...),
 	Constants: clusterConstants,
 	fit:       fitClusters,
-	f32:       headwiseBuilder(newImprovedClustered[float32]),
-	f64:       headwiseBuilder(newImprovedClustered[float64]),
+	build:     headwiseBuilder(newImprovedClustered),
 }
 
 // fitClusters sets the numbers of bits and clusters from the shapes of the constants.
@@ -74,29 +72,29 @@ const clusterRows = 32
 // improved-clustered, each query shares out the weight of the top keys of its cluster
 // by its own softmax. Neither the cluster of a query nor the choice of top keys has a
 // gradient.
-type clusteredAttention[T tensor.Float] struct {
+type clusteredAttention struct {
 	name, setting        string
 	iterations, topCount int
 	scale                float64 // 0: 1/√D
-	planes, start        *param.Param[T]
-	constants            param.Set[T]
-	softmax              *headwise.PatternSoftmax[T]
+	planes, start        *param.Param
+	constants            param.Set
+	softmax              *headwise.PatternSoftmax
 }
 
-func newClustered[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	return newClusteredAttention[T](r, 0)
+func newClustered(r *reader) (headwise.Function, error) {
+	return newClusteredAttention(r, 0)
 }
 
-func newImprovedClustered[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newImprovedClustered(r *reader) (headwise.Function, error) {
 	top, err := r.Integer("topk", 1, 4096)
 	if err != nil {
 		return nil, err
 	}
-	return newClusteredAttention[T](r, top)
+	return newClusteredAttention(r, top)
 }
 
-func newClusteredAttention[T tensor.Float](r *reader, top int) (headwise.Function[T], error) {
-	x := &clusteredAttention[T]{name: r.row.Name, topCount: top}
+func newClusteredAttention(r *reader, top int) (headwise.Function, error) {
+	x := &clusteredAttention{name: r.row.Name, topCount: top}
 	clusters, err := r.Integer("clusters", 1, 4096)
 	if err != nil {
 		return nil, err
@@ -121,7 +119,7 @@ func newClusteredAttention[T tensor.Float](r *reader, top int) (headwise.Functio
 	}
 	x.setting = fmt.Sprintf("%s clusters=%d bits=%d iterations=%d bias=%t topk=%d scale=%s",
 		x.name, clusters, bits, x.iterations, bias, x.topCount, formatScale(x.scale))
-	x.softmax = &headwise.PatternSoftmax[T]{Scale: x.scale}
+	x.softmax = &headwise.PatternSoftmax{Scale: x.scale}
 	width := r.width() + 1
 	if err := r.room("planes", bits, width); err != nil {
 		return nil, err
@@ -129,25 +127,25 @@ func newClusteredAttention[T tensor.Float](r *reader, top int) (headwise.Functio
 	x.planes = x.constants.New("planes", false, bits, width)
 	for i := range x.planes.Data {
 		if bias || i%width < width-1 {
-			x.planes.Data[i] = T(float32(key.Fold(1).Normal(uint64(i)))) // the same in both precisions
+			x.planes.Data[i] = float(float32(key.Fold(1).Normal(uint64(i)))) // the same in both precisions
 		}
 	}
 	x.start = x.constants.New("start", false, clusters)
 	for c := range x.start.Data { // one in each part of the queries
-		x.start.Data[c] = T(float32((float64(c) + key.Fold(2).Float64(uint64(c))) / float64(clusters)))
+		x.start.Data[c] = float(float32((float64(c) + key.Fold(2).Float64(uint64(c))) / float64(clusters)))
 	}
 	return x, nil
 }
 
-func (x *clusteredAttention[T]) Traits() attention.Traits {
+func (x *clusteredAttention) Traits() attention.Traits {
 	return attention.Traits{Name: x.name, MixedQueries: true, Positive: true, NoCausal: "a cluster is made of all its queries, later ones too"}
 }
 
-func (x *clusteredAttention[T]) Setting() string          { return x.setting }
-func (x *clusteredAttention[T]) Params() *param.Set[T]    { return nil }
-func (x *clusteredAttention[T]) Constants() *param.Set[T] { return &x.constants }
+func (x *clusteredAttention) Setting() string       { return x.setting }
+func (x *clusteredAttention) Params() *param.Set    { return nil }
+func (x *clusteredAttention) Constants() *param.Set { return &x.constants }
 
-func (x *clusteredAttention[T]) Check(c *attention.Call[T]) error {
+func (x *clusteredAttention) Check(c *attention.Call) error {
 	if d := x.planes.Shape[1] - 1; c.Q.D != d {
 		return fmt.Errorf("q: has width %d, planes of %s are for %d", c.Q.D, x.name, d)
 	}
@@ -156,11 +154,11 @@ func (x *clusteredAttention[T]) Check(c *attention.Call[T]) error {
 
 // assignClusters sets groups [queries] to the cluster numbers of the queries. Empty
 // clusters have no number.
-func (x *clusteredAttention[T]) assignClusters(h *headwise.Head[T], groups []T) {
+func (x *clusteredAttention) assignClusters(h *headwise.Head, groups []float) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	hashes := SignHashes(h, h.Q, tensor.Mat[T]{Data: x.planes.Data, Rows: x.planes.Shape[0], Cols: x.planes.Shape[1], Stride: x.planes.Shape[1]})
+	hashes := SignHashes(h, h.Q, tensor.Mat{Data: x.planes.Data, Rows: x.planes.Shape[0], Cols: x.planes.Shape[1], Stride: x.planes.Shape[1]})
 	means, of := arena.Take[uint64](ar, len(x.start.Data)), arena.Take[int32](ar, len(hashes))
 	for c, at := range x.start.Data {
 		means[c] = hashes[max(0, min(int(float64(at)*float64(len(hashes))), len(hashes)-1))]
@@ -176,46 +174,46 @@ func (x *clusteredAttention[T]) assignClusters(h *headwise.Head[T], groups []T) 
 		n += some
 	}
 	for i, c := range of {
-		groups[i] = T(number[c])
+		groups[i] = float(number[c])
 	}
 }
 
 // queryClusters are the clusters of a head, and the values that their queries share.
-type queryClusters[T tensor.Float] struct {
-	order, starts []int32       // queries sorted by cluster, and the first index of each cluster
-	means         tensor.Mat[T] // of queries
-	scale         T
+type queryClusters struct {
+	order, starts []int32    // queries sorted by cluster, and the first index of each cluster
+	means         tensor.Mat // of queries
+	scale         float
 	topCount      int     // keys of each cluster
 	keys          []int32 // top keys, cluster after cluster
-	topMass       []T     // sum of the weights of the top keys
+	topMass       []float // sum of the weights of the top keys
 }
 
 // clusterQueries returns the queries of cluster c.
-func (p *queryClusters[T]) clusterQueries(c int) []int32 { return p.order[p.starts[c]:p.starts[c+1]] }
+func (p *queryClusters) clusterQueries(c int) []int32 { return p.order[p.starts[c]:p.starts[c+1]] }
 
 // groupQueries returns the clusters that groups [queries] describes.
-func (x *clusteredAttention[T]) groupQueries(h *headwise.Head[T], groups []T) queryClusters[T] {
+func (x *clusteredAttention) groupQueries(h *headwise.Head, groups []float) queryClusters {
 	of, n := arena.Take[int32](h.Scratch, len(groups)), 0
 	for i, g := range groups {
 		of[i] = int32(g)
 		n = max(n, int(g)+1)
 	}
-	p := queryClusters[T]{scale: T(x.scale), topCount: min(x.topCount, h.CountUnmasked()), means: h.TakeScratch(n, h.Q.Cols)}
+	p := queryClusters{scale: float(x.scale), topCount: min(x.topCount, h.CountUnmasked()), means: h.TakeScratch(n, h.Q.Cols)}
 	if x.scale == 0 {
-		p.scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
+		p.scale = float(1 / math.Sqrt(float64(h.Q.Cols)))
 	}
 	p.order, p.starts = SortGroups(h.Scratch, of, n)
-	p.keys, p.topMass = arena.Take[int32](h.Scratch, n*p.topCount), arena.Take[T](h.Scratch, n)
+	p.keys, p.topMass = arena.Take[int32](h.Scratch, n*p.topCount), arena.Take[float](h.Scratch, n)
 	for c := range n {
 		row := p.means.Row(c)
 		p.sumQueries(h, row, h.Q, c)
-		h.Table.Scale(row, 1/T(len(p.clusterQueries(c))), row)
+		h.Table.Scale(row, 1/float(len(p.clusterQueries(c))), row)
 	}
 	return p
 }
 
 // sumQueries sets dst to the sum of the rows y[i] over the queries i of cluster c.
-func (p *queryClusters[T]) sumQueries(h *headwise.Head[T], dst []T, y tensor.Mat[T], c int) {
+func (p *queryClusters) sumQueries(h *headwise.Head, dst []float, y tensor.Mat, c int) {
 	clear(dst)
 	for _, i := range p.clusterQueries(c) {
 		h.Table.Add(dst, dst, y.Row(int(i)))
@@ -224,14 +222,14 @@ func (p *queryClusters[T]) sumQueries(h *headwise.Head[T], dst []T, y tensor.Mat
 
 // setWeights sets w [clusters, keys] to the weights of clusters from c0 on, and stores
 // their top keys with the sum of their weights.
-func (p *queryClusters[T]) setWeights(h *headwise.Head[T], w tensor.Mat[T], c0 int) {
+func (p *queryClusters) setWeights(h *headwise.Head, w tensor.Mat, c0 int) {
 	h.Multiply(w, p.means.Slice(c0, c0+w.Rows), h.K, false, true, false)
 	h.Table.Scale(w.Data[:w.Rows*w.Cols], p.scale, w.Data[:w.Rows*w.Cols])
 	for r := range w.Rows {
 		row := w.Row(r)
 		for j := range h.Mask {
 			if !h.Mask[j] {
-				row[j] = T(math.Inf(-1))
+				row[j] = float(math.Inf(-1))
 			}
 		}
 		Largest(p.topKeys(c0+r), row, h.Mask)
@@ -246,10 +244,10 @@ func (p *queryClusters[T]) setWeights(h *headwise.Head[T], w tensor.Mat[T], c0 i
 }
 
 // topKeys returns the top keys of cluster c.
-func (p *queryClusters[T]) topKeys(c int) []int32 { return p.keys[c*p.topCount:][:p.topCount] }
+func (p *queryClusters) topKeys(c int) []int32 { return p.keys[c*p.topCount:][:p.topCount] }
 
 // clearTopWeights sets the weights of top keys in w [clusters, keys] to 0.
-func (p *queryClusters[T]) clearTopWeights(w tensor.Mat[T], c0 int) {
+func (p *queryClusters) clearTopWeights(w tensor.Mat, c0 int) {
 	for r := range w.Rows {
 		for _, j := range p.topKeys(c0 + r) {
 			w.Row(r)[j] = 0
@@ -258,7 +256,7 @@ func (p *queryClusters[T]) clearTopWeights(w tensor.Mat[T], c0 int) {
 }
 
 // topKeyPairs returns the pairs of the queries of each cluster with its top keys.
-func (p *queryClusters[T]) topKeyPairs() *headwise.Pattern {
+func (p *queryClusters) topKeyPairs() *headwise.Pattern {
 	pairs := headwise.NewPattern()
 	for c := range p.means.Rows {
 		members := p.clusterQueries(c)
@@ -272,15 +270,15 @@ func (p *queryClusters[T]) topKeyPairs() *headwise.Pattern {
 
 // splitSaved splits the saved elements into the cluster number of each query, the
 // logarithm of its softmax sum over top keys, and its output over top keys.
-func (x *clusteredAttention[T]) splitSaved(h *headwise.Head[T], all []T) (groups, lse []T, own tensor.Mat[T]) {
+func (x *clusteredAttention) splitSaved(h *headwise.Head, all []float) (groups, lse []float, own tensor.Mat) {
 	n, dv := h.Q.Rows, h.V.Cols
 	if x.topCount == 0 {
 		return all, nil, own
 	}
-	return all[:n], all[n : 2*n], tensor.Mat[T]{Data: all[2*n:], Rows: n, Cols: dv, Stride: dv}
+	return all[:n], all[n : 2*n], tensor.Mat{Data: all[2*n:], Rows: n, Cols: dv, Stride: dv}
 }
 
-func (x *clusteredAttention[T]) Forward(h *headwise.Head[T]) {
+func (x *clusteredAttention) Forward(h *headwise.Head) {
 	n, dv := h.Q.Rows, h.V.Cols
 	size := n
 	if x.topCount > 0 {
@@ -318,12 +316,12 @@ func (x *clusteredAttention[T]) Forward(h *headwise.Head[T]) {
 	}
 }
 
-func (x *clusteredAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *clusteredAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	groups, lse, own := x.splitSaved(h, h.Saved)
 	p := x.groupQueries(h, groups)
 	g.Clear()
 	dmeans, dout := h.TakeScratch(p.means.Rows, h.Q.Cols), h.TakeScratch(p.means.Rows, h.V.Cols)
-	dmass := arena.TakeZeros[T](h.Scratch, p.means.Rows)
+	dmass := arena.TakeZeros[float](h.Scratch, p.means.Rows)
 	for c := range p.means.Rows {
 		p.sumQueries(h, dout.Row(c), g.DOut, c)
 		for _, i := range p.clusterQueries(c) {
@@ -364,14 +362,14 @@ func (x *clusteredAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[
 		pairs.Release()
 	}
 	for c := range p.means.Rows {
-		part := 1 / T(len(p.clusterQueries(c)))
+		part := 1 / float(len(p.clusterQueries(c)))
 		for _, i := range p.clusterQueries(c) {
 			h.Table.Axpy(g.DQ.Row(int(i)), part, dmeans.Row(c))
 		}
 	}
 }
 
-func (x *clusteredAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *clusteredAttention) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	c, bits := float64(len(x.start.Data)), float64(x.planes.Shape[0])
 	top, held := min(float64(x.topCount), m), min(c, n)
@@ -381,6 +379,6 @@ func (x *clusteredAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	}
 	return headwise.Cost{
 		FLOPs: 2*n*bits*d + n*c*float64(x.iterations) + 2*held*m*(d+dv) + 2*n*top*(d+dv),
-		Bytes: elementBytes[T]()*bytes + 8*(n+c) + 4*(2*n+c*(top+66)),
+		Bytes: elementBytes()*bytes + 8*(n+c) + 4*(2*n+c*(top+66)),
 	}
 }

@@ -180,7 +180,7 @@ func (s *subject) causal() bool {
 	if s.whole != nil {
 		o := s.o
 		o.Heads = 1
-		m, err := New[float32](s.name, o)
+		m, err := New(s.name, o)
 		return err == nil && m.Traits().Causal
 	}
 	return s.book.Norm < oracle.Max
@@ -304,13 +304,13 @@ func TestEverySettingHasASubject(t *testing.T) {
 }
 
 // build returns the subject for h query heads, with temperatures that differ.
-func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[T], *textbookOf) {
+func build(t *testing.T, s subject, h int) (attention.Mechanism, *textbookOf) {
 	t.Helper()
 	s.o.Heads = h
 	if s.features != nil {
-		return drawnFeatures[T](s)
+		return drawnFeatures(s)
 	}
-	m, err := New[T](s.name, s.o)
+	m, err := New(s.name, s.o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,7 +326,7 @@ func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[
 		book.Tau = make([]float64, h)
 		for i := range book.Tau {
 			book.Tau[i] = 0.5 + 0.375*float64(i)
-			tau.Data[i] = T(book.Tau[i])
+			tau.Data[i] = float(book.Tau[i])
 		}
 	}
 	if book.Window != nil {
@@ -337,7 +337,7 @@ func build[T tensor.Float](t *testing.T, s subject, h int) (attention.Mechanism[
 		}
 		window.Gamma = make([]float64, h)
 		for i := range window.Gamma {
-			gamma.Data[i] = T(0.5*float64(i) - 0.75)
+			gamma.Data[i] = float(0.5*float64(i) - 0.75)
 			window.Gamma[i] = math.Exp(float64(gamma.Data[i]))
 		}
 		book.Window = &window
@@ -386,8 +386,8 @@ var shapes = []shape{
 }
 
 // heads returns standard normal numbers that float32 holds exactly.
-func heads(k rng.Key, b, h, n, d int) tensor.Heads[float64] {
-	x := tensor.NewHeads[float64](b, h, n, d)
+func heads(k rng.Key, b, h, n, d int) oracle.Heads {
+	x := oracle.NewHeads(b, h, n, d)
 	for i := range x.Data {
 		x.Data[i] = float64(float32(k.Normal(uint64(i))))
 	}
@@ -395,7 +395,7 @@ func heads(k rng.Key, b, h, n, d int) tensor.Heads[float64] {
 }
 
 // call returns a random call of a shape, and the gradient of its output.
-func (s shape) call(seed uint64) (*oracle.Call, tensor.Heads[float64]) {
+func (s shape) call(seed uint64) (*oracle.Call, oracle.Heads) {
 	k := rng.New(seed)
 	c := &oracle.Call{
 		Q:      heads(k.Fold(1), s.b, s.h, s.n, s.d),
@@ -417,7 +417,7 @@ func (s shape) call(seed uint64) (*oracle.Call, tensor.Heads[float64]) {
 		c.AttnKeep = kept(k.Fold(5), s.n*s.m)
 	}
 	if s.decay > 0 {
-		c.LogG = tensor.NewHeads[float64](s.b, s.hkv, s.m, 1)
+		c.LogG = oracle.NewHeads(s.b, s.hkv, s.m, 1)
 		for i := range c.LogG.Data {
 			c.LogG.Data[i] = float64(float32(-s.decay * k.Fold(7).Float64(uint64(i))))
 		}
@@ -425,48 +425,48 @@ func (s shape) call(seed uint64) (*oracle.Call, tensor.Heads[float64]) {
 	return c, heads(k.Fold(6), s.b, s.h, s.n, s.dv)
 }
 
-func in[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
-	y := tensor.NewHeads[T](x.B, x.H, x.N, x.D)
+func in(x oracle.Heads) tensor.Heads {
+	y := tensor.NewHeads(x.B, x.H, x.N, x.D)
 	for i := range y.Data {
-		y.Data[i] = T(x.Data[i])
+		y.Data[i] = float(x.Data[i])
 	}
 	return y
 }
 
-func callIn[T tensor.Float](c *oracle.Call) *attention.Call[T] {
-	a := &attention.Call[T]{
-		Q: in[T](c.Q), K: in[T](c.K), V: in[T](c.V), Causal: c.Causal,
+func callIn(c *oracle.Call) *attention.Call {
+	a := &attention.Call{
+		Q: in(c.Q), K: in(c.K), V: in(c.V), Causal: c.Causal,
 		KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep, CuQ: c.CuQ, CuK: c.CuK,
 	}
 	if c.LogG.D > 0 {
-		a.LogG = in[T](c.LogG)
+		a.LogG = in(c.LogG)
 	}
 	if c.Theta != 0 {
-		a.Rope = attention.NewRope[T](c.K.D, c.Theta, 0, max(c.Q.N, c.K.N))
+		a.Rope = attention.NewRope(c.K.D, c.Theta, 0, max(c.Q.N, c.K.N))
 	}
 	return a
 }
 
 // poisoned returns heads full of NaN, which expose elements that are not written.
-func poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
-	x := tensor.NewHeads[T](b, h, n, d)
+func poisoned(b, h, n, d int) tensor.Heads {
+	x := tensor.NewHeads(b, h, n, d)
 	for i := range x.Data {
-		x.Data[i] = T(math.NaN())
+		x.Data[i] = float(math.NaN())
 	}
 	return x
 }
 
 // results is everything that a call gives.
-type results[T tensor.Float] struct {
-	o    tensor.Heads[T]
-	g    attention.Grads[T]
-	tau  []T // gradients of the parameters
-	keep attention.Saved[T]
+type results struct {
+	o    tensor.Heads
+	g    attention.Grads
+	tau  []float // gradients of the parameters
+	keep attention.Saved
 }
 
-func forward[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T]) *results[T] {
+func forward(t *testing.T, m attention.Mechanism, c *attention.Call) *results {
 	t.Helper()
-	r := &results[T]{o: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)}
+	r := &results{o: poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)}
 	keep := &r.keep
 	if c.Form == attention.Step {
 		keep = nil
@@ -477,16 +477,16 @@ func forward[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attentio
 	return r
 }
 
-func both[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T], do tensor.Heads[T]) *results[T] {
+func both(t *testing.T, m attention.Mechanism, c *attention.Call, do tensor.Heads) *results {
 	t.Helper()
 	r := forward(t, m, c)
-	r.g = attention.Grads[T]{
-		DQ: poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK: poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
-		DV: poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
+	r.g = attention.Grads{
+		DQ: poisoned(c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK: poisoned(c.K.B, c.K.H, c.K.N, c.K.D),
+		DV: poisoned(c.V.B, c.V.H, c.V.N, c.V.D),
 	}
 	if c.LogG.D > 0 {
-		r.g.DLogG = poisoned[T](c.K.B, c.K.H, c.K.N, 1)
+		r.g.DLogG = poisoned(c.K.B, c.K.H, c.K.N, 1)
 	}
 	m.Params().ZeroGrad()
 	if err := m.Backward(&r.g, do, r.o, c, &r.keep); err != nil {
@@ -527,14 +527,14 @@ func (f form) computes(s subject, c *oracle.Call) bool {
 }
 
 // limits returns the error limits of a form of a call.
-func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
+func limits(s subject, m attention.Mechanism, c *attention.Call) check.Limits {
 	switch {
 	case s.whole != nil:
-		return wholeLimits[T](m, c)
+		return wholeLimits(m, c)
 	case s.book.Exp:
-		return check.SoftmaxLimits[T]()
+		return check.SoftmaxLimits[float]()
 	case c.Form == attention.Direct || c.AttnKeep != nil:
-		return check.DirectLimits[T](len(s.book.Coef) - 1)
+		return check.DirectLimits[float](len(s.book.Coef) - 1)
 	}
 	sh := c.Shape()
 	sh.Form = attention.Linear
@@ -543,9 +543,9 @@ func limits[T tensor.Float](s subject, m attention.Mechanism[T], c *attention.Ca
 		// Products of rows that are short beside the longest one are below half a
 		// unit of a sum that the constant dominates. They are lost one after
 		// another, all with their sign, and do not wander by √F.
-		return check.LinearLimits[T](p.F*p.F, min(p.Chunk, c.K.N))
+		return check.LinearLimits[float](p.F*p.F, min(p.Chunk, c.K.N))
 	}
-	return check.LinearLimits[T](p.F, min(p.Chunk, c.K.N))
+	return check.LinearLimits[float](p.F, min(p.Chunk, c.K.N))
 }
 
 func TestFormsAgreeOverRandomShapes(t *testing.T) {
@@ -556,7 +556,7 @@ func TestFormsAgreeOverRandomShapes(t *testing.T) {
 		t.Run(s.label, func(t *testing.T) {
 			var worst float64
 			for seed := range uint64(60) {
-				worst = max(worst, agreeInBoth(t, s, randomShape(seed), 1000+seed, everyForm))
+				worst = max(worst, agreeAs(t, s, randomShape(seed), 1000+seed, everyForm))
 			}
 			t.Logf("the largest error is %.2f limits", worst)
 		})
@@ -586,9 +586,12 @@ func randomShape(seed uint64) shape {
 	return sh
 }
 
-func agreeInBoth(t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
-	t.Run(sh.name+"/float32", func(t *testing.T) { worst = agree[float32](t, s, sh, seed, list) })
-	t.Run(sh.name+"/float64", func(t *testing.T) { worst = max(worst, agree[float64](t, s, sh, seed, list)) })
+// precision is the name of the element type.
+var precision = check.Precision
+
+// agreeAs is agree as a test that the precision names.
+func agreeAs(t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
+	t.Run(sh.name+"/"+precision, func(t *testing.T) { worst = agree(t, s, sh, seed, list) })
 	return worst
 }
 
@@ -624,14 +627,14 @@ func crowd(sh shape) float64 {
 
 // agree holds forms of a call, outputs, denominators and gradients, against the
 // textbook. It returns the largest error in units of its limit.
-func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
+func agree(t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
 	if s.whole != nil {
-		return agreeWhole[T](t, s, sh, seed, list)
+		return agreeWhole(t, s, sh, seed, list)
 	}
 	sh = s.fit(sh)
 	oc, do := sh.call(seed)
-	m, book := build[T](t, s, sh.h)
-	c, doT := callIn[T](oc), in[T](do)
+	m, book := build(t, s, sh.h)
+	c, doT := callIn(oc), in(do)
 	want := book.answers(s, sh, seed, oc)
 	grads := answer("gradients", s, sh, seed, func() *oracle.Grads { return book.Backward(oc, do) })
 	cond, v := max(1, check.MaxAbs(want.Cond)), check.MaxAbs(oc.V.Data)
@@ -642,7 +645,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		}
 		c.Form, c.Chunk = f.form, f.chunk
 		l := limits(s, m, c)
-		var got *results[T]
+		var got *results
 		if f.form == attention.Step {
 			got = forward(t, m, c)
 		} else {
@@ -676,7 +679,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		if got.keep.UnseenCount != int64(want.QueriesWithoutKeys) {
 			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.UnseenCount, want.QueriesWithoutKeys)
 		}
-		if check.UnitRoundoff[T]() == 0x1p-24 && (got.keep.WeakCount > 0 || l.Output(cond, 1) > 1./8) {
+		if check.UnitRoundoff[float]() == 0x1p-24 && (got.keep.WeakCount > 0 || l.Output(cond, 1) > 1./8) {
 			// A gradient divides by the denominator twice: in a weak row, and in
 			// one whose denominator may be off by a good part of itself, float32
 			// has no digits to promise.
@@ -685,7 +688,7 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		queries, keys := book.Lengths(oc)
 		for _, x := range []struct {
 			name    string
-			got     []T
+			got     []float
 			want    []float64
 			lengths []float64 // by which the rows are divided that it is the gradient of
 			sum     float64   // terms that cancel in it
@@ -713,70 +716,4 @@ func agree[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list 
 		}
 	}
 	return worst
-}
-
-// derivatives compares the gradients of the textbook, and of the engine, with finite
-// differences.
-func derivatives(t *testing.T, s subject) {
-	if s.whole != nil {
-		wholeDerivatives(t, s)
-		return
-	}
-	derivativesOf(t, s, shape{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true})
-	if s.book.Window != nil {
-		derivativesOf(t, s, shape{b: 1, h: 2, hkv: 1, n: 7, m: 8, d: 5, dv: 2})
-	}
-}
-
-// derivativesOf is derivatives for a call of a shape.
-func derivativesOf(t *testing.T, s subject, sh shape) {
-	oc, do := s.fit(sh).call(77)
-	m, book := build[float64](t, s, 2)
-	type point struct {
-		name      string
-		at, grads []float64
-	}
-	against := func(name string, o func() []float64, points ...point) {
-		loss := func() float64 {
-			var sum float64
-			for i, x := range o() {
-				sum += x * do.Data[i]
-			}
-			return sum
-		}
-		for _, x := range points {
-			want := check.NumericGradient(loss, x.at)
-			if e := check.ErrorRatio(x.grads, want, 1e-6*(1+check.MaxAbs(want))); e > 1 {
-				t.Errorf("%s: %s differs from finite differences by %.3g limits", name, x.name, e)
-			}
-		}
-	}
-	g := book.Backward(oc, do)
-	points := []point{{"dq", oc.Q.Data, g.DQ.Data}, {"dk", oc.K.Data, g.DK.Data}, {"dv", oc.V.Data, g.DV.Data}, {"dtau", book.Tau, g.DTau}}
-	if w := book.Window; w != nil {
-		dgamma := make([]float64, len(w.Gamma))
-		for i := range dgamma {
-			dgamma[i] = g.DLogGamma[i] / w.Gamma[i]
-		}
-		points = append(points, point{"dgamma", w.Gamma, dgamma})
-	}
-	if book.Features != nil {
-		points = append(points, point{"the gradient of features", book.Features.Learned(oc.Q.D), g.DFeatures})
-	}
-	against("textbook", func() []float64 { return book.Forward(oc).O.Data }, points...)
-	for _, f := range []form{{attention.Direct, 0}, {attention.Linear, 2}} {
-		if !f.computes(s, oc) {
-			continue
-		}
-		c := callIn[float64](oc)
-		c.Form, c.Chunk = f.form, f.chunk
-		r := both(t, m, c, do)
-		points := []point{{"dq", c.Q.Data, r.g.DQ.Data}, {"dk", c.K.Data, r.g.DK.Data}, {"dv", c.V.Data, r.g.DV.Data}}
-		rest := r.tau
-		for _, p := range m.Params().All() {
-			points = append(points, point{"d" + p.Name, p.Data, rest[:len(p.Data)]})
-			rest = rest[len(p.Data):]
-		}
-		against(f.String(), func() []float64 { return forward(t, m, c).o.Data }, points...)
-	}
 }

@@ -8,27 +8,26 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
-func diagnoses[T tensor.Float](t *testing.T, s subject) {
+func diagnoses(t *testing.T, s subject) {
 	for i, sh := range shapes {
-		t.Run(sh.name, func(t *testing.T) { diagnosisOf[T](t, s, s.fit(sh), uint64(i)) })
+		t.Run(sh.name, func(t *testing.T) { diagnosisOf(t, s, s.fit(sh), uint64(i)) })
 	}
 }
 
 // diagnosisOf compares a diagnosis with the weights of the textbook. With
 // weights over their sum that are off by ε in all, so is the condition, and the
 // entropy by no more than T·ln M - T·ln T, T = 2ε (Fannes 1973).
-func diagnosisOf[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64) {
+func diagnosisOf(t *testing.T, s subject, sh shape, seed uint64) {
 	oc, _ := sh.call(seed)
-	m, book := build[T](t, s, sh.h)
-	c := callIn[T](oc)
+	m, book := build(t, s, sh.h)
+	c := callIn(oc)
 	got, err := m.Diagnose(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var keep attention.Saved[T]
+	var keep attention.Saved
 	direct := *c
 	direct.Form = attention.Direct
 	if err := m.Forward(output(c), &direct, &keep); err != nil {
@@ -125,14 +124,14 @@ func TestThreadsDoNotChangeADiagnosis(t *testing.T) {
 	sh := shape{b: 1, h: 2, hkv: 1, n: 1700, m: 1700, d: 3, dv: 1, causal: true}
 	oc, _ := sh.call(80)
 	for _, name := range []string{"softmax", "fastmax"} {
-		m, err := New[float32](name, Options{})
+		m, err := New(name, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var first []attention.Diagnosis
 		for _, n := range []int{1, 2, 5} {
 			par.SetThreads(n)
-			d, err := m.Diagnose(callIn[float32](oc))
+			d, err := m.Diagnose(callIn(oc))
 			if err != nil {
 				t.Fatal(err)
 			}

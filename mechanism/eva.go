@@ -41,9 +41,8 @@ var eva = Row{
 	Constants: []Param{
 		{"noise", "(H,landmarks,D)", "with noise=normal"},
 	},
-	fit: fitEVA,
-	f32: headwiseBuilder(newEVA[float32]),
-	f64: headwiseBuilder(newEVA[float64]),
+	fit:   fitEVA,
+	build: headwiseBuilder(newEVA),
 }
 
 // fitEVA sets window and overlap from the shape of rpe, and landmarks from the shape of
@@ -65,31 +64,31 @@ func fitEVA(o *Options, shapes map[string][]int) {
 // controlVariates is EVA. Chunk c has a key k̄_c, learned from the mean of its keys,
 // and a value β_c, the mean of its values under weights of keys around μ_c (Zheng et
 // al. 2023, section 4).
-type controlVariates[T tensor.Float] struct {
+type controlVariates struct {
 	window, overlap, landmarks int
 	chunk                      int  // tokens of a chunk; 0: there are landmarks
 	absentAsZero               bool // absent tokens are zeros in means
 	setting                    string
-	params, constants          *param.Set[T]
-	q, k                       evaMap[T]
-	rpe, noise                 *param.Param[T]
+	params, constants          *param.Set
+	q, k                       evaMap
+	rpe, noise                 *param.Param
 }
 
 // causalVariates is the causal variant of EVA, whose chunks do not depend on later
 // tokens.
-type causalVariates[T tensor.Float] struct{ *controlVariates[T] }
+type causalVariates struct{ *controlVariates }
 
 // NeedsPastQueries marks that outputs depend on the means of earlier queries.
-func (causalVariates[T]) NeedsPastQueries() {}
+func (causalVariates) NeedsPastQueries() {}
 
 // evaMap is a linear map followed by a layer norm.
-type evaMap[T tensor.Float] struct {
-	w, b, gain, bias *param.Param[T]
+type evaMap struct {
+	w, b, gain, bias *param.Param
 	firstParam       int
 }
 
-func newEVA[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := new(controlVariates[T])
+func newEVA(r *reader) (headwise.Function, error) {
+	x := new(controlVariates)
 	var err error
 	for _, s := range []struct {
 		name string
@@ -142,13 +141,13 @@ func newEVA[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	}
 	x.absentAsZero = form == "code"
 	x.setting = fmt.Sprintf("eva window=%d overlap=%d landmarks=%d chunk=%s rpe=%t noise=%s form=%s", x.window, x.overlap, x.landmarks, r.Text("chunk"), rpe, noise, form)
-	x.params = new(param.Set[T])
-	one := func(side string, stream uint64) evaMap[T] {
-		m := evaMap[T]{firstParam: len(x.params.All())}
+	x.params = new(param.Set)
+	one := func(side string, stream uint64) evaMap {
+		m := evaMap{firstParam: len(x.params.All())}
 		m.w, m.b = x.params.New("m"+side, true, d, d), x.params.New("m"+side+"_bias", false, d)
 		m.gain, m.bias = x.params.New("ln"+side, false, d), x.params.New("ln"+side+"_bias", false, d)
 		for i := range m.w.Data {
-			m.w.Data[i] = T((2*key.Fold(stream).Float64(uint64(i)) - 1) * math.Sqrt(3/float64(2*d)))
+			m.w.Data[i] = float((2*key.Fold(stream).Float64(uint64(i)) - 1) * math.Sqrt(3/float64(2*d)))
 		}
 		for i := range m.gain.Data {
 			m.gain.Data[i] = 1
@@ -160,19 +159,19 @@ func newEVA[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		x.rpe = x.params.New("rpe", false, heads, x.window, x.window+2*x.overlap)
 	}
 	if noise == "normal" {
-		x.constants = new(param.Set[T])
+		x.constants = new(param.Set)
 		x.noise = x.constants.New("noise", false, heads, x.landmarks, d)
 		for i := range x.noise.Data {
-			x.noise.Data[i] = T(key.Fold(3).Normal(uint64(i)))
+			x.noise.Data[i] = float(key.Fold(3).Normal(uint64(i)))
 		}
 	}
 	if x.chunk > 0 {
-		return causalVariates[T]{x}, nil
+		return causalVariates{x}, nil
 	}
 	return x, nil
 }
 
-func (x *controlVariates[T]) Traits() attention.Traits {
+func (x *controlVariates) Traits() attention.Traits {
 	t := attention.Traits{Name: eva.Name, Positive: true, Causal: x.chunk > 0, PlacedQueries: true, MixedQueries: true}
 	if !t.Causal {
 		t.NoCausal = "every query sees the summaries of all chunks, later ones too; with a chunk of fixed size it is another function, which is causal"
@@ -180,11 +179,11 @@ func (x *controlVariates[T]) Traits() attention.Traits {
 	return t
 }
 
-func (x *controlVariates[T]) Setting() string          { return x.setting }
-func (x *controlVariates[T]) Params() *param.Set[T]    { return x.params }
-func (x *controlVariates[T]) Constants() *param.Set[T] { return x.constants }
+func (x *controlVariates) Setting() string       { return x.setting }
+func (x *controlVariates) Params() *param.Set    { return x.params }
+func (x *controlVariates) Constants() *param.Set { return x.constants }
 
-func (x *controlVariates[T]) Check(c *attention.Call[T]) error {
+func (x *controlVariates) Check(c *attention.Call) error {
 	if d := x.q.b.Shape[0]; c.Q.D != d {
 		return fmt.Errorf("q: D is %d, the parameters of eva are of %d", c.Q.D, d)
 	}
@@ -201,23 +200,23 @@ func (x *controlVariates[T]) Check(c *attention.Call[T]) error {
 
 // evaPass holds the intermediate values of one head. Token j has key j, and the query
 // at the same position if there is one.
-type evaPass[T tensor.Float] struct {
-	*controlVariates[T]
-	h                   *headwise.Head[T]
+type evaPass struct {
+	*controlVariates
+	h                   *headwise.Head
 	tokens, chunks      int
-	scale               T
-	keyCounts, divisors []T              // number of keys of each chunk; divisor of its means
-	mean, y             [2]tensor.Mat[T] // of queries and keys of each chunk; input of LayerNorm
-	bar                 [2]tensor.Mat[T] // output of LayerNorm: q̄ and k̄
-	stats               [2][]T           // statistics of LayerNorm
-	mu                  tensor.Mat[T]    // μ
-	p                   tensor.Mat[T]    // weights of the keys of each chunk
-	beta                tensor.Mat[T]
-	windowScores        tensor.Mat[T] // scores of a window
+	scale               float
+	keyCounts, divisors []float       // number of keys of each chunk; divisor of its means
+	mean, y             [2]tensor.Mat // of queries and keys of each chunk; input of LayerNorm
+	bar                 [2]tensor.Mat // output of LayerNorm: q̄ and k̄
+	stats               [2][]float    // statistics of LayerNorm
+	mu                  tensor.Mat    // μ
+	p                   tensor.Mat    // weights of the keys of each chunk
+	beta                tensor.Mat
+	windowScores        tensor.Mat // scores of a window
 }
 
 // chunkKeys returns the range of keys of chunk c.
-func (x *evaPass[T]) chunkKeys(c int) (j0, j1 int) {
+func (x *evaPass) chunkKeys(c int) (j0, j1 int) {
 	if x.chunk > 0 {
 		return c * x.chunk, min((c+1)*x.chunk, x.h.K.Rows)
 	}
@@ -226,7 +225,7 @@ func (x *evaPass[T]) chunkKeys(c int) (j0, j1 int) {
 }
 
 // chunkPlaces returns the number of positions of chunk c, empty ones included.
-func (x *evaPass[T]) chunkPlaces(c int) int {
+func (x *evaPass) chunkPlaces(c int) int {
 	if x.chunk > 0 {
 		return x.chunk
 	}
@@ -235,7 +234,7 @@ func (x *evaPass[T]) chunkPlaces(c int) int {
 }
 
 // tokenQuery returns the query of token j, nil if there is none.
-func (x *evaPass[T]) tokenQuery(j int) []T {
+func (x *evaPass) tokenQuery(j int) []float {
 	h := x.h
 	switch i := j - h.Offset; {
 	case i >= 0 && i < h.Q.Rows:
@@ -247,24 +246,24 @@ func (x *evaPass[T]) tokenQuery(j int) []T {
 }
 
 // sideMaps returns the maps of mean queries and of mean keys.
-func (x *controlVariates[T]) sideMaps() [2]evaMap[T] { return [2]evaMap[T]{x.q, x.k} }
+func (x *controlVariates) sideMaps() [2]evaMap { return [2]evaMap{x.q, x.k} }
 
 // newPass computes the means, maps and summaries of all chunks of a head.
-func (v *controlVariates[T]) newPass(h *headwise.Head[T]) evaPass[T] {
+func (v *controlVariates) newPass(h *headwise.Head) evaPass {
 	const normEps = 1e-5
 	d := h.Q.Cols
-	x := evaPass[T]{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: T(1 / math.Sqrt(float64(d)))}
+	x := evaPass{controlVariates: v, h: h, tokens: max(h.Q.Rows, h.K.Rows), scale: float(1 / math.Sqrt(float64(d)))}
 	x.chunks = min(v.landmarks, x.tokens)
 	longest := (x.tokens+x.chunks-1)/x.chunks + 2*v.overlap
 	if v.chunk > 0 {
 		x.chunks, longest = (h.K.Rows+v.chunk-1)/v.chunk, v.chunk
 	}
-	x.keyCounts, x.divisors = arena.TakeZeros[T](h.Scratch, x.chunks), arena.Take[T](h.Scratch, x.chunks)
+	x.keyCounts, x.divisors = arena.TakeZeros[float](h.Scratch, x.chunks), arena.Take[float](h.Scratch, x.chunks)
 	x.p = h.TakeScratch(x.chunks, longest)
 	for side := range x.mean {
 		x.mean[side], x.y[side], x.bar[side] = h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d)
 		clear(x.mean[side].Data)
-		x.stats[side] = arena.Take[T](h.Scratch, 2*x.chunks)
+		x.stats[side] = arena.Take[float](h.Scratch, 2*x.chunks)
 	}
 	for c := range x.chunks {
 		x.averageChunk(c)
@@ -274,7 +273,7 @@ func (v *controlVariates[T]) newPass(h *headwise.Head[T]) evaPass[T] {
 		for c := range x.chunks {
 			copy(y.Row(c), m.b.Data)
 		}
-		h.Multiply(y, x.mean[side], tensor.Mat[T]{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
+		h.Multiply(y, x.mean[side], tensor.Mat{Data: m.w.Data, Rows: d, Cols: d, Stride: d}, false, true, true)
 		h.Table.LayerNorm(x.bar[side].Data, x.bar[side].Stride, y.Data, y.Stride, x.chunks, d, m.gain.Data, m.bias.Data, x.stats[side], normEps)
 		for c := range x.chunks {
 			if stats := x.stats[side][2*c:][:2]; !(stats[1] > 0) {
@@ -291,7 +290,7 @@ func (v *controlVariates[T]) newPass(h *headwise.Head[T]) evaPass[T] {
 }
 
 // averageChunk sets the mean query and the mean key of chunk c.
-func (x *evaPass[T]) averageChunk(c int) {
+func (x *evaPass) averageChunk(c int) {
 	h := x.h
 	j0, j1 := x.chunkKeys(c)
 	for j := j0; j < j1; j++ {
@@ -306,7 +305,7 @@ func (x *evaPass[T]) averageChunk(c int) {
 	}
 	x.divisors[c] = max(x.keyCounts[c], 1)
 	if x.absentAsZero {
-		x.divisors[c] = T(x.chunkPlaces(c))
+		x.divisors[c] = float(x.chunkPlaces(c))
 	}
 	for side := range x.mean {
 		h.Table.Scale(x.mean[side].Row(c), 1/x.divisors[c], x.mean[side].Row(c))
@@ -314,7 +313,7 @@ func (x *evaPass[T]) averageChunk(c int) {
 }
 
 // summariseChunk sets μ, the weights and β of chunk c.
-func (x *evaPass[T]) summariseChunk(c int) {
+func (x *evaPass) summariseChunk(c int) {
 	h := x.h
 	mu := x.mu.Row(c)
 	h.Table.Add(mu, x.bar[0].Row(c), x.bar[1].Row(c))
@@ -332,12 +331,12 @@ func (x *evaPass[T]) summariseChunk(c int) {
 	j0, j1 := x.chunkKeys(c)
 	p := x.p.Row(c)[:j1-j0]
 	for j := range p {
-		if p[j] = absentScore[T](); h.IsUnmasked(j0 + j) {
+		if p[j] = absentScore(); h.IsUnmasked(j0 + j) {
 			k := h.K.Row(j0 + j)
 			p[j] = x.scale * (h.Table.Dot(k, mu) - h.Table.Dot(k, k)/2)
 		}
 	}
-	h.SoftmaxRows(tensor.Mat[T]{Data: p, Rows: 1, Cols: len(p), Stride: len(p)})
+	h.SoftmaxRows(tensor.Mat{Data: p, Rows: 1, Cols: len(p), Stride: len(p)})
 	for j, w := range p {
 		if w != 0 {
 			h.Table.Axpy(x.beta.Row(c), w, h.V.Row(j0+j))
@@ -347,30 +346,30 @@ func (x *evaPass[T]) summariseChunk(c int) {
 
 // absentScore returns the score of an absent token. Its exponential is 0, however low
 // the other scores are.
-func absentScore[T tensor.Float]() T { return T(math.Inf(-1)) }
+func absentScore() float { return float(math.Inf(-1)) }
 
 // evaWindow holds the queries i0 ≤ i < i1 of a window, its keys j0 ≤ j < j1 and the
 // first chunks, which its queries see.
-type evaWindow[T tensor.Float] struct {
+type evaWindow struct {
 	first                    int // token of the window
 	i0, i1, j0, j1, chunks   int
-	keyWeights, chunkWeights tensor.Mat[T] // scores of keys, and of chunks, side by side
-	weights                  tensor.Mat[T]
+	keyWeights, chunkWeights tensor.Mat // scores of keys, and of chunks, side by side
+	weights                  tensor.Mat
 }
 
 // windowWeights returns the window that begins at query i0, with its weights. The keys
 // and chunks of a window depend on its position, not on the number of queries.
-func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
+func (x *evaPass) windowWeights(i0 int) evaWindow {
 	h := x.h
 	first := (h.Offset + i0) / x.window * x.window
 	end := first + x.window
-	w := evaWindow[T]{first: first, i0: i0, i1: min(end-h.Offset, h.Q.Rows), j0: min(max(first-x.overlap, 0), h.K.Rows), j1: min(end+x.overlap, h.K.Rows), chunks: x.chunks}
+	w := evaWindow{first: first, i0: i0, i1: min(end-h.Offset, h.Q.Rows), j0: min(max(first-x.overlap, 0), h.K.Rows), j1: min(end+x.overlap, h.K.Rows), chunks: x.chunks}
 	if h.Causal {
 		w.j1 = min(end, h.K.Rows)
 		w.chunks = min(end/x.chunk-1, x.chunks)
 	}
 	n, keys := w.i1-w.i0, w.j1-w.j0
-	w.weights = tensor.Mat[T]{Data: x.windowScores.Data, Rows: n, Cols: keys + w.chunks, Stride: keys + w.chunks}
+	w.weights = tensor.Mat{Data: x.windowScores.Data, Rows: n, Cols: keys + w.chunks, Stride: keys + w.chunks}
 	w.keyWeights, w.chunkWeights = sliceColumns(w.weights, 0, keys), sliceColumns(w.weights, keys, w.weights.Cols)
 	q := h.Q.Slice(w.i0, w.i1)
 	if keys > 0 {
@@ -390,12 +389,12 @@ func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 		}
 		for j := range keys {
 			if w.j0+j >= see || !h.IsUnmasked(w.j0+j) {
-				row[j] = absentScore[T]()
+				row[j] = absentScore()
 			}
 		}
 		for c := range w.chunks {
 			if c >= chunks || x.keyCounts[c] == 0 {
-				row[keys+c] = absentScore[T]()
+				row[keys+c] = absentScore()
 			}
 		}
 	}
@@ -405,13 +404,13 @@ func (x *evaPass[T]) windowWeights(i0 int) evaWindow[T] {
 
 // biasRow returns the biases of the keys of a window for query i of the window. params
 // has the layout of the parameter rpe.
-func (x *evaPass[T]) biasRow(params []T, i int, w evaWindow[T]) []T {
+func (x *evaPass) biasRow(params []float, i int, w evaWindow) []float {
 	cols, row := x.rpe.Shape[2], x.h.Offset+w.i0+i-w.first
 	at := (min(x.h.Head, x.rpe.Shape[0]-1)*x.window+row)*cols + w.j0 - (w.first - x.overlap)
 	return params[at:][:w.j1-w.j0]
 }
 
-func (v *controlVariates[T]) Forward(h *headwise.Head[T]) {
+func (v *controlVariates) Forward(h *headwise.Head) {
 	h.SaveBuffer(0)
 	x := v.newPass(h)
 	for i0 := 0; i0 < h.Q.Rows; {
@@ -425,13 +424,13 @@ func (v *controlVariates[T]) Forward(h *headwise.Head[T]) {
 	}
 }
 
-func (v *controlVariates[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (v *controlVariates) Backward(h *headwise.Head, g *headwise.Grads) {
 	x := v.newPass(h)
 	d := h.Q.Cols
 	clear(g.DK.Data[:h.K.Rows*d])
 	clear(g.DV.Data[:h.V.Rows*h.V.Cols])
 	dbeta, dmu := h.TakeScratch(x.chunks, h.V.Cols), h.TakeScratch(x.chunks, d)
-	dbar := [2]tensor.Mat[T]{h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d)}
+	dbar := [2]tensor.Mat{h.TakeScratch(x.chunks, d), h.TakeScratch(x.chunks, d)}
 	clear(dbeta.Data)
 	clear(dbar[1].Data)
 	room := h.TakeScratch(x.windowScores.Rows, x.windowScores.Cols)
@@ -439,7 +438,7 @@ func (v *controlVariates[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T])
 		w := x.windowWeights(i0)
 		i0 = w.i1
 		keys := w.j1 - w.j0
-		ds := tensor.Mat[T]{Data: room.Data, Rows: w.weights.Rows, Cols: w.weights.Cols, Stride: w.weights.Stride}
+		ds := tensor.Mat{Data: room.Data, Rows: w.weights.Rows, Cols: w.weights.Cols, Stride: w.weights.Stride}
 		near, far := sliceColumns(ds, 0, keys), sliceColumns(ds, keys, ds.Cols)
 		do, q, dq := g.DOut.Slice(w.i0, w.i1), h.Q.Slice(w.i0, w.i1), g.DQ.Slice(w.i0, w.i1)
 		h.Multiply(far, do, x.beta.Slice(0, w.chunks), false, true, false)
@@ -489,10 +488,10 @@ func (v *controlVariates[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T])
 		clear(dy.Data)
 		h.Table.LayerNormGrad(dy.Data, dy.Stride, p[2], p[3], dbar[side].Data, dbar[side].Stride, x.y[side].Data, x.y[side].Stride, x.chunks, d, m.gain.Data, x.stats[side])
 		h.Table.SumRows(p[1], dy.Data, dy.Stride, x.chunks)
-		square := func(data []T) tensor.Mat[T] { return tensor.Mat[T]{Data: data, Rows: d, Cols: d, Stride: d} }
+		square := func(data []float) tensor.Mat { return tensor.Mat{Data: data, Rows: d, Cols: d, Stride: d} }
 		h.Multiply(square(p[0]), dy, x.mean[side], true, false, true)
 		h.Multiply(dmean, dy, square(m.w.Data), false, false, false)
-		to, first := []tensor.Mat[T]{g.DQ, g.DK}[side], []int{h.Offset, 0}[side] // token of the first row
+		to, first := []tensor.Mat{g.DQ, g.DK}[side], []int{h.Offset, 0}[side] // token of the first row
 		for c := range x.chunks {
 			j0, j1 := x.chunkKeys(c)
 			for j := max(j0, first); j < min(j1, first+to.Rows); j++ {
@@ -506,7 +505,7 @@ func (v *controlVariates[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T])
 
 // summariseChunkGrad sets dmu [D], and adds to the gradients of the keys and values of
 // chunk c. dbeta is [Dv].
-func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *headwise.Grads[T]) {
+func (x *evaPass) summariseChunkGrad(c int, dmu, dbeta []float, g *headwise.Grads) {
 	clear(dmu)
 	if x.keyCounts[c] == 0 {
 		return
@@ -515,7 +514,7 @@ func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *headwise.Grads
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	j0, j1 := x.chunkKeys(c)
-	p := tensor.Mat[T]{Data: x.p.Row(c)[:j1-j0], Rows: 1, Cols: j1 - j0, Stride: j1 - j0}
+	p := tensor.Mat{Data: x.p.Row(c)[:j1-j0], Rows: 1, Cols: j1 - j0, Stride: j1 - j0}
 	dp := h.TakeScratch(1, j1-j0)
 	for j := range dp.Data {
 		dp.Data[j] = h.Table.Dot(dbeta, h.V.Row(j0+j))
@@ -532,7 +531,7 @@ func (x *evaPass[T]) summariseChunkGrad(c int, dmu, dbeta []T, g *headwise.Grads
 	}
 }
 
-func (x *controlVariates[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *controlVariates) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	c, near := float64(min(x.landmarks, max(s.N, s.M))), float64(min(x.window+2*x.overlap, s.M))
 	reached := m + 2*c*float64(x.overlap)
@@ -546,6 +545,6 @@ func (x *controlVariates[T]) Cost(s attention.Shape) headwise.Cost {
 	}
 	return headwise.Cost{
 		FLOPs: 2 * (n*(near+far)*(d+dv) + reached*(2*d+dv) + 2*c*d*d),
-		Bytes: elementBytes[T]() * (c*(7*d+dv) + reached + float64(x.window)*(near+c)),
+		Bytes: elementBytes() * (c*(7*d+dv) + reached + float64(x.window)*(near+c)),
 	}
 }

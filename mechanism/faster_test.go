@@ -9,14 +9,14 @@ import (
 // Below the returned length softmax is the faster one, from it on multipole. More cells take more
 // tokens to pay; what has no measured cost is never faster.
 func TestMultipoleIsFasterThanSoftmaxFromSomeLengthOn(t *testing.T) {
-	softmax, err := New[float32]("softmax", Options{})
+	softmax, err := New("softmax", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	from := map[string]int{}
 	s := attention.Shape{B: 1, H: 2, Hkv: 2, D: 32, Dv: 32}
 	for _, cells := range []string{"64", "1024"} {
-		m, err := New[float32]("multipole", Options{Width: 32, Heads: 2, Set: map[string]string{"cells": cells}})
+		m, err := New("multipole", Options{Width: 32, Heads: 2, Set: map[string]string{"cells": cells}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +32,7 @@ func TestMultipoleIsFasterThanSoftmaxFromSomeLengthOn(t *testing.T) {
 	if from["64"] < 1 || from["1024"] < 2*from["64"] {
 		t.Errorf("multipole is faster from %v on", from)
 	}
-	informer, err := New[float32]("informer", Options{})
+	informer, err := New("informer", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var fastmax = Row{
@@ -24,8 +23,7 @@ var fastmax = Row{
 	},
 	Params:   []Param{optionalTemperature, logGamma},
 	Training: fastmaxTraining,
-	f32:      specBuilder(fastmaxSpec[float32]),
-	f64:      specBuilder(fastmaxSpec[float64]),
+	build:    specBuilder(fastmaxSpec),
 }
 
 // trainingWindow is the width of the near field in training, measured in
@@ -52,7 +50,7 @@ func fastmaxTraining(order int, window bool) map[string]string {
 	return set
 }
 
-func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func fastmaxSpec(r *reader) (s attention.Spec, err error) {
 	p := r.order()
 	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
@@ -62,7 +60,7 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if err != nil {
 		return s, err
 	}
-	s = attention.Spec[T]{
+	s = attention.Spec{
 		Name:    r.row.Name,
 		Setting: fmt.Sprintf("fastmax order=%d scale=%s bounded=%t", p, formatScale(scale), bounded),
 		Norm:    attention.Standard,
@@ -72,7 +70,7 @@ func fastmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		// s^p/p! > 0.
 		Positive: p%2 == 0,
 	}
-	if s.Tau, err = newOptionalTemperatures[T](r); err != nil {
+	if s.Tau, err = newOptionalTemperatures(r); err != nil {
 		return s, err
 	}
 	if s.Tau != nil && p%2 == 1 {

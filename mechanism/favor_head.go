@@ -20,38 +20,38 @@ import (
 //	            (fast-transformers, stabilize=True)
 //
 // Features are computed for favorChunk tokens at a time, and recomputed in Backward.
-type favorHead[T tensor.Float] struct {
-	*favorFeatures[T]
+type favorHead struct {
+	*favorFeatures
 }
 
 // favorChunk is the number of tokens whose features are computed at once.
 const favorChunk = 64
 
-func (x *favorHead[T]) Traits() attention.Traits {
+func (x *favorHead) Traits() attention.Traits {
 	return attention.Traits{Name: "performer", Positive: true, MixedQueries: x.kernel == "hyperbolic",
 		NoCausal: "form=code takes from the features of each key the largest of all keys, so that later ones change what a query has " +
 			"seen before; form=paper has a causal form"}
 }
 
-func (x *favorHead[T]) Setting() string { return x.setting }
+func (x *favorHead) Setting() string { return x.setting }
 
-func (x *favorHead[T]) Check(c *attention.Call[T]) error {
+func (x *favorHead) Check(c *attention.Call) error {
 	return x.favorFeatures.Check(c.Q.H, c.K.H, c.Q.D)
 }
 
 // favorPass holds the unmasked keys of a head and the sums over them.
-type favorPass[T tensor.Float] struct {
-	*favorHead[T]
-	h                 *headwise.Head[T]
-	k, v              tensor.Mat[T] // v has a last column of ones
-	cq, ck            T             // subtracted from exponents; in softmax each query has its own
-	longestRow        [2]int        // query and key of the largest |x|², in hyperbolic
-	sums, featureRows tensor.Mat[T] // Σ φ(k)·[v, 1]; features of some tokens
+type favorPass struct {
+	*favorHead
+	h                 *headwise.Head
+	k, v              tensor.Mat // v has a last column of ones
+	cq, ck            float      // subtracted from exponents; in softmax each query has its own
+	longestRow        [2]int     // query and key of the largest |x|², in hyperbolic
+	sums, featureRows tensor.Mat // Σ φ(k)·[v, 1]; features of some tokens
 }
 
 // newPass computes the offsets of the exponents and the sums over all keys of a head.
-func (x *favorHead[T]) newPass(h *headwise.Head[T]) favorPass[T] {
-	p := favorPass[T]{favorHead: x, h: h, k: h.GatherUnmasked(h.K), featureRows: h.TakeScratch(favorChunk, x.Dim(0))}
+func (x *favorHead) newPass(h *headwise.Head) favorPass {
+	p := favorPass{favorHead: x, h: h, k: h.GatherUnmasked(h.K), featureRows: h.TakeScratch(favorChunk, x.Dim(0))}
 	v := h.GatherUnmasked(h.V)
 	p.v = h.TakeScratch(v.Rows, v.Cols+1)
 	for j := range v.Rows {
@@ -62,12 +62,12 @@ func (x *favorHead[T]) newPass(h *headwise.Head[T]) favorPass[T] {
 		p.cq, p.longestRow[0] = x.maxSquaredLength(h.Q)
 		p.ck, p.longestRow[1] = x.maxSquaredLength(p.k)
 	} else {
-		p.ck = T(math.Inf(-1))
+		p.ck = float(math.Inf(-1))
 		for i0 := 0; i0 < p.k.Rows; i0 += favorChunk {
 			i1 := min(i0+favorChunk, p.k.Rows)
 			u := p.projectRows(p.k.Slice(i0, i1))
 			for r := range u.Rows {
-				p.ck = max(p.ck, T(x.rootScale)*h.Table.Max(u.Row(r)))
+				p.ck = max(p.ck, float(x.rootScale)*h.Table.Max(u.Row(r)))
 			}
 		}
 	}
@@ -81,10 +81,10 @@ func (x *favorHead[T]) newPass(h *headwise.Head[T]) favorPass[T] {
 }
 
 // maxSquaredLength returns the largest |x|²·scale of rows [n, D], and its first row.
-func (x *favorHead[T]) maxSquaredLength(rows tensor.Mat[T]) (most T, first int) {
+func (x *favorHead) maxSquaredLength(rows tensor.Mat) (most float, first int) {
 	for i := range rows.Rows {
 		length := scratch.Norm2(rows.Row(i)) * x.rootScale
-		if square := T(length * length); i == 0 || square > most {
+		if square := float(length * length); i == 0 || square > most {
 			most, first = square, i
 		}
 	}
@@ -92,27 +92,27 @@ func (x *favorHead[T]) maxSquaredLength(rows tensor.Mat[T]) (most T, first int) 
 }
 
 // projectRows sets the first columns of featureRows to w·x, for rows x [n, D].
-func (p *favorPass[T]) projectRows(x tensor.Mat[T]) tensor.Mat[T] {
+func (p *favorPass) projectRows(x tensor.Mat) tensor.Mat {
 	u := p.featureRows.Slice(0, x.Rows)
 	u.Cols = p.rows
-	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
+	w := tensor.Mat{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
 	p.h.Multiply(u, x, w, false, true, false)
 	return u
 }
 
 // computeFeatures sets featureRows to the features of rows x [n, D].
-func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T] {
+func (p *favorPass) computeFeatures(x tensor.Mat, keys bool) tensor.Mat {
 	t := p.h.Table
 	u := p.projectRows(x)
 	y := p.featureRows.Slice(0, x.Rows)
 	for i := range x.Rows {
 		row := u.Row(i)
-		t.Scale(row, T(p.rootScale), row)
+		t.Scale(row, float(p.rootScale), row)
 		length := scratch.Norm2(x.Row(i)) * p.rootScale
-		off := T(length * length / 2)
+		off := float(length * length / 2)
 		switch {
 		case p.kernel == "hyperbolic":
-			off += T(math.Log(float64(y.Cols)) / 2)
+			off += float(math.Log(float64(y.Cols)) / 2)
 			if keys {
 				off += p.ck
 			} else {
@@ -134,7 +134,7 @@ func (p *favorPass[T]) computeFeatures(x tensor.Mat[T], keys bool) tensor.Mat[T]
 	return y
 }
 
-func (x *favorHead[T]) Forward(h *headwise.Head[T]) {
+func (x *favorHead) Forward(h *headwise.Head) {
 	den, p := h.SaveBuffer(h.Q.Rows), x.newPass(h)
 	o := h.TakeScratch(favorChunk, p.v.Cols)
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
@@ -148,13 +148,13 @@ func (x *favorHead[T]) Forward(h *headwise.Head[T]) {
 	}
 }
 
-func (x *favorHead[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *favorHead) Backward(h *headwise.Head, g *headwise.Grads) {
 	den, p := h.Saved, x.newPass(h)
 	// The gradient of sums is u = [do, -do·o]/den.
 	u, e := h.TakeScratch(favorChunk, p.v.Cols), h.TakeScratch(favorChunk, p.featureRows.Cols)
 	back := h.TakeScratch(p.sums.Rows, p.sums.Cols) // Σ φ(q)·u
 	clear(back.Data)
-	var taken T // gradient of the offset of all exponents of a side
+	var taken float // gradient of the offset of all exponents of a side
 	for i0 := 0; i0 < h.Q.Rows; i0 += favorChunk {
 		i1 := min(i0+favorChunk, h.Q.Rows)
 		u, e := u.Slice(0, i1-i0), e.Slice(0, i1-i0)
@@ -189,11 +189,11 @@ func (x *favorHead[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 
 // featureGrad sets dx [n, D] from the gradient e of features f, both [n, features], and
 // returns the sum of the gradients of the exponents. It overwrites e and f.
-func (p *favorPass[T]) featureGrad(dx, x, f, e tensor.Mat[T]) (sum T) {
+func (p *favorPass) featureGrad(dx, x, f, e tensor.Mat) (sum float) {
 	t := p.h.Table
 	mark := p.h.Scratch.Mark()
 	defer p.h.Scratch.Reset(mark)
-	all := arena.Take[T](p.h.Scratch, x.Rows)
+	all := arena.Take[float](p.h.Scratch, x.Rows)
 	for i := range e.Rows {
 		row, exps := e.Row(i), f.Row(i)
 		if p.featureEps != 0 {
@@ -207,26 +207,26 @@ func (p *favorPass[T]) featureGrad(dx, x, f, e tensor.Mat[T]) (sum T) {
 		if p.kernel == "hyperbolic" {
 			t.Axpy(row[:p.rows], -1, row[p.rows:])
 		}
-		t.Scale(row[:p.rows], T(p.rootScale), row[:p.rows])
+		t.Scale(row[:p.rows], float(p.rootScale), row[:p.rows])
 	}
 	e.Cols = p.rows
-	w := tensor.Mat[T]{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
+	w := tensor.Mat{Data: p.w.Data, Rows: p.rows, Cols: p.d, Stride: p.d}
 	p.h.Multiply(dx, e, w, false, false, false)
 	for i := range x.Rows {
-		t.Axpy(dx.Row(i), T(-p.rootScale*p.rootScale)*all[i], x.Row(i))
+		t.Axpy(dx.Row(i), float(-p.rootScale*p.rootScale)*all[i], x.Row(i))
 	}
 	return sum
 }
 
 // maxLengthGrad adds to the longest row of dx [n, D] the gradient of its |x|², which is
 // subtracted from all exponents of a side. With kernel=softmax there is none.
-func (p *favorPass[T]) maxLengthGrad(dx, x tensor.Mat[T], longest int, taken T) {
+func (p *favorPass) maxLengthGrad(dx, x tensor.Mat, longest int, taken float) {
 	if p.kernel == "hyperbolic" {
-		p.h.Table.Axpy(dx.Row(longest), T(-2*p.rootScale*p.rootScale)*taken, x.Row(longest))
+		p.h.Table.Axpy(dx.Row(longest), float(-2*p.rootScale*p.rootScale)*taken, x.Row(longest))
 	}
 }
 
-func (x *favorHead[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *favorHead) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	rows, f := float64(x.rows), float64(x.Dim(0))
 	products := n + m
@@ -235,6 +235,6 @@ func (x *favorHead[T]) Cost(s attention.Shape) headwise.Cost {
 	}
 	return headwise.Cost{
 		FLOPs: 2*products*rows*d + 2*(n+m)*f*(dv+1),
-		Bytes: elementBytes[T]() * (n + m*(dv+1) + f*(dv+1+favorChunk) + favorChunk*(dv+1)),
+		Bytes: elementBytes() * (n + m*(dv+1) + f*(dv+1+favorChunk) + favorChunk*(dv+1)),
 	}
 }

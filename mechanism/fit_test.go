@@ -28,7 +28,7 @@ func TestFitReadsShapes(t *testing.T) {
 		{"multipole", map[string]string{"cells": "6"}},
 		{"multipole", map[string]string{"cells": "6", "tilt": "true"}},
 	} {
-		made, err := New[float32](c.name, Options{Heads: 3, Width: 4, Length: 9, Set: c.set})
+		made, err := New(c.name, Options{Heads: 3, Width: 4, Length: 9, Set: c.set})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestFitReadsShapes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fitted, err := New[float32](c.name, row.FitOptions(Options{Heads: 8, Width: 4, Length: 20}, shapes))
+		fitted, err := New(c.name, row.FitOptions(Options{Heads: 8, Width: 4, Length: 20}, shapes))
 		if err != nil {
 			t.Fatalf("%s %v: %v", c.name, c.set, err)
 		}

@@ -32,23 +32,22 @@ var fourier = Row{
 			o.setDefault("channels", "true")
 		}
 	},
-	f32: headwiseBuilder(newFourier[float32]),
-	f64: headwiseBuilder(newFourier[float64]),
+	build: headwiseBuilder(newFourier),
 }
 
 // fourierAttention computes heads of fourier. Since the product of D factors below 1
 // may underflow, weights are computed from the sum of logarithms, minus the largest of
 // the row. All of it is in float64, since a float32 has no correct digits near the
 // zeros of the sine.
-type fourierAttention[T tensor.Float] struct {
+type fourierAttention struct {
 	setting string
 	eps     float64
 	scaled  bool
-	params  param.Set[T]
-	r       *param.Param[T] // [1] or [D]
+	params  param.Set
+	r       *param.Param // [1] or [D]
 }
 
-func newFourier[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newFourier(r *reader) (headwise.Function, error) {
 	start, err := r.Positive("R", "1")
 	if err != nil {
 		return nil, err
@@ -74,26 +73,26 @@ func newFourier[T tensor.Float](r *reader) (headwise.Function[T], error) {
 			return nil, fmt.Errorf("fourier: setting channels=true: needs the width of heads")
 		}
 	}
-	f := &fourierAttention[T]{
+	f := &fourierAttention{
 		setting: fmt.Sprintf("fourier channels=%t eps=%s scaled=%t", channels, strconv.FormatFloat(eps, 'g', -1, 64), scaled),
 		eps:     eps, scaled: scaled,
 	}
 	f.r = f.params.New("R", false, n)
 	for i := range f.r.Data {
-		f.r.Data[i] = T(start)
+		f.r.Data[i] = float(start)
 	}
 	return f, nil
 }
 
-func (f *fourierAttention[T]) Traits() attention.Traits {
+func (f *fourierAttention) Traits() attention.Traits {
 	return attention.Traits{Name: "fourier", Positive: true, Causal: true}
 }
 
-func (f *fourierAttention[T]) Setting() string          { return f.setting }
-func (f *fourierAttention[T]) Params() *param.Set[T]    { return &f.params }
-func (f *fourierAttention[T]) Constants() *param.Set[T] { return nil }
+func (f *fourierAttention) Setting() string       { return f.setting }
+func (f *fourierAttention) Params() *param.Set    { return &f.params }
+func (f *fourierAttention) Constants() *param.Set { return nil }
 
-func (f *fourierAttention[T]) Check(c *attention.Call[T]) error {
+func (f *fourierAttention) Check(c *attention.Call) error {
 	if n := len(f.r.Data); n > 1 && n != c.Q.D {
 		return fmt.Errorf("%s: has %d elements, D is %d", f.r.Name, n, c.Q.D)
 	}
@@ -101,7 +100,7 @@ func (f *fourierAttention[T]) Check(c *attention.Call[T]) error {
 }
 
 // inverseWidth returns R of channel d.
-func (f *fourierAttention[T]) inverseWidth(d int) float64 { return float64(f.r.Data[d%len(f.r.Data)]) }
+func (f *fourierAttention) inverseWidth(d int) float64 { return float64(f.r.Data[d%len(f.r.Data)]) }
 
 // rowSines holds R∘x for rows x, with sines and cosines, each [rows·D].
 type rowSines struct {
@@ -110,7 +109,7 @@ type rowSines struct {
 }
 
 // computeSines returns the sines of rows x [rows, D] in scratch memory.
-func (f *fourierAttention[T]) computeSines(ar *arena.Arena, x tensor.Mat[T]) rowSines {
+func (f *fourierAttention) computeSines(ar *arena.Arena, x tensor.Mat) rowSines {
 	n := x.Rows * x.Cols
 	w := rowSines{arena.Take[float64](ar, n), arena.Take[float64](ar, n), arena.Take[float64](ar, n), x.Cols}
 	for i := range x.Rows {
@@ -139,7 +138,7 @@ const factorsPerLog = 4
 
 // logWeights sets row [keys] to the logarithms of the weights of query i for the keys
 // that it sees, and returns the largest. Elements of other keys are left unchanged.
-func (f *fourierAttention[T]) logWeights(h *headwise.Head[T], q, k *rowSines, i int, row []float64) float64 {
+func (f *fourierAttention) logWeights(h *headwise.Head, q, k *rowSines, i int, row []float64) float64 {
 	top := math.Inf(-1)
 	qx, qs, qc := q.tokenRow(i)
 	for j := range h.VisibleKeys(i) {
@@ -171,7 +170,7 @@ func (f *fourierAttention[T]) logWeights(h *headwise.Head[T], q, k *rowSines, i 
 
 // normaliseWeights turns logarithms row [keys] into weights, divided by their sum and
 // eps, and returns the share of eps. some is false if all weights are 0.
-func (f *fourierAttention[T]) normaliseWeights(h *headwise.Head[T], i int, row []float64, top float64) (small float64, some bool) {
+func (f *fourierAttention) normaliseWeights(h *headwise.Head, i int, row []float64, top float64) (small float64, some bool) {
 	if f.eps > 0 {
 		small = math.Log(f.eps)
 		for d := 0; f.scaled && d < h.Q.Cols; d++ {
@@ -197,7 +196,7 @@ func (f *fourierAttention[T]) normaliseWeights(h *headwise.Head[T], i int, row [
 	return small / sum, true
 }
 
-func (f *fourierAttention[T]) Forward(h *headwise.Head[T]) {
+func (f *fourierAttention) Forward(h *headwise.Head) {
 	ar := h.Scratch
 	q, k := f.computeSines(ar, h.Q), f.computeSines(ar, h.K)
 	row, o := arena.Take[float64](ar, h.K.Rows), arena.Take[float64](ar, h.V.Cols)
@@ -219,12 +218,12 @@ func (f *fourierAttention[T]) Forward(h *headwise.Head[T]) {
 			}
 		}
 		for e := range o {
-			out[e] = T(o[e])
+			out[e] = float(o[e])
 		}
 	}
 }
 
-func (f *fourierAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (f *fourierAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	ar := h.Scratch
 	n, m, d := h.Q.Rows, h.K.Rows, h.Q.Cols
 	q, k := f.computeSines(ar, h.Q), f.computeSines(ar, h.K)
@@ -273,7 +272,7 @@ func (f *fourierAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 			}
 		}
 		for c := range dx {
-			g.DQ.Row(i)[c] = T(f.inverseWidth(c) * dx[c])
+			g.DQ.Row(i)[c] = float(f.inverseWidth(c) * dx[c])
 			if f.scaled {
 				// ln(eps/R^(4D)) has the derivative -4/R in each channel; the slopes are
 				// divided by R below.
@@ -283,20 +282,20 @@ func (f *fourierAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 	}
 	for j := range m {
 		for c := range d {
-			g.DK.Row(j)[c] = T(f.inverseWidth(c) * dk[j*d+c])
+			g.DK.Row(j)[c] = float(f.inverseWidth(c) * dk[j*d+c])
 		}
 		for e := range h.V.Cols {
-			g.DV.Row(j)[e] = T(dv[j*h.V.Cols+e])
+			g.DV.Row(j)[e] = float(dv[j*h.V.Cols+e])
 		}
 	}
 	for c := range d {
 		if r := f.inverseWidth(c); r != 0 {
-			g.Params[0][c%len(f.r.Data)] += T(dr[c] / r)
+			g.Params[0][c%len(f.r.Data)] += float(dr[c] / r)
 		}
 	}
 }
 
-func (f *fourierAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (f *fourierAttention) Cost(s attention.Shape) headwise.Cost {
 	pairs := float64(s.N) * float64(s.M)
 	if s.Causal { // the last n queries see m-n+1 to m keys, those before them none
 		n := float64(min(s.N, s.M))

@@ -91,23 +91,21 @@ func FuzzTextbook(f *testing.F) {
 		allowance = 2
 		defer func() { allowance = 1 }()
 		textbook.Clear() // calls do not come twice
-		agree[float32](t, s, sh, seed, list)
-		agree[float64](t, s, sh, seed, list)
+		agree(t, s, sh, seed, list)
 		if s.causal() && sh.cuQ == nil && !sh.keep && sh.lens == nil {
 			sh.m, sh.causal = sh.n, true
-			fed[float32](t, s, sh, seed, int(chunk)%20, split)
-			fed[float64](t, s, sh, seed, int(chunk)%20, split)
+			fed(t, s, sh, seed, int(chunk)%20, split)
 		}
 	})
 }
 
 // fed steps through a call in pieces, with the state saved and restored between
 // two of them, and holds that against single steps and the textbook.
-func fed[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, chunk int, split uint64) {
+func fed(t *testing.T, s subject, sh shape, seed uint64, chunk int, split uint64) {
 	oc, _ := sh.call(seed)
-	m, book := build[T](t, s, sh.h)
-	c := callIn[T](oc)
-	fresh := func() attention.State[T] {
+	m, book := build(t, s, sh.h)
+	c := callIn(oc)
+	fresh := func() attention.State {
 		st, err := m.NewState(attention.Shape{B: sh.b, H: sh.h, Hkv: sh.hkv, D: sh.d, Dv: sh.dv, Chunk: chunk})
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +134,7 @@ func fed[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, chunk i
 		t.Error("the pieces in which a state is fed change bits")
 	}
 	want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
-	l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: chunk, Form: attention.Step})
+	l := limits(s, m, &attention.Call{Q: c.Q, K: c.K, V: c.V, Chunk: chunk, Form: attention.Step})
 	for i, cond := range want.Cond {
 		ref := want.O.Data[i*sh.dv:][:sh.dv]
 		if e := check.ErrorRatio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, v+check.MaxAbs(ref))); e > allowance {
@@ -151,12 +149,12 @@ func FuzzState(f *testing.F) {
 	all := slices.DeleteFunc(subjects(), func(s subject) bool { return !s.causal() })
 	sh := shape{b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 3, dv: 2, causal: true}
 	oc, _ := sh.call(90)
-	snapshot := func(t testing.TB, m attention.Mechanism[float32]) []byte {
+	snapshot := func(t testing.TB, m attention.Mechanism) []byte {
 		st, err := m.NewState(attention.Shape{B: sh.b, H: sh.h, Hkv: sh.hkv, D: sh.d, Dv: sh.dv, Chunk: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := callIn[float32](oc)
+		c := callIn(oc)
 		if err := st.Step(output(c), c); err != nil {
 			t.Fatal(err)
 		}
@@ -168,7 +166,7 @@ func FuzzState(f *testing.F) {
 	}
 	for i, s := range all {
 		s.o.Heads = sh.h
-		m, err := New[float32](s.name, s.o)
+		m, err := New(s.name, s.o)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -185,12 +183,12 @@ func FuzzState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, data []byte) {
 		s := all[int(which)%len(all)]
 		s.o.Heads = sh.h
-		m, err := New[float32](s.name, s.o)
+		m, err := New(s.name, s.o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		data = check.SealSnapshot(data)
-		var st attention.State[float32]
+		var st attention.State
 		if n := check.AllocatedBytes(func() { st, err = m.RestoreState(data) }); n > 16<<20+64*int64(len(data)) {
 			t.Errorf("%s: a snapshot of %d bytes takes %d bytes of memory", s.label, len(data), n)
 		}
@@ -209,8 +207,8 @@ func FuzzState(f *testing.F) {
 		if third, err := copied.AppendBinary(nil); err != nil || !slices.Equal(third, again) {
 			t.Errorf("%s: a state is saved differently from how it came, error %v", s.label, err)
 		}
-		c := callIn[float32](oc)
-		if err := st.Step(tensor.NewHeads[float32](sh.b, sh.h, sh.n, sh.dv), c); err == nil && st.Tokens() < int64(sh.n) {
+		c := callIn(oc)
+		if err := st.Step(tensor.NewHeads(sh.b, sh.h, sh.n, sh.dv), c); err == nil && st.Tokens() < int64(sh.n) {
 			t.Errorf("%s: %d tokens after %d more", s.label, st.Tokens(), sh.n)
 		}
 	})

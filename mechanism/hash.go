@@ -6,7 +6,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -16,7 +15,7 @@ const hashRows = 256
 // SignHashes returns a hash of each row x of the head's matrix: bit b is set
 // where x lies above plane b, x·planes[b,:D] > planes[b,D]. There are up to 64
 // planes, of D+1 numbers each.
-func SignHashes[T tensor.Float](h *headwise.Head[T], x, planes tensor.Mat[T]) []uint64 {
+func SignHashes(h *headwise.Head, x, planes tensor.Mat) []uint64 {
 	hashes := arena.TakeZeros[uint64](h.Scratch, x.Rows)
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -117,7 +116,7 @@ func SortGroups(ar *arena.Arena, groups []int32, n int) (order, begin []int32) {
 // Largest sets places [k] to the indices of the k largest elements of x [n], in order
 // of index. Of equal elements the first are taken. exist [n] selects the elements, nil:
 // all; at least k must exist.
-func Largest[T kernel.Float](places []int32, x []T, exist []bool) {
+func Largest(places []int32, x []tensor.Float, exist []bool) {
 	if len(places) == 0 {
 		return
 	}
@@ -159,7 +158,7 @@ func Largest[T kernel.Float](places []int32, x []T, exist []bool) {
 // AngularBuckets sets buckets to the number of the largest of the products of
 // each row of x with the rows of axes, and then with their negatives: to which of
 // them it is nearest by its angle. Of equal ones it is the first.
-func AngularBuckets[T tensor.Float](h *headwise.Head[T], buckets []int32, x, axes tensor.Mat[T]) {
+func AngularBuckets(h *headwise.Head, buckets []int32, x, axes tensor.Mat) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	along := h.TakeScratch(min(hashRows, x.Rows), axes.Rows)

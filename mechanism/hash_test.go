@@ -1,7 +1,6 @@
 package mechanism
 
 import (
-	"math"
 	"math/bits"
 	"slices"
 	"testing"
@@ -20,29 +19,6 @@ func TestSortGroupsIsStable(t *testing.T) {
 	if want := []int32{0, 2, 2, 4, 5, 5}; !slices.Equal(begin, want) {
 		t.Errorf("begin %v, want %v", begin, want)
 	}
-}
-
-func TestLargest(t *testing.T) {
-	key := rng.New(5)
-	for n := range 40 {
-		x, exist := make([]float64, n), make([]bool, n)
-		var all []int32
-		for i := range x {
-			x[i] = float64(key.Fold(uint64(n)).Intn(uint64(i), 7)) // with ties
-			if exist[i] = key.Fold(uint64(n)).Intn(uint64(100+i), 3) > 0; exist[i] {
-				all = append(all, int32(i))
-			}
-		}
-		slices.SortStableFunc(all, func(a, b int32) int { return int(x[b] - x[a]) })
-		for k := range len(all) + 1 {
-			got, want := make([]int32, k), slices.Clone(all[:k])
-			Largest(got, x, exist)
-			if slices.Sort(want); !slices.Equal(got, want) {
-				t.Fatalf("%d largest of %v where %v: %v, want %v", k, x, exist, got, want)
-			}
-		}
-	}
-	Largest([]int32{0, 0}, []float64{math.NaN(), math.NaN(), 1}, nil) // ends
 }
 
 // K-means by bits that are looked at one by one.

@@ -6,23 +6,22 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // hedgehogFeatures are the learned features [exp(w·x + b), exp(-w·x - b)] of each head,
 // with D rows w, for queries and for keys (Zhang et al. 2024, Hedgehog, arXiv
 // 2402.04347, section 4.2). Initially w is the identity and b = 0.
-type hedgehogFeatures[T tensor.Float] struct {
+type hedgehogFeatures struct {
 	d, heads int
-	params   param.Set[T]
-	sides    [2]struct{ w, b *param.Param[T] } // of queries, of keys
+	params   param.Set
+	sides    [2]struct{ w, b *param.Param } // of queries, of keys
 }
 
-func newHedgehog[T tensor.Float](r *reader) (*hedgehogFeatures[T], error) {
+func newHedgehog(r *reader) (*hedgehogFeatures, error) {
 	if r.o.Width == 0 {
 		return nil, fmt.Errorf("%s: setting map=hedgehog: the width D is not known", r.row.Name)
 	}
-	f := &hedgehogFeatures[T]{d: r.o.Width, heads: max(r.o.Heads, 1)}
+	f := &hedgehogFeatures{d: r.o.Width, heads: max(r.o.Heads, 1)}
 	if err := r.room("map", f.heads, f.d, f.d); err != nil {
 		return nil, err
 	}
@@ -37,13 +36,13 @@ func newHedgehog[T tensor.Float](r *reader) (*hedgehogFeatures[T], error) {
 	return f, nil
 }
 
-func (f *hedgehogFeatures[T]) Dim(d int) int { return 2 * d }
+func (f *hedgehogFeatures) Dim(d int) int { return 2 * d }
 
-func (f *hedgehogFeatures[T]) Params() *param.Set[T] { return &f.params }
+func (f *hedgehogFeatures) Params() *param.Set { return &f.params }
 
-func (f *hedgehogFeatures[T]) Constants() *param.Set[T] { return nil }
+func (f *hedgehogFeatures) Constants() *param.Set { return nil }
 
-func (f *hedgehogFeatures[T]) Check(heads, _, d int) error {
+func (f *hedgehogFeatures) Check(heads, _, d int) error {
 	switch {
 	case heads != f.heads:
 		return fmt.Errorf("map.q.weight: has %d heads, q has %d", f.heads, heads)
@@ -55,7 +54,7 @@ func (f *hedgehogFeatures[T]) Check(heads, _, d int) error {
 
 // blockParams returns the rows w [D, D] and the biases [D] of a block, and the index of
 // w among the parameters.
-func (f *hedgehogFeatures[T]) blockParams(b *attention.FeatureBlock[T]) (w, bias []T, at int) {
+func (f *hedgehogFeatures) blockParams(b *attention.FeatureBlock) (w, bias []float, at int) {
 	if b.Keys {
 		at = 1
 	}
@@ -63,15 +62,15 @@ func (f *hedgehogFeatures[T]) blockParams(b *attention.FeatureBlock[T]) (w, bias
 	return s.w.Data[b.Head*f.d*f.d:][:f.d*f.d], s.b.Data[b.Head*f.d:][:f.d], 2 * at
 }
 
-func (f *hedgehogFeatures[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *hedgehogFeatures) Map(b *attention.FeatureBlock) {
 	mark := b.Scratch.Mark()
 	f.computeFeatures(b, b.Y)
 	b.Scratch.Reset(mark)
 }
 
 // computeFeatures sets y [2D, Stride] to the features of a block.
-func (f *hedgehogFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
-	table := kernel.Active[T]()
+func (f *hedgehogFeatures) computeFeatures(b *attention.FeatureBlock, y []float) {
+	table := kernel.Active[float]()
 	w, bias, _ := f.blockParams(b)
 	u := projectTokens(b, w, f.d)
 	for r, add := range bias {
@@ -85,8 +84,8 @@ func (f *hedgehogFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []
 	}
 }
 
-func (f *hedgehogFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *hedgehogFeatures) Grad(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	y := b.Scratch.Take(f.Dim(f.d) * b.Stride)
@@ -106,8 +105,8 @@ func (f *hedgehogFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 
 // projectedRowsGrad adds to dw [rows, D] the gradient of the rows of projectTokens,
 // from the gradient du [rows, Stride] of its result.
-func projectedRowsGrad[T tensor.Float](b *attention.FeatureBlock[T], dw []T, rows int, du []T) {
-	table := kernel.Active[T]()
+func projectedRowsGrad(b *attention.FeatureBlock, dw []float, rows int, du []float) {
+	table := kernel.Active[float]()
 	mark := b.Scratch.Mark()
 	ld := kernel.Pad(b.D)
 	x, sum := b.Scratch.Take(b.N*ld), b.Scratch.Take(rows*ld)

@@ -91,9 +91,9 @@ func TestIdleStatesKeepNothingOfTheirCalls(t *testing.T) {
 	met := kinds{}
 	states := 0
 	for _, s := range subjects() {
-		if m, _ := build[float32](t, s, 1); m.Traits().Causal && met.isNew(s) {
+		if m, _ := build(t, s, 1); m.Traits().Causal && met.isNew(s) {
 			for _, sh := range streams(s) {
-				letGo[float32](t, s, sh)
+				letGo(t, s, sh)
 				states++
 			}
 		}
@@ -101,20 +101,20 @@ func TestIdleStatesKeepNothingOfTheirCalls(t *testing.T) {
 	t.Logf("%d kinds of states", states)
 }
 
-func letGo[T float32 | float64](t *testing.T, s subject, sh shape) {
+func letGo(t *testing.T, s subject, sh shape) {
 	oc, _ := sh.call(20)
-	m, _ := build[T](t, s, sh.h)
-	c := callIn[T](oc)
+	m, _ := build(t, s, sh.h)
+	c := callIn(oc)
 	o := output(c)
 	fresh := newState(t, m)
 	own := append(reachedFrom(m), reachedFrom(fresh)...) // such as weights of features
 	defer runtime.KeepAlive(fresh)
 	for _, u := range []struct {
 		name string
-		use  func(attention.State[T]) error
+		use  func(attention.State) error
 	}{
-		{"a token", func(st attention.State[T]) error { return st.Step(o.Tokens(0, 1), piece(c, 0, 1)) }},
-		{"tokens", func(st attention.State[T]) error {
+		{"a token", func(st attention.State) error { return st.Step(o.Tokens(0, 1), piece(c, 0, 1)) }},
+		{"tokens", func(st attention.State) error {
 			for i := range 10 {
 				if err := st.Step(o.Tokens(i, i+1), piece(c, i, i+1)); err != nil {
 					return err
@@ -122,22 +122,22 @@ func letGo[T float32 | float64](t *testing.T, s subject, sh shape) {
 			}
 			return nil
 		}},
-		{"a segment", func(st attention.State[T]) error { return st.Step(o, c) }},
-		{"a segment and a token", func(st attention.State[T]) error {
+		{"a segment", func(st attention.State) error { return st.Step(o, c) }},
+		{"a segment and a token", func(st attention.State) error {
 			if err := st.Step(o.Tokens(0, sh.n-1), piece(c, 0, sh.n-1)); err != nil {
 				return err
 			}
 			return st.Step(o.Tokens(sh.n-1, sh.n), piece(c, sh.n-1, sh.n))
 		}},
-		{"absorbed tokens and a query", func(st attention.State[T]) error {
+		{"absorbed tokens and a query", func(st attention.State) error {
 			if err := st.Absorb(c); err != nil {
 				return err
 			}
-			ask := &attention.Call[T]{Q: c.Q.Tokens(sh.n-1, sh.n), K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0), Rope: c.Rope.Slice(sh.n - 1)}
+			ask := &attention.Call{Q: c.Q.Tokens(sh.n-1, sh.n), K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0), Rope: c.Rope.Slice(sh.n - 1)}
 			return st.Read(o.Tokens(0, 1), ask)
 		}},
 	} {
-		var states [2]attention.State[T]
+		var states [2]attention.State
 		var reached [2][]memoryPiece
 		for i := range states {
 			st := newState(t, m)

@@ -35,22 +35,21 @@ var informer = Row{
 			o.setDefault("sample", "stored")
 		}
 	},
-	f32: headwiseBuilder(newInformer[float32]),
-	f64: headwiseBuilder(newInformer[float64]),
+	build: headwiseBuilder(newInformer),
 }
 
 // probSparse gives some queries the output of softmax, and the others the mean of all
 // values (Zhou et al. 2021, section 3).
-type probSparse[T tensor.Float] struct {
+type probSparse struct {
 	factor        int
 	dividesByKeys bool // the measure divides by the number of keys
 	key           rng.Key
-	storedSamples *param.Set[T] // nil: drawn
-	softmax       factorised.Softmax[T]
+	storedSamples *param.Set // nil: drawn
+	softmax       factorised.Softmax
 }
 
-func newInformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := &probSparse[T]{softmax: factorised.NewSoftmax[T](0)}
+func newInformer(r *reader) (headwise.Function, error) {
+	x := &probSparse{softmax: factorised.NewSoftmax(0)}
 	var err error
 	if x.factor, err = r.Integer("factor", 1, 1024); err != nil {
 		return nil, err
@@ -73,21 +72,21 @@ func newInformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err := r.room("sample", r.o.Length, x.logCount(r.o.Length)); err != nil {
 		return nil, err
 	}
-	x.storedSamples = new(param.Set[T])
+	x.storedSamples = new(param.Set)
 	places := x.storedSamples.New("sample", false, r.o.Length, x.logCount(r.o.Length))
 	for i := range places.Data {
 		n := places.Shape[1]
-		places.Data[i] = T(x.drawSample(i/n, i%n))
+		places.Data[i] = float(x.drawSample(i/n, i%n))
 	}
 	return x, nil
 }
 
-func (x *probSparse[T]) Traits() attention.Traits {
+func (x *probSparse) Traits() attention.Traits {
 	return attention.Traits{Name: informer.Name, MixedQueries: true, Positive: true,
 		NoCausal: "which queries are computed depends on all of them, and on keys after them"}
 }
 
-func (x *probSparse[T]) Setting() string {
+func (x *probSparse) Setting() string {
 	form := "paper"
 	if x.dividesByKeys {
 		form = "code"
@@ -95,10 +94,10 @@ func (x *probSparse[T]) Setting() string {
 	return fmt.Sprintf("informer factor=%d form=%s sample=%v", x.factor, form, x.key)
 }
 
-func (x *probSparse[T]) Params() *param.Set[T]    { return nil }
-func (x *probSparse[T]) Constants() *param.Set[T] { return x.storedSamples }
+func (x *probSparse) Params() *param.Set    { return nil }
+func (x *probSparse) Constants() *param.Set { return x.storedSamples }
 
-func (x *probSparse[T]) Check(c *attention.Call[T]) error {
+func (x *probSparse) Check(c *attention.Call) error {
 	if x.storedSamples == nil {
 		return nil
 	}
@@ -124,17 +123,17 @@ func (x *probSparse[T]) Check(c *attention.Call[T]) error {
 }
 
 // logCount returns factor·⌈ln n⌉, at least 1 and at most n.
-func (x *probSparse[T]) logCount(n int) int {
+func (x *probSparse) logCount(n int) int {
 	return min(n, max(1, x.factor*int(math.Ceil(math.Log(float64(n))))))
 }
 
 // drawSample returns sample s of token i, in [0, 1]. It is the same in both precisions.
-func (x *probSparse[T]) drawSample(i, s int) float32 {
+func (x *probSparse) drawSample(i, s int) float32 {
 	return float32(x.key.Fold(uint64(i)).Float64(uint64(s)))
 }
 
 // sampledKey returns the index among m keys of sample s of token i.
-func (x *probSparse[T]) sampledKey(i, s, m int) int {
+func (x *probSparse) sampledKey(i, s, m int) int {
 	at := float64(x.drawSample(i, s))
 	if x.storedSamples != nil {
 		places := x.storedSamples.All()[0]
@@ -146,34 +145,34 @@ func (x *probSparse[T]) sampledKey(i, s, m int) int {
 // measureQueries sets dst [queries] to the sparsity measure of each query: the largest
 // of its sampled scores minus their mean, or with form=code minus their sum over the
 // number of keys. k is [keys, D].
-func (x *probSparse[T]) measureQueries(h *headwise.Head[T], dst []T, k tensor.Mat[T]) {
+func (x *probSparse) measureQueries(h *headwise.Head, dst []float, k tensor.Mat) {
 	samples := x.logCount(k.Rows)
-	scores := arena.Take[T](h.Scratch, samples)
+	scores := arena.Take[float](h.Scratch, samples)
 	for i := range dst {
 		q := h.Q.Row(i)
 		for s := range scores {
 			scores[s] = h.Table.Dot(q, k.Row(x.sampledKey(i, s, k.Rows)))
 		}
 		top := slices.Max(scores)
-		var sum T
+		var sum float
 		if x.dividesByKeys {
 			for _, s := range scores {
 				sum += s
 			}
-			dst[i] = top - sum/T(k.Rows)
+			dst[i] = top - sum/float(k.Rows)
 			continue
 		}
 		for _, s := range scores { // equal scores give exactly 0
 			sum += top - s
 		}
-		dst[i] = sum / T(samples)
+		dst[i] = sum / float(samples)
 	}
 }
 
 // chooseQueries sets chosen [queries] to 1 for the n queries with the largest measure
 // and to 0 for others. Ties are resolved in favour of earlier queries.
-func chooseQueries[T tensor.Float](h *headwise.Head[T], chosen, measure []T, n int) {
-	sorted := arena.Take[T](h.Scratch, len(measure))
+func chooseQueries(h *headwise.Head, chosen, measure []float, n int) {
+	sorted := arena.Take[float](h.Scratch, len(measure))
 	copy(sorted, measure)
 	slices.Sort(sorted)
 	least := sorted[len(sorted)-n]
@@ -195,7 +194,7 @@ func chooseQueries[T tensor.Float](h *headwise.Head[T], chosen, measure []T, n i
 }
 
 // gatherChosen returns the chosen rows of x, at most n.
-func gatherChosen[T tensor.Float](h *headwise.Head[T], x tensor.Mat[T], chosen []T, n int) tensor.Mat[T] {
+func gatherChosen(h *headwise.Head, x tensor.Mat, chosen []float, n int) tensor.Mat {
 	y := h.TakeScratch(n, x.Cols)
 	at := 0
 	for i, c := range chosen {
@@ -208,23 +207,23 @@ func gatherChosen[T tensor.Float](h *headwise.Head[T], x tensor.Mat[T], chosen [
 }
 
 // Forward saves the chosen queries and the logarithms of their softmax sums.
-func (x *probSparse[T]) Forward(h *headwise.Head[T]) {
+func (x *probSparse) Forward(h *headwise.Head) {
 	k, v := h.GatherUnmasked(h.K), h.GatherUnmasked(h.V)
 	n, u := h.Q.Rows, x.logCount(h.Q.Rows)
 	saved := h.SaveBuffer(n + u)
 	chosen, lse := saved[:n], saved[n:]
-	measure := arena.Take[T](h.Scratch, n)
+	measure := arena.Take[float](h.Scratch, n)
 	x.measureQueries(h, measure, k)
 	chooseQueries(h, chosen, measure, u)
 	q := gatherChosen(h, h.Q, chosen, u)
 	out := h.TakeScratch(q.Rows, v.Cols)
-	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], factorised.Rows[T]{Q: q, K: k, V: v})
+	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], factorised.Rows{Q: q, K: k, V: v})
 
-	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
+	mean := arena.TakeZeros[float](h.Scratch, v.Cols)
 	for j := range v.Rows {
 		h.Table.Add(mean, mean, v.Row(j))
 	}
-	h.Table.Scale(mean, 1/T(v.Rows), mean)
+	h.Table.Scale(mean, 1/float(v.Rows), mean)
 	at := 0
 	for i, c := range chosen {
 		row := mean
@@ -239,16 +238,16 @@ func (x *probSparse[T]) Forward(h *headwise.Head[T]) {
 	}
 }
 
-func (x *probSparse[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *probSparse) Backward(h *headwise.Head, g *headwise.Grads) {
 	k, v := h.GatherUnmasked(h.K), h.GatherUnmasked(h.V)
 	n, u := h.Q.Rows, x.logCount(h.Q.Rows)
 	chosen, lse := h.Saved[:n], h.Saved[n:]
 	q, do, out := gatherChosen(h, h.Q, chosen, u), gatherChosen(h, g.DOut, chosen, u), gatherChosen(h, h.Out, chosen, u)
 	dq, dk, dv := h.TakeScratch(q.Rows, q.Cols), h.UnmaskedGradBuffer(g.DK, k.Rows), h.UnmaskedGradBuffer(g.DV, v.Rows)
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
-		factorised.Rows[T]{Q: q, K: k, V: v})
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
+		factorised.Rows{Q: q, K: k, V: v})
 
-	mean := arena.TakeZeros[T](h.Scratch, v.Cols)
+	mean := arena.TakeZeros[float](h.Scratch, v.Cols)
 	at := 0
 	for i, c := range chosen {
 		row := g.DQ.Row(i)
@@ -260,7 +259,7 @@ func (x *probSparse[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 		clear(row)
 		h.Table.Add(mean, mean, g.DOut.Row(i))
 	}
-	h.Table.Scale(mean, 1/T(v.Rows), mean)
+	h.Table.Scale(mean, 1/float(v.Rows), mean)
 	for j := range dv.Rows {
 		h.Table.Add(dv.Row(j), dv.Row(j), mean)
 	}
@@ -268,11 +267,11 @@ func (x *probSparse[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	h.ScatterUnmasked(g.DV, dv)
 }
 
-func (x *probSparse[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *probSparse) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	samples, u := float64(x.logCount(s.M)), float64(x.logCount(s.N))
 	return headwise.Cost{
 		FLOPs: 2*n*samples*d + 2*u*m*(d+dv) + m*dv,
-		Bytes: elementBytes[T]() * (3*n + u*(d+dv+1) + samples + dv),
+		Bytes: elementBytes() * (3*n + u*(d+dv+1) + samples + dv),
 	}
 }

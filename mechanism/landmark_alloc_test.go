@@ -37,14 +37,14 @@ func doNotAllocate(t *testing.T, name string, set map[string]string) {
 func doNotAllocateAt(t *testing.T, name string, order int, set map[string]string) {
 	t.Helper()
 	oc, do := shape{b: 1, h: 2, hkv: 2, n: 100, m: 100, d: 8, dv: 8}.call(104)
-	c, dout := callIn[float32](oc), in[float32](do)
-	heads := func() tensor.Heads[float32] { return tensor.NewHeads[float32](1, 2, 100, 8) }
-	m, err := New[float32](name, Options{Order: order, Width: 8, Set: set})
+	c, dout := callIn(oc), in(do)
+	heads := func() tensor.Heads { return tensor.NewHeads(1, 2, 100, 8) }
+	m, err := New(name, Options{Order: order, Width: 8, Set: set})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, keep := heads(), new(attention.Saved[float32])
-	g := &attention.Grads[float32]{DQ: heads(), DK: heads(), DV: heads()}
+	out, keep := heads(), new(attention.Saved)
+	g := &attention.Grads{DQ: heads(), DK: heads(), DV: heads()}
 	if n := testing.AllocsPerRun(20, func() {
 		if err := m.Forward(out, c, keep); err != nil {
 			t.Fatal(err)

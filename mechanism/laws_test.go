@@ -40,49 +40,49 @@ var laws = []law{
 	{"gradients", "Gradients of inputs and parameters are finite differences, in float64: the engine's and the textbook's.",
 		func(s subject, _ attention.Traits) string { return s.frozen }, derivatives},
 	{"causal", "No bit of a causal output depends on a later token.",
-		notCausal, inEveryForm(causality[float32], causality[float64])},
+		notCausal, inEveryForm(causality)},
 	{"batch", "No bit depends on the other rows of the batch, nor on the place in it.",
-		nil, inEveryForm(batchAlone[float32], batchAlone[float64])},
+		nil, inEveryForm(batchAlone)},
 	{"heads", "No bit depends on the other heads.",
-		overHeads, inEveryForm(headAlone[float32], headAlone[float64])},
+		overHeads, inEveryForm(headAlone)},
 	{"threads", "No bit depends on the number of threads.",
 		nil, threads},
 	{"calls", "No bit depends on calls that run at the same time.",
 		nil, sameTime},
 	{"pieces", "No bit depends on the pieces in which a state is fed; absorbing and reading is stepping, except where a chunk has just closed.",
-		noQueriesBefore, inBoth(pieces[float32], pieces[float64])},
+		noQueriesBefore, inPrecision(pieces)},
 	{"snapshot", "A state that is saved and restored half-way, cloned or reset gives the bits of one that is not.",
-		notCausal, inBoth(restored[float32], restored[float64])},
+		notCausal, inPrecision(restored)},
 	{"merge", "A state merged behind another is the one that saw both, however it is split; merging nothing changes no bit.",
-		noQueriesBefore, every(inBoth(merged[float32], merged[float64]), inBoth(mergedFading[float32], mergedFading[float64]), inBoth(mergedNothing[float32], mergedNothing[float64]))},
+		noQueriesBefore, every(inPrecision(merged), inPrecision(mergedFading), inPrecision(mergedNothing))},
 	{"segments", "A sequence cut into calls that go on from each other's state has the bits of steps, and the textbook's gradients.",
-		noSegments, inBoth(segments[float32], segments[float64])},
+		noSegments, inPrecision(segments)},
 	{"padding", "Keys beyond a key length are no keys: bits are those of the shorter input.",
-		nil, inEveryForm(padding[float32], padding[float64])},
+		nil, inEveryForm(padding)},
 	{"masked", "A masked key is an absent one.",
-		masksCount, inEveryForm(removal[float32], removal[float64])},
+		masksCount, inEveryForm(removal)},
 	{"nan", "NaN and Inf beyond a key length or at a masked key, of a call or a state, change no bit.",
-		nil, every(inEveryForm(nanPadding[float32], nanPadding[float64]), inEveryForm(nanMasked[float32], nanMasked[float64]), inBoth(nanState[float32], nanState[float64]))},
+		nil, every(inEveryForm(nanPadding), inEveryForm(nanMasked), inPrecision(nanState))},
 	{"packed", "Packed sequences have the bits of the same sequences apart.",
-		nil, inEveryForm(packing[float32], packing[float64])},
+		nil, inEveryForm(packing)},
 	{"grouped", "Query heads that share a key head have the bits of the key head repeated.",
-		overHeads, inEveryForm(grouping[float32], grouping[float64])},
+		overHeads, inEveryForm(grouping)},
 	{"written", "Every element of every result is written.",
-		nil, inEveryForm(written[float32], written[float64])},
+		nil, inEveryForm(written)},
 	{"views", "In strided views bits are those of contiguous ones, and what lies between and around is neither read nor written.",
-		nil, inEveryForm(views[float32], views[float64])},
+		nil, inEveryForm(views)},
 	{"inputs", "Inputs, masks and parameters are not changed.",
-		nil, inEveryForm(unchanged[float32], unchanged[float64])},
+		nil, inEveryForm(unchanged)},
 	{"again", "Saved and Grads that were used before give the same bits; gradients of parameters are added.",
-		nil, inEveryForm(again[float32], again[float64])},
+		nil, inEveryForm(again)},
 	{"weights", "Rows of A on request are the textbook's, and sum to one where no eps is added.",
-		noPairs, inBoth(weights[float32], weights[float64])},
+		noPairs, inPrecision(weights)},
 	{"diagnosis", "Entropy, condition, smallest denominator and doubtful rows of each head are the textbook's.",
-		noPairs, inBoth(diagnoses[float32], diagnoses[float64])},
+		noPairs, inPrecision(diagnoses)},
 	{"unseen", "A query that sees no key gives 0 and is counted, and so does one that asks an empty state.",
 		notCausal, every(unseen, emptyState)},
 	{"extremes", "Finite input gives finite output, within the limits where it is well-conditioned; rows that are not are counted, or an error.",
-		nil, inBoth(extremes[float32], extremes[float64])},
+		nil, inPrecision(extremes)},
 	{"size", "A state keeps its size where the traits say that it streams, and only there.",
 		notCausal, stateSize},
 	{"foreign", "Snapshots of another mechanism, setting or precision, and damaged ones, are refused.",
@@ -172,23 +172,21 @@ func agreement(list ...form) func(*testing.T, subject) {
 	return func(t *testing.T, s subject) {
 		var worst float64
 		for i, sh := range shapes {
-			worst = max(worst, agreeInBoth(t, s, sh, uint64(i), list))
+			worst = max(worst, agreeAs(t, s, sh, uint64(i), list))
 		}
 		t.Logf("the largest error is %.2f limits", worst)
 	}
 }
 
-// inBoth runs a check in both precisions.
-func inBoth(single, double func(*testing.T, subject)) func(*testing.T, subject) {
+// inPrecision runs a check as a test that the precision names.
+func inPrecision(f func(*testing.T, subject)) func(*testing.T, subject) {
 	return func(t *testing.T, s subject) {
-		t.Run("float32", func(t *testing.T) { single(t, s) })
-		t.Run("float64", func(t *testing.T) { double(t, s) })
+		t.Run(precision, func(t *testing.T) { f(t, s) })
 	}
 }
 
-// inEveryForm runs a check in both precisions and in every form that the
-// subject has.
-func inEveryForm(single, double func(*testing.T, subject, form)) func(*testing.T, subject) {
+// inEveryForm runs a check in every form that the subject has.
+func inEveryForm(check func(*testing.T, subject, form)) func(*testing.T, subject) {
 	return func(t *testing.T, s subject) {
 		list := []form{{attention.Direct, 0}}
 		if s.causal() {
@@ -198,8 +196,7 @@ func inEveryForm(single, double func(*testing.T, subject, form)) func(*testing.T
 			list = append(list, form{attention.Linear, 0}, form{attention.Linear, 4})
 		}
 		for _, f := range list {
-			t.Run(f.String()+"/float32", func(t *testing.T) { single(t, s, f) })
-			t.Run(f.String()+"/float64", func(t *testing.T) { double(t, s, f) })
+			t.Run(f.String()+"/"+precision, func(t *testing.T) { check(t, s, f) })
 		}
 	}
 }
@@ -229,7 +226,7 @@ func TestLaws(t *testing.T) {
 		met := kinds{}
 		t.Run(l.name, func(t *testing.T) {
 			for _, s := range all {
-				m, _ := build[float32](t, s, 1)
+				m, _ := build(t, s, 1)
 				if l.exempt != nil {
 					if why := l.exempt(s, m.Traits()); why != "" {
 						if row.Exemptions == nil {

@@ -27,20 +27,19 @@ var linear = Row{
 		{"map.k.bias", "(H, D)", "likewise"},
 		logGamma,
 	},
-	f32: specBuilder(linearSpec[float32]),
-	f64: specBuilder(linearSpec[float64]),
+	build: specBuilder(linearSpec),
 }
 
-func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func linearSpec(r *reader) (s attention.Spec, err error) {
 	eps, err := r.Positive("eps", "0")
 	if err != nil {
 		return s, err
 	}
-	s = attention.Spec[T]{
+	s = attention.Spec{
 		Name:     r.row.Name,
 		Setting:  "linear eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
 		Scale:    1,
-		Map:      eluPlusOne[T]{},
+		Map:      eluPlusOne{},
 		Coef:     []float64{0, 1},
 		Eps:      eps,
 		Positive: true,
@@ -48,10 +47,10 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	switch name := r.Text("map"); name {
 	case "elu+1":
 	case "relu", "squared-relu":
-		s.Map = rectifiedMap[T]{squared: name == "squared-relu"}
+		s.Map = rectifiedMap{squared: name == "squared-relu"}
 		s.Setting += " map=" + name
 	case "hedgehog":
-		features, err := newHedgehog[T](r)
+		features, err := newHedgehog(r)
 		if err != nil {
 			return s, err
 		}
@@ -65,43 +64,43 @@ func linearSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 }
 
 // eluPlusOne is elu(x) + 1: x + 1 for x > 0, else exp(x).
-type eluPlusOne[T tensor.Float] struct{}
+type eluPlusOne struct{}
 
-func (eluPlusOne[T]) Dim(d int) int { return d }
+func (eluPlusOne) Dim(d int) int { return d }
 
-func (eluPlusOne[T]) Elementwise() {}
+func (eluPlusOne) Elementwise() {}
 
 // Roundings bounds the error of the exponential (kernel.TestExpAccuracy) and of the
 // sum.
-func (eluPlusOne[T]) Roundings() float64 { return 8 }
+func (eluPlusOne) Roundings() float64 { return 8 }
 
-func (eluPlusOne[T]) Map(dst, x []T) { kernel.Active[T]().EluPlusOne(dst, x[:len(dst)]) }
+func (eluPlusOne) Map(dst, x []tensor.Float) { kernel.Active[float]().EluPlusOne(dst, x[:len(dst)]) }
 
-func (eluPlusOne[T]) Grad(dx, dy, x []T) { kernel.Active[T]().EluPlusOneGrad(dx, dy, x) }
+func (eluPlusOne) Grad(dx, dy, x []tensor.Float) { kernel.Active[float]().EluPlusOneGrad(dx, dy, x) }
 
 // rectifiedMap is max(x, 0), or its square.
-type rectifiedMap[T tensor.Float] struct{ squared bool }
+type rectifiedMap struct{ squared bool }
 
-func (rectifiedMap[T]) Dim(d int) int { return d }
+func (rectifiedMap) Dim(d int) int { return d }
 
-func (rectifiedMap[T]) Elementwise() {}
+func (rectifiedMap) Elementwise() {}
 
 // Sparse marks that a row without a positive number has weight 0 for all keys.
-func (rectifiedMap[T]) Sparse() {}
+func (rectifiedMap) Sparse() {}
 
 // Roundings counts the rounding of the square.
-func (rectifiedMap[T]) Roundings() float64 { return 1 }
+func (rectifiedMap) Roundings() float64 { return 1 }
 
-func (f rectifiedMap[T]) Map(dst, x []T) {
+func (f rectifiedMap) Map(dst, x []tensor.Float) {
 	for c, v := range x[:len(dst)] {
 		dst[c] = max(v, 0)
 	}
 	if f.squared {
-		kernel.Active[T]().Mul(dst, dst, dst)
+		kernel.Active[float]().Mul(dst, dst, dst)
 	}
 }
 
-func (f rectifiedMap[T]) Grad(dx, dy, x []T) {
+func (f rectifiedMap) Grad(dx, dy, x []tensor.Float) {
 	for c, v := range x[:len(dx)] {
 		switch {
 		case !(v > 0):

@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -32,8 +33,7 @@ var linformer = Row{
 	},
 	Untrained: "E and F",
 	fit:       fitLinformer,
-	f32:       headwiseBuilder(newLinformer[float32]),
-	f64:       headwiseBuilder(newLinformer[float64]),
+	build:     headwiseBuilder(newLinformer),
 }
 
 // fitLinformer sets the length, the rank and share from the shapes of E and F.
@@ -54,17 +54,17 @@ func fitLinformer(o *Options, shapes map[string][]int) {
 
 // linformerAttention computes heads of linformer. A sequence shorter than L uses the
 // first rows of E and F. Masked keys are rows of zeros.
-type linformerAttention[T tensor.Float] struct {
+type linformerAttention struct {
 	setting      string
 	length, rank int
 	heads        int // number of heads with their own projection; 0: all share one
 	allColumns   bool
-	params       param.Set[T]
-	e, f         *param.Param[T] // may be the same
-	softmax      factorised.Softmax[T]
+	params       param.Set
+	e, f         *param.Param // may be the same
+	softmax      factorised.Softmax
 }
 
-func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newLinformer(r *reader) (headwise.Function, error) {
 	rank, err := r.Integer("rank", 1, 1<<12)
 	if err != nil {
 		return nil, err
@@ -85,10 +85,10 @@ func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if length == 0 {
 		length = 512 // the paper's
 	}
-	l := &linformerAttention[T]{
+	l := &linformerAttention{
 		setting: fmt.Sprintf("linformer length=%d rank=%d share=%s columns=%s", length, rank, share, columns),
 		length:  length, rank: rank, allColumns: columns == "all",
-		softmax: factorised.NewSoftmax[T](0),
+		softmax: factorised.NewSoftmax(0),
 	}
 	shape := []int{l.length, rank}
 	if share == "none" {
@@ -99,10 +99,10 @@ func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		return nil, err
 	}
 	// Elements start with variance 1/r, as in the paper's theorem 2.
-	add := func(name string, stream uint64) *param.Param[T] {
+	add := func(name string, stream uint64) *param.Param {
 		p, key := l.params.New(name, true, shape...), key.Fold(stream)
 		for i := range p.Data {
-			p.Data[i] = T(key.Normal(uint64(i)) / math.Sqrt(float64(rank)))
+			p.Data[i] = float(key.Normal(uint64(i)) / math.Sqrt(float64(rank)))
 		}
 		return p
 	}
@@ -113,15 +113,15 @@ func newLinformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	return l, nil
 }
 
-func (l *linformerAttention[T]) Traits() attention.Traits {
+func (l *linformerAttention) Traits() attention.Traits {
 	return attention.Traits{Name: "linformer", NoCausal: "its projections mix all tokens of a sequence, later ones too"}
 }
 
-func (l *linformerAttention[T]) Setting() string          { return l.setting }
-func (l *linformerAttention[T]) Params() *param.Set[T]    { return &l.params }
-func (l *linformerAttention[T]) Constants() *param.Set[T] { return nil }
+func (l *linformerAttention) Setting() string       { return l.setting }
+func (l *linformerAttention) Params() *param.Set    { return &l.params }
+func (l *linformerAttention) Constants() *param.Set { return nil }
 
-func (l *linformerAttention[T]) Check(c *attention.Call[T]) error {
+func (l *linformerAttention) Check(c *attention.Call) error {
 	if l.heads > 0 && c.Q.H != l.heads {
 		return fmt.Errorf("%s: has %d heads, q has %d", l.e.Name, l.heads, c.Q.H)
 	}
@@ -133,16 +133,16 @@ func (l *linformerAttention[T]) Check(c *attention.Call[T]) error {
 
 // projectionRows returns the first m rows of a projection, or of its gradient, for a
 // head: [m, rank].
-func (l *linformerAttention[T]) projectionRows(x []T, head, m int) tensor.Mat[T] {
+func (l *linformerAttention) projectionRows(x []float, head, m int) tensor.Mat {
 	if l.heads > 0 {
 		x = x[head*l.length*l.rank:]
 	}
-	return tensor.Mat[T]{Data: x, Rows: m, Cols: l.rank, Stride: l.rank}
+	return tensor.Mat{Data: x, Rows: m, Cols: l.rank, Stride: l.rank}
 }
 
 // reachedMixtures returns the mixtures that some unmasked key reaches, nil if all are
 // used.
-func (l *linformerAttention[T]) reachedMixtures(h *headwise.Head[T]) []int32 {
+func (l *linformerAttention) reachedMixtures(h *headwise.Head) []int32 {
 	if l.allColumns {
 		return nil
 	}
@@ -174,49 +174,43 @@ func (l *linformerAttention[T]) reachedMixtures(h *headwise.Head[T]) []int32 {
 
 // mixedRows returns the operands of the softmax over mixtures, with projected keys
 // [rank, D] and values [rank, Dv], and the logarithms of its sums. Both lie in saved.
-func (l *linformerAttention[T]) mixedRows(h *headwise.Head[T], saved []T) (x factorised.Rows[T], lse []T) {
+func (l *linformerAttention) mixedRows(h *headwise.Head, saved []float) (x factorised.Rows, lse []float) {
 	d, dv := h.K.Cols, h.V.Cols
 	k, rest := saved[:l.rank*d], saved[l.rank*d:]
-	return factorised.Rows[T]{
+	return factorised.Rows{
 		Q: h.Q, Keys: l.reachedMixtures(h),
-		K: tensor.Mat[T]{Data: k, Rows: l.rank, Cols: d, Stride: d},
-		V: tensor.Mat[T]{Data: rest[:l.rank*dv], Rows: l.rank, Cols: dv, Stride: dv},
+		K: tensor.Mat{Data: k, Rows: l.rank, Cols: d, Stride: d},
+		V: tensor.Mat{Data: rest[:l.rank*dv], Rows: l.rank, Cols: dv, Stride: dv},
 	}, rest[l.rank*dv:]
 }
 
-func (l *linformerAttention[T]) Forward(h *headwise.Head[T]) {
+func (l *linformerAttention) Forward(h *headwise.Head) {
 	x, lse := l.mixedRows(h, h.SaveBuffer(l.rank*(h.K.Cols+h.V.Cols)+h.Q.Rows))
 	h.Multiply(x.K, l.projectionRows(l.e.Data, h.Head, h.K.Rows), h.K, true, false, false)
 	h.Multiply(x.V, l.projectionRows(l.f.Data, h.Head, h.K.Rows), h.V, true, false, false)
 	l.softmax.Forward(h.Scratch, h.Out, lse, x)
 }
 
-func (l *linformerAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (l *linformerAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	x, lse := l.mixedRows(h, h.Saved)
 	m := h.K.Rows
 	dk, dv := h.TakeScratch(l.rank, h.K.Cols), h.TakeScratch(l.rank, h.V.Cols)
 	clear(dk.Data) // for mixtures that are not reached
 	clear(dv.Data)
-	l.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, x)
+	l.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, x)
 	h.Multiply(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
 	h.Multiply(g.DV, l.projectionRows(l.f.Data, h.Head, m), dv, false, false, false)
 	h.Multiply(l.projectionRows(g.Params[0], h.Head, m), h.K, dk, false, true, true)
 	h.Multiply(l.projectionRows(g.Params[len(g.Params)-1], h.Head, m), h.V, dv, false, true, true)
 }
 
-func (l *linformerAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (l *linformerAttention) Cost(s attention.Shape) headwise.Cost {
 	w, n := float64(s.D+s.Dv), float64(l.rank)
 	return headwise.Cost{
 		FLOPs: 2 * n * w * float64(s.N+s.M),
-		Bytes: elementBytes[T]() * (2*n*w + float64(s.N)),
+		Bytes: elementBytes() * (2*n*w + float64(s.N)),
 	}
 }
 
 // elementBytes returns the size of an element in bytes.
-func elementBytes[T tensor.Float]() float64 {
-	var z T
-	if _, single := any(z).(float32); single {
-		return 4
-	}
-	return 8
-}
+func elementBytes() float64 { return float64(scratch.ElementSize[float]()) }

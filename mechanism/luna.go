@@ -37,11 +37,10 @@ var luna = Row{
 			o.setDefault("length", strconv.Itoa(p[1]))
 		}
 	},
-	f32: headwiseBuilder(newLuna[float32]),
-	f64: headwiseBuilder(newLuna[float64]),
+	build: headwiseBuilder(newLuna),
 }
 
-func newLuna[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newLuna(r *reader) (headwise.Function, error) {
 	length, err := r.Integer("length", 1, 4096)
 	if err != nil {
 		return nil, err
@@ -62,43 +61,43 @@ func newLuna[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &param.Param[T]{Name: "p", Shape: []int{max(r.o.Heads, 1), length, r.width()}, Decay: true}
+	p := &param.Param{Name: "p", Shape: []int{max(r.o.Heads, 1), length, r.width()}, Decay: true}
 	if err := r.room(p.Name, p.Shape...); err != nil {
 		return nil, err
 	}
-	p.Data = make([]T, p.Shape[0]*p.Shape[1]*p.Shape[2])
-	p.Grad = make([]T, len(p.Data))
+	p.Data = make([]float, p.Shape[0]*p.Shape[1]*p.Shape[2])
+	p.Grad = make([]float, len(p.Data))
 	for i := range p.Data {
-		p.Data[i] = T(key.Normal(uint64(i)))
+		p.Data[i] = float(key.Normal(uint64(i)))
 	}
 	setting := fmt.Sprintf("luna form=%s length=%d scale=%s", form, length, formatScale(scale))
 	if form == "causal" {
-		omegas := map[string]PackMap[T]{"elu+1": eluPlusOne[T]{}, "softplus": softplus[T]{}, "elu": elu[T]{}}
+		omegas := map[string]PackMap{"elu+1": eluPlusOne{}, "softplus": softplus{}, "elu": elu{}}
 		return NewPack(r.row.Name, setting+" omega="+omega, p, omegas[omega], scale), nil
 	}
-	set := new(param.Set[T])
+	set := new(param.Set)
 	set.Add(p)
-	return &lunaEncoder[T]{setting, set, factorised.NewSoftmax[T](scale)}, nil
+	return &lunaEncoder{setting, set, factorised.NewSoftmax(scale)}, nil
 }
 
 // lunaEncoder packs keys and values by softmax attention of learned queries, and
 // attends to the packed keys and values (Ma et al. 2021, eq. 7-8).
-type lunaEncoder[T tensor.Float] struct {
+type lunaEncoder struct {
 	setting string
-	params  *param.Set[T]
-	softmax factorised.Softmax[T]
+	params  *param.Set
+	softmax factorised.Softmax
 }
 
-func (x *lunaEncoder[T]) Traits() attention.Traits {
+func (x *lunaEncoder) Traits() attention.Traits {
 	return attention.Traits{Name: luna.Name, Positive: true,
 		NoCausal: "every packed token is an average of all tokens; form=causal is another function, which is causal"}
 }
 
-func (x *lunaEncoder[T]) Setting() string          { return x.setting }
-func (x *lunaEncoder[T]) Params() *param.Set[T]    { return x.params }
-func (x *lunaEncoder[T]) Constants() *param.Set[T] { return nil }
+func (x *lunaEncoder) Setting() string       { return x.setting }
+func (x *lunaEncoder) Params() *param.Set    { return x.params }
+func (x *lunaEncoder) Constants() *param.Set { return nil }
 
-func (x *lunaEncoder[T]) Check(c *attention.Call[T]) error {
+func (x *lunaEncoder) Check(c *attention.Call) error {
 	p := x.params.All()[0]
 	if err := checkHeads("p of luna", p.Shape[0], c.Q.H); err != nil {
 		return err
@@ -111,59 +110,59 @@ func (x *lunaEncoder[T]) Check(c *attention.Call[T]) error {
 
 // lunaPass holds the intermediate values of one head. Keys and values lie in the same
 // rows, as do packed keys and values.
-type lunaPass[T tensor.Float] struct {
-	kv, packed        tensor.Mat[T]
-	packLSE, queryLSE []T // log-sum-exps of the learned queries, and of the queries
-	p                 tensor.Mat[T]
+type lunaPass struct {
+	kv, packed        tensor.Mat
+	packLSE, queryLSE []float // log-sum-exps of the learned queries, and of the queries
+	p                 tensor.Mat
 	offset            int // first element of p in the parameter
 }
 
 // newPass joins keys and values and views the saved elements.
-func (x *lunaEncoder[T]) newPass(h *headwise.Head[T], saved []T) lunaPass[T] {
+func (x *lunaEncoder) newPass(h *headwise.Head, saved []float) lunaPass {
 	all := x.params.All()[0]
 	l, d, w := all.Shape[1], h.K.Cols, h.K.Cols+h.V.Cols
-	p := lunaPass[T]{kv: h.TakeScratch(h.K.Rows, w), offset: min(h.Head, all.Shape[0]-1) * l * d}
+	p := lunaPass{kv: h.TakeScratch(h.K.Rows, w), offset: min(h.Head, all.Shape[0]-1) * l * d}
 	for j := range p.kv.Rows {
 		copy(p.kv.Row(j), h.K.Row(j))
 		copy(p.kv.Row(j)[d:], h.V.Row(j))
 	}
-	p.p = tensor.Mat[T]{Data: all.Data[p.offset:][:l*d], Rows: l, Cols: d, Stride: d}
-	p.packed = tensor.Mat[T]{Data: saved[:l*w], Rows: l, Cols: w, Stride: w}
+	p.p = tensor.Mat{Data: all.Data[p.offset:][:l*d], Rows: l, Cols: d, Stride: d}
+	p.packed = tensor.Mat{Data: saved[:l*w], Rows: l, Cols: w, Stride: w}
 	p.packLSE, p.queryLSE = saved[l*w:][:l], saved[l*w+l:]
 	return p
 }
 
 // packRows returns the operands of the softmax that packs.
-func (p *lunaPass[T]) packRows(h *headwise.Head[T]) factorised.Rows[T] {
-	return factorised.Rows[T]{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
+func (p *lunaPass) packRows(h *headwise.Head) factorised.Rows {
+	return factorised.Rows{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
 }
 
 // unpackRows returns the operands of the softmax over packed tokens.
-func (p *lunaPass[T]) unpackRows(h *headwise.Head[T]) factorised.Rows[T] {
+func (p *lunaPass) unpackRows(h *headwise.Head) factorised.Rows {
 	d := h.K.Cols
-	return factorised.Rows[T]{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
+	return factorised.Rows{Q: h.Q, K: sliceColumns(p.packed, 0, d), V: sliceColumns(p.packed, d, p.packed.Cols)}
 }
 
 // sliceColumns returns the columns j0 ≤ j < j1 of x.
-func sliceColumns[T tensor.Float](x tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: x.Data[j0:], Rows: x.Rows, Cols: j1 - j0, Stride: x.Stride}
+func sliceColumns(x tensor.Mat, j0, j1 int) tensor.Mat {
+	return tensor.Mat{Data: x.Data[j0:], Rows: x.Rows, Cols: j1 - j0, Stride: x.Stride}
 }
 
-func (x *lunaEncoder[T]) Forward(h *headwise.Head[T]) {
+func (x *lunaEncoder) Forward(h *headwise.Head) {
 	l := x.params.All()[0].Shape[1]
 	p := x.newPass(h, h.SaveBuffer(l*(h.K.Cols+h.V.Cols+1)+h.Q.Rows))
 	x.softmax.Forward(h.Scratch, p.packed, p.packLSE, p.packRows(h))
 	x.softmax.Forward(h.Scratch, h.Out, p.queryLSE, p.unpackRows(h))
 }
 
-func (x *lunaEncoder[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *lunaEncoder) Backward(h *headwise.Head, g *headwise.Grads) {
 	p := x.newPass(h, h.Saved)
 	d, w := h.K.Cols, p.kv.Cols
 	dpacked, dkv, dp := h.TakeScratch(p.packed.Rows, w), h.TakeScratch(h.K.Rows, w), h.TakeScratch(p.p.Rows, d)
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad{
 		DOut: g.DOut, DQ: g.DQ, DK: sliceColumns(dpacked, 0, d), DV: sliceColumns(dpacked, d, w),
 	}, h.Out, p.queryLSE, p.unpackRows(h))
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
 	for j := range dkv.Rows {
 		h.Table.Add(g.DK.Row(j), g.DK.Row(j), dkv.Row(j)[:d])
 		copy(g.DV.Row(j), dkv.Row(j)[d:])
@@ -171,41 +170,41 @@ func (x *lunaEncoder[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	h.Table.Add(g.Params[0][p.offset:][:len(dp.Data)], g.Params[0][p.offset:], dp.Data)
 }
 
-func (x *lunaEncoder[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *lunaEncoder) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv, l := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv), float64(x.params.All()[0].Shape[1])
 	return headwise.Cost{
 		FLOPs: 2 * l * (m*(2*d+dv) + n*(d+dv)),
-		Bytes: elementBytes[T]() * (m*(d+dv) + l*(d+dv+1) + n),
+		Bytes: elementBytes() * (m*(d+dv) + l*(d+dv+1) + n),
 	}
 }
 
 // elu is x above 0, exp(x) - 1 below.
-type elu[T tensor.Float] struct{ eluPlusOne[T] }
+type elu struct{ eluPlusOne }
 
-func (elu[T]) Positive() bool { return false }
+func (elu) Positive() bool { return false }
 
-func (elu[T]) Map(dst, x []T) {
-	kernel.Active[T]().EluPlusOne(dst, x[:len(dst)])
+func (elu) Map(dst, x []tensor.Float) {
+	kernel.Active[float]().EluPlusOne(dst, x[:len(dst)])
 	for i := range dst {
 		dst[i]--
 	}
 }
 
-func (eluPlusOne[T]) Positive() bool { return true }
+func (eluPlusOne) Positive() bool { return true }
 
 // softplus is log2(1 + 2^x).
-type softplus[T tensor.Float] struct{}
+type softplus struct{}
 
-func (softplus[T]) Positive() bool { return true }
+func (softplus) Positive() bool { return true }
 
-func (softplus[T]) Map(dst, x []T) {
+func (softplus) Map(dst, x []tensor.Float) {
 	for i, v := range x[:len(dst)] {
-		dst[i] = T(max(float64(v), 0) + math.Log1p(math.Exp2(-math.Abs(float64(v))))/math.Ln2)
+		dst[i] = float(max(float64(v), 0) + math.Log1p(math.Exp2(-math.Abs(float64(v))))/math.Ln2)
 	}
 }
 
-func (softplus[T]) Grad(dx, dy, x []T) {
+func (softplus) Grad(dx, dy, x []tensor.Float) {
 	for i, v := range x[:len(dx)] {
-		dx[i] = dy[i] * T(1/(1+math.Exp2(-float64(v))))
+		dx[i] = dy[i] * float(1/(1+math.Exp2(-float64(v))))
 	}
 }

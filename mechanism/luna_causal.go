@@ -21,49 +21,49 @@ import (
 //
 // so that all it needs of them are sums of D·L and of L·Dv numbers. The weights
 // (u_i·a_j)/t do not sum to one: outputs are no averages.
-type Pack[T tensor.Float] struct {
+type Pack struct {
 	name, setting string
 	positive      bool
-	p             *param.Param[T] // [H,L,D], or [1,L,D] for all heads
-	params        *param.Set[T]
-	omega         PackMap[T]
+	p             *param.Param // [H,L,D], or [1,L,D] for all heads
+	params        *param.Set
+	omega         PackMap
 	scale         float64 // s; 0: 1/√D
 }
 
 // PackMap is ω, elementwise.
-type PackMap[T tensor.Float] interface {
-	Map(dst, x []T)     // dst may be x
-	Grad(dx, dy, x []T) // sets dx, which may be dy
-	Positive() bool     // never negative
+type PackMap interface {
+	Map(dst, x []tensor.Float)     // dst may be x
+	Grad(dx, dy, x []tensor.Float) // sets dx, which may be dy
+	Positive() bool                // never negative
 }
 
 // NewPack returns the mechanism of that name and setting with the parameter p
 // [H,L,D], or [1,L,D] for all heads. The scale s is 1/√D where it is 0.
-func NewPack[T tensor.Float](name, setting string, p *param.Param[T], omega PackMap[T], scale float64) *Pack[T] {
-	set := new(param.Set[T])
+func NewPack(name, setting string, p *param.Param, omega PackMap, scale float64) *Pack {
+	set := new(param.Set)
 	set.Add(p)
-	return &Pack[T]{name, setting, omega.Positive(), p, set, omega, scale}
+	return &Pack{name, setting, omega.Positive(), p, set, omega, scale}
 }
 
 // Traits returns the traits of the mechanism.
-func (p *Pack[T]) Traits() attention.Traits {
+func (p *Pack) Traits() attention.Traits {
 	return attention.Traits{Name: p.name, Positive: p.positive, Causal: true, Streaming: true}
 }
 
 // Setting returns the setting of the mechanism.
-func (p *Pack[T]) Setting() string { return p.setting }
+func (p *Pack) Setting() string { return p.setting }
 
 // Params returns the learned parameters.
-func (p *Pack[T]) Params() *param.Set[T] { return p.params }
+func (p *Pack) Params() *param.Set { return p.params }
 
 // Constants returns nil: no numbers are drawn.
-func (p *Pack[T]) Constants() *param.Set[T] { return nil }
+func (p *Pack) Constants() *param.Set { return nil }
 
 // Check returns an error if the heads or the width of c do not fit the parameter.
-func (p *Pack[T]) Check(c *attention.Call[T]) error { return p.fits(c.Q.H, c.Q.D) }
+func (p *Pack) Check(c *attention.Call) error { return p.fits(c.Q.H, c.Q.D) }
 
 // fits reports heads or a width that the parameter is not of.
-func (p *Pack[T]) fits(heads, d int) error {
+func (p *Pack) fits(heads, d int) error {
 	switch s := p.p.Shape; {
 	case s[0] != 1 && s[0] != heads:
 		return fmt.Errorf("q: has %d heads, %s of %s is of %d", heads, p.p.Name, p.name, s[0])
@@ -73,41 +73,41 @@ func (p *Pack[T]) fits(heads, d int) error {
 	return nil
 }
 
-func (p *Pack[T]) factor() T {
+func (p *Pack) factor() float {
 	if p.scale != 0 {
-		return T(p.scale)
+		return float(p.scale)
 	}
-	return T(1 / math.Sqrt(float64(p.p.Shape[2])))
+	return float(1 / math.Sqrt(float64(p.p.Shape[2])))
 }
 
 // learned returns the packed queries of a head, and their place among all.
-func (p *Pack[T]) learned(head int) (rows tensor.Mat[T], at int) {
+func (p *Pack) learned(head int) (rows tensor.Mat, at int) {
 	l, d := p.p.Shape[1], p.p.Shape[2]
 	at = min(head, p.p.Shape[0]-1) * l * d
-	return tensor.Mat[T]{Data: p.p.Data[at:][:l*d], Rows: l, Cols: d, Stride: d}, at
+	return tensor.Mat{Data: p.p.Data[at:][:l*d], Rows: l, Cols: d, Stride: d}, at
 }
 
 // packBlock is the number of queries that are done at a time.
 const packBlock = 64
 
 // packPass is a head on its way.
-type packPass[T tensor.Float] struct {
-	*Pack[T]
-	h        *headwise.Head[T]
-	x, a     tensor.Mat[T] // s·k·p, and ω of it: 0 for keys that do not exist
-	u        tensor.Mat[T] // [n,L]
-	rcp      []T           // 1/t of each query
-	s1, s2   tensor.Mat[T] // sums of k⊗a and a⊗v over the keys before a block
-	w        tensor.Mat[T] // pairs of a block
-	keyCount int           // keys in the sums
+type packPass struct {
+	*Pack
+	h        *headwise.Head
+	x, a     tensor.Mat // s·k·p, and ω of it: 0 for keys that do not exist
+	u        tensor.Mat // [n,L]
+	rcp      []float    // 1/t of each query
+	s1, s2   tensor.Mat // sums of k⊗a and a⊗v over the keys before a block
+	w        tensor.Mat // pairs of a block
+	keyCount int        // keys in the sums
 }
 
-func (p *Pack[T]) open(h *headwise.Head[T], u []T) packPass[T] {
+func (p *Pack) open(h *headwise.Head, u []float) packPass {
 	l, d, dv := p.p.Shape[1], h.K.Cols, h.V.Cols
-	x := packPass[T]{Pack: p, h: h, x: h.TakeScratch(h.K.Rows, l), a: h.TakeScratch(h.K.Rows, l),
-		u:   tensor.Mat[T]{Data: u, Rows: h.Q.Rows, Cols: l, Stride: l},
-		rcp: arena.Take[T](h.Scratch, h.Q.Rows),
-		s1:  scratch.ZeroMat[T](h.Scratch, d, l), s2: scratch.ZeroMat[T](h.Scratch, l, dv),
+	x := packPass{Pack: p, h: h, x: h.TakeScratch(h.K.Rows, l), a: h.TakeScratch(h.K.Rows, l),
+		u:   tensor.Mat{Data: u, Rows: h.Q.Rows, Cols: l, Stride: l},
+		rcp: arena.Take[float](h.Scratch, h.Q.Rows),
+		s1:  scratch.ZeroMat(h.Scratch, d, l), s2: scratch.ZeroMat(h.Scratch, l, dv),
 	}
 	rows, _ := p.learned(h.Head)
 	h.Multiply(x.x, h.K, rows, false, true, false)
@@ -125,7 +125,7 @@ func (p *Pack[T]) open(h *headwise.Head[T], u []T) packPass[T] {
 				seen++
 			}
 		}
-		x.rcp[i] = 1 / T(seen)
+		x.rcp[i] = 1 / float(seen)
 	}
 	x.w = h.TakeScratch(min(packBlock, h.Q.Rows), packBlock)
 	return x
@@ -135,13 +135,13 @@ func (p *Pack[T]) open(h *headwise.Head[T], u []T) packPass[T] {
 // do not.
 type packRange struct{ i0, i1, j0, j1 int }
 
-func (x *packPass[T]) block(i0 int) packRange {
+func (x *packPass) block(i0 int) packRange {
 	i1 := min(i0+packBlock, x.h.Q.Rows)
 	return packRange{i0, i1, x.h.VisibleKeys(i0), x.h.VisibleKeys(i1 - 1)}
 }
 
 // reach takes the keys before j into the sums.
-func (x *packPass[T]) reach(j int) {
+func (x *packPass) reach(j int) {
 	if j > x.keyCount {
 		k, a, v := x.h.K.Slice(x.keyCount, j), x.a.Slice(x.keyCount, j), x.h.V.Slice(x.keyCount, j)
 		x.h.Multiply(x.s1, k, a, true, false, true)
@@ -152,8 +152,8 @@ func (x *packPass[T]) reach(j int) {
 
 // pairs returns the products of the rows a, one for each query of the block, and
 // b, one for each of its keys, and 0 where a query does not see the key.
-func (x *packPass[T]) pairs(r packRange, a, b tensor.Mat[T]) tensor.Mat[T] {
-	w := tensor.Mat[T]{Data: x.w.Data, Rows: r.i1 - r.i0, Cols: r.j1 - r.j0, Stride: r.j1 - r.j0}
+func (x *packPass) pairs(r packRange, a, b tensor.Mat) tensor.Mat {
+	w := tensor.Mat{Data: x.w.Data, Rows: r.i1 - r.i0, Cols: r.j1 - r.j0, Stride: r.j1 - r.j0}
 	x.h.Multiply(w, a, b, false, true, false)
 	for i := range w.Rows {
 		clear(w.Row(i)[x.h.VisibleKeys(r.i0+i)-r.j0:])
@@ -162,14 +162,14 @@ func (x *packPass[T]) pairs(r packRange, a, b tensor.Mat[T]) tensor.Mat[T] {
 }
 
 // divide multiplies the rows of y, of queries from i0 on, by f/t.
-func (x *packPass[T]) divide(y tensor.Mat[T], i0 int, f T) {
+func (x *packPass) divide(y tensor.Mat, i0 int, f float) {
 	for i := range y.Rows {
 		x.h.Table.Scale(y.Row(i), f*x.rcp[i0+i], y.Row(i))
 	}
 }
 
 // Forward computes the outputs of h, and keeps u for Backward.
-func (p *Pack[T]) Forward(h *headwise.Head[T]) {
+func (p *Pack) Forward(h *headwise.Head) {
 	l := p.p.Shape[1]
 	x := p.open(h, h.SaveBuffer(h.Q.Rows*l))
 	for i0 := 0; i0 < h.Q.Rows; i0 += packBlock {
@@ -193,7 +193,7 @@ func (p *Pack[T]) Forward(h *headwise.Head[T]) {
 
 // Backward goes over the queries twice: forward for what reaches them from the
 // keys before, back for what reaches keys from the queries after.
-func (p *Pack[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (p *Pack) Backward(h *headwise.Head, g *headwise.Grads) {
 	l, d, dv := p.p.Shape[1], h.K.Cols, h.V.Cols
 	x := p.open(h, h.Saved)
 	n, m := h.Q.Rows, h.K.Rows
@@ -218,7 +218,7 @@ func (p *Pack[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 		}
 	}
 
-	r1, r2 := scratch.ZeroMat[T](h.Scratch, d, l), scratch.ZeroMat[T](h.Scratch, l, dv) // sums of q⊗ds and u⊗do
+	r1, r2 := scratch.ZeroMat(h.Scratch, d, l), scratch.ZeroMat(h.Scratch, l, dv) // sums of q⊗ds and u⊗do
 	da := h.TakeScratch(m, l)
 	later := func(j0, j1 int) { // from the queries in the sums
 		if j1 <= j0 {
@@ -258,16 +258,16 @@ func (p *Pack[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	h.Table.Scale(da.Data, p.factor(), da.Data)
 	rows, at := p.learned(h.Head)
 	h.Multiply(g.DK, da, rows, false, false, true)
-	dp := tensor.Mat[T]{Data: g.Params[0][at:][:l*d], Rows: l, Cols: d, Stride: d}
+	dp := tensor.Mat{Data: g.Params[0][at:][:l*d], Rows: l, Cols: d, Stride: d}
 	h.Multiply(dp, da, h.K, true, false, true)
 }
 
 // Cost returns the cost of one head of a sequence.
-func (p *Pack[T]) Cost(s attention.Shape) headwise.Cost {
+func (p *Pack) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv, l := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv), float64(p.p.Shape[1])
 	products := m*l*d + (n+m)*l*(d+dv)
 	if s.Causal {
 		products += n * packBlock * (d + 2*l + dv)
 	}
-	return headwise.Cost{FLOPs: 2 * products, Bytes: float64(scratch.ElementSize[T]()) * (2*m*l + n*(l+1) + l*(d+dv) + packBlock*packBlock)}
+	return headwise.Cost{FLOPs: 2 * products, Bytes: float64(scratch.ElementSize[float]()) * (2*m*l + n*(l+1) + l*(d+dv) + packBlock*packBlock)}
 }

@@ -14,21 +14,21 @@ import (
 
 // packState holds, for each query head of each batch row, sums of k⊗a and of
 // a⊗v over the keys absorbed, with what their roundings leave out.
-type packState[T tensor.Float] struct {
-	p      *Pack[T]
+type packState struct {
+	p      *Pack
 	shape  attention.Shape
 	tokens int64
-	exist  []int64 // tokens of each batch row that exist
-	hi, lo [][]T   // [B·H][D·L + L·Dv]
+	exist  []int64   // tokens of each batch row that exist
+	hi, lo [][]float // [B·H][D·L + L·Dv]
 }
 
 // NewState returns an empty state for calls of shape s. It returns an error if s does
 // not fit the parameter, or the state would be too large.
-func (p *Pack[T]) NewState(s attention.Shape) (attention.State[T], error) {
+func (p *Pack) NewState(s attention.Shape) (attention.State, error) {
 	if err := p.fits(s.H, s.D); err != nil {
 		return nil, err
 	}
-	head := 2 * float64(p.p.Shape[1]) * float64(s.D+s.Dv) * float64(scratch.ElementSize[T]())
+	head := 2 * float64(p.p.Shape[1]) * float64(s.D+s.Dv) * float64(scratch.ElementSize[float]())
 	if err := s.CheckStateSize(float64(s.B) * (8 + float64(s.H)*head)); err != nil {
 		return nil, err
 	}
@@ -37,35 +37,35 @@ func (p *Pack[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	return st, nil
 }
 
-func (p *Pack[T]) newState(s attention.Shape) *packState[T] {
+func (p *Pack) newState(s attention.Shape) *packState {
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
-	st := &packState[T]{p: p, shape: s, exist: make([]int64, s.B), hi: make([][]T, s.B*s.H), lo: make([][]T, s.B*s.H)}
+	st := &packState{p: p, shape: s, exist: make([]int64, s.B), hi: make([][]float, s.B*s.H), lo: make([][]float, s.B*s.H)}
 	for i := range st.hi {
 		n := p.p.Shape[1] * (s.D + s.Dv)
-		st.hi[i], st.lo[i] = make([]T, n), make([]T, n)
+		st.hi[i], st.lo[i] = make([]float, n), make([]float, n)
 	}
 	return st
 }
 
-func (s *packState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+func (s *packState) Absorb(c *attention.Call) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *packState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *packState) Read(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedRead(out, c, s)
 }
 
-func (s *packState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *packState) Step(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedStep(out, c, s)
 }
 
-func (s *packState[T]) StateShape() *attention.Shape { return &s.shape }
+func (s *packState) StateShape() *attention.Shape { return &s.shape }
 
-func (s *packState[T]) Refuse(c *attention.Call[T]) error {
+func (s *packState) Refuse(c *attention.Call) error {
 	return headwise.RefuseHeadwise(s.p.name, c)
 }
 
 // Run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *packState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
+func (s *packState) Run(out tensor.Heads, c *attention.Call, queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	l := s.p.p.Shape[1]
 	work := 4 * float64(s.shape.B*s.shape.H*n*l*(s.shape.D+s.shape.Dv))
@@ -74,12 +74,12 @@ func (s *packState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, k
 		defer ar.Release()
 		b, head := i/s.shape.H, i%s.shape.H
 		kh := head / (s.shape.H / s.shape.Hkv)
-		t := kernel.Active[T]()
+		t := kernel.Active[float]()
 		var mask []bool
 		if absorbs && c.KeyMask != nil {
 			mask = c.KeyMask[b*n:][:n]
 		}
-		var q, k, v tensor.Mat[T]
+		var q, k, v tensor.Mat
 		if absorbs {
 			k, v = headwise.RotateAndMask(ar, c.K.Head(b, kh), mask, c.Rope, 0), headwise.RotateAndMask(ar, c.V.Head(b, kh), mask, nil, 0)
 		}
@@ -111,17 +111,17 @@ func (s *packState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, k
 }
 
 // take adds a key and its value to the sums of head i of the state.
-func (s *packState[T]) take(ar *arena.Arena, t *kernel.Table[T], i, head int, k, v []T) {
+func (s *packState) take(ar *arena.Arena, t *kernel.Table[float], i, head int, k, v []float) {
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	rows, _ := s.p.learned(head)
 	l := rows.Rows
-	a := arena.Take[T](ar, l)
+	a := arena.Take[float](ar, l)
 	for r := range a {
 		a[r] = s.p.factor() * t.Dot(k, rows.Row(r))
 	}
 	s.p.omega.Map(a, a)
-	one := arena.Take[T](ar, len(s.hi[i]))
+	one := arena.Take[float](ar, len(s.hi[i]))
 	sums := one
 	for _, x := range k {
 		t.Scale(sums[:l], x, a)
@@ -136,7 +136,7 @@ func (s *packState[T]) take(ar *arena.Arena, t *kernel.Table[T], i, head int, k,
 
 // answer sets out to the output of a query from the sums of head i, which hold exist
 // keys.
-func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q []T, exist int64) {
+func (s *packState) answer(ar *arena.Arena, t *kernel.Table[float], i int, out, q []float, exist int64) {
 	clear(out)
 	if exist == 0 {
 		return
@@ -144,40 +144,40 @@ func (s *packState[T]) answer(ar *arena.Arena, t *kernel.Table[T], i int, out, q
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	l := s.p.p.Shape[1]
-	u := arena.TakeZeros[T](ar, l)
+	u := arena.TakeZeros[float](ar, l)
 	sums := s.hi[i]
 	for _, x := range q {
 		t.Axpy(u, x, sums[:l])
 		sums = sums[l:]
 	}
-	t.Scale(u, s.p.factor()/T(exist), u)
-	t.Scale(u, 1/(t.Exp(u, u, t.Max(u))*T(exist)), u)
+	t.Scale(u, s.p.factor()/float(exist), u)
+	t.Scale(u, 1/(t.Exp(u, u, t.Max(u))*float(exist)), u)
 	for _, x := range u {
 		t.Axpy(out, x, sums[:len(out)])
 		sums = sums[len(out):]
 	}
 }
 
-func (s *packState[T]) identity() states.Identity {
+func (s *packState) identity() states.Identity {
 	return states.Identity{Kind: packKind, Name: s.p.name, Setting: s.p.setting}
 }
 
 // Merge adds the sums of next.
-func (s *packState[T]) Merge(next attention.State[T]) error {
-	n, err := states.Mergeable(s.identity(), &s.shape, next, func(n *packState[T]) (states.Identity, *attention.Shape) { return n.identity(), &n.shape })
+func (s *packState) Merge(next attention.State) error {
+	n, err := states.Mergeable(s.identity(), &s.shape, next, func(n *packState) (states.Identity, *attention.Shape) { return n.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
 	if s.tokens == 0 {
 		p := s.p
-		*s = *n.Clone().(*packState[T])
+		*s = *n.Clone().(*packState)
 		s.p = p
 		return nil
 	}
 	if n == s {
-		n = s.Clone().(*packState[T])
+		n = s.Clone().(*packState)
 	}
-	t := kernel.Active[T]()
+	t := kernel.Active[float]()
 	for i := range s.hi {
 		t.AddCarry(s.hi[i], s.lo[i], n.hi[i])
 		t.AddCarry(s.hi[i], s.lo[i], n.lo[i])
@@ -191,33 +191,33 @@ func (s *packState[T]) Merge(next attention.State[T]) error {
 
 // fields lists the tokens of each batch row that exist, then the sums of each head and what
 // their roundings leave out.
-func (s *packState[T]) fields() states.Fields[T] {
-	f := states.Fields[T]{}.AddCounts(s.exist)
+func (s *packState) fields() states.Fields {
+	f := states.Fields{}.AddCounts(s.exist)
 	for i := range s.hi {
 		f = f.AddElements(s.hi[i], s.lo[i])
 	}
 	return f
 }
 
-func (s *packState[T]) Clone() attention.State[T] {
+func (s *packState) Clone() attention.State {
 	c := s.p.newState(s.shape)
 	c.tokens = s.tokens
 	c.fields().Copy(s.fields())
 	return c
 }
 
-func (s *packState[T]) Reset() {
+func (s *packState) Reset() {
 	s.tokens = 0
 	s.fields().Clear()
 }
 
-func (s *packState[T]) Tokens() int64 { return s.tokens }
+func (s *packState) Tokens() int64 { return s.tokens }
 
-func (s *packState[T]) Bytes() int64 { return s.fields().Bytes() }
+func (s *packState) Bytes() int64 { return s.fields().Bytes() }
 
 // AppendBinary appends a snapshot: the header and the fields.
-func (s *packState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot[T](b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
+func (s *packState) AppendBinary(b []byte) ([]byte, error) {
+	w := states.NewSnapshot(b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
 	s.fields().Write(w)
 	return w.End()
 }
@@ -226,15 +226,15 @@ const packKind = "packed sums"
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or parameter.
-func (p *Pack[T]) RestoreState(data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := states.ReadSnapshot[T](data, states.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
+func (p *Pack) RestoreState(data []byte) (attention.State, error) {
+	sh, tokens, r, err := states.ReadSnapshot(data, states.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
 	if err != nil {
 		return nil, err
 	}
 	if err := p.fits(sh.H, sh.D); err != nil {
 		return nil, err
 	}
-	one := 2 * float64(p.p.Shape[1]) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[T]())
+	one := 2 * float64(p.p.Shape[1]) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[float]())
 	if err := r.Need(float64(sh.B) * (8 + float64(sh.H)*one)); err != nil {
 		return nil, err
 	}

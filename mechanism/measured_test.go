@@ -1,3 +1,5 @@
+//go:build float64
+
 package mechanism
 
 import (
@@ -153,18 +155,18 @@ const distanceTokens, distanceWidth = 256, 32
 // fromSoftmax returns, for each of deviations, the distance Σ_j |a_ij - s_ij| between the
 // attention rows of a mechanism and of softmax, averaged over rows i. It is at most 2 for
 // nonnegative weights. Rows of q and k are normal, with the length at which scores q·k/√D
-// have that deviation. Everything is float64. Row "" has equal weights.
+// have that deviation. Row "" has equal weights.
 func fromSoftmax(name string, o Options) (list []float64, err error) {
 	const n, d = distanceTokens, distanceWidth
 	key := rng.New(5)
 	for _, deviation := range deviations {
-		c := &attention.Call[float64]{Q: tensor.NewHeads[float64](1, 1, n, d), K: tensor.NewHeads[float64](1, 1, n, d), V: tensor.NewHeads[float64](1, 1, n, d)}
+		c := &attention.Call{Q: tensor.NewHeads(1, 1, n, d), K: tensor.NewHeads(1, 1, n, d), V: tensor.NewHeads(1, 1, n, d)}
 		for i := range c.Q.Data {
-			c.Q.Data[i] = math.Sqrt(deviation) * key.Fold(1).Normal(uint64(i))
-			c.K.Data[i] = math.Sqrt(deviation) * key.Fold(2).Normal(uint64(i))
+			c.Q.Data[i] = float(math.Sqrt(deviation) * key.Fold(1).Normal(uint64(i)))
+			c.K.Data[i] = float(math.Sqrt(deviation) * key.Fold(2).Normal(uint64(i)))
 		}
-		rows := func(name string, o Options) (tensor.Mat[float64], error) {
-			a := tensor.Mat[float64]{Data: make([]float64, n*n), Rows: n, Cols: n, Stride: n}
+		rows := func(name string, o Options) (tensor.Mat, error) {
+			a := tensor.Mat{Data: make([]float, n*n), Rows: n, Cols: n, Stride: n}
 			if name == "" {
 				for i := range a.Data {
 					a.Data[i] = 1.0 / n
@@ -172,7 +174,7 @@ func fromSoftmax(name string, o Options) (list []float64, err error) {
 				return a, nil
 			}
 			o.Heads, o.Width, o.Length = 1, d, n
-			m, err := New[float64](name, o)
+			m, err := New(name, o)
 			if err != nil {
 				return a, err
 			}
@@ -193,7 +195,7 @@ func fromSoftmax(name string, o Options) (list []float64, err error) {
 		}
 		sum := 0.0
 		for i, x := range a.Data {
-			sum += math.Abs(x - s.Data[i])
+			sum += math.Abs(float64(x) - float64(s.Data[i]))
 		}
 		list = append(list, sum/n)
 	}
@@ -239,7 +241,7 @@ func measuredTables(list []figure) (text string, err error) {
 	}
 	b.WriteString("\n|---|" + strings.Repeat("---|", 2*len(lengths)+1+len(deviations)) + "\n")
 	for _, name := range Names() {
-		m, err := New[float32](name, Options{Heads: 1, Width: distanceWidth, Length: distanceTokens})
+		m, err := New(name, Options{Heads: 1, Width: distanceWidth, Length: distanceTokens})
 		if err != nil {
 			return "", err
 		}
@@ -317,7 +319,7 @@ func TestPageShowsWhatWasMeasured(t *testing.T) {
 		return
 	}
 	if have != want {
-		t.Errorf("docs/results/zoo.md is not as measured: run go test ./mechanism -run TestPage -write; it would be\n%s", want)
+		t.Errorf("docs/results/zoo.md is not as measured: run go test -tags float64 ./mechanism -run TestPage -write; it would be\n%s", want)
 	}
 }
 

@@ -21,8 +21,8 @@ var crowded = []shape{
 }
 
 // untouched is a number that no arithmetic gives: a NaN with a payload.
-func untouched[T tensor.Float]() T {
-	var x T
+func untouched() float {
+	var x float
 	switch p := any(&x).(type) {
 	case *float32:
 		*p = math.Float32frombits(0x7fc0dead)
@@ -32,22 +32,22 @@ func untouched[T tensor.Float]() T {
 	return x
 }
 
-func isUntouched[T tensor.Float](x T) bool {
-	return same([]T{x}, []T{untouched[T]()})
+func isUntouched(x float) bool {
+	return same([]float{x}, []float{untouched()})
 }
 
 // spread returns a copy of x that lies in a larger piece of memory: with room
 // before and after it, and between its rows, heads and batch rows. Everything
 // that is not an element of x is untouched.
-func spread[T tensor.Float](x tensor.Heads[T]) (view tensor.Heads[T], memory []T) {
+func spread(x tensor.Heads) (view tensor.Heads, memory []float) {
 	const before, between, after = 7, 5, 11
-	view = tensor.Heads[T]{B: x.B, H: x.H, N: x.N, D: x.D}
+	view = tensor.Heads{B: x.B, H: x.H, N: x.N, D: x.D}
 	view.SN = x.D + between
 	view.SH = x.N*view.SN + between
 	view.SB = x.H*view.SH + between
-	memory = make([]T, before+x.B*view.SB+after)
+	memory = make([]float, before+x.B*view.SB+after)
 	for i := range memory {
-		memory[i] = untouched[T]()
+		memory[i] = untouched()
 	}
 	view.Data = memory[before:]
 	for b := range x.B {
@@ -61,47 +61,47 @@ func spread[T tensor.Float](x tensor.Heads[T]) (view tensor.Heads[T], memory []T
 }
 
 // blank is spread with untouched elements too.
-func blank[T tensor.Float](b, h, n, d int) (view tensor.Heads[T], memory []T) {
-	x := tensor.NewHeads[T](b, h, n, d)
+func blank(b, h, n, d int) (view tensor.Heads, memory []float) {
+	x := tensor.NewHeads(b, h, n, d)
 	for i := range x.Data {
-		x.Data[i] = untouched[T]()
+		x.Data[i] = untouched()
 	}
 	return spread(x)
 }
 
 // written starts from results that are untouched everywhere.
-func written[T tensor.Float](t *testing.T, s subject, f form) {
+func written(t *testing.T, s subject, f form) {
 	for i, sh := range crowded {
 		sh = s.fit(sh)
 		oc, do := sh.call(40 + uint64(i))
 		if !f.computes(s, oc) {
 			continue
 		}
-		m, _ := build[T](t, s, sh.h)
-		c := callIn[T](oc)
+		m, _ := build(t, s, sh.h)
+		c := callIn(oc)
 		c.Form, c.Chunk = f.form, f.chunk
-		o, _ := blank[T](sh.b, sh.h, sh.n, sh.dv)
-		dq, _ := blank[T](sh.b, sh.h, sh.n, sh.d)
-		dk, _ := blank[T](sh.b, sh.hkv, sh.m, sh.d)
-		dv, _ := blank[T](sh.b, sh.hkv, sh.m, sh.dv)
-		a, _ := blank[T](1, 1, sh.n, sh.m)
-		g := &attention.Grads[T]{DQ: dq, DK: dk, DV: dv}
-		keep := &attention.Saved[T]{Den: make([]T, 0, sh.b*sh.h*sh.n)}
+		o, _ := blank(sh.b, sh.h, sh.n, sh.dv)
+		dq, _ := blank(sh.b, sh.h, sh.n, sh.d)
+		dk, _ := blank(sh.b, sh.hkv, sh.m, sh.d)
+		dv, _ := blank(sh.b, sh.hkv, sh.m, sh.dv)
+		a, _ := blank(1, 1, sh.n, sh.m)
+		g := &attention.Grads{DQ: dq, DK: dk, DV: dv}
+		keep := &attention.Saved{Den: make([]float, 0, sh.b*sh.h*sh.n)}
 		for i := range keep.Den[:cap(keep.Den)] {
-			keep.Den[:cap(keep.Den)][i] = untouched[T]()
+			keep.Den[:cap(keep.Den)][i] = untouched()
 		}
-		run(t, m, c, o, in[T](do), g, keep)
+		run(t, m, c, o, in(do), g, keep)
 		if err := weightsIn(s, m, a.Head(0, 0), c, sh.b-1, sh.h-1, 0, sh.n); err != nil {
 			t.Fatal(err)
 		}
 		results := []struct {
 			name string
-			x    tensor.Heads[T]
+			x    tensor.Heads
 		}{{"o", o}, {"weights", a}}
 		if f.form != attention.Step {
 			results = append(results, []struct {
 				name string
-				x    tensor.Heads[T]
+				x    tensor.Heads
 			}{{"dq", dq}, {"dk", dk}, {"dv", dv}}...)
 			if s.whole == nil {
 				results = append(results, results[:1]...)
@@ -112,7 +112,7 @@ func written[T tensor.Float](t *testing.T, s subject, f form) {
 			for b := range r.x.B {
 				for h := range r.x.H {
 					for n := range r.x.N {
-						if slices.ContainsFunc(r.x.Head(b, h).Row(n), isUntouched[T]) {
+						if slices.ContainsFunc(r.x.Head(b, h).Row(n), isUntouched) {
 							t.Fatalf("shape %d: %s of batch row %d, head %d, token %d is not written", i, r.name, b, h, n)
 						}
 					}
@@ -123,7 +123,7 @@ func written[T tensor.Float](t *testing.T, s subject, f form) {
 }
 
 // run is Forward and, in the forms that have it, Backward.
-func run[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T], o, do tensor.Heads[T], g *attention.Grads[T], keep *attention.Saved[T]) {
+func run(t *testing.T, m attention.Mechanism, c *attention.Call, o, do tensor.Heads, g *attention.Grads, keep *attention.Saved) {
 	t.Helper()
 	if c.Form == attention.Step {
 		keep = nil
@@ -140,35 +140,35 @@ func run[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Ca
 }
 
 // views computes in memory with room around every row, which holds NaN.
-func views[T tensor.Float](t *testing.T, s subject, f form) {
+func views(t *testing.T, s subject, f form) {
 	for i, sh := range crowded {
 		sh = s.fit(sh)
 		oc, do := sh.call(50 + uint64(i))
 		if !f.computes(s, oc) {
 			continue
 		}
-		m, _ := build[T](t, s, sh.h)
-		c := callIn[T](oc)
+		m, _ := build(t, s, sh.h)
+		c := callIn(oc)
 		c.Form, c.Chunk = f.form, f.chunk
-		doT := in[T](do)
+		doT := in(do)
 		want := compute(t, m, c, doT)
 		wide := *c
 		wide.Q, _ = spread(c.Q)
 		wide.K, _ = spread(c.K)
 		wide.V, _ = spread(c.V)
 		doWide, _ := spread(doT)
-		var g attention.Grads[T]
-		o, oAll := blank[T](sh.b, sh.h, sh.n, sh.dv)
-		dq, dqAll := blank[T](sh.b, sh.h, sh.n, sh.d)
-		dk, dkAll := blank[T](sh.b, sh.hkv, sh.m, sh.d)
-		dv, dvAll := blank[T](sh.b, sh.hkv, sh.m, sh.dv)
+		var g attention.Grads
+		o, oAll := blank(sh.b, sh.h, sh.n, sh.dv)
+		dq, dqAll := blank(sh.b, sh.h, sh.n, sh.d)
+		dk, dkAll := blank(sh.b, sh.hkv, sh.m, sh.d)
+		dv, dvAll := blank(sh.b, sh.hkv, sh.m, sh.dv)
 		g.DQ, g.DK, g.DV = dq, dk, dv
-		run(t, m, &wide, o, doWide, &g, &attention.Saved[T]{})
-		a, aAll := blank[T](1, 1, sh.n, sh.m)
-		aWant := tensor.NewHeads[T](1, 1, sh.n, sh.m)
+		run(t, m, &wide, o, doWide, &g, &attention.Saved{})
+		a, aAll := blank(1, 1, sh.n, sh.m)
+		aWant := tensor.NewHeads(1, 1, sh.n, sh.m)
 		for _, x := range []struct {
-			c   *attention.Call[T]
-			dst tensor.Heads[T]
+			c   *attention.Call
+			dst tensor.Heads
 		}{{c, aWant}, {&wide, a}} {
 			if err := weightsIn(s, m, x.dst.Head(0, 0), x.c, 0, sh.h-1, 0, sh.n); err != nil {
 				t.Fatal(err)
@@ -176,8 +176,8 @@ func views[T tensor.Float](t *testing.T, s subject, f form) {
 		}
 		for _, x := range []struct {
 			name      string
-			got, want tensor.Heads[T]
-			memory    []T
+			got, want tensor.Heads
+			memory    []float
 		}{{"o", o, want.o, oAll}, {"dq", dq, want.g.DQ, dqAll}, {"dk", dk, want.g.DK, dkAll}, {"dv", dv, want.g.DV, dvAll}, {"weights", a, aWant, aAll}} {
 			if f.form == attention.Step && x.name[0] == 'd' {
 				continue
@@ -195,20 +195,20 @@ func views[T tensor.Float](t *testing.T, s subject, f form) {
 }
 
 // unchanged compares what a call is given before and after.
-func unchanged[T tensor.Float](t *testing.T, s subject, f form) {
+func unchanged(t *testing.T, s subject, f form) {
 	for i, sh := range crowded {
 		sh = s.fit(sh)
 		oc, do := sh.call(60 + uint64(i))
 		if !f.computes(s, oc) {
 			continue
 		}
-		m, _ := build[T](t, s, sh.h)
-		c, doT := callIn[T](oc), in[T](do)
+		m, _ := build(t, s, sh.h)
+		c, doT := callIn(oc), in(do)
 		c.Form, c.Chunk = f.form, f.chunk
-		if w, ok := m.(*widths[T]); ok {
+		if w, ok := m.(*widths); ok {
 			w.last.Store(int64(sh.d))
 		}
-		var params [][]T
+		var params [][]float
 		for _, p := range m.Params().All() {
 			params = append(params, slices.Clone(p.Data))
 		}
@@ -224,11 +224,11 @@ func unchanged[T tensor.Float](t *testing.T, s subject, f form) {
 				t.Errorf("shape %d: Backward changes what Forward returned", i)
 			}
 		}
-		if err := weightsIn(s, m, tensor.NewMat[T](sh.n, sh.m), c, 0, 0, 0, sh.n); err != nil {
+		if err := weightsIn(s, m, tensor.NewMat(sh.n, sh.m), c, 0, 0, 0, sh.n); err != nil {
 			t.Fatal(err)
 		}
-		before := callIn[T](oc)
-		if !same(c.Q.Data, before.Q.Data) || !same(c.K.Data, before.K.Data) || !same(c.V.Data, before.V.Data) || !same(doT.Data, in[T](do).Data) {
+		before := callIn(oc)
+		if !same(c.Q.Data, before.Q.Data) || !same(c.K.Data, before.K.Data) || !same(c.V.Data, before.V.Data) || !same(doT.Data, in(do).Data) {
 			t.Errorf("shape %d: q, k, v or do is changed", i)
 		}
 		again, _ := sh.call(60 + uint64(i))
@@ -244,24 +244,24 @@ func unchanged[T tensor.Float](t *testing.T, s subject, f form) {
 }
 
 // again runs a call of another shape first, and then twice into what that left.
-func again[T tensor.Float](t *testing.T, s subject, f form) {
+func again(t *testing.T, s subject, f form) {
 	sh := s.fit(crowded[0])
 	oc, do := sh.call(70)
 	if !f.computes(s, oc) {
 		return
 	}
-	m, _ := build[T](t, s, sh.h)
-	c, doT := callIn[T](oc), in[T](do)
+	m, _ := build(t, s, sh.h)
+	c, doT := callIn(oc), in(do)
 	c.Form, c.Chunk = f.form, f.chunk
 	want := compute(t, m, c, doT)
 	larger := sh
 	larger.n, larger.m, larger.lens = 17, 19, nil
 	lc, ldo := s.fit(larger).call(71)
-	big := callIn[T](lc)
+	big := callIn(lc)
 	big.Form, big.Chunk = f.form, f.chunk
-	used := compute(t, m, big, in[T](ldo))
-	r := &results[T]{o: output(c), g: want.g, keep: used.keep}
-	r.g.DQ, r.g.DK, r.g.DV = poisoned[T](sh.b, sh.h, sh.n, sh.d), poisoned[T](sh.b, sh.hkv, sh.m, sh.d), poisoned[T](sh.b, sh.hkv, sh.m, sh.dv)
+	used := compute(t, m, big, in(ldo))
+	r := &results{o: output(c), g: want.g, keep: used.keep}
+	r.g.DQ, r.g.DK, r.g.DV = poisoned(sh.b, sh.h, sh.n, sh.d), poisoned(sh.b, sh.hkv, sh.m, sh.d), poisoned(sh.b, sh.hkv, sh.m, sh.dv)
 	m.Params().ZeroGrad()
 	for range 2 {
 		run(t, m, c, r.o, doT, &r.g, &r.keep)
@@ -293,7 +293,7 @@ func again[T tensor.Float](t *testing.T, s subject, f form) {
 }
 
 // weightsIn is Weights, or zeros where there is no attention matrix.
-func weightsIn[T tensor.Float](s subject, m attention.Mechanism[T], dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
+func weightsIn(s subject, m attention.Mechanism, dst tensor.Mat, c *attention.Call, b, h, i0, i1 int) error {
 	if s.outputs == nil {
 		return m.Weights(dst, c, b, h, i0, i1)
 	}

@@ -9,11 +9,10 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // absorbed returns a state of tokens i0 ≤ i < i1 of c.
-func absorbed[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attention.Call[T], i0, i1 int) attention.State[T] {
+func absorbed(t *testing.T, m attention.Mechanism, c *attention.Call, i0, i1 int) attention.State {
 	t.Helper()
 	st := newState(t, m)
 	if err := st.Absorb(piece(c, i0, i1)); err != nil {
@@ -22,7 +21,7 @@ func absorbed[T tensor.Float](t *testing.T, m attention.Mechanism[T], c *attenti
 	return st
 }
 
-func bytesOf[T tensor.Float](t *testing.T, st attention.State[T]) []byte {
+func bytesOf(t *testing.T, st attention.State) []byte {
 	t.Helper()
 	b, err := st.AppendBinary(nil)
 	if err != nil {
@@ -31,19 +30,19 @@ func bytesOf[T tensor.Float](t *testing.T, st attention.State[T]) []byte {
 	return b
 }
 
-func merge[T tensor.Float](t *testing.T, st, next attention.State[T]) {
+func merge(t *testing.T, st, next attention.State) {
 	t.Helper()
 	if err := st.Merge(next); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func merged[T tensor.Float](t *testing.T, s subject) {
+func merged(t *testing.T, s subject) {
 	if s.book.Forget != nil {
 		return // mergedFading, since queries do not all stand behind the last key
 	}
 	if s.places != "" {
-		mergedPlaces[T](t, s) // queries have places, and do not all stand behind the last key
+		mergedPlaces(t, s) // queries have places, and do not all stand behind the last key
 		return
 	}
 	r := rand.New(rand.NewPCG(1, 2))
@@ -51,11 +50,11 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 		sh := streamed
 		sh.mask, sh.causal = masked, false
 		oc, _ := sh.call(30)
-		m, book := build[T](t, s, sh.h)
+		m, book := build(t, s, sh.h)
 		book.read()
-		c := callIn[T](oc)
+		c := callIn(oc)
 		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
-		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
+		l := limits(s, m, &attention.Call{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		whole := output(c)
 		if err := absorbed(t, m, c, 0, sh.m).Read(whole, c); err != nil {
 			t.Fatal(err)
@@ -70,7 +69,7 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 			merge(t, left, tail)
 			merge(t, middle, tail)
 			merge(t, right, middle)
-			for name, st := range map[string]attention.State[T]{"(a‖b)‖c": left, "a‖(b‖c)": right} {
+			for name, st := range map[string]attention.State{"(a‖b)‖c": left, "a‖(b‖c)": right} {
 				if st.Tokens() != int64(sh.m) {
 					t.Errorf("%s has %d tokens, want %d", name, st.Tokens(), sh.m)
 				}
@@ -105,20 +104,20 @@ func merged[T tensor.Float](t *testing.T, s subject) {
 
 // mergedFading is merged where keys lose weight, which queries after the states
 // see.
-func mergedFading[T tensor.Float](t *testing.T, s subject) {
+func mergedFading(t *testing.T, s subject) {
 	const last = 5
 	for i, sh := range streams(s) {
 		if sh.decay == 0 {
 			continue
 		}
 		oc, _ := sh.call(uint64(32 + i))
-		m, book := build[T](t, s, sh.h)
-		c := callIn[T](oc)
+		m, book := build(t, s, sh.h)
+		c := callIn(oc)
 		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
-		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
+		l := limits(s, m, &attention.Call{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
 			for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {6, 10}, {7, 13}, {9, sh.n - last}} {
-				state := func(i0, i1 int) attention.State[T] {
+				state := func(i0, i1 int) attention.State {
 					st := carrying(t, m, carry)
 					if err := st.Absorb(piece(c, i0, i1)); err != nil {
 						t.Fatal(err)
@@ -131,7 +130,7 @@ func mergedFading[T tensor.Float](t *testing.T, s subject) {
 				merge(t, left, tail)
 				merge(t, middle, tail)
 				merge(t, right, middle)
-				for name, st := range map[string]attention.State[T]{"(a‖b)‖c": left, "a‖(b‖c)": right} {
+				for name, st := range map[string]attention.State{"(a‖b)‖c": left, "a‖(b‖c)": right} {
 					o := output(c)
 					step(t, st, o, c, sh.n-last, sh.n, 2)
 					for i, cond := range want.Cond {
@@ -149,10 +148,10 @@ func mergedFading[T tensor.Float](t *testing.T, s subject) {
 	}
 }
 
-func mergedNothing[T tensor.Float](t *testing.T, s subject) {
+func mergedNothing(t *testing.T, s subject) {
 	oc, _ := streamed.call(31)
-	m, _ := build[T](t, s, streamed.h)
-	c := callIn[T](oc)
+	m, _ := build(t, s, streamed.h)
+	c := callIn(oc)
 	for _, n := range []int{0, 3, 4, 9, 23} {
 		st := absorbed(t, m, c, 0, n)
 		before := bytesOf(t, st)
@@ -176,12 +175,12 @@ func mergedNothing[T tensor.Float](t *testing.T, s subject) {
 }
 
 func TestOnlyLikeStatesMerge(t *testing.T) {
-	m, err := New[float32]("fastmax", Options{})
+	m, err := New("fastmax", Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	shape := attention.Shape{B: 2, H: 4, Hkv: 2, D: 3, Dv: 4, Chunk: 4}
-	state := func(m attention.Mechanism[float32], change func(s *attention.Shape)) attention.State[float32] {
+	state := func(m attention.Mechanism, change func(s *attention.Shape)) attention.State {
 		s := shape
 		change(&s)
 		st, err := m.NewState(s)
@@ -190,8 +189,8 @@ func TestOnlyLikeStatesMerge(t *testing.T) {
 		}
 		return st
 	}
-	other := func(name string, o Options) attention.Mechanism[float32] {
-		m, err := New[float32](name, o)
+	other := func(name string, o Options) attention.Mechanism {
+		m, err := New(name, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +199,7 @@ func TestOnlyLikeStatesMerge(t *testing.T) {
 	same := func(*attention.Shape) {}
 	for _, x := range []struct {
 		want string
-		next attention.State[float32]
+		next attention.State
 	}{
 		{"mechanism is \"linear\", needs \"fastmax\"", state(other("linear", Options{}), same)},
 		{"setting is \"fastmax order=3", state(other("fastmax", Options{Order: 3}), same)},
@@ -228,19 +227,19 @@ func TestOnlyLikeStatesMerge(t *testing.T) {
 // mergedPlaces is merged for mechanisms in which visibility depends on positions: queries
 // after the merged states see the same keys as in one stream. They have its bits, or are the
 // textbook where sums of states are rounded.
-func mergedPlaces[T tensor.Float](t *testing.T, s subject) {
+func mergedPlaces(t *testing.T, s subject) {
 	const last = 5
 	for _, masked := range []bool{false, true} {
 		sh := streamed
 		sh.mask = masked
 		oc, _ := sh.call(34)
-		m, book := build[T](t, s, sh.h)
-		c := callIn[T](oc)
+		m, book := build(t, s, sh.h)
+		c := callIn(oc)
 		textbook, v, l := book.Forward(oc), check.MaxAbs(oc.V.Data), limits(s, m, c)
 		want := output(c)
 		step(t, newState(t, m), want, c, 0, sh.n, 3)
 		for _, cuts := range [][2]int{{0, 3}, {4, 4}, {1, 8}, {6, 10}, {7, 13}, {9, sh.n - last}} {
-			state := func(i0, i1 int) attention.State[T] {
+			state := func(i0, i1 int) attention.State {
 				st := newState(t, m)
 				if err := st.Absorb(piece(c, i0, i1)); err != nil {
 					t.Fatal(err)
@@ -257,7 +256,7 @@ func mergedPlaces[T tensor.Float](t *testing.T, s subject) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for name, st := range map[string]attention.State[T]{"(a‖b)‖c": left, "a‖(b‖c)": right, "restored": back} {
+			for name, st := range map[string]attention.State{"(a‖b)‖c": left, "a‖(b‖c)": right, "restored": back} {
 				o := output(c)
 				step(t, st, o, c, sh.n-last, sh.n, 2)
 				if s.rounds {

@@ -54,8 +54,7 @@ var multipole = Row{
 			o.setDefault("tilt", "true")
 		}
 	},
-	f32: headwiseBuilder(newMultipole[float32]),
-	f64: headwiseBuilder(newMultipole[float64]),
+	build: headwiseBuilder(newMultipole),
 }
 
 // multipoleAttention weighs the near keys of a query by exp(s q·k), and a far key by
@@ -66,7 +65,7 @@ var multipole = Row{
 // With tilt a cell has a query r, and exp(s q·k) = exp(s r·k)·exp(s (q-r)·k) is expanded about
 // r as well: a far key weighs exp(s r·k)·exp(s (q-r)·c̄), where c̄ is the mean with the weights
 // exp(s r·k). The error goes by q-r in place of q.
-type multipoleAttention[T tensor.Float] struct {
+type multipoleAttention struct {
 	setting                           string
 	order, block, window, sinks, ends int
 	adapt                             int     // Lloyd steps
@@ -76,16 +75,16 @@ type multipoleAttention[T tensor.Float] struct {
 	tol        float64 // of a row: the root of the sum of the squares of the deviations of far weights
 	size, span int     // mean keys of a cluster, 0: by their number; keys of a span of causal calls
 	least      int     // keys up to which a call that is not causal is softmax
-	softmax    *headwise.PatternSoftmax[T]
+	softmax    *headwise.PatternSoftmax
 
-	codebook  *param.Param[T]
-	tilt      *param.Param[T] // r, of the shape of codebook; nil: none
-	constants param.Set[T]
-	params    *param.Set[T]
+	codebook  *param.Param
+	tilt      *param.Param // r, of the shape of codebook; nil: none
+	constants param.Set
+	params    *param.Set
 }
 
-func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := &multipoleAttention[T]{order: r.order()}
+func newMultipole(r *reader) (headwise.Function, error) {
+	x := &multipoleAttention{order: r.order()}
 	cells, err := r.Integer("cells", 1, 1<<16)
 	if err != nil {
 		return nil, err
@@ -131,7 +130,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	}
 	x.codebook = x.constants.New("codebook", false, shape...)
 	for i := range x.codebook.Data {
-		x.codebook.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
+		x.codebook.Data[i] = float(float32(key.Normal(uint64(i)))) // the same in both precisions
 	}
 	tilted, err := r.Bool("tilt")
 	if err != nil {
@@ -142,7 +141,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		if x.order > 0 {
 			return nil, r.Refuse("tilt", fmt.Sprintf("order 0, order is %d; tilt=false has all orders", x.order))
 		}
-		x.params, more = new(param.Set[T]), " tilt"
+		x.params, more = new(param.Set), " tilt"
 		x.tilt = x.params.New("tilt", false, shape...)
 	}
 	x.setting = fmt.Sprintf("multipole order=%d cells=%d block=%d window=%d sinks=%d ends=%d adapt=%d scale=%s%s",
@@ -150,7 +149,7 @@ func newMultipole[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	return x, nil
 }
 
-func (x *multipoleAttention[T]) Traits() attention.Traits {
+func (x *multipoleAttention) Traits() attention.Traits {
 	t := attention.Traits{Name: multipole.Name, Positive: x.order != 1, Causal: true, Streaming: true, Segments: true,
 		PlacedQueries: true, PlacedHeads: x.codebook.Shape[0] > 1}
 	if x.adapt > 0 {
@@ -159,16 +158,16 @@ func (x *multipoleAttention[T]) Traits() attention.Traits {
 	return t
 }
 
-func (x *multipoleAttention[T]) Setting() string          { return x.setting }
-func (x *multipoleAttention[T]) Params() *param.Set[T]    { return x.params }
-func (x *multipoleAttention[T]) Constants() *param.Set[T] { return &x.constants }
+func (x *multipoleAttention) Setting() string       { return x.setting }
+func (x *multipoleAttention) Params() *param.Set    { return x.params }
+func (x *multipoleAttention) Constants() *param.Set { return &x.constants }
 
-func (x *multipoleAttention[T]) Check(c *attention.Call[T]) error {
+func (x *multipoleAttention) Check(c *attention.Call) error {
 	return x.checkHeads(c.Q.H, c.K.H, c.Q.D)
 }
 
 // checkHeads returns an error if the codebook does not fit the heads and the width of a call.
-func (x *multipoleAttention[T]) checkHeads(heads, keyHeads, d int) error {
+func (x *multipoleAttention) checkHeads(heads, keyHeads, d int) error {
 	switch s := x.codebook.Shape; {
 	case s[0] != 1 && s[0] != keyHeads && s[0] != heads:
 		return fmt.Errorf("k: has %d heads, codebook of multipole is of %d", keyHeads, s[0])
@@ -180,26 +179,26 @@ func (x *multipoleAttention[T]) checkHeads(heads, keyHeads, d int) error {
 
 // book returns the codebook of a key head. A codebook of all query heads serves a key head with
 // the centres of the first query head that shares it.
-func (x *multipoleAttention[T]) book(keyHead, keyHeads int) tensor.Mat[T] {
+func (x *multipoleAttention) book(keyHead, keyHeads int) tensor.Mat {
 	return x.headRows(x.codebook.Data, keyHead, keyHeads)
 }
 
 // headRows returns the rows that a key head has of numbers of the shape of the codebook.
-func (x *multipoleAttention[T]) headRows(of []T, keyHead, keyHeads int) tensor.Mat[T] {
+func (x *multipoleAttention) headRows(of []float, keyHead, keyHeads int) tensor.Mat {
 	heads, k, d := x.codebook.Shape[0], x.codebook.Shape[1], x.codebook.Shape[2]
 	head := 0
 	if heads > 1 {
 		head = keyHead * (heads / keyHeads)
 	}
-	return tensor.Mat[T]{Data: of[head*k*d:][:k*d], Rows: k, Cols: d, Stride: d}
+	return tensor.Mat{Data: of[head*k*d:][:k*d], Rows: k, Cols: d, Stride: d}
 }
 
 // factor returns s for rows of width d.
-func (x *multipoleAttention[T]) factor(d int) T {
+func (x *multipoleAttention) factor(d int) float {
 	if x.scale == 0 {
-		return T(1 / math.Sqrt(float64(d)))
+		return float(1 / math.Sqrt(float64(d)))
 	}
-	return T(x.scale)
+	return float(x.scale)
 }
 
 // floorDiv returns ⌊p/n⌋. p may be negative.
@@ -216,7 +215,7 @@ type counted struct {
 	flops, moves float64 // of products, and of sums and moments
 }
 
-func (x *multipoleAttention[T]) count(s attention.Shape) (c counted) {
+func (x *multipoleAttention) count(s attention.Shape) (c counted) {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	all := float64(x.codebook.Shape[1])
 	c.near = float64(x.block) + 2*float64(x.window) + float64(x.sinks) + float64(x.ends)
@@ -235,13 +234,13 @@ func (x *multipoleAttention[T]) count(s attention.Shape) (c counted) {
 	return c
 }
 
-func (x *multipoleAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *multipoleAttention) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	c, l := x.count(s), x.layout(s.D, s.Dv)
 	rows := min(float64(x.block), multipoleRows, n)
 	return headwise.Cost{
 		FLOPs: c.flops + c.moves,
-		Bytes: elementBytes[T]()*(n+m+c.cells*(3*float64(l.width)+3*d+float64(l.features)*dv)+(rows+d+dv)*c.near+rows*c.cells) + 4*m,
+		Bytes: elementBytes()*(n+m+c.cells*(3*float64(l.width)+3*d+float64(l.features)*dv)+(rows+d+dv)*c.near+rows*c.cells) + 4*m,
 	}
 }
 
@@ -261,8 +260,8 @@ var multipoleSpeeds = map[string]multipoleSpeed{
 }
 
 // CostAtPeak is that of the codebook; adapt is counted as products alone.
-func (x *multipoleAttention[T]) CostAtPeak(s attention.Shape) float64 {
-	speed, c := multipoleSpeeds[kernel.Active[T]().Name], x.count(s)
+func (x *multipoleAttention) CostAtPeak(s attention.Shape) float64 {
+	speed, c := multipoleSpeeds[kernel.Active[float]().Name], x.count(s)
 	tokens, weights, distances := float64(s.N+s.M)/2, float64(s.N)*(c.cells+c.near), 0.0
 	if c.moves > 0 {
 		distances = float64(s.M) * float64(x.codebook.Shape[1])
@@ -271,8 +270,8 @@ func (x *multipoleAttention[T]) CostAtPeak(s attention.Shape) float64 {
 }
 
 // unitRoundoff returns the largest relative error of one rounding to T.
-func unitRoundoff[T tensor.Float]() float64 {
-	if elementBytes[T]() == 4 {
+func unitRoundoff() float64 {
+	if elementBytes() == 4 {
 		return 0x1p-24
 	}
 	return 0x1p-53

@@ -11,7 +11,7 @@ import (
 )
 
 // keyBlock is a block of keys j0 ≤ j < j1 that is clustered by itself.
-type keyBlock[T tensor.Float] struct {
+type keyBlock struct {
 	j0, j1 int
 	mark   int // of memory before the block
 
@@ -20,24 +20,24 @@ type keyBlock[T tensor.Float] struct {
 	groups []int32 // [groups+1] first cluster of each group
 	// k and v are rows of keys and values in that order, padded for products. columns has the keys
 	// of each cluster as columns [D,Pad(keys)], from offsets on.
-	k, v    tensor.Mat[T]
-	columns []T
+	k, v    tensor.Mat
+	columns []float
 	offsets []uint64
 
-	unit T // power of 2 near the largest number among the keys
+	unit float // power of 2 near the largest number among the keys
 	// Of each cluster: the mean, the halves of the variances in units, Σv, and the share of Σ|k-c̄|²
 	// of its group. Of each group: Σ (k-c̄) vᵀ, k-c̄ in units.
-	means, halves, sums, dipoles tensor.Mat[T] // [clusters,D], [clusters,D], [clusters,Dv], [groups·D,Dv]
-	shares                       []T           // [clusters]
-	spreads                      []T           // [groups] Σ|k-c̄|² in units
-	grads                        blockGrads[T] // of Backward
+	means, halves, sums, dipoles tensor.Mat // [clusters,D], [clusters,D], [clusters,Dv], [groups·D,Dv]
+	shares                       []float    // [clusters]
+	spreads                      []float    // [groups] Σ|k-c̄|² in units
+	grads                        blockGrads // of Backward
 }
 
-func (b *keyBlock[T]) clusters() int  { return len(b.begin) - 1 }
-func (b *keyBlock[T]) size(c int) int { return int(b.begin[c+1] - b.begin[c]) }
+func (b *keyBlock) clusters() int  { return len(b.begin) - 1 }
+func (b *keyBlock) size(c int) int { return int(b.begin[c+1] - b.begin[c]) }
 
 // clustersOf returns into how many clusters n keys are divided.
-func (x *multipoleAttention[T]) clustersOf(n int) int {
+func (x *multipoleAttention) clustersOf(n int) int {
 	size := x.size
 	if size == 0 {
 		size = max(int(math.Sqrt(float64(n)/8)), leastKeys)
@@ -51,8 +51,8 @@ func groupsOf(n, clusters int) int {
 }
 
 // set clusters the unmasked keys j0 ≤ j < j1 in two levels. It takes memory from ar.
-func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena, j0, j1 int) {
-	*b = keyBlock[T]{j0: j0, j1: j1, mark: ar.Mark()}
+func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena, j0, j1 int) {
+	*b = keyBlock{j0: j0, j1: j1, mark: ar.Mark()}
 	n, d, dv := 0, h.K.Cols, h.V.Cols
 	for j := j0; j < j1; j++ {
 		if h.IsUnmasked(j) {
@@ -63,11 +63,11 @@ func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *are
 	groups := groupsOf(n, count)
 	most := min(count+groups, n) // clusters, after shares are rounded
 	b.order, b.begin, b.groups = arena.Take[int32](ar, n)[:0], arena.Take[int32](ar, most+1)[:0], arena.Take[int32](ar, groups+1)[:0]
-	b.k, b.v = takePadded[T](ar, n, d), takePadded[T](ar, n, dv)
-	b.columns, b.offsets = arena.TakeZeros[T](ar, d*(n+most*(kernel.Lanes-1))), arena.Take[uint64](ar, most)
-	b.means, b.halves, b.sums = takeZeroRows[T](ar, most, d), takeZeroRows[T](ar, most, d), takeZeroRows[T](ar, most, dv)
-	b.dipoles = takeZeroRows[T](ar, groups*d, kernel.Pad(dv))
-	b.shares, b.spreads = arena.TakeZeros[T](ar, most), arena.TakeZeros[T](ar, groups)
+	b.k, b.v = takePadded(ar, n, d), takePadded(ar, n, dv)
+	b.columns, b.offsets = arena.TakeZeros[float](ar, d*(n+most*(kernel.Lanes-1))), arena.Take[uint64](ar, most)
+	b.means, b.halves, b.sums = takeZeroRows(ar, most, d), takeZeroRows(ar, most, d), takeZeroRows(ar, most, dv)
+	b.dipoles = takeZeroRows(ar, groups*d, kernel.Pad(dv))
+	b.shares, b.spreads = arena.TakeZeros[float](ar, most), arena.TakeZeros[float](ar, groups)
 	b.begin, b.groups, b.unit = append(b.begin, 0), append(b.groups, 0), 1
 	if n == 0 {
 		return
@@ -84,7 +84,7 @@ func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *are
 	}
 	// In units of the largest number, products stay in the range of T.
 	mark2 := h.Scratch.Mark()
-	b.unit = unitOf(h.Table, rows.Data, arena.Take[T](h.Scratch, len(rows.Data)))
+	b.unit = unitOf(h.Table, rows.Data, arena.Take[float](h.Scratch, len(rows.Data)))
 	h.Scratch.Reset(mark2)
 	h.Table.Scale(rows.Data, 1/b.unit, rows.Data)
 	of := arena.Take[int32](h.Scratch, n)
@@ -103,7 +103,7 @@ func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *are
 		fine := max((2*count*len(members)+n)/(2*n), 1)
 		lloyd(h, of, own, fine)
 		sorted, ends := SortGroups(h.Scratch, of[:len(members)], fine)
-		distances := takePadded[T](h.Scratch, len(members), d) // k - c̄ in units
+		distances := takePadded(h.Scratch, len(members), d) // k - c̄ in units
 		first := len(b.order)
 		for c := range fine {
 			from, to := int(ends[c]), int(ends[c+1])
@@ -130,12 +130,12 @@ func (b *keyBlock[T]) set(x *multipoleAttention[T], h *headwise.Head[T], ar *are
 }
 
 // clone returns a copy of the block in memory of ar, without gradients.
-func (b *keyBlock[T]) clone(ar *arena.Arena) keyBlock[T] {
+func (b *keyBlock) clone(ar *arena.Arena) keyBlock {
 	c := *b
-	c.mark, c.grads = ar.Mark(), blockGrads[T]{}
+	c.mark, c.grads = ar.Mark(), blockGrads{}
 	c.order, c.begin, c.groups = takeCopy(ar, b.order), takeCopy(ar, b.begin), takeCopy(ar, b.groups)
 	c.columns, c.offsets, c.shares, c.spreads = takeCopy(ar, b.columns), takeCopy(ar, b.offsets), takeCopy(ar, b.shares), takeCopy(ar, b.spreads)
-	for _, x := range []*tensor.Mat[T]{&c.k, &c.v, &c.means, &c.halves, &c.sums, &c.dipoles} {
+	for _, x := range []*tensor.Mat{&c.k, &c.v, &c.means, &c.halves, &c.sums, &c.dipoles} {
 		x.Data = takeCopy(ar, x.Data)
 	}
 	return c
@@ -150,7 +150,7 @@ func takeCopy[E arena.Element](ar *arena.Arena, x []E) []E {
 
 // addCluster adds a cluster of the last keys in order. rows are these keys in units; they
 // become their distances from the mean.
-func (b *keyBlock[T]) addCluster(t *kernel.Table[T], rows tensor.Mat[T]) {
+func (b *keyBlock) addCluster(t *kernel.Table[float], rows tensor.Mat) {
 	c, n, d := b.clusters(), rows.Rows, rows.Cols
 	begin := int(b.begin[c])
 	b.begin = append(b.begin, int32(begin+n))
@@ -161,12 +161,12 @@ func (b *keyBlock[T]) addCluster(t *kernel.Table[T], rows tensor.Mat[T]) {
 	t.AddRows(rows.Data, rows.Stride, rows.Data, rows.Stride, mean, 0, n, d)
 	clear(mean)
 	t.SumRows(mean, rows.Data, rows.Stride, n)
-	t.Scale(mean, -1/T(n), mean)
+	t.Scale(mean, -1/float(n), mean)
 	t.AddRows(rows.Data, rows.Stride, rows.Data, rows.Stride, mean, 0, n, d)
 	for i := range n {
 		t.MulAdd(half, rows.Row(i), rows.Row(i))
 	}
-	t.Scale(half, 0.5/T(n), half)
+	t.Scale(half, 0.5/float(n), half)
 	t.Scale(mean, -1, mean)
 	t.Axpy(mean, 1/b.unit, b.k.Row(begin))
 	t.Scale(mean, b.unit, mean)
@@ -180,7 +180,7 @@ func (b *keyBlock[T]) addCluster(t *kernel.Table[T], rows tensor.Mat[T]) {
 
 // lloyd sets of [keys] to the nearest of count centres of each key. Centres begin at keys that
 // lie evenly apart and move to the means of their keys lloydSteps times.
-func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], count int) {
+func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 	ar, t, d, n := h.Scratch, h.Table, keys.Cols, keys.Rows
 	if count == 1 {
 		clear(of[:n])
@@ -188,12 +188,12 @@ func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], 
 	}
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	centres, halves := h.TakeScratch(count, d), arena.Take[T](ar, count)
+	centres, halves := h.TakeScratch(count, d), arena.Take[float](ar, count)
 	for c := range count {
 		copy(centres.Row(c), keys.Row(c*n/count))
 	}
 	width, sizes := kernel.Pad(count), arena.Take[int32](ar, count)
-	columns := arena.TakeZeros[T](ar, d*width)
+	columns := arena.TakeZeros[float](ar, d*width)
 	products := h.TakeScratch(min(assignedKeys, n), width)
 	for step := 0; ; step++ {
 		for c := range count {
@@ -222,7 +222,7 @@ func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], 
 		}
 		for c, size := range sizes {
 			if size > 0 {
-				t.Scale(centres.Row(c), 1/T(size), centres.Row(c))
+				t.Scale(centres.Row(c), 1/float(size), centres.Row(c))
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func lloyd[T tensor.Float](h *headwise.Head[T], of []int32, keys tensor.Mat[T], 
 
 // unitOf returns the power of 2 at or below the largest absolute value in x, 1 if that is 0 or
 // not finite. room has the length of x and may be x: then signs of x change.
-func unitOf[T tensor.Float](t *kernel.Table[T], x, room []T) T {
+func unitOf(t *kernel.Table[float], x, room []float) float {
 	most := t.Max(x)
 	t.Scale(room, -1, x)
 	most = max(most, t.Max(room))
@@ -238,18 +238,18 @@ func unitOf[T tensor.Float](t *kernel.Table[T], x, room []T) T {
 		return 1
 	}
 	_, exponent := math.Frexp(float64(most))
-	return T(math.Ldexp(1, max(exponent-1, -100)))
+	return float(math.Ldexp(1, max(exponent-1, -100)))
 }
 
 // addGroup adds a group of the last clusters.
-func (b *keyBlock[T]) addGroup() {
+func (b *keyBlock) addGroup() {
 	g := len(b.groups) - 1
 	for c := int(b.groups[g]); c < b.clusters(); c++ {
-		var spread T
+		var spread float
 		for _, y := range b.halves.Row(c) {
 			spread += y
 		}
-		b.shares[c] = 2 * T(b.size(c)) * spread
+		b.shares[c] = 2 * float(b.size(c)) * spread
 		b.spreads[g] += b.shares[c]
 	}
 	for c := int(b.groups[g]); c < b.clusters() && b.spreads[g] > 0; c++ {
@@ -259,52 +259,52 @@ func (b *keyBlock[T]) addGroup() {
 }
 
 // takePadded returns a matrix of zeros whose rows are padded for products.
-func takePadded[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
+func takePadded(ar *arena.Arena, rows, cols int) tensor.Mat {
 	width := kernel.Pad(cols)
-	return tensor.Mat[T]{Data: arena.TakeZeros[T](ar, rows*width), Rows: rows, Cols: cols, Stride: width}
+	return tensor.Mat{Data: arena.TakeZeros[float](ar, rows*width), Rows: rows, Cols: cols, Stride: width}
 }
 
 // takeZeroRows returns a contiguous matrix of zeros.
-func takeZeroRows[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: arena.TakeZeros[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+func takeZeroRows(ar *arena.Arena, rows, cols int) tensor.Mat {
+	return tensor.Mat{Data: arena.TakeZeros[float](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
 }
 
 // farField is what queries are multiplied by, of all clusters of the blocks before them.
-type farField[T tensor.Float] struct {
+type farField struct {
 	clusters, groups, stride int
-	unit                     T   // power of 2
-	means, halves            []T // [D][stride] c̄ and σ²/2 as columns, σ²/2 in units
+	unit                     float   // power of 2
+	means, halves            []float // [D][stride] c̄ and σ²/2 as columns, σ²/2 in units
 	// values [clusters,Dv+groups] has Σv of each cluster, and its share in the column of its group.
 	// dipoles [groups·D,Dv] are those of the groups, in units.
-	values, dipoles tensor.Mat[T]
-	keys            T       // of all clusters
-	counts, tails   []T     // [clusters] n, and 4(min(n,16)-1) for the reach of scores in a cluster
-	ones            []T     // [clusters]
+	values, dipoles tensor.Mat
+	keys            float   // of all clusters
+	counts, tails   []float // [clusters] n, and 4(min(n,16)-1) for the reach of scores in a cluster
+	ones            []float // [clusters]
 	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
-	spreads         []T     // [D][Pad(groups)] Σ n·σ²/2 over the clusters of each group, in units
+	spreads         []float // [D][Pad(groups)] Σ n·σ²/2 over the clusters of each group, in units
 	dv              int
 }
 
 // setFar sets the far field of the blocks.
-func (p *inputPass[T]) setFar() {
+func (p *inputPass) setFar() {
 	f, ar, d, dv := &p.far, p.memory, p.h.K.Cols, p.h.V.Cols
-	*f = farField[T]{unit: 0, dv: dv}
+	*f = farField{unit: 0, dv: dv}
 	for i := range p.blocks {
 		b := &p.blocks[i]
 		f.clusters += b.clusters()
 		f.groups += len(b.groups) - 1
-		f.keys += T(len(b.order))
+		f.keys += float(len(b.order))
 		if b.clusters() > 0 {
 			f.unit = max(f.unit, b.unit)
 		}
 	}
 	f.stride = kernel.Stride(f.clusters)
-	f.means, f.halves = arena.TakeZeros[T](ar, d*f.stride), arena.TakeZeros[T](ar, d*f.stride)
-	f.values, f.dipoles = takePadded[T](ar, f.clusters, dv+f.groups), takePadded[T](ar, f.groups*d, dv)
-	f.counts, f.tails, f.ones = arena.Take[T](ar, f.clusters), arena.Take[T](ar, f.clusters), arena.Take[T](ar, f.clusters)
+	f.means, f.halves = arena.TakeZeros[float](ar, d*f.stride), arena.TakeZeros[float](ar, d*f.stride)
+	f.values, f.dipoles = takePadded(ar, f.clusters, dv+f.groups), takePadded(ar, f.groups*d, dv)
+	f.counts, f.tails, f.ones = arena.Take[float](ar, f.clusters), arena.Take[float](ar, f.clusters), arena.Take[float](ar, f.clusters)
 	f.blocks, f.first = arena.Take[int32](ar, f.clusters), arena.Take[int32](ar, f.clusters)
 	padded := kernel.Pad(f.groups)
-	f.spreads = arena.TakeZeros[T](ar, d*padded)
+	f.spreads = arena.TakeZeros[float](ar, d*padded)
 	c0, g0, t := 0, 0, p.h.Table
 	for i := range p.blocks {
 		b := &p.blocks[i]
@@ -322,13 +322,13 @@ func (p *inputPass[T]) setFar() {
 		for g := range len(b.groups) - 1 {
 			for c := b.groups[g]; c < b.groups[g+1]; c++ {
 				for a := range d {
-					f.spreads[a*padded+g0+g] += T(b.size(int(c))) * f.halves[a*f.stride+c0+int(c)]
+					f.spreads[a*padded+g0+g] += float(b.size(int(c))) * f.halves[a*f.stride+c0+int(c)]
 				}
 				row := f.values.Row(c0 + int(c))
 				copy(row, b.sums.Row(int(c)))
 				row[dv+g0+g] = b.shares[c]
 				n := b.size(int(c))
-				f.counts[c0+int(c)], f.tails[c0+int(c)], f.ones[c0+int(c)] = T(n), T(4*(min(n, leastKeys)-1)), 1
+				f.counts[c0+int(c)], f.tails[c0+int(c)], f.ones[c0+int(c)] = float(n), float(4*(min(n, leastKeys)-1)), 1
 			}
 			for a := range d {
 				t.Scale(f.dipoles.Row((g0+g)*d+a), ratio, b.dipoles.Row(g*d + a)[:dv])

@@ -12,24 +12,24 @@ import (
 // sums holds the gradients of the sums of each cell through the blocks so far. A key gets
 // those of the blocks from which it is far: it takes sums when it becomes near or at the end,
 // and gives back what sums held when it became far.
-type multipoleGrads[T tensor.Float] struct {
-	*headwise.Grads[T]
-	sums []T // [cells][width]
+type multipoleGrads struct {
+	*headwise.Grads
+	sums []float // [cells][width]
 	// With tilt: the gradient [cells][D] where r multiplies distances of keys from the first one, and the
 	// sums of what multiplies them, which are 0 in a whole call unless an exponent is bounded.
-	tilts, balances []T
+	tilts, balances []float
 	bounded         bool
 
 	// Of the current block:
-	means   []T // [cells][D] gradient of c̄
-	moments []T // [cells][features][Dv]
-	squares []T // [cells][pairs]
-	masses  []T // with tilt: [cells] of the sums of weights
-	powers  []T // with tilt: [cells] of the exponents of far weights, summed over queries
+	means   []float // [cells][D] gradient of c̄
+	moments []float // [cells][features][Dv]
+	squares []float // [cells][pairs]
+	masses  []float // with tilt: [cells] of the sums of weights
+	powers  []float // with tilt: [cells] of the exponents of far weights, summed over queries
 }
 
 // Backward computes the exact gradient of Forward.
-func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *multipoleAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	g.Clear()
 	defer restorePadding(h, dropPadding(h))
 	n := h.Q.Rows
@@ -48,13 +48,13 @@ func (x *multipoleAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[
 
 // backward sets g from the queries of blocks from block down to end. Backward of a pass that
 // follows a state leaves the gradient of the state's sums in p.grads.sums.
-func (p *multipolePass[T]) backward(g *headwise.Grads[T], block, end int) {
+func (p *multipolePass) backward(g *headwise.Grads, block, end int) {
 	l, ar := &p.sums.momentLayout, p.h.Scratch
-	p.grads = multipoleGrads[T]{Grads: g, sums: arena.TakeZeros[T](ar, p.count*l.width),
-		means: arena.Take[T](ar, p.count*l.d), moments: arena.Take[T](ar, p.count*l.features*l.dv), squares: arena.Take[T](ar, p.count*l.pairs)}
+	p.grads = multipoleGrads{Grads: g, sums: arena.TakeZeros[float](ar, p.count*l.width),
+		means: arena.Take[float](ar, p.count*l.d), moments: arena.Take[float](ar, p.count*l.features*l.dv), squares: arena.Take[float](ar, p.count*l.pairs)}
 	if l.mass > 0 {
-		p.grads.tilts, p.grads.balances = arena.TakeZeros[T](ar, p.count*l.d), arena.TakeZeros[T](ar, p.count)
-		p.grads.masses, p.grads.powers = arena.Take[T](ar, p.count), arena.Take[T](ar, p.count)
+		p.grads.tilts, p.grads.balances = arena.TakeZeros[float](ar, p.count*l.d), arena.TakeZeros[float](ar, p.count)
+		p.grads.masses, p.grads.powers = arena.Take[float](ar, p.count), arena.Take[float](ar, p.count)
 	}
 	for ; block >= end; block-- {
 		p.moveTo(block)
@@ -69,7 +69,7 @@ func (p *multipolePass[T]) backward(g *headwise.Grads[T], block, end int) {
 }
 
 // backBlock adds the gradients through the queries of a block.
-func (p *multipolePass[T]) backBlock(block int) {
+func (p *multipolePass) backBlock(block int) {
 	h, g := p.h, &p.grads
 	clear(g.means)
 	clear(g.moments)
@@ -92,7 +92,7 @@ func (p *multipolePass[T]) backBlock(block int) {
 // addNearGrads adds to the gradients of keys and values, and to dq [n,D] or with acc false sets it, what
 // the weights w of queries from i0 on and keys from j0 on bring. q are the scaled queries, delta the
 // products of dout and the outputs.
-func addNearGrads[T tensor.Float](h *headwise.Head[T], g *headwise.Grads[T], dq, w, q, dout tensor.Mat[T], delta []T, i0, j0 int, acc bool) {
+func addNearGrads(h *headwise.Head, g *headwise.Grads, dq, w, q, dout tensor.Mat, delta []float, i0, j0 int, acc bool) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	j1 := j0 + w.Cols
@@ -113,10 +113,10 @@ func addNearGrads[T tensor.Float](h *headwise.Head[T], g *headwise.Grads[T], dq,
 }
 
 // backTile adds the gradients through a tile of scores, which it overwrites.
-func (p *multipolePass[T]) backTile(x queryTile[T]) {
+func (p *multipolePass) backTile(x queryTile) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	dout := g.DOut.Slice(x.i0, x.i0+x.n)
-	delta := arena.Take[T](h.Scratch, x.n)
+	delta := arena.Take[float](h.Scratch, x.n)
 	for r := range x.n {
 		near, far, lse := x.near.Row(r), x.far.Row(r), h.Saved[x.i0+r]
 		delta[r] = t.Dot(dout.Row(r), h.Out.Row(x.i0+r))
@@ -124,7 +124,7 @@ func (p *multipolePass[T]) backTile(x queryTile[T]) {
 		t.Exp(far, far, lse)
 	}
 	dq, acc := h.TakeScratch(x.n, h.Q.Cols), false // of scaled queries
-	p.eachSegment(&x.near, func(w tensor.Mat[T], j0, j1 int) {
+	p.eachSegment(&x.near, func(w tensor.Mat, j0, j1 int) {
 		addNearGrads(h, g.Grads, dq, w, x.q, dout, delta, x.i0, j0, acc)
 		acc = true
 	})
@@ -141,15 +141,15 @@ func (p *multipolePass[T]) backTile(x queryTile[T]) {
 
 // backFar adds to dq, the gradient of scaled queries, and to the gradients of means, moments
 // and squares what far weights bring.
-func (p *multipolePass[T]) backFar(x *queryTile[T], dout, dq tensor.Mat[T], delta []T) {
+func (p *multipolePass) backFar(x *queryTile, dout, dq tensor.Mat, delta []float) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	da := h.TakeScratch(x.n, p.used) // gradient of far weights, then of their exponents
-	var dpsi tensor.Mat[T]
+	var dpsi tensor.Mat
 	if p.order > 0 {
 		dpsi = h.TakeScratch(x.n, p.tile.features)
 		clear(dpsi.Data)
 	}
-	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat[T]) {
+	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat) {
 		mark := h.Scratch.Mark()
 		defer h.Scratch.Reset(mark)
 		l := &p.tile.momentLayout
@@ -205,11 +205,11 @@ func (p *multipolePass[T]) backFar(x *queryTile[T], dout, dq tensor.Mat[T], delt
 
 // addCell adds to the gradients of the sums of cell c those of its mean, moments and squares
 // in the current block.
-func (p *multipolePass[T]) addCell(c int) {
+func (p *multipolePass) addCell(c int) {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
 	d, dv := l.d, l.dv
-	to, n := s.cell(g.sums, c), T(s.massOf(c))
+	to, n := s.cell(g.sums, c), float(s.massOf(c))
 	dmean, dmoments := g.means[c*d:][:d], g.moments[c*l.features*dv:][:l.features*dv]
 	if l.mass > 0 {
 		mean, tilt, dtilt := p.tile.means[c*d:][:d], s.tilts.of(c, d), g.tilts[c*d:][:d]
@@ -240,14 +240,14 @@ func (p *multipolePass[T]) addCell(c int) {
 
 // addMoments is addCell for moments of orders above 0. It adds to dmean the gradient through
 // the dependence of moments on the mean.
-func (p *multipolePass[T]) addMoments(c int, dmean, dmoments []T) {
+func (p *multipolePass) addMoments(c int, dmean, dmoments []float) {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
-	d, dv, n := l.d, l.dv, T(s.counts[c])
+	d, dv, n := l.d, l.dv, float(s.counts[c])
 	mark := p.h.Scratch.Mark()
 	defer p.h.Scratch.Reset(mark)
 	to := s.cell(g.sums, c)
-	sums, delta := arena.Take[T](p.h.Scratch, l.width), arena.Take[T](p.h.Scratch, d)
+	sums, delta := arena.Take[float](p.h.Scratch, l.width), arena.Take[float](p.h.Scratch, d)
 	t.Add(sums, s.cell(s.hi, c), s.cell(s.lo, c))
 	t.Scale(delta, 1/n, sums[:d])
 	values, dvalues := sums[d:][:dv], to[d:][:dv]
@@ -286,7 +286,7 @@ func (p *multipolePass[T]) addMoments(c int, dmean, dmoments []T) {
 
 // pull adds to the gradients of key j and its value what the gradients of the sums of its cell
 // bring, times sign. In Forward it does nothing.
-func (p *multipolePass[T]) pull(j int, sign T) {
+func (p *multipolePass) pull(j int, sign float) {
 	c := int(p.cells[j])
 	if c < 0 || p.grads.Grads == nil {
 		return
@@ -328,12 +328,12 @@ func (p *multipolePass[T]) pull(j int, sign T) {
 
 // pullTilt adds to the gradients of key j and of the tilt of its cell c what the gradient of its weight
 // brings, times sign. It returns the weight.
-func (p *multipolePass[T]) pullTilt(j, c int, sign T) T {
+func (p *multipolePass) pullTilt(j, c int, sign float) float {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
 	k, v, r, from := p.h.K.Row(j), p.h.V.Row(j), p.room[:l.d], s.cell(g.sums, c)
 	x := s.tilts.exponent(c, k)
-	w := T(math.Exp(boundTilt(x)))
+	w := float(math.Exp(boundTilt(x)))
 	if math.Abs(x) >= maxTilt {
 		g.bounded = true
 		return w
@@ -347,7 +347,7 @@ func (p *multipolePass[T]) pullTilt(j, c int, sign T) T {
 }
 
 // balanceTilts adds to the gradients of tilts what the distances of first keys from centres bring.
-func (p *multipolePass[T]) balanceTilts() {
+func (p *multipolePass) balanceTilts() {
 	s, g := &p.sums, &p.grads
 	for c, y := range g.balances {
 		if y == 0 { // perhaps a cell without keys
@@ -361,7 +361,7 @@ func (p *multipolePass[T]) balanceTilts() {
 }
 
 // centre returns the centre of cell c.
-func (p *multipolePass[T]) centre(c int) []T {
+func (p *multipolePass) centre(c int) []float {
 	if p.numbered != nil {
 		c = int(p.numbered[c])
 	}

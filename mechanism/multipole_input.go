@@ -50,39 +50,39 @@ const (
 )
 
 // inputPass is Forward or Backward of one head with centres=input.
-type inputPass[T tensor.Float] struct {
-	*multipoleAttention[T]
-	h      *headwise.Head[T]
+type inputPass struct {
+	*multipoleAttention
+	h      *headwise.Head
 	memory *arena.Arena // of blocks and the far field
-	scale  T
+	scale  float
 	// Keys before first and from last on are near to all queries. The others are in blocks, but
 	// for those of the open span lo ≤ j < hi of a causal call, which are near.
 	first, last, lo, hi int
 
-	blocks []keyBlock[T] // the last of them was made last
-	far    farField[T]
+	blocks []keyBlock // the last of them was made last
+	far    farField
 
 	// The choices of a wave of queries.
 	queries []int32
 	picks   []int32 // clusters of the far field that queries chose, query after query
 	ends    []int32 // where the picks of each query end
 
-	sums, tops []T     // [N] sums of weights relative to the exponentials of tops
+	sums, tops []float // [N] sums of weights relative to the exponentials of tops
 	pairs      float64 // pairs of queries and keys of clusters that they chose
 
-	grads inputGrads[T] // of Backward
+	grads inputGrads // of Backward
 }
 
 // open sets the pass to a head without blocks. Blocks take memory from ar.
-func (p *inputPass[T]) open(x *multipoleAttention[T], h *headwise.Head[T], ar *arena.Arena) {
-	*p = inputPass[T]{multipoleAttention: x, h: h, memory: ar, scale: x.factor(h.Q.Cols), blocks: p.blocks[:0], picks: p.picks[:0], queries: p.queries[:0], ends: p.ends[:0]}
+func (p *inputPass) open(x *multipoleAttention, h *headwise.Head, ar *arena.Arena) {
+	*p = inputPass{multipoleAttention: x, h: h, memory: ar, scale: x.factor(h.Q.Cols), blocks: p.blocks[:0], picks: p.picks[:0], queries: p.queries[:0], ends: p.ends[:0]}
 	p.first, p.last = x.innerKeys(h)
 	p.lo, p.hi = p.first, p.first
 }
 
 // cover makes blocks cover the keys before span number b: the largest blocks of spanRadix^l spans
 // that begin at multiples of their length, in order.
-func (p *inputPass[T]) cover(b int) {
+func (p *inputPass) cover(b int) {
 	at, i := 0, 0
 	for at < b {
 		length := 1
@@ -103,8 +103,8 @@ func (p *inputPass[T]) cover(b int) {
 }
 
 // push adds a block.
-func (p *inputPass[T]) push(j0, j1 int) {
-	p.blocks = append(p.blocks, keyBlock[T]{})
+func (p *inputPass) push(j0, j1 int) {
+	p.blocks = append(p.blocks, keyBlock{})
 	b := &p.blocks[len(p.blocks)-1]
 	b.set(p.multipoleAttention, p.h, p.memory, j0, j1)
 	if p.grads.Grads != nil {
@@ -113,7 +113,7 @@ func (p *inputPass[T]) push(j0, j1 int) {
 }
 
 // drop drops the blocks from number i on.
-func (p *inputPass[T]) drop(i int) {
+func (p *inputPass) drop(i int) {
 	for len(p.blocks) > i {
 		b := &p.blocks[len(p.blocks)-1]
 		if p.grads.Grads != nil {
@@ -125,7 +125,7 @@ func (p *inputPass[T]) drop(i int) {
 }
 
 // eachSpan calls f with each range of queries that have the same blocks before them.
-func (p *inputPass[T]) eachSpan(f func(i0, i1 int)) {
+func (p *inputPass) eachSpan(f func(i0, i1 int)) {
 	h := p.h
 	if !h.Causal {
 		p.push(p.first, p.last)
@@ -146,26 +146,26 @@ func (p *inputPass[T]) eachSpan(f func(i0, i1 int)) {
 }
 
 // setOpen makes b the open span of a causal call.
-func (p *inputPass[T]) setOpen(b int) {
+func (p *inputPass) setOpen(b int) {
 	inner := func(j int) int { return min(max(j, p.first), p.last) }
 	p.lo, p.hi = inner(b*p.span), inner((b+1)*p.span)
 }
 
 // inputTile holds the scores or weights of n queries from i0 on.
-type inputTile[T tensor.Float] struct {
+type inputTile struct {
 	i0, n   int
-	q       tensor.Mat[T] // scaled queries [n,D]
-	steps   tensor.Mat[T] // q times the unit of the far field
-	squares tensor.Mat[T] // squares of steps
-	near    tensor.Mat[T] // of near keys, segment after segment
-	spreads tensor.Mat[T] // [n,groups]: Σ n·h over the clusters of a group
-	most    []T           // [n] tol·Z
-	exps    tensor.Mat[T] // [n,clusters]: exp(s q·c̄)
-	far     tensor.Mat[T] // [n,clusters]: exp(s q·c̄)·(1 + h)
+	q       tensor.Mat // scaled queries [n,D]
+	steps   tensor.Mat // q times the unit of the far field
+	squares tensor.Mat // squares of steps
+	near    tensor.Mat // of near keys, segment after segment
+	spreads tensor.Mat // [n,groups]: Σ n·h over the clusters of a group
+	most    []float    // [n] tol·Z
+	exps    tensor.Mat // [n,clusters]: exp(s q·c̄)
+	far     tensor.Mat // [n,clusters]: exp(s q·c̄)·(1 + h)
 }
 
 // segments returns the ranges of keys that are near to queries i < i1 without their choice.
-func (p *inputPass[T]) segments(i1 int) [3][2]int {
+func (p *inputPass) segments(i1 int) [3][2]int {
 	hi := p.hi
 	if p.h.Causal {
 		hi = max(min(hi, i1+p.h.Shift), p.lo)
@@ -174,7 +174,7 @@ func (p *inputPass[T]) segments(i1 int) [3][2]int {
 }
 
 // eachSegment calls f with columns of a matrix of near keys and their range of keys.
-func (p *inputPass[T]) eachSegment(x *inputTile[T], f func(part tensor.Mat[T], j0, j1 int)) {
+func (p *inputPass) eachSegment(x *inputTile, f func(part tensor.Mat, j0, j1 int)) {
 	at := 0
 	for _, s := range p.segments(x.i0 + multipoleRows) {
 		for j := s[0]; j < s[1]; j += nearColumns {
@@ -187,24 +187,24 @@ func (p *inputPass[T]) eachSegment(x *inputTile[T], f func(part tensor.Mat[T], j
 
 // scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key. far
 // has h times the exponential that weigh computes.
-func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
+func (p *inputPass) scores(i0, i1 int) inputTile {
 	h, f, t := p.h, &p.far, p.h.Table
 	columns := 0
 	for _, s := range p.segments(i0 + multipoleRows) {
 		columns += s[1] - s[0]
 	}
 	d, width := h.Q.Cols, kernel.Pad(f.clusters)
-	x := inputTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, d), steps: h.TakeScratch(i1-i0, d), squares: h.TakeScratch(i1-i0, d), near: h.TakeScratch(i1-i0, columns)}
+	x := inputTile{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, d), steps: h.TakeScratch(i1-i0, d), squares: h.TakeScratch(i1-i0, d), near: h.TakeScratch(i1-i0, columns)}
 	for r := range x.n {
 		t.Scale(x.q.Row(r), p.scale, h.Q.Row(i0+r))
 	}
-	p.eachSegment(&x, func(part tensor.Mat[T], j0, j1 int) {
+	p.eachSegment(&x, func(part tensor.Mat, j0, j1 int) {
 		h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
 		for r := range part.Rows {
 			row := part.Row(r)
 			if h.Causal {
 				for j := seenOf(h, i0+r, j0, len(row)); j < len(row); j++ {
-					row[j] = T(math.Inf(-1))
+					row[j] = float(math.Inf(-1))
 				}
 			}
 			if h.Mask == nil {
@@ -212,7 +212,7 @@ func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
 			}
 			for j := range row {
 				if !h.Mask[j0+j] {
-					row[j] = T(math.Inf(-1))
+					row[j] = float(math.Inf(-1))
 				}
 			}
 		}
@@ -227,11 +227,11 @@ func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
 			x.squares.Data[i] = min(y, maxSquare)
 		}
 	}
-	take := func() tensor.Mat[T] {
-		return tensor.Mat[T]{Data: arena.Take[T](h.Scratch, x.n*width), Rows: x.n, Cols: f.clusters, Stride: width}
+	take := func() tensor.Mat {
+		return tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*width), Rows: x.n, Cols: f.clusters, Stride: width}
 	}
-	x.exps, x.far, x.most = take(), take(), arena.Take[T](h.Scratch, x.n)
-	x.spreads = tensor.Mat[T]{Data: arena.Take[T](h.Scratch, x.n*kernel.Pad(f.groups)), Rows: x.n, Cols: f.groups, Stride: kernel.Pad(f.groups)}
+	x.exps, x.far, x.most = take(), take(), arena.Take[float](h.Scratch, x.n)
+	x.spreads = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*kernel.Pad(f.groups)), Rows: x.n, Cols: f.groups, Stride: kernel.Pad(f.groups)}
 	t.Block(x.n, x.spreads.Stride, d, x.squares.Data, d, 1, f.spreads, x.spreads.Stride, x.spreads.Data, x.spreads.Stride, false)
 	t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.exps.Data, width, false)
 	t.Block(x.n, width, d, x.squares.Data, d, 1, f.halves, f.stride, x.far.Data, width, false)
@@ -240,11 +240,11 @@ func (p *inputPass[T]) scores(i0, i1 int) inputTile[T] {
 
 // weigh replaces the scores of a tile by weights relative to the exponentials of tops, chooses
 // near clusters, whose weights become 0, and sets sums to the sums of the weights of other near keys.
-func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
+func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 	h, t, f := p.h, p.h.Table, &p.far
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
-	errors, reach, gap := arena.Take[T](h.Scratch, f.clusters), arena.Take[T](h.Scratch, f.clusters), arena.Take[T](h.Scratch, f.clusters)
+	errors, reach, gap := arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters)
 	for r := range x.n {
 		near := x.near.Row(r)
 		if f.clusters == 0 {
@@ -261,13 +261,13 @@ func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
 		t.Mul(far, far, exps)
 		t.Mul(errors, far, exps)
 		t.Add(far, far, exps)
-		most := T(p.tol) * (sums[r] + t.Dot(far, f.counts))
+		most := float(p.tol) * (sums[r] + t.Dot(far, f.counts))
 		// The square of how far the score of a key may lie above the mean's, less that of how far it
 		// would have to for a share of the denominator. A key of n lies at most √(n-1) deviations from
 		// their mean, of which 16 are counted at most, and 4h is twice the square of the deviation: if the query resembles one of n keys
 		// in unrelated directions, variances of channels show about half of it.
 		if most > 0 {
-			t.Axpy(gap, tops[r]+T(math.Log(keyShare*float64(most))), f.ones)
+			t.Axpy(gap, tops[r]+float(math.Log(keyShare*float64(most))), f.ones)
 			t.Mul(gap, gap, gap)
 			t.Axpy(reach, -1, gap)
 		} // else every cluster of unlike keys is near
@@ -278,7 +278,7 @@ func (p *inputPass[T]) weigh(x *inputTile[T], tops, sums []T) {
 
 // choose makes near to query r of the tile the clusters with errors above most, or reach above 0,
 // and notes them.
-func (p *inputPass[T]) choose(x *inputTile[T], r int, errors []T, most T, reach []T) {
+func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float) {
 	exps, far := x.exps.Row(r), x.far.Row(r)
 	for c0 := 0; c0 < len(errors); c0 += nearestRun {
 		c1 := min(c0+nearestRun, len(errors))
@@ -301,12 +301,12 @@ func (p *inputPass[T]) choose(x *inputTile[T], r int, errors []T, most T, reach 
 
 // attend sets the sums of the weights of a tile of scores, which it overwrites, and the outputs
 // times them, but for what chosen clusters bring.
-func (p *inputPass[T]) attend(x inputTile[T]) {
+func (p *inputPass) attend(x inputTile) {
 	h, t, f := p.h, p.h.Table, &p.far
 	tops, sums := p.tops[x.i0:x.i0+x.n], p.sums[x.i0:x.i0+x.n]
 	p.weigh(&x, tops, sums)
 	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
-	p.eachSegment(&x, func(part tensor.Mat[T], j0, j1 int) {
+	p.eachSegment(&x, func(part tensor.Mat, j0, j1 int) {
 		addSeen(h, out, part, h.V, x.i0, j0, acc)
 		acc = true
 	})
@@ -330,9 +330,9 @@ func (p *inputPass[T]) attend(x inputTile[T]) {
 // farSums returns the products of far weights and the values of the far field: [n,Dv] and
 // [n,groups] weights of the dipoles of groups, 0 where the dipole of the whole group may bring more than
 // the tolerance.
-func (p *inputPass[T]) farSums(x *inputTile[T]) tensor.Mat[T] {
+func (p *inputPass) farSums(x *inputTile) tensor.Mat {
 	f := &p.far
-	y := tensor.Mat[T]{Data: arena.Take[T](p.h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
+	y := tensor.Mat{Data: arena.Take[float](p.h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
 	p.h.Table.Block(x.n, y.Stride, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
 	for r, most := range x.most {
 		weights := y.Row(r)[f.dv:]
@@ -346,10 +346,10 @@ func (p *inputPass[T]) farSums(x *inputTile[T]) tensor.Mat[T] {
 }
 
 // groupFeatures returns the products [n,groups·D] of the weights of dipoles in y and the steps of queries.
-func (p *inputPass[T]) groupFeatures(x *inputTile[T], y tensor.Mat[T]) tensor.Mat[T] {
+func (p *inputPass) groupFeatures(x *inputTile, y tensor.Mat) tensor.Mat {
 	h, f, d := p.h, &p.far, p.h.Q.Cols
 	features := h.TakeScratch(x.n, f.groups*d)
-	weights := arena.Take[T](h.Scratch, x.n)
+	weights := arena.Take[float](h.Scratch, x.n)
 	for g := range f.groups {
 		for r := range weights {
 			weights[r] = y.Row(r)[f.dv+g]
@@ -360,10 +360,10 @@ func (p *inputPass[T]) groupFeatures(x *inputTile[T], y tensor.Mat[T]) tensor.Ma
 }
 
 // fits reports whether a tile of queries fits in the wave.
-func (p *inputPass[T]) fits(queries int) bool { return len(p.queries)+queries <= waveQueries }
+func (p *inputPass) fits(queries int) bool { return len(p.queries)+queries <= waveQueries }
 
 // attendSpan sets the outputs of queries i0 ≤ i < i1, which have the same blocks before them.
-func (p *inputPass[T]) attendSpan(i0, i1 int) {
+func (p *inputPass) attendSpan(i0, i1 int) {
 	for ; i0 < i1; i0 += multipoleRows {
 		rows := min(multipoleRows, i1-i0)
 		if !p.fits(rows) {
@@ -377,30 +377,30 @@ func (p *inputPass[T]) attendSpan(i0, i1 int) {
 }
 
 // forward saves the logarithm of the denominator of each query.
-func (m *inputMultipole[T]) forward(h *headwise.Head[T]) {
+func (m *inputMultipole) forward(h *headwise.Head) {
 	n := h.Q.Rows
 	lse := h.SaveBuffer(n)
 	p := m.passes.get()
 	defer m.passes.put(p)
 	p.open(m.x, h, h.Scratch)
-	p.tops, p.sums = arena.Take[T](h.Scratch, n), arena.Take[T](h.Scratch, n)
+	p.tops, p.sums = arena.Take[float](h.Scratch, n), arena.Take[float](h.Scratch, n)
 	p.eachSpan(p.attendSpan)
 	p.divide(lse)
 	h.ExactShare = p.exactShare()
 }
 
 // divide divides the outputs by the sums of weights, and sets lse to the logarithms of these.
-func (p *inputPass[T]) divide(lse []T) {
+func (p *inputPass) divide(lse []float) {
 	for i, sum := range p.sums {
 		out := p.h.Out.Row(i)
 		p.h.Table.Scale(out, 1/sum, out)
-		lse[i] = p.tops[i] + T(math.Log(float64(sum)))
+		lse[i] = p.tops[i] + float(math.Log(float64(sum)))
 	}
 }
 
 // eachChosen calls f with the clusters that queries of the wave chose, in their order, and
 // those queries, at most chosenRows at a time. It ends the wave.
-func (p *inputPass[T]) eachChosen(f func(c int, queries []int32)) {
+func (p *inputPass) eachChosen(f func(c int, queries []int32)) {
 	ar := p.h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -425,9 +425,9 @@ func (p *inputPass[T]) eachChosen(f func(c int, queries []int32)) {
 }
 
 // gather returns rows of y, padded for products, times factor.
-func (p *inputPass[T]) gather(y tensor.Mat[T], rows []int32, factor T) tensor.Mat[T] {
+func (p *inputPass) gather(y tensor.Mat, rows []int32, factor float) tensor.Mat {
 	width := kernel.Pad(y.Cols)
-	z := tensor.Mat[T]{Data: arena.Take[T](p.h.Scratch, len(rows)*width), Rows: len(rows), Cols: y.Cols, Stride: width}
+	z := tensor.Mat{Data: arena.Take[float](p.h.Scratch, len(rows)*width), Rows: len(rows), Cols: y.Cols, Stride: width}
 	for r, i := range rows {
 		p.h.Table.Scale(z.Row(r), factor, y.Row(int(i)))
 		clear(z.Data[r*width+y.Cols : (r+1)*width])
@@ -436,14 +436,14 @@ func (p *inputPass[T]) gather(y tensor.Mat[T], rows []int32, factor T) tensor.Ma
 }
 
 // clusterTile holds scores or weights of queries for some keys of a cluster.
-type clusterTile[T tensor.Float] struct {
-	w    tensor.Mat[T] // [queries, keys], rows padded
-	k, v tensor.Mat[T]
+type clusterTile struct {
+	w    tensor.Mat // [queries, keys], rows padded
+	k, v tensor.Mat
 	keys []int32
 }
 
 // eachClusterTile calls f with the scores of scaled queries q for the keys of cluster c.
-func (p *inputPass[T]) eachClusterTile(c int, q tensor.Mat[T], f func(x clusterTile[T])) {
+func (p *inputPass) eachClusterTile(c int, q tensor.Mat, f func(x clusterTile)) {
 	b, ar := &p.blocks[p.far.blocks[c]], p.h.Scratch
 	c -= int(p.far.first[c])
 	begin, size := int(b.begin[c]), b.size(c)
@@ -452,8 +452,8 @@ func (p *inputPass[T]) eachClusterTile(c int, q tensor.Mat[T], f func(x clusterT
 		n := min(chosenKeys, size-j0)
 		width := kernel.Pad(n)
 		i0, i1 := begin+j0, begin+j0+n
-		tile := clusterTile[T]{k: b.k.Slice(i0, i1), v: b.v.Slice(i0, i1), keys: b.order[i0:i1],
-			w: tensor.Mat[T]{Data: arena.Take[T](ar, q.Rows*width), Rows: q.Rows, Cols: n, Stride: width}}
+		tile := clusterTile{k: b.k.Slice(i0, i1), v: b.v.Slice(i0, i1), keys: b.order[i0:i1],
+			w: tensor.Mat{Data: arena.Take[float](ar, q.Rows*width), Rows: q.Rows, Cols: n, Stride: width}}
 		p.h.Table.Block(q.Rows, width, p.h.Q.Cols, q.Data, q.Stride, 1, b.columns[int(b.offsets[c])+j0:], kernel.Pad(size), tile.w.Data, width, false)
 		f(tile)
 		ar.Reset(mark)
@@ -461,14 +461,14 @@ func (p *inputPass[T]) eachClusterTile(c int, q tensor.Mat[T], f func(x clusterT
 }
 
 // attendCluster adds to outputs and sums what a cluster brings to queries that chose it.
-func (p *inputPass[T]) attendCluster(c int, queries []int32) {
+func (p *inputPass) attendCluster(c int, queries []int32) {
 	h, t := p.h, p.h.Table
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	q := p.gather(h.Q, queries, p.scale)
 	width := kernel.Pad(h.V.Cols)
-	out := arena.Take[T](h.Scratch, len(queries)*width)
-	p.eachClusterTile(c, q, func(tile clusterTile[T]) {
+	out := arena.Take[float](h.Scratch, len(queries)*width)
+	p.eachClusterTile(c, q, func(tile clusterTile) {
 		for r, i := range queries {
 			row := tile.w.Row(r)
 			p.raise(int(i), t.Max(row))
@@ -484,12 +484,12 @@ func (p *inputPass[T]) attendCluster(c int, queries []int32) {
 
 // raise makes the output and the sum of query i relative to the exponential of a score that is
 // far above the present reference.
-func (p *inputPass[T]) raise(i int, score T) {
+func (p *inputPass) raise(i int, score float) {
 	t := p.h.Table
 	if score-p.tops[i] <= safeExcess {
 		return
 	}
-	fade := T(math.Exp(float64(p.tops[i] - score)))
+	fade := float(math.Exp(float64(p.tops[i] - score)))
 	t.Scale(p.h.Out.Row(i), fade, p.h.Out.Row(i))
 	p.sums[i] *= fade
 	p.tops[i] = score
@@ -497,7 +497,7 @@ func (p *inputPass[T]) raise(i int, score T) {
 
 // exactShare returns the share of the pairs that see each other whose weights were computed
 // one by one.
-func (p *inputPass[T]) exactShare() float64 {
+func (p *inputPass) exactShare() float64 {
 	h := p.h
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -528,30 +528,30 @@ func (p *inputPass[T]) exactShare() float64 {
 }
 
 // inputMultipole is multipole with centres=input. States hold all keys, with a multipoleIndex.
-type inputMultipole[T tensor.Float] struct {
-	x      *multipoleAttention[T]
-	passes inputPasses[T]
+type inputMultipole struct {
+	x      *multipoleAttention
+	passes inputPasses
 }
 
 // inputPasses are passes for reuse, without references to heads.
-type inputPasses[T tensor.Float] struct{ pool sync.Pool }
+type inputPasses struct{ pool sync.Pool }
 
-func (s *inputPasses[T]) get() *inputPass[T] {
-	if p, ok := s.pool.Get().(*inputPass[T]); ok {
+func (s *inputPasses) get() *inputPass {
+	if p, ok := s.pool.Get().(*inputPass); ok {
 		return p
 	}
-	return new(inputPass[T])
+	return new(inputPass)
 }
 
-func (s *inputPasses[T]) put(p *inputPass[T]) {
+func (s *inputPasses) put(p *inputPass) {
 	clear(p.blocks[:cap(p.blocks)])
-	*p = inputPass[T]{blocks: p.blocks[:0], queries: p.queries[:0], picks: p.picks[:0], ends: p.ends[:0]}
+	*p = inputPass{blocks: p.blocks[:0], queries: p.queries[:0], picks: p.picks[:0], ends: p.ends[:0]}
 	s.pool.Put(p)
 }
 
 // newMultipoleInput returns multipole with centres=input, given the settings that it shares
 // with codebooks.
-func newMultipoleInput[T tensor.Float](r *reader, x *multipoleAttention[T]) (headwise.Function[T], error) {
+func newMultipoleInput(r *reader, x *multipoleAttention) (headwise.Function, error) {
 	if x.order > 0 {
 		return nil, r.Refuse("centres", "order 0")
 	}
@@ -569,28 +569,28 @@ func newMultipoleInput[T tensor.Float](r *reader, x *multipoleAttention[T]) (hea
 	if x.least, err = r.Integer("least", 0, maxSettingTokens); err != nil {
 		return nil, err
 	}
-	x.softmax = &headwise.PatternSoftmax[T]{Scale: x.scale}
+	x.softmax = &headwise.PatternSoftmax{Scale: x.scale}
 	x.setting = fmt.Sprintf("multipole centres=input tol=%s size=%d least=%d span=%d sinks=%d ends=%d scale=%s",
 		strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.span, x.sinks, x.ends, formatScale(x.scale))
-	return &inputMultipole[T]{x: x}, nil
+	return &inputMultipole{x: x}, nil
 }
 
-func (m *inputMultipole[T]) Traits() attention.Traits {
+func (m *inputMultipole) Traits() attention.Traits {
 	return attention.Traits{Name: multipole.Name, Causal: true}
 }
 
-func (m *inputMultipole[T]) Setting() string                  { return m.x.setting }
-func (m *inputMultipole[T]) Params() *param.Set[T]            { return nil }
-func (m *inputMultipole[T]) Constants() *param.Set[T]         { return nil }
-func (m *inputMultipole[T]) Check(c *attention.Call[T]) error { return nil }
+func (m *inputMultipole) Setting() string               { return m.x.setting }
+func (m *inputMultipole) Params() *param.Set            { return nil }
+func (m *inputMultipole) Constants() *param.Set         { return nil }
+func (m *inputMultipole) Check(c *attention.Call) error { return nil }
 
 // isSoftmax reports whether all keys of a head are near because they are few.
-func (m *inputMultipole[T]) isSoftmax(h *headwise.Head[T]) bool {
+func (m *inputMultipole) isSoftmax(h *headwise.Head) bool {
 	return !h.Causal && h.CountUnmasked() <= m.x.least
 }
 
 // allPairs returns the pattern of all queries and keys.
-func allPairs[T tensor.Float](h *headwise.Head[T]) *headwise.Pattern {
+func allPairs(h *headwise.Head) *headwise.Pattern {
 	pairs := headwise.NewPattern()
 	lo, hi := pairs.AddPart(headwise.Range(0, h.Q.Rows), headwise.Range(0, h.K.Rows))
 	for i := range lo {
@@ -599,7 +599,7 @@ func allPairs[T tensor.Float](h *headwise.Head[T]) *headwise.Pattern {
 	return pairs
 }
 
-func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
+func (m *inputMultipole) Forward(h *headwise.Head) {
 	defer restorePadding(h, dropPadding(h))
 	if !m.isSoftmax(h) {
 		m.forward(h)
@@ -611,7 +611,7 @@ func (m *inputMultipole[T]) Forward(h *headwise.Head[T]) {
 	h.ExactShare = 1
 }
 
-func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (m *inputMultipole) Backward(h *headwise.Head, g *headwise.Grads) {
 	g.Clear()
 	defer restorePadding(h, dropPadding(h))
 	if !m.isSoftmax(h) {
@@ -627,10 +627,10 @@ func (m *inputMultipole[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) 
 // encoder of sentences it is 0.01 to 0.02 with the default tol.
 const nearShare = 0.015
 
-func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
+func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	x, n, keys, d, dv := m.x, float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	if !s.Causal && s.M <= x.least {
-		return headwise.Cost{FLOPs: 2 * n * keys * (d + dv), Bytes: elementBytes[T]() * (n + chosenRows*(chosenKeys+dv))}
+		return headwise.Cost{FLOPs: 2 * n * keys * (d + dv), Bytes: elementBytes() * (n + chosenRows*(chosenKeys+dv))}
 	}
 	near := min(float64(x.sinks+x.ends), keys)
 	clusters, groups, passes, share := float64(x.clustersOf(s.M)), float64(groupsOf(s.M, x.clustersOf(s.M))), 1.0, 1.0
@@ -652,7 +652,7 @@ func (m *inputMultipole[T]) Cost(s attention.Shape) headwise.Cost {
 	picks := min(waveQueries, n) * clusters
 	return headwise.Cost{
 		FLOPs: 2*keys*passes*(centres*d+d*dv) + 2*n*((near+nearShare*share*keys)*(d+dv)+clusters*(2*d+dv+groups)+groups*d*dv),
-		Bytes: elementBytes[T]()*(3*n+keys*2*(d+dv)+clusters*(5*d+2*dv)+2*groups*d*dv+multipoleRows*(near+2*clusters+groups*d)) + 4*(2*keys+picks),
+		Bytes: elementBytes()*(3*n+keys*2*(d+dv)+clusters*(5*d+2*dv)+2*groups*d*dv+multipoleRows*(near+2*clusters+groups*d)) + 4*(2*keys+picks),
 	}
 }
 

@@ -9,44 +9,44 @@ import (
 )
 
 // blockGrads holds gradients of a block's means, halves of variances, sums, dipoles and shares.
-type blockGrads[T tensor.Float] struct {
-	means, halves, sums, dipoles tensor.Mat[T]
-	shares                       []T
+type blockGrads struct {
+	means, halves, sums, dipoles tensor.Mat
+	shares                       []float
 }
 
 // inputGrads holds the gradients of a head.
-type inputGrads[T tensor.Float] struct {
-	*headwise.Grads[T]
-	delta []T // [N] dout·out
+type inputGrads struct {
+	*headwise.Grads
+	delta []float // [N] dout·out
 
 	// Of the present far field: rows of clusters, and of groups.
-	means, halves, values, dipoles tensor.Mat[T]
+	means, halves, values, dipoles tensor.Mat
 }
 
 // newBlockGrads returns gradients of 0.
-func (p *inputPass[T]) newBlockGrads(b *keyBlock[T]) blockGrads[T] {
-	return blockGrads[T]{
-		means: takeZeroRows[T](p.memory, b.means.Rows, b.means.Cols), halves: takeZeroRows[T](p.memory, b.halves.Rows, b.halves.Cols),
-		sums: takeZeroRows[T](p.memory, b.sums.Rows, b.sums.Cols), dipoles: takeZeroRows[T](p.memory, (len(b.groups)-1)*b.means.Cols, b.sums.Cols),
-		shares: arena.TakeZeros[T](p.memory, len(b.shares)),
+func (p *inputPass) newBlockGrads(b *keyBlock) blockGrads {
+	return blockGrads{
+		means: takeZeroRows(p.memory, b.means.Rows, b.means.Cols), halves: takeZeroRows(p.memory, b.halves.Rows, b.halves.Cols),
+		sums: takeZeroRows(p.memory, b.sums.Rows, b.sums.Cols), dipoles: takeZeroRows(p.memory, (len(b.groups)-1)*b.means.Cols, b.sums.Cols),
+		shares: arena.TakeZeros[float](p.memory, len(b.shares)),
 	}
 }
 
 // backward adds to g, which is 0, the exact gradient of forward, with clusters and choices as constants.
-func (m *inputMultipole[T]) backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (m *inputMultipole) backward(h *headwise.Head, g *headwise.Grads) {
 	p := m.passes.get()
 	defer m.passes.put(p)
 	p.open(m.x, h, h.Scratch)
-	p.grads = inputGrads[T]{Grads: g, delta: arena.Take[T](h.Scratch, h.Q.Rows)}
+	p.grads = inputGrads{Grads: g, delta: arena.Take[float](h.Scratch, h.Q.Rows)}
 	p.eachSpan(p.backSpan)
-	p.grads = inputGrads[T]{}
+	p.grads = inputGrads{}
 }
 
 // backSpan adds the gradients through queries i0 ≤ i < i1, which have the same blocks before them.
-func (p *inputPass[T]) backSpan(i0, i1 int) {
+func (p *inputPass) backSpan(i0, i1 int) {
 	g, f, d := &p.grads, &p.far, p.h.Q.Cols
-	g.means, g.halves = takePadded[T](p.memory, f.clusters, d), takePadded[T](p.memory, f.clusters, d)
-	g.values, g.dipoles = takePadded[T](p.memory, f.clusters, f.values.Cols), takePadded[T](p.memory, f.groups*d, f.dv)
+	g.means, g.halves = takePadded(p.memory, f.clusters, d), takePadded(p.memory, f.clusters, d)
+	g.values, g.dipoles = takePadded(p.memory, f.clusters, f.values.Cols), takePadded(p.memory, f.groups*d, f.dv)
 	for ; i0 < i1; i0 += multipoleRows {
 		rows := min(multipoleRows, i1-i0)
 		if !p.fits(rows) {
@@ -79,19 +79,19 @@ func (p *inputPass[T]) backSpan(i0, i1 int) {
 }
 
 // backTile adds the gradients through a tile of scores, which it overwrites.
-func (p *inputPass[T]) backTile(x inputTile[T]) {
+func (p *inputPass) backTile(x inputTile) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	dout := g.DOut.Slice(x.i0, x.i0+x.n)
-	delta, fades := g.delta[x.i0:x.i0+x.n], arena.Take[T](h.Scratch, x.n)
-	tops := arena.Take[T](h.Scratch, x.n)
+	delta, fades := g.delta[x.i0:x.i0+x.n], arena.Take[float](h.Scratch, x.n)
+	tops := arena.Take[float](h.Scratch, x.n)
 	p.weigh(&x, tops, fades) // the same choices as in Forward
 	for r := range x.n {
 		delta[r] = t.Dot(dout.Row(r), h.Out.Row(x.i0+r))
-		fades[r] = T(math.Exp(float64(tops[r] - h.Saved[x.i0+r])))
+		fades[r] = float(math.Exp(float64(tops[r] - h.Saved[x.i0+r])))
 		t.Scale(x.near.Row(r), fades[r], x.near.Row(r))
 	}
 	dq, acc := h.TakeScratch(x.n, h.Q.Cols), false // of scaled queries
-	p.eachSegment(&x, func(w tensor.Mat[T], j0, j1 int) {
+	p.eachSegment(&x, func(w tensor.Mat, j0, j1 int) {
 		addNearGrads(h, g.Grads, dq, w, x.q, dout, delta, x.i0, j0, acc)
 		acc = true
 	})
@@ -108,7 +108,7 @@ func (p *inputPass[T]) backTile(x inputTile[T]) {
 
 // backFar adds to dq, the gradient of scaled queries, and to the gradients of the far field what
 // far weights times fades bring.
-func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []T) {
+func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 	h, t, g, f := p.h, p.h.Table, &p.grads, &p.far
 	d, dv := h.Q.Cols, h.V.Cols
 	y := p.farSums(x) // the same dipoles as in Forward
@@ -146,7 +146,7 @@ func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []
 	}
 	h.Multiply(g.means, x.far, x.q, true, false, true)
 	h.Multiply(g.halves, x.exps, x.squares, true, false, true)
-	rows := tensor.Mat[T]{Data: f.means, Rows: d, Cols: f.clusters, Stride: f.stride}
+	rows := tensor.Mat{Data: f.means, Rows: d, Cols: f.clusters, Stride: f.stride}
 	h.Multiply(dq, x.far, rows, false, true, true)
 	rows.Data = f.halves
 	dsquares := h.TakeScratch(x.n, d)
@@ -161,7 +161,7 @@ func (p *inputPass[T]) backFar(x *inputTile[T], dout, dq tensor.Mat[T], fades []
 }
 
 // pullBlock adds the gradients of a block to those of its keys and values.
-func (p *inputPass[T]) pullBlock(b *keyBlock[T]) {
+func (p *inputPass) pullBlock(b *keyBlock) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	d, dv := h.K.Cols, h.V.Cols
 	for k := range len(b.groups) - 1 {
@@ -178,21 +178,21 @@ func (p *inputPass[T]) pullBlock(b *keyBlock[T]) {
 				t.Scale(row, 1/b.unit, row)
 				row = values.Row(i - i0)
 				copy(row, b.v.Row(i))
-				t.Axpy(row, -1/T(b.size(c)), b.sums.Row(c))
+				t.Axpy(row, -1/float(b.size(c)), b.sums.Row(c))
 			}
 		}
 		dipole := b.grads.dipoles.Slice(k*d, (k+1)*d)
 		dk, dvs := h.TakeScratch(n, d), h.TakeScratch(n, dv)
 		h.Multiply(dk, values, dipole, false, true, false)
 		h.Multiply(dvs, distances, dipole, false, false, false)
-		room := arena.Take[T](h.Scratch, d)
-		var common T
+		room := arena.Take[float](h.Scratch, d)
+		var common float
 		for c := c0; c < c1; c++ {
 			common += b.grads.shares[c] * b.shares[c]
 		}
 		for c := c0; c < c1; c++ {
-			size := T(b.size(c))
-			var spread T // gradient of Σ|k-c̄|²
+			size := float(b.size(c))
+			var spread float // gradient of Σ|k-c̄|²
 			if b.spreads[k] > 0 {
 				spread = (b.grads.shares[c] - common) / b.spreads[k]
 			}
@@ -214,24 +214,24 @@ func (p *inputPass[T]) pullBlock(b *keyBlock[T]) {
 }
 
 // backCluster adds the gradients through a cluster and queries that chose it.
-func (p *inputPass[T]) backCluster(c int, queries []int32) {
+func (p *inputPass) backCluster(c int, queries []int32) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	m := len(queries)
 	q, dout := p.gather(h.Q, queries, p.scale), p.gather(g.DOut, queries, 1)
-	minus := arena.Take[T](ar, m)
+	minus := arena.Take[float](ar, m)
 	for r, i := range queries {
 		minus[r] = -g.delta[i]
 	}
-	dq := takePadded[T](ar, m, h.Q.Cols)
-	p.eachClusterTile(c, q, func(tile clusterTile[T]) {
+	dq := takePadded(ar, m, h.Q.Cols)
+	p.eachClusterTile(c, q, func(tile clusterTile) {
 		w, n := tile.w, tile.w.Cols
 		for r, i := range queries {
 			t.Exp(w.Row(r), w.Row(r), h.Saved[i])
 		}
-		columns, ds := arena.TakeZeros[T](ar, h.V.Cols*w.Stride), arena.Take[T](ar, m*w.Stride)
+		columns, ds := arena.TakeZeros[float](ar, h.V.Cols*w.Stride), arena.Take[float](ar, m*w.Stride)
 		t.Transpose(columns, w.Stride, tile.v.Data, tile.v.Stride, n, h.V.Cols)
 		t.Block(m, w.Stride, h.V.Cols, dout.Data, dout.Stride, 1, columns, w.Stride, ds, w.Stride, false)
 		t.MulRows(ds, w.Data, w.Stride, n, minus)
@@ -239,7 +239,7 @@ func (p *inputPass[T]) backCluster(c int, queries []int32) {
 		for r, i := range queries {
 			t.Axpy(g.DQ.Row(int(i)), p.scale, dq.Row(r))
 		}
-		dk, dv := takePadded[T](ar, n, h.K.Cols), takePadded[T](ar, n, h.V.Cols)
+		dk, dv := takePadded(ar, n, h.K.Cols), takePadded(ar, n, h.V.Cols)
 		t.Block(n, dk.Stride, m, ds, 1, w.Stride, q.Data, q.Stride, dk.Data, dk.Stride, false)
 		t.Block(n, dv.Stride, m, w.Data, 1, w.Stride, dout.Data, dout.Stride, dv.Data, dv.Stride, false)
 		for r, j := range tile.keys {

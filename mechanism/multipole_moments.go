@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // momentLayout is where the sums of a cell lie. r is the distance of k from the first key of the
@@ -25,10 +24,10 @@ type momentLayout struct {
 }
 
 // hasReferences reports whether sums are of distances from the first key of a cell.
-func (x *multipoleAttention[T]) hasReferences() bool { return x.order > 0 || x.tilt != nil }
+func (x *multipoleAttention) hasReferences() bool { return x.order > 0 || x.tilt != nil }
 
 // layout returns the layout of keys and values of widths d and dv.
-func (x *multipoleAttention[T]) layout(d, dv int) momentLayout {
+func (x *multipoleAttention) layout(d, dv int) momentLayout {
 	l := newMomentLayout(x.order, d, dv)
 	if x.tilt != nil {
 		l.mass = l.width
@@ -54,7 +53,7 @@ func newMomentLayout(order, d, dv int) momentLayout {
 
 // setTerms sets dst [width] to what a key with distance r [D] from the reference and value v
 // [Dv] adds to the sums, times sign.
-func setTerms[T tensor.Float](t *kernel.Table[T], l *momentLayout, dst, r, v []T, sign T) {
+func setTerms(t *kernel.Table[float], l *momentLayout, dst, r, v []float, sign float) {
 	t.Scale(dst[:l.d], sign, r)
 	t.Scale(dst[l.d:][:l.dv], sign, v)
 	if l.order == 0 {
@@ -79,17 +78,17 @@ func setTerms[T tensor.Float](t *kernel.Table[T], l *momentLayout, dst, r, v []T
 
 // cellSums holds the sums of keys and values of each cell. Sums are pairs of numbers, so that
 // a key that is added and taken away again leaves no rounding error behind.
-type cellSums[T tensor.Float] struct {
+type cellSums struct {
 	momentLayout
 	counts     []uint64 // keys of each cell
-	references []T      // [cells][D]; nil: zeros
-	hi, lo     []T      // [cells][width]
-	tilts      cellTilts[T]
+	references []float  // [cells][D]; nil: zeros
+	hi, lo     []float  // [cells][width]
+	tilts      cellTilts
 }
 
 // cellTilts has what weighs the keys of each cell: exp(s r·(k-C)), where C is its centre.
-type cellTilts[T tensor.Float] struct {
-	rows    []T       // [cells][D] s r; nil: keys weigh 1
+type cellTilts struct {
+	rows    []float   // [cells][D] s r; nil: keys weigh 1
 	offsets []float64 // [cells] s r·C
 }
 
@@ -101,7 +100,7 @@ const maxTilt = 10
 func boundTilt(x float64) float64 { return max(min(x, maxTilt), -maxTilt) }
 
 // setTilts sets the tilts of a key head: of all rows of the codebook, or of those in cells.
-func (x *multipoleAttention[T]) setTilts(c cellTilts[T], keyHead, keyHeads int, cells []int32) {
+func (x *multipoleAttention) setTilts(c cellTilts, keyHead, keyHeads int, cells []int32) {
 	from, book := x.headRows(x.tilt.Data, keyHead, keyHeads), x.book(keyHead, keyHeads)
 	s := x.factor(book.Cols)
 	for n := range c.offsets {
@@ -118,23 +117,23 @@ func (x *multipoleAttention[T]) setTilts(c cellTilts[T], keyHead, keyHeads int, 
 }
 
 // of returns s r of cell n.
-func (c *cellTilts[T]) of(n, d int) []T { return c.rows[n*d:][:d] }
+func (c *cellTilts) of(n, d int) []float { return c.rows[n*d:][:d] }
 
 // exponent returns s r·(k-C) of a key in cell n, before it is bounded.
-func (c *cellTilts[T]) exponent(n int, k []T) float64 {
+func (c *cellTilts) exponent(n int, k []float) float64 {
 	return sumOfProducts(c.of(n, len(k)), k) - c.offsets[n]
 }
 
 // weight returns the weight of a key in cell n.
-func (c *cellTilts[T]) weight(n int, k []T) T {
+func (c *cellTilts) weight(n int, k []float) float {
 	if c.rows == nil {
 		return 1
 	}
-	return T(math.Exp(boundTilt(c.exponent(n, k))))
+	return float(math.Exp(boundTilt(c.exponent(n, k))))
 }
 
 // massOf returns the sum of the weights of the keys of cell c.
-func (s *cellSums[T]) massOf(c int) float64 {
+func (s *cellSums) massOf(c int) float64 {
 	if s.mass == 0 {
 		return float64(s.counts[c])
 	}
@@ -142,13 +141,13 @@ func (s *cellSums[T]) massOf(c int) float64 {
 	return float64(s.hi[at]) + float64(s.lo[at])
 }
 
-func (s *cellSums[T]) cell(x []T, c int) []T { return x[c*s.width:][:s.width] }
+func (s *cellSums) cell(x []float, c int) []float { return x[c*s.width:][:s.width] }
 
-func (s *cellSums[T]) reference(c int) []T { return s.references[c*s.d:][:s.d] }
+func (s *cellSums) reference(c int) []float { return s.references[c*s.d:][:s.d] }
 
 // add adds a key and its value to cell c, or takes them away with sign -1. room has
 // D + width elements.
-func (s *cellSums[T]) add(t *kernel.Table[T], c int, k, v []T, sign T, room []T) {
+func (s *cellSums) add(t *kernel.Table[float], c int, k, v []float, sign float, room []float) {
 	if s.order == 0 && sign > 0 && s.mass == 0 {
 		hi, lo := s.cell(s.hi, c), s.cell(s.lo, c)
 		t.AddCarry(hi[:s.d], lo[:s.d], k)
@@ -168,7 +167,7 @@ func (s *cellSums[T]) add(t *kernel.Table[T], c int, k, v []T, sign T, room []T)
 }
 
 // setDistance sets r [D] of a key k in cell c.
-func (s *cellSums[T]) setDistance(t *kernel.Table[T], r []T, c int, k []T) {
+func (s *cellSums) setDistance(t *kernel.Table[float], r []float, c int, k []float) {
 	copy(r, k)
 	if s.references != nil {
 		t.Axpy(r, -1, s.reference(c))
@@ -177,20 +176,20 @@ func (s *cellSums[T]) setDistance(t *kernel.Table[T], r []T, c int, k []T) {
 
 // farTile holds what a tile of queries is multiplied by: for each cell the mean c̄ of its far
 // keys, their number, and moments about c̄.
-type farTile[T tensor.Float] struct {
+type farTile struct {
 	momentLayout
-	means   []T // [cells][D]
-	columns []T // [D][stride] means as columns
+	means   []float // [cells][D]
+	columns []float // [D][stride] means as columns
 	stride  int
-	counts  []T // [cells] numbers of keys, or the sums of their weights
-	moments []T // [cells][features][Dv]: Σv, Σ (k-c̄)_a v, Σ (k-c̄)_a (k-c̄)_b v
-	squares []T // [cells][pairs]: Σ (k-c̄)_a (k-c̄)_b
+	counts  []float // [cells] numbers of keys, or the sums of their weights
+	moments []float // [cells][features][Dv]: Σv, Σ (k-c̄)_a v, Σ (k-c̄)_a (k-c̄)_b v
+	squares []float // [cells][pairs]: Σ (k-c̄)_a (k-c̄)_b
 }
 
 // newFarTile returns a tile of zeros in memory from take.
-func newFarTile[T tensor.Float](l momentLayout, cells int, take func(n int) []T) farTile[T] {
+func newFarTile(l momentLayout, cells int, take func(n int) []float) farTile {
 	stride := kernel.Stride(cells)
-	return farTile[T]{
+	return farTile{
 		momentLayout: l, means: take(cells * l.d), columns: take(l.d * stride), stride: stride, counts: take(cells),
 		moments: take(cells * l.features * l.dv), squares: take(cells * l.pairs),
 	}
@@ -202,12 +201,12 @@ func tileNumbers(l *momentLayout, cells int) float64 {
 }
 
 // momentsOf returns the moments of cell c from feature f on.
-func (x *farTile[T]) momentsOf(c, f int) []T {
+func (x *farTile) momentsOf(c, f int) []float {
 	return x.moments[(c*x.features+f)*x.dv : (c+1)*x.features*x.dv]
 }
 
 // set computes row c from the sums of cell from of s. delta has D elements.
-func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, delta []float64) {
+func (x *farTile) set(t *kernel.Table[float], c int, s *cellSums, from int, delta []float64) {
 	mean, n, hi, lo := x.means[c*x.d:][:x.d], s.counts[from], s.cell(s.hi, from), s.cell(s.lo, from)
 	if x.counts[c] = 0; n == 0 {
 		clear(mean)
@@ -217,11 +216,11 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 		return
 	}
 	mass := s.massOf(from)
-	x.counts[c] = T(mass)
+	x.counts[c] = float(mass)
 	t.Add(x.momentsOf(c, 0)[:x.dv], hi[x.d:][:x.dv], lo[x.d:][:x.dv])
 	if x.order == 0 {
 		t.Add(mean, hi[:x.d], lo[:x.d])
-		t.Scale(mean, 1/T(mass), mean)
+		t.Scale(mean, 1/float(mass), mean)
 		if s.references != nil {
 			t.Add(mean, mean, s.reference(from))
 		}
@@ -233,14 +232,14 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 		delta[a] = (float64(hi[a]) + float64(lo[a])) / mass
 	}
 	for a, y := range s.reference(from) {
-		mean[a] = T(float64(y) + delta[a])
+		mean[a] = float(float64(y) + delta[a])
 	}
 	x.setColumn(c)
 	sum := func(i int) float64 { return float64(hi[i]) + float64(lo[i]) }
 	at := x.momentsOf(c, 1)
 	for a := range x.d {
 		for e := range x.dv {
-			at[a*x.dv+e] = T(sum(x.dipole+a*x.dv+e) - delta[a]*sum(x.d+e))
+			at[a*x.dv+e] = float(sum(x.dipole+a*x.dv+e) - delta[a]*sum(x.d+e))
 		}
 	}
 	if x.order == 1 {
@@ -250,9 +249,9 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 	f := 0
 	for a := range x.d {
 		for b := a; b < x.d; b++ {
-			x.squares[c*x.pairs+f] = T(sum(x.quad+f) - float64(n)*delta[a]*delta[b])
+			x.squares[c*x.pairs+f] = float(sum(x.quad+f) - float64(n)*delta[a]*delta[b])
 			for e := range x.dv {
-				at[f*x.dv+e] = T(sum(x.square+f*x.dv+e) - delta[a]*sum(x.dipole+b*x.dv+e) -
+				at[f*x.dv+e] = float(sum(x.square+f*x.dv+e) - delta[a]*sum(x.dipole+b*x.dv+e) -
 					delta[b]*sum(x.dipole+a*x.dv+e) + delta[a]*delta[b]*sum(x.d+e))
 			}
 			f++
@@ -261,7 +260,7 @@ func (x *farTile[T]) set(t *kernel.Table[T], c int, s *cellSums[T], from int, de
 }
 
 // untilt multiplies row c by exp(s r·(C-c̄)) of cell from of s.
-func (x *farTile[T]) untilt(t *kernel.Table[T], c int, s *cellSums[T], from int) {
+func (x *farTile) untilt(t *kernel.Table[float], c int, s *cellSums, from int) {
 	if s.mass == 0 {
 		return
 	}
@@ -271,10 +270,12 @@ func (x *farTile[T]) untilt(t *kernel.Table[T], c int, s *cellSums[T], from int)
 }
 
 // back returns exp(s r·(C-c̄)), which makes up for the weights of the keys of cell n with the mean c̄.
-func (c *cellTilts[T]) back(n int, mean []T) T { return T(math.Exp(boundTilt(-c.exponent(n, mean)))) }
+func (c *cellTilts) back(n int, mean []float) float {
+	return float(math.Exp(boundTilt(-c.exponent(n, mean))))
+}
 
 // setColumn copies the mean of cell c to its column.
-func (x *farTile[T]) setColumn(c int) {
+func (x *farTile) setColumn(c int) {
 	for a, y := range x.means[c*x.d:][:x.d] {
 		x.columns[a*x.stride+c] = y
 	}
@@ -283,7 +284,7 @@ func (x *farTile[T]) setColumn(c int) {
 // setQueryFeatures sets psi [features] to what the moments of a cell are multiplied by for a
 // scaled query q [D]: 1, q_a, and q_a q_b of the second-order term, whose pairs a < b count
 // twice.
-func setQueryFeatures[T tensor.Float](l *momentLayout, psi, q []T) {
+func setQueryFeatures(l *momentLayout, psi, q []float) {
 	psi[0] = 1
 	if l.order == 0 {
 		return
@@ -304,7 +305,7 @@ func setQueryFeatures[T tensor.Float](l *momentLayout, psi, q []T) {
 }
 
 // addQueryFeaturesGrad adds to dq the gradient of q, given the gradient of its features.
-func addQueryFeaturesGrad[T tensor.Float](l *momentLayout, dq, dpsi, q []T) {
+func addQueryFeaturesGrad(l *momentLayout, dq, dpsi, q []float) {
 	if l.order == 0 {
 		return
 	}

@@ -9,18 +9,18 @@ import (
 )
 
 // nearestCells finds the nearest rows of a codebook.
-type nearestCells[T tensor.Float] struct {
-	book   tensor.Mat[T] // [K,D]
-	halves []T           // [Pad(K)] |c|²/2 of each row; +Inf beyond
-	reach  float64       // the largest |c|
-	safe   float64       // |k| up to which no product is beyond the range of T
+type nearestCells struct {
+	book   tensor.Mat // [K,D]
+	halves []float    // [Pad(K)] |c|²/2 of each row; +Inf beyond
+	reach  float64    // the largest |c|
+	safe   float64    // |k| up to which no product is beyond the range of T
 
 	// Room for a tile of keys.
-	columns    []T // [D][Stride(K)] rows of the book as columns
-	products   []T // [nearestRows][nearestColumns]
-	best, next []T // [nearestRows·Lanes]
+	columns    []float // [D][Stride(K)] rows of the book as columns
+	products   []float // [nearestRows][nearestColumns]
+	best, next []float // [nearestRows·Lanes]
 	at         []int32
-	sizes      []T // [nearestRows] |k|²
+	sizes      []float // [nearestRows] |k|²
 }
 
 const (
@@ -32,18 +32,18 @@ const (
 )
 
 // newNearestCells returns the search in a codebook. halves has Pad(K) elements.
-func newNearestCells[T tensor.Float](book tensor.Mat[T], halves []T) nearestCells[T] {
-	s := nearestCells[T]{book: book, halves: halves}
+func newNearestCells(book tensor.Mat, halves []float) nearestCells {
+	s := nearestCells{book: book, halves: halves}
 	for c := range s.book.Rows {
 		square := sumOfProducts(s.book.Row(c), s.book.Row(c))
-		s.halves[c] = T(square / 2)
+		s.halves[c] = float(square / 2)
 		s.reach = max(s.reach, math.Sqrt(square))
 	}
 	for c := s.book.Rows; c < len(halves); c++ {
-		halves[c] = T(math.Inf(1))
+		halves[c] = float(math.Inf(1))
 	}
 	most := math.MaxFloat32
-	if elementBytes[T]() == 8 {
+	if elementBytes() == 8 {
 		most = 0x1p1000
 	}
 	if s.reach < math.Sqrt(most)/4 {
@@ -53,23 +53,23 @@ func newNearestCells[T tensor.Float](book tensor.Mat[T], halves []T) nearestCell
 }
 
 // withRoom returns s with room for tiles of keys.
-func (s nearestCells[T]) withRoom(ar *arena.Arena) nearestCells[T] {
-	s.products = arena.Take[T](ar, nearestRows*min(nearestColumns, kernel.Pad(s.book.Rows)))
-	s.best, s.next = arena.Take[T](ar, nearestRows*kernel.Lanes), arena.Take[T](ar, nearestRows*kernel.Lanes)
-	s.at, s.sizes = arena.Take[int32](ar, nearestRows*kernel.Lanes), arena.Take[T](ar, nearestRows)
+func (s nearestCells) withRoom(ar *arena.Arena) nearestCells {
+	s.products = arena.Take[float](ar, nearestRows*min(nearestColumns, kernel.Pad(s.book.Rows)))
+	s.best, s.next = arena.Take[float](ar, nearestRows*kernel.Lanes), arena.Take[float](ar, nearestRows*kernel.Lanes)
+	s.at, s.sizes = arena.Take[int32](ar, nearestRows*kernel.Lanes), arena.Take[float](ar, nearestRows)
 	return s
 }
 
 // withColumns returns s with the rows of the book as columns.
-func (s nearestCells[T]) withColumns(t *kernel.Table[T], ar *arena.Arena) nearestCells[T] {
+func (s nearestCells) withColumns(t *kernel.Table[float], ar *arena.Arena) nearestCells {
 	d, stride := s.book.Cols, kernel.Stride(s.book.Rows)
-	s.columns = arena.TakeZeros[T](ar, d*stride)
+	s.columns = arena.TakeZeros[float](ar, d*stride)
 	t.Transpose(s.columns, stride, s.book.Data, s.book.Stride, s.book.Rows, d)
 	return s
 }
 
 // sumOfProducts returns x·y in float64.
-func sumOfProducts[T tensor.Float](x, y []T) (sum float64) {
+func sumOfProducts(x, y []float) (sum float64) {
 	for i, v := range x {
 		sum += float64(v) * float64(y[i])
 	}
@@ -79,7 +79,7 @@ func sumOfProducts[T tensor.Float](x, y []T) (sum float64) {
 // find sets cells to the nearest rows of keys, nearestRows at most. Rows that the rounding of products
 // may hide are compared in float64, so that the way in which products are computed does not matter. Of
 // equal distances the first row wins.
-func (s *nearestCells[T]) find(t *kernel.Table[T], ar *arena.Arena, cells []int32, keys tensor.Mat[T]) {
+func (s *nearestCells) find(t *kernel.Table[float], ar *arena.Arena, cells []int32, keys tensor.Mat) {
 	n, d, stride := keys.Rows, s.book.Cols, kernel.Stride(s.book.Rows)
 	all := kernel.Pad(s.book.Rows)
 	s.clearBest(n)
@@ -95,7 +95,7 @@ func (s *nearestCells[T]) find(t *kernel.Table[T], ar *arena.Arena, cells []int3
 }
 
 // findOne returns the nearest row of a key. products has Pad(K) elements.
-func (s *nearestCells[T]) findOne(t *kernel.Table[T], ar *arena.Arena, products, key []T) int32 {
+func (s *nearestCells) findOne(t *kernel.Table[float], ar *arena.Arena, products, key []float) int32 {
 	s.clearBest(1)
 	t.Dots(products[:s.book.Rows], s.book.Data, s.book.Stride, key)
 	clear(products[s.book.Rows:])
@@ -105,15 +105,15 @@ func (s *nearestCells[T]) findOne(t *kernel.Table[T], ar *arena.Arena, products,
 }
 
 // clearBest forgets what was found for n keys.
-func (s *nearestCells[T]) clearBest(n int) {
-	least := T(math.Inf(-1))
+func (s *nearestCells) clearBest(n int) {
+	least := float(math.Inf(-1))
 	for i := range n * kernel.Lanes {
 		s.best[i], s.next[i], s.at[i] = least, least, 0
 	}
 }
 
 // choose returns the nearest row of key number r, given the largest numbers of each lane.
-func (s *nearestCells[T]) choose(t *kernel.Table[T], ar *arena.Arena, r int, key []T) int32 {
+func (s *nearestCells) choose(t *kernel.Table[float], ar *arena.Arena, r int, key []float) int32 {
 	best, next, at := s.best[r*kernel.Lanes:][:kernel.Lanes], s.next[r*kernel.Lanes:][:kernel.Lanes], s.at[r*kernel.Lanes:][:kernel.Lanes]
 	most, second, row := best[0], next[0], at[0]
 	for l := 1; l < kernel.Lanes; l++ {
@@ -130,25 +130,25 @@ func (s *nearestCells[T]) choose(t *kernel.Table[T], ar *arena.Arena, r int, key
 	}
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	products := arena.Take[T](ar, s.book.Rows)
+	products := arena.Take[float](ar, s.book.Rows)
 	t.Dots(products, s.book.Data, s.book.Stride, key)
-	return s.pick(t, arena.Take[T](ar, (s.book.Rows+nearestRun-1)/nearestRun), products, key)
+	return s.pick(t, arena.Take[float](ar, (s.book.Rows+nearestRun-1)/nearestRun), products, key)
 }
 
 // slack returns how far rounding may move the difference of two products of a key of that size.
-func (s *nearestCells[T]) slack(size float64) float64 {
-	return float64(s.book.Cols+4) * 2 * unitRoundoff[T]() * s.reach * (size + s.reach)
+func (s *nearestCells) slack(size float64) float64 {
+	return float64(s.book.Cols+4) * 2 * unitRoundoff() * s.reach * (size + s.reach)
 }
 
 // pick returns the nearest row of a key, given its products k·c with all rows, which it
 // overwrites. peaks has an element for each nearestRun rows.
-func (s *nearestCells[T]) pick(t *kernel.Table[T], peaks, products, key []T) int32 {
+func (s *nearestCells) pick(t *kernel.Table[float], peaks, products, key []float) int32 {
 	t.Axpy(products, -1, s.halves)
 	for i := range peaks {
 		peaks[i] = t.Max(products[i*nearestRun : min((i+1)*nearestRun, len(products))])
 	}
 	size := math.Sqrt(float64(t.Dot(key, key)))
-	least := T(float64(t.Max(peaks)) - s.slack(size))
+	least := float(float64(t.Max(peaks)) - s.slack(size))
 	first, found := 0, 0
 	eachCandidate(peaks, products, least, func(c int) {
 		if found == 0 {
@@ -170,7 +170,7 @@ func (s *nearestCells[T]) pick(t *kernel.Table[T], peaks, products, key []T) int
 }
 
 // eachCandidate calls f with the rows whose products are not less than least.
-func eachCandidate[T tensor.Float](peaks, products []T, least T, f func(c int)) {
+func eachCandidate(peaks, products []float, least float, f func(c int)) {
 	for i, peak := range peaks {
 		if peak < least {
 			continue

@@ -24,10 +24,10 @@ const (
 
 // multipolePass is Forward or Backward of one head, block after block of queries. The cells
 // that have keys are numbered in the order of their first keys.
-type multipolePass[T tensor.Float] struct {
-	*multipoleAttention[T]
-	h     *headwise.Head[T]
-	scale T
+type multipolePass struct {
+	*multipoleAttention
+	h     *headwise.Head
+	scale float
 	// Keys before first and from last on are near to all queries. Those in lo ≤ j < hi are
 	// near to the current block. The others are far, those from hi on in calls that are not
 	// causal.
@@ -43,23 +43,23 @@ type multipolePass[T tensor.Float] struct {
 	used  int     // cells that the current block needs: all, or of a causal call those that have had far keys
 	empty []int32 // used cells without far keys in the current block
 
-	sums    cellSums[T]
-	tile    farTile[T]
-	ordered bool         // cells have the numbers of rows of the codebook, and all are used if one is
-	past    *cellSums[T] // of tokens before all rows; nil: none
-	near    nearKeys[T]  // with a codebook, of the current block
-	tame    bool         // all keys and values between first and last are finite
-	stale   []int32      // cells whose row of tile is out of date
-	isStale []int32      // [count] 1 for those
-	room    []T
+	sums    cellSums
+	tile    farTile
+	ordered bool      // cells have the numbers of rows of the codebook, and all are used if one is
+	past    *cellSums // of tokens before all rows; nil: none
+	near    nearKeys  // with a codebook, of the current block
+	tame    bool      // all keys and values between first and last are finite
+	stale   []int32   // cells whose row of tile is out of date
+	isStale []int32   // [count] 1 for those
+	room    []float
 	delta   []float64
 
-	grads multipoleGrads[T] // of Backward
+	grads multipoleGrads // of Backward
 }
 
 // findCells sets cells [M] to the row of the codebook nearest to each key, -1 for keys that
 // are in no cell. With adapt above 0 it is the nearest centre after as many Lloyd steps.
-func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
+func (x *multipoleAttention) findCells(h *headwise.Head, cells []float) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -72,7 +72,7 @@ func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 		copy(centres.Data, book.Data)
 		book = centres
 	}
-	halves := arena.Take[T](ar, kernel.Pad(book.Rows))
+	halves := arena.Take[float](ar, kernel.Pad(book.Rows))
 	for range x.adapt {
 		x.assign(h, cells, newNearestCells(book, halves).withRoom(ar))
 		moveCentres(h, cells, book)
@@ -81,13 +81,13 @@ func (x *multipoleAttention[T]) findCells(h *headwise.Head[T], cells []T) {
 }
 
 // assign sets cells to the nearest centre of each key that is not near to all queries.
-func (x *multipoleAttention[T]) assign(h *headwise.Head[T], cells []T, s nearestCells[T]) {
+func (x *multipoleAttention) assign(h *headwise.Head, cells []float, s nearestCells) {
 	first, last := x.innerKeys(h)
 	x.assignKeys(h, cells, first, last, s)
 }
 
 // assignKeys sets the cells of the unmasked keys first ≤ j < last.
-func (x *multipoleAttention[T]) assignKeys(h *headwise.Head[T], cells []T, first, last int, s nearestCells[T]) {
+func (x *multipoleAttention) assignKeys(h *headwise.Head, cells []float, first, last int, s nearestCells) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -98,7 +98,7 @@ func (x *multipoleAttention[T]) assignKeys(h *headwise.Head[T], cells []T, first
 		s.find(h.Table, ar, found[:n], h.K.Slice(j0, j0+n))
 		for r, cell := range found[:n] {
 			if h.IsUnmasked(j0 + r) {
-				cells[j0+r] = T(cell)
+				cells[j0+r] = float(cell)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func (x *multipoleAttention[T]) assignKeys(h *headwise.Head[T], cells []T, first
 
 // moveCentres moves each centre to the mean of the keys in its cell. The centre of an empty cell
 // stays.
-func moveCentres[T tensor.Float](h *headwise.Head[T], cells []T, centres tensor.Mat[T]) {
+func moveCentres(h *headwise.Head, cells []float, centres tensor.Mat) {
 	ar, d := h.Scratch, centres.Cols
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -125,14 +125,14 @@ func moveCentres[T tensor.Float](h *headwise.Head[T], cells []T, centres tensor.
 			continue
 		}
 		for e := range d {
-			centres.Row(c)[e] = T(sums[c*d+e] / float64(n))
+			centres.Row(c)[e] = float(sums[c*d+e] / float64(n))
 		}
 	}
 }
 
 // dropPadding leaves out the masked keys at the end of a call that is not causal, which are padding,
 // and returns the number of keys before.
-func dropPadding[T tensor.Float](h *headwise.Head[T]) (rows int) {
+func dropPadding(h *headwise.Head) (rows int) {
 	rows = h.K.Rows
 	if h.Causal || h.Mask == nil {
 		return rows
@@ -146,14 +146,14 @@ func dropPadding[T tensor.Float](h *headwise.Head[T]) (rows int) {
 }
 
 // restorePadding undoes dropPadding.
-func restorePadding[T tensor.Float](h *headwise.Head[T], rows int) {
+func restorePadding(h *headwise.Head, rows int) {
 	if h.K.Rows < rows {
 		h.K, h.V, h.Mask = h.K.Slice(0, rows), h.V.Slice(0, rows), h.Mask[:rows]
 	}
 }
 
 // innerKeys returns the bounds of the keys that are not near to all queries.
-func (x *multipoleAttention[T]) innerKeys(h *headwise.Head[T]) (first, last int) {
+func (x *multipoleAttention) innerKeys(h *headwise.Head) (first, last int) {
 	m := h.K.Rows
 	first, last = min(x.sinks, m), m
 	if !h.Causal {
@@ -163,7 +163,7 @@ func (x *multipoleAttention[T]) innerKeys(h *headwise.Head[T]) (first, last int)
 }
 
 // hasFar reports whether some key is far from a query of the blocks from the first to the last.
-func (x *multipoleAttention[T]) hasFar(h *headwise.Head[T], first, last int) bool {
+func (x *multipoleAttention) hasFar(h *headwise.Head, first, last int) bool {
 	from, end := x.innerKeys(h)
 	before := last*x.block-x.window > from
 	return from < end && (before || !h.Causal && (first+1)*x.block+x.window < end)
@@ -171,12 +171,12 @@ func (x *multipoleAttention[T]) hasFar(h *headwise.Head[T], first, last int) boo
 
 // open returns the pass of a head, whose first block of queries is block. rows [M] has the
 // rows of the codebook that findCells found.
-func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (p multipolePass[T]) {
+func (x *multipoleAttention) open(h *headwise.Head, rows []float, block int) (p multipolePass) {
 	ar := h.Scratch
 	d, dv := h.K.Cols, h.V.Cols
-	p = multipolePass[T]{multipoleAttention: x, h: h, scale: x.factor(d), cells: arena.Take[int32](ar, len(rows)), length: x.block, end: h.K.Rows}
+	p = multipolePass{multipoleAttention: x, h: h, scale: x.factor(d), cells: arena.Take[int32](ar, len(rows)), length: x.block, end: h.K.Rows}
 	p.first, p.last = x.innerKeys(h)
-	most := T(-1)
+	most := float(-1)
 	for _, row := range rows {
 		most = max(most, row)
 	}
@@ -205,7 +205,7 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 	p.near = p.newNearKeys(min(p.first+x.nearLength(h.Causal)+h.K.Rows-p.last, h.K.Rows), 0)
 	p.tame = !scratch.HasNonFiniteSum(h.K.Slice(p.first, p.last)) && !scratch.HasNonFiniteSum(h.V.Slice(p.first, p.last))
 	if x.hasReferences() {
-		p.sums.references = arena.Take[T](ar, p.count*d)
+		p.sums.references = arena.Take[float](ar, p.count*d)
 		known := 0
 		for j, c := range p.cells {
 			if int(c) == known { // its first key
@@ -222,22 +222,22 @@ func (x *multipoleAttention[T]) open(h *headwise.Head[T], rows []T, block int) (
 }
 
 // takeSums takes memory for the sums of the cells, which are zeros, and their tile.
-func (p *multipolePass[T]) takeSums(l momentLayout) {
+func (p *multipolePass) takeSums(l momentLayout) {
 	ar := p.h.Scratch
-	p.sums = cellSums[T]{momentLayout: l, counts: arena.TakeZeros[uint64](ar, p.count),
-		hi: arena.TakeZeros[T](ar, p.count*l.width), lo: arena.TakeZeros[T](ar, p.count*l.width)}
+	p.sums = cellSums{momentLayout: l, counts: arena.TakeZeros[uint64](ar, p.count),
+		hi: arena.TakeZeros[float](ar, p.count*l.width), lo: arena.TakeZeros[float](ar, p.count*l.width)}
 	if p.multipoleAttention.tilt != nil {
-		p.sums.tilts = cellTilts[T]{arena.Take[T](ar, p.count*l.d), arena.Take[float64](ar, p.count)}
+		p.sums.tilts = cellTilts{arena.Take[float](ar, p.count*l.d), arena.Take[float64](ar, p.count)}
 		p.setTilts(p.sums.tilts, p.h.KeyHead, p.h.KeyHeads, p.numbered)
 	}
-	p.tile = newFarTile(l, p.count, func(n int) []T { return arena.TakeZeros[T](ar, n) })
+	p.tile = newFarTile(l, p.count, func(n int) []float { return arena.TakeZeros[float](ar, n) })
 	p.stale, p.isStale = arena.Take[int32](ar, p.count)[:0], arena.TakeZeros[int32](ar, p.count)
 	p.empty = arena.Take[int32](ar, p.count)[:0]
-	p.room, p.delta = arena.Take[T](ar, l.d+l.width), arena.Take[float64](ar, l.d)
+	p.room, p.delta = arena.Take[float](ar, l.d+l.width), arena.Take[float64](ar, l.d)
 }
 
 // start adds the keys that are far from a block, the first one of the pass, to the sums.
-func (p *multipolePass[T]) start(block int) {
+func (p *multipolePass) start(block int) {
 	p.lo, p.hi = p.nearRange(block)
 	for j := p.first; j < p.last; j++ {
 		if p.isFar(j, p.lo, p.hi) {
@@ -247,7 +247,7 @@ func (p *multipolePass[T]) start(block int) {
 }
 
 // nearRange returns the bounds of the keys near to a block, among those between first and last.
-func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
+func (p *multipolePass) nearRange(block int) (lo, hi int) {
 	within := func(j int) int { return max(min(j, p.last), p.first) }
 	lo, hi = block*p.length-p.window-p.skipped, (block+1)*p.length-p.skipped
 	if !p.h.Causal {
@@ -257,11 +257,11 @@ func (p *multipolePass[T]) nearRange(block int) (lo, hi int) {
 }
 
 // isFar reports whether a key between first and last is far from a block that is near to lo ≤ j < hi.
-func (p *multipolePass[T]) isFar(j, lo, hi int) bool { return j < lo || j >= hi && !p.h.Causal }
+func (p *multipolePass) isFar(j, lo, hi int) bool { return j < lo || j >= hi && !p.h.Causal }
 
 // move adds key j to the sums of its cell, or takes it away with sign -1, on the way to the
 // near keys lo ≤ j < hi.
-func (p *multipolePass[T]) move(j int, sign T, lo, hi int) {
+func (p *multipolePass) move(j int, sign float, lo, hi int) {
 	c := int(p.cells[j])
 	if c < 0 {
 		return
@@ -282,13 +282,13 @@ func (p *multipolePass[T]) move(j int, sign T, lo, hi int) {
 }
 
 // isWild reports whether key j or its value is not finite.
-func (p *multipolePass[T]) isWild(j int) bool {
+func (p *multipolePass) isWild(j int) bool {
 	return scratch.HasNonFiniteSum(p.h.K.Slice(j, j+1)) || scratch.HasNonFiniteSum(p.h.V.Slice(j, j+1))
 }
 
 // recount computes the sums of cell c without key left, whose numbers cannot be taken away
 // since they are not finite. Keys before it have moved already.
-func (p *multipolePass[T]) recount(c, left, lo, hi int) {
+func (p *multipolePass) recount(c, left, lo, hi int) {
 	s := &p.sums
 	s.counts[c] = 0
 	clear(s.cell(s.hi, c))
@@ -310,7 +310,7 @@ func (p *multipolePass[T]) recount(c, left, lo, hi int) {
 }
 
 // moveTo makes block the current one.
-func (p *multipolePass[T]) moveTo(block int) {
+func (p *multipolePass) moveTo(block int) {
 	lo, hi := p.nearRange(block)
 	for j := min(lo, p.lo); j < max(hi, p.hi); j++ {
 		was, is := p.isFar(j, p.lo, p.hi), p.isFar(j, lo, hi)
@@ -327,7 +327,7 @@ func (p *multipolePass[T]) moveTo(block int) {
 }
 
 // refresh brings the tile and the list of empty cells up to date.
-func (p *multipolePass[T]) refresh() {
+func (p *multipolePass) refresh() {
 	s := &p.sums
 	for _, c := range p.stale {
 		c := int(c)
@@ -343,36 +343,36 @@ func (p *multipolePass[T]) refresh() {
 }
 
 // segments returns the ranges of the keys near to the current block.
-func (p *multipolePass[T]) segments() [3][2]int {
+func (p *multipolePass) segments() [3][2]int {
 	return [3][2]int{{0, p.first}, {p.lo, max(min(p.hi, p.end), p.lo)}, {p.last, p.h.K.Rows}}
 }
 
 // queriesOf returns the bounds of the queries of a block.
-func (p *multipolePass[T]) queriesOf(block int) (i0, i1 int) {
+func (p *multipolePass) queriesOf(block int) (i0, i1 int) {
 	shift := p.h.Shift + p.skipped
 	return max(block*p.length-shift, 0), min((block+1)*p.length-shift, p.h.Q.Rows)
 }
 
 // queryTile holds the scores or weights of n queries from i0 on.
-type queryTile[T tensor.Float] struct {
+type queryTile struct {
 	i0, n int
-	q     tensor.Mat[T] // scaled queries [n,D]
-	near  tensor.Mat[T] // of near keys, segment after segment
-	far   tensor.Mat[T] // of the used cells: s q·c̄
-	psi   tensor.Mat[T] // features of queries [n,features], of orders above 0
-	quad  tensor.Mat[T] // second-order terms of the sums of weights [n,used], of order 2
+	q     tensor.Mat // scaled queries [n,D]
+	near  tensor.Mat // of near keys, segment after segment
+	far   tensor.Mat // of the used cells: s q·c̄
+	psi   tensor.Mat // features of queries [n,features], of orders above 0
+	quad  tensor.Mat // second-order terms of the sums of weights [n,used], of order 2
 }
 
 // scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key or
 // a cell is empty.
-func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
-	h, least := p.h, T(math.Inf(-1))
+func (p *multipolePass) scores(i0, i1 int) queryTile {
+	h, least := p.h, float(math.Inf(-1))
 	columns := 0
 	for _, s := range p.segments() {
 		columns += s[1] - s[0]
 	}
 	columns = kernel.Pad(max(columns, p.near.least))
-	x := queryTile[T]{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, h.Q.Cols),
+	x := queryTile{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, h.Q.Cols),
 		near: h.TakeScratch(i1-i0, columns)}
 	h.Table.Scale(x.q.Data, p.scale, h.Q.Data[i0*h.Q.Stride:])
 	p.setNear()
@@ -383,7 +383,7 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 			beyond[j] = least
 		}
 	}
-	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
+	p.eachSegment(&x.near, func(part tensor.Mat, j0, j1 int) {
 		for r := range part.Rows {
 			row := part.Row(r)
 			if h.Causal {
@@ -402,7 +402,7 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 		}
 	})
 	width := kernel.Pad(p.used)
-	x.far = tensor.Mat[T]{Data: arena.Take[T](h.Scratch, x.n*width), Rows: x.n, Cols: p.used, Stride: width}
+	x.far = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*width), Rows: x.n, Cols: p.used, Stride: width}
 	if p.used == 0 {
 		return x
 	}
@@ -427,14 +427,14 @@ func (p *multipolePass[T]) scores(i0, i1 int) queryTile[T] {
 }
 
 // seenOf returns how many of the n keys from j0 on query i of a causal call sees.
-func seenOf[T tensor.Float](h *headwise.Head[T], i, j0, n int) int {
+func seenOf(h *headwise.Head, i, j0, n int) int {
 	return max(min(i+h.Shift+1-j0, n), 0)
 }
 
 // addSeen sets out to the product of weights w, of queries from i0 on and keys from j0 on, and
 // the rows of those keys in y, or adds it with acc. Weights of keys that a query does not see
 // are 0. Rows that are not finite reach only the queries that see them, since 0·NaN is not 0.
-func addSeen[T tensor.Float](h *headwise.Head[T], out, w, y tensor.Mat[T], i0, j0 int, acc bool) {
+func addSeen(h *headwise.Head, out, w, y tensor.Mat, i0, j0 int, acc bool) {
 	y = y.Slice(j0, j0+w.Cols)
 	unseen := w.Cols // the first key that some query does not see
 	if h.Causal {
@@ -466,10 +466,10 @@ func addSeen[T tensor.Float](h *headwise.Head[T], out, w, y tensor.Mat[T], i0, j
 
 // nearKeys holds the near keys of a block as columns, and their values. Columns and rows of no
 // key, up to a multiple of kernel.Lanes, are zeros.
-type nearKeys[T tensor.Float] struct {
-	columns  []T // [D][stride]
+type nearKeys struct {
+	columns  []float // [D][stride]
 	stride   int
-	values   []T // [stride][width]; zeros of values that are not finite
+	values   []float // [stride][width]; zeros of values that are not finite
 	width    int
 	count    int     // near keys
 	least    int     // columns at least
@@ -478,15 +478,15 @@ type nearKeys[T tensor.Float] struct {
 }
 
 // newNearKeys returns room for the near keys of a block, n at most, in least columns or more.
-func (p *multipolePass[T]) newNearKeys(n, least int) nearKeys[T] {
+func (p *multipolePass) newNearKeys(n, least int) nearKeys {
 	h := p.h
 	stride, width := kernel.Stride(max(n, least)), kernel.Pad(h.V.Cols)
-	return nearKeys[T]{columns: arena.TakeZeros[T](h.Scratch, h.K.Cols*stride), stride: stride,
-		values: arena.TakeZeros[T](h.Scratch, stride*width), width: width, least: least, wild: arena.Take[int32](h.Scratch, n)[:0]}
+	return nearKeys{columns: arena.TakeZeros[float](h.Scratch, h.K.Cols*stride), stride: stride,
+		values: arena.TakeZeros[float](h.Scratch, stride*width), width: width, least: least, wild: arena.Take[int32](h.Scratch, n)[:0]}
 }
 
 // nearLength returns the number of keys of a block and its window.
-func (x *multipoleAttention[T]) nearLength(causal bool) int {
+func (x *multipoleAttention) nearLength(causal bool) int {
 	if causal {
 		return x.block + x.window
 	}
@@ -494,7 +494,7 @@ func (x *multipoleAttention[T]) nearLength(causal bool) int {
 }
 
 // setNear brings the near keys up to date with the segments of the current block.
-func (p *multipolePass[T]) setNear() {
+func (p *multipolePass) setNear() {
 	x, h := &p.near, p.h
 	if x.segments == p.segments() {
 		return
@@ -529,7 +529,7 @@ func (p *multipolePass[T]) setNear() {
 }
 
 // attendNear sets out to the products of the weights of a tile and the values of near keys.
-func (p *multipolePass[T]) attendNear(x *queryTile[T], out tensor.Mat[T]) {
+func (p *multipolePass) attendNear(x *queryTile, out tensor.Mat) {
 	h, wide := p.h, out
 	width := p.near.width
 	mark := h.Scratch.Mark()
@@ -546,7 +546,7 @@ func (p *multipolePass[T]) attendNear(x *queryTile[T], out tensor.Mat[T]) {
 	if len(p.near.wild) == 0 {
 		return
 	}
-	p.eachSegment(&x.near, func(part tensor.Mat[T], j0, j1 int) {
+	p.eachSegment(&x.near, func(part tensor.Mat, j0, j1 int) {
 		for _, j := range p.near.wild {
 			for r := 0; r < x.n && j0 <= int(j) && int(j) < j1; r++ {
 				if !h.Causal || seenOf(h, x.i0+r, int(j), 1) > 0 {
@@ -558,7 +558,7 @@ func (p *multipolePass[T]) attendNear(x *queryTile[T], out tensor.Mat[T]) {
 }
 
 // eachSegment calls f with columns of a matrix of near keys and their range of keys.
-func (p *multipolePass[T]) eachSegment(near *tensor.Mat[T], f func(part tensor.Mat[T], j0, j1 int)) {
+func (p *multipolePass) eachSegment(near *tensor.Mat, f func(part tensor.Mat, j0, j1 int)) {
 	at := 0
 	for _, s := range p.segments() {
 		for j := s[0]; j < s[1]; j += nearColumns {
@@ -570,21 +570,21 @@ func (p *multipolePass[T]) eachSegment(near *tensor.Mat[T], f func(part tensor.M
 }
 
 // meanRows returns c̄ of the used cells.
-func (p *multipolePass[T]) meanRows() tensor.Mat[T] { return matrixOf(p.tile.means, p.used, p.sums.d) }
+func (p *multipolePass) meanRows() tensor.Mat { return matrixOf(p.tile.means, p.used, p.sums.d) }
 
 // squareRows returns the second moments of the used cells.
-func (p *multipolePass[T]) squareRows() tensor.Mat[T] {
+func (p *multipolePass) squareRows() tensor.Mat {
 	return matrixOf(p.tile.squares, p.used, p.tile.pairs)
 }
 
 // matrixOf returns the matrix [rows,cols] at the beginning of x.
-func matrixOf[T tensor.Float](x []T, rows, cols int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: x[:rows*cols], Rows: rows, Cols: cols, Stride: cols}
+func matrixOf(x []float, rows, cols int) tensor.Mat {
+	return tensor.Mat{Data: x[:rows*cols], Rows: rows, Cols: cols, Stride: cols}
 }
 
 // eachMomentGroup calls f with groups of cells c0 ≤ c < c1 and their moments
 // [(c1-c0)·features, Dv].
-func (p *multipolePass[T]) eachMomentGroup(moments []T, f func(c0, c1 int, rows tensor.Mat[T])) {
+func (p *multipolePass) eachMomentGroup(moments []float, f func(c0, c1 int, rows tensor.Mat)) {
 	l := &p.tile.momentLayout
 	group := max(momentColumns/l.features, 1)
 	if p.order == 0 {
@@ -598,7 +598,7 @@ func (p *multipolePass[T]) eachMomentGroup(moments []T, f func(c0, c1 int, rows 
 
 // expandWeights sets dst [n,(c1-c0)·features] to the products of the far weights of cells and
 // the features of queries.
-func (x *queryTile[T]) expandWeights(t *kernel.Table[T], dst tensor.Mat[T], c0, c1 int) {
+func (x *queryTile) expandWeights(t *kernel.Table[float], dst tensor.Mat, c0, c1 int) {
 	for r := range x.n {
 		psi, to := x.psi.Row(r), dst.Row(r)
 		for _, w := range x.far.Row(r)[c0:c1] {
@@ -609,7 +609,7 @@ func (x *queryTile[T]) expandWeights(t *kernel.Table[T], dst tensor.Mat[T], c0, 
 }
 
 // Forward saves the logarithm of the denominator of each query, and the cell of each key.
-func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
+func (x *multipoleAttention) Forward(h *headwise.Head) {
 	defer restorePadding(h, dropPadding(h))
 	n := h.Q.Rows
 	saved := h.SaveBuffer(n + h.K.Rows)
@@ -629,7 +629,7 @@ func (x *multipoleAttention[T]) Forward(h *headwise.Head[T]) {
 
 // forward sets the outputs of the queries of blocks from block up to end, and their elements
 // of lse.
-func (p *multipolePass[T]) forward(lse []T, block, end int) {
+func (p *multipolePass) forward(lse []float, block, end int) {
 	h := p.h
 	for ; block < end; block++ {
 		p.moveTo(block)
@@ -645,7 +645,7 @@ func (p *multipolePass[T]) forward(lse []T, block, end int) {
 
 // weigh replaces the scores of a tile by weights relative to the exponentials of tops, and
 // sets sums to their sums.
-func (p *multipolePass[T]) weigh(x *queryTile[T], tops, sums []T) {
+func (p *multipolePass) weigh(x *queryTile, tops, sums []float) {
 	t := p.h.Table
 	for r := range x.n {
 		near, far := x.near.Row(r), x.far.Row(r)
@@ -665,16 +665,16 @@ func (p *multipolePass[T]) weigh(x *queryTile[T], tops, sums []T) {
 }
 
 // attend sets the outputs of a tile of scores, which it overwrites, and their elements of lse.
-func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
+func (p *multipolePass) attend(x queryTile, lse []float) {
 	h, t := p.h, p.h.Table
-	tops, sums := arena.Take[T](h.Scratch, x.n), arena.Take[T](h.Scratch, x.n)
+	tops, sums := arena.Take[float](h.Scratch, x.n), arena.Take[float](h.Scratch, x.n)
 	p.weigh(&x, tops, sums)
 	out, acc := h.Out.Slice(x.i0, x.i0+x.n), false
 	if x.near.Cols > 0 {
 		p.attendNear(&x, out)
 		acc = true
 	}
-	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat[T]) {
+	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat) {
 		weights := sliceColumns(x.far, c0, c1)
 		if p.order == 0 && moments.Cols%kernel.Lanes == 0 && out.Stride == out.Cols {
 			t.Block(x.n, moments.Cols, c1-c0, weights.Data, weights.Stride, 1, moments.Data, moments.Stride, out.Data, out.Stride, acc)
@@ -692,6 +692,6 @@ func (p *multipolePass[T]) attend(x queryTile[T], lse []T) {
 	})
 	for r := range x.n {
 		t.Scale(out.Row(r), 1/sums[r], out.Row(r))
-		lse[x.i0+r] = tops[r] + T(math.Log(float64(sums[r])))
+		lse[x.i0+r] = tops[r] + float(math.Log(float64(sums[r])))
 	}
 }

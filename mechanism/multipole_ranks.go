@@ -33,10 +33,10 @@ type dividedRow struct {
 }
 
 // dividedCall is a call over tokens divided among ranks.
-type dividedCall[T tensor.Float] struct {
-	x     *multipoleAttention[T]
+type dividedCall struct {
+	x     *multipoleAttention
 	ranks *comm.Comm
-	c     *attention.Call[T]
+	c     *attention.Call
 	momentLayout
 	cells int
 	parts []rankPart
@@ -44,12 +44,12 @@ type dividedCall[T tensor.Float] struct {
 	shift int // M-N of the whole call
 	rows  []dividedRow
 
-	border     [][]T // [B·Hkv][border][D+Dv+2]: key, value, 1 if it is unmasked, cell
-	ownCells   [][]T // [B·Hkv][own keys] rows of the codebook, -1: none
-	references [][]T // [B·Hkv][cells][D], with orders above 0
-	past       [][]T // [B·Hkv][2][cells][width]: hi and lo of the sums of keys outside the rank's pass
+	border     [][]float // [B·Hkv][border][D+Dv+2]: key, value, 1 if it is unmasked, cell
+	ownCells   [][]float // [B·Hkv][own keys] rows of the codebook, -1: none
+	references [][]float // [B·Hkv][cells][D], with orders above 0
+	past       [][]float // [B·Hkv][2][cells][width]: hi and lo of the sums of keys outside the rank's pass
 	counts     [][]uint64
-	lse        [][]T // [B·H][own queries]
+	lse        [][]float // [B·H][own queries]
 }
 
 // perHead returns a slice for each of n heads, of size elements each.
@@ -62,16 +62,16 @@ func perHead[E any](n, size int) [][]E {
 }
 
 // heads returns the number of key heads of all batch rows.
-func (s *dividedCall[T]) heads() int { return s.c.K.B * s.c.K.H }
+func (s *dividedCall) heads() int { return s.c.K.B * s.c.K.H }
 
 // exists reports whether key j of the part is unmasked.
-func (s *dividedCall[T]) exists(b, j int) bool {
+func (s *dividedCall) exists(b, j int) bool {
 	c := s.c
 	return (c.KeyMask == nil || c.KeyMask[b*c.K.N+j]) && (c.KeyLens == nil || int64(j) < c.KeyLens[b])
 }
 
 // locate tells the ranks of each other's parts, and finds which keys are near to whom.
-func (s *dividedCall[T]) locate() error {
+func (s *dividedCall) locate() error {
 	c := s.c
 	told := binary.LittleEndian.AppendUint64(nil, uint64(c.Q.N))
 	told = binary.LittleEndian.AppendUint64(told, uint64(c.K.N))
@@ -112,7 +112,7 @@ func (s *dividedCall[T]) locate() error {
 }
 
 // setRow sets all fields of w, given last.
-func (x *multipoleAttention[T]) setRow(w *dividedRow, parts []rankPart, shift int) {
+func (x *multipoleAttention) setRow(w *dividedRow, parts []rankPart, shift int) {
 	w.sinks = min(x.sinks, w.last)
 	w.ends = max(w.last-x.ends, w.sinks)
 	inner := func(j int) int { return max(min(j, w.ends), w.sinks) }
@@ -151,15 +151,15 @@ func (w *dividedRow) isIn(j, rank int) bool {
 func (w *dividedRow) inBorder(j int) (int, bool) { return slices.BinarySearch(w.border, j) }
 
 // part is the part of a key head that the rank has.
-type dividedPart[T tensor.Float] struct {
+type dividedPart struct {
 	b, keyHead int
 	row        *dividedRow
-	k, v       tensor.Mat[T] // [own keys,D] rotated, [own keys,Dv]; zeros of masked keys
+	k, v       tensor.Mat // [own keys,D] rotated, [own keys,Dv]; zeros of masked keys
 }
 
-func (s *dividedCall[T]) part(ar *arena.Arena, i int) dividedPart[T] {
+func (s *dividedCall) part(ar *arena.Arena, i int) dividedPart {
 	c := s.c
-	p := dividedPart[T]{b: i / c.K.H, keyHead: i % c.K.H}
+	p := dividedPart{b: i / c.K.H, keyHead: i % c.K.H}
 	p.row = &s.rows[p.b]
 	var mask []bool
 	if c.KeyMask != nil || c.KeyLens != nil {
@@ -174,8 +174,8 @@ func (s *dividedCall[T]) part(ar *arena.Arena, i int) dividedPart[T] {
 }
 
 // findCells sets ownCells.
-func (s *dividedCall[T]) findCells() {
-	s.ownCells = perHead[T](s.heads(), s.c.K.N)
+func (s *dividedCall) findCells() {
+	s.ownCells = perHead[float](s.heads(), s.c.K.N)
 	par.RunEach(s.heads(), s.x.rankWork(s.c), func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
@@ -188,24 +188,24 @@ func (s *dividedCall[T]) findCells() {
 		for j := range mask {
 			mask[j] = s.exists(p.b, j)
 		}
-		h := headwise.Head[T]{K: p.k, Mask: mask, Scratch: ar, Table: kernel.Active[T](), KeyHead: p.keyHead, KeyHeads: s.c.K.H}
+		h := headwise.Head{K: p.k, Mask: mask, Scratch: ar, Table: kernel.Active[float](), KeyHead: p.keyHead, KeyHeads: s.c.K.H}
 		book := s.x.book(p.keyHead, s.c.K.H)
 		first, last := min(max(p.row.sinks-s.own.k0, 0), s.c.K.N), min(max(p.row.ends-s.own.k0, 0), s.c.K.N)
-		s.x.assignKeys(&h, cells, first, last, newNearestCells(book, arena.Take[T](ar, kernel.Pad(book.Rows))).withRoom(ar))
+		s.x.assignKeys(&h, cells, first, last, newNearestCells(book, arena.Take[float](ar, kernel.Pad(book.Rows))).withRoom(ar))
 	})
 }
 
 // rankWork returns the operations of the rank's part of a call.
-func (x *multipoleAttention[T]) rankWork(c *attention.Call[T]) float64 {
+func (x *multipoleAttention) rankWork(c *attention.Call) float64 {
 	s := c.Shape()
 	s.B = 1
 	return float64(c.Q.B*c.Q.H) * x.Cost(s).FLOPs
 }
 
 // shareBorder sends the rows of the border to all ranks.
-func (s *dividedCall[T]) shareBorder() error {
+func (s *dividedCall) shareBorder() error {
 	width := s.d + s.dv + 2
-	var own []T
+	var own []float
 	for i := range s.heads() {
 		ar := arena.Acquire()
 		p := s.part(ar, i)
@@ -214,7 +214,7 @@ func (s *dividedCall[T]) shareBorder() error {
 				continue
 			}
 			own = append(append(own, p.k.Row(j)...), p.v.Row(j)...)
-			exists := T(0)
+			exists := float(0)
 			if s.exists(p.b, j) {
 				exists = 1
 			}
@@ -226,7 +226,7 @@ func (s *dividedCall[T]) shareBorder() error {
 	if err != nil {
 		return err
 	}
-	s.border = make([][]T, s.heads())
+	s.border = make([][]float, s.heads())
 	for i := range s.border {
 		border := s.rows[i/s.c.K.H].border
 		for r, p := range s.parts {
@@ -240,17 +240,17 @@ func (s *dividedCall[T]) shareBorder() error {
 }
 
 // borderRow returns key number at of the border of head i.
-func (s *dividedCall[T]) borderRow(i, at int) (k, v []T, exists bool, cell int32) {
+func (s *dividedCall) borderRow(i, at int) (k, v []float, exists bool, cell int32) {
 	row := s.border[i][at*(s.d+s.dv+2):][:s.d+s.dv+2]
 	return row[:s.d], row[s.d:][:s.dv], row[s.d+s.dv] > 0, int32(row[s.d+s.dv+1])
 }
 
 // agreeOnReferences makes the first key of each cell its reference on all ranks.
-func (s *dividedCall[T]) agreeOnReferences() error {
+func (s *dividedCall) agreeOnReferences() error {
 	if s.order == 0 {
 		return nil
 	}
-	s.references = perHead[T](s.heads(), s.cells*s.d)
+	s.references = perHead[float](s.heads(), s.cells*s.d)
 	has := make([]byte, s.heads()*s.cells)
 	for i := range s.references {
 		ar := arena.Acquire()
@@ -286,9 +286,9 @@ func (s *dividedCall[T]) agreeOnReferences() error {
 }
 
 // sumsOf returns sums of head i in the memory of the arena, zeros to begin with.
-func (s *dividedCall[T]) sumsOf(ar *arena.Arena, i int) cellSums[T] {
-	sums := cellSums[T]{momentLayout: s.momentLayout, counts: arena.TakeZeros[uint64](ar, s.cells),
-		hi: arena.TakeZeros[T](ar, s.cells*s.width), lo: arena.TakeZeros[T](ar, s.cells*s.width)}
+func (s *dividedCall) sumsOf(ar *arena.Arena, i int) cellSums {
+	sums := cellSums{momentLayout: s.momentLayout, counts: arena.TakeZeros[uint64](ar, s.cells),
+		hi: arena.TakeZeros[float](ar, s.cells*s.width), lo: arena.TakeZeros[float](ar, s.cells*s.width)}
 	if s.order > 0 {
 		sums.references = s.references[i]
 	}
@@ -296,20 +296,20 @@ func (s *dividedCall[T]) sumsOf(ar *arena.Arena, i int) cellSums[T] {
 }
 
 // exchangeSums sets past and counts: the sums of the keys that are not in the rank's pass.
-func (s *dividedCall[T]) exchangeSums() error {
+func (s *dividedCall) exchangeSums() error {
 	size := s.cells * (1 + s.width)
 	middle := perHead[float64](s.heads(), size) // of keys beside the border
-	s.past, s.counts = perHead[T](s.heads(), 2*s.cells*s.width), perHead[uint64](s.heads(), s.cells)
-	t, rank := kernel.Active[T](), s.ranks.Rank()
-	each := func(f func(i int, p dividedPart[T], sums *cellSums[T], room []T)) {
+	s.past, s.counts = perHead[float](s.heads(), 2*s.cells*s.width), perHead[uint64](s.heads(), s.cells)
+	t, rank := kernel.Active[float](), s.ranks.Rank()
+	each := func(f func(i int, p dividedPart, sums *cellSums, room []float)) {
 		par.RunEach(s.heads(), float64(s.heads()*s.c.K.N*s.width), func(i int) {
 			ar := arena.Acquire()
 			defer ar.Release()
 			sums := s.sumsOf(ar, i)
-			f(i, s.part(ar, i), &sums, arena.Take[T](ar, s.d+s.width))
+			f(i, s.part(ar, i), &sums, arena.Take[float](ar, s.d+s.width))
 		})
 	}
-	each(func(i int, p dividedPart[T], sums *cellSums[T], room []T) {
+	each(func(i int, p dividedPart, sums *cellSums, room []float) {
 		for j, cell := range s.ownCells[i] {
 			if _, shared := p.row.inBorder(s.own.k0 + j); cell >= 0 && !shared {
 				sums.add(t, int(cell), p.k.Row(j), p.v.Row(j), 1, room)
@@ -326,13 +326,13 @@ func (s *dividedCall[T]) exchangeSums() error {
 	if err != nil {
 		return err
 	}
-	each(func(i int, p dividedPart[T], sums *cellSums[T], room []T) {
+	each(func(i int, p dividedPart, sums *cellSums, room []float) {
 		for c := range sums.counts {
 			sums.counts[c] = uint64(others[i][c])
 		}
 		for e, y := range others[i][s.cells:] {
-			sums.hi[e] = T(y)
-			sums.lo[e] = T(y - float64(sums.hi[e]))
+			sums.hi[e] = float(y)
+			sums.lo[e] = float(y - float64(sums.hi[e]))
 		}
 		for j, cell := range s.ownCells[i] {
 			if at := s.own.k0 + j; cell >= 0 && !p.row.isIn(at, rank) {
@@ -354,7 +354,7 @@ func (s *dividedCall[T]) exchangeSums() error {
 }
 
 // sumOthers returns the sums of x over the other ranks.
-func (s *dividedCall[T]) sumOthers(x [][]float64) ([][]float64, error) {
+func (s *dividedCall) sumOthers(x [][]float64) ([][]float64, error) {
 	before := slices.Concat(x...)
 	after := slices.Clone(before)
 	if err := comm.ExclusiveScan(s.ranks, before, nil); err != nil {
@@ -387,18 +387,18 @@ func (w *dividedRow) eachPassKey(rank int, f func(r, j int)) (rows int) {
 }
 
 // passKeys are the keys of the rank's pass of a key head.
-type passKeys[T tensor.Float] struct {
-	k, v  tensor.Mat[T]
+type passKeys struct {
+	k, v  tensor.Mat
 	mask  []bool
 	cells []int32
 }
 
-func (s *dividedCall[T]) passKeys(ar *arena.Arena, i int, p dividedPart[T]) (x passKeys[T]) {
+func (s *dividedCall) passKeys(ar *arena.Arena, i int, p dividedPart) (x passKeys) {
 	rank := s.ranks.Rank()
 	rows := p.row.eachPassKey(rank, nil)
-	x = passKeys[T]{k: scratch.TakeMat[T](ar, rows, s.d), v: scratch.TakeMat[T](ar, rows, s.dv), mask: make([]bool, rows), cells: arena.Take[int32](ar, rows)}
+	x = passKeys{k: scratch.TakeMat(ar, rows, s.d), v: scratch.TakeMat(ar, rows, s.dv), mask: make([]bool, rows), cells: arena.Take[int32](ar, rows)}
 	p.row.eachPassKey(rank, func(r, j int) {
-		var k, v []T
+		var k, v []float
 		if at, shared := p.row.inBorder(j); shared {
 			k, v, x.mask[r], x.cells[r] = s.borderRow(i, at)
 		} else {
@@ -413,13 +413,13 @@ func (s *dividedCall[T]) passKeys(ar *arena.Arena, i int, p dividedPart[T]) (x p
 
 // pass returns the pass of query head g of a group and the bounds of its blocks. The block from
 // which it begins is the last one if backward is set.
-func (s *dividedCall[T]) pass(ar *arena.Arena, i, g int, p dividedPart[T], keys passKeys[T], backward bool) (*headwise.Head[T], multipolePass[T], int, int) {
+func (s *dividedCall) pass(ar *arena.Arena, i, g int, p dividedPart, keys passKeys, backward bool) (*headwise.Head, multipolePass, int, int) {
 	c, x, row, rank := s.c, s.x, p.row, s.ranks.Rank()
 	head := p.keyHead*(c.Q.H/c.K.H) + g
 	skipped := row.near[rank][0] - row.sinks
-	h := &headwise.Head[T]{Q: headwise.RotateAndMask(ar, c.Q.Head(p.b, head), nil, c.Rope, 0), K: keys.k, V: keys.v, Out: scratch.TakeMat[T](ar, c.Q.N, s.dv),
-		Mask: keys.mask, Shift: s.own.q0 + s.shift - skipped, Head: head, KeyHead: p.keyHead, KeyHeads: c.K.H, Scratch: ar, Table: kernel.Active[T]()}
-	m := multipolePass[T]{multipoleAttention: x, h: h, scale: x.factor(s.d), cells: keys.cells, length: x.block, ordered: true, count: s.cells,
+	h := &headwise.Head{Q: headwise.RotateAndMask(ar, c.Q.Head(p.b, head), nil, c.Rope, 0), K: keys.k, V: keys.v, Out: scratch.TakeMat(ar, c.Q.N, s.dv),
+		Mask: keys.mask, Shift: s.own.q0 + s.shift - skipped, Head: head, KeyHead: p.keyHead, KeyHeads: c.K.H, Scratch: ar, Table: kernel.Active[float]()}
+	m := multipolePass{multipoleAttention: x, h: h, scale: x.factor(s.d), cells: keys.cells, length: x.block, ordered: true, count: s.cells,
 		skipped: skipped, end: keys.k.Rows, first: row.sinks, last: row.sinks + row.near[rank][1] - row.near[rank][0]}
 	m.takeSums(s.momentLayout)
 	past := s.sumsOf(ar, i)
@@ -449,13 +449,13 @@ func (s *dividedCall[T]) pass(ar *arena.Arena, i, g int, p dividedPart[T], keys 
 
 // ForwardDivided is Forward of a call that is not causal, over tokens divided among ranks. It
 // returns an error if tilt is set, or of the exchange.
-func (x *multipoleAttention[T]) ForwardDivided(ranks *comm.Comm, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (x *multipoleAttention) ForwardDivided(ranks *comm.Comm, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if x.tilt != nil {
 		return errors.New("multipole: setting tilt=true: needs causal=true with ranks, causal is false; take tilt=false, or exchange with --fit 0")
 	}
-	s := &dividedCall[T]{x: x, ranks: ranks, c: c, momentLayout: newMomentLayout(x.order, c.K.D, c.V.D), cells: x.codebook.Shape[1]}
+	s := &dividedCall{x: x, ranks: ranks, c: c, momentLayout: newMomentLayout(x.order, c.K.D, c.V.D), cells: x.codebook.Shape[1]}
 	shape := c.Shape()
-	if err := shape.CheckStateSize(float64(s.heads()*s.cells) * (32*float64(1+s.width) + 2*elementBytes[T]()*float64(s.width))); err != nil {
+	if err := shape.CheckStateSize(float64(s.heads()*s.cells) * (32*float64(1+s.width) + 2*elementBytes()*float64(s.width))); err != nil {
 		return err // the same on all ranks
 	}
 	if err := s.locate(); err != nil {
@@ -467,7 +467,7 @@ func (x *multipoleAttention[T]) ForwardDivided(ranks *comm.Comm, out tensor.Head
 			return err
 		}
 	}
-	s.lse = perHead[T](c.Q.B*c.Q.H, c.Q.N)
+	s.lse = perHead[float](c.Q.B*c.Q.H, c.Q.N)
 	broken := make([]bool, s.heads())
 	par.RunEach(s.heads(), x.rankWork(c), func(i int) {
 		ar := arena.Acquire()
@@ -506,8 +506,8 @@ func (x *multipoleAttention[T]) ForwardDivided(ranks *comm.Comm, out tensor.Head
 }
 
 // BackwardDivided is Backward of a call over tokens divided among ranks.
-func (x *multipoleAttention[T]) BackwardDivided(ranks *comm.Comm, g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
-	s, ok := keep.Own.(*dividedCall[T])
+func (x *multipoleAttention) BackwardDivided(ranks *comm.Comm, g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
+	s, ok := keep.Own.(*dividedCall)
 	var failed error
 	if !ok || s.x != x || s.own.q1-s.own.q0 != c.Q.N || s.own.k1-s.own.k0 != c.K.N || s.c.Shape() != c.Shape() {
 		failed = errOtherSegment
@@ -516,8 +516,8 @@ func (x *multipoleAttention[T]) BackwardDivided(ranks *comm.Comm, g *attention.G
 		return err
 	}
 	s.c, s.ranks = c, ranks
-	b := dividedBackward[T]{dividedCall: s, g: g, dout: dout, out: out, sums: perHead[float64](s.heads(), s.cells*s.width),
-		keys: perHead[T](s.heads(), c.K.N*s.d), values: perHead[T](s.heads(), c.K.N*s.dv), border: make([][]T, s.heads())}
+	b := dividedBackward{dividedCall: s, g: g, dout: dout, out: out, sums: perHead[float64](s.heads(), s.cells*s.width),
+		keys: perHead[float](s.heads(), c.K.N*s.d), values: perHead[float](s.heads(), c.K.N*s.dv), border: make([][]float, s.heads())}
 	par.RunEach(s.heads(), 3*x.rankWork(c), b.backQueries)
 	later, err := s.sumOthers(b.sums)
 	if err != nil {
@@ -536,27 +536,27 @@ func (x *multipoleAttention[T]) BackwardDivided(ranks *comm.Comm, g *attention.G
 }
 
 // dividedBackward is Backward of a dividedCall.
-type dividedBackward[T tensor.Float] struct {
-	*dividedCall[T]
-	g         *attention.Grads[T]
-	dout, out tensor.Heads[T]
+type dividedBackward struct {
+	*dividedCall
+	g         *attention.Grads
+	dout, out tensor.Heads
 	sums      [][]float64 // [B·Hkv] gradients of past, by the rank's own queries
-	keys      [][]T       // [B·Hkv][own keys][D] gradients by the rank's own queries
-	values    [][]T       // [B·Hkv][own keys][Dv]
-	border    [][]T       // [B·Hkv][border][D+Dv] those of the border
+	keys      [][]float   // [B·Hkv][own keys][D] gradients by the rank's own queries
+	values    [][]float   // [B·Hkv][own keys][Dv]
+	border    [][]float   // [B·Hkv][border][D+Dv] those of the border
 }
 
 // backQueries sets gradients of head i by the rank's own queries.
-func (s *dividedBackward[T]) backQueries(i int) {
+func (s *dividedBackward) backQueries(i int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	c, t, rank := s.c, kernel.Active[T](), s.ranks.Rank()
+	c, t, rank := s.c, kernel.Active[float](), s.ranks.Rank()
 	p, group := s.part(ar, i), s.c.Q.H/s.c.K.H
 	keys := s.passKeys(ar, i, p)
 	rows, width := keys.k.Rows, s.d+s.dv
-	s.border[i] = make([]T, len(p.row.border)*width)
-	dk, dv := zeroMat[T](ar, rows, s.d), zeroMat[T](ar, rows, s.dv)
-	sums := arena.TakeZeros[T](ar, s.cells*s.width)
+	s.border[i] = make([]float, len(p.row.border)*width)
+	dk, dv := zeroMat(ar, rows, s.d), zeroMat(ar, rows, s.dv)
+	sums := arena.TakeZeros[float](ar, s.cells*s.width)
 	for g := range group {
 		head := p.keyHead*group + g
 		dq := s.g.DQ.Head(p.b, head)
@@ -568,8 +568,8 @@ func (s *dividedBackward[T]) backQueries(i int) {
 		h, m, first, end := s.pass(ar, i, g, p, keys, true)
 		scratch.CopyMat(h.Out, s.out.Head(p.b, head))
 		h.NeedsBackward, h.Saved = true, s.lse[p.b*c.Q.H+head]
-		own := &headwise.Grads[T]{DOut: scratch.Contiguous(ar, s.dout.Head(p.b, head)),
-			DQ: scratch.TakeMat[T](ar, c.Q.N, s.d), DK: scratch.TakeMat[T](ar, rows, s.d), DV: scratch.TakeMat[T](ar, rows, s.dv)}
+		own := &headwise.Grads{DOut: scratch.Contiguous(ar, s.dout.Head(p.b, head)),
+			DQ: scratch.TakeMat(ar, c.Q.N, s.d), DK: scratch.TakeMat(ar, rows, s.d), DV: scratch.TakeMat(ar, rows, s.dv)}
 		own.Clear()
 		m.backward(own, end-1, first)
 		t.Add(dk.Data, dk.Data, own.DK.Data)
@@ -595,8 +595,8 @@ func (s *dividedBackward[T]) backQueries(i int) {
 		}
 	})
 	n := len(p.row.border)
-	k, v := zeroMat[T](ar, n, s.d), zeroMat[T](ar, n, s.dv)
-	bk, bv := zeroMat[T](ar, n, s.d), zeroMat[T](ar, n, s.dv)
+	k, v := zeroMat(ar, n, s.d), zeroMat(ar, n, s.dv)
+	bk, bv := zeroMat(ar, n, s.d), zeroMat(ar, n, s.dv)
 	cells := arena.Take[int32](ar, n)
 	for at := range n {
 		y, z, _, cell := s.borderRow(i, at)
@@ -622,7 +622,7 @@ func (s *dividedBackward[T]) backQueries(i int) {
 }
 
 // cellNumbers returns ownCells of head i as whole numbers.
-func (s *dividedBackward[T]) cellNumbers(ar *arena.Arena, i int) []int32 {
+func (s *dividedBackward) cellNumbers(ar *arena.Arena, i int) []int32 {
 	cells := arena.Take[int32](ar, s.c.K.N)
 	for j, cell := range s.ownCells[i] {
 		cells[j] = int32(cell)
@@ -631,10 +631,10 @@ func (s *dividedBackward[T]) cellNumbers(ar *arena.Arena, i int) []int32 {
 }
 
 // puller returns a pass that adds to dk and dv of keys what gradients of sums bring.
-func (s *dividedBackward[T]) puller(ar *arena.Arena, i int, k, v tensor.Mat[T], cells []int32, dk, dv tensor.Mat[T], sums []T) multipolePass[T] {
-	h := &headwise.Head[T]{K: k, V: v, Scratch: ar, Table: kernel.Active[T]()}
-	m := multipolePass[T]{multipoleAttention: s.x, h: h, cells: cells, count: s.cells, sums: cellSums[T]{momentLayout: s.momentLayout},
-		room: arena.Take[T](ar, s.d+s.width), grads: multipoleGrads[T]{Grads: &headwise.Grads[T]{DK: dk, DV: dv}, sums: sums}}
+func (s *dividedBackward) puller(ar *arena.Arena, i int, k, v tensor.Mat, cells []int32, dk, dv tensor.Mat, sums []float) multipolePass {
+	h := &headwise.Head{K: k, V: v, Scratch: ar, Table: kernel.Active[float]()}
+	m := multipolePass{multipoleAttention: s.x, h: h, cells: cells, count: s.cells, sums: cellSums{momentLayout: s.momentLayout},
+		room: arena.Take[float](ar, s.d+s.width), grads: multipoleGrads{Grads: &headwise.Grads{DK: dk, DV: dv}, sums: sums}}
 	if s.order > 0 {
 		m.sums.references = s.references[i]
 	}
@@ -643,14 +643,14 @@ func (s *dividedBackward[T]) puller(ar *arena.Arena, i int, k, v tensor.Mat[T], 
 
 // backKeys sets the gradients of the keys of head i, given later: those of the sums by queries of the
 // other ranks.
-func (s *dividedBackward[T]) backKeys(i int, later []float64) {
+func (s *dividedBackward) backKeys(i int, later []float64) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	c, width := s.c, s.d+s.dv
 	p := s.part(ar, i)
-	sums := arena.Take[T](ar, len(later))
+	sums := arena.Take[float](ar, len(later))
 	for e, y := range later {
-		sums[e] = T(y)
+		sums[e] = float(y)
 	}
 	dk, dv := matrixOf(s.keys[i], c.K.N, s.d), matrixOf(s.values[i], c.K.N, s.dv)
 	m := s.puller(ar, i, p.k, p.v, s.cellNumbers(ar, i), dk, dv, sums)

@@ -1,3 +1,5 @@
+//go:build float64
+
 package mechanism
 
 import (
@@ -14,22 +16,22 @@ import (
 func TestMultipoleOverRanksIsOneProcess(t *testing.T) {
 	for i := range 6 {
 		for _, causal := range []bool{true, false} {
-			name, m, c, do := longMultipole[float64](t, i)
+			name, m, c, do := longMultipole(t, i)
 			c.Causal = causal
 			want := both(t, m, c, do)
 			for _, cuts := range [][]int{{0, 400}, {0, 131, 256, 400}, {0, 5, 40, 40, 300, 301, 400}} {
-				got := &results[float64]{o: output(c)}
-				got.g = attention.Grads[float64]{DQ: poisoned[float64](2, 4, 400, 6), DK: poisoned[float64](2, 2, 400, 6), DV: poisoned[float64](2, 2, 400, c.V.D)}
+				got := &results{o: output(c)}
+				got.g = attention.Grads{DQ: poisoned(2, 4, 400, 6), DK: poisoned(2, 2, 400, 6), DV: poisoned(2, 2, 400, c.V.D)}
 				err := comm.RunLocal(len(cuts)-1, func(r *comm.Comm) error {
 					i0, i1 := cuts[r.Rank()], cuts[r.Rank()+1]
 					p := piece(c, i0, i1)
 					p.Causal = causal
 					o := got.o.Tokens(i0, i1)
-					var keep sequence.Saved[float64]
+					var keep sequence.Saved
 					if err := sequence.Forward(r, m, o, p, &keep); err != nil {
 						return err
 					}
-					g := attention.Grads[float64]{DQ: got.g.DQ.Tokens(i0, i1), DK: got.g.DK.Tokens(i0, i1), DV: got.g.DV.Tokens(i0, i1)}
+					g := attention.Grads{DQ: got.g.DQ.Tokens(i0, i1), DK: got.g.DK.Tokens(i0, i1), DV: got.g.DV.Tokens(i0, i1)}
 					return sequence.Backward(r, m, &g, do.Tokens(i0, i1), o, p, &keep)
 				})
 				if err != nil {

@@ -19,17 +19,17 @@ import (
 // near keys take the same columns in every block, so that outputs have the bits of steps.
 
 // multipoleSegment is a call between states.
-type multipoleSegment[T tensor.Float] struct {
-	x           *multipoleAttention[T]
-	c           *attention.Call[T]
-	shape       attention.Shape    // of both states
-	n, m        int                // queries and keys of the call
-	init, final *multipoleState[T] // nil: none
+type multipoleSegment struct {
+	x           *multipoleAttention
+	c           *attention.Call
+	shape       attention.Shape // of both states
+	n, m        int             // queries and keys of the call
+	init, final *multipoleState // nil: none
 }
 
 // segmentOf returns the segment of a call. It returns an error if its states do not fit.
-func (x *multipoleAttention[T]) segmentOf(c *attention.Call[T]) (s multipoleSegment[T], err error) {
-	s = multipoleSegment[T]{x: x, c: c, n: c.Q.N, m: c.K.N, shape: attention.Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}}
+func (x *multipoleAttention) segmentOf(c *attention.Call) (s multipoleSegment, err error) {
+	s = multipoleSegment{x: x, c: c, n: c.Q.N, m: c.K.N, shape: attention.Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}}
 	if !c.Causal {
 		return s, errors.New("init and final: multipole goes on from states in causal calls alone")
 	}
@@ -39,11 +39,11 @@ func (x *multipoleAttention[T]) segmentOf(c *attention.Call[T]) (s multipoleSegm
 	if c.K.N < c.Q.N {
 		return s, fmt.Errorf("k: a causal call between states has %d queries and only %d keys", c.Q.N, c.K.N)
 	}
-	of := func(what string, state attention.State[T]) (*multipoleState[T], error) {
+	of := func(what string, state attention.State) (*multipoleState, error) {
 		if state == nil {
 			return nil, nil
 		}
-		st, ok := state.(*multipoleState[T])
+		st, ok := state.(*multipoleState)
 		if !ok || st == nil {
 			return nil, fmt.Errorf("%s: a %T is no state of multipole with a codebook", what, state)
 		}
@@ -65,7 +65,7 @@ func (x *multipoleAttention[T]) segmentOf(c *attention.Call[T]) (s multipoleSegm
 type savedSegment struct{ queries, keys, units, heads, d, dv, tokens int }
 
 // saved returns the call, with the tokens of its initial state if it has queries.
-func (s *multipoleSegment[T]) saved() savedSegment {
+func (s *multipoleSegment) saved() savedSegment {
 	tokens := 0
 	if s.init != nil && s.c.Q.N > 0 {
 		tokens = s.init.tokens
@@ -75,7 +75,7 @@ func (s *multipoleSegment[T]) saved() savedSegment {
 
 // ForwardSegment is Forward of a call between states. It keeps for each key head what Forward
 // of a call alone keeps for each query head.
-func (x *multipoleAttention[T]) ForwardSegment(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (x *multipoleAttention) ForwardSegment(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	s, err := x.segmentOf(c)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func (x *multipoleAttention[T]) ForwardSegment(out tensor.Heads[T], c *attention
 	par.RunEach(units, s.work(), func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
-		var saved *[]T
+		var saved *[]float
 		if keep != nil {
 			saved = &keep.Heads[i]
 		}
@@ -114,36 +114,36 @@ func (x *multipoleAttention[T]) ForwardSegment(out tensor.Heads[T], c *attention
 }
 
 // work returns the operations of the call.
-func (s *multipoleSegment[T]) work() float64 {
+func (s *multipoleSegment) work() float64 {
 	shape := s.c.Shape()
 	shape.B = 1
 	return float64(s.c.Q.B*s.c.Q.H) * s.x.Cost(shape).FLOPs
 }
 
 // segmentHead is a key head of a segment: rows of tokens that its state holds, then of its own.
-type segmentHead[T tensor.Float] struct {
+type segmentHead struct {
 	b, keyHead, group int
 	before            int // rows of the state
 	skipped           int // tokens between the sinks and the other rows of the state
-	past              *multipoleHead[T]
-	mask              []bool // [rows]
-	cells             []T    // [rows]
-	k, v              tensor.Mat[T]
+	past              *multipoleHead
+	mask              []bool  // [rows]
+	cells             []float // [rows]
+	k, v              tensor.Mat
 	left              int // queries that see no key
 }
 
 // kept returns the rows that a state keeps of n tokens: those before sinks, and those from last
 // on.
-func (x *multipoleAttention[T]) kept(n int) (sinks, last int) {
+func (x *multipoleAttention) kept(n int) (sinks, last int) {
 	sinks = min(x.sinks, n)
 	return sinks, max(n-x.keep(), sinks)
 }
 
 // open returns a key head of the segment. cells are those of the call's own keys, nil if they
 // are to be found.
-func (s *multipoleSegment[T]) open(ar *arena.Arena, i int, cells []T) *segmentHead[T] {
+func (s *multipoleSegment) open(ar *arena.Arena, i int, cells []float) *segmentHead {
 	c, x, keyHeads := s.c, s.x, s.shape.Hkv
-	h := &segmentHead[T]{b: i / keyHeads, keyHead: i % keyHeads, group: s.shape.H / keyHeads}
+	h := &segmentHead{b: i / keyHeads, keyHead: i % keyHeads, group: s.shape.H / keyHeads}
 	tokens, m, d, dv := 0, s.m, s.shape.D, s.shape.Dv
 	if s.init != nil {
 		h.past, tokens = &s.init.heads[i], s.init.tokens
@@ -151,8 +151,8 @@ func (s *multipoleSegment[T]) open(ar *arena.Arena, i int, cells []T) *segmentHe
 	sinks, last := x.kept(tokens)
 	h.skipped, h.before = last-sinks, sinks+tokens-last
 	rows := h.before + m
-	h.mask, h.cells = make([]bool, rows), arena.Take[T](ar, rows)
-	h.k, h.v = scratch.TakeMat[T](ar, rows, d), scratch.TakeMat[T](ar, rows, dv)
+	h.mask, h.cells = make([]bool, rows), arena.Take[float](ar, rows)
+	h.k, h.v = scratch.TakeMat(ar, rows, d), scratch.TakeMat(ar, rows, dv)
 	for r := range h.before {
 		from := r
 		if r >= sinks {
@@ -163,7 +163,7 @@ func (s *multipoleSegment[T]) open(ar *arena.Arena, i int, cells []T) *segmentHe
 		copy(h.v.Row(r), v)
 		h.mask[r], h.cells[r] = h.past.valid[from], -1
 		if r >= sinks {
-			h.cells[r] = T(h.past.cells[from-x.sinks])
+			h.cells[r] = float(h.past.cells[from-x.sinks])
 		}
 	}
 	var mask []bool
@@ -178,14 +178,14 @@ func (s *multipoleSegment[T]) open(ar *arena.Arena, i int, cells []T) *segmentHe
 	if cells != nil {
 		copy(h.cells[h.before:], cells)
 	} else {
-		own := headwise.Head[T]{K: h.k.Slice(h.before, rows), Mask: mask, Scratch: ar, Table: kernel.Active[T](), KeyHead: h.keyHead, KeyHeads: keyHeads}
+		own := headwise.Head{K: h.k.Slice(h.before, rows), Mask: mask, Scratch: ar, Table: kernel.Active[float](), KeyHead: h.keyHead, KeyHeads: keyHeads}
 		found := h.cells[h.before:]
 		for j := range found {
 			found[j] = -1
 		}
 		mark := ar.Mark()
 		book := x.book(h.keyHead, keyHeads)
-		x.assignKeys(&own, found, 0, m, newNearestCells(book, arena.Take[T](ar, kernel.Pad(book.Rows))).withRoom(ar))
+		x.assignKeys(&own, found, 0, m, newNearestCells(book, arena.Take[float](ar, kernel.Pad(book.Rows))).withRoom(ar))
 		ar.Reset(mark)
 	}
 	if h.past == nil || h.past.exist == 0 {
@@ -202,24 +202,24 @@ func (s *multipoleSegment[T]) open(ar *arena.Arena, i int, cells []T) *segmentHe
 }
 
 // head returns a query head g of the group.
-func (s *multipoleSegment[T]) head(ar *arena.Arena, h *segmentHead[T], g int) *headwise.Head[T] {
+func (s *multipoleSegment) head(ar *arena.Arena, h *segmentHead, g int) *headwise.Head {
 	c, offset := s.c, s.m-s.n
 	q := c.Q.Head(h.b, h.keyHead*h.group+g).Slice(h.left, s.n)
 	shift := h.before + offset + h.left
-	return &headwise.Head[T]{Q: headwise.RotateAndMask(ar, q, nil, c.Rope, offset+h.left), K: h.k, V: h.v, Out: scratch.TakeMat[T](ar, q.Rows, s.shape.Dv),
-		Mask: h.mask, Causal: true, Offset: shift, Shift: shift, Head: h.keyHead*h.group + g, KeyHead: h.keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T]()}
+	return &headwise.Head{Q: headwise.RotateAndMask(ar, q, nil, c.Rope, offset+h.left), K: h.k, V: h.v, Out: scratch.TakeMat(ar, q.Rows, s.shape.Dv),
+		Mask: h.mask, Causal: true, Offset: shift, Shift: shift, Head: h.keyHead*h.group + g, KeyHead: h.keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[float]()}
 }
 
 // blocks returns the bounds of the blocks of a head's queries.
-func (s *multipoleSegment[T]) blocks(h *segmentHead[T], q *headwise.Head[T]) (first, end int) {
+func (s *multipoleSegment) blocks(h *segmentHead, q *headwise.Head) (first, end int) {
 	shift := q.Shift + h.skipped
 	return floorDiv(shift, s.x.block), floorDiv(shift+q.Q.Rows-1, s.x.block) + 1
 }
 
 // pass returns the pass of a query head whose first block of queries is block.
-func (s *multipoleSegment[T]) pass(h *segmentHead[T], q *headwise.Head[T], block int) multipolePass[T] {
+func (s *multipoleSegment) pass(h *segmentHead, q *headwise.Head, block int) multipolePass {
 	x, ar, d := s.x, q.Scratch, q.K.Cols
-	p := multipolePass[T]{multipoleAttention: x, h: q, scale: x.factor(d), cells: arena.Take[int32](ar, q.K.Rows), length: x.block,
+	p := multipolePass{multipoleAttention: x, h: q, scale: x.factor(d), cells: arena.Take[int32](ar, q.K.Rows), length: x.block,
 		ordered: true, count: x.codebook.Shape[1], skipped: h.skipped, end: q.K.Rows, first: min(x.sinks, q.K.Rows), last: q.K.Rows}
 	for r, cell := range h.cells {
 		if p.cells[r] = int32(cell); r < p.first {
@@ -229,7 +229,7 @@ func (s *multipoleSegment[T]) pass(h *segmentHead[T], q *headwise.Head[T], block
 	p.takeSums(x.layout(d, q.V.Cols))
 	var known []bool
 	if x.hasReferences() {
-		p.sums.references, known = arena.Take[T](ar, p.count*d), make([]bool, p.count)
+		p.sums.references, known = arena.Take[float](ar, p.count*d), make([]bool, p.count)
 	}
 	if h.past != nil {
 		sums := &h.past.sums
@@ -261,16 +261,16 @@ func (s *multipoleSegment[T]) pass(h *segmentHead[T], q *headwise.Head[T], block
 
 // forwardHead computes the outputs of a key head's query heads, and its final state. It returns
 // how many queries see no key, and whether an output may not be finite.
-func (s *multipoleSegment[T]) forwardHead(ar *arena.Arena, i int, out tensor.Heads[T], saved *[]T) (unseen int, broken bool) {
+func (s *multipoleSegment) forwardHead(ar *arena.Arena, i int, out tensor.Heads, saved *[]float) (unseen int, broken bool) {
 	h := s.open(ar, i, nil)
 	n := s.n
-	var lse []T
+	var lse []float
 	if saved != nil {
 		*saved = scratch.Resize(*saved, h.group*n+s.m)
 		copy((*saved)[h.group*n:], h.cells[h.before:])
 		lse = *saved
 	} else {
-		lse = arena.Take[T](ar, h.group*n)
+		lse = arena.Take[float](ar, h.group*n)
 	}
 	for g := range h.group {
 		to := out.Head(h.b, h.keyHead*h.group+g)
@@ -294,7 +294,7 @@ func (s *multipoleSegment[T]) forwardHead(ar *arena.Arena, i int, out tensor.Hea
 }
 
 // close makes the head of the final state that of the first followed by the segment's keys.
-func (s *multipoleSegment[T]) close(ar *arena.Arena, i int, h *segmentHead[T]) {
+func (s *multipoleSegment) close(ar *arena.Arena, i int, h *segmentHead) {
 	to := s.final.working(ar, i)
 	switch {
 	case h.past == nil:
@@ -312,21 +312,21 @@ func (s *multipoleSegment[T]) close(ar *arena.Arena, i int, h *segmentHead[T]) {
 }
 
 // multipoleStateGrad is the gradient of a state: what attention.StateGrad.Own holds.
-type multipoleStateGrad[T tensor.Float] struct {
+type multipoleStateGrad struct {
 	shape  attention.Shape
 	tokens int
-	heads  []multipoleHeadGrad[T] // [B·Hkv]
+	heads  []multipoleHeadGrad // [B·Hkv]
 }
 
 // multipoleHeadGrad has the gradients of the sums of all cells, and of the rows of tokens that
 // a state keeps.
-type multipoleHeadGrad[T tensor.Float] struct {
-	sums []T // [cells][width]
-	k, v tensor.Mat[T]
+type multipoleHeadGrad struct {
+	sums []float // [cells][width]
+	k, v tensor.Mat
 }
 
 // parts returns the sums and the rows of each head, in order.
-func (g *multipoleStateGrad[T]) parts() (list [][]T) {
+func (g *multipoleStateGrad) parts() (list [][]float) {
 	for i := range g.heads {
 		h := &g.heads[i]
 		list = append(list, h.sums, h.k.Data, h.v.Data)
@@ -335,7 +335,7 @@ func (g *multipoleStateGrad[T]) parts() (list [][]T) {
 }
 
 // AppendNumbers appends the gradients of each head's sums, keys and values.
-func (g *multipoleStateGrad[T]) AppendNumbers(to []T) []T {
+func (g *multipoleStateGrad) AppendNumbers(to []tensor.Float) []tensor.Float {
 	for _, x := range g.parts() {
 		to = append(to, x...)
 	}
@@ -343,13 +343,13 @@ func (g *multipoleStateGrad[T]) AppendNumbers(to []T) []T {
 }
 
 // SetGradNumbers makes g the gradient of s, from numbers in the order of AppendNumbers.
-func (s *multipoleState[T]) SetGradNumbers(g *attention.StateGrad[T], numbers []T) error {
-	x := &multipoleStateGrad[T]{shape: s.shape, tokens: s.tokens, heads: make([]multipoleHeadGrad[T], len(s.heads))}
+func (s *multipoleState) SetGradNumbers(g *attention.StateGrad, numbers []tensor.Float) error {
+	x := &multipoleStateGrad{shape: s.shape, tokens: s.tokens, heads: make([]multipoleHeadGrad, len(s.heads))}
 	sinks, last := s.x.kept(s.tokens)
 	rows, d, dv, need := sinks+s.tokens-last, s.shape.D, s.shape.Dv, 0
 	for i := range s.heads {
 		sums := len(s.heads[i].sums.hi)
-		x.heads[i] = multipoleHeadGrad[T]{sums: make([]T, sums), k: matrixOf(make([]T, rows*d), rows, d), v: matrixOf(make([]T, rows*dv), rows, dv)}
+		x.heads[i] = multipoleHeadGrad{sums: make([]float, sums), k: matrixOf(make([]float, rows*d), rows, d), v: matrixOf(make([]float, rows*dv), rows, dv)}
 		need += sums + rows*(d+dv)
 	}
 	if len(numbers) != need {
@@ -363,13 +363,13 @@ func (s *multipoleState[T]) SetGradNumbers(g *attention.StateGrad[T], numbers []
 }
 
 // BackwardSegment is Backward of a call between states.
-func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (x *multipoleAttention) BackwardSegment(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	s, err := x.segmentOf(c)
 	if err != nil {
 		return err
 	}
 	units := c.K.B * c.K.H
-	tilts := make([][]T, units)
+	tilts := make([][]float, units)
 	if keep == nil || len(keep.Heads) != units {
 		return errOtherSegment
 	}
@@ -380,21 +380,21 @@ func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out
 	if s.init != nil {
 		tokens = s.init.tokens
 	}
-	var before, after *multipoleStateGrad[T]
+	var before, after *multipoleStateGrad
 	if g.DFinal != nil {
 		var ok bool
-		if after, ok = g.DFinal.Own.(*multipoleStateGrad[T]); !ok || after.shape != s.shape || after.tokens != tokens+c.K.N {
+		if after, ok = g.DFinal.Own.(*multipoleStateGrad); !ok || after.shape != s.shape || after.tokens != tokens+c.K.N {
 			return errors.New("dfinal: is not the gradient of the state after this call")
 		}
 	}
 	if g.DInit != nil {
-		before = &multipoleStateGrad[T]{shape: s.shape, tokens: tokens, heads: make([]multipoleHeadGrad[T], units)}
+		before = &multipoleStateGrad{shape: s.shape, tokens: tokens, heads: make([]multipoleHeadGrad, units)}
 		g.DInit.Own = before
 	}
 	par.RunEach(units, 3*s.work(), func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
-		b := segmentBackward[T]{multipoleSegment: &s, grads: g, dout: dout, out: out}
+		b := segmentBackward{multipoleSegment: &s, grads: g, dout: dout, out: out}
 		if before != nil {
 			b.before = &before.heads[i]
 		}
@@ -402,7 +402,7 @@ func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out
 			b.after = &after.heads[i]
 		}
 		if x.tilt != nil {
-			tilts[i] = make([]T, x.codebook.Shape[1]*c.K.D)
+			tilts[i] = make([]float, x.codebook.Shape[1]*c.K.D)
 			b.tilts = tilts[i]
 		}
 		b.backwardHead(ar, i, keep.Heads[i])
@@ -410,7 +410,7 @@ func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out
 	for i, dtilt := range tilts {
 		if dtilt != nil {
 			to := x.headRows(x.tilt.Grad, i%c.K.H, c.K.H)
-			kernel.Active[T]().Add(to.Data, to.Data, dtilt)
+			kernel.Active[float]().Add(to.Data, to.Data, dtilt)
 		}
 	}
 	return nil
@@ -419,21 +419,21 @@ func (x *multipoleAttention[T]) BackwardSegment(g *attention.Grads[T], dout, out
 var errOtherSegment = errors.New("saved: not what Forward left for this call")
 
 // segmentBackward is Backward of a key head of a segment.
-type segmentBackward[T tensor.Float] struct {
-	*multipoleSegment[T]
-	grads         *attention.Grads[T]
-	dout, out     tensor.Heads[T]
-	before, after *multipoleHeadGrad[T] // nil: not wanted, nothing follows
-	tilts         []T                   // gradient of the tilt of the key head; nil: there is none
+type segmentBackward struct {
+	*multipoleSegment
+	grads         *attention.Grads
+	dout, out     tensor.Heads
+	before, after *multipoleHeadGrad // nil: not wanted, nothing follows
+	tilts         []float            // gradient of the tilt of the key head; nil: there is none
 }
 
-func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
-	c, t := s.c, kernel.Active[T]()
+func (s *segmentBackward) backwardHead(ar *arena.Arena, i int, saved []float) {
+	c, t := s.c, kernel.Active[float]()
 	n := c.Q.N
 	h := s.open(ar, i, saved[c.Q.H/c.K.H*n:])
 	rows := h.k.Rows
-	dk, dv := zeroMat[T](ar, rows, c.K.D), zeroMat[T](ar, rows, c.V.D)
-	sums := arena.TakeZeros[T](ar, s.x.codebook.Shape[1]*s.x.layout(c.K.D, c.V.D).width)
+	dk, dv := zeroMat(ar, rows, c.K.D), zeroMat(ar, rows, c.V.D)
+	sums := arena.TakeZeros[float](ar, s.x.codebook.Shape[1]*s.x.layout(c.K.D, c.V.D).width)
 	for g := range h.group {
 		head := h.keyHead*h.group + g
 		dq := s.grads.DQ.Head(h.b, head)
@@ -445,8 +445,8 @@ func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
 		q := s.head(ar, h, g)
 		scratch.CopyMat(q.Out, s.out.Head(h.b, head).Slice(h.left, n))
 		q.NeedsBackward, q.Saved = true, saved[g*n:][:n-h.left]
-		own := &headwise.Grads[T]{DOut: scratch.Contiguous(ar, s.dout.Head(h.b, head).Slice(h.left, n)),
-			DQ: scratch.TakeMat[T](ar, n-h.left, c.Q.D), DK: scratch.TakeMat[T](ar, rows, c.K.D), DV: scratch.TakeMat[T](ar, rows, c.V.D)}
+		own := &headwise.Grads{DOut: scratch.Contiguous(ar, s.dout.Head(h.b, head).Slice(h.left, n)),
+			DQ: scratch.TakeMat(ar, n-h.left, c.Q.D), DK: scratch.TakeMat(ar, rows, c.K.D), DV: scratch.TakeMat(ar, rows, c.V.D)}
 		own.Clear()
 		block, end := s.blocks(h, q)
 		p := s.pass(h, q, end-1)
@@ -472,7 +472,7 @@ func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
 		}
 	}
 	if s.before != nil {
-		*s.before = multipoleHeadGrad[T]{sums: slices.Clone(sums), k: cloneMat(dk.Slice(0, h.before)), v: cloneMat(dv.Slice(0, h.before))}
+		*s.before = multipoleHeadGrad{sums: slices.Clone(sums), k: cloneMat(dk.Slice(0, h.before)), v: cloneMat(dv.Slice(0, h.before))}
 	}
 	dk, dv = dk.Slice(h.before, rows), dv.Slice(h.before, rows)
 	if c.Rope != nil {
@@ -483,8 +483,8 @@ func (s *segmentBackward[T]) backwardHead(ar *arena.Arena, i int, saved []T) {
 }
 
 // addFinal adds what the gradient of the final state brings to rows and to the sums before.
-func (s *segmentBackward[T]) addFinal(ar *arena.Arena, h *segmentHead[T], dk, dv tensor.Mat[T], sums []T) {
-	t, tokens := kernel.Active[T](), h.k.Rows+h.skipped
+func (s *segmentBackward) addFinal(ar *arena.Arena, h *segmentHead, dk, dv tensor.Mat, sums []float) {
+	t, tokens := kernel.Active[float](), h.k.Rows+h.skipped
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	sinks, last := s.x.kept(tokens)
@@ -496,12 +496,12 @@ func (s *segmentBackward[T]) addFinal(ar *arena.Arena, h *segmentHead[T], dk, dv
 		t.Add(dk.Row(at), dk.Row(at), s.after.k.Row(r))
 		t.Add(dv.Row(at), dv.Row(at), s.after.v.Row(r))
 	}
-	q := &headwise.Head[T]{Q: tensor.Mat[T]{Cols: h.k.Cols, Stride: h.k.Cols}, K: h.k, V: h.v, Mask: h.mask, Causal: true, Shift: h.k.Rows,
+	q := &headwise.Head{Q: tensor.Mat{Cols: h.k.Cols, Stride: h.k.Cols}, K: h.k, V: h.v, Mask: h.mask, Causal: true, Shift: h.k.Rows,
 		KeyHead: h.keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: t}
 	p := s.pass(h, q, 0)
-	p.grads = multipoleGrads[T]{Grads: &headwise.Grads[T]{DK: dk, DV: dv}, sums: s.after.sums, tilts: s.tilts}
+	p.grads = multipoleGrads{Grads: &headwise.Grads{DK: dk, DV: dv}, sums: s.after.sums, tilts: s.tilts}
 	if s.tilts != nil {
-		p.grads.balances = arena.TakeZeros[T](ar, p.count)
+		p.grads.balances = arena.TakeZeros[float](ar, p.count)
 	}
 	for r := p.first; r+h.skipped < last; r++ {
 		p.pull(r, 1)
@@ -511,13 +511,13 @@ func (s *segmentBackward[T]) addFinal(ar *arena.Arena, h *segmentHead[T], dk, dv
 }
 
 // zeroMat returns a matrix of zeros in scratch memory.
-func zeroMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: arena.TakeZeros[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+func zeroMat(ar *arena.Arena, rows, cols int) tensor.Mat {
+	return tensor.Mat{Data: arena.TakeZeros[float](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
 }
 
 // cloneMat returns a copy of x on the heap.
-func cloneMat[T tensor.Float](x tensor.Mat[T]) tensor.Mat[T] {
-	y := tensor.Mat[T]{Data: make([]T, x.Rows*x.Cols), Rows: x.Rows, Cols: x.Cols, Stride: x.Cols}
+func cloneMat(x tensor.Mat) tensor.Mat {
+	y := tensor.Mat{Data: make([]float, x.Rows*x.Cols), Rows: x.Rows, Cols: x.Cols, Stride: x.Cols}
 	scratch.CopyMat(y, x)
 	return y
 }

@@ -11,24 +11,24 @@ import (
 )
 
 // longMultipole returns multipole for a causal call of some hundred tokens, and the call.
-func longMultipole[T tensor.Float](t *testing.T, i int) (string, attention.Mechanism[T], *attention.Call[T], tensor.Heads[T]) {
+func longMultipole(t *testing.T, i int) (string, attention.Mechanism, *attention.Call, tensor.Heads) {
 	t.Helper()
 	set := map[string]string{"cells": "30", "block": []string{"32", "7"}[i%2], "window": []string{"16", "0", "40"}[i%3], "sinks": []string{"1", "70", "0"}[i%3]}
 	sh := shape{b: 2, h: 4, hkv: 2, n: 400, m: 400, d: 6, dv: []int{16, 5}[i%2], causal: true, mask: i > 2}
 	oc, do := sh.call(uint64(300 + i))
-	m, err := New[T]("multipole", Options{Order: i % 3, Heads: 4, KeyHeads: 2, Width: 6, Set: set})
+	m, err := New("multipole", Options{Order: i % 3, Heads: 4, KeyHeads: 2, Width: 6, Set: set})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := callIn[T](oc)
+	c := callIn(oc)
 	if i%2 == 0 {
-		c.Rope = attention.NewRope[T](sh.d, 1e4, 0, sh.n)
+		c.Rope = attention.NewRope(sh.d, 1e4, 0, sh.n)
 	}
-	return fmt.Sprintf("order %d, %v, mask %t", i%3, set, sh.mask), m, c, in[T](do)
+	return fmt.Sprintf("order %d, %v, mask %t", i%3, set, sh.mask), m, c, in(do)
 }
 
 // maskedPart is tokens i0 ≤ i < i1 of a causal call, with its mask.
-func maskedPart[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] {
+func maskedPart(c *attention.Call, i0, i1 int) *attention.Call {
 	p := piece(c, i0, i1)
 	p.Causal = true
 	return p
@@ -36,14 +36,13 @@ func maskedPart[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Cal
 
 // A state that is fed in pieces, long ones tile by tile, has the bits of single steps.
 func TestMultipoleTilesAreSteps(t *testing.T) {
-	t.Run("float32", multipoleTiles[float32])
-	t.Run("float64", multipoleTiles[float64])
+	t.Run(check.Precision, multipoleTiles)
 }
 
-func multipoleTiles[T tensor.Float](t *testing.T) {
+func multipoleTiles(t *testing.T) {
 	for i := range 6 {
-		name, m, c, _ := longMultipole[T](t, i)
-		run := func(cuts ...int) (tensor.Heads[T], []byte) {
+		name, m, c, _ := longMultipole(t, i)
+		run := func(cuts ...int) (tensor.Heads, []byte) {
 			st, err := m.NewState(c.Shape())
 			if err != nil {
 				t.Fatal(err)
@@ -87,62 +86,14 @@ func multipoleTiles[T tensor.Float](t *testing.T) {
 	}
 }
 
-// Calls between states have the gradients of the whole call.
-func TestMultipoleSegmentsHaveTheGradientsOfTheWhole(t *testing.T) {
-	for i := range 6 {
-		name, m, c, do := longMultipole[float64](t, i)
-		whole := both(t, m, c, do)
-		cuts := []int{0, 20, 25, 190, 400}
-		got := attention.Grads[float64]{DQ: poisoned[float64](2, 4, 400, 6), DK: poisoned[float64](2, 2, 400, 6), DV: poisoned[float64](2, 2, 400, c.V.D)}
-		out := output(c)
-		calls, keeps := make([]*attention.Call[float64], 4), make([]attention.Saved[float64], 4)
-		for j := range calls {
-			calls[j] = maskedPart(c, cuts[j], cuts[j+1])
-			if j > 0 {
-				calls[j].Init = calls[j-1].Final
-			}
-			var err error
-			if j < 3 {
-				calls[j].Final, err = m.NewState(c.Shape())
-			}
-			if err == nil {
-				err = m.Forward(out.Tokens(cuts[j], cuts[j+1]), calls[j], &keeps[j])
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		var after *attention.StateGrad[float64]
-		for j := 3; j >= 0; j-- {
-			i0, i1 := cuts[j], cuts[j+1]
-			g := attention.Grads[float64]{DQ: got.DQ.Tokens(i0, i1), DK: got.DK.Tokens(i0, i1), DV: got.DV.Tokens(i0, i1), DFinal: after}
-			if after = nil; j > 0 {
-				after = new(attention.StateGrad[float64])
-				g.DInit = after
-			}
-			if err := m.Backward(&g, do.Tokens(i0, i1), out.Tokens(i0, i1), calls[j], &keeps[j]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, x := range []struct {
-			name      string
-			got, want []float64
-		}{{"o", out.Data, whole.o.Data}, {"dq", got.DQ.Data, whole.g.DQ.Data}, {"dk", got.DK.Data, whole.g.DK.Data}, {"dv", got.DV.Data, whole.g.DV.Data}} {
-			if e := check.ErrorRatio(x.got, x.want, 1e-11*(1+check.MaxAbs(x.want))); e > 1 {
-				t.Errorf("%s: %s is off by %.3g limits", name, x.name, e)
-			}
-		}
-	}
-}
-
 // Calls that cannot go on from a state are refused.
 func TestMultipoleRefusesStatesThatDoNotFit(t *testing.T) {
-	_, m, c, _ := longMultipole[float32](t, 0)
+	_, m, c, _ := longMultipole(t, 0)
 	own, err := m.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, other, _, _ := longMultipole[float32](t, 1)
+	_, other, _, _ := longMultipole(t, 1)
 	foreign, err := other.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +104,7 @@ func TestMultipoleRefusesStatesThatDoNotFit(t *testing.T) {
 	}
 	unmasked := *c
 	unmasked.Causal, unmasked.Init = false, own
-	for want, x := range map[string]*attention.Call[float32]{
+	for want, x := range map[string]*attention.Call{
 		"causal calls alone": &unmasked,
 		"init: setting is":   {Q: c.Q, K: c.K, V: c.V, Causal: true, Init: foreign},
 		"final: B is 1":      {Q: c.Q, K: c.K, V: c.V, Causal: true, Final: narrow},

@@ -17,45 +17,45 @@ import (
 
 // multipoleState holds the first tokens of a sequence, the last ones, and sums of all tokens
 // between them.
-type multipoleState[T tensor.Float] struct {
-	x      *multipoleAttention[T]
+type multipoleState struct {
+	x      *multipoleAttention
 	shape  attention.Shape
 	tokens int
-	heads  []multipoleHead[T] // [B·Hkv]
+	heads  []multipoleHead // [B·Hkv]
 
-	nearest []nearestCells[T] // [Hkv]
-	tilts   []cellTilts[T]    // [Hkv]
+	nearest []nearestCells // [Hkv]
+	tilts   []cellTilts    // [Hkv]
 }
 
 // multipoleHead is the state of one key head. Every token stays among the last ones until it
 // is far from every later query, wherever blocks begin in the stream that it may be merged
 // into: keep tokens. Rows of tokens are the sinks, then the last tokens from base on.
-type multipoleHead[T tensor.Float] struct {
+type multipoleHead struct {
 	tokens, exist int // absorbed, and unmasked ones among them
 	base          int
 	valid         []bool  // [sinks+2·keep] unmasked
-	k, v          []T     // [sinks+2·keep, D] and [sinks+2·keep, Dv]; zeros where a token is masked
+	k, v          []float // [sinks+2·keep, D] and [sinks+2·keep, Dv]; zeros where a token is masked
 	cells         []int32 // [2·keep] of the last tokens; -1 for masked ones
 
 	// sums are of tokens from sinks up to the last keep.
-	sums  cellSums[T]
+	sums  cellSums
 	known []bool // [cells] has a reference, with orders above 0
 
 	// Derived from all these, for the current block: far keys before end by cells.
 	end   int // -1: not computed
-	tile  farTile[T]
+	tile  farTile
 	empty []int32 // cells without far keys
 
-	head headwise.Head[T] // of the queries of a call; empty between calls
+	head headwise.Head // of the queries of a call; empty between calls
 }
 
 // keep returns the number of last tokens that a state keeps: those that are near to the next
 // query if its block has just begun where the last token stands, and a block before them.
-func (x *multipoleAttention[T]) keep() int { return x.block + x.window }
+func (x *multipoleAttention) keep() int { return x.block + x.window }
 
 // NewState returns an empty state for calls of shape s. It returns an error if the codebook
 // does not fit s, or the state would be too large.
-func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T], error) {
+func (x *multipoleAttention) NewState(s attention.Shape) (attention.State, error) {
 	if err := x.checkHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
@@ -66,75 +66,75 @@ func (x *multipoleAttention[T]) NewState(s attention.Shape) (attention.State[T],
 }
 
 // StateBytes returns the memory of a state of shape s.
-func (x *multipoleAttention[T]) StateBytes(s attention.Shape) float64 {
+func (x *multipoleAttention) StateBytes(s attention.Shape) float64 {
 	l, cells := x.layout(s.D, s.Dv), x.codebook.Shape[1]
 	tokens := 2 * float64(x.keep())
 	tilts := 0.0
 	if x.tilt != nil {
-		tilts = float64(s.Hkv*cells) * (float64(s.D)*elementBytes[T]() + 8)
+		tilts = float64(s.Hkv*cells) * (float64(s.D)*elementBytes() + 8)
 	}
-	return tilts + float64(s.Hkv*kernel.Pad(cells))*elementBytes[T]() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes[T]())
+	return tilts + float64(s.Hkv*kernel.Pad(cells))*elementBytes() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes())
 }
 
 // tokenBytes returns the memory of the sinks and of n more tokens.
-func (x *multipoleAttention[T]) tokenBytes(l *momentLayout, n float64) float64 {
-	return (float64(x.sinks) + n) * (1 + float64(l.d+l.dv)*elementBytes[T]())
+func (x *multipoleAttention) tokenBytes(l *momentLayout, n float64) float64 {
+	return (float64(x.sinks) + n) * (1 + float64(l.d+l.dv)*elementBytes())
 }
 
 // sumBytes returns the memory of the sums of all cells.
-func (x *multipoleAttention[T]) sumBytes(l *momentLayout) float64 {
+func (x *multipoleAttention) sumBytes(l *momentLayout) float64 {
 	numbers, flags := 2*float64(l.width), 0.0
 	if x.hasReferences() {
 		numbers, flags = numbers+float64(l.d), 1
 	}
-	return float64(x.codebook.Shape[1]) * (numbers*elementBytes[T]() + 8 + flags)
+	return float64(x.codebook.Shape[1]) * (numbers*elementBytes() + 8 + flags)
 }
 
-func (x *multipoleAttention[T]) newState(s attention.Shape) *multipoleState[T] {
+func (x *multipoleAttention) newState(s attention.Shape) *multipoleState {
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
-	st := &multipoleState[T]{x: x, shape: s, heads: make([]multipoleHead[T], s.B*s.Hkv), nearest: make([]nearestCells[T], min(s.B, 1)*s.Hkv), tilts: make([]cellTilts[T], s.Hkv)}
+	st := &multipoleState{x: x, shape: s, heads: make([]multipoleHead, s.B*s.Hkv), nearest: make([]nearestCells, min(s.B, 1)*s.Hkv), tilts: make([]cellTilts, s.Hkv)}
 	l, cells, rows := x.layout(s.D, s.Dv), x.codebook.Shape[1], x.sinks+2*x.keep()
 	for i := range st.nearest {
-		st.nearest[i] = newNearestCells(x.book(i, s.Hkv), make([]T, kernel.Pad(cells)))
+		st.nearest[i] = newNearestCells(x.book(i, s.Hkv), make([]float, kernel.Pad(cells)))
 		if x.tilt != nil {
-			st.tilts[i] = cellTilts[T]{make([]T, cells*s.D), make([]float64, cells)}
+			st.tilts[i] = cellTilts{make([]float, cells*s.D), make([]float64, cells)}
 			x.setTilts(st.tilts[i], i, s.Hkv, nil)
 		}
 	}
 	for i := range st.heads {
 		h := &st.heads[i]
-		*h = multipoleHead[T]{
-			valid: make([]bool, rows), k: make([]T, rows*s.D), v: make([]T, rows*s.Dv), cells: make([]int32, 2*x.keep()),
-			sums:  cellSums[T]{momentLayout: l, counts: make([]uint64, cells), hi: make([]T, cells*l.width), lo: make([]T, cells*l.width), tilts: st.tilts[i%s.Hkv]},
-			tile:  newFarTile(l, cells, func(n int) []T { return make([]T, n) }),
+		*h = multipoleHead{
+			valid: make([]bool, rows), k: make([]float, rows*s.D), v: make([]float, rows*s.Dv), cells: make([]int32, 2*x.keep()),
+			sums:  cellSums{momentLayout: l, counts: make([]uint64, cells), hi: make([]float, cells*l.width), lo: make([]float, cells*l.width), tilts: st.tilts[i%s.Hkv]},
+			tile:  newFarTile(l, cells, func(n int) []float { return make([]float, n) }),
 			empty: make([]int32, 0, cells),
 			end:   -1,
 		}
 		if x.hasReferences() {
-			h.known, h.sums.references = make([]bool, cells), make([]T, cells*s.D)
+			h.known, h.sums.references = make([]bool, cells), make([]float, cells*s.D)
 		}
 	}
 	return st
 }
 
-func (s *multipoleState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+func (s *multipoleState) Absorb(c *attention.Call) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *multipoleState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *multipoleState) Read(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedRead(out, c, s)
 }
 
-func (s *multipoleState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *multipoleState) Step(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedStep(out, c, s)
 }
 
-func (s *multipoleState[T]) StateShape() *attention.Shape { return &s.shape }
+func (s *multipoleState) StateShape() *attention.Shape { return &s.shape }
 
-func (s *multipoleState[T]) Refuse(c *attention.Call[T]) error {
+func (s *multipoleState) Refuse(c *attention.Call) error {
 	return headwise.RefuseHeadwise(multipole.Name, c)
 }
 
 // Run absorbs the tokens of c and answers their queries, one after another.
-func (s *multipoleState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
+func (s *multipoleState) Run(out tensor.Heads, c *attention.Call, queries, keys int) {
 	l, cells := s.x.layout(s.shape.D, s.shape.Dv), float64(s.x.codebook.Shape[1])
 	query := cells*float64(l.d+l.features*l.dv) + float64(s.x.keep()+s.x.sinks)*float64(l.d+l.dv)
 	work := 2 * float64(len(s.heads)) * (float64(keys)*cells*float64(l.d) + float64(queries*(s.shape.H/s.shape.Hkv))*query)
@@ -145,25 +145,25 @@ func (s *multipoleState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queri
 // tiledTokens is the number of tokens from which on they are computed as a segment, tile by tile.
 const tiledTokens = 16
 
-func (s *multipoleState[T]) runHead(i int, out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
+func (s *multipoleState) runHead(i int, out tensor.Heads, c *attention.Call, queries, keys int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	if keys >= tiledTokens && (queries == keys || queries == 0) {
-		x := multipoleSegment[T]{x: s.x, c: c, shape: s.shape, n: queries, m: keys, init: s, final: s}
+		x := multipoleSegment{x: s.x, c: c, shape: s.shape, n: queries, m: keys, init: s, final: s}
 		x.forwardHead(ar, i, out, nil)
 		return
 	}
 	b, kh, group := i/s.shape.Hkv, i%s.shape.Hkv, s.shape.H/s.shape.Hkv
 	x := s.working(ar, i)
 	var mask []bool
-	var k, v tensor.Mat[T]
+	var k, v tensor.Mat
 	if keys > 0 {
 		if c.KeyMask != nil {
 			mask = c.KeyMask[b*keys:][:keys]
 		}
 		k, v = headwise.RotateAndMask(ar, c.K.Head(b, kh), mask, c.Rope, 0), headwise.RotateAndMask(ar, c.V.Head(b, kh), mask, nil, 0)
 	}
-	q, o := scratch.TakeMat[T](ar, group, s.shape.D), scratch.TakeMat[T](ar, group, s.shape.Dv)
+	q, o := scratch.TakeMat(ar, group, s.shape.D), scratch.TakeMat(ar, group, s.shape.Dv)
 	for j := range max(queries, keys) {
 		if keys > 0 {
 			x.absorb(k.Row(j), v.Row(j), mask == nil || mask[j])
@@ -185,34 +185,34 @@ func (s *multipoleState[T]) runHead(i int, out tensor.Heads[T], c *attention.Cal
 }
 
 // workingHead is a head of a state with what computing takes.
-type workingHead[T tensor.Float] struct {
-	*multipoleHead[T]
-	x       *multipoleAttention[T]
+type workingHead struct {
+	*multipoleHead
+	x       *multipoleAttention
 	ar      *arena.Arena
-	t       *kernel.Table[T]
-	nearest nearestCells[T]
-	room    []T
-	hi, lo  []T // sums of a cell
+	t       *kernel.Table[float]
+	nearest nearestCells
+	room    []float
+	hi, lo  []float // sums of a cell
 	count   []uint64
 	delta   []float64
 }
 
 // working returns head i of the state.
-func (s *multipoleState[T]) working(ar *arena.Arena, i int) workingHead[T] {
+func (s *multipoleState) working(ar *arena.Arena, i int) workingHead {
 	h := &s.heads[i]
 	l := &h.sums.momentLayout
-	return workingHead[T]{multipoleHead: h, x: s.x, ar: ar, t: kernel.Active[T](), nearest: s.nearest[i%s.shape.Hkv].withRoom(ar),
-		room: arena.Take[T](ar, l.d+l.width), hi: arena.Take[T](ar, l.width), lo: arena.Take[T](ar, l.width), count: arena.Take[uint64](ar, 1), delta: arena.Take[float64](ar, l.d)}
+	return workingHead{multipoleHead: h, x: s.x, ar: ar, t: kernel.Active[float](), nearest: s.nearest[i%s.shape.Hkv].withRoom(ar),
+		room: arena.Take[float](ar, l.d+l.width), hi: arena.Take[float](ar, l.width), lo: arena.Take[float](ar, l.width), count: arena.Take[uint64](ar, 1), delta: arena.Take[float64](ar, l.d)}
 }
 
 // key returns the key and value in a row of tokens.
-func (h *multipoleHead[T]) key(row int) (k, v []T) {
+func (h *multipoleHead) key(row int) (k, v []float) {
 	d, dv := h.sums.d, h.sums.dv
 	return h.k[row*d:][:d], h.v[row*dv:][:dv]
 }
 
 // setKey sets a row of tokens.
-func (h *multipoleHead[T]) setKey(row int, k, v []T, valid bool) {
+func (h *multipoleHead) setKey(row int, k, v []float, valid bool) {
 	toK, toV := h.key(row)
 	copy(toK, k)
 	copy(toV, v)
@@ -220,7 +220,7 @@ func (h *multipoleHead[T]) setKey(row int, k, v []T, valid bool) {
 }
 
 // absorb appends a token.
-func (h *workingHead[T]) absorb(k, v []T, valid bool) {
+func (h *workingHead) absorb(k, v []float, valid bool) {
 	cell := int32(-1)
 	if valid {
 		cell = h.cellOf(k)
@@ -229,14 +229,14 @@ func (h *workingHead[T]) absorb(k, v []T, valid bool) {
 }
 
 // cellOf returns the row of the codebook nearest to a key.
-func (h *workingHead[T]) cellOf(k []T) int32 {
+func (h *workingHead) cellOf(k []float) int32 {
 	mark := h.ar.Mark()
 	defer h.ar.Reset(mark)
-	return h.nearest.findOne(h.t, h.ar, arena.Take[T](h.ar, kernel.Pad(h.nearest.book.Rows)), k)
+	return h.nearest.findOne(h.t, h.ar, arena.Take[float](h.ar, kernel.Pad(h.nearest.book.Rows)), k)
 }
 
 // push is absorb of a token whose cell is known, -1 for a masked token.
-func (h *workingHead[T]) push(k, v []T, cell int32) {
+func (h *workingHead) push(k, v []float, cell int32) {
 	sinks, keep, at := h.x.sinks, h.x.keep(), h.tokens-h.base
 	if at == 2*keep { // forget the older half
 		d, dv := h.sums.d, h.sums.dv
@@ -263,7 +263,7 @@ func (h *workingHead[T]) push(k, v []T, cell int32) {
 }
 
 // know makes a key the reference of its cell unless the cell has one.
-func (h *workingHead[T]) know(cell int32, k []T) {
+func (h *workingHead) know(cell int32, k []float) {
 	if cell < 0 || h.known == nil || h.known[cell] {
 		return
 	}
@@ -272,7 +272,7 @@ func (h *workingHead[T]) know(cell int32, k []T) {
 }
 
 // fold adds the token at a place among the last tokens to sums.
-func (h *workingHead[T]) fold(at int, sums *cellSums[T]) {
+func (h *workingHead) fold(at int, sums *cellSums) {
 	if cell := h.cells[at]; cell >= 0 {
 		k, v := h.key(h.x.sinks + at)
 		sums.add(h.t, int(cell), k, v, 1, h.room)
@@ -280,10 +280,10 @@ func (h *workingHead[T]) fold(at int, sums *cellSums[T]) {
 }
 
 // folded returns the first token that sums do not hold, unless it is a sink.
-func (h *workingHead[T]) folded() int { return max(h.tokens-h.x.keep(), 0) }
+func (h *workingHead) folded() int { return max(h.tokens-h.x.keep(), 0) }
 
 // answer sets out [queries, Dv] for queries at the place of the last token.
-func (h *workingHead[T]) answer(out, q tensor.Mat[T]) {
+func (h *workingHead) answer(out, q tensor.Mat) {
 	scratch.ClearRows(out, 0, out.Rows)
 	if h.exist == 0 {
 		return
@@ -295,22 +295,22 @@ func (h *workingHead[T]) answer(out, q tensor.Mat[T]) {
 	mark := h.ar.Mark()
 	defer h.ar.Reset(mark)
 	rows := sinks + h.tokens - h.base
-	h.head = headwise.Head[T]{Q: q, Out: out, Mask: h.valid[:rows], Scratch: h.ar, Table: h.t,
+	h.head = headwise.Head{Q: q, Out: out, Mask: h.valid[:rows], Scratch: h.ar, Table: h.t,
 		K: matrixOf(h.k, rows, h.sums.d), V: matrixOf(h.v, rows, h.sums.dv)}
-	p := multipolePass[T]{multipoleAttention: x, h: &h.head, scale: x.factor(h.sums.d), first: min(sinks, h.tokens), last: rows, end: rows,
+	p := multipolePass{multipoleAttention: x, h: &h.head, scale: x.factor(h.sums.d), first: min(sinks, h.tokens), last: rows, end: rows,
 		lo: min(sinks+end-h.base, rows), hi: rows, sums: h.sums, tile: h.tile, empty: h.empty}
 	p.near = p.newNearKeys(sinks+x.keep(), sinks+x.keep())
 	if len(h.empty) < len(h.sums.counts) {
 		p.used = len(h.sums.counts)
 	}
-	p.attend(p.scores(0, q.Rows), arena.Take[T](h.ar, q.Rows))
-	h.head = headwise.Head[T]{}
+	p.attend(p.scores(0, q.Rows), arena.Take[float](h.ar, q.Rows))
+	h.head = headwise.Head{}
 }
 
 // moveTo makes the far keys those before end. A row of the tile is computed of the sums of its
 // cell and the last tokens before end, in their order, so that its bits depend on the keys
 // alone.
-func (h *workingHead[T]) moveTo(end int) {
+func (h *workingHead) moveTo(end int) {
 	if end == h.end {
 		return
 	}
@@ -335,14 +335,14 @@ func (h *workingHead[T]) moveTo(end int) {
 }
 
 // setRow computes the row of a cell in the tile.
-func (h *workingHead[T]) setRow(c, end int) {
+func (h *workingHead) setRow(c, end int) {
 	h.count[0] = h.sums.counts[c]
-	one := cellSums[T]{momentLayout: h.sums.momentLayout, counts: h.count, hi: h.hi, lo: h.lo}
+	one := cellSums{momentLayout: h.sums.momentLayout, counts: h.count, hi: h.hi, lo: h.lo}
 	if h.known != nil {
 		one.references = h.sums.reference(c)
 	}
 	if one.mass > 0 {
-		one.tilts = cellTilts[T]{h.sums.tilts.of(c, h.sums.d), h.sums.tilts.offsets[c : c+1]}
+		one.tilts = cellTilts{h.sums.tilts.of(c, h.sums.d), h.sums.tilts.offsets[c : c+1]}
 	}
 	copy(one.hi, h.sums.cell(h.sums.hi, c))
 	copy(one.lo, h.sums.cell(h.sums.lo, c))
@@ -355,7 +355,7 @@ func (h *workingHead[T]) setRow(c, end int) {
 	h.tile.set(h.t, c, &one, 0, h.delta)
 }
 
-func (x *multipoleAttention[T]) identity() states.Identity {
+func (x *multipoleAttention) identity() states.Identity {
 	return states.Identity{Kind: multipoleKind, Name: multipole.Name, Setting: x.setting}
 }
 
@@ -363,8 +363,8 @@ const multipoleKind = "tokens and sums of cells"
 
 // Merge appends the tokens of next. With order 0 results are those of one stream unless sums
 // lose digits beyond twice the precision; with others they differ by rounding.
-func (s *multipoleState[T]) Merge(next attention.State[T]) error {
-	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState[T]) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
+func (s *multipoleState) Merge(next attention.State) error {
+	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err == nil {
 		err = s.x.sameNumbers("merge", n.x)
 	}
@@ -379,7 +379,7 @@ func (s *multipoleState[T]) Merge(next attention.State[T]) error {
 		return nil
 	}
 	if n == s {
-		n = s.Clone().(*multipoleState[T])
+		n = s.Clone().(*multipoleState)
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -394,7 +394,7 @@ func (s *multipoleState[T]) Merge(next attention.State[T]) error {
 }
 
 // merge appends the tokens of n.
-func (h *workingHead[T]) merge(n *workingHead[T]) {
+func (h *workingHead) merge(n *workingHead) {
 	h.end = -1
 	sinks, keep := h.x.sinks, h.x.keep()
 	if n.tokens <= keep {
@@ -440,9 +440,9 @@ func (h *workingHead[T]) merge(n *workingHead[T]) {
 }
 
 // addCell adds the sums of cell c of n.
-func (h *workingHead[T]) addCell(n *workingHead[T], c int) {
+func (h *workingHead) addCell(n *workingHead, c int) {
 	l := &h.sums.momentLayout
-	to := func(x []T) { h.t.AddCarry(h.sums.cell(h.sums.hi, c), h.sums.cell(h.sums.lo, c), x) }
+	to := func(x []float) { h.t.AddCarry(h.sums.cell(h.sums.hi, c), h.sums.cell(h.sums.lo, c), x) }
 	hi, lo := n.sums.cell(n.sums.hi, c), n.sums.cell(n.sums.lo, c)
 	if h.known != nil && n.known[c] && h.known[c] && n.sums.counts[c] > 0 {
 		for a := range h.delta {
@@ -463,11 +463,11 @@ func (h *workingHead[T]) addCell(n *workingHead[T], c int) {
 
 // shiftSums sets toHi + toLo to the sums hi + lo of n keys about another reference, from which
 // the reference of hi + lo is delta away.
-func shiftSums[T tensor.Float](l *momentLayout, toHi, toLo, hi, lo []T, n float64, delta []float64) {
+func shiftSums(l *momentLayout, toHi, toLo, hi, lo []float, n float64, delta []float64) {
 	sum := func(i int) float64 { return float64(hi[i]) + float64(lo[i]) }
 	set := func(i int, x float64) {
-		toHi[i] = T(x)
-		toLo[i] = T(x - float64(toHi[i]))
+		toHi[i] = float(x)
+		toLo[i] = float(x - float64(toHi[i]))
 	}
 	copy(toHi, hi)
 	copy(toLo, lo)
@@ -492,14 +492,14 @@ func shiftSums[T tensor.Float](l *momentLayout, toHi, toLo, hi, lo []T, n float6
 	}
 }
 
-func (s *multipoleState[T]) Clone() attention.State[T] {
+func (s *multipoleState) Clone() attention.State {
 	c := s.x.newState(s.shape)
 	c.copyFrom(s)
 	return c
 }
 
 // copyFrom makes s equal to n, a state of the same shape.
-func (s *multipoleState[T]) copyFrom(n *multipoleState[T]) {
+func (s *multipoleState) copyFrom(n *multipoleState) {
 	s.tokens = n.tokens
 	for i := range s.heads {
 		s.heads[i].copyFrom(&n.heads[i])
@@ -507,7 +507,7 @@ func (s *multipoleState[T]) copyFrom(n *multipoleState[T]) {
 }
 
 // copyFrom makes h equal to from.
-func (h *multipoleHead[T]) copyFrom(from *multipoleHead[T]) {
+func (h *multipoleHead) copyFrom(from *multipoleHead) {
 	h.tokens, h.exist, h.base, h.end = from.tokens, from.exist, from.base, from.end
 	copy(h.valid, from.valid)
 	copy(h.known, from.known)
@@ -521,11 +521,11 @@ func (h *multipoleHead[T]) copyFrom(from *multipoleHead[T]) {
 }
 
 // elements returns all numbers of the head.
-func (h *multipoleHead[T]) elements() [][]T {
-	return [][]T{h.k, h.v, h.sums.references, h.sums.hi, h.sums.lo, h.tile.means, h.tile.columns, h.tile.counts, h.tile.moments, h.tile.squares}
+func (h *multipoleHead) elements() [][]float {
+	return [][]float{h.k, h.v, h.sums.references, h.sums.hi, h.sums.lo, h.tile.means, h.tile.columns, h.tile.counts, h.tile.moments, h.tile.squares}
 }
 
-func (s *multipoleState[T]) Reset() {
+func (s *multipoleState) Reset() {
 	s.tokens = 0
 	for i := 0; i < len(s.tilts) && s.x.tilt != nil; i++ { // which training may have changed
 		s.x.setTilts(s.tilts[i], i, s.shape.Hkv, nil)
@@ -536,7 +536,7 @@ func (s *multipoleState[T]) Reset() {
 }
 
 // reset forgets all tokens.
-func (h *multipoleHead[T]) reset() {
+func (h *multipoleHead) reset() {
 	h.tokens, h.exist, h.base, h.end = 0, 0, 0, -1
 	clear(h.valid)
 	clear(h.known)
@@ -546,25 +546,25 @@ func (h *multipoleHead[T]) reset() {
 	}
 }
 
-func (s *multipoleState[T]) Tokens() int64 { return int64(s.tokens) }
+func (s *multipoleState) Tokens() int64 { return int64(s.tokens) }
 
-func (s *multipoleState[T]) Bytes() int64 { return int64(s.x.StateBytes(s.shape)) }
+func (s *multipoleState) Bytes() int64 { return int64(s.x.StateBytes(s.shape)) }
 
 // AppendBinary appends a snapshot: after the header for each key head the flags, keys and
 // values of the sinks and of the last keep tokens, zeros where there are fewer; then for all
 // cells the numbers of their keys, with orders above 0 which have a reference and the
 // references, and the sums with what their roundings leave out.
-func (s *multipoleState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, int64(s.tokens), false)
+func (s *multipoleState) AppendBinary(b []byte) ([]byte, error) {
+	w := states.NewSnapshot(b, s.x.identity(), s.x.parameterSum(), &s.shape, int64(s.tokens), false)
 	for i := range s.heads {
 		s.heads[i].eachTokens(s.x, func(row, n, missing int) {
 			h := &s.heads[i]
 			w.Flags(h.valid[row:][:n])
 			w.Flags(make([]bool, missing))
 			snapshot.WriteElements(w, h.k[row*h.sums.d:][:n*h.sums.d])
-			snapshot.WriteElements(w, make([]T, missing*h.sums.d))
+			snapshot.WriteElements(w, make([]float, missing*h.sums.d))
 			snapshot.WriteElements(w, h.v[row*h.sums.dv:][:n*h.sums.dv])
-			snapshot.WriteElements(w, make([]T, missing*h.sums.dv))
+			snapshot.WriteElements(w, make([]float, missing*h.sums.dv))
 		})
 		h := &s.heads[i]
 		for _, n := range h.sums.counts {
@@ -582,14 +582,14 @@ func (s *multipoleState[T]) AppendBinary(b []byte) ([]byte, error) {
 
 // eachTokens calls f for the sinks and for the last tokens with their first row, their number
 // and how many fewer they are than there may be.
-func (h *multipoleHead[T]) eachTokens(x *multipoleAttention[T], f func(row, n, missing int)) {
+func (h *multipoleHead) eachTokens(x *multipoleAttention, f func(row, n, missing int)) {
 	sinks, last := min(h.tokens, x.sinks), min(h.tokens, x.keep())
 	f(0, sinks, x.sinks-sinks)
 	f(x.sinks+h.tokens-last-h.base, last, x.keep()-last)
 }
 
 // sameNumbers returns an error if a state of from has cells of another codebook. what names the state.
-func (x *multipoleAttention[T]) sameNumbers(what string, from *multipoleAttention[T]) error {
+func (x *multipoleAttention) sameNumbers(what string, from *multipoleAttention) error {
 	if x == from {
 		return nil
 	}
@@ -599,7 +599,7 @@ func (x *multipoleAttention[T]) sameNumbers(what string, from *multipoleAttentio
 	return nil
 }
 
-func (x *multipoleAttention[T]) parameterSum() snapshot.ParameterSum {
+func (x *multipoleAttention) parameterSum() snapshot.ParameterSum {
 	sum := snapshot.AddParameters(0, x.codebook.Data)
 	if x.tilt != nil {
 		sum = snapshot.AddParameters(sum, x.tilt.Data)
@@ -609,8 +609,8 @@ func (x *multipoleAttention[T]) parameterSum() snapshot.ParameterSum {
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or codebook.
-func (x *multipoleAttention[T]) RestoreState(data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := states.ReadSnapshot[T](data, x.identity(), x.parameterSum())
+func (x *multipoleAttention) RestoreState(data []byte) (attention.State, error) {
+	sh, tokens, r, err := states.ReadSnapshot(data, x.identity(), x.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -638,18 +638,18 @@ func (x *multipoleAttention[T]) RestoreState(data []byte) (attention.State[T], e
 }
 
 // restore reads a head of a state of that many tokens.
-func (h *workingHead[T]) restore(r *snapshot.Reader, tokens int) {
+func (h *workingHead) restore(r *snapshot.Reader, tokens int) {
 	sums := &h.sums
 	h.tokens, h.base = tokens, max(tokens-h.x.keep(), 0)
 	h.eachTokens(h.x, func(row, n, missing int) {
 		r.Flags(h.valid[row:][:n])
 		r.Flags(make([]bool, missing))
 		for _, x := range []struct {
-			rows  []T
+			rows  []float
 			width int
 		}{{h.k, sums.d}, {h.v, sums.dv}} {
 			snapshot.ReadElements(r, x.rows[row*x.width:][:n*x.width])
-			snapshot.ReadElements(r, make([]T, missing*x.width))
+			snapshot.ReadElements(r, make([]float, missing*x.width))
 		}
 	})
 	for c := range sums.counts {

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package mechanism_test
 
 import (
@@ -13,12 +15,12 @@ import (
 // key is near, and at right angles to the query: its weight is exp(0) = 1. The output is
 // (1·6 + 5·12 + 1·18) / (1 + 5 + 1).
 func ExampleNew_nearFar() {
-	m, err := mechanism.New[float32]("fastmax", mechanism.Options{Set: map[string]string{"window": "1"}})
+	m, err := mechanism.New("fastmax", mechanism.Options{Set: map[string]string{"window": "1"}})
 	if err != nil {
 		panic(err)
 	}
-	out := tensor.NewHeads[float32](1, 1, 1, 1)
-	err = m.Forward(out, &attention.Call[float32]{
+	out := tensor.NewHeads(1, 1, 1, 1)
+	err = m.Forward(out, &attention.Call{
 		Q:      tensor.HeadsOf([]float32{3, 7}, 1, 1, 1, 2),
 		K:      tensor.HeadsOf([]float32{5, 4, 0, 10, 7, -3}, 1, 1, 3, 2),
 		V:      tensor.HeadsOf([]float32{6, 12, 18}, 1, 1, 3, 1),

@@ -11,7 +11,7 @@ func segmentBounds(p, parts, n int) (i0, i1 int) { return p * n / parts, (p + 1)
 
 // segmentMeans sets each row of dst [parts, D] to the mean of its part of the rows of x
 // [n, D].
-func segmentMeans[T tensor.Float](h *headwise.Head[T], dst, x tensor.Mat[T]) {
+func segmentMeans(h *headwise.Head, dst, x tensor.Mat) {
 	for p := range dst.Rows {
 		i0, i1 := segmentBounds(p, dst.Rows, x.Rows)
 		row := dst.Row(p)
@@ -19,17 +19,17 @@ func segmentMeans[T tensor.Float](h *headwise.Head[T], dst, x tensor.Mat[T]) {
 		for i := i0; i < i1; i++ {
 			h.Table.Add(row, row, x.Row(i))
 		}
-		h.Table.Scale(row, 1/T(i1-i0), row)
+		h.Table.Scale(row, 1/float(i1-i0), row)
 	}
 }
 
 // segmentMeansGrad adds to dx [n, D] the gradient of segmentMeans, from dmeans [parts,
 // D].
-func segmentMeansGrad[T tensor.Float](h *headwise.Head[T], dx, dmeans tensor.Mat[T]) {
+func segmentMeansGrad(h *headwise.Head, dx, dmeans tensor.Mat) {
 	for p := range dmeans.Rows {
 		i0, i1 := segmentBounds(p, dmeans.Rows, dx.Rows)
 		for i := i0; i < i1; i++ {
-			h.Table.Axpy(dx.Row(i), 1/T(i1-i0), dmeans.Row(p))
+			h.Table.Axpy(dx.Row(i), 1/float(i1-i0), dmeans.Row(p))
 		}
 	}
 }

@@ -35,22 +35,21 @@ var nystrom = Row{
 			o.setDefault("conv", strconv.Itoa(conv[1]))
 		}
 	},
-	f32: headwiseBuilder(newNystrom[float32]),
-	f64: headwiseBuilder(newNystrom[float64]),
+	build: headwiseBuilder(newNystrom),
 }
 
 // nystromAttention is o = F·Z·(B·v) (Xiong et al. 2021, eq. 13). F is the softmax of
 // queries over landmarks of keys, B of landmarks of queries over keys, A of landmarks
 // of queries over landmarks of keys, and Z the pseudo-inverse of A.
-type nystromAttention[T tensor.Float] struct {
+type nystromAttention struct {
 	landmarks, iterations, convWidth int
 	maskedAsZero                     bool // masked keys are zeros, not absent
-	params                           *param.Set[T]
-	softmax                          factorised.Softmax[T]
+	params                           *param.Set
+	softmax                          factorised.Softmax
 }
 
-func newNystrom[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := &nystromAttention[T]{softmax: factorised.NewSoftmax[T](0)}
+func newNystrom(r *reader) (headwise.Function, error) {
+	x := &nystromAttention{softmax: factorised.NewSoftmax(0)}
 	var err error
 	if x.landmarks, err = r.Integer("landmarks", 1, 4096); err != nil {
 		return nil, err
@@ -75,20 +74,20 @@ func newNystrom[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		if err := r.room("conv", heads, x.convWidth); err != nil {
 			return nil, err
 		}
-		x.params = new(param.Set[T])
+		x.params = new(param.Set)
 		conv := x.params.New("conv", true, heads, x.convWidth)
 		for i := range conv.Data {
-			conv.Data[i] = T((2*key.Float64(uint64(i)) - 1) / math.Sqrt(float64(x.convWidth)))
+			conv.Data[i] = float((2*key.Float64(uint64(i)) - 1) / math.Sqrt(float64(x.convWidth)))
 		}
 	}
 	return x, nil
 }
 
-func (x *nystromAttention[T]) Traits() attention.Traits {
+func (x *nystromAttention) Traits() attention.Traits {
 	return attention.Traits{Name: nystrom.Name, MixedQueries: true, NoCausal: "a landmark is a mean of tokens, later ones too"}
 }
 
-func (x *nystromAttention[T]) Setting() string {
+func (x *nystromAttention) Setting() string {
 	form := "paper"
 	if x.maskedAsZero {
 		form = "code"
@@ -96,10 +95,10 @@ func (x *nystromAttention[T]) Setting() string {
 	return fmt.Sprintf("nystrom landmarks=%d iterations=%d conv=%d form=%s", x.landmarks, x.iterations, x.convWidth, form)
 }
 
-func (x *nystromAttention[T]) Params() *param.Set[T]    { return x.params }
-func (x *nystromAttention[T]) Constants() *param.Set[T] { return nil }
+func (x *nystromAttention) Params() *param.Set    { return x.params }
+func (x *nystromAttention) Constants() *param.Set { return nil }
 
-func (x *nystromAttention[T]) Check(c *attention.Call[T]) error {
+func (x *nystromAttention) Check(c *attention.Call) error {
 	if x.convWidth == 0 {
 		return nil
 	}
@@ -107,19 +106,19 @@ func (x *nystromAttention[T]) Check(c *attention.Call[T]) error {
 }
 
 // nystromPass holds the intermediate values of one head.
-type nystromPass[T tensor.Float] struct {
-	q, k, v tensor.Mat[T] // k and v without masked keys, unless maskedAsZero
-	mask    []bool        // of k
-	ql, kl  tensor.Mat[T] // landmarks
-	a, z    tensor.Mat[T]
-	u, w    tensor.Mat[T] // B·v and Z·B·v
-	f, b    []T           // log-sum-exps of F and B
-	o       tensor.Mat[T] // output before the convolution
+type nystromPass struct {
+	q, k, v tensor.Mat // k and v without masked keys, unless maskedAsZero
+	mask    []bool     // of k
+	ql, kl  tensor.Mat // landmarks
+	a, z    tensor.Mat
+	u, w    tensor.Mat // B·v and Z·B·v
+	f, b    []float    // log-sum-exps of F and B
+	o       tensor.Mat // output before the convolution
 }
 
 // newPass computes the landmarks and A of a head, and views the saved elements.
-func (x *nystromAttention[T]) newPass(h *headwise.Head[T], saved []T) nystromPass[T] {
-	p := nystromPass[T]{q: h.Q, k: h.K, v: h.V, mask: h.Mask}
+func (x *nystromAttention) newPass(h *headwise.Head, saved []float) nystromPass {
+	p := nystromPass{q: h.Q, k: h.K, v: h.V, mask: h.Mask}
 	if !x.maskedAsZero {
 		p.k, p.v, p.mask = h.GatherUnmasked(h.K), h.GatherUnmasked(h.V), nil
 	}
@@ -129,17 +128,17 @@ func (x *nystromAttention[T]) newPass(h *headwise.Head[T], saved []T) nystromPas
 	segmentMeans(h, p.kl, p.k)
 	p.a, p.z = h.TakeScratch(l, l), h.TakeScratch(l, l)
 	h.Multiply(p.a, p.ql, p.kl, false, true, false)
-	h.Table.Scale(p.a.Data, T(1/math.Sqrt(float64(p.q.Cols))), p.a.Data)
+	h.Table.Scale(p.a.Data, float(1/math.Sqrt(float64(p.q.Cols))), p.a.Data)
 	h.SoftmaxRows(p.a)
 
 	dv, n := p.v.Cols, p.q.Rows
-	next := func(n int) []T {
+	next := func(n int) []float {
 		x := saved[:n:n]
 		saved = saved[n:]
 		return x
 	}
-	matrix := func(rows, cols int) tensor.Mat[T] {
-		return tensor.Mat[T]{Data: next(rows * cols), Rows: rows, Cols: cols, Stride: cols}
+	matrix := func(rows, cols int) tensor.Mat {
+		return tensor.Mat{Data: next(rows * cols), Rows: rows, Cols: cols, Stride: cols}
 	}
 	p.f, p.b = next(n), next(l)
 	p.u, p.w, p.z = matrix(l, dv), matrix(l, dv), matrix(l, l)
@@ -151,10 +150,10 @@ func (x *nystromAttention[T]) newPass(h *headwise.Head[T], saved []T) nystromPas
 }
 
 // countLandmarks returns the number of landmarks for n queries and m keys.
-func (x *nystromAttention[T]) countLandmarks(n, m int) int { return min(x.landmarks, n, m) }
+func (x *nystromAttention) countLandmarks(n, m int) int { return min(x.landmarks, n, m) }
 
 // savedSize returns the number of elements that Forward saves.
-func (x *nystromAttention[T]) savedSize(n, m, dv int) int {
+func (x *nystromAttention) savedSize(n, m, dv int) int {
 	l := x.countLandmarks(n, m)
 	size := n + l + 2*l*dv + l*l
 	if x.convWidth > 0 {
@@ -163,7 +162,7 @@ func (x *nystromAttention[T]) savedSize(n, m, dv int) int {
 	return size
 }
 
-func (x *nystromAttention[T]) Forward(h *headwise.Head[T]) {
+func (x *nystromAttention) Forward(h *headwise.Head) {
 	m := h.K.Rows
 	if !x.maskedAsZero {
 		m = h.CountUnmasked()
@@ -183,20 +182,20 @@ func (x *nystromAttention[T]) Forward(h *headwise.Head[T]) {
 
 // landmarkRows returns the operands of B, the softmax of landmarks of queries over
 // keys.
-func (p *nystromPass[T]) landmarkRows() factorised.Rows[T] {
-	return factorised.Rows[T]{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
+func (p *nystromPass) landmarkRows() factorised.Rows {
+	return factorised.Rows{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
 }
 
 // queryRows returns the operands of F, the softmax of queries over landmarks of keys.
-func (p *nystromPass[T]) queryRows() factorised.Rows[T] {
-	return factorised.Rows[T]{Q: p.q, K: p.kl, V: p.w}
+func (p *nystromPass) queryRows() factorised.Rows {
+	return factorised.Rows{Q: p.q, K: p.kl, V: p.w}
 }
 
-func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *nystromAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	p := x.newPass(h, h.Saved)
 	l := p.a.Rows
 	dkl, dw := h.TakeScratch(l, p.k.Cols), h.TakeScratch(l, p.v.Cols)
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
 
 	dz, du := h.TakeScratch(l, l), h.TakeScratch(l, p.v.Cols)
 	h.Multiply(dz, dw, p.u, false, true, false)
@@ -207,13 +206,13 @@ func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 	if !x.maskedAsZero {
 		dk, dv = h.UnmaskedGradBuffer(dk, p.k.Rows), h.UnmaskedGradBuffer(dv, p.k.Rows)
 	}
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad[T]{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
+	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
 
 	da := h.TakeScratch(l, l)
 	clear(da.Data)
 	PseudoInverseGrad(h, da, dz, p.a, x.iterations)
 	h.SoftmaxRowsGrad(da, p.a)
-	h.Table.Scale(da.Data, T(1/math.Sqrt(float64(p.q.Cols))), da.Data)
+	h.Table.Scale(da.Data, float(1/math.Sqrt(float64(p.q.Cols))), da.Data)
 	h.Multiply(dql, da, p.kl, false, false, true)
 	h.Multiply(dkl, da, p.ql, true, false, true)
 	segmentMeansGrad(h, g.DQ, dql)
@@ -229,7 +228,7 @@ func (x *nystromAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 
 // convWeights returns the convolution weights of the head and their first index in the
 // parameter.
-func (x *nystromAttention[T]) convWeights(h *headwise.Head[T]) (w []T, at int) {
+func (x *nystromAttention) convWeights(h *headwise.Head) (w []float, at int) {
 	p := x.params.All()[0]
 	at = min(h.Head, p.Shape[0]-1) * x.convWidth
 	return p.Data[at:][:x.convWidth], at
@@ -237,14 +236,14 @@ func (x *nystromAttention[T]) convWeights(h *headwise.Head[T]) (w []T, at int) {
 
 // tapTokens returns the tokens j0 ≤ j < j1 whose values weight t of the convolution
 // adds to outputs j - shift.
-func (x *nystromAttention[T]) tapTokens(h *headwise.Head[T], t int) (j0, j1, shift int) {
+func (x *nystromAttention) tapTokens(h *headwise.Head, t int) (j0, j1, shift int) {
 	shift = t - x.convWidth/2
 	return max(0, shift), min(h.V.Rows, h.Out.Rows+shift), shift
 }
 
 // addConvolution adds the convolution of the values to the output, each channel
 // separately. Values beyond both ends are 0.
-func (x *nystromAttention[T]) addConvolution(h *headwise.Head[T]) {
+func (x *nystromAttention) addConvolution(h *headwise.Head) {
 	w, _ := x.convWeights(h)
 	for t, y := range w {
 		j0, j1, shift := x.tapTokens(h, t)
@@ -255,7 +254,7 @@ func (x *nystromAttention[T]) addConvolution(h *headwise.Head[T]) {
 }
 
 // addConvolutionGrad adds the gradients of the values and of the convolution weights.
-func (x *nystromAttention[T]) addConvolutionGrad(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *nystromAttention) addConvolutionGrad(h *headwise.Head, g *headwise.Grads) {
 	w, at := x.convWeights(h)
 	for t, y := range w {
 		j0, j1, shift := x.tapTokens(h, t)
@@ -269,10 +268,10 @@ func (x *nystromAttention[T]) addConvolutionGrad(h *headwise.Head[T], g *headwis
 	}
 }
 
-func (x *nystromAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *nystromAttention) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	l := float64(x.countLandmarks(s.N, s.M))
 	products := float64(4*x.iterations+3)*l*l*l + l*l*dv + (n+m)*l*(d+dv) + l*l*d + float64(x.convWidth)*n*dv
 	kept := float64(x.savedSize(s.N, s.M, s.Dv)) + 7*l*l + 2*l*d
-	return headwise.Cost{FLOPs: 2 * products, Bytes: elementBytes[T]() * kept}
+	return headwise.Cost{FLOPs: 2 * products, Bytes: elementBytes() * kept}
 }

@@ -1,3 +1,5 @@
+//go:build float64
+
 package mechanism
 
 import (
@@ -11,9 +13,9 @@ import (
 )
 
 // nystromOf returns the mechanism of some landmarks and iterations.
-func nystromOf(t *testing.T, landmarks, iterations string) attention.Mechanism[float64] {
+func nystromOf(t *testing.T, landmarks, iterations string) attention.Mechanism {
 	t.Helper()
-	m, err := New[float64]("nystrom", Options{Set: map[string]string{"landmarks": landmarks, "iterations": iterations}})
+	m, err := New("nystrom", Options{Set: map[string]string{"landmarks": landmarks, "iterations": iterations}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,12 +29,12 @@ func TestNystromReportsItsResidual(t *testing.T) {
 	before := math.Inf(1)
 	for _, iterations := range []string{"0", "3", "6", "12", "40"} {
 		m := nystromOf(t, "5", iterations)
-		r := forward(t, m, callIn[float64](oc))
+		r := forward(t, m, callIn(oc))
 		if r.keep.Residual >= before {
 			t.Errorf("after %s iterations the residual is %g, before it was %g", iterations, r.keep.Residual, before)
 		}
 		before = r.keep.Residual
-		found, err := m.Diagnose(callIn[float64](oc))
+		found, err := m.Diagnose(callIn(oc))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,9 +54,9 @@ func TestNystromReportsItsResidual(t *testing.T) {
 func TestNystromStartsFromItsOwnMatrix(t *testing.T) {
 	oc, _ := shape{b: 2, h: 2, hkv: 1, n: 30, m: 30, d: 8, dv: 3}.call(94)
 	m := nystromOf(t, "6", "6")
-	c := callIn[float64](oc)
+	c := callIn(oc)
 	before := forward(t, m, c)
-	for _, x := range []tensor.Heads[float64]{c.Q, c.K} {
+	for _, x := range []tensor.Heads{c.Q, c.K} {
 		for i := x.SB; i < len(x.Data); i++ {
 			x.Data[i] *= 4
 		}
@@ -71,7 +73,7 @@ func TestNystromOfAllTokensIsSoftmax(t *testing.T) {
 	for _, n := range []int{1, 7} {
 		oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: 4, dv: 3}.call(95)
 		want := (&oracle.Mechanism{Exp: true}).Forward(oc)
-		got := forward(t, nystromOf(t, "64", "64"), callIn[float64](oc))
+		got := forward(t, nystromOf(t, "64", "64"), callIn(oc))
 		if e := check.ErrorRatio(got.o.Data, want.O.Data, 1e-9); e > 1 {
 			t.Errorf("%d tokens: off by %g limits", n, e)
 		}
@@ -85,7 +87,7 @@ func TestNystromLandmarksLeaveMaskedKeysOut(t *testing.T) {
 	oc.KeyMask = []bool{true, true, false, false, true, true, true, true, false, true, false, true}
 	short := *oc
 	short.KeyMask = nil
-	short.K, short.V = tensor.NewHeads[float64](1, 1, 8, 4), tensor.NewHeads[float64](1, 1, 8, 3)
+	short.K, short.V = tensor.NewHeads(1, 1, 8, 4), tensor.NewHeads(1, 1, 8, 3)
 	at := 0
 	for j, exists := range oc.KeyMask {
 		if exists {
@@ -95,7 +97,7 @@ func TestNystromLandmarksLeaveMaskedKeysOut(t *testing.T) {
 		}
 	}
 	m := nystromOf(t, "4", "6")
-	if !same(forward(t, m, callIn[float64](oc)).o.Data, forward(t, m, callIn[float64](&short)).o.Data) {
+	if !same(forward(t, m, callIn(oc)).o.Data, forward(t, m, callIn(&short)).o.Data) {
 		t.Error("masked keys count in the landmarks")
 	}
 }

@@ -22,7 +22,7 @@ var page = filepath.Join("..", "docs", "mechanisms.md")
 
 // growth is by how much the planned operations of one head grow from 4096 to 8192
 // tokens, in the linear form where there is one.
-func growth(m attention.Mechanism[float32], causal bool) float64 {
+func growth(m attention.Mechanism, causal bool) float64 {
 	form := attention.Auto
 	if m.Traits().Linear {
 		form = attention.Linear
@@ -34,7 +34,7 @@ func growth(m attention.Mechanism[float32], causal bool) float64 {
 }
 
 // names lists parameters or constants after a title.
-func names(title string, s *param.Set[float32], shapes []Param) string {
+func names(title string, s *param.Set, shapes []Param) string {
 	var list []string
 	for i := range s.All() {
 		list = append(list, "`"+shapes[i].Name+"` "+shapes[i].Shape)
@@ -53,7 +53,7 @@ func catalogueLines(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := New[float32](name, Options{Heads: 1, Width: 32, Length: 8192})
+	m, err := New(name, Options{Heads: 1, Width: 32, Length: 8192})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestPage(t *testing.T) {
 // twice the tokens, and what has a linear form claims one.
 func TestLinearIsLinear(t *testing.T) {
 	for _, name := range Names() {
-		m, err := New[float32](name, Options{Heads: 1, Width: 32, Length: 8192})
+		m, err := New(name, Options{Heads: 1, Width: 32, Length: 8192})
 		if err != nil {
 			t.Fatal(err)
 		}

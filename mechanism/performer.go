@@ -12,7 +12,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var performer = Row{
@@ -39,28 +38,27 @@ var performer = Row{
 	Constants: []Param{
 		{"projection", "(M, D)", "rows w of the projection, the same for all heads"},
 	},
-	f32: builder[float32](newPerformer[float32]),
-	f64: builder[float64](newPerformer[float64]),
+	build: newPerformer,
 }
 
 // newPerformer builds favorFeatures, or favorHead for form=code with positive features.
-func newPerformer[T tensor.Float](r *reader) (attention.Mechanism[T], error) {
-	s, err := performerSpec[T](r)
+func newPerformer(r *reader) (attention.Mechanism, error) {
+	s, err := performerSpec(r)
 	if err != nil {
 		return nil, err
 	}
-	if f := s.Features.(*favorFeatures[T]); r.Text("form") == "code" && f.kernel != "relu" {
-		return headwise.New(&favorHead[T]{f}), nil
+	if f := s.Features.(*favorFeatures); r.Text("form") == "code" && f.kernel != "relu" {
+		return headwise.New(&favorHead{f}), nil
 	}
 	return factorised.New(s)
 }
 
-func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func performerSpec(r *reader) (s attention.Spec, err error) {
 	d := r.o.Width
 	if d == 0 {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
-	f := &favorFeatures[T]{d: d}
+	f := &favorFeatures{d: d}
 	if f.kernel, err = r.Choice("kernel", "softmax", "hyperbolic", "trigonometric", "relu"); err != nil {
 		return s, err
 	}
@@ -119,7 +117,7 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if _, err := r.redraws(); err != nil {
 		return s, err
 	}
-	f.featureEps, f.hasEps = T(featureEps), s.Eps > 0
+	f.featureEps, f.hasEps = float(featureEps), s.Eps > 0
 	f.rootScale = math.Sqrt(scale)
 	if scale == 0 {
 		f.rootScale = math.Pow(float64(d), -0.25)
@@ -135,7 +133,7 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if f.codeForm {
 		s.Setting += " form=code"
 	}
-	f.eps, f.setting = T(s.Eps), s.Setting
+	f.eps, f.setting = float(s.Eps), s.Setting
 	s.Scale, s.Coef, s.Features, s.Positive = 1, []float64{0, 1}, f, f.kernel != "trigonometric"
 	return s, nil
 }
@@ -143,9 +141,9 @@ func performerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 // drawProjection sets w [rows, d] to standard normal rows. Orthogonal rows are taken
 // from random rotations, block by block, and have the lengths of normal rows, or √d if
 // even is set.
-func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, key rng.Key) {
+func drawProjection(w []float, rows, d int, orthogonal, even bool, key rng.Key) {
 	for i := range w {
-		w[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
+		w[i] = float(float32(key.Normal(uint64(i)))) // the same in both precisions
 	}
 	if !orthogonal {
 		return
@@ -163,7 +161,7 @@ func drawProjection[T tensor.Float](w []T, rows, d int, orthogonal, even bool, k
 				length = scratch.Norm2(row)
 			}
 			for c := range row {
-				row[c] = T(float32(length * q[(r-r0)*d+c]))
+				row[c] = float(float32(length * q[(r-r0)*d+c]))
 			}
 		}
 	}
@@ -222,31 +220,31 @@ func orthonormaliseRows(q []float64, d int) {
 // The part of |w|²/2 beyond the range of numbers is subtracted from the exponent of w
 // in keys and added to it in queries. It is a constant of each w: no feature depends on
 // another token.
-type favorFeatures[T tensor.Float] struct {
+type favorFeatures struct {
 	kernel     string
 	d, rows    int
 	rootScale  float64
-	featureEps T
+	featureEps float
 	hasEps     bool // eps is added to the sum, so that no factors cancel
 	codeForm   bool
-	eps        T // added to the sum
+	eps        float // added to the sum
 	setting    string
-	w          *param.Param[T]
-	constants  param.Set[T]
+	w          *param.Param
+	constants  param.Set
 }
 
-func (f *favorFeatures[T]) Dim(int) int {
+func (f *favorFeatures) Dim(int) int {
 	if f.kernel == "hyperbolic" || f.kernel == "trigonometric" {
 		return 2 * f.rows
 	}
 	return f.rows
 }
 
-func (f *favorFeatures[T]) Params() *param.Set[T] { return nil }
+func (f *favorFeatures) Params() *param.Set { return nil }
 
-func (f *favorFeatures[T]) Constants() *param.Set[T] { return &f.constants }
+func (f *favorFeatures) Constants() *param.Set { return &f.constants }
 
-func (f *favorFeatures[T]) Check(_, _, d int) error {
+func (f *favorFeatures) Check(_, _, d int) error {
 	if d != f.d {
 		return fmt.Errorf("projection: has rows of width %d, q has %d", f.d, d)
 	}
@@ -255,19 +253,19 @@ func (f *favorFeatures[T]) Check(_, _, d int) error {
 
 // Sparse marks that all features of a row may be 0: those of relu may, and others may
 // underflow.
-func (f *favorFeatures[T]) Sparse() {}
+func (f *favorFeatures) Sparse() {}
 
-func (f *favorFeatures[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *favorFeatures) Map(b *attention.FeatureBlock) {
 	mark := b.Scratch.Mark()
 	f.computeFeatures(b, b.Y)
 	b.Scratch.Reset(mark)
 }
 
 // computeFeatures sets y [features, Stride] to the features of b.
-func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) computeFeatures(b *attention.FeatureBlock, y []float) {
+	table := kernel.Active[float]()
 	u := projectTokens(b, f.w.Data, f.rows)
-	root := T(f.rootScale)
+	root := float(f.rootScale)
 	if f.kernel == "trigonometric" {
 		f.trigonometricFeatures(b, y, u)
 		return
@@ -289,7 +287,7 @@ func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) 
 			row := b.X[c*b.Stride:][:b.N]
 			table.MulAdd(off, row, row)
 		}
-		least := T(math.Log(float64(f.Dim(0))) / 2)
+		least := float(math.Log(float64(f.Dim(0))) / 2)
 		for c, square := range off {
 			off[c] = root*root/2*square + least
 		}
@@ -309,22 +307,22 @@ func (f *favorFeatures[T]) computeFeatures(b *attention.FeatureBlock[T], y []T) 
 }
 
 // reluFeatures sets y [rows, Stride] to the features of products u [rows, Stride].
-func (f *favorFeatures[T]) reluFeatures(b *attention.FeatureBlock[T], y, u []T) {
+func (f *favorFeatures) reluFeatures(b *attention.FeatureBlock, y, u []float) {
 	for r := range f.rows {
 		row := y[r*b.Stride:][:b.N]
 		for c, v := range u[r*b.Stride:][:b.N] {
-			row[c] = max(T(f.rootScale)*v, 0) + f.featureEps
+			row[c] = max(float(f.rootScale)*v, 0) + f.featureEps
 		}
 	}
 }
 
 // trigonometricFeatures sets y [2·rows, Stride] to the features of products u [rows, Stride].
-func (f *favorFeatures[T]) trigonometricFeatures(b *attention.FeatureBlock[T], y, u []T) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) trigonometricFeatures(b *attention.FeatureBlock, y, u []float) {
+	table := kernel.Active[float]()
 	size, _ := f.trigonometricSizes(b)
 	for r := range f.rows {
 		sin, cos := y[r*b.Stride:][:b.N], y[(f.rows+r)*b.Stride:][:b.N]
-		table.Scale(sin, T(f.rootScale), u[r*b.Stride:])
+		table.Scale(sin, float(f.rootScale), u[r*b.Stride:])
 		sincos(sin, cos, sin)
 		table.Mul(sin, sin, size)
 		table.Mul(cos, cos, size)
@@ -339,13 +337,13 @@ const maxTrigonometric = 64
 // cancels. No maximum over features bounds |x|²/2, as it does for positive features: it is
 // maxTrigonometric at most, half of it where queries have the factor too. growing holds 1 for tokens
 // whose factor grows with x, 0 for others.
-func (f *favorFeatures[T]) trigonometricSizes(b *attention.FeatureBlock[T]) (size, growing []T) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) trigonometricSizes(b *attention.FeatureBlock) (size, growing []float) {
+	table := kernel.Active[float]()
 	size, growing = b.Scratch.Take(b.N), b.Scratch.Take(b.N)
 	clear(size)
 	clear(growing)
 	if b.Keys || f.hasEps {
-		most := T(maxTrigonometric)
+		most := float(maxTrigonometric)
 		if f.hasEps {
 			most /= 2
 		}
@@ -354,7 +352,7 @@ func (f *favorFeatures[T]) trigonometricSizes(b *attention.FeatureBlock[T]) (siz
 			table.MulAdd(size, row, row)
 		}
 		for i, square := range size {
-			if e := T(f.rootScale*f.rootScale/2) * square; e < most {
+			if e := float(f.rootScale*f.rootScale/2) * square; e < most {
 				size[i], growing[i] = e, 1
 			} else {
 				size[i] = most
@@ -362,13 +360,13 @@ func (f *favorFeatures[T]) trigonometricSizes(b *attention.FeatureBlock[T]) (siz
 		}
 	}
 	table.Exp(size, size, 0)
-	table.Scale(size, T(1/math.Sqrt(float64(f.rows))), size)
+	table.Scale(size, float(1/math.Sqrt(float64(f.rows))), size)
 	return size, growing
 }
 
 // trigonometricGrad sets b.DX from b.Y, the gradient of features, and overwrites it.
-func (f *favorFeatures[T]) trigonometricGrad(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) trigonometricGrad(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	y, sum, row := b.Scratch.Take(f.Dim(0)*b.Stride), b.Scratch.Take(b.N), b.Scratch.Take(b.N)
 	f.computeFeatures(b, y)
 	clear(sum)
@@ -380,20 +378,20 @@ func (f *favorFeatures[T]) trigonometricGrad(b *attention.FeatureBlock[T]) {
 		table.Mul(row, dcos, sin)
 		table.Mul(du, du, cos)
 		table.Axpy(du, -1, row)
-		table.Scale(du, T(f.rootScale), du)
+		table.Scale(du, float(f.rootScale), du)
 	}
 	projectTokensGrad(b, f.w.Data, f.rows, b.Y)
 	_, growing := f.trigonometricSizes(b)
 	table.Mul(sum, sum, growing)
-	table.Scale(sum, T(f.rootScale*f.rootScale), sum)
+	table.Scale(sum, float(f.rootScale*f.rootScale), sum)
 	for c := range b.D {
 		table.MulAdd(b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:], sum)
 	}
 }
 
 // inverseSums returns 1 over the sum of the features y [rows, Stride] of each token.
-func (f *favorFeatures[T]) inverseSums(b *attention.FeatureBlock[T], y []T) []T {
-	table := kernel.Active[T]()
+func (f *favorFeatures) inverseSums(b *attention.FeatureBlock, y []float) []float {
+	table := kernel.Active[float]()
 	sum := b.Scratch.Take(b.N)
 	clear(sum)
 	for r := range f.rows {
@@ -407,11 +405,11 @@ func (f *favorFeatures[T]) inverseSums(b *attention.FeatureBlock[T], y []T) []T 
 
 // expFeatures sets row to exp(row - off), with shift subtracted for keys and added for
 // queries.
-func (f *favorFeatures[T]) expFeatures(b *attention.FeatureBlock[T], row, off []T, shift T) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) expFeatures(b *attention.FeatureBlock, row, off []float, shift float) {
+	table := kernel.Active[float]()
 	table.Axpy(row, -1, off)
 	if shift != 0 && b.Keys {
-		most := T(maxExponent[T]())
+		most := float(maxExponent())
 		for i, e := range row {
 			row[i] = min(e-shift, most)
 		}
@@ -425,8 +423,8 @@ func (f *favorFeatures[T]) expFeatures(b *attention.FeatureBlock[T], row, off []
 
 // inverseSumsGrad turns b.Y, the gradient of features over their sum, into the gradient
 // of the features of products u [rows, Stride].
-func (f *favorFeatures[T]) inverseSumsGrad(b *attention.FeatureBlock[T], u []T) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) inverseSumsGrad(b *attention.FeatureBlock, u []float) {
+	table := kernel.Active[float]()
 	y := b.Scratch.Take(f.rows * b.Stride)
 	f.reluFeatures(b, y, u)
 	over, along := f.inverseSums(b, y), b.Scratch.Take(b.N)
@@ -444,16 +442,16 @@ func (f *favorFeatures[T]) inverseSumsGrad(b *attention.FeatureBlock[T], u []T) 
 
 // clearStoppedGrads clears the gradients of features y whose exponents are clamped to
 // maxExponent.
-func (f *favorFeatures[T]) clearStoppedGrads(b *attention.FeatureBlock[T], y []T) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) clearStoppedGrads(b *attention.FeatureBlock, y []float) {
+	table := kernel.Active[float]()
 	if !b.Keys {
 		return
 	}
 	top := b.Scratch.Take(1)
-	top[0] = T(maxExponent[T]())
+	top[0] = float(maxExponent())
 	table.Exp(top, top, 0)
 	for r, shift := range f.exponentShifts(b) {
-		if float64(shift) < maxExponent[T]()*spareShare {
+		if float64(shift) < maxExponent()*spareShare {
 			continue
 		}
 		for ; r < f.Dim(0); r += f.rows {
@@ -468,8 +466,8 @@ func (f *favorFeatures[T]) clearStoppedGrads(b *attention.FeatureBlock[T], y []T
 
 // maxExponent returns the largest exponent of a key. Sums of thousands of such keys are
 // finite.
-func maxExponent[T tensor.Float]() float64 {
-	var x T
+func maxExponent() float64 {
+	var x float
 	if _, double := any(x).(float64); double {
 		return 640
 	}
@@ -482,21 +480,21 @@ const spareShare = 3. / 8
 
 // exponentShifts returns for each w the excess of its exponents over maxExponent, at
 // most spareShare of it. Larger exponents, in float32 for |w|² above 220, are clamped.
-func (f *favorFeatures[T]) exponentShifts(b *attention.FeatureBlock[T]) []T {
-	table := kernel.Active[T]()
-	shift, most := b.Scratch.Take(f.rows), maxExponent[T]()
+func (f *favorFeatures) exponentShifts(b *attention.FeatureBlock) []float {
+	table := kernel.Active[float]()
+	shift, most := b.Scratch.Take(f.rows), maxExponent()
 	clear(shift)
 	for r := range shift {
 		w := f.w.Data[r*f.d:][:f.d]
 		if beyond := float64(table.Dot(w, w))/2 - most; beyond > 0 && !f.hasEps {
-			shift[r] = T(min(beyond, most*spareShare))
+			shift[r] = float(min(beyond, most*spareShare))
 		}
 	}
 	return shift
 }
 
 // maxExponents sets off [tokens] to the largest exponent of each token.
-func (f *favorFeatures[T]) maxExponents(off, u, shift []T, b *attention.FeatureBlock[T], root T) {
+func (f *favorFeatures) maxExponents(off, u, shift []float, b *attention.FeatureBlock, root float) {
 	for r := range f.rows {
 		for c, v := range u[r*b.Stride:][:b.N] {
 			v *= root
@@ -510,8 +508,8 @@ func (f *favorFeatures[T]) maxExponents(off, u, shift []T, b *attention.FeatureB
 	}
 }
 
-func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *favorFeatures) Grad(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	if f.kernel == "trigonometric" {
@@ -526,7 +524,7 @@ func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 		for r := range f.rows {
 			row := b.Y[r*b.Stride:][:b.N]
 			for c, v := range u[r*b.Stride:][:b.N] {
-				if row[c] *= T(f.rootScale); !(v > 0) {
+				if row[c] *= float(f.rootScale); !(v > 0) {
 					row[c] = 0
 				}
 			}
@@ -549,13 +547,13 @@ func (f *favorFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 			table.Add(sum, sum, minus)
 			table.Axpy(row, -1, minus)
 		}
-		table.Scale(row, T(f.rootScale), row)
+		table.Scale(row, float(f.rootScale), row)
 	}
 	projectTokensGrad(b, f.w.Data, f.rows, du)
 	if !b.Keys && !f.hasEps {
 		return // the factor of a query cancels, and so does its gradient
 	}
-	table.Scale(sum, T(-f.rootScale*f.rootScale), sum)
+	table.Scale(sum, float(-f.rootScale*f.rootScale), sum)
 	for c := range b.D {
 		table.MulAdd(b.DX[c*b.Stride:][:b.N], b.X[c*b.Stride:], sum)
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var polynomial = Row{
@@ -29,11 +28,10 @@ var polynomial = Row{
 	Params: []Param{
 		optionalTemperature, logGamma,
 	},
-	f32: specBuilder(polynomialSpec[float32]),
-	f64: specBuilder(polynomialSpec[float64]),
+	build: specBuilder(polynomialSpec),
 }
 
-func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func polynomialSpec(r *reader) (s attention.Spec, err error) {
 	s.Name = r.row.Name
 	if s.Norm, err = r.norm(); err != nil {
 		return s, err
@@ -45,7 +43,7 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 	if err != nil {
 		return s, err
 	}
-	if s.Tau, err = newOptionalTemperatures[T](r); err != nil {
+	if s.Tau, err = newOptionalTemperatures(r); err != nil {
 		return s, err
 	}
 	if s.Eps, err = r.Positive("eps", "0"); err != nil {
@@ -70,7 +68,7 @@ func polynomialSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) 
 
 // scoreBound returns the largest |score| of rows of width d, +Inf if it is not known. A
 // learned factor may be of any size.
-func scoreBound[T tensor.Float](s *attention.Spec[T], d int) float64 {
+func scoreBound(s *attention.Spec, d int) float64 {
 	if s.Tau != nil || s.Norm == attention.Standard && d == 0 {
 		return math.Inf(1)
 	}

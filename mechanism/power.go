@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var power = Row{
@@ -22,11 +21,10 @@ var power = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    specBuilder(powerSpec[float32]),
-	f64:    specBuilder(powerSpec[float64]),
+	build:  specBuilder(powerSpec),
 }
 
-func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func powerSpec(r *reader) (s attention.Spec, err error) {
 	p := r.order()
 	if p%2 != 0 {
 		return s, fmt.Errorf("power: order %d: needs an even order, whose weights are never negative", p)
@@ -41,7 +39,7 @@ func powerSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	}
 	coef := make([]float64, p+1)
 	coef[p] = 1
-	s = attention.Spec[T]{
+	s = attention.Spec{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("power order=%d scale=%s eps=%s", p, formatScale(scale), strconv.FormatFloat(eps, 'g', -1, 64)),
 		Scale:    scale,

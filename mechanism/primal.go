@@ -8,7 +8,6 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var primal = Row{
@@ -46,11 +45,10 @@ var primal = Row{
 			}
 		}
 	},
-	f32: headwiseBuilder(newPrimal[float32]),
-	f64: headwiseBuilder(newPrimal[float64]),
+	build: headwiseBuilder(newPrimal),
 }
 
-func newPrimal[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newPrimal(r *reader) (headwise.Function, error) {
 	s := ScoresSpec{Name: r.row.Name}
 	var err error
 	if s.Rank, err = r.Integer("rank", 1, 1<<12); err != nil {
@@ -96,22 +94,22 @@ func newPrimal[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	}
 	s.Means, s.LearnedTrace = loss == "code", trace == "learned"
 	s.Setting = fmt.Sprintf("primal rank=%d data=%s tokens=%d", s.Rank, data, s.Tokens)
-	x := NewScores[T](s, heads, width)
+	x := NewScores(s, heads, width)
 	drawOrthogonal(x.We, key.Fold(1))
 	drawOrthogonal(x.Wr, key.Fold(2))
 	for i := range x.Lambda.Data {
-		x.Lambda.Data[i] = T(float32(key.Fold(3).Float64(uint64(i))))
+		x.Lambda.Data[i] = float(float32(key.Fold(3).Float64(uint64(i))))
 	}
-	root := T(float32(1 / math.Sqrt(6*float64(s.Rank)))) // deviation 1/√(3·2s), for 2s inputs
+	root := float(float32(1 / math.Sqrt(6*float64(s.Rank)))) // deviation 1/√(3·2s), for 2s inputs
 	for i := range x.Wc.Data {
-		x.Wc.Data[i] = root * T(float32(key.Fold(4).Normal(uint64(i))))
+		x.Wc.Data[i] = root * float(float32(key.Fold(4).Normal(uint64(i))))
 	}
 	return x, nil
 }
 
 // drawOrthogonal sets each matrix of p [H, rows, cols] to random orthonormal rows, or
 // columns if these are fewer.
-func drawOrthogonal[T tensor.Float](p *param.Param[T], key rng.Key) {
+func drawOrthogonal(p *param.Param, key rng.Key) {
 	rows, cols := p.Shape[1], p.Shape[2]
 	few, many := min(rows, cols), max(rows, cols)
 	q := make([]float64, few*many)
@@ -126,7 +124,7 @@ func drawOrthogonal[T tensor.Float](p *param.Param[T], key rng.Key) {
 				if rows > cols {
 					at = c*many + r
 				}
-				p.Data[(h*rows+r)*cols+c] = T(float32(q[at])) // the same in both precisions
+				p.Data[(h*rows+r)*cols+c] = float(float32(q[at])) // the same in both precisions
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -30,15 +31,15 @@ import (
 //	J = ½Σ eᵀΛe + ½Σ rᵀΛr - tr(WₑᵀWᵣ)
 //
 // over the positions with an unmasked key.
-type Scores[T tensor.Float] struct {
+type Scores struct {
 	ScoresSpec
 	// [H,D,R], or [H,L,R] with Tokens; [1,...] for all heads. Narrower rows use the
 	// first channels.
-	We, Wr *param.Param[T]
-	Lambda *param.Param[T] // [H,R]
+	We, Wr *param.Param
+	Lambda *param.Param // [H,R]
 	// [W,2R] and [W], for all heads: outputs have at most W channels.
-	Wc, Bias *param.Param[T]
-	params   param.Set[T]
+	Wc, Bias *param.Param
+	params   param.Set
 }
 
 // ScoresSpec says what Scores compute.
@@ -59,8 +60,8 @@ type ScoresSpec struct {
 
 // NewScores returns scores for heads of that width, whose numbers are for the
 // caller to set.
-func NewScores[T tensor.Float](s ScoresSpec, heads, width int) *Scores[T] {
-	x := &Scores[T]{ScoresSpec: s}
+func NewScores(s ScoresSpec, heads, width int) *Scores {
+	x := &Scores{ScoresSpec: s}
 	rows := width
 	if s.Tokens > 0 {
 		rows = s.Tokens
@@ -74,7 +75,7 @@ func NewScores[T tensor.Float](s ScoresSpec, heads, width int) *Scores[T] {
 }
 
 // Traits returns the traits of the mechanism.
-func (x *Scores[T]) Traits() attention.Traits {
+func (x *Scores) Traits() attention.Traits {
 	t := attention.Traits{Name: x.Name, Causal: x.Tokens == 0, Streaming: x.Tokens == 0, PlacedQueries: true}
 	if !t.Causal {
 		t.NoCausal = "its projections are made of tokens of the whole sequence"
@@ -83,19 +84,19 @@ func (x *Scores[T]) Traits() attention.Traits {
 }
 
 // Setting returns the setting of the mechanism.
-func (x *Scores[T]) Setting() string { return x.ScoresSpec.Setting }
+func (x *Scores) Setting() string { return x.ScoresSpec.Setting }
 
 // Params returns the learned parameters.
-func (x *Scores[T]) Params() *param.Set[T] { return &x.params }
+func (x *Scores) Params() *param.Set { return &x.params }
 
 // Constants returns nil: no numbers are drawn.
-func (x *Scores[T]) Constants() *param.Set[T] { return nil }
+func (x *Scores) Constants() *param.Set { return nil }
 
 // NoMatrixReason says why there is no attention matrix.
-func (x *Scores[T]) NoMatrixReason() string { return "its outputs are not made of pairs of tokens" }
+func (x *Scores) NoMatrixReason() string { return "its outputs are not made of pairs of tokens" }
 
 // Check returns an error if the heads or a width of c do not fit the parameters.
-func (x *Scores[T]) Check(c *attention.Call[T]) error {
+func (x *Scores) Check(c *attention.Call) error {
 	width := x.Wc.Shape[0]
 	switch s := x.We.Shape; {
 	case s[0] != 1 && s[0] != c.Q.H:
@@ -109,9 +110,9 @@ func (x *Scores[T]) Check(c *attention.Call[T]) error {
 }
 
 // Cost returns the cost of one head of a sequence.
-func (x *Scores[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *Scores) Cost(s attention.Shape) headwise.Cost {
 	n, rank := float64(s.N), float64(x.Rank)
-	c := headwise.Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(scratch.ElementSize[T]()) * 2 * n * (float64(s.D) + rank)}
+	c := headwise.Cost{FLOPs: 4 * n * rank * float64(s.D+s.Dv), Bytes: float64(scratch.ElementSize[float]()) * 2 * n * (float64(s.D) + rank)}
 	if x.Tokens > 0 {
 		c.FLOPs += 4 * rank * float64(s.Dv) * min(n, float64(x.Tokens))
 	}
@@ -119,35 +120,35 @@ func (x *Scores[T]) Cost(s attention.Shape) headwise.Cost {
 }
 
 // ofHead views the matrix that a head has in the numbers of a parameter.
-func (x *Scores[T]) ofHead(p *param.Param[T], data []T, head int) tensor.Mat[T] {
+func (x *Scores) ofHead(p *param.Param, data []float, head int) tensor.Mat {
 	rows, cols := p.Shape[len(p.Shape)-2], p.Shape[len(p.Shape)-1]
 	if len(p.Shape) == 2 { // a row of each head
 		rows = 1
 	}
 	at := min(head, p.Shape[0]-1) * rows * cols
-	return tensor.Mat[T]{Data: data[at:][:rows*cols], Rows: rows, Cols: cols, Stride: cols}
+	return tensor.Mat{Data: data[at:][:rows*cols], Rows: rows, Cols: cols, Stride: cols}
 }
 
 // matrix views the numbers of Wc.
-func (x *Scores[T]) matrix(data []T, dv int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: data, Rows: dv, Cols: 2 * x.Rank, Stride: 2 * x.Rank}
+func (x *Scores) matrix(data []float, dv int) tensor.Mat {
+	return tensor.Mat{Data: data, Rows: dv, Cols: 2 * x.Rank, Stride: 2 * x.Rank}
 }
 
 // scored is a head on its way.
-type scored[T tensor.Float] struct {
-	q, k        tensor.Mat[T] // [n,D] as they are projected: means, divided by their lengths
-	lq, lk      []float64     // those lengths
-	we, wr      tensor.Mat[T] // [D,R]
-	projections tensor.Mat[T] // [n,2R] e and r
-	sub         tensor.Mat[T] // [L,min(D,Dv)] values that projections are made of
-	keys        int           // queries at whose place a key stands
+type scored struct {
+	q, k        tensor.Mat // [n,D] as they are projected: means, divided by their lengths
+	lq, lk      []float64  // those lengths
+	we, wr      tensor.Mat // [D,R]
+	projections tensor.Mat // [n,2R] e and r
+	sub         tensor.Mat // [L,min(D,Dv)] values that projections are made of
+	keys        int        // queries at whose place a key stands
 }
 
-func (s *scored[T]) e(rank int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: s.projections.Data, Rows: s.projections.Rows, Cols: rank, Stride: s.projections.Stride}
+func (s *scored) e(rank int) tensor.Mat {
+	return tensor.Mat{Data: s.projections.Data, Rows: s.projections.Rows, Cols: rank, Stride: s.projections.Stride}
 }
 
-func (s *scored[T]) r(rank int) tensor.Mat[T] {
+func (s *scored) r(rank int) tensor.Mat {
 	m := s.e(rank)
 	if len(m.Data) > 0 {
 		m.Data = m.Data[rank:]
@@ -156,9 +157,9 @@ func (s *scored[T]) r(rank int) tensor.Mat[T] {
 }
 
 // open projects the tokens of a head.
-func (x *Scores[T]) open(h *headwise.Head[T]) (s scored[T]) {
+func (x *Scores) open(h *headwise.Head) (s scored) {
 	n, d := h.Q.Rows, h.Q.Cols
-	s = scored[T]{q: h.TakeScratch(n, d), k: h.TakeScratch(n, d), projections: h.TakeScratch(n, 2*x.Rank)}
+	s = scored{q: h.TakeScratch(n, d), k: h.TakeScratch(n, d), projections: h.TakeScratch(n, 2*x.Rank)}
 	s.lq, s.lk = arena.Take[float64](h.Scratch, n), arena.Take[float64](h.Scratch, n)
 	sum, count := arena.TakeZeros[float64](h.Scratch, d), 0
 	for i := range n {
@@ -195,8 +196,8 @@ func (x *Scores[T]) open(h *headwise.Head[T]) (s scored[T]) {
 	if x.Tokens > 0 {
 		x.sample(h, &s)
 		l := s.sub.Rows
-		made := func(w tensor.Mat[T]) tensor.Mat[T] {
-			y := tensor.Mat[T]{Data: arena.TakeZeros[T](h.Scratch, d*x.Rank), Rows: d, Cols: x.Rank, Stride: x.Rank}
+		made := func(w tensor.Mat) tensor.Mat {
+			y := tensor.Mat{Data: arena.TakeZeros[float](h.Scratch, d*x.Rank), Rows: d, Cols: x.Rank, Stride: x.Rank}
 			h.Multiply(y.Slice(0, s.sub.Cols), s.sub, w.Slice(0, l), true, false, false)
 			return y
 		}
@@ -210,19 +211,19 @@ func (x *Scores[T]) open(h *headwise.Head[T]) (s scored[T]) {
 }
 
 // stands reports whether a key stands at the place of query i.
-func hasKeyAt[T tensor.Float](h *headwise.Head[T], i int) bool {
+func hasKeyAt(h *headwise.Head, i int) bool {
 	return i+h.Offset < h.K.Rows && h.IsUnmasked(i+h.Offset)
 }
 
 // sample sets the values from which projections are computed.
-func (x *Scores[T]) sample(h *headwise.Head[T], s *scored[T]) {
+func (x *Scores) sample(h *headwise.Head, s *scored) {
 	s.sub = h.TakeScratch(min(h.CountUnmasked(), x.Tokens), min(h.Q.Cols, h.V.Cols))
 	samples(h, s.sub.Rows, func(i, j int) { copy(s.sub.Row(i), h.V.Row(j)) })
 }
 
 // samples calls f with the number and the place of l keys of the m that exist: of
 // these number i·(m-1)/(l-1), rounded down.
-func samples[T tensor.Float](h *headwise.Head[T], l int, f func(i, j int)) {
+func samples(h *headwise.Head, l int, f func(i, j int)) {
 	m, i, seen := h.CountUnmasked(), 0, 0
 	for j := range h.K.Rows {
 		if !h.IsUnmasked(j) {
@@ -237,32 +238,32 @@ func samples[T tensor.Float](h *headwise.Head[T], l int, f func(i, j int)) {
 }
 
 // addTo adds x to a sum.
-func addTo[T tensor.Float](sum []float64, x []T) {
+func addTo[T kernel.Float](sum []float64, x []T) {
 	for c, v := range x {
 		sum[c] += float64(v)
 	}
 }
 
 // setMean sets row to a sum over n tokens.
-func setMean[T tensor.Float](row []T, sum []float64, n int) {
+func setMean(row []float, sum []float64, n int) {
 	for c, v := range sum {
-		row[c] = T(v / float64(n))
+		row[c] = float(v / float64(n))
 	}
 }
 
 // meanOf sets row to the mean over n tokens; x is the last of them.
-func meanOf[T tensor.Float](row, x []T, sum []float64, n int) {
+func meanOf(row, x []float, sum []float64, n int) {
 	addTo(sum, x)
 	setMean(row, sum, n)
 }
 
 // toLength1 divides x by its length, which it returns, and leaves zeros what they
 // are.
-func toLength1[T tensor.Float](x []T) float64 {
+func toLength1(x []float) float64 {
 	l := scratch.Norm2(x)
 	for c := range x {
 		if l > 0 {
-			x[c] = T(float64(x[c]) / l)
+			x[c] = float(float64(x[c]) / l)
 		}
 	}
 	return l
@@ -270,7 +271,7 @@ func toLength1[T tensor.Float](x []T) float64 {
 
 // fromLength1 replaces dy, the gradient of the result y of toLength1, by the gradient
 // of its argument.
-func fromLength1[T tensor.Float](dy, y []T, l float64) {
+func fromLength1(dy, y []float, l float64) {
 	var along float64
 	for c, v := range y {
 		along += float64(v) * float64(dy[c])
@@ -278,7 +279,7 @@ func fromLength1[T tensor.Float](dy, y []T, l float64) {
 	for c, v := range y {
 		switch {
 		case l > 0:
-			dy[c] = T((float64(dy[c]) - along*float64(v)) / l)
+			dy[c] = float((float64(dy[c]) - along*float64(v)) / l)
 		default:
 			dy[c] = 0
 		}
@@ -286,7 +287,7 @@ func fromLength1[T tensor.Float](dy, y []T, l float64) {
 }
 
 // Forward sets h.Out and the auxiliary loss.
-func (x *Scores[T]) Forward(h *headwise.Head[T]) {
+func (x *Scores) Forward(h *headwise.Head) {
 	s := x.open(h)
 	h.Multiply(h.Out, s.projections, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
 	bias := x.Bias.Data[:h.V.Cols]
@@ -303,7 +304,7 @@ func (x *Scores[T]) Forward(h *headwise.Head[T]) {
 }
 
 // share is what the squares of e and of r count in J.
-func (x *Scores[T]) share(s *scored[T]) float64 {
+func (x *Scores) share(s *scored) float64 {
 	if x.Means {
 		return 0.5 / float64(max(s.keys, 1))
 	}
@@ -311,7 +312,7 @@ func (x *Scores[T]) share(s *scored[T]) float64 {
 }
 
 // weigh returns the factor of squares for λ, and its derivative.
-func (x *Scores[T]) weigh(lambda T) (f, slope float64) {
+func (x *Scores) weigh(lambda float) (f, slope float64) {
 	if x.Means {
 		return float64(lambda) * float64(lambda), 2 * float64(lambda)
 	}
@@ -319,7 +320,7 @@ func (x *Scores[T]) weigh(lambda T) (f, slope float64) {
 }
 
 // traces returns the matrices whose trace is in J.
-func (x *Scores[T]) traces(h *headwise.Head[T], s *scored[T]) (we, wr tensor.Mat[T]) {
+func (x *Scores) traces(h *headwise.Head, s *scored) (we, wr tensor.Mat) {
 	if x.Tokens > 0 && x.LearnedTrace {
 		return x.ofHead(x.We, x.We.Data, h.Head), x.ofHead(x.Wr, x.Wr.Data, h.Head)
 	}
@@ -327,7 +328,7 @@ func (x *Scores[T]) traces(h *headwise.Head[T], s *scored[T]) (we, wr tensor.Mat
 }
 
 // loss returns J.
-func (x *Scores[T]) loss(h *headwise.Head[T], s *scored[T]) float64 {
+func (x *Scores) loss(h *headwise.Head, s *scored) float64 {
 	var j float64
 	lambda := x.ofHead(x.Lambda, x.Lambda.Data, h.Head).Row(0)
 	share := x.share(s)
@@ -354,7 +355,7 @@ func (x *Scores[T]) loss(h *headwise.Head[T], s *scored[T]) float64 {
 
 // Backward sets the gradients in g. It computes the projections anew, because nothing
 // is saved.
-func (x *Scores[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *Scores) Backward(h *headwise.Head, g *headwise.Grads) {
 	s := x.open(h)
 	n, d, rank := h.Q.Rows, h.Q.Cols, x.Rank
 	g.Clear()
@@ -364,13 +365,13 @@ func (x *Scores[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	for i := range n {
 		h.Table.Add(g.Params[4][:h.V.Cols], g.Params[4][:h.V.Cols], g.DOut.Row(i))
 	}
-	dwe := tensor.Mat[T]{Data: arena.TakeZeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
-	dwr := tensor.Mat[T]{Data: arena.TakeZeros[T](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
+	dwe := tensor.Mat{Data: arena.TakeZeros[float](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
+	dwr := tensor.Mat{Data: arena.TakeZeros[float](h.Scratch, d*rank), Rows: d, Cols: rank, Stride: rank}
 	if x.Weight != 0 && g.DAux != 0 {
 		x.lossGrad(h, g, &s, dboth, dwe, dwr)
 	}
-	part := func(at int) tensor.Mat[T] {
-		return tensor.Mat[T]{Data: dboth.Data[at:], Rows: n, Cols: rank, Stride: 2 * rank}
+	part := func(at int) tensor.Mat {
+		return tensor.Mat{Data: dboth.Data[at:], Rows: n, Cols: rank, Stride: 2 * rank}
 	}
 	h.Multiply(dwe, s.q, part(0), true, false, true)
 	h.Multiply(dwr, s.k, part(rank), true, false, true)
@@ -398,7 +399,7 @@ func (x *Scores[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 }
 
 // lossGrad adds to the gradients of e and r, of Λ and of the matrices.
-func (x *Scores[T]) lossGrad(h *headwise.Head[T], g *headwise.Grads[T], s *scored[T], dboth, dwe, dwr tensor.Mat[T]) {
+func (x *Scores) lossGrad(h *headwise.Head, g *headwise.Grads, s *scored, dboth, dwe, dwr tensor.Mat) {
 	dj := float64(g.DAux) * x.Weight
 	if x.Squared {
 		dj *= 2 * x.loss(h, s)
@@ -415,24 +416,24 @@ func (x *Scores[T]) lossGrad(h *headwise.Head[T], g *headwise.Grads[T], s *score
 			row, to := s.projections.Row(i), dboth.Row(i)
 			e, r := float64(row[c]), float64(row[x.Rank+c])
 			squares += share * (e*e + r*r)
-			to[c] += T(2 * dj * f * share * e)
-			to[x.Rank+c] += T(2 * dj * f * share * r)
+			to[c] += float(2 * dj * f * share * e)
+			to[x.Rank+c] += float(2 * dj * f * share * r)
 		}
-		dlambda[c] += T(dj * slope * squares)
+		dlambda[c] += float(dj * slope * squares)
 	}
 	we, wr := x.traces(h, s)
 	if x.Tokens > 0 && x.LearnedTrace {
 		dwe, dwr = x.ofHead(x.We, g.Params[0], h.Head), x.ofHead(x.Wr, g.Params[1], h.Head)
 	}
 	for i := range we.Rows {
-		h.Table.Axpy(dwe.Row(i), T(-dj), wr.Row(i))
-		h.Table.Axpy(dwr.Row(i), T(-dj), we.Row(i))
+		h.Table.Axpy(dwe.Row(i), float(-dj), wr.Row(i))
+		h.Table.Axpy(dwr.Row(i), float(-dj), we.Row(i))
 	}
 }
 
 // tokensGrad turns the gradients of projected rows into gradients of queries, in g.DQ,
 // and of keys.
-func (x *Scores[T]) tokensGrad(h *headwise.Head[T], g *headwise.Grads[T], dk tensor.Mat[T]) {
+func (x *Scores) tokensGrad(h *headwise.Head, g *headwise.Grads, dk tensor.Mat) {
 	n, d := h.Q.Rows, h.Q.Cols
 	if !h.Causal {
 		for i := range n {
@@ -452,7 +453,7 @@ func (x *Scores[T]) tokensGrad(h *headwise.Head[T], g *headwise.Grads[T], dk ten
 	for i := n - 1; i >= 0; i-- {
 		for c, v := range g.DQ.Row(i) {
 			sum[c] += float64(v) / float64(i+1)
-			g.DQ.Row(i)[c] = T(sum[c])
+			g.DQ.Row(i)[c] = float(sum[c])
 		}
 		for c, v := range dk.Row(i) {
 			sumK[c] += float64(v) / float64(keys)
@@ -471,7 +472,7 @@ func (x *Scores[T]) tokensGrad(h *headwise.Head[T], g *headwise.Grads[T], dk ten
 }
 
 // addRows adds the rows of x to the first of y.
-func addRows[T tensor.Float](y, x tensor.Mat[T]) {
+func addRows(y, x tensor.Mat) {
 	for i := range x.Rows {
 		for c, v := range x.Row(i) {
 			y.Row(i)[c] += v

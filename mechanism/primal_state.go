@@ -15,8 +15,8 @@ import (
 // sums of keys, since they bring no queries. A query of Step counts from the first
 // unmasked token on. Queries before it are kept for Merge, which puts keys before them.
 // Queries of Read follow each other as queries of Step do, and leave the state unchanged.
-type scoresState[T tensor.Float] struct {
-	x      *Scores[T]
+type scoresState struct {
+	x      *Scores
 	shape  attention.Shape
 	tokens int64
 	// Of each batch row: the keys that exist, the queries from the first key on, and those before.
@@ -25,13 +25,13 @@ type scoresState[T tensor.Float] struct {
 }
 
 // NewState returns an empty state for calls of shape s. The error is nil.
-func (x *Scores[T]) NewState(s attention.Shape) (attention.State[T], error) {
+func (x *Scores) NewState(s attention.Shape) (attention.State, error) {
 	return x.newState(s), nil
 }
 
-func (x *Scores[T]) newState(s attention.Shape) *scoresState[T] {
+func (x *Scores) newState(s attention.Shape) *scoresState {
 	s = attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}
-	st := &scoresState[T]{x: x, shape: s, keys: make([]int64, s.B), queries: make([]int64, s.B), keylessQueries: make([]int64, s.B),
+	st := &scoresState{x: x, shape: s, keys: make([]int64, s.B), queries: make([]int64, s.B), keylessQueries: make([]int64, s.B),
 		k: make([][]float64, s.B*s.Hkv), q: make([][]float64, s.B*s.H), keylessQ: make([][]float64, s.B*s.H)}
 	for _, sums := range st.sums() {
 		for i := range sums {
@@ -42,32 +42,32 @@ func (x *Scores[T]) newState(s attention.Shape) *scoresState[T] {
 }
 
 // counts returns the counts of tokens, each [B].
-func (s *scoresState[T]) counts() [3][]int64 {
+func (s *scoresState) counts() [3][]int64 {
 	return [...][]int64{s.keys, s.queries, s.keylessQueries}
 }
 
 // sums returns the sums of keys and of queries.
-func (s *scoresState[T]) sums() [3][][]float64 { return [...][][]float64{s.k, s.q, s.keylessQ} }
+func (s *scoresState) sums() [3][][]float64 { return [...][][]float64{s.k, s.q, s.keylessQ} }
 
-func (s *scoresState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+func (s *scoresState) Absorb(c *attention.Call) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *scoresState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *scoresState) Read(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedRead(out, c, s)
 }
 
-func (s *scoresState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *scoresState) Step(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedStep(out, c, s)
 }
 
-func (s *scoresState[T]) StateShape() *attention.Shape { return &s.shape }
+func (s *scoresState) StateShape() *attention.Shape { return &s.shape }
 
-func (s *scoresState[T]) Refuse(c *attention.Call[T]) error {
+func (s *scoresState) Refuse(c *attention.Call) error {
 	return headwise.RefuseHeadwise(s.x.Name, c)
 }
 
 // Run takes the tokens of c one after another: their keys into the sums, their
 // queries to outputs, or both.
-func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries, keys int) {
+func (s *scoresState) Run(out tensor.Heads, c *attention.Call, queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	group := s.shape.H / s.shape.Hkv
 	work := 4 * float64(s.shape.B*s.shape.H*n*s.x.Rank*(s.shape.D+s.shape.Dv))
@@ -79,11 +79,11 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries,
 		if absorbs && c.KeyMask != nil {
 			mask = c.KeyMask[b*n:][:n]
 		}
-		var k tensor.Mat[T]
+		var k tensor.Mat
 		if absorbs {
 			k = headwise.RotateAndMask(ar, c.K.Head(b, kh), mask, c.Rope, 0)
 		}
-		q, sums := make([]tensor.Mat[T], group), make([][]float64, group)
+		q, sums := make([]tensor.Mat, group), make([][]float64, group)
 		for g := range q {
 			if !reads {
 				break
@@ -136,16 +136,16 @@ func (s *scoresState[T]) Run(out tensor.Heads[T], c *attention.Call[T], queries,
 
 // answer sets out for a query of a head, from the sums of the queries before it,
 // which it joins, and of the keys.
-func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sumK []float64, queries, keys int64) {
+func (s *scoresState) answer(ar *arena.Arena, head int, out, q []float, sumQ, sumK []float64, queries, keys int64) {
 	if keys == 0 {
 		clear(out)
 		return
 	}
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	x, t := s.x, kernel.Active[T]()
-	row, both := arena.Take[T](ar, len(q)), arena.TakeZeros[T](ar, 2*x.Rank)
-	project := func(to []T, w tensor.Mat[T]) {
+	x, t := s.x, kernel.Active[float]()
+	row, both := arena.Take[float](ar, len(q)), arena.TakeZeros[float](ar, 2*x.Rank)
+	project := func(to []float, w tensor.Mat) {
 		toLength1(row)
 		for c, v := range row {
 			t.Axpy(to, v, w.Row(c))
@@ -162,11 +162,11 @@ func (s *scoresState[T]) answer(ar *arena.Arena, head int, out, q []T, sumQ, sum
 
 const scoresKind = "sums of queries and keys"
 
-func (x *Scores[T]) identity() states.Identity {
+func (x *Scores) identity() states.Identity {
 	return states.Identity{Kind: scoresKind, Name: x.Name, Setting: x.ScoresSpec.Setting}
 }
 
-func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
+func (x *Scores) parameterSum() (sum snapshot.ParameterSum) {
 	for _, p := range x.params.All() {
 		sum = snapshot.AddParameters(sum, p.Data)
 	}
@@ -175,13 +175,13 @@ func (x *Scores[T]) parameterSum() (sum snapshot.ParameterSum) {
 
 // Merge adds the sums of next. Where s has keys, the queries of next before its first key
 // count.
-func (s *scoresState[T]) Merge(next attention.State[T]) error {
-	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState[T]) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
+func (s *scoresState) Merge(next attention.State) error {
+	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
 	if n == s {
-		n = s.Clone().(*scoresState[T])
+		n = s.Clone().(*scoresState)
 	}
 	for i := range s.k {
 		addTo(s.k[i], n.k[i])
@@ -205,7 +205,7 @@ func (s *scoresState[T]) Merge(next attention.State[T]) error {
 
 // fields lists for each batch row the numbers of keys, of queries and of queries before all
 // keys, then the sums of each, in this order.
-func (s *scoresState[T]) fields() (f states.Fields[T]) {
+func (s *scoresState) fields() (f states.Fields) {
 	for b := range s.keys {
 		for _, counts := range s.counts() {
 			f = f.AddCounts(counts[b : b+1])
@@ -217,37 +217,37 @@ func (s *scoresState[T]) fields() (f states.Fields[T]) {
 	return f
 }
 
-func (s *scoresState[T]) Clone() attention.State[T] {
+func (s *scoresState) Clone() attention.State {
 	c := s.x.newState(s.shape)
 	c.tokens = s.tokens
 	c.fields().Copy(s.fields())
 	return c
 }
 
-func (s *scoresState[T]) Reset() {
+func (s *scoresState) Reset() {
 	s.tokens = 0
 	s.fields().Clear()
 }
 
-func (s *scoresState[T]) Tokens() int64 { return s.tokens }
+func (s *scoresState) Tokens() int64 { return s.tokens }
 
-func (s *scoresState[T]) Bytes() int64 { return s.fields().Bytes() }
+func (s *scoresState) Bytes() int64 { return s.fields().Bytes() }
 
 // AppendBinary appends a snapshot: the header and the fields.
-func (s *scoresState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot[T](b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
+func (s *scoresState) AppendBinary(b []byte) ([]byte, error) {
+	w := states.NewSnapshot(b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
 	s.fields().Write(w)
 	return w.End()
 }
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or parameter.
-func (x *Scores[T]) RestoreState(data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := states.ReadSnapshot[T](data, x.identity(), x.parameterSum())
+func (x *Scores) RestoreState(data []byte) (attention.State, error) {
+	sh, tokens, r, err := states.ReadSnapshot(data, x.identity(), x.parameterSum())
 	if err != nil {
 		return nil, err
 	}
-	c := &attention.Call[T]{Causal: true}
+	c := &attention.Call{Causal: true}
 	c.Q.H, c.Q.D, c.V.D = sh.H, sh.D, sh.Dv
 	if err := x.Check(c); err != nil {
 		return nil, err

@@ -53,92 +53,6 @@ func primalSubjects() (list []subject) {
 	return list
 }
 
-// lossOf is the textbook's of a mechanism with eta 0.1.
-func lossOf(b *oracle.Primal, oc *oracle.Call, square bool) float64 {
-	return b.Losses(oc, func(j float64) float64 {
-		if square {
-			return 0.1 * j * j
-		}
-		return 0.1 * j
-	})
-}
-
-// The loss is the textbook's. The gradient of loss and outputs together agrees with finite
-// differences.
-func TestPrimalLossAndGradientAreTheTextbook(t *testing.T) {
-	for _, x := range []struct {
-		set            map[string]string
-		causal         bool
-		tokens         int
-		lens           []int64
-		mask           bool
-		means, learned bool
-	}{
-		{set: map[string]string{}},
-		{set: map[string]string{}, causal: true, lens: []int64{4, 5}},
-		{set: map[string]string{"loss": "code"}, causal: true, means: true},
-		{set: map[string]string{"loss": "code", "square": "false"}, means: true, lens: []int64{3, 5}},
-		{set: map[string]string{"data": "dependent", "tokens": "3"}, tokens: 3, mask: true},
-		{set: map[string]string{"data": "dependent", "tokens": "9", "trace": "learned", "loss": "code"}, tokens: 9, means: true, learned: true},
-	} {
-		x.set["rank"] = "2"
-		sh := shape{b: 2, h: 2, hkv: 1, n: 5, m: 5, d: 4, dv: 4, causal: x.causal, lens: x.lens, mask: x.mask}
-		oc, do := sh.call(90)
-		m, err := New[float64]("primal", Options{Width: 4, Heads: 2, Set: x.set})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, b := range m.Params().All()[4].Data { // all 0 before
-			m.Params().All()[4].Data[i] = b + float64(i)/8
-		}
-		c := callIn[float64](oc)
-		of := func() float64 { // loss, and 0.5 times the outputs'
-			p := numbers{}
-			readNumbers(p, m.Params())
-			book := primalBook(p, 2, x.tokens)
-			book.Means, book.Learned = x.means, x.learned
-			read := *oc
-			read.Q, read.K, read.V = c.Q, c.K, c.V
-			sum := lossOf(book, &read, x.set["square"] == "") * 2
-			for i, o := range oracle.Outputs(book.Outputs).Forward(&read).O.Data {
-				sum += o * do.Data[i]
-			}
-			return sum
-		}
-		out := output(c)
-		var keep attention.Saved[float64]
-		if err := m.Forward(out, c, &keep); err != nil {
-			t.Fatal(err)
-		}
-		want := of()
-		for i, o := range out.Data {
-			want -= o * do.Data[i]
-		}
-		if math.Abs(keep.Aux-want/2) > 1e-12*(1+math.Abs(want)) {
-			t.Errorf("%v: the loss is %v, want %v", x.set, keep.Aux, want/2)
-		}
-		g := attention.Grads[float64]{DQ: poisoned[float64](2, 2, 5, 4), DK: poisoned[float64](2, 1, 5, 4), DV: poisoned[float64](2, 1, 5, 4), DAux: 2}
-		m.Params().ZeroGrad()
-		if err := m.Backward(&g, do, out, c, &keep); err != nil {
-			t.Fatal(err)
-		}
-		type point struct {
-			name     string
-			at, grad []float64
-		}
-		points := []point{{"q", c.Q.Data, g.DQ.Data}, {"k", c.K.Data, g.DK.Data}, {"v", c.V.Data, g.DV.Data}}
-		for _, p := range m.Params().All() {
-			points = append(points, point{p.Name, p.Data, p.Grad})
-		}
-		for _, p := range points {
-			want := check.NumericGradient(of, p.at)
-			if e := check.ErrorRatio(p.grad, want, 1e-6*(1+check.MaxAbs(want))); e > 1 {
-				t.Errorf("%v: the gradient of %s differs from finite differences by %.3g limits", x.set, p.name, e)
-			}
-		}
-	}
-}
-
 // In the authors' program rows of padding enter the loss. Here the loss equals the loss of
 // the shorter input, to the bit.
 func TestPaddingIsInNoLossOfPrimal(t *testing.T) {
@@ -148,14 +62,14 @@ func TestPaddingIsInNoLossOfPrimal(t *testing.T) {
 				continue
 			}
 			oc, _ := shape{b: 1, h: 1, hkv: 1, n: 9, m: 9, d: 8, dv: 8, causal: causal, lens: []int64{6}}.call(91)
-			m, err := New[float32]("primal", Options{Width: 8, Set: set})
+			m, err := New("primal", Options{Width: 8, Set: set})
 			if err != nil {
 				t.Fatal(err)
 			}
-			long := callIn[float32](oc)
+			long := callIn(oc)
 			short := *long
 			short.KeyLens, short.Q, short.K, short.V = nil, long.Q.Tokens(0, 6), long.K.Tokens(0, 6), long.V.Tokens(0, 6)
-			var a, b attention.Saved[float32]
+			var a, b attention.Saved
 			if err := errors.Join(m.Forward(output(long), long, &a), m.Forward(output(&short), &short, &b)); err != nil {
 				t.Fatal(err)
 			}
@@ -169,14 +83,14 @@ func TestPaddingIsInNoLossOfPrimal(t *testing.T) {
 // A state of means has the bits of any pieces, goes on behind keys alone, and is
 // not changed by Read.
 func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
-	m, err := New[float32]("primal", Options{Width: 8, Heads: 4})
+	m, err := New("primal", Options{Width: 8, Heads: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	sh := streamed
 	sh.mask = true
 	oc, _ := sh.call(92)
-	c := callIn[float32](oc)
+	c := callIn(oc)
 	for b := range sh.b {
 		c.KeyMask[b*sh.n] = b > 0 // a query before the first key
 		for j := 7; j < 10; j++ {
@@ -184,7 +98,7 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 		}
 	}
 	if sh.h != 4 {
-		m, err = New[float32]("primal", Options{Width: 8, Heads: sh.h})
+		m, err = New("primal", Options{Width: 8, Heads: sh.h})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,8 +113,8 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	half := newState(t, m)
 	step(t, half, output(c), c, 0, 7, 3)
 	before := bytesOf(t, half)
-	ask := &attention.Call[float32]{Q: c.Q.Tokens(7, 8), K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}
-	if err := half.Read(poisoned[float32](sh.b, sh.h, 1, sh.dv), ask); err != nil {
+	ask := &attention.Call{Q: c.Q.Tokens(7, 8), K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}
+	if err := half.Read(poisoned(sh.b, sh.h, 1, sh.dv), ask); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(before, bytesOf(t, half)) {
@@ -208,7 +122,7 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	}
 	// One part behind the other: sums of both. Parts begin with masked tokens, whose queries
 	// count behind a key.
-	part := func(i0, i1 int) attention.State[float32] {
+	part := func(i0, i1 int) attention.State {
 		st := newState(t, m)
 		step(t, st, output(c), c, i0, i1, 2)
 		back, err := m.RestoreState(bytesOf(t, st))
@@ -224,7 +138,7 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	merge(t, middle, part(9, sh.n-1))
 	merge(t, right, middle)
 	merge(t, half, part(7, sh.n-1))
-	for name, st := range map[string]attention.State[float32]{"a‖b": half, "(a‖b)‖c": left, "a‖(b‖c)": right} {
+	for name, st := range map[string]attention.State{"a‖b": half, "(a‖b)‖c": left, "a‖(b‖c)": right} {
 		step(t, st, other, c, sh.n-1, sh.n, 1)
 		for b := range sh.b {
 			for h := range sh.h {
@@ -241,7 +155,7 @@ func TestPrimalStateDoesNotDependOnPieces(t *testing.T) {
 	merge(t, st, newState(t, m))
 	empty := newState(t, m)
 	merge(t, empty, half)
-	for _, st := range []attention.State[float32]{st, empty} {
+	for _, st := range []attention.State{st, empty} {
 		if !bytes.Equal(bytesOf(t, st), bytesOf(t, half)) {
 			t.Error("merging nothing changes the state")
 		}
@@ -252,37 +166,37 @@ func TestPrimalRefusesCallsThatDoNotFit(t *testing.T) {
 	for _, set := range []map[string]string{
 		{"rank": "0"}, {"data": "some"}, {"tokens": "0"}, {"eta": "-1"}, {"square": "no"}, {"loss": "mean"}, {"trace": "none"}, {"rank": "4096", "data": "dependent"},
 	} {
-		if _, err := New[float32]("primal", Options{Width: 8, Set: set}); err == nil {
+		if _, err := New("primal", Options{Width: 8, Set: set}); err == nil {
 			t.Errorf("%v is taken", set)
 		}
 	}
-	_, err := New[float32]("primal", Options{Width: 1 << 13, Set: map[string]string{"rank": "2048"}})
+	_, err := New("primal", Options{Width: 1 << 13, Set: map[string]string{"rank": "2048"}})
 	if err == nil || !strings.Contains(err.Error(), "Wc of shape [8192 4096] has 33554432 elements") {
 		t.Errorf("error %v, want one of Wc", err)
 	}
-	m, err := New[float32]("primal", Options{Width: 4, Set: map[string]string{"data": "dependent"}})
+	m, err := New("primal", Options{Width: 4, Set: map[string]string{"data": "dependent"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 3, m: 3, d: 4, dv: 4, causal: true}.call(93)
-	c := callIn[float32](oc)
+	c := callIn(oc)
 	if err := m.Forward(output(c), c, nil); err == nil || !strings.Contains(err.Error(), "made of tokens of the whole sequence") {
 		t.Errorf("a causal call with data=dependent: %v", err)
 	}
 	c.Causal = false
-	if err := m.Weights(tensor.NewMat[float32](3, 3), c, 0, 0, 0, 3); err == nil || !strings.Contains(err.Error(), "no attention matrix") {
+	if err := m.Weights(tensor.NewMat(3, 3), c, 0, 0, 0, 3); err == nil || !strings.Contains(err.Error(), "no attention matrix") {
 		t.Errorf("rows of A: %v", err)
 	}
 	if _, err := m.Diagnose(c); err == nil || !strings.Contains(err.Error(), "no attention matrix") {
 		t.Errorf("a diagnosis: %v", err)
 	}
 	for _, sh := range []shape{{b: 1, h: 1, hkv: 1, n: 3, m: 3, d: 5, dv: 4}, {b: 1, h: 1, hkv: 1, n: 3, m: 3, d: 4, dv: 5}, {b: 1, h: 2, hkv: 1, n: 3, m: 3, d: 4, dv: 4}} {
-		wide, err := New[float32]("primal", Options{Width: 4, Heads: 3})
+		wide, err := New("primal", Options{Width: 4, Heads: 3})
 		if err != nil {
 			t.Fatal(err)
 		}
 		oc, _ := sh.call(94)
-		c := callIn[float32](oc)
+		c := callIn(oc)
 		if err := wide.Forward(output(c), c, nil); err == nil {
 			t.Errorf("D = %d, Dv = %d, %d heads are taken", sh.d, sh.dv, sh.h)
 		}

@@ -17,21 +17,21 @@ import (
 // from Z = Aᵀ/c, c the largest sum of a column of A. Rows of A sum to 1, so this
 // is the start for which the chain is known to go to the pseudo-inverse, taken
 // from A alone.
-type pseudoInverse[T tensor.Float] struct {
-	h          *headwise.Head[T]
-	a          tensor.Mat[T]
-	p, x, y, w tensor.Mat[T]
+type pseudoInverse struct {
+	h          *headwise.Head
+	a          tensor.Mat
+	p, x, y, w tensor.Mat
 }
 
-func newPseudoInverse[T tensor.Float](h *headwise.Head[T], a tensor.Mat[T]) pseudoInverse[T] {
+func newPseudoInverse(h *headwise.Head, a tensor.Mat) pseudoInverse {
 	l := a.Rows
-	return pseudoInverse[T]{h, a, h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l)}
+	return pseudoInverse{h, a, h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l)}
 }
 
 // start sets z to that from which the chain begins, and returns c with its
 // column.
-func (s *pseudoInverse[T]) start(z tensor.Mat[T]) (c T, column int) {
-	sums := arena.TakeZeros[T](s.h.Scratch, s.a.Cols)
+func (s *pseudoInverse) start(z tensor.Mat) (c float, column int) {
+	sums := arena.TakeZeros[float](s.h.Scratch, s.a.Cols)
 	for i := range s.a.Rows {
 		s.h.Table.Add(sums, sums, s.a.Row(i))
 	}
@@ -46,7 +46,7 @@ func (s *pseudoInverse[T]) start(z tensor.Mat[T]) (c T, column int) {
 }
 
 // factors sets P, X, Y and W of the step from z.
-func (s *pseudoInverse[T]) factors(z tensor.Mat[T]) {
+func (s *pseudoInverse) factors(z tensor.Mat) {
 	s.h.Multiply(s.p, s.a, z, false, false, false)
 	fromIdentity(s.x, s.p, 7)
 	s.h.Multiply(s.y, s.p, s.x, false, false, false)
@@ -56,7 +56,7 @@ func (s *pseudoInverse[T]) factors(z tensor.Mat[T]) {
 }
 
 // fromIdentity sets dst to c·I - x.
-func fromIdentity[T tensor.Float](dst, x tensor.Mat[T], c T) {
+func fromIdentity(dst, x tensor.Mat, c float) {
 	for i := range x.Rows {
 		row := dst.Row(i)
 		for j, v := range x.Row(i) {
@@ -67,7 +67,7 @@ func fromIdentity[T tensor.Float](dst, x tensor.Mat[T], c T) {
 }
 
 // step sets next to Z after the step from z.
-func (s *pseudoInverse[T]) step(next, z tensor.Mat[T]) {
+func (s *pseudoInverse) step(next, z tensor.Mat) {
 	s.factors(z)
 	s.h.Multiply(next, z, s.w, false, false, false)
 	s.h.Table.Scale(next.Data, 0.25, next.Data)
@@ -76,7 +76,7 @@ func (s *pseudoInverse[T]) step(next, z tensor.Mat[T]) {
 // PseudoInverse sets z [n,n] to an approximation of the pseudo-inverse of a [n,n] after
 // steps iterations. The rows of a are averages. It returns the largest element of AZA -
 // A, which is 0 in the limit. All three matrices are contiguous.
-func PseudoInverse[T tensor.Float](h *headwise.Head[T], z, a tensor.Mat[T], steps int) (residual float64) {
+func PseudoInverse(h *headwise.Head, z, a tensor.Mat, steps int) (residual float64) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	s := newPseudoInverse(h, a)
@@ -97,19 +97,19 @@ func PseudoInverse[T tensor.Float](h *headwise.Head[T], z, a tensor.Mat[T], step
 // PseudoInverseGrad adds the gradient of a to da [n,n], from the gradient dz [n,n] of
 // PseudoInverse's result. It is the gradient of the start and the iterations, converged
 // or not. It overwrites dz.
-func PseudoInverseGrad[T tensor.Float](h *headwise.Head[T], da, dz, a tensor.Mat[T], steps int) {
+func PseudoInverseGrad(h *headwise.Head, da, dz, a tensor.Mat, steps int) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	s := newPseudoInverse(h, a)
 	l := a.Rows
 	all := h.TakeScratch((steps+1)*l, l) // Z before each step, and after the last
-	at := func(i int) tensor.Mat[T] { return all.Slice(i*l, (i+1)*l) }
+	at := func(i int) tensor.Mat { return all.Slice(i*l, (i+1)*l) }
 	c, column := s.start(at(0))
 	for i := range steps {
 		s.step(at(i+1), at(i))
 	}
 	dp, dw, dy, dx, next := h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l)
-	negate := func(x tensor.Mat[T]) { h.Table.Scale(x.Data, -1, x.Data) }
+	negate := func(x tensor.Mat) { h.Table.Scale(x.Data, -1, x.Data) }
 	for i := steps - 1; i >= 0; i-- {
 		z := at(i)
 		s.factors(z)
@@ -128,7 +128,7 @@ func PseudoInverseGrad[T tensor.Float](h *headwise.Head[T], da, dz, a tensor.Mat
 		copy(dz.Data, next.Data)
 	}
 	// Z = Aᵀ/c: 1/c of the transpose, and -Σ dZ∘Z/c of the column's sum.
-	var along T
+	var along float
 	for i := range l {
 		along += h.Table.Dot(dz.Row(i), at(0).Row(i))
 	}

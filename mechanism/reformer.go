@@ -41,8 +41,7 @@ var reformer = Row{
 			o.setDefault("buckets", strconv.Itoa(2*rotations[1]))
 		}
 	},
-	f32: headwiseBuilder(newReformer[float32]),
-	f64: headwiseBuilder(newReformer[float64]),
+	build: headwiseBuilder(newReformer),
 }
 
 // lshAttention is softmax over the keys of tokens with near hashes, which sorting
@@ -55,19 +54,19 @@ var reformer = Row{
 // ⌊r/size⌋ of the bucket, and sees the keys of this chunk and of the chunk before up to its own
 // position, itself only where it sees no other (with self=seen always). Nothing in that depends on a later token or on the
 // length of the sequence, for which reason all buckets are used.
-type lshAttention[T tensor.Float] struct {
+type lshAttention struct {
 	setting                            string
 	bucket, rounds, buckets            int
 	softmaxPerRound                    bool // each round has its own softmax
 	countOnce, selfIfAlone, keepMasked bool
 	scale                              float64 // 0: 1/√D
-	rotations                          *param.Param[T]
-	constants                          param.Set[T]
-	passes                             sync.Pool // of *lshPass[T]
+	rotations                          *param.Param
+	constants                          param.Set
+	passes                             sync.Pool // of *lshPass
 }
 
-func newReformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := new(lshAttention[T])
+func newReformer(r *reader) (headwise.Function, error) {
+	x := new(lshAttention)
 	var err error
 	if x.bucket, err = r.Integer("bucket", 1, 1<<16); err != nil {
 		return nil, err
@@ -109,12 +108,12 @@ func newReformer[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	}
 	x.rotations = x.constants.New("rotations", false, x.rounds, x.buckets/2, r.width())
 	for i := range x.rotations.Data {
-		x.rotations.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
+		x.rotations.Data[i] = float(float32(key.Normal(uint64(i)))) // the same in both precisions
 	}
 	return x, nil
 }
 
-func (x *lshAttention[T]) Traits() attention.Traits {
+func (x *lshAttention) Traits() attention.Traits {
 	t := attention.Traits{Name: "reformer", MixedQueries: true, Positive: true, Causal: !x.keepMasked}
 	if !t.Causal {
 		t.NoCausal = "with masks=kept also masked keys before the first query take a place in chunks"
@@ -123,13 +122,13 @@ func (x *lshAttention[T]) Traits() attention.Traits {
 }
 
 // NeedsPastQueries marks that the keys of earlier tokens are their queries.
-func (x *lshAttention[T]) NeedsPastQueries() {}
+func (x *lshAttention) NeedsPastQueries() {}
 
 // CodeCount returns the number of buckets of a query, one a round.
-func (x *lshAttention[T]) CodeCount() int { return x.rounds }
+func (x *lshAttention) CodeCount() int { return x.rounds }
 
 // Code sets codes [queries, rounds] to the buckets of the queries of h in causal calls.
-func (x *lshAttention[T]) Code(h *headwise.Head[T], codes []int32) {
+func (x *lshAttention) Code(h *headwise.Head, codes []int32) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	buckets := arena.Take[int32](h.Scratch, h.Q.Rows)
@@ -141,11 +140,11 @@ func (x *lshAttention[T]) Code(h *headwise.Head[T], codes []int32) {
 	}
 }
 
-func (x *lshAttention[T]) Setting() string          { return x.setting }
-func (x *lshAttention[T]) Params() *param.Set[T]    { return nil }
-func (x *lshAttention[T]) Constants() *param.Set[T] { return &x.constants }
+func (x *lshAttention) Setting() string       { return x.setting }
+func (x *lshAttention) Params() *param.Set    { return nil }
+func (x *lshAttention) Constants() *param.Set { return &x.constants }
 
-func (x *lshAttention[T]) Check(c *attention.Call[T]) error {
+func (x *lshAttention) Check(c *attention.Call) error {
 	if d := x.rotations.Shape[2]; c.Q.D != d {
 		return fmt.Errorf("q: has width %d, rotations of reformer are for %d", c.Q.D, d)
 	}
@@ -165,9 +164,9 @@ func (x *lshAttention[T]) Check(c *attention.Call[T]) error {
 
 // lshPass holds the sorted tokens of a head. It is the bias of its softmax, which hides
 // a token from itself and discounts repeated keys.
-type lshPass[T tensor.Float] struct {
-	softmax headwise.PatternSoftmax[T]
-	x       *lshAttention[T]
+type lshPass struct {
+	softmax headwise.PatternSoftmax
+	x       *lshAttention
 
 	rounds, chunks int
 	offset         int     // of the queries: query i is at the position of key i+offset
@@ -180,15 +179,15 @@ type lshPass[T tensor.Float] struct {
 	// over the buckets of a round.
 	chunk []int32
 	rank  []int32 // [tokens, rounds] in causal calls: keys of the bucket before each token
-	logs  []T     // log of the number of times that a key is found, over the scale
+	logs  []float // log of the number of times that a key is found, over the scale
 	tile  []int32 // keys of a tile
 }
 
 // newPass hashes and sorts the tokens of h.
-func (x *lshAttention[T]) newPass(h *headwise.Head[T]) *lshPass[T] {
-	p, _ := x.passes.Get().(*lshPass[T])
+func (x *lshAttention) newPass(h *headwise.Head) *lshPass {
+	p, _ := x.passes.Get().(*lshPass)
 	if p == nil {
-		p = new(lshPass[T])
+		p = new(lshPass)
 		p.softmax.Scale = x.scale
 	}
 	n, m, ar := h.Q.Rows, h.K.Rows, h.Scratch
@@ -232,7 +231,7 @@ func (x *lshAttention[T]) newPass(h *headwise.Head[T]) *lshPass[T] {
 }
 
 // take takes memory for a number of tokens, and sets the bias.
-func (p *lshPass[T]) take(h *headwise.Head[T], tokens int) {
+func (p *lshPass) take(h *headwise.Head, tokens int) {
 	x, ar := p.x, h.Scratch
 	p.softmax.Bias = nil
 	if x.selfIfAlone || p.discountsRepeats() {
@@ -241,48 +240,48 @@ func (p *lshPass[T]) take(h *headwise.Head[T], tokens int) {
 	p.order, p.chunk = arena.Take[int32](ar, p.rounds*tokens), arena.Take[int32](ar, tokens*p.rounds)
 	p.keys = arena.Take[int32](ar, x.bucket+p.rounds*p.keyCount)
 	p.tile = arena.Take[int32](ar, 128)
-	p.logs = arena.Take[T](ar, 2*p.rounds+1)
+	p.logs = arena.Take[float](ar, 2*p.rounds+1)
 	scale := x.scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(h.Q.Cols))
 	}
 	for times := range p.logs { // scores are multiplied by the scale later
-		p.logs[times] = T(math.Log(max(float64(times), 1)) / scale)
+		p.logs[times] = float(math.Log(max(float64(times), 1)) / scale)
 	}
 }
 
 // axes returns the first axes of a round, one for two buckets.
-func (x *lshAttention[T]) axes(round, buckets int) tensor.Mat[T] {
+func (x *lshAttention) axes(round, buckets int) tensor.Mat {
 	d := x.rotations.Shape[2]
-	return tensor.Mat[T]{Data: x.rotations.Data[round*x.buckets/2*d:], Rows: buckets / 2, Cols: d, Stride: d}
+	return tensor.Mat{Data: x.rotations.Data[round*x.buckets/2*d:], Rows: buckets / 2, Cols: d, Stride: d}
 }
 
 // countBuckets returns the number of buckets for a number of chunks.
-func (x *lshAttention[T]) countBuckets(chunks int) int {
+func (x *lshAttention) countBuckets(chunks int) int {
 	return min(x.buckets, max(2, chunks+chunks%2))
 }
 
 // releasePass keeps p for reuse.
-func (x *lshAttention[T]) releasePass(p *lshPass[T]) {
+func (x *lshAttention) releasePass(p *lshPass) {
 	p.order, p.keys, p.chunk, p.rank, p.logs, p.tile = nil, nil, nil, nil, nil, nil
 	x.passes.Put(p)
 }
 
 // discountsRepeats reports whether a key may be found in several rounds and counts
 // once.
-func (p *lshPass[T]) discountsRepeats() bool {
+func (p *lshPass) discountsRepeats() bool {
 	return p.x.countOnce && !p.x.softmaxPerRound && p.rounds > 1
 }
 
 // roundKeys returns the sorted keys of a round.
-func (p *lshPass[T]) roundKeys(round int) []int32 {
+func (p *lshPass) roundKeys(round int) []int32 {
 	return p.keys[p.x.bucket+round*p.keyCount:][:p.keyCount]
 }
 
 // chunkPairs returns the pairs of the chunks of rounds r0 ≤ r < r1. A chunk sees itself
 // and the chunk before; the first chunk of a round sees the last chunk of the round
 // before.
-func (p *lshPass[T]) chunkPairs(r0, r1 int) *headwise.Pattern {
+func (p *lshPass) chunkPairs(r0, r1 int) *headwise.Pattern {
 	if p.rank != nil {
 		return p.causalPairs(r0, r1)
 	}
@@ -314,12 +313,12 @@ func (p *lshPass[T]) chunkPairs(r0, r1 int) *headwise.Pattern {
 
 // Add hides tokens from themselves, and subtracts from the scores of keys that several
 // rounds find the logarithm of their number.
-func (p *lshPass[T]) Add(t *headwise.PatternTile[T]) {
+func (p *lshPass) Add(t *headwise.PatternTile) {
 	keys := p.tile[:t.Columns]
 	for c := range keys {
 		keys[c] = int32(t.Key(c))
 	}
-	hidden := T(math.Inf(-1))
+	hidden := float(math.Inf(-1))
 	for r := range t.Rows {
 		i, row := int32(t.Query(r)+p.offset), t.S[r*t.LD:][:t.Columns]
 		if p.discountsRepeats() {
@@ -335,7 +334,7 @@ func (p *lshPass[T]) Add(t *headwise.PatternTile[T]) {
 
 // discountRepeats subtracts from the scores row [keys] of the query of token i the logarithm of
 // the number of times that it finds each key.
-func (p *lshPass[T]) discountRepeats(i int32, keys []int32, row []T) {
+func (p *lshPass) discountRepeats(i int32, keys []int32, row []float) {
 	own := p.chunk[int(i)*p.rounds:][:p.rounds]
 	first := false // the first chunk of a round sees the last chunk of the round before
 	for r, c := range own {
@@ -362,10 +361,10 @@ func (p *lshPass[T]) discountRepeats(i int32, keys []int32, row []T) {
 }
 
 // Grad adds nothing: the terms of Add are constants.
-func (p *lshPass[T]) Grad(*headwise.PatternTile[T], *headwise.Grads[T]) {}
+func (p *lshPass) Grad(*headwise.PatternTile, *headwise.Grads) {}
 
 // countParts returns the number of separate softmaxes.
-func (p *lshPass[T]) countParts() int {
+func (p *lshPass) countParts() int {
 	if p.x.softmaxPerRound {
 		return p.rounds
 	}
@@ -374,17 +373,17 @@ func (p *lshPass[T]) countParts() int {
 
 // splitPart returns the pairs of softmax s, the logarithms of its sums [queries], and
 // its output [queries, Dv].
-func (p *lshPass[T]) splitPart(h *headwise.Head[T], s int, saved []T) (pairs *headwise.Pattern, lse []T, out tensor.Mat[T]) {
+func (p *lshPass) splitPart(h *headwise.Head, s int, saved []float) (pairs *headwise.Pattern, lse []float, out tensor.Mat) {
 	n, dv := h.Q.Rows, h.V.Cols
 	if p.countParts() == 1 {
 		return p.chunkPairs(0, p.rounds), saved, h.Out
 	}
 	of := saved[s*n*(1+dv):]
-	return p.chunkPairs(s, s+1), of[:n], tensor.Mat[T]{Data: of[n:], Rows: n, Cols: dv, Stride: dv}
+	return p.chunkPairs(s, s+1), of[:n], tensor.Mat{Data: of[n:], Rows: n, Cols: dv, Stride: dv}
 }
 
 // savedSize returns the number of elements that Forward saves.
-func (p *lshPass[T]) savedSize(h *headwise.Head[T]) int {
+func (p *lshPass) savedSize(h *headwise.Head) int {
 	if n := h.Q.Rows; p.countParts() > 1 {
 		return p.countParts() * n * (1 + h.V.Cols)
 	}
@@ -392,17 +391,17 @@ func (p *lshPass[T]) savedSize(h *headwise.Head[T]) int {
 }
 
 // seesNoKey reports whether a query with log-sum-exp lse sees no other key.
-func seesNoKey[T tensor.Float](lse T) bool { return math.IsInf(float64(lse), -1) }
+func seesNoKey(lse float) bool { return math.IsInf(float64(lse), -1) }
 
 // asksItself reports whether query i stands at an unmasked key.
-func asksItself[T tensor.Float](h *headwise.Head[T], i int) bool {
+func asksItself(h *headwise.Head, i int) bool {
 	i += h.Offset
 	return i < h.K.Rows && h.IsUnmasked(i)
 }
 
 // tokenQuery returns the query of token j. nil: it is not given, as of masked tokens before the first
 // query.
-func tokenQuery[T tensor.Float](h *headwise.Head[T], j int) []T {
+func tokenQuery(h *headwise.Head, j int) []float {
 	switch i := j - h.Offset; {
 	case i >= 0 && i < h.Q.Rows:
 		return h.Q.Row(i)
@@ -414,19 +413,19 @@ func tokenQuery[T tensor.Float](h *headwise.Head[T], j int) []T {
 
 // partWeight returns the weight of each softmax in the output of query i: one over the
 // number of softmaxes in which it sees a key.
-func (p *lshPass[T]) partWeight(h *headwise.Head[T], i int, saved []T) T {
+func (p *lshPass) partWeight(h *headwise.Head, i int, saved []float) float {
 	n, some := h.Q.Rows, 0
 	for s := range p.countParts() {
 		if !seesNoKey(saved[s*n*(1+h.V.Cols)+i]) || asksItself(h, i) {
 			some++
 		}
 	}
-	return 1 / T(max(some, 1))
+	return 1 / float(max(some, 1))
 }
 
 // unitKeys returns the keys [keys, D], queries of length 1, and the lengths [keys] of the
 // queries. A query of length 0, or of infinite length, has a key of zeros and the length 0.
-func unitKeys[T tensor.Float](h *headwise.Head[T]) (k tensor.Mat[T], lengths []float64) {
+func unitKeys(h *headwise.Head) (k tensor.Mat, lengths []float64) {
 	k, lengths = h.TakeScratch(h.K.Rows, h.Q.Cols), arena.Take[float64](h.Scratch, h.K.Rows)
 	for j := range lengths {
 		q := tokenQuery(h, j)
@@ -444,7 +443,7 @@ func unitKeys[T tensor.Float](h *headwise.Head[T]) (k tensor.Mat[T], lengths []f
 			if math.IsInf(factor, 1) {
 				y = float64(x) / length
 			}
-			k.Row(j)[c] = T(y)
+			k.Row(j)[c] = float(y)
 		}
 	}
 	return k, lengths
@@ -459,7 +458,7 @@ func inverseLength(length float64) float64 {
 	return 0
 }
 
-func (x *lshAttention[T]) Forward(h *headwise.Head[T]) {
+func (x *lshAttention) Forward(h *headwise.Head) {
 	p := x.newPass(h)
 	defer x.releasePass(p)
 	saved, out, keys := h.SaveBuffer(p.savedSize(h)), h.Out, h.K
@@ -497,7 +496,7 @@ func (x *lshAttention[T]) Forward(h *headwise.Head[T]) {
 	}
 }
 
-func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *lshAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	p := x.newPass(h)
 	defer x.releasePass(p)
 	g.Clear()
@@ -527,11 +526,11 @@ func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 		k, dk := h.K.Row(j), g.DK.Row(j)
 		if i := j - h.Offset; i >= 0 {
 			h.Table.Axpy(dk, -h.Table.Dot(dk, k), k)
-			if factor := T(inverseLength(length)); !math.IsInf(float64(factor), 1) {
+			if factor := float(inverseLength(length)); !math.IsInf(float64(factor), 1) {
 				h.Table.Axpy(g.DQ.Row(i), factor, dk)
 			} else {
 				for c, y := range dk {
-					g.DQ.Row(i)[c] += T(float64(y) / length)
+					g.DQ.Row(i)[c] += float(float64(y) / length)
 				}
 			}
 		}
@@ -540,7 +539,7 @@ func (x *lshAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	h.K = keys
 }
 
-func (x *lshAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *lshAttention) Cost(s attention.Shape) headwise.Cost {
 	n, d, dv, rounds := float64(s.N), float64(s.D), float64(s.Dv), float64(x.rounds)
 	buckets := x.buckets
 	if !x.softmaxPerRound && !s.Causal {
@@ -553,6 +552,6 @@ func (x *lshAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	}
 	return headwise.Cost{
 		FLOPs: rounds * n * (float64(buckets)*d + 2*seen*(d+dv+3)),
-		Bytes: elementBytes[T]()*(bytes+float64(s.M)*d) + 4*rounds*5*n,
+		Bytes: elementBytes()*(bytes+float64(s.M)*d) + 4*rounds*5*n,
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // sortCausal hashes and sorts the tokens of a causal call. A token is a position: that of a key, of a
 // query or of both.
-func (p *lshPass[T]) sortCausal(h *headwise.Head[T]) {
+func (p *lshPass) sortCausal(h *headwise.Head) {
 	x, m, ar := p.x, h.K.Rows, h.Scratch
 	tokens := max(m, h.Offset+h.Q.Rows)
 	p.chunks = 0 // chunks are of a bucket
@@ -47,7 +47,7 @@ func (p *lshPass[T]) sortCausal(h *headwise.Head[T]) {
 
 // causalPairs returns the pairs of the chunks of rounds r0 ≤ r < r1 of a causal call. A chunk sees itself
 // and the chunk before, up to the position of each query.
-func (p *lshPass[T]) causalPairs(r0, r1 int) *headwise.Pattern {
+func (p *lshPass) causalPairs(r0, r1 int) *headwise.Pattern {
 	pairs, size := headwise.NewPattern(), p.x.bucket
 	tokens := len(p.order) / p.rounds
 	for r := r0; r < r1; r++ {

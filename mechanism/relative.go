@@ -6,19 +6,17 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // farthestBucket is the distance from which on all keys are in the last bucket.
 const farthestBucket = 128
 
 // relativeSoftmax is softmax of q·k/√D plus a learned number by head and distance.
-type relativeSoftmax[T tensor.Float] struct {
-	sparseSoftmax[T]
-	params *param.Set[T]
-	table  *param.Param[T] // [buckets,heads]
+type relativeSoftmax struct {
+	sparseSoftmax
+	params *param.Set
+	table  *param.Param // [buckets,heads]
 	heads  int
 	bucket [2*farthestBucket + 1]uint8 // of the distances j-i from -farthestBucket on
 }
@@ -42,29 +40,23 @@ func (allKeys) addPairs(p *headwise.Pattern, s headGeometry) {
 // it. The first half of these rows are single distances. The others grow by powers up to
 // 128. NewRelativeSoftmax returns an error if buckets is odd or not from 4 to 256, or if
 // heads is not from 1 to 2²⁴/buckets.
-func NewRelativeSoftmax[T tensor.Float](heads, buckets int) (attention.Mechanism[T], error) {
+func NewRelativeSoftmax(heads, buckets int) (attention.Mechanism, error) {
 	if buckets < 4 || buckets > 256 || buckets%2 != 0 {
 		return nil, fmt.Errorf("buckets: %d, needs an even number from 4 to 256", buckets)
 	}
 	if heads < 1 || heads > maxNumbers/buckets {
 		return nil, fmt.Errorf("heads: %d, needs a number from 1 to %d", heads, maxNumbers/buckets)
 	}
-	return kernel.Instance[func(heads, buckets int) attention.Mechanism[T]](relativeSoftmax32, relativeSoftmax64)(heads, buckets), nil
-}
-
-var relativeSoftmax32, relativeSoftmax64 = newRelativeSoftmax[float32], newRelativeSoftmax[float64]
-
-func newRelativeSoftmax[T tensor.Float](heads, buckets int) attention.Mechanism[T] {
-	x := &relativeSoftmax[T]{params: new(param.Set[T]), heads: heads}
-	x.sparseSoftmax = sparseSoftmax[T]{
+	x := &relativeSoftmax{params: new(param.Set), heads: heads}
+	x.sparseSoftmax = sparseSoftmax{
 		name: "relative-softmax", setting: fmt.Sprintf("relative-softmax buckets=%d", buckets), rule: allKeys{},
 	}
-	x.softmax = &headwise.PatternSoftmax[T]{Bias: x}
+	x.softmax = &headwise.PatternSoftmax{Bias: x}
 	x.table = x.params.New("bias", false, buckets, heads)
 	for i := range x.bucket {
 		x.bucket[i] = uint8(distanceBucket(i-farthestBucket, buckets))
 	}
-	return headwise.New[T](x)
+	return headwise.New(x), nil
 }
 
 // distanceBucket returns the bucket of distance j-i. Logarithms are rounded to float32, as
@@ -82,9 +74,9 @@ func distanceBucket(distance, buckets int) int {
 	return first + min(single+int(power*float32(half-single)), half-1)
 }
 
-func (x *relativeSoftmax[T]) Params() *param.Set[T] { return x.params }
+func (x *relativeSoftmax) Params() *param.Set { return x.params }
 
-func (x *relativeSoftmax[T]) Check(c *attention.Call[T]) error {
+func (x *relativeSoftmax) Check(c *attention.Call) error {
 	if c.Q.H != x.heads {
 		return fmt.Errorf("q: has %d heads, bias has %d", c.Q.H, x.heads)
 	}
@@ -92,25 +84,25 @@ func (x *relativeSoftmax[T]) Check(c *attention.Call[T]) error {
 }
 
 // termIndex returns the index in the table for a query and a key of a head.
-func (x *relativeSoftmax[T]) termIndex(query, key, head int) int {
+func (x *relativeSoftmax) termIndex(query, key, head int) int {
 	distance := min(max(key-query, -farthestBucket), farthestBucket)
 	return int(x.bucket[distance+farthestBucket])*x.heads + head
 }
 
 // Add adds the terms of a tile.
-func (x *relativeSoftmax[T]) Add(t *headwise.PatternTile[T]) {
+func (x *relativeSoftmax) Add(t *headwise.PatternTile) {
 	over := 1 / t.Scale
 	for r := range t.Rows {
 		query := t.Query(r) + t.Head.Offset
 		from, end := t.Visible(r)
 		for c := from; c < end; c++ {
-			t.S[r*t.LD+c] += T(over * x.table.Data[x.termIndex(query, t.Key(c), t.Head.Head)])
+			t.S[r*t.LD+c] += float(over * x.table.Data[x.termIndex(query, t.Key(c), t.Head.Head)])
 		}
 	}
 }
 
 // Grad adds the gradients of the scores to the terms.
-func (x *relativeSoftmax[T]) Grad(t *headwise.PatternTile[T], g *headwise.Grads[T]) {
+func (x *relativeSoftmax) Grad(t *headwise.PatternTile, g *headwise.Grads) {
 	for r := range t.Rows {
 		query := t.Query(r) + t.Head.Offset
 		from, end := t.Visible(r)

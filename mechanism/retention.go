@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var retention = Row{
@@ -21,11 +20,10 @@ var retention = Row{
 		{"gamma", "1-2^(-5-h)", "γ of each key head h = 0, 1, …: numbers above 0 and at most 1, or 1-2^(-5-h)"},
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
 	},
-	f32: specBuilder(retentionSpec[float32]),
-	f64: specBuilder(retentionSpec[float64]),
+	build: specBuilder(retentionSpec),
 }
 
-func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func retentionSpec(r *reader) (s attention.Spec, err error) {
 	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
 		return s, err
@@ -42,7 +40,7 @@ func retentionSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 		}
 		forget.Log, forget.Heads = func(h int) float64 { return logs[h] }, len(logs)
 	}
-	return attention.Spec[T]{
+	return attention.Spec{
 		Name:         r.row.Name,
 		Setting:      fmt.Sprintf("retention gamma=%s scale=%s", r.Text("gamma"), formatScale(scale)),
 		Scale:        scale,

@@ -8,7 +8,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var rfa = Row{
@@ -41,8 +40,7 @@ var rfa = Row{
 			o.setDefault("features", strconv.Itoa(s[1]))
 		}
 	},
-	f32: specBuilder(rfaSpec[float32]),
-	f64: specBuilder(rfaSpec[float64]),
+	build: specBuilder(rfaSpec),
 }
 
 // rfaForms holds the floors of denominators in the authors' programs, by name of the
@@ -52,12 +50,12 @@ var rfaForms = map[string]struct {
 	size  bool
 }{"code": {1, false}, "code-cross": {1, true}, "code-masked": {1e-3, true}}
 
-func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func rfaSpec(r *reader) (s attention.Spec, err error) {
 	d := r.o.Width
 	if d == 0 {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
-	f := rfaProjection[T]{d: d, heads: max(r.o.Heads, 1), rows: d, normOffset: -1}
+	f := rfaProjection{d: d, heads: max(r.o.Heads, 1), rows: d, normOffset: -1}
 	kind, err := r.Choice("kernel", "gaussian", "arccos")
 	if err != nil {
 		return s, err
@@ -108,15 +106,15 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	}
 	f.r = f.constants.New("R", false, f.heads, f.rows, d)
 	for i := range f.r.Data {
-		f.r.Data[i] = T(float32(key.Normal(uint64(i)))) // the same in both precisions
+		f.r.Data[i] = float(float32(key.Normal(uint64(i)))) // the same in both precisions
 	}
 	s.Name = r.row.Name
 	s.Setting = fmt.Sprintf("rfa kernel=%s tau=%g norm=%s eps=%g gate=%t form=%s", kind, f.tau, norm, s.Eps, s.Gated, form)
 	s.Scale, s.Coef, s.Positive = 1, []float64{0, 1}, kind == "arccos"
 	if s.Positive {
-		s.Features = &arccosFeatures[T]{f}
+		s.Features = &arccosFeatures{f}
 	} else {
-		s.Features = &sineFeatures[T]{f}
+		s.Features = &sineFeatures{f}
 	}
 	return s, nil
 }
@@ -124,21 +122,21 @@ func rfaSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 // rfaProjection is u = R·(σ∘x)/τ, with rows R and factors σ for each head. Heads that
 // share keys use the rows of the first of them, since products of features of different
 // rows approximate no kernel (Peng et al. 2021, section 3.1).
-type rfaProjection[T tensor.Float] struct {
+type rfaProjection struct {
 	d, heads, rows int
 	tau            float64
 	featureScale   float64 // of features
 	normOffset     float64 // x is divided by |x| + normOffset; below 0: x is not divided
-	sigma, r       *param.Param[T]
-	params         param.Set[T]
-	constants      param.Set[T]
+	sigma, r       *param.Param
+	params         param.Set
+	constants      param.Set
 }
 
-func (f *rfaProjection[T]) Params() *param.Set[T] { return &f.params }
+func (f *rfaProjection) Params() *param.Set { return &f.params }
 
-func (f *rfaProjection[T]) Constants() *param.Set[T] { return &f.constants }
+func (f *rfaProjection) Constants() *param.Set { return &f.constants }
 
-func (f *rfaProjection[T]) Check(heads, _, d int) error {
+func (f *rfaProjection) Check(heads, _, d int) error {
 	if d != f.d {
 		return fmt.Errorf("q: has width %d, rows of R have %d", d, f.d)
 	}
@@ -146,7 +144,7 @@ func (f *rfaProjection[T]) Check(heads, _, d int) error {
 }
 
 // blockHead returns the head whose rows and factors a block uses.
-func (f *rfaProjection[T]) blockHead(b *attention.FeatureBlock[T]) int {
+func (f *rfaProjection) blockHead(b *attention.FeatureBlock) int {
 	if f.heads == 1 {
 		return 0
 	}
@@ -155,8 +153,8 @@ func (f *rfaProjection[T]) blockHead(b *attention.FeatureBlock[T]) int {
 
 // projectBlock returns u [rows, Stride], and x [D, Stride] before the multiplication by
 // σ.
-func (f *rfaProjection[T]) projectBlock(b *attention.FeatureBlock[T]) (u, x []T) {
-	table := kernel.Active[T]()
+func (f *rfaProjection) projectBlock(b *attention.FeatureBlock) (u, x []float) {
+	table := kernel.Active[float]()
 	x = b.X
 	if f.normOffset >= 0 {
 		x = b.Scratch.Take(b.D * b.Stride)
@@ -169,17 +167,17 @@ func (f *rfaProjection[T]) projectBlock(b *attention.FeatureBlock[T]) (u, x []T)
 	scaled := *b
 	scaled.X = b.Scratch.Take(b.D * b.Stride)
 	for c, sigma := range f.sigma.Data[h*f.d:][:f.d] {
-		table.Scale(scaled.X[c*b.Stride:][:b.N], sigma*T(1/f.tau), x[c*b.Stride:])
+		table.Scale(scaled.X[c*b.Stride:][:b.N], sigma*float(1/f.tau), x[c*b.Stride:])
 	}
 	return projectTokens(&scaled, f.headRows(h), f.rows), x
 }
 
 // headRows returns the rows [rows, D] of head h.
-func (f *rfaProjection[T]) headRows(h int) []T { return f.r.Data[h*f.rows*f.d:][:f.rows*f.d] }
+func (f *rfaProjection) headRows(h int) []float { return f.r.Data[h*f.rows*f.d:][:f.rows*f.d] }
 
 // inverseLengths returns 1/(|x| + normOffset) of each token.
-func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
-	table := kernel.Active[T]()
+func (f *rfaProjection) inverseLengths(b *attention.FeatureBlock) []float {
+	table := kernel.Active[float]()
 	over := b.Scratch.Take(b.N)
 	clear(over)
 	for c := range b.D {
@@ -191,19 +189,19 @@ func (f *rfaProjection[T]) inverseLengths(b *attention.FeatureBlock[T]) []T {
 		if math.IsInf(length, 1) { // of squares that T does not hold
 			length = kernel.ColumnNorm(b.X[i:], b.Stride, b.D)
 		}
-		over[i] = T(1 / (length + f.normOffset))
+		over[i] = float(1 / (length + f.normOffset))
 	}
 	return over
 }
 
 // projectBlockGrad sets b.DX and adds to the gradient of σ, from x of projectBlock and
 // the gradient du of u.
-func (f *rfaProjection[T]) projectBlockGrad(b *attention.FeatureBlock[T], x, du []T) {
-	table := kernel.Active[T]()
+func (f *rfaProjection) projectBlockGrad(b *attention.FeatureBlock, x, du []float) {
+	table := kernel.Active[float]()
 	h := f.blockHead(b)
 	projectTokensGrad(b, f.headRows(h), f.rows, du)
 	dsigma := b.DParams[0][h*f.d:][:f.d]
-	over := T(1 / f.tau)
+	over := float(1 / f.tau)
 	for c, sigma := range f.sigma.Data[h*f.d:][:f.d] {
 		row := b.DX[c*b.Stride:][:b.N]
 		dsigma[c] += over * table.Dot(row, x[c*b.Stride:])
@@ -216,8 +214,8 @@ func (f *rfaProjection[T]) projectBlockGrad(b *attention.FeatureBlock[T], x, du 
 
 // inverseLengthsGrad turns b.DX, the gradient y of x/(|x| + c), into the gradient of x:
 // (y - x̂·(x̂·y)·|x|/(|x| + c))/(|x| + c), with c = normOffset.
-func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *rfaProjection) inverseLengthsGrad(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	over := f.inverseLengths(b)
 	along := b.Scratch.Take(b.N)
 	clear(along)
@@ -231,9 +229,9 @@ func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
 			for c := range b.D {
 				sum += float64(b.DX[c*b.Stride+i]) * float64(b.X[c*b.Stride+i])
 			}
-			along[i] = T(-sum * float64(o) / length)
+			along[i] = float(-sum * float64(o) / length)
 		case length > 0:
-			along[i] *= T(-float64(o) / length)
+			along[i] *= float(-float64(o) / length)
 		}
 	}
 	for c := range b.D {
@@ -244,29 +242,29 @@ func (f *rfaProjection[T]) inverseLengthsGrad(b *attention.FeatureBlock[T]) {
 }
 
 // sineFeatures are the features featureScale·[sin(u), cos(u)].
-type sineFeatures[T tensor.Float] struct{ rfaProjection[T] }
+type sineFeatures struct{ rfaProjection }
 
-func (f *sineFeatures[T]) Dim(int) int { return 2 * f.rows }
+func (f *sineFeatures) Dim(int) int { return 2 * f.rows }
 
 // Bound returns the largest product of features: sin·sin + cos·cos is the cosine of a
 // difference.
-func (f *sineFeatures[T]) Bound() float64 { return f.featureScale * f.featureScale * float64(f.rows) }
+func (f *sineFeatures) Bound() float64 { return f.featureScale * f.featureScale * float64(f.rows) }
 
-func (f *sineFeatures[T]) Map(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *sineFeatures) Map(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	mark := b.Scratch.Mark()
 	u, _ := f.projectBlock(b)
 	for r := range f.rows {
 		sin, cos := b.Y[r*b.Stride:][:b.N], b.Y[(f.rows+r)*b.Stride:][:b.N]
 		sincos(sin, cos, u[r*b.Stride:][:b.N])
-		table.Scale(sin, T(f.featureScale), sin)
-		table.Scale(cos, T(f.featureScale), cos)
+		table.Scale(sin, float(f.featureScale), sin)
+		table.Scale(cos, float(f.featureScale), cos)
 	}
 	b.Scratch.Reset(mark)
 }
 
-func (f *sineFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *sineFeatures) Grad(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	mark := b.Scratch.Mark()
 	u, x := f.projectBlock(b)
 	sin, cos := b.Scratch.Take(b.N), b.Scratch.Take(b.N)
@@ -276,7 +274,7 @@ func (f *sineFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 		table.Mul(du, du, cos)
 		table.Mul(dcos, dcos, sin)
 		table.Axpy(du, -1, dcos)
-		table.Scale(du, T(f.featureScale), du)
+		table.Scale(du, float(f.featureScale), du)
 	}
 	f.projectBlockGrad(b, x, b.Y)
 	b.Scratch.Reset(mark)
@@ -284,17 +282,17 @@ func (f *sineFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
 
 // arccosFeatures are the features featureScale·max(u, 0). Their products approximate
 // the arc-cosine kernel of order 1 (Cho and Saul 2009).
-type arccosFeatures[T tensor.Float] struct{ rfaProjection[T] }
+type arccosFeatures struct{ rfaProjection }
 
-func (f *arccosFeatures[T]) Dim(int) int { return f.rows }
+func (f *arccosFeatures) Dim(int) int { return f.rows }
 
 // Sparse marks that all features of a token may be 0.
-func (f *arccosFeatures[T]) Sparse() {}
+func (f *arccosFeatures) Sparse() {}
 
-func (f *arccosFeatures[T]) Map(b *attention.FeatureBlock[T]) {
+func (f *arccosFeatures) Map(b *attention.FeatureBlock) {
 	mark := b.Scratch.Mark()
 	u, _ := f.projectBlock(b)
-	size := T(f.featureScale)
+	size := float(f.featureScale)
 	for r := range f.rows {
 		row := b.Y[r*b.Stride:][:b.N]
 		for c, v := range u[r*b.Stride:][:b.N] {
@@ -304,10 +302,10 @@ func (f *arccosFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 	b.Scratch.Reset(mark)
 }
 
-func (f *arccosFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
+func (f *arccosFeatures) Grad(b *attention.FeatureBlock) {
 	mark := b.Scratch.Mark()
 	u, x := f.projectBlock(b)
-	size := T(f.featureScale)
+	size := float(f.featureScale)
 	for r := range f.rows {
 		row := b.Y[r*b.Stride:][:b.N]
 		for c, v := range u[r*b.Stride:][:b.N] {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var sata = Row{
@@ -19,13 +18,12 @@ var sata = Row{
 		windowSetting, joinSetting, gammaSetting,
 	},
 	Params: []Param{logGamma},
-	f32:    specBuilder(sataSpec[float32]),
-	f64:    specBuilder(sataSpec[float64]),
+	build:  specBuilder(sataSpec),
 }
 
-func sataSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func sataSpec(r *reader) (s attention.Spec, err error) {
 	p := r.order()
-	s = attention.Spec[T]{
+	s = attention.Spec{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("sata order=%d", p),
 		Coef:     taylorCoefs(p),

@@ -40,8 +40,7 @@ var scatterbrain = Row{
 			o.setDefault("support", "lsh")
 		}
 	},
-	f32: headwiseBuilder(newScatterbrain[float32]),
-	f64: headwiseBuilder(newScatterbrain[float64]),
+	build: headwiseBuilder(newScatterbrain),
 }
 
 // scatterChunk is the number of queries computed at once, and of tokens that enter sums
@@ -50,17 +49,17 @@ const scatterChunk = 64
 
 // scatterAttention uses exact weights for near pairs of query and key, and products of
 // random features of exp(q·k·scale) for the others (Chen et al. 2021, section 4).
-type scatterAttention[T tensor.Float] struct {
+type scatterAttention struct {
 	setting         string
 	window, cluster int     // the one that is not used is 0
 	rootScale       float64 // √scale
-	w, alpha        *param.Param[T]
-	constants       param.Set[T]
+	w, alpha        *param.Param
+	constants       param.Set
 }
 
-func newScatterbrain[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newScatterbrain(r *reader) (headwise.Function, error) {
 	d := r.width()
-	x := new(scatterAttention[T])
+	x := new(scatterAttention)
 	support, err := r.Choice("support", "local", "lsh")
 	if err != nil {
 		return nil, err
@@ -104,14 +103,14 @@ func newScatterbrain[T tensor.Float](r *reader) (headwise.Function[T], error) {
 		x.window = 0
 		x.alpha = x.constants.New("alpha", false, d+2)
 		for i := range x.alpha.Data {
-			x.alpha.Data[i] = T(float32(key.Fold(2).Normal(uint64(i)))) // the same in both precisions
+			x.alpha.Data[i] = float(float32(key.Fold(2).Normal(uint64(i)))) // the same in both precisions
 		}
 	}
 	x.setting = fmt.Sprintf("scatterbrain window=%d cluster=%d features=%d scale=%s", x.window, x.cluster, rows, formatScale(scale))
 	return x, nil
 }
 
-func (x *scatterAttention[T]) Traits() attention.Traits {
+func (x *scatterAttention) Traits() attention.Traits {
 	t := attention.Traits{Name: "scatterbrain", Positive: true, Causal: x.window > 0, PlacedQueries: true, MixedQueries: x.cluster > 0}
 	if !t.Causal {
 		t.NoCausal = "sorting puts tokens into blocks by later ones, too"
@@ -119,11 +118,11 @@ func (x *scatterAttention[T]) Traits() attention.Traits {
 	return t
 }
 
-func (x *scatterAttention[T]) Setting() string          { return x.setting }
-func (x *scatterAttention[T]) Params() *param.Set[T]    { return nil }
-func (x *scatterAttention[T]) Constants() *param.Set[T] { return &x.constants }
+func (x *scatterAttention) Setting() string       { return x.setting }
+func (x *scatterAttention) Params() *param.Set    { return nil }
+func (x *scatterAttention) Constants() *param.Set { return &x.constants }
 
-func (x *scatterAttention[T]) Check(c *attention.Call[T]) error {
+func (x *scatterAttention) Check(c *attention.Call) error {
 	if d := x.w.Shape[1]; c.Q.D != d {
 		return fmt.Errorf("q: has width %d, rows of the projection have %d", c.Q.D, d)
 	}
@@ -131,16 +130,16 @@ func (x *scatterAttention[T]) Check(c *attention.Call[T]) error {
 }
 
 // Forward saves the logarithm of the sum of weights of each query.
-func (x *scatterAttention[T]) Forward(h *headwise.Head[T]) {
+func (x *scatterAttention) Forward(h *headwise.Head) {
 	lse := h.SaveBuffer(h.Q.Rows)
 	p := x.newPass(h)
 	o := h.TakeScratch(p.q.Rows, p.v.Cols) // and sums of weights, over e^top
 	clear(o.Data)
-	top := arena.Take[T](h.Scratch, o.Rows)
+	top := arena.Take[float](h.Scratch, o.Rows)
 	for i := range top {
-		top[i] = T(math.Inf(-1))
+		top[i] = float(math.Inf(-1))
 	}
-	raise := func(i int, to T) {
+	raise := func(i int, to float) {
 		if to > top[i] {
 			h.Table.Scale(o.Row(i), expFloat(top[i]-to), o.Row(i))
 			top[i] = to
@@ -186,28 +185,28 @@ func (x *scatterAttention[T]) Forward(h *headwise.Head[T]) {
 			den = math.NaN()
 		case den == 0:
 			clear(to)
-			lse[i] = T(math.Inf(1)) // no weights
+			lse[i] = float(math.Inf(1)) // no weights
 			h.CountIllConditioned(p.queryRow(i))
 			continue
 		}
-		h.Table.Scale(to, T(1/den), row)
-		lse[i] = T(float64(top[i]) + math.Log(den))
+		h.Table.Scale(to, float(1/den), row)
+		lse[i] = float(float64(top[i]) + math.Log(den))
 	}
 }
 
 // queryRow returns the row of the head that row i of the sorted queries comes from.
-func (p *scatterPass[T]) queryRow(i int) int {
+func (p *scatterPass) queryRow(i int) int {
 	if p.queries == nil {
 		return i
 	}
 	return int(p.queries[i])
 }
 
-func (x *scatterAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *scatterAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	p, lse := x.newPass(h), h.Saved
 	n, m, dv := p.q.Rows, p.k.Rows, h.V.Cols
 	// The gradient of a weight is do_i·v_j - do_i·o_i, the product of u_i and [v_j, 1].
-	do, along := h.TakeScratch(n, dv), arena.Take[T](h.Scratch, n)
+	do, along := h.TakeScratch(n, dv), arena.Take[float](h.Scratch, n)
 	for i := range n {
 		row := p.queryRow(i)
 		copy(do.Row(i), g.DOut.Row(row))
@@ -217,7 +216,7 @@ func (x *scatterAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 	dq, dk, dval := h.TakeScratch(n, h.Q.Cols), h.TakeScratch(m, h.Q.Cols), h.TakeScratch(m, dv)
 	// Gradients of features, divided by the features.
 	eq, ek := h.TakeScratch(n, p.fq.Cols), h.TakeScratch(m, p.fk.Cols)
-	for _, y := range [5]tensor.Mat[T]{dq, dk, dval, eq, ek} {
+	for _, y := range [5]tensor.Mat{dq, dk, dval, eq, ek} {
 		clear(y.Data)
 	}
 	for b := range p.blocks {
@@ -255,7 +254,7 @@ func (x *scatterAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]
 
 // nearGrad adds the gradients of the pairs of a block. eq and ek are gradients of
 // features divided by the features.
-func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek tensor.Mat[T]) {
+func (p *scatterPass) nearGrad(x nearBlock, lse []float, u, dq, dk, dv, eq, ek tensor.Mat) {
 	h := p.h
 	a, y := p.blockScores(x)
 	da, b := h.TakeScratch(a.Rows, a.Cols), h.TakeScratch(a.Rows, a.Cols)
@@ -285,8 +284,8 @@ func (p *scatterPass[T]) nearGrad(x nearBlock, lse []T, u, dq, dk, dv, eq, ek te
 }
 
 // addKeySumGrads adds to dv and ek the gradients from queries that meet keys in sums.
-func (p *scatterPass[T]) addKeySumGrads(lse []T, u, dv, ek tensor.Mat[T]) {
-	h, g := p.h, arena.Take[T](p.h.Scratch, p.q.Rows)
+func (p *scatterPass) addKeySumGrads(lse []float, u, dv, ek tensor.Mat) {
+	h, g := p.h, arena.Take[float](p.h.Scratch, p.q.Rows)
 	for i := range g {
 		g[i] = p.gq[i] - lse[i]
 	}
@@ -330,21 +329,21 @@ func (p *scatterPass[T]) addKeySumGrads(lse []T, u, dv, ek tensor.Mat[T]) {
 
 // featuresGrad adds to dx [n, D] the gradient through features f, from the gradient e∘f
 // of their logarithms. It overwrites e.
-func (p *scatterPass[T]) featuresGrad(dx, x, f, e tensor.Mat[T]) {
+func (p *scatterPass) featuresGrad(dx, x, f, e tensor.Mat) {
 	h, rows := p.h, p.w.Shape[0]
 	for i := range e.Rows {
 		row := e.Row(i)
 		h.Table.Mul(row, row, f.Row(i))
-		h.Table.Axpy(dx.Row(i), T(-p.rootScale*p.rootScale)*h.Table.Sum(row), x.Row(i))
+		h.Table.Axpy(dx.Row(i), float(-p.rootScale*p.rootScale)*h.Table.Sum(row), x.Row(i))
 		h.Table.Axpy(row[:rows], -1, row[rows:])
-		h.Table.Scale(row[:rows], T(p.rootScale), row[:rows])
+		h.Table.Scale(row[:rows], float(p.rootScale), row[:rows])
 	}
 	du := e
 	du.Cols = rows
-	h.Multiply(dx, du, tensor.Mat[T]{Data: p.w.Data, Rows: rows, Cols: x.Cols, Stride: x.Cols}, false, false, true)
+	h.Multiply(dx, du, tensor.Mat{Data: p.w.Data, Rows: rows, Cols: x.Cols, Stride: x.Cols}, false, false, true)
 }
 
-func (x *scatterAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *scatterAttention) Cost(s attention.Shape) headwise.Cost {
 	n, m, d, dv := float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	rows, sides := float64(x.w.Shape[0]), 2.0
 	near, products := float64(x.cluster), d
@@ -357,6 +356,6 @@ func (x *scatterAttention[T]) Cost(s attention.Shape) headwise.Cost {
 	near = min(near, m)
 	return headwise.Cost{
 		FLOPs: 2*(n+m)*rows*d + 2*n*near*(products+dv) + sides*2*(n+m)*2*rows*(dv+1),
-		Bytes: elementBytes[T]() * ((n+m)*(2*rows+d+1) + n*(dv+2) + m*(dv+1) + 2*rows*(dv+1) + 2*scatterChunk*near),
+		Bytes: elementBytes() * ((n+m)*(2*rows+d+1) + n*(dv+2) + m*(dv+1) + 2*rows*(dv+1) + 2*scatterChunk*near),
 	}
 }

@@ -4,11 +4,9 @@ import (
 	"math"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // scatterSubjects returns subjects with sparse and low-rank weights.
@@ -73,63 +71,25 @@ func TestScatterbrainKeepsLogarithms(t *testing.T) {
 			for i := range oc.K.Data {
 				oc.K.Data[i] *= factor
 			}
-			m, book := build[float64](t, s, 2)
+			m, book := build(t, s, 2)
 			want := book.whole(book.numbers).Forward(oc)
-			if got := forward(t, m, callIn[float64](oc)); check.ErrorRatio(got.o.Data, want.O.Data, 1e-10) > 1 || got.keep.UnseenCount > 0 {
-				t.Errorf("%v, rows times %v: o is off by %.3g, %d queries see nothing", set, factor,
-					1e-10*check.ErrorRatio(got.o.Data, want.O.Data, 1e-10), got.keep.UnseenCount)
+			got, off := forward(t, m, callIn(oc)), 0.0
+			if precision == "float64" { // float32 knows logarithms of hundreds to 2⁻¹⁵
+				off = check.ErrorRatio(got.o.Data, want.O.Data, 1e-10)
+			}
+			if off > 1 || got.keep.UnseenCount > 0 {
+				t.Errorf("%v, rows times %v: o is off by %.3g, %d queries see nothing", set, factor, 1e-10*off, got.keep.UnseenCount)
 			}
 			for i := range oc.V.Data {
 				oc.V.Data[i] = 1
 			}
-			single, _ := build[float32](t, s, 2)
-			for i, x := range forward(t, single, callIn[float32](oc)).o.Data {
+			single, _ := build(t, s, 2)
+			for i, x := range forward(t, single, callIn(oc)).o.Data {
 				if !(math.Abs(float64(x)-1) < 1e-5) {
 					t.Errorf("%v, rows times %v: weights of query %d sum to %v", set, factor, i, x)
 					break
 				}
 			}
 		}
-	}
-}
-
-// With a window of all tokens, or a block, it is softmax.
-func TestScatterbrainOfAllIsSoftmax(t *testing.T) {
-	oc, do := shape{b: 1, h: 2, hkv: 1, n: 150, m: 150, d: 4, dv: 3, causal: true}.call(132)
-	exact, err := New[float64]("softmax", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, set := range []map[string]string{{"window": "400"}, {"support": "lsh", "cluster": "150"}} {
-		c := callIn[float64](oc)
-		c.Causal = set["window"] != ""
-		m, err := New[float64]("scatterbrain", Options{Width: 4, Set: set})
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, want := both(t, m, c, do), both(t, exact, c, do)
-		for _, x := range []struct{ got, want []float64 }{{got.o.Data, want.o.Data}, {got.g.DQ.Data, want.g.DQ.Data}, {got.g.DK.Data, want.g.DK.Data}, {got.g.DV.Data, want.g.DV.Data}} {
-			if e := check.ErrorRatio(x.got, x.want, 1e-12); e > 1 {
-				t.Errorf("%v is not softmax, by %.3g", set, 1e-12*e)
-			}
-		}
-	}
-}
-
-// Blocks of sorted tokens have no causal form, which is said.
-func TestScatterbrainRefusesCallsThatDoNotFit(t *testing.T) {
-	m, err := New[float64]("scatterbrain", Options{Width: 4, Set: map[string]string{"support": "lsh"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := tensor.NewHeads[float64](1, 1, 3, 4)
-	err = m.Forward(x, &attention.Call[float64]{Q: x, K: x, V: x, Causal: true}, nil)
-	if want := "causal: scatterbrain has no causal form: sorting puts tokens into blocks by later ones, too"; err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
-	}
-	y := tensor.NewHeads[float64](1, 1, 3, 5)
-	err = m.Forward(y, &attention.Call[float64]{Q: y, K: y, V: y}, nil)
-	if want := "q: has width 5, rows of the projection have 4"; err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
 	}
 }

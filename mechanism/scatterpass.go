@@ -15,26 +15,26 @@ import (
 type nearBlock struct{ q0, q1, k0, k1 int }
 
 // scatterPass holds a head in the order of its blocks.
-type scatterPass[T tensor.Float] struct {
-	*scatterAttention[T]
-	h                *headwise.Head[T]
+type scatterPass struct {
+	*scatterAttention
+	h                *headwise.Head
 	queries, keys    []int32 // sorted indices of rows; nil: in their own order
-	q, k, v          tensor.Mat[T]
+	q, k, v          tensor.Mat
 	mask             []bool
 	blocks           int
 	perQuery         int // queries of a block of sorted keys
 	piecesPerCluster int // pieces in which these queries are computed
-	scale            T
-	fq, fk           tensor.Mat[T] // features over the largest of their row
-	gq, gk           []T           // logarithms of their factors; -Inf: masked key
-	sum              tensor.Mat[T] // Σ φ(k)·[v, 1], or Σ φ(q)·u in Backward, over e^sumExp
-	sumExp           T             // exponent of the factor of sum
-	scaledRows       tensor.Mat[T] // rows scaled for their addition to sum
+	scale            float
+	fq, fk           tensor.Mat // features over the largest of their row
+	gq, gk           []float    // logarithms of their factors; -Inf: masked key
+	sum              tensor.Mat // Σ φ(k)·[v, 1], or Σ φ(q)·u in Backward, over e^sumExp
+	sumExp           float      // exponent of the factor of sum
+	scaledRows       tensor.Mat // rows scaled for their addition to sum
 }
 
 // newPass sorts the tokens of h and computes their features.
-func (x *scatterAttention[T]) newPass(h *headwise.Head[T]) scatterPass[T] {
-	p := scatterPass[T]{scatterAttention: x, h: h, q: h.Q, k: h.K, v: h.V, mask: h.Mask, scale: T(x.rootScale * x.rootScale)}
+func (x *scatterAttention) newPass(h *headwise.Head) scatterPass {
+	p := scatterPass{scatterAttention: x, h: h, q: h.Q, k: h.K, v: h.V, mask: h.Mask, scale: float(x.rootScale * x.rootScale)}
 	if x.window > 0 {
 		first, last := h.Offset/scatterChunk, (h.Offset+h.Q.Rows-1)/scatterChunk
 		p.blocks = last - first + 1
@@ -51,7 +51,7 @@ func (x *scatterAttention[T]) newPass(h *headwise.Head[T]) scatterPass[T] {
 }
 
 // withColumn returns x with one more column: ones, or column.
-func (p *scatterPass[T]) withColumn(x tensor.Mat[T], column []T) tensor.Mat[T] {
+func (p *scatterPass) withColumn(x tensor.Mat, column []float) tensor.Mat {
 	y := p.h.TakeScratch(x.Rows, x.Cols+1)
 	for i := range x.Rows {
 		copy(y.Row(i), x.Row(i))
@@ -63,7 +63,7 @@ func (p *scatterPass[T]) withColumn(x tensor.Mat[T], column []T) tensor.Mat[T] {
 }
 
 // dropLastColumn returns x without its last column.
-func dropLastColumn[T tensor.Float](x tensor.Mat[T]) tensor.Mat[T] {
+func dropLastColumn(x tensor.Mat) tensor.Mat {
 	x.Cols--
 	return x
 }
@@ -71,7 +71,7 @@ func dropLastColumn[T tensor.Float](x tensor.Mat[T]) tensor.Mat[T] {
 // sortTokens sorts queries and unmasked keys by their projections on alpha. Two more
 // channels give all rows the same length (Daras et al. 2020, SMYRF, arXiv 2010.05315,
 // eq. 8).
-func (p *scatterPass[T]) sortTokens() {
+func (p *scatterPass) sortTokens() {
 	h, ar := p.h, p.h.Scratch
 	p.queries, p.keys = arena.Take[int32](ar, h.Q.Rows), arena.Take[int32](ar, h.K.Rows)[:0]
 	for i := range p.queries {
@@ -88,7 +88,7 @@ func (p *scatterPass[T]) sortTokens() {
 	p.projectOnAlpha(along[h.Q.Rows:], h.K, p.keys, longest, 0)
 	sortByProjection(p.queries, along)
 	sortByProjection(p.keys, along[h.Q.Rows:])
-	gathered := func(x tensor.Mat[T], rows []int32) tensor.Mat[T] {
+	gathered := func(x tensor.Mat, rows []int32) tensor.Mat {
 		y := h.TakeScratch(len(rows), x.Cols)
 		for i, r := range rows {
 			copy(y.Row(i), x.Row(int(r)))
@@ -103,7 +103,7 @@ func (p *scatterPass[T]) sortTokens() {
 }
 
 // maxSquaredLength returns the largest squared length of the given rows of x.
-func (p *scatterPass[T]) maxSquaredLength(x tensor.Mat[T], rows []int32) (most float64) {
+func (p *scatterPass) maxSquaredLength(x tensor.Mat, rows []int32) (most float64) {
 	for _, i := range rows {
 		length := scratch.Norm2(x.Row(int(i)))
 		most = max(most, length*length)
@@ -113,7 +113,7 @@ func (p *scatterPass[T]) maxSquaredLength(x tensor.Mat[T], rows []int32) (most f
 
 // projectOnAlpha sets along to the projections on alpha of the given rows of x. Channel
 // D + place of a row brings its squared length to square.
-func (p *scatterPass[T]) projectOnAlpha(along []float64, x tensor.Mat[T], rows []int32, square float64, place int) {
+func (p *scatterPass) projectOnAlpha(along []float64, x tensor.Mat, rows []int32, square float64, place int) {
 	for _, i := range rows {
 		var sum, own float64
 		for c, v := range x.Row(int(i)) {
@@ -140,30 +140,30 @@ func sortByProjection(places []int32, along []float64) {
 // randomFeatures returns the features exp(±w·x√scale) over the largest of each row
 // [rows, features], and the logarithms g [rows] of the factors that complete them: the
 // largest, -|x|²·scale/2, and the number of features.
-func (p *scatterPass[T]) randomFeatures(x tensor.Mat[T], mask []bool) (f tensor.Mat[T], g []T) {
+func (p *scatterPass) randomFeatures(x tensor.Mat, mask []bool) (f tensor.Mat, g []float) {
 	h, rows, d := p.h, p.w.Shape[0], x.Cols
-	f, g = h.TakeScratch(x.Rows, 2*rows), arena.Take[T](h.Scratch, x.Rows)
+	f, g = h.TakeScratch(x.Rows, 2*rows), arena.Take[float](h.Scratch, x.Rows)
 	left := f
 	left.Cols = rows
-	h.Multiply(left, x, tensor.Mat[T]{Data: p.w.Data, Rows: rows, Cols: d, Stride: d}, false, true, false)
+	h.Multiply(left, x, tensor.Mat{Data: p.w.Data, Rows: rows, Cols: d, Stride: d}, false, true, false)
 	least := math.Log(float64(2*rows)) / 2
 	for i := range x.Rows {
 		row := f.Row(i)
 		plus, minus := row[:rows], row[rows:]
-		h.Table.Scale(plus, T(p.rootScale), plus)
+		h.Table.Scale(plus, float(p.rootScale), plus)
 		h.Table.Scale(minus, -1, plus)
 		top := h.Table.Max(row)
 		h.Table.Exp(row, row, top)
 		length := scratch.Norm2(x.Row(i)) * p.rootScale
-		if g[i] = T(float64(top) - length*length/2 - least); mask != nil && !mask[i] {
-			g[i] = T(math.Inf(-1))
+		if g[i] = float(float64(top) - length*length/2 - least); mask != nil && !mask[i] {
+			g[i] = float(math.Inf(-1))
 		}
 	}
 	return f, g
 }
 
 // nearBlock returns block number b.
-func (p *scatterPass[T]) nearBlock(b int) nearBlock {
+func (p *scatterPass) nearBlock(b int) nearBlock {
 	n, m, off := p.q.Rows, p.k.Rows, p.h.Offset
 	if p.window == 0 {
 		c, piece := b/p.piecesPerCluster, b%p.piecesPerCluster
@@ -184,7 +184,7 @@ func (p *scatterPass[T]) nearBlock(b int) nearBlock {
 
 // nearKeys returns the keys of x that query i sees exactly, and the end of the keys
 // that it sees, counted from the first key of x.
-func (p *scatterPass[T]) nearKeys(x nearBlock, i int) (from, to, end int) {
+func (p *scatterPass) nearKeys(x nearBlock, i int) (from, to, end int) {
 	columns := x.k1 - x.k0
 	if p.window == 0 {
 		return 0, columns, columns
@@ -198,13 +198,13 @@ func (p *scatterPass[T]) nearKeys(x nearBlock, i int) (from, to, end int) {
 }
 
 // clearSum starts a sum.
-func (p *scatterPass[T]) clearSum() {
+func (p *scatterPass) clearSum() {
 	clear(p.sum.Data)
-	p.sumExp = T(math.Inf(-1))
+	p.sumExp = float(math.Inf(-1))
 }
 
 // addRows adds to the sum fᵀ·(e^g∘y) for the features f of rows i0 ≤ i < i1.
-func (p *scatterPass[T]) addRows(f tensor.Mat[T], g []T, y tensor.Mat[T], i0, i1 int) {
+func (p *scatterPass) addRows(f tensor.Mat, g []float, y tensor.Mat, i0, i1 int) {
 	for ; i0 < i1; i0 += p.scaledRows.Rows {
 		end := min(i0+p.scaledRows.Rows, i1)
 		top := max(p.sumExp, p.h.Table.Max(g[i0:end]))
@@ -223,14 +223,14 @@ func (p *scatterPass[T]) addRows(f tensor.Mat[T], g []T, y tensor.Mat[T], i0, i1
 }
 
 // expFloat returns exp(x).
-func expFloat[T tensor.Float](x T) T { return T(math.Exp(float64(x))) }
+func expFloat(x float) float { return float(math.Exp(float64(x))) }
 
 // isSumEmpty reports whether the sum has no terms.
-func (p *scatterPass[T]) isSumEmpty() bool { return math.IsInf(float64(p.sumExp), -1) }
+func (p *scatterPass) isSumEmpty() bool { return math.IsInf(float64(p.sumExp), -1) }
 
 // forEachFarSum calls read for each block with the sum of the keys before the block,
 // then with the sum of the keys after it. It leaves out empty sums.
-func (p *scatterPass[T]) forEachFarSum(read func(x nearBlock)) {
+func (p *scatterPass) forEachFarSum(read func(x nearBlock)) {
 	p.clearSum()
 	done := 0
 	for b := range p.blocks {
@@ -259,14 +259,14 @@ func (p *scatterPass[T]) forEachFarSum(read func(x nearBlock)) {
 // blockScores returns matrices [queries, keys] of a block. s has scores of near pairs,
 // logarithms of the factors of feature products for other pairs, and -Inf for pairs
 // that do not meet; y has the feature products.
-func (p *scatterPass[T]) blockScores(x nearBlock) (s, y tensor.Mat[T]) {
+func (p *scatterPass) blockScores(x nearBlock) (s, y tensor.Mat) {
 	h, rows, columns := p.h, x.q1-x.q0, x.k1-x.k0
 	s, y = h.TakeScratch(rows, columns), h.TakeScratch(rows, columns)
 	h.Multiply(s, p.q.Slice(x.q0, x.q1), p.k.Slice(x.k0, x.k1), false, true, false)
 	if p.window > 0 {
 		h.Multiply(y, p.fq.Slice(x.q0, x.q1), p.fk.Slice(x.k0, x.k1), false, true, false)
 	}
-	hidden := T(math.Inf(-1))
+	hidden := float(math.Inf(-1))
 	for r := range rows {
 		i, row := x.q0+r, s.Row(r)
 		from, to, end := p.nearKeys(x, i)
@@ -285,7 +285,7 @@ func (p *scatterPass[T]) blockScores(x nearBlock) (s, y tensor.Mat[T]) {
 
 // scaleFarWeights multiplies a row of weights by the feature products y of pairs that
 // are not near.
-func scaleFarWeights[T tensor.Float](h *headwise.Head[T], row, y []T, from, to int) {
+func scaleFarWeights(h *headwise.Head, row, y []float, from, to int) {
 	h.Table.Mul(row[:from], row[:from], y)
 	h.Table.Mul(row[to:], row[to:], y[to:])
 }

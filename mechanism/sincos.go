@@ -2,24 +2,22 @@ package mechanism
 
 import (
 	"math"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // sincos sets s and c to sines and cosines of x, all of one length. Both may overlap x.
-func sincos[T tensor.Float](s, c, x []T) {
-	var one T
+func sincos(s, c, x []float) {
+	var one float
 	if _, double := any(one).(float64); double {
 		for i, v := range x {
 			sin, cos := math.Sincos(float64(v))
-			s[i], c[i] = T(sin), T(cos)
+			s[i], c[i] = float(sin), float(cos)
 		}
 		return
 	}
 	s, c = s[:len(x)], c[:len(x)]
 	for i, v := range x {
 		sin, cos := sincos32(float64(v))
-		s[i], c[i] = T(sin), T(cos)
+		s[i], c[i] = float(sin), float(cos)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var softmax = Row{
@@ -18,16 +17,15 @@ var softmax = Row{
 		{"scale", "1/sqrt(D)", "factor of the scores: a number or 1/sqrt(D)"},
 		scoreCapSetting,
 	},
-	f32: specBuilder(softmaxSpec[float32]),
-	f64: specBuilder(softmaxSpec[float64]),
+	build: specBuilder(softmaxSpec),
 }
 
-func softmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func softmaxSpec(r *reader) (s attention.Spec, err error) {
 	scale, err := r.Positive("scale", "1/sqrt(D)")
 	if err != nil {
 		return s, err
 	}
-	s = attention.Spec[T]{
+	s = attention.Spec{
 		Name:     r.row.Name,
 		Setting:  fmt.Sprintf("softmax scale=%v", formatScale(scale)),
 		Scale:    scale,
@@ -36,7 +34,7 @@ func softmaxSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	limit, err := r.scoreCap()
 	if s.Exp = limit == 0; limit > 0 {
 		s.Setting += fmt.Sprintf(" cap=%v", limit)
-		s.Similarity = cappedExponential[T](limit)
+		s.Similarity = cappedExponential(limit)
 	}
 	return s, err
 }
@@ -57,15 +55,15 @@ func (r *reader) scoreCap() (float64, error) {
 }
 
 // cappedExponential is the exponential of scores between -c and c.
-func cappedExponential[T tensor.Float](c float64) *attention.Similarity[T] {
-	return &attention.Similarity[T]{
-		F: func(dst, s []T) {
+func cappedExponential(c float64) *attention.Similarity {
+	return &attention.Similarity{
+		F: func(dst, s []float) {
 			kernel.Cap(dst, s, c)
-			kernel.Active[T]().Exp(dst, dst, 0)
+			kernel.Active[float]().Exp(dst, dst, 0)
 		},
-		Slope: func(dst, s []T) {
-			t := kernel.Active[T]()
-			var room [64]T
+		Slope: func(dst, s []float) {
+			t := kernel.Active[float]()
+			var room [64]float
 			for len(s) > 0 {
 				n := min(len(s), len(room))
 				y := dst[:n]

@@ -7,7 +7,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // This file has the rows whose queries see keys by their positions alone: a row reads its
@@ -30,8 +29,7 @@ var local = Row{
 		softmaxScaleSetting,
 		scoreCapSetting,
 	},
-	f32: headwiseBuilder(newSparse[float32](readLocal)),
-	f64: headwiseBuilder(newSparse[float64](readLocal)),
+	build: headwiseBuilder(newSparse(readLocal)),
 }
 
 var longformer = Row{
@@ -46,8 +44,7 @@ var longformer = Row{
 		{"global", "0", "places of the global tokens, with commas between them, or none"},
 		softmaxScaleSetting,
 	},
-	f32: headwiseBuilder(newSparse[float32](readLongformer)),
-	f64: headwiseBuilder(newSparse[float64](readLongformer)),
+	build: headwiseBuilder(newSparse(readLongformer)),
 }
 
 var longnet = Row{
@@ -62,8 +59,7 @@ var longnet = Row{
 		{"form", "paper", "paper: head h begins with token h mod r, and gradients are exact; code: with token ⌊h/⌈H/r⌉⌋, and what mixes the branches is constant in gradients"},
 		softmaxScaleSetting,
 	},
-	f32: headwiseBuilder(newSparse[float32](readLongNet)),
-	f64: headwiseBuilder(newSparse[float64](readLongNet)),
+	build: headwiseBuilder(newSparse(readLongNet)),
 }
 
 var sparseStrided = Row{
@@ -76,8 +72,7 @@ var sparseStrided = Row{
 		{"stride", "128", "s: a query sees |i-j| < s, and i-j that are multiples of s"},
 		softmaxScaleSetting,
 	},
-	f32: headwiseBuilder(newSparse[float32](readStrided)),
-	f64: headwiseBuilder(newSparse[float64](readStrided)),
+	build: headwiseBuilder(newSparse(readStrided)),
 }
 
 var sparseFixed = Row{
@@ -91,8 +86,7 @@ var sparseFixed = Row{
 		{"c", "8", "tokens at the end of a block that queries of other blocks see"},
 		softmaxScaleSetting,
 	},
-	f32: headwiseBuilder(newSparse[float32](readFixed)),
-	f64: headwiseBuilder(newSparse[float64](readFixed)),
+	build: headwiseBuilder(newSparse(readFixed)),
 }
 
 // sparsity is what a row reads from its settings: which pairs of queries and keys see each other.
@@ -106,8 +100,8 @@ type sparsity struct {
 }
 
 // newSparse returns the constructor of a row that reads its rule by read.
-func newSparse[T tensor.Float](read func(*reader) (sparsity, error)) func(*reader) (headwise.Function[T], error) {
-	return func(r *reader) (headwise.Function[T], error) {
+func newSparse(read func(*reader) (sparsity, error)) func(*reader) (headwise.Function, error) {
+	return func(r *reader) (headwise.Function, error) {
 		scale, err := r.softmaxScale()
 		if err != nil {
 			return nil, err
@@ -116,16 +110,16 @@ func newSparse[T tensor.Float](read func(*reader) (sparsity, error)) func(*reade
 		if err != nil {
 			return nil, err
 		}
-		p := &sparseSoftmax[T]{
+		p := &sparseSoftmax{
 			name: r.row.Name, setting: fmt.Sprintf("%s %s scale=%s", r.row.Name, s.setting, formatScale(scale)),
 			rule: s.rule, window: s.window, period: s.period,
-			softmax: &headwise.PatternSoftmax[T]{Scale: scale, Cap: s.cap, IsWindow: s.isWindow && s.cap == 0},
+			softmax: &headwise.PatternSoftmax{Scale: scale, Cap: s.cap, IsWindow: s.isWindow && s.cap == 0},
 		}
 		if s.cap > 0 {
 			p.setting += fmt.Sprintf(" cap=%v", s.cap)
 		}
 		if d, ok := s.rule.(dilations); ok && d[0].heads > 0 {
-			return &branchMixture[T]{*p, d}, nil
+			return &branchMixture{*p, d}, nil
 		}
 		return p, nil
 	}
@@ -253,10 +247,10 @@ func readFixed(r *reader) (s sparsity, err error) {
 
 // sparseSoftmax is softmax over the keys that a rule makes visible to a query by its
 // position.
-type sparseSoftmax[T tensor.Float] struct {
+type sparseSoftmax struct {
 	name, setting string
 	rule          visibilityRule
-	softmax       *headwise.PatternSoftmax[T]
+	softmax       *headwise.PatternSoftmax
 	// window is the largest number of keys up to its own that a causal query sees,
 	// and period the shift of positions that changes no result; 0: no bound.
 	window, period int
@@ -274,23 +268,23 @@ type headGeometry struct {
 	causal                    bool
 }
 
-func (p *sparseSoftmax[T]) Traits() attention.Traits {
+func (p *sparseSoftmax) Traits() attention.Traits {
 	_, dilated := p.rule.(dilations)
 	return attention.Traits{Name: p.name, Positive: true, Causal: true, Streaming: p.window > 0, PlacedQueries: true, PlacedHeads: dilated}
 }
 
-func (p *sparseSoftmax[T]) Setting() string                      { return p.setting }
-func (p *sparseSoftmax[T]) Params() *param.Set[T]                { return nil }
-func (p *sparseSoftmax[T]) Constants() *param.Set[T]             { return nil }
-func (p *sparseSoftmax[T]) Check(*attention.Call[T]) error       { return nil }
-func (p *sparseSoftmax[T]) Reach() (keys, period int)            { return p.window, p.period }
-func (p *sparseSoftmax[T]) Cost(s attention.Shape) headwise.Cost { return pairsCost[T](p.rule, s) }
+func (p *sparseSoftmax) Setting() string                      { return p.setting }
+func (p *sparseSoftmax) Params() *param.Set                   { return nil }
+func (p *sparseSoftmax) Constants() *param.Set                { return nil }
+func (p *sparseSoftmax) Check(*attention.Call) error          { return nil }
+func (p *sparseSoftmax) Reach() (keys, period int)            { return p.window, p.period }
+func (p *sparseSoftmax) Cost(s attention.Shape) headwise.Cost { return pairsCost(p.rule, s) }
 
 // TakesStridedRows reports whether values and outputs may lie apart: windows copy what they need.
-func (p *sparseSoftmax[T]) TakesStridedRows() bool { return p.softmax.IsWindow }
+func (p *sparseSoftmax) TakesStridedRows() bool { return p.softmax.IsWindow }
 
 // pairsCost returns the cost of the pairs of one head.
-func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.Cost {
+func pairsCost(sees visibilityRule, s attention.Shape) headwise.Cost {
 	x := headGeometry{n: s.N, m: s.M, shift: s.M - s.N, causal: s.Causal}
 	if s.Causal {
 		x.offset = max(s.M-s.N, 0)
@@ -302,25 +296,25 @@ func pairsCost[T tensor.Float](sees visibilityRule, s attention.Shape) headwise.
 	const tile = 64 * 128
 	return headwise.Cost{
 		FLOPs: 2 * float64(p.CountPairs()) * float64(s.D+s.Dv+3),
-		Bytes: elementBytes[T]()*float64(3*s.N+tile+2*128*(s.D+s.Dv)) + 8*float64(p.CountBounds()),
+		Bytes: elementBytes()*float64(3*s.N+tile+2*128*(s.D+s.Dv)) + 8*float64(p.CountBounds()),
 	}
 }
 
 // visiblePairs returns the pairs of a head that see each other. The caller releases
 // them.
-func visiblePairs[T tensor.Float](sees visibilityRule, h *headwise.Head[T]) *headwise.Pattern {
+func visiblePairs(sees visibilityRule, h *headwise.Head) *headwise.Pattern {
 	p := headwise.NewPattern()
 	sees.addPairs(p, headGeometry{n: h.Q.Rows, m: h.K.Rows, offset: h.Offset, shift: h.Shift, head: h.Head, causal: h.Causal})
 	return p
 }
 
-func (p *sparseSoftmax[T]) Forward(h *headwise.Head[T]) {
+func (p *sparseSoftmax) Forward(h *headwise.Head) {
 	pairs := visiblePairs(p.rule, h)
 	defer pairs.Release()
 	p.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), pairs)
 }
 
-func (p *sparseSoftmax[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (p *sparseSoftmax) Backward(h *headwise.Head, g *headwise.Grads) {
 	pairs := visiblePairs(p.rule, h)
 	defer pairs.Release()
 	g.Clear()

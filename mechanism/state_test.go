@@ -3,6 +3,8 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -31,12 +33,12 @@ func streams(s subject) []shape {
 	return list
 }
 
-func newState[T tensor.Float](t *testing.T, m attention.Mechanism[T]) attention.State[T] {
+func newState(t *testing.T, m attention.Mechanism) attention.State {
 	t.Helper()
 	return carrying(t, m, attention.Rounded)
 }
 
-func carrying[T tensor.Float](t *testing.T, m attention.Mechanism[T], carry attention.Carry) attention.State[T] {
+func carrying(t *testing.T, m attention.Mechanism, carry attention.Carry) attention.State {
 	t.Helper()
 	st, err := m.NewState(attention.Shape{B: streamed.b, H: streamed.h, Hkv: streamed.hkv, D: streamed.d, Dv: streamed.dv, Chunk: 4, Carry: carry})
 	if err != nil {
@@ -46,8 +48,8 @@ func carrying[T tensor.Float](t *testing.T, m attention.Mechanism[T], carry atte
 }
 
 // piece is tokens i0 ≤ i < i1 of a call.
-func piece[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] {
-	p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
+func piece(c *attention.Call, i0, i1 int) *attention.Call {
+	p := &attention.Call{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1)}
 	if c.Rope != nil {
 		p.Rope = c.Rope.Slice(i0)
 	}
@@ -63,7 +65,7 @@ func piece[T tensor.Float](c *attention.Call[T], i0, i1 int) *attention.Call[T] 
 }
 
 // step feeds tokens i0 ≤ i < i1 in pieces of the given sizes, round and round.
-func step[T tensor.Float](t *testing.T, st attention.State[T], o tensor.Heads[T], c *attention.Call[T], i0, i1 int, sizes ...int) {
+func step(t *testing.T, st attention.State, o tensor.Heads, c *attention.Call, i0, i1 int, sizes ...int) {
 	t.Helper()
 	for at := 0; i0 < i1; at++ {
 		n := min(sizes[at%len(sizes)], i1-i0)
@@ -74,15 +76,15 @@ func step[T tensor.Float](t *testing.T, st attention.State[T], o tensor.Heads[T]
 	}
 }
 
-func output[T tensor.Float](c *attention.Call[T]) tensor.Heads[T] {
-	return poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+func output(c *attention.Call) tensor.Heads {
+	return poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
-func pieces[T tensor.Float](t *testing.T, s subject) {
+func pieces(t *testing.T, s subject) {
 	for _, sh := range streams(s) {
 		oc, _ := sh.call(20)
-		m, book := build[T](t, s, sh.h)
-		c := callIn[T](oc)
+		m, book := build(t, s, sh.h)
+		c := callIn(oc)
 		one := output(c)
 		step(t, newState(t, m), one, c, 0, sh.n, 1)
 		for _, sizes := range [][]int{{sh.n}, {2, 3}, {4}, {5, 1, 7}} {
@@ -107,8 +109,8 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 				i += n
 			}
 			last := c.Q.Tokens(sh.n-1, sh.n)
-			o := poisoned[T](sh.b, sh.h, 1, sh.dv)
-			ask := &attention.Call[T]{Q: last, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0), Rope: c.Rope.Slice(sh.n - 1)}
+			o := poisoned(sh.b, sh.h, 1, sh.dv)
+			ask := &attention.Call{Q: last, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0), Rope: c.Rope.Slice(sh.n - 1)}
 			if err := st.Read(o, ask); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +120,7 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 		}
 		// And it is the causal form.
 		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
-		l := limits(s, m, &attention.Call[T]{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
+		l := limits(s, m, &attention.Call{Q: c.Q, K: c.K, V: c.V, Chunk: 4, Form: attention.Step})
 		for i, cond := range want.Cond {
 			ref := want.O.Data[i*sh.dv:][:sh.dv]
 			if e := check.ErrorRatio(one.Data[i*sh.dv:][:sh.dv], ref, l.Output(cond, want.Factor[i]*v+check.MaxAbs(ref))); e > 1 {
@@ -129,7 +131,7 @@ func pieces[T tensor.Float](t *testing.T, s subject) {
 }
 
 // nanMasked puts NaN and Inf at masked keys of unmasked, causal and decaying calls.
-func nanMasked[T tensor.Float](t *testing.T, s subject, f form) {
+func nanMasked(t *testing.T, s subject, f form) {
 	for _, x := range []shape{{}, {causal: true}, {causal: true, decay: 1}} {
 		x.b, x.h, x.hkv, x.n, x.m, x.d, x.dv, x.mask = 2, 2, 1, 13, 13, 3, 4, true
 		if !x.causal {
@@ -140,24 +142,24 @@ func nanMasked[T tensor.Float](t *testing.T, s subject, f form) {
 			continue
 		}
 		oc, do := sh.call(27)
-		m, _ := build[T](t, s, sh.h)
-		c := callIn[T](oc)
+		m, _ := build(t, s, sh.h)
+		c := callIn(oc)
 		c.Form, c.Chunk = f.form, f.chunk
-		before := compute(t, m, c, in[T](do))
+		before := compute(t, m, c, in(do))
 		for b := range sh.b {
 			for j := range sh.m {
 				if c.KeyMask[b*sh.m+j] {
 					continue
 				}
 				for i := range sh.d {
-					c.K.Head(b, 0).Row(j)[i] = T(math.NaN())
+					c.K.Head(b, 0).Row(j)[i] = float(math.NaN())
 				}
 				for i := range sh.dv {
-					c.V.Head(b, 0).Row(j)[i] = T(math.Inf(1 - 2*(j%2)))
+					c.V.Head(b, 0).Row(j)[i] = float(math.Inf(1 - 2*(j%2)))
 				}
 			}
 		}
-		after := compute(t, m, c, in[T](do))
+		after := compute(t, m, c, in(do))
 		if !sameHeads(before.o, after.o) {
 			t.Errorf("causal %t, decay %v: NaN or Inf at a masked key changes the output", sh.causal, sh.decay)
 		}
@@ -168,15 +170,15 @@ func nanMasked[T tensor.Float](t *testing.T, s subject, f form) {
 	}
 }
 
-func nanState[T tensor.Float](t *testing.T, s subject) {
+func nanState(t *testing.T, s subject) {
 	if !s.causal() {
 		return
 	}
 	sh := streamed
 	sh.mask = true
 	oc, _ := sh.call(21)
-	m, _ := build[T](t, s, sh.h)
-	c := callIn[T](oc)
+	m, _ := build(t, s, sh.h)
+	c := callIn(oc)
 	clean, dirty := output(c), output(c)
 	step(t, newState(t, m), clean, c, 0, sh.n, 3)
 	for b := range sh.b {
@@ -185,8 +187,8 @@ func nanState[T tensor.Float](t *testing.T, s subject) {
 				continue
 			}
 			for h := range sh.hkv {
-				c.K.Head(b, h).Row(j)[1] = T(math.NaN())
-				c.V.Head(b, h).Row(j)[0] = T(math.Inf(-1))
+				c.K.Head(b, h).Row(j)[1] = float(math.NaN())
+				c.V.Head(b, h).Row(j)[0] = float(math.Inf(-1))
 			}
 		}
 	}
@@ -196,16 +198,16 @@ func nanState[T tensor.Float](t *testing.T, s subject) {
 	}
 }
 
-func restored[T tensor.Float](t *testing.T, s subject) {
+func restored(t *testing.T, s subject) {
 	for _, sh := range streams(s) {
-		restoredStream[T](t, s, sh)
+		restoredStream(t, s, sh)
 	}
 }
 
-func restoredStream[T tensor.Float](t *testing.T, s subject, sh shape) {
+func restoredStream(t *testing.T, s subject, sh shape) {
 	oc, _ := sh.call(22)
-	m, _ := build[T](t, s, sh.h)
-	c := callIn[T](oc)
+	m, _ := build(t, s, sh.h)
+	c := callIn(oc)
 	whole := output(c)
 	step(t, newState(t, m), whole, c, 0, sh.n, 1)
 	for _, at := range []int{0, 1, 4, 10, 22} {
@@ -248,8 +250,8 @@ func restoredStream[T tensor.Float](t *testing.T, s subject, sh shape) {
 
 func stateSize(t *testing.T, s subject) {
 	oc, _ := streamed.call(23)
-	m, _ := build[float32](t, s, streamed.h)
-	c := callIn[float32](oc)
+	m, _ := build(t, s, streamed.h)
+	c := callIn(oc)
 	st := newState(t, m)
 	step(t, st, output(c), c, 0, 8, 1)
 	before := st.Bytes()
@@ -263,22 +265,22 @@ func stateSize(t *testing.T, s subject) {
 
 func emptyState(t *testing.T, s subject) {
 	oc, _ := streamed.call(24)
-	m, _ := build[float64](t, s, streamed.h)
-	c := callIn[float64](oc)
+	m, _ := build(t, s, streamed.h)
+	c := callIn(oc)
 	o := output(c)
-	if err := newState(t, m).Read(o, &attention.Call[float64]{Q: c.Q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
+	if err := newState(t, m).Read(o, &attention.Call{Q: c.Q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
 		t.Fatal(err)
 	}
-	if !sameHeads(o, tensor.NewHeads[float64](o.B, o.H, o.N, o.D)) {
+	if !sameHeads(o, tensor.NewHeads(o.B, o.H, o.N, o.D)) {
 		t.Error("a query of an empty state is not zero")
 	}
 }
 
 func foreign(t *testing.T, s subject) {
 	oc, _ := streamed.call(25)
-	m, _ := build[float32](t, s, streamed.h)
+	m, _ := build(t, s, streamed.h)
 	st := newState(t, m)
-	c := callIn[float32](oc)
+	c := callIn(oc)
 	step(t, st, output(c), c, 0, 9, 1)
 	data, err := st.AppendBinary(nil)
 	if err != nil {
@@ -288,14 +290,15 @@ func foreign(t *testing.T, s subject) {
 		if !other.causal() {
 			continue
 		}
-		o, _ := build[float32](t, other, streamed.h)
+		o, _ := build(t, other, streamed.h)
 		if _, err := o.RestoreState(data); (err == nil) != (other.label == s.label) {
 			t.Errorf("%s reads it: %v", other.label, err)
 		}
 	}
-	double, _ := build[float64](t, s, streamed.h)
-	if _, err := double.RestoreState(data); err == nil {
-		t.Error("float64 reads a state of float32")
+	other := slices.Clone(data)
+	other[8] ^= 4 ^ 8 // bytes of an element
+	if _, err := m.RestoreState(check.SealSnapshot(other)); err == nil || !strings.Contains(err.Error(), "elements have") {
+		t.Errorf("a state of another precision is read: %v", err)
 	}
 	for n := range len(data) {
 		if n > 200 && n < len(data)-8 && n%97 != 0 {
@@ -355,8 +358,8 @@ func longStream(t *testing.T, s subject) {
 // stream holds the forms that sum features against the textbook, within
 // roundings(plan) · condf · max|v|.
 func stream(t *testing.T, s subject, oc *oracle.Call, roundings func(attention.Plan) float64) {
-	m, book := build[float32](t, s, 1)
-	c := callIn[float32](oc)
+	m, book := build(t, s, 1)
+	c := callIn(oc)
 	want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 	for _, f := range []attention.Form{attention.Linear, attention.Step} {
 		c.Form = attention.Linear

@@ -10,7 +10,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/settings"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -79,7 +78,7 @@ type Row struct {
 	// nothing to set.
 	fit func(o *Options, shapes map[string][]int)
 
-	f32, f64 maker // builders
+	build builder // makes the mechanism
 }
 
 // HasOrder reports whether the row has a degree.
@@ -98,18 +97,12 @@ type FarField struct {
 const MaxGrowth = 2.1
 
 // builder makes a mechanism from the settings of its row.
-type builder[T tensor.Float] func(*reader) (attention.Mechanism[T], error)
-
-func (builder[T]) isMaker() {}
-
-// maker is a builder of any element type. A field of type builder would make every package that
-// uses a Row compile the types of package attention.
-type maker interface{ isMaker() }
+type builder func(*reader) (attention.Mechanism, error)
 
 // specBuilder returns the builder of a mechanism that the engine of package attention
 // computes from a Spec.
-func specBuilder[T tensor.Float](f func(*reader) (attention.Spec[T], error)) builder[T] {
-	return func(r *reader) (attention.Mechanism[T], error) {
+func specBuilder(f func(*reader) (attention.Spec, error)) builder {
+	return func(r *reader) (attention.Mechanism, error) {
 		s, err := f(r)
 		if err != nil {
 			return nil, err
@@ -119,8 +112,8 @@ func specBuilder[T tensor.Float](f func(*reader) (attention.Spec[T], error)) bui
 }
 
 // headwiseBuilder returns the builder of a mechanism that computes whole heads.
-func headwiseBuilder[T tensor.Float](f func(*reader) (headwise.Function[T], error)) builder[T] {
-	return func(r *reader) (attention.Mechanism[T], error) {
+func headwiseBuilder(f func(*reader) (headwise.Function, error)) builder {
+	return func(r *reader) (attention.Mechanism, error) {
 		h, err := f(r)
 		if err != nil {
 			return nil, err
@@ -230,7 +223,7 @@ func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 	return x.Reader, x.check()
 }
 
-// New returns the mechanism named name in precision T. Options that are 0 and settings
+// New returns the mechanism named name. Options that are 0 and settings
 // that o.Set does not hold have the defaults of the row.
 //
 // It returns an error, which names the field and its value, if the name is unknown; if
@@ -238,7 +231,7 @@ func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 // range; if o.Order is not 0 for a row without an order, is negative or is above 33; if
 // Heads, Width or Length is negative; if the row needs a Width or Length that is 0; or
 // if Heads, Width or an array of parameters would exceed 2²⁴ elements.
-func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error) {
+func New(name string, o Options) (attention.Mechanism, error) {
 	row, err := Lookup(name)
 	if err != nil {
 		return nil, err
@@ -247,7 +240,7 @@ func New[T tensor.Float](name string, o Options) (attention.Mechanism[T], error)
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	return kernel.Instance[builder[T]](row.f32, row.f64)(r)
+	return row.build(r)
 }
 
 // maxOrder is the highest degree p with 1/p! within the normal float32.

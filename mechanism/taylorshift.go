@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var taylorshift = Row{
@@ -25,16 +24,15 @@ var taylorshift = Row{
 	},
 	// As published τ starts from 1, and models learn worse.
 	Training: func(int, bool) map[string]string { return map[string]string{"tau": "sqrt(D)"} },
-	f32:      specBuilder(taylorshiftSpec[float32]),
-	f64:      specBuilder(taylorshiftSpec[float64]),
+	build:    specBuilder(taylorshiftSpec),
 }
 
-func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func taylorshiftSpec(r *reader) (s attention.Spec, err error) {
 	p := r.order()
 	if p%2 != 0 {
 		return s, fmt.Errorf("taylorshift: order %d: needs an even order, whose weights are positive for every τ", p)
 	}
-	tau, err := newTemperatures[T](r)
+	tau, err := newTemperatures(r)
 	if err != nil {
 		return s, err
 	}
@@ -47,7 +45,7 @@ func taylorshiftSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error)
 	if normed {
 		setting += " output_norm=true"
 	}
-	s = attention.Spec[T]{
+	s = attention.Spec{
 		Name:       r.row.Name,
 		Setting:    setting,
 		Norm:       attention.Unit,

@@ -5,12 +5,11 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // newTemperatures returns the parameter tau [H], with the initial value of the setting
 // tau.
-func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
+func newTemperatures(r *reader) (*param.Param, error) {
 	start, err := r.Positive("tau", "sqrt(D)")
 	if err != nil {
 		return nil, err
@@ -22,9 +21,9 @@ func newTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
 		start = math.Sqrt(float64(r.o.Width))
 	}
 	heads := max(r.o.Heads, 1)
-	tau := &param.Param[T]{Name: "tau", Shape: []int{heads}, Data: make([]T, heads), Grad: make([]T, heads)}
+	tau := &param.Param{Name: "tau", Shape: []int{heads}, Data: make([]float, heads), Grad: make([]float, heads)}
 	for h := range tau.Data {
-		tau.Data[h] = T(start)
+		tau.Data[h] = float(start)
 	}
 	return tau, nil
 }
@@ -37,9 +36,9 @@ var (
 
 // newOptionalTemperatures returns the parameter tau [H], nil where the setting tau is
 // none.
-func newOptionalTemperatures[T tensor.Float](r *reader) (*param.Param[T], error) {
+func newOptionalTemperatures(r *reader) (*param.Param, error) {
 	if r.Text("tau") == "none" {
 		return nil, nil
 	}
-	return newTemperatures[T](r)
+	return newTemperatures(r)
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var exactTopK = Row{
@@ -21,8 +20,7 @@ var exactTopK = Row{
 		{"topk", "32", "k, keys of each query, 1 to 65536; fewer where it sees fewer"},
 		softmaxScaleSetting,
 	},
-	f32: headwiseBuilder(newExactTopK[float32]),
-	f64: headwiseBuilder(newExactTopK[float64]),
+	build: headwiseBuilder(newExactTopK),
 }
 
 // topKRows is the number of queries whose scores are computed at once.
@@ -30,13 +28,13 @@ const topKRows = 32
 
 // topKAttention is softmax over the largest scores of each query. The choice of keys
 // has no gradient.
-type topKAttention[T tensor.Float] struct {
+type topKAttention struct {
 	k     int
 	scale float64 // 0: 1/√D
 }
 
-func newExactTopK[T tensor.Float](r *reader) (headwise.Function[T], error) {
-	x := new(topKAttention[T])
+func newExactTopK(r *reader) (headwise.Function, error) {
+	x := new(topKAttention)
 	var err error
 	if x.k, err = r.Integer("topk", 1, 1<<16); err != nil {
 		return nil, err
@@ -45,26 +43,26 @@ func newExactTopK[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	return x, err
 }
 
-func (x *topKAttention[T]) Traits() attention.Traits {
+func (x *topKAttention) Traits() attention.Traits {
 	return attention.Traits{Name: "exact-topk", Positive: true, Causal: true}
 }
 
-func (x *topKAttention[T]) Setting() string {
+func (x *topKAttention) Setting() string {
 	return fmt.Sprintf("exact-topk topk=%d scale=%s", x.k, formatScale(x.scale))
 }
 
-func (x *topKAttention[T]) Params() *param.Set[T]          { return nil }
-func (x *topKAttention[T]) Constants() *param.Set[T]       { return nil }
-func (x *topKAttention[T]) Check(*attention.Call[T]) error { return nil }
+func (x *topKAttention) Params() *param.Set          { return nil }
+func (x *topKAttention) Constants() *param.Set       { return nil }
+func (x *topKAttention) Check(*attention.Call) error { return nil }
 
 // forEachQuery calls f with each query, the indices of its keys, and their weights.
-func (x *topKAttention[T]) forEachQuery(h *headwise.Head[T], f func(i int, keys []int32, w []T)) {
+func (x *topKAttention) forEachQuery(h *headwise.Head, f func(i int, keys []int32, w []float)) {
 	m := h.K.Rows
-	scale := T(x.scale)
+	scale := float(x.scale)
 	if x.scale == 0 {
-		scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
+		scale = float(1 / math.Sqrt(float64(h.Q.Cols)))
 	}
-	scores, keys, w := h.TakeScratch(min(topKRows, h.Q.Rows), m), arena.Take[int32](h.Scratch, min(x.k, m)), arena.Take[T](h.Scratch, min(x.k, m))
+	scores, keys, w := h.TakeScratch(min(topKRows, h.Q.Rows), m), arena.Take[int32](h.Scratch, min(x.k, m)), arena.Take[float](h.Scratch, min(x.k, m))
 	seen, exist := 0, 0 // of the query before
 	for i0 := 0; i0 < h.Q.Rows; i0 += topKRows {
 		i1 := min(i0+topKRows, h.Q.Rows)
@@ -86,15 +84,15 @@ func (x *topKAttention[T]) forEachQuery(h *headwise.Head[T], f func(i int, keys 
 				weights[c] = scale * row[j]
 			}
 			sum := h.Table.Exp(weights, weights, h.Table.Max(weights))
-			h.Table.Scale(weights, T(1/float64(sum)), weights)
+			h.Table.Scale(weights, float(1/float64(sum)), weights)
 			f(i, own, weights)
 		}
 	}
 }
 
-func (x *topKAttention[T]) Forward(h *headwise.Head[T]) {
+func (x *topKAttention) Forward(h *headwise.Head) {
 	h.SaveBuffer(0)
-	x.forEachQuery(h, func(i int, keys []int32, w []T) {
+	x.forEachQuery(h, func(i int, keys []int32, w []float) {
 		out := h.Out.Row(i)
 		clear(out)
 		for c, j := range keys {
@@ -103,13 +101,13 @@ func (x *topKAttention[T]) Forward(h *headwise.Head[T]) {
 	})
 }
 
-func (x *topKAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
+func (x *topKAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	g.Clear()
-	scale := T(x.scale)
+	scale := float(x.scale)
 	if x.scale == 0 {
-		scale = T(1 / math.Sqrt(float64(h.Q.Cols)))
+		scale = float(1 / math.Sqrt(float64(h.Q.Cols)))
 	}
-	x.forEachQuery(h, func(i int, keys []int32, w []T) {
+	x.forEachQuery(h, func(i int, keys []int32, w []float) {
 		do := g.DOut.Row(i)
 		along := h.Table.Dot(do, h.Out.Row(i))
 		for c, j := range keys {
@@ -121,10 +119,10 @@ func (x *topKAttention[T]) Backward(h *headwise.Head[T], g *headwise.Grads[T]) {
 	})
 }
 
-func (x *topKAttention[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *topKAttention) Cost(s attention.Shape) headwise.Cost {
 	n, m, k := float64(s.N), float64(s.M), math.Min(float64(x.k), float64(s.M))
 	return headwise.Cost{
 		FLOPs: 2*n*m*float64(s.D) + 2*n*k*float64(s.Dv),
-		Bytes: elementBytes[T]()*(topKRows*m+k) + 4*k,
+		Bytes: elementBytes()*(topKRows*m+k) + 4*k,
 	}
 }

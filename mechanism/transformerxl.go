@@ -28,21 +28,20 @@ var transformerXL = Row{
 		{"vb", "(H,D)", "what queries have in common for distances"},
 	},
 	Untrained: "r, u and vb",
-	f32:       headwiseBuilder(newTransformerXL[float32]),
-	f64:       headwiseBuilder(newTransformerXL[float64]),
+	build:     headwiseBuilder(newTransformerXL),
 }
 
 // relativeDistances is softmax of scale·((q+u)·k + (q+vb)·r_x), x = i-j ≥ 0 (Dai et al.
 // 2019, section 3.3).
-type relativeDistances[T tensor.Float] struct {
-	sparseSoftmax[T]
-	params   *param.Set[T]
-	r, u, vb *param.Param[T]
+type relativeDistances struct {
+	sparseSoftmax
+	params   *param.Set
+	r, u, vb *param.Param
 	heads    int
 	width    int // width of rows; narrower heads use the first channels
 }
 
-func newTransformerXL[T tensor.Float](r *reader) (headwise.Function[T], error) {
+func newTransformerXL(r *reader) (headwise.Function, error) {
 	scale, err := r.softmaxScale()
 	if err != nil {
 		return nil, err
@@ -54,15 +53,15 @@ func newTransformerXL[T tensor.Float](r *reader) (headwise.Function[T], error) {
 	if r.o.Width == 0 {
 		return nil, fmt.Errorf("%s: the width D is not known", r.row.Name)
 	}
-	x := &relativeDistances[T]{params: new(param.Set[T]), heads: max(r.o.Heads, 1), width: r.o.Width}
+	x := &relativeDistances{params: new(param.Set), heads: max(r.o.Heads, 1), width: r.o.Width}
 	if err := r.room("r", x.heads, length, x.width); err != nil {
 		return nil, err
 	}
-	x.sparseSoftmax = sparseSoftmax[T]{
+	x.sparseSoftmax = sparseSoftmax{
 		name: r.row.Name, setting: fmt.Sprintf("transformer-xl memory=%d scale=%s", length, formatScale(scale)),
 		rule: recentTokens(length), window: length, period: 1,
 	}
-	x.softmax = &headwise.PatternSoftmax[T]{Scale: scale, Bias: x}
+	x.softmax = &headwise.PatternSoftmax{Scale: scale, Bias: x}
 	x.r = x.params.New("r", true, x.heads, length, x.width)
 	x.u, x.vb = x.params.New("u", false, x.heads, x.width), x.params.New("vb", false, x.heads, x.width)
 	for h := range x.heads {
@@ -75,12 +74,12 @@ func newTransformerXL[T tensor.Float](r *reader) (headwise.Function[T], error) {
 
 // setSinusoid sets row [D] to the sines and then the cosines of a position, at the
 // frequencies 10000^(-2c/D) (section 3.3; Vaswani et al. 2017).
-func setSinusoid[T tensor.Float](row []T, place int) {
+func setSinusoid(row []float, place int) {
 	half := (len(row) + 1) / 2
 	for c := range row {
 		angle := float64(place) * math.Pow(10000, -2*float64(c%half)/float64(len(row)))
-		if row[c] = T(math.Sin(angle)); c >= half {
-			row[c] = T(math.Cos(angle))
+		if row[c] = float(math.Sin(angle)); c >= half {
+			row[c] = float(math.Cos(angle))
 		}
 	}
 }
@@ -97,9 +96,9 @@ func (n recentTokens) addPairs(p *headwise.Pattern, s headGeometry) {
 	}
 }
 
-func (x *relativeDistances[T]) Params() *param.Set[T] { return x.params }
+func (x *relativeDistances) Params() *param.Set { return x.params }
 
-func (x *relativeDistances[T]) Check(c *attention.Call[T]) error {
+func (x *relativeDistances) Check(c *attention.Call) error {
 	switch {
 	case c.Q.D > x.width:
 		return fmt.Errorf("q: D is %d, r has %d", c.Q.D, x.width)
@@ -109,7 +108,7 @@ func (x *relativeDistances[T]) Check(c *attention.Call[T]) error {
 	return nil
 }
 
-func (x *relativeDistances[T]) Cost(s attention.Shape) headwise.Cost {
+func (x *relativeDistances) Cost(s attention.Shape) headwise.Cost {
 	c := x.sparseSoftmax.Cost(s)
 	// Each tile of rows meets the distances of its pairs beside its keys.
 	c.FLOPs += 2 * float64(s.D) * float64(min(s.N, s.M)) * float64(min(x.window, s.M)+64)
@@ -117,20 +116,20 @@ func (x *relativeDistances[T]) Cost(s attention.Shape) headwise.Cost {
 }
 
 // headRow returns row i of a parameter p [heads, rows, width] for a head, cut to its D.
-func (x *relativeDistances[T]) headRow(p []T, h *headwise.Head[T], rows, i int) []T {
+func (x *relativeDistances) headRow(p []float, h *headwise.Head, rows, i int) []float {
 	return p[(min(h.Head, x.heads-1)*rows+i)*x.width:][:h.Q.Cols]
 }
 
 // distanceStrip holds the rows of a tile that depend on distances. Column e is distance
 // maxDistance-e; column c of row r of the tile is column Rows-1-r+c of the strip.
-type distanceStrip[T tensor.Float] struct {
+type distanceStrip struct {
 	n, maxDistance int
-	r, q           tensor.Mat[T] // rows of r, backwards, and of queries plus vb; padded
+	r, q           tensor.Mat // rows of r, backwards, and of queries plus vb; padded
 }
 
 // newDistanceStrip gathers the distances and queries of a tile.
-func (x *relativeDistances[T]) newDistanceStrip(t *headwise.PatternTile[T]) distanceStrip[T] {
-	s := distanceStrip[T]{n: t.Rows + t.Columns - 1, maxDistance: t.Query(t.Rows-1) + t.Head.Offset - t.Key(0)}
+func (x *relativeDistances) newDistanceStrip(t *headwise.PatternTile) distanceStrip {
+	s := distanceStrip{n: t.Rows + t.Columns - 1, maxDistance: t.Query(t.Rows-1) + t.Head.Offset - t.Key(0)}
 	width := kernel.Pad(t.Head.Q.Cols)
 	s.r, s.q = t.Head.TakeScratch(s.n, width), t.Head.TakeScratch(t.Rows, width)
 	for e := range s.n {
@@ -150,7 +149,7 @@ func (x *relativeDistances[T]) newDistanceStrip(t *headwise.PatternTile[T]) dist
 }
 
 // Add adds u·k and (q+vb)·r to the scores of a tile.
-func (x *relativeDistances[T]) Add(t *headwise.PatternTile[T]) {
+func (x *relativeDistances) Add(t *headwise.PatternTile) {
 	h, table, d := t.Head, t.Head.Table, t.Head.Q.Cols
 	s := x.newDistanceStrip(t)
 	width := kernel.Pad(s.n)
@@ -168,7 +167,7 @@ func (x *relativeDistances[T]) Add(t *headwise.PatternTile[T]) {
 }
 
 // Grad adds the gradients of q, k and the parameters through u·k and (q+vb)·r.
-func (x *relativeDistances[T]) Grad(t *headwise.PatternTile[T], g *headwise.Grads[T]) {
+func (x *relativeDistances) Grad(t *headwise.PatternTile, g *headwise.Grads) {
 	h, table := t.Head, t.Head.Table
 	s := x.newDistanceStrip(t)
 	width := kernel.Pad(h.Q.Cols)

@@ -9,7 +9,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var truncated = Row{
@@ -39,14 +38,13 @@ var truncated = Row{
 			}
 		}
 	},
-	f32: specBuilder(truncatedSpec[float32]),
-	f64: specBuilder(truncatedSpec[float64]),
+	build: specBuilder(truncatedSpec),
 }
 
 // maxTruncatedOrder is the highest degree of a monomial.
 const maxTruncatedOrder = 6
 
-func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
+func truncatedSpec(r *reader) (s attention.Spec, err error) {
 	d, p := r.o.Width, r.order()
 	if d == 0 {
 		return s, fmt.Errorf("%s: the width D is not known", r.row.Name)
@@ -76,7 +74,7 @@ func truncatedSpec[T tensor.Float](r *reader) (s attention.Spec[T], err error) {
 	if s.Eps, err = r.Positive("eps", "0"); err != nil {
 		return s, err
 	}
-	f := &truncationFeatures[T]{d: d, heads: max(r.o.Heads, 1), keep: keep, degree: p}
+	f := &truncationFeatures{d: d, heads: max(r.o.Heads, 1), keep: keep, degree: p}
 	if err := r.room("rotation", f.heads, d, d); err != nil {
 		return s, err
 	}
@@ -137,11 +135,11 @@ func lowestMonomials(d, p, keep int) (list [][]int) {
 
 // setMonomials writes list to dst [keep, p] in lexicographic order, so that neighbours
 // share factors.
-func setMonomials[T tensor.Float](dst []T, p int, list [][]int) {
+func setMonomials(dst []float, p int, list [][]int) {
 	clear(dst)
 	for r, m := range slices.SortedFunc(slices.Values(list), slices.Compare) {
 		for l, i := range m {
-			dst[r*p+l] = T(i)
+			dst[r*p+l] = float(i)
 		}
 	}
 }
@@ -153,19 +151,19 @@ func setMonomials[T tensor.Float](dst []T, p int, list [][]int) {
 //
 // which is T_p(q·k) if all monomials are kept. Features of queries have the
 // coefficients, so that states are sums of plain monomials.
-type truncationFeatures[T tensor.Float] struct {
+type truncationFeatures struct {
 	d, heads, keep, degree int
-	constants              param.Set[T]
-	rotation, list         *param.Param[T]
+	constants              param.Set
+	rotation, list         *param.Param
 }
 
-func (f *truncationFeatures[T]) Dim(int) int { return f.keep }
+func (f *truncationFeatures) Dim(int) int { return f.keep }
 
-func (f *truncationFeatures[T]) Params() *param.Set[T] { return nil }
+func (f *truncationFeatures) Params() *param.Set { return nil }
 
-func (f *truncationFeatures[T]) Constants() *param.Set[T] { return &f.constants }
+func (f *truncationFeatures) Constants() *param.Set { return &f.constants }
 
-func (f *truncationFeatures[T]) Check(heads, _, d int) error {
+func (f *truncationFeatures) Check(heads, _, d int) error {
 	switch {
 	case d != f.d:
 		return fmt.Errorf("rotation: is of width %d, q has %d", f.d, d)
@@ -188,11 +186,11 @@ func (f *truncationFeatures[T]) Check(heads, _, d int) error {
 }
 
 // isMonomial reports whether row holds ascending factors, then zeros.
-func (f *truncationFeatures[T]) isMonomial(row []T) bool {
+func (f *truncationFeatures) isMonomial(row []float) bool {
 	ended := false
 	for l, v := range row {
 		i := int(v)
-		if T(i) != v || i < 0 || i > f.d || ended && i > 0 || i > 0 && l > 0 && v < row[l-1] {
+		if float(i) != v || i < 0 || i > f.d || ended && i > 0 || i > 0 && l > 0 && v < row[l-1] {
 			return false
 		}
 		ended = ended || i == 0
@@ -202,7 +200,7 @@ func (f *truncationFeatures[T]) isMonomial(row []T) bool {
 
 // headConstants returns the rotation [D, D] and the monomials [keep, degree] of the key
 // head of a block.
-func (f *truncationFeatures[T]) headConstants(b *attention.FeatureBlock[T]) (rotation, list []T) {
+func (f *truncationFeatures) headConstants(b *attention.FeatureBlock) (rotation, list []float) {
 	h := 0
 	if f.heads > 1 {
 		h = b.First
@@ -212,27 +210,27 @@ func (f *truncationFeatures[T]) headConstants(b *attention.FeatureBlock[T]) (rot
 
 // monomialWalk goes through the monomials of a head. It keeps the rotated tokens and
 // the products of factors that the next monomial shares with the last.
-type monomialWalk[T tensor.Float] struct {
-	b        *attention.FeatureBlock[T]
-	list     []T // [keep, degree]
+type monomialWalk struct {
+	b        *attention.FeatureBlock
+	list     []float // [keep, degree]
 	degree   int
-	u        []T // [D, Stride] rotated
-	products []T // [degree+1, Stride]
-	rows     [maxTruncatedOrder + 1][]T
-	monomialFactors[T]
+	u        []float // [D, Stride] rotated
+	products []float // [degree+1, Stride]
+	rows     [maxTruncatedOrder + 1][]float
+	monomialFactors
 }
 
 // monomialFactors are the factors of the current monomial.
-type monomialFactors[T tensor.Float] struct {
+type monomialFactors struct {
 	factors   [maxTruncatedOrder]int
 	count     int
-	repeats   [maxTruncatedOrder + 1]int // how many of the first l, from the last on, are the same
-	factorial [maxTruncatedOrder + 1]T   // 1 over the coefficient of the first l
+	repeats   [maxTruncatedOrder + 1]int   // how many of the first l, from the last on, are the same
+	factorial [maxTruncatedOrder + 1]float // 1 over the coefficient of the first l
 }
 
 // countShared returns the number of leading factors that row shares with the current
 // monomial.
-func (f *monomialFactors[T]) countShared(row []T) (n int) {
+func (f *monomialFactors) countShared(row []float) (n int) {
 	for n < f.count && int(row[n]) == f.factors[n] {
 		n++
 	}
@@ -240,7 +238,7 @@ func (f *monomialFactors[T]) countShared(row []T) (n int) {
 }
 
 // pushFactor appends a factor and returns it as an integer.
-func (f *monomialFactors[T]) pushFactor(v T) (i int) {
+func (f *monomialFactors) pushFactor(v float) (i int) {
 	i = int(v)
 	f.factors[f.count] = i
 	f.count++
@@ -249,13 +247,13 @@ func (f *monomialFactors[T]) pushFactor(v T) (i int) {
 		if f.factors[f.count-2] == i {
 			f.repeats[f.count] = f.repeats[f.count-1] + 1
 		}
-		f.factorial[f.count] = f.factorial[f.count-1] * T(f.repeats[f.count])
+		f.factorial[f.count] = f.factorial[f.count-1] * float(f.repeats[f.count])
 	}
 	return i
 }
 
 // queryCoefficient returns the coefficient 1/a! for queries, 1 for keys.
-func (f *monomialFactors[T]) queryCoefficient(keys bool) T {
+func (f *monomialFactors) queryCoefficient(keys bool) float {
 	if keys || f.count < 2 || f.factorial[f.count] == 1 {
 		return 1
 	}
@@ -263,19 +261,19 @@ func (f *monomialFactors[T]) queryCoefficient(keys bool) T {
 }
 
 // newWalk rotates the tokens of a block and starts a walk.
-func (f *truncationFeatures[T]) newWalk(b *attention.FeatureBlock[T]) monomialWalk[T] {
+func (f *truncationFeatures) newWalk(b *attention.FeatureBlock) monomialWalk {
 	rotation, list := f.headConstants(b)
-	return monomialWalk[T]{b: b, list: list, degree: f.degree, u: projectTokens(b, rotation, f.d), products: b.Scratch.Take((f.degree + 1) * b.Stride)}
+	return monomialWalk{b: b, list: list, degree: f.degree, u: projectTokens(b, rotation, f.d), products: b.Scratch.Take((f.degree + 1) * b.Stride)}
 }
 
 // rotatedComponent returns component i of the rotated tokens, counted from 1.
-func (w *monomialWalk[T]) rotatedComponent(i int) []T { return w.u[(i-1)*w.b.Stride:][:w.b.N] }
+func (w *monomialWalk) rotatedComponent(i int) []float { return w.u[(i-1)*w.b.Stride:][:w.b.N] }
 
 // advanceTo computes the product of the factors of monomial r. It writes the product to
 // to, if to is not nil, the monomial has at least two factors and its coefficient is 1.
 // It calls leave, if not nil, for products that are no longer needed.
-func (w *monomialWalk[T]) advanceTo(r int, to []T, leave func(l int)) {
-	table := kernel.Active[T]()
+func (w *monomialWalk) advanceTo(r int, to []float, leave func(l int)) {
+	table := kernel.Active[float]()
 	row := w.list[r*w.degree:][:w.degree]
 	shared := w.countShared(row)
 	for l := w.count; leave != nil && l > shared; l-- {
@@ -309,8 +307,8 @@ func factorialProduct(at []int) float64 {
 	return product
 }
 
-func (f *truncationFeatures[T]) Map(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *truncationFeatures) Map(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	if b.N == 1 {
@@ -336,11 +334,11 @@ func (f *truncationFeatures[T]) Map(b *attention.FeatureBlock[T]) {
 
 // mapToken is Map of a single token, with the same bits. A kernel call for each product
 // would cost more than the product.
-func (f *truncationFeatures[T]) mapToken(b *attention.FeatureBlock[T]) {
+func (f *truncationFeatures) mapToken(b *attention.FeatureBlock) {
 	rotation, list := f.headConstants(b)
 	u := projectTokens(b, rotation, f.d)
-	var at monomialFactors[T]
-	var products [maxTruncatedOrder + 1]T
+	var at monomialFactors
+	var products [maxTruncatedOrder + 1]float
 	products[0] = 1
 	for r := range f.keep {
 		row := list[r*f.degree:][:f.degree]
@@ -363,15 +361,15 @@ func (f *truncationFeatures[T]) mapToken(b *attention.FeatureBlock[T]) {
 // Grad accumulates the gradient of a product over all monomials that begin with it.
 // When the walk leaves a product, its gradient is passed to its last factor and to the
 // product before.
-func (f *truncationFeatures[T]) Grad(b *attention.FeatureBlock[T]) {
-	table := kernel.Active[T]()
+func (f *truncationFeatures) Grad(b *attention.FeatureBlock) {
+	table := kernel.Active[float]()
 	mark := b.Scratch.Mark()
 	defer b.Scratch.Reset(mark)
 	w := f.newWalk(b)
 	du, grads := b.Scratch.Take(f.d*b.Stride), b.Scratch.Take((f.degree+1)*b.Stride)
 	clear(du)
 	clear(grads)
-	of := func(l int) []T { // gradient of the first l factors' product
+	of := func(l int) []float { // gradient of the first l factors' product
 		if l == 1 {
 			return du[(w.factors[0]-1)*b.Stride:][:b.N]
 		}

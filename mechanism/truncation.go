@@ -34,7 +34,7 @@ type Truncation struct {
 // minus the squares of the kept features, so that no dropped monomial is evaluated.
 //
 // It returns an error if m is not fastmax-truncated or if the call does not fit m.
-func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (list []Truncation, err error) {
+func MeasureTruncation(m attention.Mechanism, c *attention.Call) (list []Truncation, err error) {
 	t, err := readTruncation(m)
 	if err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func MeasureTruncation[T tensor.Float](m attention.Mechanism[T], c *attention.Ca
 }
 
 // rowsOfHead returns the n rows from i0 on of head h of batch row b, in float64.
-func rowsOfHead[T tensor.Float](x tensor.Heads[T], b, h, i0, n int) (rows []float64) {
+func rowsOfHead(x tensor.Heads, b, h, i0, n int) (rows []float64) {
 	for i := range n {
 		for _, v := range x.Head(b, h).Row(i0 + i) {
 			rows = append(rows, float64(v))
@@ -113,7 +113,7 @@ func balanceLengths(x, y []float64) {
 // keptFeatures returns the features x^a/√a! of tokens, and the largest norm of the
 // dropped features. components [d, n] are the tokens along the axes, rows [n, d] the
 // tokens.
-func keptFeatures[T tensor.Float](components, rows []float64, monomials []T, d, degree int) (features [][]float64, dropped float64) {
+func keptFeatures(components, rows []float64, monomials []float, d, degree int) (features [][]float64, dropped float64) {
 	n := len(rows) / d
 	for i := range n {
 		var f []float64

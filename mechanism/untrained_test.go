@@ -9,12 +9,12 @@ import (
 func TestRowsOfRandomParametersSaySo(t *testing.T) {
 	for _, row := range table {
 		o := Options{Heads: 2, Width: 4, Length: 8}
-		a, err := New[float32](row.Name, o)
+		a, err := New(row.Name, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o.Seed = 1
-		b, err := New[float32](row.Name, o)
+		b, err := New(row.Name, o)
 		if err != nil {
 			t.Fatal(err)
 		}

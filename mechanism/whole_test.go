@@ -12,7 +12,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // wholeSubjects are mechanisms whose textbook gives the attention matrix of a head.
@@ -74,23 +73,23 @@ func (b *textbookOf) read() {
 
 // wholeTextbook returns the textbook of s with the numbers of m. It moves the parameters of
 // m away from their initial values, to numbers that float32 represents.
-func wholeTextbook[T tensor.Float](s subject, m attention.Mechanism[T]) *textbookOf {
+func wholeTextbook(s subject, m attention.Mechanism) *textbookOf {
 	b := &textbookOf{&oracle.Mechanism{}, s.whole, s.outputs, numbers{}, nil}
 	key := rng.New(17)
 	for i, p := range m.Params().All() {
 		if s.given != nil {
 			for j, x := range s.given(p.Name, p.Shape) {
-				p.Data[j] = T(x)
+				p.Data[j] = float(x)
 			}
 		}
 		for j := range p.Data {
-			p.Data[j] = T(float32(p.Data[j]) * float32(1+0.1*key.Fold(uint64(i)).Normal(uint64(j))))
+			p.Data[j] = float(float32(p.Data[j]) * float32(1+0.1*key.Fold(uint64(i)).Normal(uint64(j))))
 		}
 		b.params = append(b.params, p.Name)
 	}
 	for _, p := range m.Constants().All() {
 		for j, x := range p.Data {
-			p.Data[j] = T(float32(x))
+			p.Data[j] = float(float32(x))
 		}
 	}
 	readNumbers(b.numbers, m.Params())
@@ -98,7 +97,7 @@ func wholeTextbook[T tensor.Float](s subject, m attention.Mechanism[T]) *textboo
 	return b
 }
 
-func readNumbers[T tensor.Float](to numbers, s *param.Set[T]) {
+func readNumbers(to numbers, s *param.Set) {
 	for _, p := range s.All() {
 		to[p.Name] = make([]float64, len(p.Data))
 		for i, x := range p.Data {
@@ -114,9 +113,12 @@ const nudge = 0x1p-24
 // nudges is the number of times that it is done.
 const nudges = 3
 
+// gradientNudge is nudge for gradients of the engine, whose rounding is negligible beside it.
+var gradientNudge = check.Pick(0x1p-10, nudge)
+
 // nudged calls f with every number of x moved by up to nudge of itself, some
 // times, and then puts back what was there.
-func nudged(x [][]float64, f func()) {
+func nudged(nudge float64, x [][]float64, f func()) {
 	for n := range uint64(nudges) {
 		var before [][]float64
 		for i, list := range x {
@@ -151,7 +153,7 @@ func (b *textbookOf) Forward(c *oracle.Call) *oracle.Result {
 	r := b.result(c)
 	size := check.MaxAbs(r.O.Data) + check.MaxAbs(c.V.Data)
 	var most float64
-	nudged(b.inputs(c), func() {
+	nudged(nudge, b.inputs(c), func() {
 		most = max(most, apart(b.result(c).O.Data, r.O.Data))
 	})
 	for i := range r.Cond {
@@ -173,8 +175,8 @@ func apart(a, b []float64) float64 {
 
 // wholeLimits returns the limits of sums over queries, keys and channels, or over the
 // elements of a parameter.
-func wholeLimits[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) check.Limits {
-	return check.HeadMatrixLimits[T](c.Q.N + c.K.N + c.Q.D)
+func wholeLimits(m attention.Mechanism, c *attention.Call) check.Limits {
+	return check.HeadMatrixLimits[float](c.Q.N + c.K.N + c.Q.D)
 }
 
 // chosen is the number of elements of each array whose derivative is compared
@@ -187,15 +189,44 @@ type confirmed struct {
 	moved map[string]float64 // by nudges, over nudge
 }
 
-// gradients returns the engine's gradients of every input, in float64.
-func gradients(t *testing.T, m attention.Mechanism[float64], b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) map[string][]float64 {
-	for _, p := range slices.Concat(m.Params().All(), m.Constants().All()) {
-		copy(p.Data, b.numbers[p.Name])
+// size returns what the errors of an array of gradients are relative to.
+func (a *confirmed) size(name string, s subject, sh shape, m attention.Mechanism, oc *oracle.Call, do oracle.Heads) float64 {
+	v := check.MaxAbs(oc.V.Data)
+	size := max(check.MaxAbs(a.grads[name]), check.MaxAbs(do.Data)*v)
+	if name == "dk" {
+		size *= crowd(sh)
 	}
-	r := both(t, m, callIn[float64](oc), do)
-	g := map[string][]float64{"dq": r.g.DQ.Data, "dk": r.g.DK.Data, "dv": r.g.DV.Data}
+	if name == "dtilt" { // sums of a weight's gradient times scale·(k-c), over the queries of a cell, as in crowd
+		rows := m.Params().All()[0].Shape
+		term := tiltScale(s, sh.d) * (check.MaxAbs(oc.K.Data) + check.MaxAbs(m.Constants().All()[0].Data))
+		size = max(check.MaxAbs(a.grads[name]), check.MaxAbs(do.Data)*v*term) * math.Sqrt(max(1, float64(sh.b*sh.n*sh.h)/float64(rows[0]*rows[1])))
+	}
+	if s.shared && name == "dq" { // keys are queries over their lengths
+		size /= min(1, shortest(oc.Q))
+	}
+	return size + a.moved[name]
+}
+
+// widened returns x in float64.
+func widened(x []float) []float64 {
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return y
+}
+
+// gradients returns the engine's gradients of every input.
+func gradients(t *testing.T, m attention.Mechanism, b *textbookOf, oc *oracle.Call, do oracle.Heads) map[string][]float64 {
+	for _, p := range slices.Concat(m.Params().All(), m.Constants().All()) {
+		for i, x := range b.numbers[p.Name] {
+			p.Data[i] = float(x)
+		}
+	}
+	r := both(t, m, callIn(oc), in(do))
+	g := map[string][]float64{"dq": widened(r.g.DQ.Data), "dk": widened(r.g.DK.Data), "dv": widened(r.g.DV.Data)}
 	for _, p := range m.Params().All() {
-		g["d"+p.Name] = slices.Clone(p.Grad)
+		g["d"+p.Name] = widened(p.Grad)
 	}
 	return g
 }
@@ -209,7 +240,7 @@ func (b *textbookOf) result(c *oracle.Call) *oracle.Result {
 }
 
 // loss is Σ do·o by the textbook.
-func (b *textbookOf) loss(c *oracle.Call, do tensor.Heads[float64]) float64 {
+func (b *textbookOf) loss(c *oracle.Call, do oracle.Heads) float64 {
 	var sum float64
 	for i, x := range b.result(c).O.Data {
 		sum += x * do.Data[i]
@@ -220,7 +251,11 @@ func (b *textbookOf) loss(c *oracle.Call, do tensor.Heads[float64]) float64 {
 // differences compares gradients with finite differences of the textbook, for at most
 // `most` elements of each array. A choice of queries or clusters may change within a step.
 // The difference over such a step is no derivative, and is compared over a shorter step.
-func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64], grads map[string][]float64, most int) {
+//
+// limit returns what the elements of an array may err beyond the differences. If it is not nil,
+// the sum of all elements with random signs is compared, too: n errors of independent signs
+// exceed five times √n of them less than once in 10⁵ cases.
+func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do oracle.Heads, grads map[string][]float64, most int, errs func(name string) float64) {
 	t.Helper()
 	at := map[string][]float64{"dq": oc.Q.Data, "dk": oc.K.Data, "dv": oc.V.Data}
 	for _, name := range b.params {
@@ -229,6 +264,10 @@ func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[f
 	for name, x := range at {
 		step := max(1, len(x)/most)
 		limit := 1e-6 * (1 + check.MaxAbs(grads[name]))
+		if errs != nil {
+			b.compareSum(t, oc, do, name, x, grads[name], limit, errs(name))
+			limit += errs(name)
+		}
 		for i := step / 2; i < len(x); i += step {
 			by := func(step float64) (want []float64, e float64) {
 				want = check.NumericGradientBy(step, func() float64 { return b.loss(oc, do) }, x[i:][:1])
@@ -245,28 +284,58 @@ func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do tensor.Heads[f
 	}
 }
 
-// confirm computes the gradients of an input for subject s with textbook b.
-func confirm(t *testing.T, s subject, sh shape, b *textbookOf, oc *oracle.Call, do tensor.Heads[float64]) *confirmed {
+// compareSum compares the sum of gradients with random signs to the derivative of the textbook
+// as all elements of x move by those signs.
+func (b *textbookOf) compareSum(t *testing.T, oc *oracle.Call, do oracle.Heads, name string, x, grads []float64, limit, errs float64) {
 	t.Helper()
-	m, _ := build[float64](t, s, sh.h)
-	a := &confirmed{grads: gradients(t, m, b, oc, do), moved: map[string]float64{}}
-	if s.frozen == "" {
-		differences(t, b, oc, do, a.grads, chosen)
+	key, got := rng.New(19), 0.0
+	signs, before := make([]float64, len(x)), slices.Clone(x)
+	for i := range x {
+		signs[i] = 2*float64(key.Uint64(uint64(i))&1) - 1
+		got += signs[i] * grads[i]
 	}
-	nudged(append(b.inputs(oc), do.Data), func() {
+	limit += 5 * math.Sqrt(float64(len(x))) * errs
+	var want float64
+	for _, step := range []float64{3e-6, 3e-8} {
+		var loss [2]float64
+		for side, h := range []float64{step, -step} {
+			for i := range x {
+				x[i] = before[i] + h*signs[i]
+			}
+			loss[side] = b.loss(oc, do)
+		}
+		copy(x, before)
+		if want = (loss[0] - loss[1]) / (2 * step); math.Abs(got-want) <= limit {
+			return
+		}
+	}
+	t.Errorf("%s with random signs sums to %.6g, by finite differences to %.6g: the limit is %.3g", name, got, want, limit)
+}
+
+// confirm computes the gradients of an input for subject s with textbook b.
+func confirm(t *testing.T, s subject, sh shape, b *textbookOf, oc *oracle.Call, do oracle.Heads) *confirmed {
+	t.Helper()
+	m, _ := build(t, s, sh.h)
+	a := &confirmed{grads: gradients(t, m, b, oc, do), moved: map[string]float64{}}
+	nudged(gradientNudge, append(b.inputs(oc), do.Data), func() {
 		for name, x := range gradients(t, m, b, oc, do) {
-			a.moved[name] = max(a.moved[name], apart(x, a.grads[name])/nudge)
+			a.moved[name] = max(a.moved[name], apart(x, a.grads[name])/gradientNudge)
 		}
 	})
+	if s.frozen == "" {
+		l := limits(s, m, callIn(oc))
+		errs := func(name string) float64 { return l.Gradient(1, a.size(name, s, sh, m, oc, do)) }
+		differences(t, b, oc, do, a.grads, chosen, check.Pick(errs, nil))
+	}
 	return a
 }
 
 // agreeWhole is agree for a mechanism that computes whole heads.
-func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
+func agreeWhole(t *testing.T, s subject, sh shape, seed uint64, list []form) (worst float64) {
 	sh = s.fit(sh)
 	oc, do := sh.call(seed)
-	m, book := build[T](t, s, sh.h)
-	c, doT := callIn[T](oc), in[T](do)
+	m, book := build(t, s, sh.h)
+	c, doT := callIn(oc), in(do)
 	want := book.answers(s, sh, seed, oc)
 	a := answer("gradients", s, sh, seed, func() *confirmed { return confirm(t, s, sh, book, oc, do) })
 	v := check.MaxAbs(oc.V.Data)
@@ -292,33 +361,22 @@ func agreeWhole[T tensor.Float](t *testing.T, s subject, sh shape, seed uint64, 
 		if got.keep.UnseenCount != int64(want.QueriesWithoutKeys) {
 			t.Errorf("%v: %d queries see no key, want %d", f, got.keep.UnseenCount, want.QueriesWithoutKeys)
 		}
-		of := map[string][]T{"dq": got.g.DQ.Data, "dk": got.g.DK.Data, "dv": got.g.DV.Data}
+		of := map[string][]float{"dq": got.g.DQ.Data, "dk": got.g.DK.Data, "dv": got.g.DV.Data}
 		at := 0
 		for _, p := range m.Params().All() {
 			of["d"+p.Name] = got.tau[at:][:len(p.Data)]
 			at += len(p.Data)
 		}
 		for name, x := range of {
-			size := max(check.MaxAbs(a.grads[name]), check.MaxAbs(do.Data)*v)
-			if name == "dk" {
-				size *= crowd(sh)
-			}
-			if name == "dtilt" { // sums of a weight's gradient times scale·(k-c), over the queries of a cell, as in crowd
-				rows := m.Params().All()[0].Shape
-				term := tiltScale(s, sh.d) * (check.MaxAbs(oc.K.Data) + check.MaxAbs(m.Constants().All()[0].Data))
-				size = max(check.MaxAbs(a.grads[name]), check.MaxAbs(do.Data)*v*term) * math.Sqrt(max(1, float64(sh.b*sh.n*sh.h)/float64(rows[0]*rows[1])))
-			}
-			if s.shared && name == "dq" { // keys are queries over their lengths
-				size /= min(1, shortest(oc.Q))
-			}
-			hold(name, check.ErrorRatio(x, a.grads[name], l.Gradient(1, size+a.moved[name])))
+			// In float32 both sides err.
+			hold(name, check.ErrorRatio(x, a.grads[name], check.Pick(2.0, 1)*l.Gradient(1, a.size(name, s, sh, m, oc, do))))
 		}
 	}
 	return worst
 }
 
 // shortest returns the length of the shortest row of x.
-func shortest(x tensor.Heads[float64]) float64 {
+func shortest(x oracle.Heads) float64 {
 	least := math.Inf(1)
 	eachRow(x, func(_ int, row []float64) {
 		var sum float64
@@ -328,19 +386,6 @@ func shortest(x tensor.Heads[float64]) float64 {
 		least = min(least, math.Sqrt(sum))
 	})
 	return least
-}
-
-// wholeDerivatives is derivatives for a mechanism that computes whole heads: of
-// every element, with heads that share keys and keys that do not exist.
-func wholeDerivatives(t *testing.T, s subject) {
-	for i, sh := range []shape{
-		{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true},
-		{b: 2, h: 2, hkv: 2, n: 5, m: 6, d: 3, dv: 2, mask: true},
-	} {
-		oc, do := s.fit(sh).call(77 + uint64(i))
-		m, book := build[float64](t, s, 2)
-		differences(t, book, oc, do, gradients(t, m, book, oc, do), math.MaxInt)
-	}
 }
 
 // tiltScale returns the scale of the scores of a subject.

@@ -14,32 +14,32 @@ import (
 )
 
 // widths is a mechanism with separate parameters for each width of rows.
-type widths[T tensor.Float] struct {
+type widths struct {
 	s   subject
-	has []attention.Mechanism[T] // by width
+	has []attention.Mechanism // by width
 
 	last atomic.Int64 // width of the call before
 }
 
-func newWidths[T tensor.Float](s subject) *widths[T] {
-	w := &widths[T]{s: s}
+func newWidths(s subject) *widths {
+	w := &widths{s: s}
 	w.last.Store(5) // as the law of heads has it
 	for d := range 25 {
 		o := s.o
 		o.Width = max(d, 1)
-		m, err := New[T](s.name, o)
+		m, err := New(s.name, o)
 		if err != nil {
 			panic(err)
 		}
 		for i, p := range m.Params().All() {
 			for j, x := range p.Data {
-				p.Data[j] = T(float32(x) + float32(0.2*rng.New(18).Fold(uint64(i)).Normal(uint64(j))))
+				p.Data[j] = float(float32(x) + float32(0.2*rng.New(18).Fold(uint64(i)).Normal(uint64(j))))
 			}
 		}
 		for _, p := range m.Constants().All() {
 			if s.constant != nil {
 				for j, x := range s.constant(p.Name, p.Shape, o.Width) {
-					p.Data[j] = T(float32(x))
+					p.Data[j] = float(float32(x))
 				}
 			}
 		}
@@ -48,33 +48,33 @@ func newWidths[T tensor.Float](s subject) *widths[T] {
 	return w
 }
 
-func (w *widths[T]) of(d int) attention.Mechanism[T] { return w.has[d] }
+func (w *widths) of(d int) attention.Mechanism { return w.has[d] }
 
-func (w *widths[T]) Traits() attention.Traits { return w.of(1).Traits() }
+func (w *widths) Traits() attention.Traits { return w.of(1).Traits() }
 
-func (w *widths[T]) Setting() string { return w.of(1).Setting() }
+func (w *widths) Setting() string { return w.of(1).Setting() }
 
 // Params returns the parameters for the width of the last call.
-func (w *widths[T]) Params() *param.Set[T] { return w.of(int(w.last.Load())).Params() }
+func (w *widths) Params() *param.Set { return w.of(int(w.last.Load())).Params() }
 
-func (w *widths[T]) Constants() *param.Set[T] { return nil }
+func (w *widths) Constants() *param.Set { return nil }
 
-func (w *widths[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (w *widths) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if w.s.learns {
 		w.last.Store(int64(c.Q.D))
 	}
 	return w.of(c.Q.D).Forward(out, c, keep)
 }
 
-func (w *widths[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (w *widths) Backward(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	return w.of(c.Q.D).Backward(g, dout, out, c, keep)
 }
 
-func (w *widths[T]) NewState(s attention.Shape) (attention.State[T], error) {
+func (w *widths) NewState(s attention.Shape) (attention.State, error) {
 	return w.of(s.D).NewState(s)
 }
 
-func (w *widths[T]) RestoreState(data []byte) (st attention.State[T], err error) {
+func (w *widths) RestoreState(data []byte) (st attention.State, err error) {
 	for _, m := range w.has {
 		if st, err = m.RestoreState(data); err == nil {
 			return st, nil
@@ -83,13 +83,13 @@ func (w *widths[T]) RestoreState(data []byte) (st attention.State[T], err error)
 	return nil, err
 }
 
-func (w *widths[T]) Plan(s attention.Shape) attention.Plan { return w.of(s.D).Plan(s) }
+func (w *widths) Plan(s attention.Shape) attention.Plan { return w.of(s.D).Plan(s) }
 
-func (w *widths[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
+func (w *widths) Weights(dst tensor.Mat, c *attention.Call, b, h, i0, i1 int) error {
 	return w.of(c.Q.D).Weights(dst, c, b, h, i0, i1)
 }
 
-func (w *widths[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
+func (w *widths) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 	return w.of(c.Q.D).Diagnose(c)
 }
 
@@ -117,8 +117,8 @@ func (f *featuresOf) Grad(at oracle.Place, x, dy, dp []float64) []float64 {
 }
 
 // drawnFeatures returns the subject for rows of any width, beside its textbook.
-func drawnFeatures[T tensor.Float](s subject) (attention.Mechanism[T], *textbookOf) {
-	w := newWidths[T](s)
+func drawnFeatures(s subject) (attention.Mechanism, *textbookOf) {
+	w := newWidths(s)
 	book := s.book
 	book.Features = &featuresOf{of: s.features, known: map[int]oracle.Features{}, draw: func(d int) numbers {
 		p := numbers{}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Settings of rows that stream: an exact softmax window beside the mechanism,
@@ -25,7 +24,7 @@ const maxWindow = 1 << 20
 
 // setWindow sets s.Window and extends s.Setting by the settings window, join and gamma.
 // It does nothing if the width is 0.
-func setWindow[T tensor.Float](r *reader, s *attention.Spec[T]) error {
+func setWindow(r *reader, s *attention.Spec) error {
 	width, err := strconv.Atoi(r.Text("window"))
 	if err != nil || width < 0 || width > maxWindow {
 		return r.Refuse("window", fmt.Sprintf("a number of tokens from 0 to %d", maxWindow))
@@ -47,14 +46,14 @@ func setWindow[T tensor.Float](r *reader, s *attention.Spec[T]) error {
 		return nil
 	}
 	heads := max(r.o.Heads, 1)
-	p := &param.Param[T]{Name: "log_gamma", Shape: []int{heads}, Data: make([]T, heads), Grad: make([]T, heads)}
+	p := &param.Param{Name: "log_gamma", Shape: []int{heads}, Data: make([]float, heads), Grad: make([]float, heads)}
 	for h := range p.Data {
-		p.Data[h] = T(math.Log(gamma))
+		p.Data[h] = float(math.Log(gamma))
 	}
 	// γ is not part of the setting: it multiplies weights of queries, and states hold
 	// keys.
 	s.Setting += fmt.Sprintf(" window=%d join=%v", width, join)
-	s.Window = &attention.Window[T]{Width: width, Join: join, LogGamma: p}
+	s.Window = &attention.Window{Width: width, Join: join, LogGamma: p}
 	return nil
 }
 

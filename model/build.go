@@ -9,7 +9,6 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 const (
@@ -28,19 +27,19 @@ const (
 
 // builder makes the weights of a model. Weight i is drawn from the random stream of
 // key.Fold(i). Without a key matrices stay 0.
-type builder[T tensor.Float] struct {
+type builder struct {
 	c   Config
 	key *rng.Key
 	// undrawn leaves weights at 0: the key draws only what mechanisms draw.
 	undrawn bool
-	set     param.Set[T]
+	set     param.Set
 	// seeds are of the layers whose mechanism draws as it computes. Files contain them,
 	// and a model without a key begins with the seeds of its file.
 	seeds map[string]uint64
 	// constants are numbers that mechanisms draw and do not learn.
-	constants param.Set[T]
-	layers    []layer[T]             // of attention
-	relative  attention.Mechanism[T] // of all layers; nil: each has its own
+	constants param.Set
+	layers    []layer             // of attention
+	relative  attention.Mechanism // of all layers; nil: each has its own
 	err       error
 
 	countsOnly   bool    // weights are only counted: they have no elements
@@ -49,19 +48,19 @@ type builder[T tensor.Float] struct {
 }
 
 // addWeight adds a weight and draws its elements with first.
-func (b *builder[T]) addWeight(name string, decay bool, first nn.Initializer, shape ...int) *param.Param[T] {
+func (b *builder) addWeight(name string, decay bool, first nn.Initializer, shape ...int) *param.Param {
 	p := b.addParam(name, decay, shape...)
 	if b.key == nil || b.undrawn || b.countsOnly {
 		return p
 	}
 	key := b.key.Fold(uint64(len(b.set.All()) - 1))
 	for i := range p.Data {
-		p.Data[i] = T(first(key, uint64(i)))
+		p.Data[i] = float(first(key, uint64(i)))
 	}
 	return p
 }
 
-func (b *builder[T]) addParam(name string, decay bool, shape ...int) *param.Param[T] {
+func (b *builder) addParam(name string, decay bool, shape ...int) *param.Param {
 	if !b.countsOnly {
 		return b.set.New(name, decay, shape...)
 	}
@@ -70,16 +69,16 @@ func (b *builder[T]) addParam(name string, decay bool, shape ...int) *param.Para
 		size *= float64(n)
 	}
 	b.size += size
-	return &param.Param[T]{Name: name, Shape: shape}
+	return &param.Param{Name: name, Shape: shape}
 }
 
 // addNormal adds a weight from a normal distribution.
-func (b *builder[T]) addNormal(name string, deviation float64, shape ...int) *param.Param[T] {
+func (b *builder) addNormal(name string, deviation float64, shape ...int) *param.Param {
 	return b.addWeight(name, true, nn.NormalInit(deviation), shape...)
 }
 
 // addConstant adds a vector of equal elements that does not decay.
-func (b *builder[T]) addConstant(name string, x T, size int) *param.Param[T] {
+func (b *builder) addConstant(name string, x float, size int) *param.Param {
 	p := b.addParam(name, false, size)
 	for i := range p.Data {
 		p.Data[i] = x
@@ -89,7 +88,7 @@ func (b *builder[T]) addConstant(name string, x T, size int) *param.Param[T] {
 
 // initDeviation returns the standard deviation of initial weights of a layer with in
 // inputs.
-func (b *builder[T]) initDeviation(in int) float64 {
+func (b *builder) initDeviation(in int) float64 {
 	if b.c.Inputs > 0 {
 		return 1 / math.Sqrt(3*float64(in))
 	}
@@ -99,11 +98,11 @@ func (b *builder[T]) initDeviation(in int) float64 {
 // entryDeviation returns the standard deviation of initial embeddings, of projections
 // of standardised numbers, and of position vectors: the terms of the first residual
 // stream.
-func (b *builder[T]) entryDeviation() float64 { return b.initDeviation(1) }
+func (b *builder) entryDeviation() float64 { return b.initDeviation(1) }
 
 // newLinear adds a projection. Its initial weights are multiplied by share.
-func (b *builder[T]) newLinear(name string, share float64, out, in int, bias bool) nn.Linear[T] {
-	l := nn.Linear[T]{W: b.addNormal(name+".weight", share*b.initDeviation(in), out, in)}
+func (b *builder) newLinear(name string, share float64, out, in int, bias bool) nn.Linear {
+	l := nn.Linear{W: b.addNormal(name+".weight", share*b.initDeviation(in), out, in)}
 	if bias {
 		l.B = b.addConstant(name+".bias", 0, out)
 	}
@@ -112,23 +111,23 @@ func (b *builder[T]) newLinear(name string, share float64, out, in int, bias boo
 
 // residualShare returns the factor of initial weights in projections that add to the
 // residual stream. It gives the 2·layers terms together the variance of one.
-func (b *builder[T]) residualShare() float64 { return 1 / math.Sqrt(2*float64(b.c.Layers)) }
+func (b *builder) residualShare() float64 { return 1 / math.Sqrt(2*float64(b.c.Layers)) }
 
 // newDecay makes the log-decay of attention, nil if the configuration has none. A gate
 // has a bias even without Config.Bias.
-func (b *builder[T]) newDecay(name string) *nn.Decay[T] {
+func (b *builder) newDecay(name string) *nn.Decay {
 	hkv := b.c.kvHeads()
 	switch b.c.Decay {
 	case FixedDecay:
-		d := &nn.Decay[T]{LogDecays: make([]T, hkv)}
+		d := &nn.Decay{LogDecays: make([]float, hkv)}
 		for h := range d.LogDecays {
-			d.LogDecays[h] = T(nn.Retention(h))
+			d.LogDecays[h] = float(nn.Retention(h))
 		}
 		return d
 	case LearnedDecay:
-		d := &nn.Decay[T]{Gate: nn.Linear[T]{W: b.addNormal(name+".weight", b.initDeviation(b.c.Width), hkv, b.c.Width), B: b.addConstant(name+".bias", 0, hkv)}}
+		d := &nn.Decay{Gate: nn.Linear{W: b.addNormal(name+".weight", b.initDeviation(b.c.Width), hkv, b.c.Width), B: b.addConstant(name+".bias", 0, hkv)}}
 		for h := range d.Gate.B.Data {
-			d.Gate.B.Data[h] = T(nn.RetentionGate(h))
+			d.Gate.B.Data[h] = float(nn.RetentionGate(h))
 		}
 		return d
 	}
@@ -137,7 +136,7 @@ func (b *builder[T]) newDecay(name string) *nn.Decay[T] {
 
 // newMixer makes the mixer of a block. causal selects causal self-attention. layer is the number
 // of the layer whose mechanism it has, or noLayer.
-func (b *builder[T]) newMixer(name string, causal bool, layer int) nn.Mixer[T] {
+func (b *builder) newMixer(name string, causal bool, layer int) nn.Mixer {
 	if b.c.Kind == Convolutional {
 		return b.newBareAttention(name)
 	}
@@ -153,9 +152,9 @@ func (b *builder[T]) newMixer(name string, causal bool, layer int) nn.Mixer[T] {
 }
 
 // weightMaker returns the maker of a layer's weights. Their names begin with layer.
-func (b *builder[T]) weightMaker(layer string) *nn.WeightMaker[T] {
-	return &nn.WeightMaker[T]{
-		New: func(name string, decay bool, first nn.Initializer, shape ...int) *param.Param[T] {
+func (b *builder) weightMaker(layer string) *nn.WeightMaker {
+	return &nn.WeightMaker{
+		New: func(name string, decay bool, first nn.Initializer, shape ...int) *param.Param {
 			return b.addWeight(layer+"."+name, decay, first, shape...)
 		},
 		Bias: b.c.Bias, Deviation: b.initDeviation, Residual: b.residualShare(),
@@ -163,8 +162,8 @@ func (b *builder[T]) weightMaker(layer string) *nn.WeightMaker[T] {
 }
 
 // newMixerBlock makes the block of the mixer of layer i. causal selects a causal mixer.
-func (b *builder[T]) newMixerBlock(name string, i int, causal bool) block[T] {
-	x := block[T]{norm: identity[T]{}, rotation: b.c.rotationKind(i), residual: true}
+func (b *builder) newMixerBlock(name string, i int, causal bool) block {
+	x := block{norm: identity{}, rotation: b.c.rotationKind(i), residual: true}
 	if i > 0 || !b.c.NoFirstNorm {
 		x.norm = b.newNorm(name+"attn_norm", b.c.Width)
 	}
@@ -178,8 +177,8 @@ func (b *builder[T]) newMixerBlock(name string, i int, causal bool) block[T] {
 }
 
 // newInnerBlock makes the block after the mixer: an MLP or an ISTA step.
-func (b *builder[T]) newInnerBlock(name string) block[T] {
-	x := block[T]{parallel: b.c.ParallelBlocks != ""}
+func (b *builder) newInnerBlock(name string) block {
+	x := block{parallel: b.c.ParallelBlocks != ""}
 	if b.c.ParallelBlocks != ParallelOne {
 		x.norm = b.newNorm(name+"mlp_norm", b.c.Width)
 	}
@@ -202,9 +201,9 @@ func (b *builder[T]) newInnerBlock(name string) block[T] {
 
 // newAttention makes a layer of attention. causal selects causal self-attention. layer is the
 // number of the layer whose mechanism it has, or noLayer.
-func (b *builder[T]) newAttention(name string, causal bool, layer int) *nn.Attention[T] {
+func (b *builder) newAttention(name string, causal bool, layer int) *nn.Attention {
 	w, d, bias := b.c.Width, b.c.headWidth(), b.c.biases()
-	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
+	a := &nn.Attention{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
 	a.Q = b.newLinear(name+".q_proj", 1, a.H*d, w, bias.QKV)
 	a.K = b.newLinear(name+".k_proj", 1, a.Hkv*d, w, bias.QKV)
 	a.V = b.newLinear(name+".v_proj", 1, a.Hkv*d, w, bias.QKV)
@@ -213,7 +212,7 @@ func (b *builder[T]) newAttention(name string, causal bool, layer int) *nn.Atten
 		a.QNorm, a.KNorm = b.newRMSNorm(name+".q_norm", d), b.newRMSNorm(name+".k_norm", d)
 	}
 	if b.c.AttentionNorm {
-		a.ONorm = &nn.RMSNorm[T]{Gain: b.addConstant(name+".o_norm.weight", 0, d), Eps: attentionNormEps, Residual: true}
+		a.ONorm = &nn.RMSNorm{Gain: b.addConstant(name+".o_norm.weight", 0, d), Eps: attentionNormEps, Residual: true}
 	}
 	if causal {
 		a.Decay = b.newDecay(name + ".decay")
@@ -231,13 +230,13 @@ func (b *builder[T]) newAttention(name string, causal bool, layer int) *nn.Atten
 
 // setMechanism sets the mechanism of attention to that of a layer, or for noLayer to
 // Config.Mechanism.
-func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], number int) {
+func (b *builder) setMechanism(name string, a *nn.Attention, number int) {
 	kind, o := b.c.layerMechanism(number)
 	seed, isKnown := b.seeds[name]
 	if o.Seed = seed; b.key != nil && !isKnown {
 		o.Seed = b.key.Fold(uint64(len(b.set.All()))).Uint64(0) // of the next weight
 	}
-	m, err := newMechanism[T](&b.c, kind, o)
+	m, err := newMechanism(&b.c, kind, o)
 	if err != nil {
 		b.err = err
 		return
@@ -251,20 +250,20 @@ func (b *builder[T]) setMechanism(name string, a *nn.Attention[T], number int) {
 	if b.key != nil && m.Params().Size()+m.Constants().Size() == 0 {
 		seed := o.Seed
 		o.Seed = 0
-		if unseeded, err := newMechanism[T](&b.c, kind, o); err == nil && unseeded.Setting() != m.Setting() {
+		if unseeded, err := newMechanism(&b.c, kind, o); err == nil && unseeded.Setting() != m.Setting() {
 			b.seeds[name] = seed
 		}
 	}
-	b.layers = append(b.layers, layer[T]{name, number, a, m})
+	b.layers = append(b.layers, layer{name, number, a, m})
 	b.set.AddPrefixed(name+".", m.Params())
 	b.constants.AddPrefixed(name+".", m.Constants())
 }
 
 // shareRelative sets the mechanism of a layer to the model's only softmax with a bias by
 // distance.
-func (b *builder[T]) shareRelative(name string, a *nn.Attention[T]) {
+func (b *builder) shareRelative(name string, a *nn.Attention) {
 	if b.relative == nil {
-		if b.relative, b.err = mechanism.NewRelativeSoftmax[T](b.c.Heads, b.c.RelativeBuckets); b.err != nil {
+		if b.relative, b.err = mechanism.NewRelativeSoftmax(b.c.Heads, b.c.RelativeBuckets); b.err != nil {
 			return
 		}
 		if !b.countsOnly {
@@ -273,13 +272,13 @@ func (b *builder[T]) shareRelative(name string, a *nn.Attention[T]) {
 	}
 	a.Mechanism = b.relative
 	if !b.countsOnly {
-		b.layers = append(b.layers, layer[T]{name, noLayer, a, b.relative})
+		b.layers = append(b.layers, layer{name, noLayer, a, b.relative})
 	}
 }
 
 // newConv makes a convolution that starts as the identity plus noise, nil if the
 // configuration has none. From the identity alone, channels take long to differ.
-func (b *builder[T]) newConv(name string) *nn.Conv[T] {
+func (b *builder) newConv(name string) *nn.Conv {
 	if b.c.Conv == 0 {
 		return nil
 	}
@@ -288,14 +287,14 @@ func (b *builder[T]) newConv(name string) *nn.Conv[T] {
 	for i := range min(b.c.Width, len(p.Data)) {
 		p.Data[i]++
 	}
-	return &nn.Conv[T]{W: p}
+	return &nn.Conv{W: p}
 }
 
 // newStack makes an encoder or a decoder; cross adds attention to a source.
-func (b *builder[T]) newStack(prefix string, layers, vocab int, causal, cross bool) *stack[T] {
+func (b *builder) newStack(prefix string, layers, vocab int, causal, cross bool) *stack {
 	c := b.c
-	s := &stack[T]{width: c.Width, causal: causal, post: c.PostNorm, parallel: c.ParallelBlocks != "", turns: c.rotations()}
-	s.entry.scale = T(orDefault(c.EntryScale, 1))
+	s := &stack{width: c.Width, causal: causal, post: c.PostNorm, parallel: c.ParallelBlocks != "", turns: c.rotations()}
+	s.entry.scale = float(orDefault(c.EntryScale, 1))
 	s.drop.Rate = c.AttentionDropout
 	s.drop.Kind, _ = c.dropKind() // validated
 	s.rate = c.Dropout
@@ -310,13 +309,13 @@ func (b *builder[T]) newStack(prefix string, layers, vocab int, causal, cross bo
 	}
 	switch c.Positions {
 	case Learned:
-		s.entry.position = &nn.Learned[T]{W: b.addNormal(prefix+"position.weight", b.entryDeviation(), c.positionRows(), c.Width), Offset: c.PositionOffset}
+		s.entry.position = &nn.Learned{W: b.addNormal(prefix+"position.weight", b.entryDeviation(), c.positionRows(), c.Width), Offset: c.PositionOffset}
 	case Sinusoidal:
 		// Sinusoids of this amplitude are as large as initial embeddings.
-		s.entry.position = nn.NewSinusoidal[T](c.Width, b.entryDeviation()*math.Sqrt2, min(c.positionRows(), sinusoids/c.Width))
+		s.entry.position = nn.NewSinusoidal(c.Width, b.entryDeviation()*math.Sqrt2, min(c.positionRows(), sinusoids/c.Width))
 	}
 	if c.TokenTypes > 0 {
-		s.entry.types = &nn.Embedding[T]{W: b.addNormal(prefix+"type.weight", b.entryDeviation(), c.TokenTypes, c.Width)}
+		s.entry.types = &nn.Embedding{W: b.addNormal(prefix+"type.weight", b.entryDeviation(), c.TokenTypes, c.Width)}
 	}
 	if c.EntryNorm {
 		s.entry.norm = b.newNorm(prefix+"entry_norm", c.Width)
@@ -325,12 +324,12 @@ func (b *builder[T]) newStack(prefix string, layers, vocab int, causal, cross bo
 		name := fmt.Sprintf("%slayers.%d.", prefix, i)
 		s.blocks = append(s.blocks, b.newMixerBlock(name, i, causal))
 		if cross {
-			s.blocks = append(s.blocks, block[T]{norm: b.newNorm(name+"cross_norm", c.Width), branch: nn.CrossAttention[T]{Layer: b.newAttention(name+"cross", false, noLayer)}, residual: true})
+			s.blocks = append(s.blocks, block{norm: b.newNorm(name+"cross_norm", c.Width), branch: nn.CrossAttention{Layer: b.newAttention(name+"cross", false, noLayer)}, residual: true})
 		}
 		s.blocks = append(s.blocks, b.newInnerBlock(name))
 	}
 	s.period = len(s.blocks) / layers
-	if s.norm = (identity[T]{}); !c.NoFinalNorm {
+	if s.norm = (identity{}); !c.NoFinalNorm {
 		s.norm = b.newNorm(prefix+"norm", c.Width)
 	}
 	return s

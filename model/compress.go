@@ -12,36 +12,24 @@ import (
 // they are. The model then can neither learn nor be saved. Compress drops the weights that it
 // replaces. It returns an error if the model is compressed already or a layer is too wide, and
 // then the model must not be used.
-func (m *Model) Compress(p nn.Precision) error { return m.of.Compress(p) }
+func (m *Model) Compress(p nn.Precision) error {
+	return m.hold(p, func(l *nn.Linear) error { return l.Compress(p) })
+}
 
 // Reserve is Compress of a model whose weights are still to be set. Weights in fewer bits are 0 until
 // Compressed sets them.
-func (m *Model) Reserve(p nn.Precision) error { return m.of.Reserve(p) }
+func (m *Model) Reserve(p nn.Precision) error {
+	return m.hold(p, func(l *nn.Linear) error { return l.Reserve(p) })
+}
 
 // Compressed returns the weights in fewer bits of a parameter by its name; nil: it has numbers.
-func (m *Model) Compressed(name string) *nn.Compressed { return m.of.Compressed(name) }
+func (m *Model) Compressed(name string) *nn.Compressed { return m.compressed[name] }
 
 // Precision returns how the weights are held.
-func (m *Model) Precision() nn.Precision { return m.of.Precision() }
-
-// Precision is Model.Precision.
-func (m *modelOf[T]) Precision() nn.Precision { return m.precision }
-
-// Compressed is Model.Compressed.
-func (m *modelOf[T]) Compressed(name string) *nn.Compressed { return m.compressed[name] }
-
-// Compress is Model.Compress.
-func (m *modelOf[T]) Compress(p nn.Precision) error {
-	return m.hold(p, func(l *nn.Linear[T]) error { return l.Compress(p) })
-}
-
-// Reserve is Model.Reserve.
-func (m *modelOf[T]) Reserve(p nn.Precision) error {
-	return m.hold(p, func(l *nn.Linear[T]) error { return l.Reserve(p) })
-}
+func (m *Model) Precision() nn.Precision { return m.precision }
 
 // hold calls compress for each layer whose weights can be held in fewer bits.
-func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) error {
+func (m *Model) hold(p nn.Precision, compress func(l *nn.Linear) error) error {
 	if m.precision != nn.Float32 {
 		return fmt.Errorf("the weights are held as %v, not as f32", m.precision)
 	}
@@ -50,7 +38,7 @@ func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) 
 	}
 	m.Thaw()
 	m.precision, m.compressed = p, map[string]*nn.Compressed{}
-	add := func(l *nn.Linear[T]) error {
+	add := func(l *nn.Linear) error {
 		if l.W == nil {
 			return nil
 		}
@@ -58,12 +46,12 @@ func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) 
 		m.compressed[l.W.Name] = l.Compressed()
 		return err
 	}
-	for _, s := range [...]*stack[T]{m.encoder, m.main} {
+	for _, s := range [...]*stack{m.encoder, m.main} {
 		if s == nil {
 			continue
 		}
 		for i := range s.blocks {
-			c, can := s.blocks[i].branch.(nn.Compressor[T])
+			c, can := s.blocks[i].branch.(nn.Compressor)
 			if !can {
 				continue
 			}
@@ -74,7 +62,7 @@ func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) 
 			}
 		}
 	}
-	table := func(e *nn.Embedding[T], l *nn.Linear[T]) error {
+	table := func(e *nn.Embedding, l *nn.Linear) error {
 		err := add(l)
 		e.ReadFrom(l)
 		return err
@@ -82,7 +70,7 @@ func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) 
 	if m.main != nil {
 		l := m.head.Linear
 		if !m.config.Tied {
-			l = &nn.Linear[T]{W: m.main.entry.embed.W}
+			l = &nn.Linear{W: m.main.entry.embed.W}
 		}
 		if err := table(&m.main.entry.embed, l); err != nil {
 			return err
@@ -93,7 +81,7 @@ func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) 
 	case m.config.SharedEmbedding:
 		m.encoder.entry.embed = m.main.entry.embed
 	default:
-		if err := table(&m.encoder.entry.embed, &nn.Linear[T]{W: m.encoder.entry.embed.W}); err != nil {
+		if err := table(&m.encoder.entry.embed, &nn.Linear{W: m.encoder.entry.embed.W}); err != nil {
 			return err
 		}
 	}
@@ -105,7 +93,7 @@ func (m *modelOf[T]) hold(p nn.Precision, compress func(l *nn.Linear[T]) error) 
 
 // checkPrecision returns an error if the weights are held in fewer bits, so that the model cannot
 // do what is named.
-func (m *modelOf[T]) checkPrecision(what string) error {
+func (m *Model) checkPrecision(what string) error {
 	if m.precision == nn.Float32 {
 		return nil
 	}

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package model
 
 import (
@@ -16,8 +18,8 @@ import (
 func TestCompressedModelsAreRoundedModels(t *testing.T) {
 	for name, c := range cases() {
 		t.Run(name, func(t *testing.T) {
-			exact, rounded, half, bytes := made[float32](t, c), made[float32](t, c), made[float32](t, c), made[float32](t, c)
-			for m, p := range map[*modelOf[float32]]nn.Precision{half: nn.BFloat16, bytes: nn.Int8} {
+			exact, rounded, half, bytes := made(t, c), made(t, c), made(t, c), made(t, c)
+			for m, p := range map[*Model]nn.Precision{half: nn.BFloat16, bytes: nn.Int8} {
 				if err := m.Compress(p); err != nil {
 					t.Fatal(err)
 				}
@@ -42,7 +44,7 @@ func TestCompressedModelsAreRoundedModels(t *testing.T) {
 				t.Error("nothing is compressed")
 			}
 			b := batch(c, 3, 4, min(c.Context, 6), true)
-			losses := func(m *modelOf[float32]) []float64 {
+			losses := func(m *Model) []float64 {
 				list := make([]float64, c.Rows(b.B, b.N))
 				if err := m.Losses(t.Context(), b, list); err != nil {
 					t.Fatal(err)
@@ -69,10 +71,10 @@ func TestCompressedModelsAreRoundedModels(t *testing.T) {
 			if !c.HasSessions() {
 				return
 			}
-			step := func(m *modelOf[float32]) []float32 {
+			step := func(m *Model) []float32 {
 				packed := newPackedModel(m, nn.GEMVRows+1)
 				packed.first = nil // it rounds in another order, and compressed models have none
-				s, err := sessionMaker[float32]{m, packed}.start(1)
+				s, err := sessionMaker{m, packed}.start(1)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -7,12 +7,12 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Kind is the kind of a model.
@@ -557,11 +557,5 @@ func (c Config) mechanismOptions() mechanism.Options {
 	return mechanism.Options{Order: c.Order, Heads: c.Heads, KeyHeads: c.KVHeads, Width: c.headWidth(), Length: c.Context + c.frontPositions(), Set: c.Set}
 }
 
-// elementType returns the name of T in safetensors.
-func elementType[T tensor.Float]() string {
-	var z T
-	if _, single := any(z).(float32); single {
-		return "F32"
-	}
-	return "F64"
-}
+// elementType returns the name of the element type in safetensors.
+func elementType() string { return fmt.Sprint("F", 8*unsafe.Sizeof(float(0))) }

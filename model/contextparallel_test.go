@@ -1,3 +1,5 @@
+//go:build float64
+
 package model
 
 import (
@@ -19,7 +21,7 @@ func TestDividedIsTheWhole(t *testing.T) {
 	divided := 0
 	for name, c := range cases {
 		c.Context = 23
-		m := made[float64](t, c)
+		m := made(t, c)
 		if err := m.CanDivide(); err != nil {
 			continue
 		}
@@ -30,9 +32,9 @@ func TestDividedIsTheWhole(t *testing.T) {
 			if (b.N+size-1)/size < c.Conv {
 				continue
 			}
-			models := make([]*modelOf[float64], size)
+			models := make([]*Model, size)
 			for r := range models {
-				models[r] = made[float64](t, c)
+				models[r] = made(t, c)
 			}
 			losses, parts := make([]float64, size), make([][][]float64, size)
 			err := comm.RunLocal(size, func(ranks *comm.Comm) error {
@@ -83,9 +85,9 @@ func TestDividedIsTheWhole(t *testing.T) {
 
 func TestDividedRefuses(t *testing.T) {
 	c := decoders()["conv"]
-	m := made[float64](t, c)
+	m := made(t, c)
 	b := batch(c, 3, 2, 5, false)
-	models := []*modelOf[float64]{m, made[float64](t, c), made[float64](t, c), made[float64](t, c)}
+	models := []*Model{m, made(t, c), made(t, c), made(t, c)}
 	err := comm.RunLocal(4, func(ranks *comm.Comm) error {
 		_, err := models[ranks.Rank()].TrainDivided(t.Context(), ranks, b, 1)
 		return err
@@ -97,7 +99,7 @@ func TestDividedRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	c.Mechanism, c.Set, c.Order = "softmax", nil, 0
-	m, err = newModel[float64](c, rng.New(1))
+	m, err = newModel(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}

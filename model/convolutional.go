@@ -11,24 +11,24 @@ import (
 // convNet is a one-dimensional convolutional net (Fleuret). Convolutions over windows
 // of positions have a ReLU each. Attention without residual stands in the middle. The
 // last convolution is the head, which reads windows.
-type convNet[T tensor.Float] struct {
+type convNet struct {
 	width, window int
-	layers        []nn.Linear[T]   // of windows [width,window·channels]
-	attn          *nn.Attention[T] // nil: none
+	layers        []nn.Linear   // of windows [width,window·channels]
+	attn          *nn.Attention // nil: none
 }
 
 // convTrace holds the intermediate results of forward that backward reads.
-type convTrace[T tensor.Float] struct {
-	layers []struct{ windows, act []T } // [b·n,window·channels] and [b·n,width] after ReLU
-	mixed  []T                          // [b·n,width] after attention
-	attn   nn.AttentionTrace[T]
-	y      []T // [b·n,window·width]
+type convTrace struct {
+	layers []struct{ windows, act []float } // [b·n,window·channels] and [b·n,width] after ReLU
+	mixed  []float                          // [b·n,width] after attention
+	attn   nn.AttentionTrace
+	y      []float // [b·n,window·width]
 }
 
 // forward returns windows [b·n,window·width] of the last outputs. They lie in tr.
-func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.Mat[T], error) {
+func (c *convNet) forward(in *input, tr *convTrace, keep bool) (tensor.Mat, error) {
 	if tr.layers == nil {
-		tr.layers = make([]struct{ windows, act []T }, len(c.layers))
+		tr.layers = make([]struct{ windows, act []float }, len(c.layers))
 	}
 	x := in.values
 	for i := range c.layers {
@@ -44,7 +44,7 @@ func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.
 		if c.isAttentionAfter(i) {
 			mixed := resizeMatrix(&tr.mixed, x.Rows, c.width)
 			clear(mixed.Data)
-			if err := c.attn.Forward(mixed, mixed, x, nn.Scope[T]{B: in.b, KeyLens: in.lens}, &tr.attn, keep); err != nil {
+			if err := c.attn.Forward(mixed, mixed, x, nn.Scope{B: in.b, KeyLens: in.lens}, &tr.attn, keep); err != nil {
 				return x, err
 			}
 			x = mixed
@@ -57,10 +57,10 @@ func (c *convNet[T]) forward(in *input[T], tr *convTrace[T], keep bool) (tensor.
 
 // isAttentionAfter reports whether attention follows layer i. Half of the convolutions,
 // counting the head, lie before the attention.
-func (c *convNet[T]) isAttentionAfter(i int) bool { return c.attn != nil && i == (len(c.layers)+1)/2-1 }
+func (c *convNet) isAttentionAfter(i int) bool { return c.attn != nil && i == (len(c.layers)+1)/2-1 }
 
 // backward adds to the gradients of the weights, from dy [b·n,window·width].
-func (c *convNet[T]) backward(dy tensor.Mat[T], in *input[T], tr *convTrace[T], sc *scratch[T]) error {
+func (c *convNet) backward(dy tensor.Mat, in *input, tr *convTrace, sc *scratch) error {
 	rows := dy.Rows
 	dx, dz := resizeMatrix(&sc.dx, rows, c.width), resizeMatrix(&sc.dz, rows, c.width)
 	nn.WindowsGrad(dx, dy, in.b, in.lens)
@@ -90,8 +90,8 @@ func (c *convNet[T]) backward(dy tensor.Mat[T], in *input[T], tr *convTrace[T], 
 }
 
 // newConvNet makes a net without its head, which is made with the heads of other kinds.
-func (b *builder[T]) newConvNet() *convNet[T] {
-	c := &convNet[T]{width: b.c.Width, window: b.c.Conv}
+func (b *builder) newConvNet() *convNet {
+	c := &convNet{width: b.c.Width, window: b.c.Conv}
 	channels := b.c.Inputs
 	for i := range b.c.Layers - 1 {
 		c.layers = append(c.layers, b.uniformLinear(fmt.Sprintf("layers.%d", i), b.c.Width, b.c.Conv*channels, b.c.Bias))
@@ -105,8 +105,8 @@ func (b *builder[T]) newConvNet() *convNet[T] {
 
 // uniformLinear makes a layer with initial weights uniform within ±1/√in, as in
 // PyTorch.
-func (b *builder[T]) uniformLinear(name string, out, in int, bias bool) nn.Linear[T] {
-	l := nn.Linear[T]{W: b.addWeight(name+".weight", true, nn.FanInInit(in), out, in)}
+func (b *builder) uniformLinear(name string, out, in int, bias bool) nn.Linear {
+	l := nn.Linear{W: b.addWeight(name+".weight", true, nn.FanInInit(in), out, in)}
 	if bias {
 		l.B = b.addWeight(name+".bias", false, nn.FanInInit(in), out)
 	}
@@ -114,9 +114,9 @@ func (b *builder[T]) uniformLinear(name string, out, in int, bias bool) nn.Linea
 }
 
 // newBareAttention makes attention without biases and without an output projection.
-func (b *builder[T]) newBareAttention(name string) *nn.Attention[T] {
+func (b *builder) newBareAttention(name string) *nn.Attention {
 	w, d := b.c.Width, b.c.headWidth()
-	a := &nn.Attention[T]{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
+	a := &nn.Attention{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
 	a.Q = b.uniformLinear(name+".q_proj", w, w, false)
 	a.K = b.uniformLinear(name+".k_proj", a.Hkv*d, w, false)
 	a.V = b.uniformLinear(name+".v_proj", a.Hkv*d, w, false)

@@ -18,11 +18,9 @@ func (c Config) Params() int {
 // questions about its traits and plans, and the shape of its calls at Context: its learned numbers
 // have no elements. It returns nil if the mixer owns its projections or there is none, and an error
 // if the mechanism refuses its options.
-//
-//go:noinline
-func NewMechanism(c Config) (attention.Mechanism[float32], attention.Shape, error) {
+func NewMechanism(c Config) (attention.Mechanism, attention.Shape, error) {
 	m, _, err := bareMixer(c, c.IsCausal(), noLayer)
-	a, is := m.(*nn.Attention[float32])
+	a, is := m.(*nn.Attention)
 	if err != nil || !is {
 		return nil, attention.Shape{}, err
 	}
@@ -32,11 +30,11 @@ func NewMechanism(c Config) (attention.Mechanism[float32], attention.Shape, erro
 
 // bareMixer returns the mixer of a layer, or for noLayer one with Mechanism, and its number of
 // weights. The weights have no elements.
-func bareMixer(c Config, causal bool, layer int) (m nn.Mixer[float32], size float64, err error) {
+func bareMixer(c Config, causal bool, layer int) (m nn.Mixer, size float64, err error) {
 	if c.Heads == 0 {
 		return nil, 0, nil
 	}
-	b := &builder[float32]{c: c, countsOnly: true}
+	b := &builder{c: c, countsOnly: true}
 	m = b.newMixer("", causal, layer)
 	return m, b.size, b.err
 }
@@ -59,11 +57,11 @@ func (c cost) storedSize() float64 {
 	if c.Heads == 0 {
 		return c.weightSize(0)
 	}
-	b := &builder[float32]{c: c.Config, countsOnly: true}
+	b := &builder{c: c.Config, countsOnly: true}
 	b.newMixer("", c.IsCausal(), noLayer)
 	constants := float64(c.Layers) * b.constantSize
 	for _, g := range c.layerGroups() {
-		own := &builder[float32]{c: c.Config, countsOnly: true}
+		own := &builder{c: c.Config, countsOnly: true}
 		own.newMixer("", c.IsCausal(), g.first)
 		constants += float64(g.count) * (own.constantSize - b.constantSize)
 	}
@@ -87,7 +85,7 @@ func (c cost) weightSize(mixer float64) float64 {
 		head, read = linear(float64(c.HeadHidden), read, biases.HeadHidden), float64(c.HeadHidden)
 	}
 	if c.HeadNorm {
-		head += c.countWeights(func(b *builder[float32]) { b.newNorm("", c.HeadHidden) })
+		head += c.countWeights(func(b *builder) { b.newNorm("", c.HeadHidden) })
 	}
 	if head += linear(outputs, read, biases.Head); c.Tied {
 		head -= vocab * w
@@ -97,8 +95,8 @@ func (c cost) weightSize(mixer float64) float64 {
 		return linear(w, window*float64(c.Inputs), c.Bias) + (layers-2)*linear(w, window*w, c.Bias) + mixer + head
 	}
 
-	norm := c.countWeights(func(b *builder[float32]) { b.newNorm("", c.Width) })
-	inner := c.countWeights(func(b *builder[float32]) { b.newInnerBlock("") })
+	norm := c.countWeights(func(b *builder) { b.newNorm("", c.Width) })
+	inner := c.countWeights(func(b *builder) { b.newInnerBlock("") })
 	block := norm + float64(c.Conv)*w
 	if c.BranchNorm {
 		block += norm // of the mixer's output; inner has the other
@@ -118,7 +116,7 @@ func (c cost) weightSize(mixer float64) float64 {
 	ends += float64(c.TokenTypes)*w + float64(c.RelativeBuckets*c.Heads)
 	stack := ends + layers*(block+mixer+inner)
 	for _, g := range c.layerGroups() {
-		stack += float64(g.count) * (c.countWeights(func(b *builder[float32]) { b.newMixer("", c.IsCausal(), g.first) }) - mixer)
+		stack += float64(g.count) * (c.countWeights(func(b *builder) { b.newMixer("", c.IsCausal(), g.first) }) - mixer)
 	}
 	n := stack + head + float64(c.frontPositions())*w
 	if c.Inputs > 0 {
@@ -142,8 +140,8 @@ func (c cost) weightSize(mixer float64) float64 {
 
 // countWeights returns the number of weights that build adds. The weights have no
 // elements.
-func (c cost) countWeights(build func(*builder[float32])) float64 {
-	b := &builder[float32]{c: c.Config, countsOnly: true}
+func (c cost) countWeights(build func(*builder)) float64 {
+	b := &builder{c: c.Config, countsOnly: true}
 	build(b)
 	return b.size
 }
@@ -170,7 +168,7 @@ func (c cost) bodyFLOPs() float64 {
 // innerFLOPs returns the operations of the MLP or ISTA step of one layer in a forward
 // pass, per token.
 func (c cost) innerFLOPs() float64 {
-	b := &builder[float32]{c: c.Config, countsOnly: true}
+	b := &builder{c: c.Config, countsOnly: true}
 	x := b.newInnerBlock("")
 	if b.err != nil {
 		return 0

@@ -14,26 +14,6 @@ func dropped(kind Kind, mechanism string, drop DropoutKind) Config {
 	return c
 }
 
-func TestGradientsUnderDropout(t *testing.T) {
-	for _, c := range []Config{
-		dropped(Decoder, "fastmax", ""), dropped(Encoder, "softmax", "1d"), dropped(EncoderDecoder, "taylorshift", "standard"), dropped(EncoderDecoder, "fastmax", "quadratic"),
-	} {
-		b := batch(c, 1, 2, 5, true)
-		b.Key = rng.New(9)
-		againstSlopes(t, made[float64](t, c), b)
-	}
-	// Dropout of branch outputs, alone and with attention dropout.
-	all := cases()
-	for _, c := range []Config{
-		tiny(Decoder, "fastmax"), dropped(EncoderDecoder, "softmax", "1d"), all["post-norm conv"], all["crate"], all["cls numbers"],
-	} {
-		c.Dropout = 0.3
-		b := batch(c, 1, 2, 5, true)
-		b.Key = rng.New(9)
-		againstSlopes(t, made[float64](t, c), b)
-	}
-}
-
 // The key alone decides what Forward leaves out, and nothing else leaves out
 // anything.
 func TestDropoutFollowsKey(t *testing.T) {
@@ -42,7 +22,7 @@ func TestDropoutFollowsKey(t *testing.T) {
 }
 
 func testDropoutFollowsKey(t *testing.T, c Config) {
-	m, plain := made[float32](t, c), made[float32](t, tiny(EncoderDecoder, "fastmax"))
+	m, plain := made(t, c), made(t, tiny(EncoderDecoder, "fastmax"))
 	b := batch(c, 1, 2, 5, false)
 	b.Key = rng.New(1)
 	one, again := loss(t, m, b), loss(t, m, b)

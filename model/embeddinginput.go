@@ -9,25 +9,25 @@ import (
 
 // embeddingInput makes the first rows of a stack from tokens or numbers, with positions and
 // types. If the head reads a class position, a learned row precedes each sequence.
-type embeddingInput[T tensor.Float] struct {
-	embed    nn.Embedding[T]
-	scale    T                // of embeddings; 1: none
-	numbers  nn.Linear[T]     // [width,inputs], in place of the embedding; W nil: tokens
-	front    *param.Param[T]  // [width]; nil: none
-	position nn.Position[T]   // nil: none, or rotations
-	types    *nn.Embedding[T] // nil: none
-	norm     nn.Norm[T]       // of the sum; nil: none
+type embeddingInput struct {
+	embed    nn.Embedding
+	scale    float         // of embeddings; 1: none
+	numbers  nn.Linear     // [width,inputs], in place of the embedding; W nil: tokens
+	front    *param.Param  // [width]; nil: none
+	position nn.Position   // nil: none, or rotations
+	types    *nn.Embedding // nil: none
+	norm     nn.Norm       // of the sum; nil: none
 }
 
 // entryTrace holds the rows before the norm for backward.
-type entryTrace[T tensor.Float] struct {
-	x     []T // [b·n,width]
-	stats []T
+type entryTrace struct {
+	x     []float // [b·n,width]
+	stats []float
 }
 
 // forward sets x [b·n,width] to the first rows for in, whose first position is start. keep
 // says that backward follows. It returns an error if learned positions run out.
-func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T], start int64, tr *entryTrace[T], keep bool) error {
+func (e *embeddingInput) forward(x tensor.Mat, in *input, start int64, tr *entryTrace, keep bool) error {
 	sum := x
 	if e.norm != nil && keep {
 		sum = resizeMatrix(&tr.x, x.Rows, x.Cols)
@@ -50,17 +50,17 @@ func (e *embeddingInput[T]) forward(x tensor.Mat[T], in *input[T], start int64, 
 }
 
 // positionTable returns the learned table if in names rows of it; nil otherwise.
-func (e *embeddingInput[T]) positionTable(in *input[T]) *nn.Embedding[T] {
-	table, learned := e.position.(*nn.Learned[T])
+func (e *embeddingInput) positionTable(in *input) *nn.Embedding {
+	table, learned := e.position.(*nn.Learned)
 	if in.positions == nil || !learned {
 		return nil
 	}
-	return &nn.Embedding[T]{W: table.W}
+	return &nn.Embedding{W: table.W}
 }
 
 // embedRows sets x [b·n,width] to the embeddings of in. The elements of in at a learned
 // front position are ignored.
-func (e *embeddingInput[T]) embedRows(x tensor.Mat[T], in *input[T]) {
+func (e *embeddingInput) embedRows(x tensor.Mat, in *input) {
 	if e.numbers.W != nil {
 		e.numbers.Forward(x, in.values, false)
 	} else {
@@ -75,18 +75,18 @@ func (e *embeddingInput[T]) embedRows(x tensor.Mat[T], in *input[T]) {
 }
 
 // scaleRows multiplies x by the scale of embeddings.
-func (e *embeddingInput[T]) scaleRows(x tensor.Mat[T]) {
+func (e *embeddingInput) scaleRows(x tensor.Mat) {
 	if e.scale == 1 {
 		return
 	}
-	k := kernel.Active[T]()
+	k := kernel.Active[float]()
 	for i := range x.Rows {
 		k.Scale(x.Row(i), e.scale, x.Row(i))
 	}
 }
 
 // backward adds to the gradients of the weights and overwrites dx [b·n,width].
-func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T], start int64, tr *entryTrace[T], sc *scratch[T]) {
+func (e *embeddingInput) backward(dx tensor.Mat, in *input, start int64, tr *entryTrace, sc *scratch) {
 	if e.norm != nil {
 		dsum := resizeMatrix(&sc.dentry, dx.Rows, dx.Cols)
 		clear(dsum.Data)
@@ -120,23 +120,23 @@ func (e *embeddingInput[T]) backward(dx tensor.Mat[T], in *input[T], start int64
 
 // batchCopy holds the sequences of a batch with front positions, where the batch's own
 // slices have none.
-type batchCopy[T tensor.Float] struct {
+type batchCopy struct {
 	tokens []int32
-	values []T
+	values []float
 	lens   []int64
 	mask   []bool
 }
 
 // readBatch returns b with front positions before each sequence.
-func (r *batchCopy[T]) readBatch(b *Batch, inputs, front int) input[T] {
-	in := input[T]{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, mask: b.KeyMask, positions: b.Positions, types: b.Types, key: b.Key.Fold(0)}
+func (r *batchCopy) readBatch(b *Batch, inputs, front int) input {
+	in := input{b: b.B, n: b.N + front, tokens: b.Tokens, lens: b.Lens, mask: b.KeyMask, positions: b.Positions, types: b.Types, key: b.Key.Fold(0)}
 	if inputs > 0 {
 		in.values = resizeMatrix(&r.values, in.b*in.n, inputs)
 		for i := range in.b {
 			to := in.values.Data[i*in.n*inputs:][:in.n*inputs]
 			clear(to[:front*inputs])
 			for j, x := range b.Values[i*b.N*inputs:][:b.N*inputs] {
-				to[front*inputs+j] = T(x)
+				to[front*inputs+j] = float(x)
 			}
 		}
 	}

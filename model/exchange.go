@@ -210,8 +210,14 @@ func isInverseRoot(scale float64, d int) bool {
 	return e < 1e-6 && e > -1e-6
 }
 
-// Exchanged is Model.Exchanged.
-func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
+// Exchanged returns a model of the configuration that Config.Exchanged returns, with copies of the
+// weights of m. What the mechanism draws is drawn, always the same. The learned numbers of a
+// mechanism that stays with other settings stay with it. Save writes the model, and Load reads it
+// back the same.
+//
+// Exchanged returns an error where Config.Exchanged and CheckMechanisms do, and if the learned
+// numbers of a mechanism that stays have other shapes with the new settings.
+func (m *Model) Exchanged(x Exchange) (*Model, error) {
 	if err := m.CheckMechanisms(); err != nil {
 		return nil, err
 	}
@@ -229,7 +235,7 @@ func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 			seeds[l.name] = seed
 		}
 	}
-	y, err := newUndrawn[T](c, seeds)
+	y, err := newUndrawn(c, seeds)
 	if err != nil {
 		return nil, err
 	}
@@ -280,8 +286,9 @@ func (m *modelOf[T]) Exchanged(x Exchange) (*modelOf[T], error) {
 	return y, nil
 }
 
-// SetNumbers is Model.SetNumbers.
-func (m *modelOf[T]) SetNumbers(numbers map[string][]float32) error {
+// SetNumbers sets numbers of the mechanisms of m by their names, such as layers.0.attn.codebook.
+// Before it sets any it returns an error if m has no numbers of a name, or another count of them.
+func (m *Model) SetNumbers(numbers map[string][]float32) error {
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {
 		p := m.numbers(name)
 		if p == nil {
@@ -294,21 +301,21 @@ func (m *modelOf[T]) SetNumbers(numbers map[string][]float32) error {
 	for name, data := range numbers {
 		p := m.numbers(name)
 		for i, x := range data {
-			p.Data[i] = T(x)
+			p.Data[i] = float(x)
 		}
 	}
 	return nil
 }
 
 // numbers returns a parameter or a constant of a layer's mechanism; nil: there is none.
-func (m *modelOf[T]) numbers(name string) *param.Param[T] {
+func (m *Model) numbers(name string) *param.Param {
 	for i := range m.layers {
 		l := &m.layers[i]
 		own, is := strings.CutPrefix(name, l.name+".")
 		if !is {
 			continue
 		}
-		for _, set := range []*param.Set[T]{l.built.Params(), l.built.Constants()} {
+		for _, set := range []*param.Set{l.built.Params(), l.built.Constants()} {
 			if p, err := set.Get(own); err == nil {
 				return p
 			}

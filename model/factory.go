@@ -8,46 +8,40 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Factory builds a mechanism of your own for each layer of attention that has it. NewFactory
 // returns one.
 type Factory struct {
-	build any // a buildFunc, which no package compiles by a field
+	build func(o mechanism.Options) (attention.Mechanism, error) // returns the mechanism of a layer
 }
-
-// buildFunc returns the mechanism of a layer.
-type buildFunc = func(o mechanism.Options) (attention.Mechanism[float32], error)
 
 // NewFactory returns a factory that calls build for each layer. build gets the order and settings
 // of the configuration and the sizes of the layer, and returns a new mechanism, or an error if it
 // refuses them. The learned parameters of the mechanism are among the Params of the model and what
 // it draws among the Constants, by the name of the layer, so Save and LoadWith keep their numbers.
-func NewFactory(build func(o mechanism.Options) (attention.Mechanism[float32], error)) Factory {
+func NewFactory(build func(o mechanism.Options) (attention.Mechanism, error)) Factory {
 	return Factory{build}
 }
 
 // newMechanism returns the mechanism of a name, a row of package mechanism or one of the factories
 // of c.
-func newMechanism[T tensor.Float](c *Config, name string, o mechanism.Options) (attention.Mechanism[T], error) {
+func newMechanism(c *Config, name string, o mechanism.Options) (attention.Mechanism, error) {
 	f, own := c.Factories[name]
 	if !own {
-		return mechanism.New[T](name, o)
+		return mechanism.New(name, o)
 	}
-	build, _ := f.build.(buildFunc)
-	if build == nil {
+	if f.build == nil {
 		return nil, errNoFactory(name)
 	}
-	m, err := build(o)
+	m, err := f.build(o)
 	if err != nil {
 		return nil, fmt.Errorf("mechanism: %s: %w", name, err)
 	}
-	x, is := any(m).(attention.Mechanism[T])
-	if !is {
-		return nil, fmt.Errorf("mechanism: %s: its factory returned %T, which is no mechanism of %s", name, m, elementType[T]())
+	if m == nil {
+		return nil, fmt.Errorf("mechanism: %s: its factory returned no mechanism", name)
 	}
-	return x, nil
+	return m, nil
 }
 
 func errNoFactory(name string) error {
@@ -80,7 +74,7 @@ func (c validation) checkFactories() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Factories)) {
 		_, err := mechanism.Lookup(name)
 		_, owns := nn.LookupMixer(name)
-		if build, _ := c.Factories[name].build.(buildFunc); build == nil {
+		if c.Factories[name].build == nil {
 			return errNoFactory(name)
 		}
 		if err == nil || owns {

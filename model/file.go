@@ -15,10 +15,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // The names of the files in a model's folder.
@@ -39,8 +39,11 @@ type configFile struct {
 	Config
 }
 
-// Save is Model.Save.
-func (m *modelOf[T]) Save(dir string) error {
+// Save writes the configuration and the weights to a folder, and creates the folder if
+// it does not exist. Each file is replaced as a whole. Both together are replaced as a
+// whole only in an empty folder. Save returns an error if a file cannot be written, and
+// before anything is written the error of CheckMechanisms.
+func (m *Model) Save(dir string) error {
 	if err := m.checkPrecision("save"); err != nil {
 		return err
 	}
@@ -76,24 +79,21 @@ func (m *modelOf[T]) Save(dir string) error {
 }
 
 // storedParams returns the weights, followed by the constants.
-func (m *modelOf[T]) storedParams() []*param.Param[T] {
+func (m *Model) storedParams() []*param.Param {
 	return slices.Concat(m.params.All(), m.constants.All())
 }
 
-func weightArray[T tensor.Float](p *param.Param[T]) (*array.Array, error) {
-	if data, single := any(p.Data).([]float32); single {
-		return array.New(p.Name, data, p.Shape...)
-	}
-	return array.New(p.Name, any(p.Data).([]float64), p.Shape...)
+func weightArray(p *param.Param) (*array.Array, error) {
+	return array.New(p.Name, p.Data, p.Shape...)
 }
 
-// loadModel is LoadWith for elements of type T.
-func loadModel[T tensor.Float](dir string, factories map[string]Factory) (*modelOf[T], error) {
-	return loadModelIn[T](dir, nn.Float32, factories)
+// loadModel is LoadWith.
+func loadModel(dir string, factories map[string]Factory) (*Model, error) {
+	return loadModelIn(dir, nn.Float32, factories)
 }
 
-// loadModelIn is LoadIn for elements of type T.
-func loadModelIn[T tensor.Float](dir string, p nn.Precision, factories map[string]Factory) (*modelOf[T], error) {
+// loadModelIn is LoadIn.
+func loadModelIn(dir string, p nn.Precision, factories map[string]Factory) (*Model, error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := infile.ReadFile(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func loadModelIn[T tensor.Float](dir string, p nn.Precision, factories map[strin
 		return nil, err
 	}
 	defer f.Close()
-	m, err := readModel[T](f, c, p)
+	m, err := readModel(f, c, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -148,7 +148,7 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 }
 
 // readModel returns the model of configuration c with the weights of f, which it holds in a precision.
-func readModel[T tensor.Float](f *safetensors.File, c Config, precision nn.Precision) (*modelOf[T], error) {
+func readModel(f *safetensors.File, c Config, precision nn.Precision) (*Model, error) {
 	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
 		return nil, fmt.Errorf("version: is %q, %d is read", v, formatVersion)
 	}
@@ -178,7 +178,7 @@ func readModel[T tensor.Float](f *safetensors.File, c Config, precision nn.Preci
 			seeds[name] = seed
 		}
 	}
-	m, err := buildModel(c, &builder[T]{seeds: seeds})
+	m, err := buildModel(c, &builder{seeds: seeds})
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func readModel[T tensor.Float](f *safetensors.File, c Config, precision nn.Preci
 }
 
 // readWeight sets p to the elements of a.
-func readWeight[T tensor.Float](p *param.Param[T], a *array.Array) error {
+func readWeight(p *param.Param, a *array.Array) error {
 	switch data := any(p.Data).(type) {
 	case []float32:
 		x, err := a.Float32()
@@ -237,7 +237,7 @@ func misshapen(name string, shape, want []int) error {
 }
 
 // checkNumbers returns an error if one of the elements x of a weight, from element at on, is not finite.
-func checkNumbers[T tensor.Float](name string, at int, x []T) error {
+func checkNumbers[T kernel.Float](name string, at int, x []T) error {
 	for i, v := range x {
 		if v-v != 0 {
 			return fmt.Errorf("%s: element %d is %v", name, at+i, v)
@@ -273,8 +273,9 @@ func readCompressed(w *nn.Compressed, f *safetensors.File, name string, shape []
 	return nil
 }
 
-// WeightSum is Model.WeightSum.
-func (m *modelOf[T]) WeightSum() string {
+// WeightSum returns the SHA-256 of the names and bits of the weights, in hexadecimal
+// digits.
+func (m *Model) WeightSum() string {
 	h := sha256.New()
 	for _, p := range m.params.All() {
 		h.Write(append([]byte(p.Name), 0))

@@ -5,12 +5,11 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // checkFinite returns an attention.ErrNonFinite for the first number of x that is NaN
 // or infinite. x has rows of width numbers.
-func checkFinite[T tensor.Float](name string, x []T, width int) error {
+func checkFinite[T kernel.Float](name string, x []T, width int) error {
 	if y := kernel.Active[T]().Sum(x); y-y == 0 {
 		return nil // as it is of finite numbers, unless it overflows
 	}

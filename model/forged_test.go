@@ -46,7 +46,7 @@ func TestForgedHeadersAreRefusedOrWork(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			m := made[float32](t, c)
+			m := made(t, c)
 			b := batch(c, 4, 2, 6, false)
 			s := session(t, m, b.B)
 			step(t, s, b, 0, 5)
@@ -72,7 +72,7 @@ func TestForgedHeadersAreRefusedOrWork(t *testing.T) {
 }
 
 // checkForged checks that a snapshot is refused, or that its session takes a token.
-func checkForged(t *testing.T, m *modelOf[float32], b *Batch, what string, data []byte) {
+func checkForged(t *testing.T, m *Model, b *Batch, what string, data []byte) {
 	t.Helper()
 	s, err := m.RestoreSession(data)
 	if err != nil {
@@ -89,8 +89,8 @@ func TestStatesOfOtherShapesAreRefused(t *testing.T) {
 		if c.Kind != Decoder {
 			continue
 		}
-		m := made[float32](t, c)
-		layer, ok := m.main.blocks[0].mixer.(*nn.Attention[float32])
+		m := made(t, c)
+		layer, ok := m.main.blocks[0].mixer.(*nn.Attention)
 		if !ok {
 			continue
 		}

@@ -2,24 +2,26 @@ package model
 
 import "github.com/farfield-ml/farfield/nn"
 
-// Freeze is Model.Freeze.
-func (m *modelOf[T]) Freeze() {
+// Freeze packs the weights of projections, MLPs and head for passes. Passes of few rows
+// gain most. Results keep their bits. The copy is as large as the weights. Until Thaw no
+// weight may change.
+func (m *Model) Freeze() {
 	m.FreezeBody()
 	m.head.PackWeights()
 }
 
-// FreezeBody is Model.FreezeBody.
-func (m *modelOf[T]) FreezeBody() { m.eachPacker(nn.WeightPacker.PackWeights) }
+// FreezeBody is Freeze without the head, for passes that do not read it.
+func (m *Model) FreezeBody() { m.eachPacker(nn.WeightPacker.PackWeights) }
 
-// Thaw is Model.Thaw.
-func (m *modelOf[T]) Thaw() {
+// Thaw drops the copy of Freeze.
+func (m *Model) Thaw() {
 	m.eachPacker(nn.WeightPacker.DropPacked)
 	m.head.DropPacked()
 }
 
 // eachPacker calls f for each layer below the head that can pack its weights.
-func (m *modelOf[T]) eachPacker(f func(nn.WeightPacker)) {
-	for _, s := range [...]*stack[T]{m.encoder, m.main} {
+func (m *Model) eachPacker(f func(nn.WeightPacker)) {
+	for _, s := range [...]*stack{m.encoder, m.main} {
 		for i := 0; s != nil && i < len(s.blocks); i++ {
 			if p, can := s.blocks[i].branch.(nn.WeightPacker); can {
 				f(p)

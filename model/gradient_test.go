@@ -1,16 +1,11 @@
 package model
 
 import (
-	"fmt"
 	"maps"
 	"math"
-	"slices"
 	"testing"
 
-	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // tiny is the smallest configuration in which nothing is a power of two.
@@ -181,18 +176,18 @@ func batch(c Config, seed uint64, b, n int, padded bool) *Batch {
 
 // wake moves weights away from their first values, where much of the gradient
 // is too small to be judged.
-func wake[T tensor.Float](m *modelOf[T]) {
+func wake(m *Model) {
 	for i, p := range m.Params().All() {
 		key := rng.New(99).Fold(uint64(i))
 		for j := range p.Data {
-			p.Data[j] += T(0.2 * key.Normal(uint64(j)))
+			p.Data[j] += float(0.2 * key.Normal(uint64(j)))
 		}
 	}
 }
 
-func made[T tensor.Float](t testing.TB, c Config) *modelOf[T] {
+func made(t testing.TB, c Config) *Model {
 	t.Helper()
-	m, err := newModel[T](c, rng.New(3))
+	m, err := newModel(c, rng.New(3))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +195,7 @@ func made[T tensor.Float](t testing.TB, c Config) *modelOf[T] {
 	return m
 }
 
-func loss[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch) float64 {
+func loss(t testing.TB, m *Model, b *Batch) float64 {
 	t.Helper()
 	l, err := m.Forward(t.Context(), b)
 	if err != nil {
@@ -209,125 +204,9 @@ func loss[T tensor.Float](t testing.TB, m *modelOf[T], b *Batch) float64 {
 	return l
 }
 
-func backward[T tensor.Float](t testing.TB, m *modelOf[T]) {
+func backward(t testing.TB, m *Model) {
 	t.Helper()
 	if err := m.Backward(1); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// slope is the derivative of the loss along a direction of p, by a central
-// difference of fourth order. A loss of about 3 is rounded by 2⁻⁵², so the
-// slope is known to about 1e-15/step; its truncation, of order step⁴, is far
-// below.
-func slope(t testing.TB, m *modelOf[float64], b *Batch, p *param.Param[float64], direction []float64) float64 {
-	const step = 1e-5
-	start := slices.Clone(p.Data)
-	at := func(x float64) float64 {
-		for i, d := range direction {
-			p.Data[i] = start[i] + x*step*d
-		}
-		return loss(t, m, b)
-	}
-	s := (8*(at(1)-at(-1)) - (at(2) - at(-2))) / (12 * step)
-	copy(p.Data, start)
-	return s
-}
-
-// wrong returns the error of a gradient along directions of length 1, in units of the
-// tolerance of slope. A larger loss has a larger rounding error.
-func wrong(got, want, norm, loss float64) float64 {
-	return math.Abs(got-want) / (2e-10*max(1, loss/3) + 2e-9*norm)
-}
-
-func dot(x, y []float64) (s float64) {
-	for i := range x {
-		s += x[i] * y[i]
-	}
-	return s
-}
-
-// againstSlopes holds every weight's gradient against slopes along random
-// directions, in which every element has a part.
-func againstSlopes(t *testing.T, m *modelOf[float64], b *Batch) {
-	t.Helper()
-	l := loss(t, m, b)
-	if m.config.Loss == Logistics {
-		l *= 2 // a difference of two rounded logarithms
-	}
-	backward(t, m)
-	for i, p := range m.Params().All() {
-		for try := range 2 {
-			direction := make([]float64, len(p.Data))
-			for j := range direction {
-				direction[j] = rng.New(uint64(try)).Fold(uint64(i)).Normal(uint64(j))
-			}
-			length := math.Sqrt(dot(direction, direction))
-			for j := range direction {
-				direction[j] /= length
-			}
-			got, want := dot(p.Grad, direction), slope(t, m, b, p, direction)
-			if r := wrong(got, want, math.Sqrt(dot(p.Grad, p.Grad)), l); !(r <= 1) {
-				t.Errorf("%s: slope is %v, want %v (%.3g times what is allowed)", p.Name, got, want, r)
-			}
-		}
-	}
-}
-
-func TestGradients(t *testing.T) {
-	for name, c := range cases() {
-		for _, padded := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s padded=%t", name, padded), func(t *testing.T) {
-				t.Parallel()
-				againstSlopes(t, made[float64](t, c), batch(c, 1, 2, 5, padded))
-			})
-		}
-	}
-}
-
-// In one model every element is held against its own slope.
-func TestGradientOfEveryElement(t *testing.T) {
-	c := tiny(Decoder, "taylorshift")
-	m := made[float64](t, c)
-	b := batch(c, 1, 2, 5, true)
-	l := loss(t, m, b)
-	backward(t, m)
-	for _, p := range m.Params().All() {
-		norm := math.Sqrt(dot(p.Grad, p.Grad))
-		direction := make([]float64, len(p.Data))
-		for i, got := range p.Grad {
-			direction[i] = 1
-			want := slope(t, m, b, p, direction)
-			direction[i] = 0
-			if r := wrong(got, want, norm, l); !(r <= 1) {
-				t.Errorf("%s[%d]: slope is %v, want %v (%.3g times what is allowed)", p.Name, i, got, want, r)
-			}
-		}
-	}
-}
-
-func TestBackwardAdds(t *testing.T) {
-	c := tiny(Decoder, "fastmax")
-	m := made[float64](t, c)
-	b := batch(c, 1, 2, 5, false)
-	loss(t, m, b)
-	backward(t, m)
-	once := map[string][]float64{}
-	for _, p := range m.Params().All() {
-		once[p.Name] = append([]float64{}, p.Grad...)
-	}
-	loss(t, m, b)
-	if err := m.Backward(0.5); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range m.Params().All() {
-		for i, g := range p.Grad {
-			if d := math.Abs(g - 1.5*once[p.Name][i]); !(d <= 1e-14*(1+check.MaxAbs(once[p.Name]))) {
-				t.Fatalf("%s[%d] is %v, once it was %v", p.Name, i, g, once[p.Name][i])
-			}
-		}
-	}
-	if err := m.Backward(1); err == nil {
-		t.Error("a second Backward is accepted")
 	}
 }

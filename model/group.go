@@ -9,16 +9,22 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// groupOf is SessionGroup with elements of type T.
-type groupOf[T tensor.Float] struct {
-	sessionMaker[T]
+// SessionGroup steps sessions of one model together: their rows share the products with
+// the weights. It packs the weights once for all sessions that it makes. Its memory is
+// kept for the largest step.
+//
+// The model's weights must not change while the group is in use. NewSession and
+// RestoreSession may run at any time. Other methods must not run at the same time, and not
+// beside methods of the sessions that a call names.
+type SessionGroup struct {
+	sessionMaker
 
-	trace  trace[T]
-	piece  packedStep[T]
+	trace  trace
+	piece  packedStep
 	queue  []groupEntry // steps of the call
 	parts  []int        // queue entries of the parts of piece
-	rows   []T          // [sequences,width] input of the head
-	logits []T          // [sequences,outputs]
+	rows   []float      // [sequences,width] input of the head
+	logits []float      // [sequences,outputs]
 	round  uint64       // of the call
 }
 
@@ -30,20 +36,21 @@ type groupEntry struct {
 	row    int // of the head's input; -1: none
 }
 
-// stepOf is SessionStep with elements of type T.
-type stepOf[T tensor.Float] struct {
-	Session *sessionOf[T]
+// SessionStep is new tokens of a session, and the result of SessionGroup.StepTogether.
+type SessionStep struct {
+	Session *Session
 	Tokens  []int32 // [batch·N]: N tokens of each of the session's sequences
 
 	// SkipLogits leaves Logits nil: more tokens of a prompt follow.
 	SkipLogits bool
 
-	Logits []T   // [batch,outputs] after the last token; nil with an error
-	Err    error // of Session.Step
+	Logits []tensor.Float // [batch,outputs] after the last token; nil with an error
+	Err    error          // of Session.Step
 }
 
-// NewSessionGroup is Model.NewSessionGroup.
-func (m *modelOf[T]) NewSessionGroup() (*groupOf[T], error) {
+// NewSessionGroup returns a group without sessions. It returns an error if the
+// configuration has no sessions.
+func (m *Model) NewSessionGroup() (*SessionGroup, error) {
 	kind := Decoder
 	if m.config.Kind == EncoderDecoder {
 		kind = EncoderDecoder
@@ -51,23 +58,32 @@ func (m *modelOf[T]) NewSessionGroup() (*groupOf[T], error) {
 	if err := m.config.checkSessions(kind); err != nil {
 		return nil, err
 	}
-	g := &groupOf[T]{sessionMaker: sessionMaker[T]{m, newPackedModel(m, nn.GEMVRows+1)}} // of any number of rows
+	g := &SessionGroup{sessionMaker: sessionMaker{m, newPackedModel(m, nn.GEMVRows+1)}} // of any number of rows
 	g.trace.blocks = m.main.newBlockTraces(false)
 	return g, nil
 }
 
-// NewSession is SessionGroup.NewSession.
-func (g *groupOf[T]) NewSession(batch int) (*sessionOf[T], error) {
+// NewSession returns Model.NewSession with the packed weights of the group. It returns an
+// error where Model.NewSession does.
+func (g *SessionGroup) NewSession(batch int) (*Session, error) {
 	return g.start(batch)
 }
 
-// RestoreSession is SessionGroup.RestoreSession.
-func (g *groupOf[T]) RestoreSession(data []byte) (*sessionOf[T], error) {
+// RestoreSession returns Model.RestoreSession with the packed weights of the group. It
+// returns an error where Model.RestoreSession does.
+func (g *SessionGroup) RestoreSession(data []byte) (*Session, error) {
 	return g.restore(data)
 }
 
-// StepTogether is SessionGroup.StepTogether.
-func (g *groupOf[T]) StepTogether(steps []stepOf[T]) {
+// StepTogether sets Logits and Err of each step. It has the bits of Session.Step of each
+// session alone. The logits are valid until the next call.
+//
+// Steps may have different numbers of tokens, and their sessions different positions. The
+// error of a step leaves the others as they are. Err is the error of Session.Step, or says
+// that the session is nil, of another model, or in an earlier step of the call. Sessions
+// whose tokens are refused keep their state; after other errors a session has failed, as
+// after Session.Step, and must be Reset.
+func (g *SessionGroup) StepTogether(steps []SessionStep) {
 	g.round++
 	g.queue = g.queue[:0]
 	rows := 0
@@ -92,12 +108,12 @@ func (g *groupOf[T]) StepTogether(steps []stepOf[T]) {
 		}
 	}
 	g.piece.clear() // of references to sessions
-	g.trace.cached = nn.CachedRows[T]{}
+	g.trace.cached = nn.CachedRows{}
 	g.setLogits(steps, last)
 }
 
 // checkStep returns an error if s cannot take part in the call, and counts its session in.
-func (g *groupOf[T]) checkStep(s *stepOf[T]) error {
+func (g *SessionGroup) checkStep(s *SessionStep) error {
 	x := s.Session
 	switch {
 	case x == nil:
@@ -119,7 +135,7 @@ func (g *groupOf[T]) checkStep(s *stepOf[T]) error {
 
 // fillPiece puts the next tokens of steps into the piece, in order. It returns false if
 // none are left.
-func (g *groupOf[T]) fillPiece(steps []stepOf[T]) bool {
+func (g *SessionGroup) fillPiece(steps []SessionStep) bool {
 	g.piece.clear()
 	g.parts = g.parts[:0]
 	for i := range g.queue {
@@ -149,7 +165,7 @@ func (g *groupOf[T]) fillPiece(steps []stepOf[T]) bool {
 
 // finishPart counts the tokens of a part of the piece, whose outputs are y. It copies its
 // last rows to last if the step is done.
-func (g *groupOf[T]) finishPart(e *groupEntry, steps []stepOf[T], part *nn.StepPart[T], y, last tensor.Mat[T]) {
+func (g *SessionGroup) finishPart(e *groupEntry, steps []SessionStep, part *nn.StepPart, y, last tensor.Mat) {
 	s := &steps[e.step]
 	if s.Err = s.Session.fail(part.Err); s.Err != nil {
 		return
@@ -162,7 +178,7 @@ func (g *groupOf[T]) finishPart(e *groupEntry, steps []stepOf[T], part *nn.StepP
 }
 
 // setLogits sets the logits of steps from the input [sequences,width] of the head.
-func (g *groupOf[T]) setLogits(steps []stepOf[T], last tensor.Mat[T]) {
+func (g *SessionGroup) setLogits(steps []SessionStep, last tensor.Mat) {
 	if last.Rows == 0 {
 		return
 	}

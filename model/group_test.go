@@ -1,21 +1,16 @@
 package model
 
 import (
-	"errors"
-	"fmt"
-	"math"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"weak"
 
-	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
-func group[T tensor.Float](t testing.TB, m *modelOf[T]) *groupOf[T] {
+func group(t testing.TB, m *Model) *SessionGroup {
 	t.Helper()
 	g, err := m.NewSessionGroup()
 	if err != nil {
@@ -35,16 +30,16 @@ func tokensOf(c Config, seed uint64, n int) []int32 {
 
 // testStepTogether compares sessions of a group with sessions alone: prompts beside single
 // tokens, of other positions and numbers of sequences.
-func testStepTogether[T tensor.Float](t *testing.T) {
+func testStepTogether(t *testing.T) {
 	schedule := [][]int{ // tokens of each session in each call; 0: it is left out
 		{7, 0, 1, 0}, {1, 20, 0, 1}, {1, 1, 5, 1}, {12, 1, 1, 1}, {1, 1, 1, 9}, {1, 1, 1, 1},
 	}
 	batches := []int{1, 1, 2, 1}
 	for name, c := range decoders() {
 		c.Context = 40
-		m := made[T](t, c)
+		m := made(t, c)
 		g := group(t, m)
-		alone, together := make([]*sessionOf[T], len(batches)), make([]*sessionOf[T], len(batches))
+		alone, together := make([]*Session, len(batches)), make([]*Session, len(batches))
 		for i, b := range batches {
 			alone[i] = session(t, m, b)
 			var err error
@@ -53,8 +48,8 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 			}
 		}
 		for call, sizes := range schedule {
-			var steps []stepOf[T]
-			var want [][]T
+			var steps []SessionStep
+			var want [][]float
 			for i, n := range sizes {
 				if n == 0 {
 					continue
@@ -65,7 +60,7 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 					t.Fatal(err)
 				}
 				want = append(want, slices.Clone(logits))
-				steps = append(steps, stepOf[T]{Session: together[i], Tokens: ids, SkipLogits: call == 1 && i == 1})
+				steps = append(steps, SessionStep{Session: together[i], Tokens: ids, SkipLogits: call == 1 && i == 1})
 			}
 			g.StepTogether(steps)
 			for i, s := range steps {
@@ -104,100 +99,7 @@ func testStepTogether[T tensor.Float](t *testing.T) {
 }
 
 func TestSessionsTogetherHaveTheBitsOfSessionsAlone(t *testing.T) {
-	t.Run("float32", testStepTogether[float32])
-	t.Run("float64", testStepTogether[float64])
-}
-
-// Prompts longer than a piece are divided among passes, beside other sessions.
-func TestLongPromptsOfAGroup(t *testing.T) {
-	c := tiny(Decoder, "fastmax")
-	c.Positions = Rotary
-	m := made[float32](t, c)
-	g := group(t, m)
-	var steps []stepOf[float32]
-	var want [][]float32
-	for i, n := range []int{stepRows + 700, 1, stepRows, 300, 1} {
-		ids := tokensOf(c, uint64(i), n)
-		logits, err := session(t, m, 1).Step(t.Context(), ids, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want = append(want, slices.Clone(logits))
-		s, err := g.NewSession(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps = append(steps, stepOf[float32]{Session: s, Tokens: ids})
-	}
-	g.StepTogether(steps)
-	for i, s := range steps {
-		if s.Err != nil || !slices.Equal(s.Logits, want[i]) {
-			t.Errorf("step %d differs from a session alone: %v", i, s.Err)
-		}
-	}
-}
-
-// An error of one step leaves the others as they are.
-func TestErrorsOfAGroupStayApart(t *testing.T) {
-	c := tiny(Decoder, "fastmax")
-	c.Tied = false
-	m, other := made[float32](t, c), made[float32](t, c)
-	m.main.entry.embed.W.Data[10*c.Width] = float32(math.Inf(1))
-	g := group(t, m)
-	ids := []int32{1, 2, 3}
-	want, err := session(t, m, 1).Step(t.Context(), ids, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	made := func() *sessionOf[float32] {
-		s, err := g.NewSession(1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	good, last := made(), made()
-	steps := []stepOf[float32]{
-		{Session: good, Tokens: ids},
-		{Tokens: ids},
-		{Session: made(), Tokens: []int32{1, 10, 2}},
-		{Session: session(t, other, 1), Tokens: ids},
-		{Session: good, Tokens: ids},
-		{Session: made(), Tokens: []int32{11}},
-		{Session: made()},
-		{Session: made(), Tokens: make([]int32, 8)},
-		{Session: session(t, m, 2), Tokens: ids},
-		{Session: last, Tokens: ids},
-	}
-	g.StepTogether(steps)
-	for i, text := range map[int]string{
-		1: "session: it is nil",
-		3: "another model",
-		4: "an earlier step",
-		5: "position 0 is 11, the vocabulary has 11",
-		6: "0 tokens",
-		7: "positions: 8 are needed, the learned table has 7",
-		8: "3 elements, the session has 2 sequences",
-	} {
-		if err := fmt.Sprint(steps[i].Err); !strings.Contains(err, text) || steps[i].Logits != nil {
-			t.Errorf("step %d: error is %s, want one with %q", i, err, text)
-		}
-	}
-	if !errors.Is(steps[2].Err, attention.ErrNonFinite) {
-		t.Errorf("a step of an infinite row: %v", steps[2].Err)
-	}
-	for _, i := range []int{0, 9} {
-		if s := steps[i]; s.Err != nil || !slices.Equal(s.Logits, want) || s.Session.Tokens() != 3 {
-			t.Errorf("step %d depends on others: %v", i, s.Err)
-		}
-	}
-	if _, err := made().model.NewSessionGroup(); err != nil {
-		t.Error(err)
-	}
-	_, err = (&modelOf[float32]{config: Config{Kind: Encoder}}).NewSessionGroup()
-	if err == nil || !strings.Contains(err.Error(), "kind is encoder") {
-		t.Errorf("a group of an encoder: %v", err)
-	}
+	t.Run(check.Precision, testStepTogether)
 }
 
 // Steps allocate nothing once the group and its sessions have their memory.
@@ -210,14 +112,14 @@ func TestStepsOfAGroupDoNotAllocate(t *testing.T) {
 	plain.Conv, plain.Decay = 3, LearnedDecay
 	for name, c := range map[string]Config{"linear": plain, "fastmax": tiny(Decoder, "fastmax"), "llama": cases()["llama"]} {
 		c.Context = 512
-		g := group(t, made[float32](t, c))
-		steps := make([]stepOf[float32], 5)
+		g := group(t, made(t, c))
+		steps := make([]SessionStep, 5)
 		for i := range steps {
 			s, err := g.NewSession(1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			steps[i] = stepOf[float32]{Session: s, Tokens: []int32{int32(i)}}
+			steps[i] = SessionStep{Session: s, Tokens: []int32{int32(i)}}
 		}
 		step := func() {
 			g.StepTogether(steps)
@@ -239,7 +141,7 @@ func TestStepsOfAGroupDoNotAllocate(t *testing.T) {
 // Sessions are made and restored while others step, as a server does.
 func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 	c := with(tiny(Decoder, "fastmax"), func(c *Config) { c.Set = map[string]string{"window": "4"} })
-	m := made[float32](t, c)
+	m := made(t, c)
 	g := group(t, m)
 	first := session(t, m, 1)
 	ids := tokensOf(c, 1, 6)
@@ -258,7 +160,7 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 	want := slices.Clone(logits)
 
 	const n = 20
-	ready, errs := make(chan *sessionOf[float32], n), make(chan error, 1)
+	ready, errs := make(chan *Session, n), make(chan error, 1)
 	go func() {
 		defer close(ready)
 		for range n {
@@ -276,7 +178,7 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 	made := 0
 	for s := range ready {
 		made++
-		steps := []stepOf[float32]{{Session: s, Tokens: next}}
+		steps := []SessionStep{{Session: s, Tokens: next}}
 		g.StepTogether(steps)
 		if steps[0].Err != nil || !slices.Equal(steps[0].Logits, want) {
 			t.Fatalf("session %d: error %v, or other logits than alone", made, steps[0].Err)
@@ -289,15 +191,15 @@ func TestSessionsMadeBesideStepsHaveTheirBits(t *testing.T) {
 
 // A group keeps no session that it stepped.
 func TestGroupLetsGoOfSessions(t *testing.T) {
-	m := made[float32](t, with(tiny(Decoder, "fastmax"), func(c *Config) { c.Positions = Rotary })) // its first layer reads rows by token
+	m := made(t, with(tiny(Decoder, "fastmax"), func(c *Config) { c.Positions = Rotary })) // its first layer reads rows by token
 	g := group(t, m)
-	var kept weak.Pointer[sessionOf[float32]]
+	var kept weak.Pointer[Session]
 	func() {
 		s, err := g.NewSession(1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := []stepOf[float32]{{Session: s, Tokens: []int32{1}}}
+		steps := []SessionStep{{Session: s, Tokens: []int32{1}}}
 		if g.StepTogether(steps); steps[0].Err != nil {
 			t.Fatal(steps[0].Err)
 		}

@@ -8,15 +8,15 @@ import (
 // head turns its input into logits or other numbers. It computes a range of rows at a
 // time, and once more for the gradient, so that memory does not grow with rows times
 // vocabulary.
-type head[T tensor.Float] struct {
-	*nn.Linear[T]         // [outputs,width]; one for all models that share weights
-	limit         float64 // of logits, Config.LogitCap
-	logits        []T
-	capped        []T // of backward
+type head struct {
+	*nn.Linear         // [outputs,width]; one for all models that share weights
+	limit      float64 // of logits, Config.LogitCap
+	logits     []float
+	capped     []float // of backward
 }
 
 // forward sets y [rows,outputs] to the logits of x [rows,width].
-func (h *head[T]) forward(y, x tensor.Mat[T]) {
+func (h *head) forward(y, x tensor.Mat) {
 	h.Forward(y, x, false)
 	nn.Cap(y, h.limit)
 }
@@ -29,7 +29,7 @@ const (
 )
 
 // eachPart calls f for ranges of rows i0 ≤ i < i1 of x, with a buffer for their logits.
-func (h *head[T]) eachPart(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.Mat[T])) {
+func (h *head) eachPart(x tensor.Mat, f func(i0, i1 int, x, logits tensor.Mat)) {
 	vocab := h.W.Shape[0]
 	size := max(headElements/vocab, headRows)
 	for i0 := 0; i0 < x.Rows; i0 += size {
@@ -41,8 +41,8 @@ func (h *head[T]) eachPart(x tensor.Mat[T], f func(i0, i1 int, x, logits tensor.
 // setLosses sets dst [rows] to the loss of each row of x, 0 for rows that are not
 // counted. It computes no outputs of parts without counted rows, such as the first tokens of
 // windows that overlap.
-func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
-	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
+func (h *head) setLosses(dst []float64, x tensor.Mat, t *targets) {
+	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat) {
 		part := t.slice(i0, i1)
 		if !part.hasCounted() {
 			clear(dst[i0:i1])
@@ -55,10 +55,10 @@ func (h *head[T]) setLosses(dst []float64, x tensor.Mat[T], t *targets) {
 
 // backward sets dx [rows,width] to scale times the gradient of the sum of the losses.
 // It adds to the gradients of the weights.
-func (h *head[T]) backward(dx, x tensor.Mat[T], t *targets, scale T) {
-	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat[T]) {
+func (h *head) backward(dx, x tensor.Mat, t *targets, scale float) {
+	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat) {
 		h.forward(logits, x)
-		var capped tensor.Mat[T]
+		var capped tensor.Mat
 		if h.limit > 0 {
 			capped = resizeMatrix(&h.capped, logits.Rows, logits.Cols)
 			copy(capped.Data, logits.Data)

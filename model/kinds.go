@@ -98,11 +98,11 @@ func (c Config) mlpKind() mlpKind {
 }
 
 // newNorm makes a norm of rows of a width.
-func (b *builder[T]) newNorm(name string, width int) nn.Norm[T] {
+func (b *builder) newNorm(name string, width int) nn.Norm {
 	if b.c.Norm == RMSNorm {
 		return b.newRMSNorm(name, width)
 	}
-	n := &nn.LayerNorm[T]{Gain: b.addConstant(name+".weight", 1, width), Eps: T(b.c.epsilon())}
+	n := &nn.LayerNorm{Gain: b.addConstant(name+".weight", 1, width), Eps: float(b.c.epsilon())}
 	if b.c.biases().Norm {
 		n.Bias = b.addConstant(name+".bias", 0, width)
 	}
@@ -110,19 +110,19 @@ func (b *builder[T]) newNorm(name string, width int) nn.Norm[T] {
 }
 
 // newRMSNorm makes an RMSNorm of rows of a width.
-func (b *builder[T]) newRMSNorm(name string, width int) *nn.RMSNorm[T] {
-	gain := T(1)
+func (b *builder) newRMSNorm(name string, width int) *nn.RMSNorm {
+	gain := float(1)
 	if b.c.NormOffset {
 		gain = 0
 	}
-	return &nn.RMSNorm[T]{Gain: b.addConstant(name+".weight", gain, width), Eps: T(b.c.epsilon()), Offset: b.c.NormOffset}
+	return &nn.RMSNorm{Gain: b.addConstant(name+".weight", gain, width), Eps: float(b.c.epsilon()), Offset: b.c.NormOffset}
 }
 
 // identity leaves rows as they are, in place of a norm.
-type identity[T tensor.Float] struct{}
+type identity struct{}
 
 // Forward copies x to y. Factors of rows are 1.
-func (identity[T]) Forward(y, x tensor.Mat[T], stats []T) {
+func (identity) Forward(y, x tensor.Mat, stats []tensor.Float) {
 	for i := range x.Rows {
 		copy(y.Row(i), x.Row(i))
 		stats[2*i], stats[2*i+1] = 0, 1
@@ -130,22 +130,22 @@ func (identity[T]) Forward(y, x tensor.Mat[T], stats []T) {
 }
 
 // Backward adds dy to dx.
-func (identity[T]) Backward(dx, dy, _ tensor.Mat[T], _ []T) { nn.AddTo(dx, dy) }
+func (identity) Backward(dx, dy, _ tensor.Mat, _ []tensor.Float) { nn.AddTo(dx, dy) }
 
 // Affine returns no gain and no bias. A row keeps its mean.
-func (identity[T]) Affine() (gain, bias []T, centred bool) { return nil, nil, false }
+func (identity) Affine() (gain, bias []tensor.Float, centred bool) { return nil, nil, false }
 
 // newMLP makes an MLP.
-func (b *builder[T]) newMLP(name string) nn.Branch[T] {
+func (b *builder) newMLP(name string) nn.Branch {
 	kind, bias := b.c.mlpKind(), b.c.biases().MLP
-	var gate nn.Linear[T]
+	var gate nn.Linear
 	if kind.gated {
 		gate = b.newLinear(name+".gate_proj", 1, b.c.hiddenWidth(), b.c.Width, bias)
 	}
 	up := b.newLinear(name+".up_proj", 1, b.c.hiddenWidth(), b.c.Width, bias)
 	down := b.newLinear(name+".down_proj", b.residualShare(), b.c.Width, b.c.hiddenWidth(), bias)
 	if kind.gated {
-		return &nn.GatedMLP[T]{GateProj: gate, UpProj: up, DownProj: down, Act: kind.act}
+		return &nn.GatedMLP{GateProj: gate, UpProj: up, DownProj: down, Act: kind.act}
 	}
-	return &nn.MLP[T]{UpProj: up, DownProj: down, Act: kind.act}
+	return &nn.MLP{UpProj: up, DownProj: down, Act: kind.act}
 }

@@ -12,19 +12,19 @@ import (
 )
 
 // layer is a layer of attention with the prefix of its weights' names.
-type layer[T tensor.Float] struct {
+type layer struct {
 	name string
 	// number is the layer of the stack whose mechanism it has, or noLayer.
 	number int
-	attn   *nn.Attention[T]
-	built  attention.Mechanism[T] // of the configuration
+	attn   *nn.Attention
+	built  attention.Mechanism // of the configuration
 }
 
 // mechanism returns the mechanism of the layer without those that only watch it.
-func (l *layer[T]) mechanism() attention.Mechanism[T] {
+func (l *layer) mechanism() attention.Mechanism {
 	m := l.attn.Mechanism
 	for {
-		w, is := m.(*watched[T])
+		w, is := m.(*watched)
 		if !is {
 			return m
 		}
@@ -42,15 +42,8 @@ func (l *layer[T]) mechanism() attention.Mechanism[T] {
 // has already is a panic, as in param.Set.Add. Optimisers and other users of Params must be
 // made afterwards. Files do not describe such a model, so Save refuses it, and models that
 // Share returned have the new mechanisms as well. Redraw leaves new mechanisms as they are.
-//
-//go:noinline
-func WrapMechanisms(m *Model, wrap func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32]) (restore func()) {
-	return inner(m).WrapMechanisms(wrap)
-}
-
-// WrapMechanisms is the function WrapMechanisms.
-func (m *modelOf[T]) WrapMechanisms(wrap func(name string, of attention.Mechanism[T]) attention.Mechanism[T]) (restore func()) {
-	var before []attention.Mechanism[T]
+func WrapMechanisms(m *Model, wrap func(name string, of attention.Mechanism) attention.Mechanism) (restore func()) {
+	var before []attention.Mechanism
 	var undivided []bool
 	for _, l := range m.layers {
 		before, undivided = append(before, l.attn.Mechanism), append(undivided, l.attn.Undivided)
@@ -65,8 +58,9 @@ func (m *modelOf[T]) WrapMechanisms(wrap func(name string, of attention.Mechanis
 	}
 }
 
-// CheckMechanisms is Model.CheckMechanisms.
-func (m *modelOf[T]) CheckMechanisms() error {
+// CheckMechanisms returns an error that names the first layer whose mechanism is not the one
+// of the configuration, because WrapMechanisms set it: no file describes such a model.
+func (m *Model) CheckMechanisms() error {
 	for i := range m.layers {
 		l := &m.layers[i]
 		if of := l.mechanism(); of != l.built {
@@ -78,8 +72,8 @@ func (m *modelOf[T]) CheckMechanisms() error {
 }
 
 // collectParams sets the weights to those of the model and of the mechanisms of its layers.
-func (m *modelOf[T]) collectParams() {
-	unused, used := map[*T]bool{}, map[*T]bool{} // by first element: sets share elements under other names
+func (m *Model) collectParams() {
+	unused, used := map[*float]bool{}, map[*float]bool{} // by first element: sets share elements under other names
 	for i := range m.layers {
 		l := &m.layers[i]
 		for _, p := range l.built.Params().All() {
@@ -95,7 +89,7 @@ func (m *modelOf[T]) collectParams() {
 			}
 		}
 	}
-	var set param.Set[T]
+	var set param.Set
 	for _, p := range m.built {
 		if len(p.Data) > 0 && unused[&p.Data[0]] {
 			continue
@@ -122,36 +116,34 @@ func (m *modelOf[T]) collectParams() {
 
 // Look gets a call of attention before the mechanism of a layer computes it. name is the layer's,
 // such as layers.0.attn. An error ends the pass.
-type Look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error
+type Look func(name string, of attention.Mechanism, call *attention.Call) error
 
 // Watch calls look with each call of a layer's mechanism before the mechanism computes
 // it. restore ends the watching.
-//
-//go:noinline
-func Watch(m *Model, look Look) (restore func()) { return inner(m).Watch(look) }
-
-// Watch is the function Watch.
-func (m *modelOf[T]) Watch(look func(name string, of attention.Mechanism[T], call *attention.Call[T]) error) (restore func()) {
-	return m.WrapMechanisms(func(name string, of attention.Mechanism[T]) attention.Mechanism[T] {
-		return &watched[T]{of, func(call *attention.Call[T]) error { return look(name, of, call) }}
+func Watch(m *Model, look Look) (restore func()) {
+	return WrapMechanisms(m, func(name string, of attention.Mechanism) attention.Mechanism {
+		return &watched{of, func(call *attention.Call) error { return look(name, of, call) }}
 	})
 }
 
 // watched passes each call to look before computing it.
-type watched[T tensor.Float] struct {
-	attention.Mechanism[T]
-	look func(*attention.Call[T]) error
+type watched struct {
+	attention.Mechanism
+	look func(*attention.Call) error
 }
 
-func (w *watched[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (w *watched) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if err := w.look(c); err != nil {
 		return err
 	}
 	return w.Mechanism.Forward(out, c, keep)
 }
 
-// Redraw is Model.Redraw.
-func (m *modelOf[T]) Redraw(key rng.Key, updates int) error {
+// Redraw draws the constants of the mechanisms anew if their setting redraw divides
+// updates. The numbers depend only on key and updates, so a run that continues from a
+// checkpoint draws the same. Redraw returns an error if a mechanism refuses its
+// options.
+func (m *Model) Redraw(key rng.Key, updates int) error {
 	if len(m.layers) == 0 || updates == 0 {
 		return nil
 	}
@@ -172,7 +164,7 @@ func (m *modelOf[T]) Redraw(key rng.Key, updates int) error {
 			continue
 		}
 		o.Seed = key.Uint64(uint64(i))
-		drawn, err := mechanism.New[T](name, o)
+		drawn, err := mechanism.New(name, o)
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ func TestHeapBytesAreTheMemoryOfSessions(t *testing.T) {
 		"hyena":          with(near, func(c *Config) { *c = onMixer(*c, "hyena") }),
 		"learned":        with(near, func(c *Config) { c.Positions = Learned }),
 	} {
-		m := made[float32](t, c)
+		m := made(t, c)
 		if err := compareHeap(t, m, sessions, tokens, tolerance); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -47,15 +47,15 @@ func onMixer(c Config, name string) Config {
 
 // compareHeap returns an error if sessions of m, and clones of them, take other memory than HeapBytes
 // says.
-func compareHeap(t *testing.T, m *modelOf[float32], sessions, tokens int, tolerance float64) error {
+func compareHeap(t *testing.T, m *Model, sessions, tokens int, tolerance float64) error {
 	g := group(t, m)
-	list, clones := make([]*sessionOf[float32], sessions), make([]*sessionOf[float32], sessions)
+	list, clones := make([]*Session, sessions), make([]*Session, sessions)
 	add := func(i int) {
 		s, err := g.NewSession(1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps := []stepOf[float32]{{Session: s, Tokens: tokensOf(m.config, uint64(i), tokens)}}
+		steps := []SessionStep{{Session: s, Tokens: tokensOf(m.config, uint64(i), tokens)}}
 		if g.StepTogether(steps); steps[0].Err != nil {
 			t.Fatal(steps[0].Err)
 		}

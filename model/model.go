@@ -2,8 +2,10 @@ package model
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
-	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -16,90 +18,40 @@ import (
 // model may, while its weights do not change.
 //
 // New, NewUndrawn and Load return models.
-type Model struct{ of modelMethods }
+type Model struct {
+	config Config
+	params *param.Set
+	// constants are drawn by mechanisms and not learned. Files contain them.
+	constants *param.Set
+	seeds     map[string]uint64 // of layers whose mechanism draws as it computes, by their names
+	layers    []layer           // of attention, in the order in which they are built
+	built     []*param.Param    // weights, without mechanisms that WrapMechanisms set
 
-// modelMethods are the methods of modelOf[float32]. A package compiles every generic type that
-// it can reach through the fields of the types it uses, with all its methods, and so the fields
-// of Model, Session and SessionGroup are interfaces. For the same reason the compiler must not
-// inline a function of this package that names modelOf and can be called from others.
-type modelMethods interface {
-	Config() Config
-	Params() *param.Set[float32]
-	Constants() *param.Set[float32]
-	Forward(ctx context.Context, b *Batch) (loss float64, err error)
-	Backward(scale float32) error
-	Aux() float64
-	ForwardLogits(ctx context.Context, b *Batch, dst []float32) error
-	Outputs(ctx context.Context, b *Batch) (tensor.Mat[float32], error)
-	BackwardOutputs(dy tensor.Mat[float32], scale float32) error
-	BackwardLogits(dlogits []float32, scale float32) error
-	Losses(ctx context.Context, b *Batch, dst []float64) error
-	Logits(ctx context.Context, b *Batch, dst []float32) error
-	Vectors(ctx context.Context, dst []float32, b *Batch) (out []float32, width int, err error)
-	VisitLayers(ctx context.Context, b *Batch, visit func(source bool, layer int, rows tensor.Mat[float32]) error) error
-	VisitLogits(ctx context.Context, b *Batch, dst []float32, visit func(source bool, layer int, rows tensor.Mat[float32]) error) error
-	TrainSegments(ctx context.Context, b *Batch, size int, scale float32, done func(done, all int) error) (loss float64, err error)
-	CanSegment(size int) error
-	SegmentLosses(ctx context.Context, b *Batch, size int, dst []float64, done func(done, all int) error) error
-	TrainDivided(ctx context.Context, c *comm.Comm, b *Batch, scale float32) (loss float64, err error)
-	CanDivide() error
-	newSession(batch int) (*Session, error)
-	newSourceSession(source []int32, lens []int64, batch int) (*Session, error)
-	restoreSession(data []byte) (*Session, error)
-	newSessionGroup() (*SessionGroup, error)
-	share() *Model
-	Freeze()
-	FreezeBody()
-	Thaw()
-	exchanged(x Exchange) (*Model, error)
-	SetNumbers(numbers map[string][]float32) error
-	AttentionNames() []string
-	CheckMechanisms() error
-	Redraw(key rng.Key, updates int) error
-	Save(dir string) error
-	WeightSum() string
-	Compress(p nn.Precision) error
-	Reserve(p nn.Precision) error
-	Compressed(name string) *nn.Compressed
-	Precision() nn.Precision
+	precision  nn.Precision              // of the weights
+	compressed map[string]*nn.Compressed // weights in fewer bits, by the names of their parameters
+
+	encoder *stack // of an encoder-decoder; nil otherwise
+	main    *stack // nil: net
+	net     *convNet
+	pool    pool
+	head    head
+
+	train, eval        passes
+	targets            targets // of the last Forward
+	losses             []float64
+	canBackward        bool // Backward may follow
+	canBackwardOutputs bool // BackwardOutputs may follow
+	scratch            scratch
 }
 
-// float32Model has the methods of modelOf[float32] with results that are not generic.
-type float32Model struct{ *modelOf[float32] }
-
-// newFace returns the Model of m, unless there is an error.
-func newFace(m *modelOf[float32], err error) (*Model, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &Model{float32Model{m}}, nil
-}
-
-// inner returns the generic model of m.
-func inner(m *Model) *modelOf[float32] { return m.of.(float32Model).modelOf }
-
-func (m float32Model) share() *Model { return &Model{float32Model{m.Share()}} }
-
-func (m float32Model) exchanged(x Exchange) (*Model, error) { return newFace(m.Exchanged(x)) }
-
-func (m float32Model) newSession(batch int) (*Session, error) {
-	return newSessionFace(m.NewSession(batch))
-}
-
-func (m float32Model) newSourceSession(source []int32, lens []int64, batch int) (*Session, error) {
-	return newSessionFace(m.NewSourceSession(source, lens, batch))
-}
-
-func (m float32Model) restoreSession(data []byte) (*Session, error) {
-	return newSessionFace(m.RestoreSession(data))
-}
-
-func (m float32Model) newSessionGroup() (*SessionGroup, error) {
-	g, err := m.NewSessionGroup()
-	if err != nil {
-		return nil, err
-	}
-	return &SessionGroup{&float32Group{groupOf: g}}, nil
+// passes holds the traces of the encoder and of the stack or net below the head.
+type passes struct {
+	encoder, main trace
+	net           convTrace
+	pool          poolTrace
+	reading       batchCopy
+	in            input      // input of the stack or net below the head
+	body, read    tensor.Mat // [b·n,width], and the input of the head
 }
 
 // New returns a model with initial weights drawn by key. Weights are N(0, 0.02²).
@@ -108,55 +60,124 @@ func (m float32Model) newSessionGroup() (*SessionGroup, error) {
 // a learned decay are nn.RetentionGate.
 //
 // New returns an error if c is invalid.
-//
-//go:noinline
-func New(c Config, key rng.Key) (*Model, error) { return newFace(newModel[float32](c, key)) }
+func New(c Config, key rng.Key) (*Model, error) { return newModel(c, key) }
 
 // NewUndrawn returns New without its draws of weights: matrices are 0. It serves callers that
 // set every weight. What mechanisms draw is drawn, always the same. It returns an error if c is
 // invalid.
-//
-//go:noinline
 func NewUndrawn(c Config) (*Model, error) {
-	return newFace(newUndrawn[float32](c, map[string]uint64{}))
+	return newUndrawn(c, map[string]uint64{})
 }
 
 // Load reads the model that Save wrote to a folder. Weights in float64 are rounded. It returns an
 // error for another version, and for weights that are missing, unknown, misshapen or not finite.
-//
-//go:noinline
-func Load(dir string) (*Model, error) { return newFace(loadModel[float32](dir, nil)) }
+func Load(dir string) (*Model, error) { return loadModel(dir, nil) }
 
 // LoadWith is Load of a model with mechanisms of your own, which factories build by their names
 // in the configuration. train.LoadModelWith reads those of a run.
-//
-//go:noinline
 func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
-	return newFace(loadModel[float32](dir, factories))
+	return loadModel(dir, factories)
 }
 
 // LoadIn is LoadWith of a model that holds its weights in a precision, as Compress makes one. They are
 // never all in memory in 32 bits. It also returns an error where Compress does.
-//
-//go:noinline
 func LoadIn(dir string, p nn.Precision, factories map[string]Factory) (*Model, error) {
-	return newFace(loadModelIn[float32](dir, p, factories))
+	return loadModelIn(dir, p, factories)
 }
 
-// NewOf returns New with elements of type T. It serves tests that need the precision of float64:
-// a package that calls it compiles the generic code of models and layers for T.
-func NewOf[T tensor.Float](c Config, key rng.Key) (*modelOf[T], error) { return newModel[T](c, key) }
+// newModel is New.
+func newModel(c Config, key rng.Key) (*Model, error) {
+	return buildModel(c, &builder{key: &key, seeds: map[string]uint64{}})
+}
+
+// newUndrawn is NewUndrawn, in which layers that have a seed in seeds keep it.
+func newUndrawn(c Config, seeds map[string]uint64) (*Model, error) {
+	key := rng.New(0)
+	return buildModel(c, &builder{key: &key, undrawn: true, seeds: seeds})
+}
+
+// buildModel returns a model of c by a new builder. The seeds of the builder receive those of
+// layers, or without a key hold them.
+func buildModel(c Config, b *builder) (*Model, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c = c.Clone()
+	b.c = c
+	m := &Model{config: c, params: &b.set, constants: &b.constants, seeds: b.seeds}
+	if c.Kind == EncoderDecoder {
+		m.encoder = b.newStack("encoder.", c.sourceLayers(), c.sourceVocab(), false, false)
+	}
+	if c.Kind == Convolutional {
+		m.net = b.newConvNet()
+	} else {
+		m.main = b.newStack("", c.Layers, c.Vocab, c.IsCausal(), c.Kind == EncoderDecoder)
+	}
+	if c.SharedEmbedding {
+		m.encoder.entry.embed = m.main.entry.embed
+	}
+	m.pool = pool{kind: c.Pool, pairs: c.Parts == 2}
+	read := c.pooledWidth()
+	if c.HeadHidden > 0 {
+		l := b.newLinear("head_hidden", 1, c.HeadHidden, read, c.biases().HeadHidden)
+		m.pool.hidden, m.pool.act, read = &l, headActivations[c.HeadActivation], c.HeadHidden
+		if c.HeadNorm {
+			m.pool.norm = b.newNorm("head_norm", c.HeadHidden)
+		}
+	}
+	m.head.Linear, m.head.limit = new(nn.Linear), c.LogitCap
+	switch {
+	case c.Tied:
+		m.head.W = m.main.entry.embed.W
+		if c.biases().Head {
+			m.head.B = b.addConstant("head.bias", 0, c.Vocab)
+		}
+	case c.Kind == Convolutional && c.HeadHidden == 0:
+		*m.head.Linear = b.uniformLinear("head", c.outputSize(), read, c.Bias)
+	default:
+		*m.head.Linear = b.newLinear("head", 1, c.outputSize(), read, c.biases().Head)
+	}
+	m.layers, m.built = b.layers, slices.Clone(b.set.All())
+	m.train.encoder.keep, m.train.main.keep = true, true
+	return m, b.err
+}
+
+// Share returns a model with the weights and gradients of m and its own memory for
+// passes. Both may compute at the same time while no weight changes. A Backward of one
+// excludes any other use of both.
+func (m *Model) Share() *Model {
+	c := &Model{config: m.config, params: m.params, constants: m.constants, seeds: m.seeds, layers: m.layers, built: m.built, precision: m.precision, compressed: m.compressed, net: m.net, pool: m.pool}
+	c.head.Linear, c.head.limit = m.head.Linear, m.head.limit
+	for _, s := range [...]struct{ to, from **stack }{{&c.main, &m.main}, {&c.encoder, &m.encoder}} {
+		if *s.from != nil {
+			own := **s.from // with rotations of its own
+			*s.to = &own
+		}
+	}
+	c.train.encoder.keep, c.train.main.keep = true, true
+	return c
+}
 
 // Config returns a copy of the configuration.
-func (m *Model) Config() Config { return m.of.Config() }
+func (m *Model) Config() Config { return m.config.Clone() }
 
 // Params returns the weights and, in the Grad of each, their gradients, to which each Backward adds
 // until ZeroGrad of the set. The learned parameters of mechanisms are among them (WrapMechanisms).
-func (m *Model) Params() *param.Set[float32] { return m.of.Params() }
+func (m *Model) Params() *param.Set { return m.params }
 
 // Constants returns the numbers that mechanisms draw and do not learn, such as random
 // features.
-func (m *Model) Constants() *param.Set[float32] { return m.of.Constants() }
+func (m *Model) Constants() *param.Set { return m.constants }
+
+// Aux returns the auxiliary loss of the last Forward, in the mean of its sequences. It
+// is 0 for most mechanisms. Backward includes its gradient.
+func (m *Model) Aux() float64 {
+	aux := m.train.main.auxLoss() + m.train.encoder.auxLoss()
+	if m.net != nil && m.train.in.b > 0 {
+		aux += m.train.net.attn.Aux() / float64(m.train.in.b)
+	}
+	return aux
+}
 
 // Forward returns the mean loss of the counted outputs, in nats or squared differences,
 // and saves intermediate results for Backward. b must not change before Backward.
@@ -164,17 +185,42 @@ func (m *Model) Constants() *param.Set[float32] { return m.of.Constants() }
 // mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite. ctx
 // is that of Backward, too.
 func (m *Model) Forward(ctx context.Context, b *Batch) (loss float64, err error) {
-	return m.of.Forward(ctx, b)
+	m.canBackward, m.canBackwardOutputs = false, false
+	if err := m.train.run(ctx, m, b); err != nil {
+		return 0, err
+	}
+	if err := m.targets.setTargets(&m.config, b); err != nil {
+		return 0, err
+	}
+	if m.targets.counted == 0 {
+		return 0, errors.New("targets: none of them is counted")
+	}
+	x := m.train.readOutputs(&m.pool)
+	m.losses = slices.Grow(m.losses[:0], x.Rows)[:x.Rows]
+	m.head.setLosses(m.losses, x, &m.targets)
+	for _, l := range m.losses {
+		loss += l
+	}
+	if err := checkFinite("losses", m.losses, 1); err != nil {
+		return 0, err
+	}
+	m.canBackward = true
+	return loss / float64(m.targets.counted), nil
 }
 
 // Backward adds scale times the gradient of the last Forward's loss to the gradients of
 // the weights. It returns an error if no Forward precedes it, or if a mechanism has no
 // gradient. After an error the gradients are incomplete.
-func (m *Model) Backward(scale float32) error { return m.of.Backward(scale) }
-
-// Aux returns the auxiliary loss of the last Forward, in the mean of its sequences. It
-// is 0 for most mechanisms. Backward includes its gradient.
-func (m *Model) Aux() float64 { return m.of.Aux() }
+func (m *Model) Backward(scale tensor.Float) error {
+	if !m.canBackward {
+		return errors.New("backward: no forward pass precedes it")
+	}
+	m.canBackward = false
+	tr, sc := &m.train, &m.scratch
+	dx := resizeMatrix(&sc.dy, tr.read.Rows, tr.read.Cols)
+	m.head.backward(dx, tr.read, &m.targets, scale/float(m.targets.counted))
+	return tr.backward(m, m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)
+}
 
 // ForwardLogits sets dst [Config.Rows(B, N), outputs] to the outputs of the head, and saves
 // intermediate results for BackwardLogits. It serves losses other than the model's: compute
@@ -183,8 +229,11 @@ func (m *Model) Aux() float64 { return m.of.Aux() }
 //
 // ForwardLogits returns an error if dst or b do not fit the model, a mechanism refuses its
 // call, or ctx ends, and attention.ErrNonFinite if an output is not finite.
-func (m *Model) ForwardLogits(ctx context.Context, b *Batch, dst []float32) error {
-	return m.of.ForwardLogits(ctx, b, dst)
+func (m *Model) ForwardLogits(ctx context.Context, b *Batch, dst []tensor.Float) error {
+	m.canBackward, m.canBackwardOutputs = false, false
+	err := m.setLogits(&m.train, b, dst, func() error { return m.train.run(ctx, m, b) })
+	m.canBackwardOutputs = err == nil
+	return err
 }
 
 // Outputs returns the rows [B·N,width] before pooling and head, and saves intermediate
@@ -193,24 +242,31 @@ func (m *Model) ForwardLogits(ctx context.Context, b *Batch, dst []float32) erro
 // The result is valid until the next pass; b must not change before BackwardOutputs.
 //
 // Outputs returns an error if b does not fit the model or a mechanism refuses its call.
-func (m *Model) Outputs(ctx context.Context, b *Batch) (tensor.Mat[float32], error) {
-	return m.of.Outputs(ctx, b)
+func (m *Model) Outputs(ctx context.Context, b *Batch) (tensor.Mat, error) {
+	m.canBackward = false
+	err := m.train.run(ctx, m, b)
+	m.canBackwardOutputs = err == nil
+	return m.train.body, err
 }
 
 // BackwardOutputs adds the gradient of a loss to the gradients of the weights. dy is its gradient
 // for the rows that Outputs returned, of their shape. BackwardOutputs also adds scale times the
 // gradient of the auxiliary loss (Aux). It returns an error if no Outputs precedes it or dy has
 // another shape.
-func (m *Model) BackwardOutputs(dy tensor.Mat[float32], scale float32) error {
-	return m.of.BackwardOutputs(dy, scale)
-}
-
-// BackwardLogits adds the gradient of a loss to the gradients of the weights. dlogits
-// [Config.Rows(B, N), outputs] is its gradient for the logits of the last ForwardLogits.
-// BackwardLogits also adds scale times the gradient of the auxiliary loss (Aux). It returns an error if no ForwardLogits precedes it or
-// dlogits has another size.
-func (m *Model) BackwardLogits(dlogits []float32, scale float32) error {
-	return m.of.BackwardLogits(dlogits, scale)
+func (m *Model) BackwardOutputs(dy tensor.Mat, scale tensor.Float) error {
+	y := m.train.body
+	if !m.canBackwardOutputs {
+		return errors.New("backward: no outputs precede it")
+	}
+	if dy.Rows != y.Rows || dy.Cols != y.Cols {
+		return fmt.Errorf("backward: dy is [%d,%d], outputs are [%d,%d]", dy.Rows, dy.Cols, y.Rows, y.Cols)
+	}
+	m.canBackwardOutputs = false
+	kept := resizeMatrix(&m.scratch.dy, dy.Rows, dy.Cols)
+	for i := range dy.Rows {
+		copy(kept.Row(i), dy.Row(i))
+	}
+	return m.train.backward(m, kept, scale)
 }
 
 // Losses sets dst [Config.Rows(B, N)] to the loss of each output, 0 where the target is
@@ -219,7 +275,21 @@ func (m *Model) BackwardLogits(dlogits []float32, scale float32) error {
 // Losses returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if a loss is not finite.
 func (m *Model) Losses(ctx context.Context, b *Batch, dst []float64) error {
-	return m.of.Losses(ctx, b, dst)
+	if b == nil {
+		return errNoBatch
+	}
+	if rows := m.config.Rows(b.B, b.N); len(dst) != rows {
+		return fmt.Errorf("losses: destination has %d elements, a batch of %d·%d has %d outputs", len(dst), b.B, b.N, rows)
+	}
+	if err := m.eval.run(ctx, m, b); err != nil {
+		return err
+	}
+	var t targets
+	if err := t.setTargets(&m.config, b); err != nil {
+		return err
+	}
+	m.head.setLosses(dst, m.eval.readOutputs(&m.pool), &t)
+	return checkFinite("losses", dst, 1)
 }
 
 // Logits sets dst [Config.Rows(B, N), outputs] to the outputs of the head. outputs is
@@ -227,8 +297,25 @@ func (m *Model) Losses(ctx context.Context, b *Batch, dst []float64) error {
 //
 // Logits returns an error if dst or b do not fit the model, and attention.ErrNonFinite
 // if an output is not finite.
-func (m *Model) Logits(ctx context.Context, b *Batch, dst []float32) error {
-	return m.of.Logits(ctx, b, dst)
+func (m *Model) Logits(ctx context.Context, b *Batch, dst []tensor.Float) error {
+	return m.setLogits(&m.eval, b, dst, func() error { return m.eval.run(ctx, m, b) })
+}
+
+// setLogits sets dst to the outputs of the head after the pass that run runs in p.
+func (m *Model) setLogits(p *passes, b *Batch, dst []float, run func() error) error {
+	if b == nil {
+		return errNoBatch
+	}
+	rows, outputs := m.config.Rows(b.B, b.N), m.config.outputSize()
+	if len(dst) != rows*outputs {
+		return fmt.Errorf("logits: destination has %d elements, a batch of %d·%d has %d outputs of %d", len(dst), b.B, b.N, rows, outputs)
+	}
+	if err := run(); err != nil {
+		return err
+	}
+	x := p.readOutputs(&m.pool)
+	m.head.forward(resizeMatrix(&dst, x.Rows, outputs), x)
+	return checkFinite("logits", dst, outputs)
 }
 
 // Vectors appends one vector for each sequence or pair of b to dst, and returns dst
@@ -238,151 +325,70 @@ func (m *Model) Logits(ctx context.Context, b *Batch, dst []float32) error {
 //
 // Vectors returns an error if b does not fit the model, and attention.ErrNonFinite if a
 // number is not finite.
-func (m *Model) Vectors(ctx context.Context, dst []float32, b *Batch) (out []float32, width int, err error) {
-	return m.of.Vectors(ctx, dst, b)
+func (m *Model) Vectors(ctx context.Context, dst []tensor.Float, b *Batch) (out []tensor.Float, width int, err error) {
+	if err := m.eval.run(ctx, m, b); err != nil {
+		return dst, 0, err
+	}
+	read := m.pool
+	if read.kind == "" {
+		read = pool{kind: PoolMean}
+	}
+	x := read.forward(m.eval.body, &m.eval.in, &m.eval.pool)
+	at := len(dst)
+	for i := range x.Rows {
+		dst = append(dst, x.Row(i)...)
+	}
+	return dst, x.Cols, checkFinite("vectors", dst[at:], x.Cols)
 }
 
-// VisitLayers runs a pass of b and calls visit with the rows between layers. With PoolCLS
-// each sequence begins with the class row. It may be called between a Forward and its Backward.
-//
-// VisitLayers returns an error if the model is a convolutional net, b does not fit the
-// model, a mechanism refuses its call, or visit returns one.
-func (m *Model) VisitLayers(ctx context.Context, b *Batch, visit Visit) error {
-	return m.of.VisitLayers(ctx, b, visit)
+// run runs a pass of a model before pooling and head.
+func (p *passes) run(ctx context.Context, m *Model, b *Batch) (err error) {
+	if err := b.check(&m.config); err != nil {
+		return err
+	}
+	if p.main.keep {
+		if err := m.checkPrecision("forward"); err != nil {
+			return err
+		}
+	}
+	p.in = p.reading.readBatch(b, m.config.Inputs, m.config.frontPositions())
+	p.in.ctx = ctx
+	if m.net != nil {
+		p.body, err = m.net.forward(&p.in, &p.net, p.main.keep)
+		return err
+	}
+	if m.encoder != nil {
+		source, err := m.encoder.forward(input{b: b.B, n: b.SourceN, tokens: b.Source, lens: b.SourceLens, key: b.Key.Fold(1), ctx: ctx}, &p.encoder)
+		if err != nil {
+			return fmt.Errorf("source: %w", err)
+		}
+		p.in.source, p.in.sourceLens = source, b.SourceLens
+	}
+	p.body, err = m.main.forward(p.in, &p.main)
+	return err
 }
 
-// VisitLogits is VisitLayers and Logits in one pass: it calls visit, and sets dst
-// [Config.Rows(B, N), outputs] to the outputs of the head. It returns an error where one of
-// them does.
-func (m *Model) VisitLogits(ctx context.Context, b *Batch, dst []float32, visit Visit) error {
-	return m.of.VisitLogits(ctx, b, dst, visit)
+// readOutputs returns the input of the head: the pooled outputs of the pass.
+func (p *passes) readOutputs(by *pool) tensor.Mat {
+	p.read = by.forward(p.body, &p.in, &p.pool)
+	return p.read
 }
 
-// TrainSegments is Forward and Backward of b in segments of size positions. The
-// gradient is the gradient of the whole sequences. A first pass saves the states at the
-// ends of segments. A second pass goes from the last segment to the first: it computes
-// each segment once more and passes the gradients of its initial states on. Memory
-// grows with size, and with each segment by its states.
-//
-// done may be nil. It gets the finished positions and all positions of both passes.
-//
-// TrainSegments returns an error if CanSegment does, b does not fit the model, no
-// target is counted, or done returns one.
-func (m *Model) TrainSegments(ctx context.Context, b *Batch, size int, scale float32, done func(done, all int) error) (loss float64, err error) {
-	return m.of.TrainSegments(ctx, b, size, scale, done)
+// backward is Backward of a model before pooling and head. It overwrites dy.
+func (p *passes) backward(m *Model, dy tensor.Mat, scale float) error {
+	sc := &m.scratch
+	sc.branch.Aux = scale / float(p.in.b)
+	if m.net != nil {
+		return m.net.backward(dy, &p.in, &p.net, sc)
+	}
+	source := p.in.source
+	dsource := resizeMatrix(&sc.dsource, source.Rows, source.Cols)
+	clear(dsource.Data)
+	if err := m.main.backward(dy, dsource, &p.main, sc); err != nil {
+		return err
+	}
+	if m.encoder != nil {
+		return m.encoder.backward(dsource, tensor.Mat{}, &p.encoder, sc)
+	}
+	return nil
 }
-
-// CanSegment returns an error if the model cannot process sequences in parts of size
-// positions. A decoder can if it has no units before the head, and if its mixers are
-// attention with a state of fixed size that has gradients.
-func (m *Model) CanSegment(size int) error { return m.of.CanSegment(size) }
-
-// SegmentLosses sets dst [B·N] to the Losses of b, in segments of size positions.
-// Memory grows with size alone. done may be nil. It gets the finished positions and all
-// positions.
-//
-// SegmentLosses returns an error if CanSegment does, b or dst do not fit the model, a
-// loss is not finite, or done returns one.
-func (m *Model) SegmentLosses(ctx context.Context, b *Batch, size int, dst []float64, done func(done, all int) error) error {
-	return m.of.SegmentLosses(ctx, b, size, dst, done)
-}
-
-// TrainDivided is Forward and Backward of b with sequences divided among ranks. Each
-// rank has an equal number of tokens; the last rank has the remainder. Every rank gets
-// all of b and has the same weights.
-//
-// All ranks go through the layers at the same time. Attention exchanges totals of
-// states forward and their gradients backward (package comm/sequence). Convolutions
-// exchange the rows at the ends. The memory of a rank grows with its own tokens.
-//
-// TrainDivided returns the loss of the rank's tokens and adds the gradient of that loss
-// to the gradients of the weights. The sums over ranks are the loss and the gradient of
-// b.
-//
-// It returns an error if CanDivide does, b does not fit the model, a rank would have no
-// tokens, or the exchange fails, and attention.ErrNonFinite if the loss is not finite.
-func (m *Model) TrainDivided(ctx context.Context, c *comm.Comm, b *Batch, scale float32) (loss float64, err error) {
-	return m.of.TrainDivided(ctx, c, b, scale)
-}
-
-// CanDivide returns an error if the model cannot divide sequences among ranks. It can if it
-// trains in segments (CanSegment) and the states of its attention are sums.
-func (m *Model) CanDivide() error { return m.of.CanDivide() }
-
-// NewSession returns a session of batch empty sequences. It returns an error if the
-// configuration has no sessions, batch is out of range, or a mixer has no state.
-func (m *Model) NewSession(batch int) (*Session, error) { return m.of.newSession(batch) }
-
-// NewSourceSession returns a session of batch empty targets of an encoder-decoder, for the
-// sources [batch·M]. lens [batch] are the tokens of each source; nil: M. The encoder reads
-// the sources once. The session keeps their keys and values, which Reset and Clone leave as
-// they are. It has no snapshot.
-//
-// NewSourceSession returns an error if the model is no encoder-decoder, batch is out of
-// range, the sources do not fit the model, a mixer has no state, or cross-attention
-// depends on the places of its queries.
-func (m *Model) NewSourceSession(source []int32, lens []int64, batch int) (*Session, error) {
-	return m.of.newSourceSession(source, lens, batch)
-}
-
-// RestoreSession returns the session of the snapshot data. It returns an error if data
-// is damaged or of another version, or if the model has another configuration or
-// element type.
-func (m *Model) RestoreSession(data []byte) (*Session, error) { return m.of.restoreSession(data) }
-
-// NewSessionGroup returns a group without sessions. It returns an error if the
-// configuration has no sessions.
-func (m *Model) NewSessionGroup() (*SessionGroup, error) { return m.of.newSessionGroup() }
-
-// Share returns a model with the weights and gradients of m and its own memory for
-// passes. Both may compute at the same time while no weight changes. A Backward of one
-// excludes any other use of both.
-func (m *Model) Share() *Model { return m.of.share() }
-
-// Freeze packs the weights of projections, MLPs and head for passes. Passes of few rows
-// gain most. Results keep their bits. The copy is as large as the weights. Until Thaw no
-// weight may change.
-func (m *Model) Freeze() { m.of.Freeze() }
-
-// FreezeBody is Freeze without the head, for passes that do not read it.
-func (m *Model) FreezeBody() { m.of.FreezeBody() }
-
-// Thaw drops the copy of Freeze.
-func (m *Model) Thaw() { m.of.Thaw() }
-
-// Exchanged returns a model of the configuration that Config.Exchanged returns, with copies of the
-// weights of m. What the mechanism draws is drawn, always the same. The learned numbers of a
-// mechanism that stays with other settings stay with it. Save writes the model, and Load reads it
-// back the same.
-//
-// Exchanged returns an error where Config.Exchanged and CheckMechanisms do, and if the learned
-// numbers of a mechanism that stays have other shapes with the new settings.
-func (m *Model) Exchanged(x Exchange) (*Model, error) { return m.of.exchanged(x) }
-
-// SetNumbers sets numbers of the mechanisms of m by their names, such as layers.0.attn.codebook.
-// Before it sets any it returns an error if m has no numbers of a name, or another count of them.
-func (m *Model) SetNumbers(numbers map[string][]float32) error { return m.of.SetNumbers(numbers) }
-
-// AttentionNames returns the names of the layers of attention, such as layers.0.attn, in
-// the order of a pass.
-func (m *Model) AttentionNames() []string { return m.of.AttentionNames() }
-
-// CheckMechanisms returns an error that names the first layer whose mechanism is not the one
-// of the configuration, because WrapMechanisms set it: no file describes such a model.
-func (m *Model) CheckMechanisms() error { return m.of.CheckMechanisms() }
-
-// Redraw draws the constants of the mechanisms anew if their setting redraw divides
-// updates. The numbers depend only on key and updates, so a run that continues from a
-// checkpoint draws the same. Redraw returns an error if a mechanism refuses its
-// options.
-func (m *Model) Redraw(key rng.Key, updates int) error { return m.of.Redraw(key, updates) }
-
-// Save writes the configuration and the weights to a folder, and creates the folder if
-// it does not exist. Each file is replaced as a whole. Both together are replaced as a
-// whole only in an empty folder. Save returns an error if a file cannot be written, and
-// before anything is written the error of CheckMechanisms.
-func (m *Model) Save(dir string) error { return m.of.Save(dir) }
-
-// WeightSum returns the SHA-256 of the names and bits of the weights, in hexadecimal
-// digits.
-func (m *Model) WeightSum() string { return m.of.WeightSum() }

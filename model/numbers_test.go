@@ -65,7 +65,7 @@ func TestNumbersOfAConfigNeverGiveNaN(t *testing.T) {
 					t.Errorf("%s is accepted", field)
 				}
 				computed++
-				m := made[float32](t, c)
+				m := made(t, c)
 				b := batch(c, 3, 1, 40, false)
 				l, err := m.Forward(t.Context(), b)
 				if err != nil || l-l != 0 {

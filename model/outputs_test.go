@@ -1,3 +1,5 @@
+//go:build float64
+
 package model
 
 import (
@@ -12,8 +14,8 @@ import (
 func TestGradientsFromOutputs(t *testing.T) {
 	for _, name := range []string{"encoder softmax", "post-norm", "mamba-2"} {
 		c := cases()[name]
-		m, b := made[float64](t, c), batch(c, 1, 2, 5, false)
-		dy := tensor.NewMat[float64](b.B*b.N, c.Width)
+		m, b := made(t, c), batch(c, 1, 2, 5, false)
+		dy := tensor.NewMat(b.B*b.N, c.Width)
 		for i := range dy.Data {
 			dy.Data[i] = rng.New(7).Normal(uint64(i))
 		}
@@ -53,7 +55,7 @@ func TestGradientsFromOutputs(t *testing.T) {
 			}
 		}
 		f()
-		if err := m.BackwardOutputs(tensor.NewMat[float64](3, c.Width), 1); err == nil {
+		if err := m.BackwardOutputs(tensor.NewMat(3, c.Width), 1); err == nil {
 			t.Errorf("%s: a gradient of 3 rows is accepted", name)
 		}
 	}

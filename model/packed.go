@@ -9,10 +9,10 @@ import (
 
 // packedModel holds the layers that a session steps through, for a few rows, or for any
 // number of rows if the session has more sequences.
-type packedModel[T tensor.Float] struct {
-	blocks []nn.Stepper[T]        // of each block
-	first  *nn.FirstLayerCache[T] // in place of the mixer of the first block; nil: none
-	head   *nn.PackedLinear[T]
+type packedModel struct {
+	blocks []nn.Stepper        // of each block
+	first  *nn.FirstLayerCache // in place of the mixer of the first block; nil: none
+	head   *nn.PackedLinear
 	limit  float64 // of logits
 	any    bool
 
@@ -21,14 +21,14 @@ type packedModel[T tensor.Float] struct {
 }
 
 // stepWays replaces layers of a pass by their forms for the steps of a session.
-type stepWays[T tensor.Float] struct {
-	blocks []nn.Stepper[T]        // nil: as in a pass
-	first  *nn.FirstLayerCache[T] // nil: as the others
+type stepWays struct {
+	blocks []nn.Stepper        // nil: as in a pass
+	first  *nn.FirstLayerCache // nil: as the others
 }
 
 // stepWays returns the forms of a step of the given number of rows.
-func (t *packedModel[T]) stepWays(rows int) stepWays[T] {
-	by := stepWays[T]{first: t.first}
+func (t *packedModel) stepWays(rows int) stepWays {
+	by := stepWays{first: t.first}
 	if t.any || rows <= nn.GEMVRows {
 		by.blocks = t.blocks
 	}
@@ -36,14 +36,14 @@ func (t *packedModel[T]) stepWays(rows int) stepWays[T] {
 }
 
 // logits sets y [rows,outputs] to the logits of the head's input x [rows,width].
-func (t *packedModel[T]) logits(y, x tensor.Mat[T]) {
+func (t *packedModel) logits(y, x tensor.Mat) {
 	t.head.Forward(y, x, false)
 	nn.Cap(y, t.limit)
 }
 
 // newPackedModel packs the layers of a model for steps of the given number of rows.
-func newPackedModel[T tensor.Float](m *modelOf[T], rows int) *packedModel[T] {
-	t := &packedModel[T]{head: m.head.Freeze(rows), limit: m.head.limit, any: rows > nn.GEMVRows, hasFixedStates: true}
+func newPackedModel(m *Model, rows int) *packedModel {
+	t := &packedModel{head: m.head.Freeze(rows), limit: m.head.limit, any: rows > nn.GEMVRows, hasFixedStates: true}
 	for i := range m.main.blocks {
 		b := &m.main.blocks[i]
 		t.blocks = append(t.blocks, b.branch.Freeze(rows))
@@ -55,15 +55,15 @@ func newPackedModel[T tensor.Float](m *modelOf[T], rows int) *packedModel[T] {
 
 // firstLayerCache returns a cache of the first mixer's projections by token; nil if the
 // model cannot have one.
-func (s *stack[T]) firstLayerCache() *nn.FirstLayerCache[T] {
+func (s *stack) firstLayerCache() *nn.FirstLayerCache {
 	b, e := &s.blocks[0], &s.entry
 	embeds := e.numbers.W == nil && e.front == nil && e.norm == nil && e.types == nil && e.scale == 1
-	a, attends := b.mixer.(*nn.Attention[T])
+	a, attends := b.mixer.(*nn.Attention)
 	if !embeds || !attends || b.conv != nil || a.QNorm != nil || a.Q.Compressed() != nil {
 		return nil
 	}
 	norm := b.norm
-	if _, same := norm.(identity[T]); same || s.post {
+	if _, same := norm.(identity); same || s.post {
 		norm = nil
 	}
 	return nn.NewFirstLayerCache(a, norm, &e.embed, e.position)

@@ -1,3 +1,5 @@
+//go:build float64
+
 package model
 
 import (
@@ -240,7 +242,7 @@ func TestForwardPassIsWhatThePageSays(t *testing.T) {
 	} {
 		c := base
 		change(&c)
-		m, err := newModel[float64](c, rng.New(5))
+		m, err := newModel(c, rng.New(5))
 		if err != nil {
 			t.Fatal(name, err)
 		}

@@ -19,27 +19,27 @@ const (
 
 // pool reduces the outputs of positions for the head. A sequence without valid
 // positions has zeros.
-type pool[T tensor.Float] struct {
+type pool struct {
 	kind   Pool          // "": an output at every position
 	pairs  bool          // two sequences are read together
-	hidden *nn.Linear[T] // nil: none
+	hidden *nn.Linear    // nil: none
 	act    nn.Activation // of hidden
-	norm   nn.Norm[T]    // of the units of hidden; nil: none
+	norm   nn.Norm       // of the units of hidden; nil: none
 }
 
 // poolTrace holds the intermediate results of forward that backward reads.
-type poolTrace[T tensor.Float] struct {
-	pooled []T // [b,width]
-	pairs  []T // [b/2,4·width]
-	pre    []T // [rows,hidden] before the activation; unused for ReLU
-	act    []T // [rows,hidden] after it
-	normed []T // [rows,hidden] after the norm
-	stats  []T
+type poolTrace struct {
+	pooled []float // [b,width]
+	pairs  []float // [b/2,4·width]
+	pre    []float // [rows,hidden] before the activation; unused for ReLU
+	act    []float // [rows,hidden] after it
+	normed []float // [rows,hidden] after the norm
+	stats  []float
 }
 
 // forward returns the input of the head from y [b·n,width].
-func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tensor.Mat[T] {
-	k := kernel.Active[T]()
+func (p *pool) forward(y tensor.Mat, in *input, tr *poolTrace) tensor.Mat {
+	k := kernel.Active[float]()
 	if p.kind != "" {
 		pooled := resizeMatrix(&tr.pooled, in.b, y.Cols)
 		clear(pooled.Data)
@@ -47,7 +47,7 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 			first, end, count := p.pooledRange(in, i)
 			for j := first; j < end; j++ {
 				if in.exists(i, j) {
-					k.Axpy(pooled.Row(i), 1/T(count), y.Row(i*in.n+j))
+					k.Axpy(pooled.Row(i), 1/float(count), y.Row(i*in.n+j))
 				}
 			}
 		}
@@ -83,7 +83,7 @@ func (p *pool[T]) forward(y tensor.Mat[T], in *input[T], tr *poolTrace[T]) tenso
 
 // hiddenInput returns the memory of the units before their activation: act for ReLU, whose
 // derivative follows from its output.
-func (p *pool[T]) hiddenInput(tr *poolTrace[T], act tensor.Mat[T]) tensor.Mat[T] {
+func (p *pool) hiddenInput(tr *poolTrace, act tensor.Mat) tensor.Mat {
 	if p.act == nn.ReLU {
 		return act
 	}
@@ -91,11 +91,11 @@ func (p *pool[T]) hiddenInput(tr *poolTrace[T], act tensor.Mat[T]) tensor.Mat[T]
 }
 
 // exists reports whether position j of sequence i is unmasked.
-func (in *input[T]) exists(i, j int) bool { return in.mask == nil || in.mask[i*in.n+j] }
+func (in *input) exists(i, j int) bool { return in.mask == nil || in.mask[i*in.n+j] }
 
 // pooledRange returns the pooled positions first ≤ j < end of sequence i, and the number of
 // them that exist.
-func (p *pool[T]) pooledRange(in *input[T], i int) (first, end, count int) {
+func (p *pool) pooledRange(in *input, i int) (first, end, count int) {
 	end = in.n
 	if in.lens != nil {
 		end = int(in.lens[i])
@@ -124,7 +124,7 @@ func (p *pool[T]) pooledRange(in *input[T], i int) (first, end, count int) {
 
 // backward returns the gradient of y [b·n,width] from dy, the gradient of forward's
 // result. It overwrites dy. The result lies in dy or in sc.
-func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], sc *scratch[T]) tensor.Mat[T] {
+func (p *pool) backward(dy, y tensor.Mat, in *input, tr *poolTrace, sc *scratch) tensor.Mat {
 	width, rows := y.Cols, y.Rows
 	if p.kind != "" {
 		rows = in.b
@@ -162,14 +162,14 @@ func (p *pool[T]) backward(dy, y tensor.Mat[T], in *input[T], tr *poolTrace[T], 
 		dy = dx
 	}
 	if p.kind != "" {
-		k := kernel.Active[T]()
+		k := kernel.Active[float]()
 		dx := resizeMatrix(&sc.dspread, in.b*in.n, width)
 		clear(dx.Data)
 		for i := range in.b {
 			first, end, count := p.pooledRange(in, i)
 			for j := first; j < end; j++ {
 				if in.exists(i, j) {
-					k.Scale(dx.Row(i*in.n+j), 1/T(count), dy.Row(i))
+					k.Scale(dx.Row(i*in.n+j), 1/float(count), dy.Row(i))
 				}
 			}
 		}

@@ -20,11 +20,11 @@ import (
 // in size. Tokens come once and in order. A run that continues sends the earlier tokens
 // through the lower layers once more.
 type Projections interface {
-	stream.Source[float32] // IsSequential and IsComputed are true
+	stream.Source // IsSequential and IsComputed are true
 	stream.Skipper
 
 	// Mechanism returns the mechanism of the layer with its learned parameters.
-	Mechanism() attention.Mechanism[float32]
+	Mechanism() attention.Mechanism
 }
 
 // NewProjections returns the source of the attention layer with number layer, from 0. read
@@ -34,24 +34,22 @@ type Projections interface {
 // NewProjections returns an error if the model is not a decoder of tokens with attention,
 // layer is out of range, n exceeds learned positions, or a lower layer has no state of
 // constant size.
-//
-//go:noinline
 func NewProjections(m *Model, layer int, n int64, read func(dst []int32) (int, error)) (Projections, error) {
-	p, err := inner(m).Projections(layer, n, read)
+	p, err := m.projections(layer, n, read)
 	if err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// projectionsOf is Projections with elements of type T.
-type projectionsOf[T tensor.Float] struct {
-	lowerLayers stack[T] // and the layer, which only projects
-	layer       *nn.Attention[T]
-	lower       decoding[T] // tokens that were read, in the lower layers
-	rotation    int         // of the layer
-	step        packedStep[T]
-	trace       trace[T]
+// projectionsOf implements Projections.
+type projectionsOf struct {
+	lowerLayers stack // and the layer, which only projects
+	layer       *nn.Attention
+	lower       decoding // tokens that were read, in the lower layers
+	rotation    int      // of the layer
+	step        packedStep
+	trace       trace
 
 	shape        stream.Shape
 	vocab        int
@@ -61,23 +59,23 @@ type projectionsOf[T tensor.Float] struct {
 
 	piece  []int32
 	sum    uint32
-	window *stream.Window[T] // nil: nowhere
-	filled int               // in it
+	window *stream.Window // nil: nowhere
+	filled int            // in it
 }
 
 // projector is a layer of attention that stops before its mechanism.
-type projector[T tensor.Float] struct {
-	*nn.Attention[T]
-	take func(*attention.Call[T])
+type projector struct {
+	*nn.Attention
+	take func(*attention.Call)
 }
 
-func (p projector[T]) Step(_, x tensor.Mat[T], _ nn.State[T], s nn.Scope[T], tr nn.Trace[T]) error {
+func (p projector) Step(_, x tensor.Mat, _ nn.State, s nn.Scope, tr nn.Trace) error {
 	p.take(p.Project(x, s, tr))
 	return nil
 }
 
-// Projections is NewProjections.
-func (m *modelOf[T]) Projections(layer int, n int64, read func(dst []int32) (int, error)) (*projectionsOf[T], error) {
+// projections is NewProjections.
+func (m *Model) projections(layer int, n int64, read func(dst []int32) (int, error)) (*projectionsOf, error) {
 	c := &m.config
 	switch {
 	case !c.HasSessions():
@@ -91,7 +89,7 @@ func (m *modelOf[T]) Projections(layer int, n int64, read func(dst []int32) (int
 	case n < 0 && m.main.turns.scaling != nil:
 		return nil, fmt.Errorf("rope_scaling: kind %s rotates by the number of tokens, which is unknown", m.main.turns.scaling.Kind)
 	}
-	p := &projectionsOf[T]{lowerLayers: *m.main, lower: decoding[T]{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
+	p := &projectionsOf{lowerLayers: *m.main, lower: decoding{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	p.lower.turns = m.main.turns.ofClass(m.main.turns.lengthClass(n))
 	if c.Positions == Learned {
 		p.maxPositions = int64(c.LearnedPositions())
@@ -102,10 +100,10 @@ func (m *modelOf[T]) Projections(layer int, n int64, read func(dst []int32) (int
 	p.lowerLayers.blocks = nil
 	for _, b := range m.main.blocks {
 		if b.conv != nil {
-			p.lower.convRows = append(p.lower.convRows, make([]T, b.conv.PastSize()))
+			p.lower.convRows = append(p.lower.convRows, make([]float, b.conv.PastSize()))
 		}
-		if b.mixer == nn.Mixer[T](a) {
-			b.mixer = projector[T]{a, p.keepCall}
+		if b.mixer == nn.Mixer(a) {
+			b.mixer = projector{a, p.keepCall}
 			b.branch = b.mixer
 			p.lowerLayers.blocks = append(p.lowerLayers.blocks, b)
 			p.lower.states = append(p.lower.states, nil)
@@ -126,18 +124,18 @@ func (m *modelOf[T]) Projections(layer int, n int64, read func(dst []int32) (int
 }
 
 // stateOf returns an empty state of a layer, for one sequence of any length.
-func stateOf[T tensor.Float](x nn.Mixer[T]) (nn.State[T], error) {
+func stateOf(x nn.Mixer) (nn.State, error) {
 	if t := x.Traits(); !t.Streaming {
 		return nil, fmt.Errorf("layer: the state of %s grows with the tokens, those below a layer need one of constant size", t.Name)
 	}
-	if a, ok := x.(*nn.Attention[T]); ok {
+	if a, ok := x.(*nn.Attention); ok {
 		return a.NewSums(1)
 	}
 	return x.NewState(1)
 }
 
 // weightChecksum returns a checksum that identifies the model.
-func (m *modelOf[T]) weightChecksum() string {
+func (m *Model) weightChecksum() string {
 	sum := crc32.New(framed.Castagnoli)
 	for _, p := range m.storedParams() {
 		if w := m.compressed[p.Name]; w != nil {
@@ -150,28 +148,28 @@ func (m *modelOf[T]) weightChecksum() string {
 }
 
 // Mechanism returns the mechanism of the layer with its learned parameters.
-func (p *projectionsOf[T]) Mechanism() attention.Mechanism[T] { return p.layer.Mechanism }
+func (p *projectionsOf) Mechanism() attention.Mechanism { return p.layer.Mechanism }
 
 // Shape returns the shape of the stream.
-func (p *projectionsOf[T]) Shape() stream.Shape { return p.shape }
+func (p *projectionsOf) Shape() stream.Shape { return p.shape }
 
 // HasDecay reports whether the layer has a log-decay.
-func (p *projectionsOf[T]) HasDecay() bool { return p.layer.Decay != nil }
+func (p *projectionsOf) HasDecay() bool { return p.layer.Decay != nil }
 
 // IsSequential returns true: tokens are read in order.
-func (p *projectionsOf[T]) IsSequential() bool { return true }
+func (p *projectionsOf) IsSequential() bool { return true }
 
 // IsComputed returns true: FillWindow runs layers on the cores.
-func (p *projectionsOf[T]) IsComputed() bool { return true }
+func (p *projectionsOf) IsComputed() bool { return true }
 
 // Identity returns the layer and a checksum of the weights.
-func (p *projectionsOf[T]) Identity() []stream.Field { return p.ids }
+func (p *projectionsOf) Identity() []stream.Field { return p.ids }
 
 // NewWindow returns a window of n tokens for the arrays that want names.
-func (p *projectionsOf[T]) NewWindow(n int, want stream.Role) *stream.Window[T] {
-	w := stream.NewWindow[T](p.shape, n, want, p.HasDecay())
+func (p *projectionsOf) NewWindow(n int, want stream.Role) *stream.Window {
+	w := stream.NewWindow(p.shape, n, want, p.HasDecay())
 	if f := &p.lower.turns[p.rotation]; f.Pairs != nil {
-		w.Call.Rope = new(attention.Rope[T])
+		w.Call.Rope = new(attention.Rope)
 		w.Call.Rope.Fill(f, 0, n)
 	}
 	return w
@@ -180,7 +178,7 @@ func (p *projectionsOf[T]) NewWindow(n int, want stream.Role) *stream.Window[T] 
 // FillWindow overwrites w with the next n tokens, fewer at the end of the text, and
 // returns their number. It returns an error if read fails, a token is outside the
 // vocabulary, or learned positions run out.
-func (p *projectionsOf[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (int, error) {
+func (p *projectionsOf) FillWindow(w *stream.Window, _, _ int64, n int) (int, error) {
 	start := p.lower.tokens
 	w.SetTokens(n)
 	p.window, p.filled = w, 0
@@ -200,7 +198,7 @@ func (p *projectionsOf[T]) FillWindow(w *stream.Window[T], _, _ int64, n int) (i
 
 // Skip sends tokens through the lower layers up to token n. It returns an error if
 // their checksum is not sum, or if FillWindow would.
-func (p *projectionsOf[T]) Skip(n int64, sum uint32) error {
+func (p *projectionsOf) Skip(n int64, sum uint32) error {
 	if err := p.runTokens(n - p.lower.tokens); err != nil {
 		return err
 	}
@@ -211,7 +209,7 @@ func (p *projectionsOf[T]) Skip(n int64, sum uint32) error {
 }
 
 // runTokens sends n tokens through the layers, fewer at the end of the text.
-func (p *projectionsOf[T]) runTokens(n int64) error {
+func (p *projectionsOf) runTokens(n int64) error {
 	for n > 0 {
 		size, err := p.readTokens(int(min(n, stepPiece)))
 		if err != nil || size == 0 {
@@ -219,7 +217,7 @@ func (p *projectionsOf[T]) runTokens(n int64) error {
 		}
 		p.step.clear()
 		p.step.add(&p.lower, p.piece, 0, size)
-		p.lowerLayers.step(&p.step, &p.trace, stepWays[T]{})
+		p.lowerLayers.step(&p.step, &p.trace, stepWays{})
 		if err := p.step.parts[0].Err; err != nil {
 			return err
 		}
@@ -230,7 +228,7 @@ func (p *projectionsOf[T]) runTokens(n int64) error {
 }
 
 // readTokens reads n tokens, fewer at the end of the text.
-func (p *projectionsOf[T]) readTokens(n int) (int, error) {
+func (p *projectionsOf) readTokens(n int) (int, error) {
 	if cap(p.piece) < n {
 		p.piece = make([]int32, stepPiece)
 	}
@@ -262,11 +260,11 @@ func (p *projectionsOf[T]) readTokens(n int) (int, error) {
 }
 
 // keepCall copies the projections of a piece to the window.
-func (p *projectionsOf[T]) keepCall(c *attention.Call[T]) {
+func (p *projectionsOf) keepCall(c *attention.Call) {
 	if p.window == nil {
 		return
 	}
-	for _, x := range []struct{ to, from tensor.Heads[T] }{
+	for _, x := range []struct{ to, from tensor.Heads }{
 		{p.window.Call.Q, c.Q}, {p.window.Call.K, c.K}, {p.window.Call.V, c.V}, {p.window.Call.LogG, c.LogG},
 	} {
 		for h := range x.to.H {

@@ -1,9 +1,7 @@
 package model
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"io"
 	"path/filepath"
@@ -11,25 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/stream"
-	"github.com/farfield-ml/farfield/tensor"
 )
-
-// overheard keeps what a pass asks of a mechanism.
-type overheard struct {
-	attention.Mechanism[float64]
-	o *tensor.Heads[float64]
-}
-
-func (m overheard) Forward(o tensor.Heads[float64], c *attention.Call[float64], keep *attention.Saved[float64]) error {
-	err := m.Mechanism.Forward(o, c, keep)
-	*m.o = o
-	m.o.Data = slices.Clone(o.Data)
-	return err
-}
 
 // giving returns a reader of tokens a few at a time.
 func giving(tokens []int32) func([]int32) (int, error) {
@@ -42,58 +24,10 @@ func giving(tokens []int32) func([]int32) (int, error) {
 	}
 }
 
-// A stream of a layer's projections gives the projections of a pass over the whole
-// text. The rounding errors of float64 are far below the tolerance.
-func TestProjectionsAreTheLayers(t *testing.T) {
-	const n = 37
-	streamed := 0
-	for name, c := range decoders() {
-		c.Context = 40
-		m := made[float64](t, c)
-		b := batch(c, 3, 1, n, false)
-		layers := make([]tensor.Heads[float64], len(m.layers))
-		restore := m.WrapMechanisms(func(name string, of attention.Mechanism[float64]) attention.Mechanism[float64] {
-			i := slices.IndexFunc(m.layers, func(l layer[float64]) bool { return l.name == name })
-			return overheard{of, &layers[i]}
-		})
-		logits(t, m, b)
-		restore()
-		for i, want := range layers {
-			p, err := m.Projections(i, n, giving(b.Tokens))
-			if err != nil {
-				t.Logf("%s, layer %d: %v", name, i, err)
-				continue
-			}
-			var got bytes.Buffer
-			r, err := stream.Run(t.Context(), p.Mechanism(), p, stream.NewWriterOutput[float64](&got), stream.Options{Causal: true, Window: 8})
-			if err != nil {
-				t.Logf("%s, layer %d: %v", name, i, err)
-				continue
-			}
-			streamed++
-			o := make([]float64, n*c.Heads*want.D)
-			if _, err := binary.Decode(got.Bytes(), binary.LittleEndian, o); err != nil || got.Len() != 8*len(o) || r.Tokens != n {
-				t.Fatalf("%s, layer %d: %d tokens, %d bytes, %v", name, i, r.Tokens, got.Len(), err)
-			}
-			limit := 1e-10 * (1 + check.MaxAbs(want.Data))
-			for h := range want.H {
-				for j := range n {
-					if e := check.ErrorRatio(o[(j*want.H+h)*want.D:][:want.D], want.Head(0, h).Row(j), limit); !(e <= 1) {
-						t.Fatalf("%s, layer %d, head %d: o of token %d is off by %.3g limits", name, i, h, j, e)
-					}
-				}
-			}
-		}
-	}
-	if streamed < 10 {
-		t.Errorf("%d layers were streamed", streamed)
-	}
-}
-
 // A stream that was cut off goes on to the same bits, and tells another text.
 func TestProjectionsGoOn(t *testing.T) {
 	c := Config{Kind: Decoder, Width: 8, Heads: 2, KVHeads: 2, Layers: 2, Hidden: 8, Vocab: 5, Outputs: 5, Mechanism: "fastmax", Positions: Rotary, Loss: CrossEntropy, Context: 8}
-	m, err := newModel[float32](c, rng.New(1))
+	m, err := newModel(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,11 +36,11 @@ func TestProjectionsGoOn(t *testing.T) {
 		tokens[i] = int32(rng.New(2).Intn(uint64(i), 5))
 	}
 	run := func(ctx context.Context, path string, tokens []int32, o stream.Options) (*stream.Report, error) {
-		p, err := m.Projections(1, -1, giving(tokens))
+		p, err := m.projections(1, -1, giving(tokens))
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := stream.NewFileOutput[float32](path, 3)
+		out, err := stream.NewFileOutput(path, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,16 +93,16 @@ func TestProjectionsAreRefused(t *testing.T) {
 	} {
 		c := c
 		x.change(&c)
-		m, err := newModel[float32](c, rng.New(1))
+		m, err := newModel(c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Projections(x.layer, x.n, giving(nil)); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := m.projections(x.layer, x.n, giving(nil)); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}
 	}
 	c.Mechanism = "fastmax"
-	m, err := newModel[float32](c, rng.New(1))
+	m, err := newModel(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,11 +110,11 @@ func TestProjectionsAreRefused(t *testing.T) {
 		tokens []int32
 		want   string
 	}{{[]int32{0, 5}, "token 1 is 5, the vocabulary has 5"}, {make([]int32, 9), "positions: 9 are needed"}} {
-		p, err := m.Projections(1, -1, giving(x.tokens))
+		p, err := m.projections(1, -1, giving(x.tokens))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = stream.Run(t.Context(), p.Mechanism(), p, stream.NewDigestOutput[float32](), stream.Options{Causal: true})
+		_, err = stream.Run(t.Context(), p.Mechanism(), p, stream.NewDigestOutput(), stream.Options{Causal: true})
 		if !stream.IsBadInput(err) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}

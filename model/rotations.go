@@ -5,7 +5,6 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // The rotations of a stack: of layers without a window, and of layers with one.
@@ -16,16 +15,16 @@ const (
 )
 
 // ropes holds the rotations of a range of positions by kind; nil: none.
-type ropes[T tensor.Float] [rotationKinds]*attention.Rope[T]
+type ropes [rotationKinds]*attention.Rope
 
 // fill sets the tables to n positions from start on, in their own memory.
-func (r *ropes[T]) fill(f *[rotationKinds]attention.Frequencies, start int64, n int) ropes[T] {
+func (r *ropes) fill(f *[rotationKinds]attention.Frequencies, start int64, n int) ropes {
 	for i := range f {
 		if f[i].Pairs == nil {
 			continue
 		}
 		if r[i] == nil {
-			r[i] = new(attention.Rope[T])
+			r[i] = new(attention.Rope)
 		}
 		r[i].Fill(&f[i], start, n)
 	}

@@ -14,23 +14,23 @@ import (
 
 // segmentContext describes a part of longer sequences: its positions and what blocks
 // remember.
-type segmentContext[T tensor.Float] struct {
+type segmentContext struct {
 	start  int64
-	ropes  ropes[T]   // of its positions
+	ropes  ropes      // of its positions
 	last   bool       // nothing follows
 	ranks  *comm.Comm // that have the parts before and after; nil: none
-	blocks []blockContext[T]
+	blocks []blockContext
 }
 
 // blockContext holds what a block remembers before and after a part.
-type blockContext[T tensor.Float] struct {
-	init, final                     nn.State[T]             // of its mixer; nil: nothing came before, or what comes after is not wanted
-	dinit, dfinal                   *attention.StateGrad[T] // their gradients; nil: nothing came before, nothing follows
-	pastRows, currentRows, nextRows []T                     // of its convolution: rows before, their copy that Forward advances, and nn.ConvEnds.NextGrads
+type blockContext struct {
+	init, final                     nn.State             // of its mixer; nil: nothing came before, or what comes after is not wanted
+	dinit, dfinal                   *attention.StateGrad // their gradients; nil: nothing came before, nothing follows
+	pastRows, currentRows, nextRows []float              // of its convolution: rows before, their copy that Forward advances, and nn.ConvEnds.NextGrads
 }
 
 // firstPosition returns the position of the first token.
-func (p *segmentContext[T]) firstPosition() int64 {
+func (p *segmentContext) firstPosition() int64 {
 	if p == nil {
 		return 0
 	}
@@ -38,7 +38,7 @@ func (p *segmentContext[T]) firstPosition() int64 {
 }
 
 // blockScope returns s with the states of block i.
-func (p *segmentContext[T]) blockScope(s nn.Scope[T], i int) nn.Scope[T] {
+func (p *segmentContext) blockScope(s nn.Scope, i int) nn.Scope {
 	if p != nil {
 		s.Init, s.Final, s.Ranks = p.blocks[i].init, p.blocks[i].final, p.ranks
 	}
@@ -47,7 +47,7 @@ func (p *segmentContext[T]) blockScope(s nn.Scope[T], i int) nn.Scope[T] {
 
 // pastRows returns the convolution's input rows before the part, for block i. x holds
 // the input rows of the part, of batch sequences.
-func (p *segmentContext[T]) pastRows(i int, x tensor.Mat[T], batch int) ([]T, error) {
+func (p *segmentContext) pastRows(i int, x tensor.Mat, batch int) ([]float, error) {
 	if p == nil {
 		return nil, nil
 	}
@@ -63,22 +63,22 @@ func (p *segmentContext[T]) pastRows(i int, x tensor.Mat[T], batch int) ([]T, er
 
 // convEnds returns the rows and gradients around the part for the convolution of block
 // i. dy is the gradient of the convolution's output, of batch sequences.
-func (p *segmentContext[T]) convEnds(i int, dy tensor.Mat[T], batch int) (nn.ConvEnds[T], error) {
+func (p *segmentContext) convEnds(i int, dy tensor.Mat, batch int) (nn.ConvEnds, error) {
 	if p == nil {
-		return nn.ConvEnds[T]{}, nil
+		return nn.ConvEnds{}, nil
 	}
 	b := &p.blocks[i]
 	if p.ranks != nil {
 		b.nextRows = slices.Grow(b.nextRows[:0], len(b.pastRows))[:len(b.pastRows)]
 		if err := rowsAfter(p.ranks, b.nextRows, dy, batch); err != nil {
-			return nn.ConvEnds[T]{}, err
+			return nn.ConvEnds{}, err
 		}
 	}
-	return nn.ConvEnds[T]{PastRows: b.pastRows, NextGrads: b.nextRows, Last: p.last}, nil
+	return nn.ConvEnds{PastRows: b.pastRows, NextGrads: b.nextRows, Last: p.last}, nil
 }
 
 // setStateGrads sets the gradients of states in sc for block i.
-func (p *segmentContext[T]) setStateGrads(sc *nn.Scratch[T], i int) {
+func (p *segmentContext) setStateGrads(sc *nn.Scratch, i int) {
 	sc.DInit, sc.DFinal = nil, nil
 	if p != nil {
 		sc.DInit, sc.DFinal = p.blocks[i].dinit, p.blocks[i].dfinal
@@ -86,19 +86,21 @@ func (p *segmentContext[T]) setStateGrads(sc *nn.Scratch[T], i int) {
 }
 
 // segments divides the sequences of a batch into parts of size positions for a decoder.
-type segments[T tensor.Float] struct {
+type segments struct {
 	ctx    context.Context
-	m      *modelOf[T]
+	m      *Model
 	b      *Batch
 	size   int
 	tokens []int32
 	lens   []int64
 	turns  [rotationKinds]attention.Frequencies
-	ropes  ropes[T]
+	ropes  ropes
 }
 
-// CanSegment is Model.CanSegment.
-func (m *modelOf[T]) CanSegment(size int) error {
+// CanSegment returns an error if the model cannot process sequences in parts of size
+// positions. A decoder can if it has no units before the head, and if its mixers are
+// attention with a state of fixed size that has gradients.
+func (m *Model) CanSegment(size int) error {
 	c := &m.config
 	switch {
 	case c.Kind != Decoder:
@@ -116,7 +118,7 @@ func (m *modelOf[T]) CanSegment(size int) error {
 	}
 	for i := range m.main.blocks {
 		if x := m.main.blocks[i].mixer; x != nil {
-			a, ok := x.(*nn.Attention[T])
+			a, ok := x.(*nn.Attention)
 			if !ok {
 				return fmt.Errorf("segment: gradients of the state of %s are not defined", c.Mechanism)
 			}
@@ -128,8 +130,17 @@ func (m *modelOf[T]) CanSegment(size int) error {
 	return nil
 }
 
-// TrainSegments is Model.TrainSegments.
-func (m *modelOf[T]) TrainSegments(ctx context.Context, b *Batch, size int, scale T, done func(done, all int) error) (loss float64, err error) {
+// TrainSegments is Forward and Backward of b in segments of size positions. The
+// gradient is the gradient of the whole sequences. A first pass saves the states at the
+// ends of segments. A second pass goes from the last segment to the first: it computes
+// each segment once more and passes the gradients of its initial states on. Memory
+// grows with size, and with each segment by its states.
+//
+// done may be nil. It gets the finished positions and all positions of both passes.
+//
+// TrainSegments returns an error if CanSegment does, b does not fit the model, no
+// target is counted, or done returns one.
+func (m *Model) TrainSegments(ctx context.Context, b *Batch, size int, scale tensor.Float, done func(done, all int) error) (loss float64, err error) {
 	s, t, err := newTrainSegments(ctx, m, b, size)
 	if err != nil {
 		return 0, err
@@ -142,7 +153,7 @@ func (m *modelOf[T]) TrainSegments(ctx context.Context, b *Batch, size int, scal
 		}
 		return done(n, b.N+(count-1)*size)
 	}
-	kept := make([]*segmentContext[T], count)
+	kept := make([]*segmentContext, count)
 	kept[0] = s.firstContext()
 	for i := range count - 1 {
 		if kept[i+1], err = s.runForward(kept[i], i, true); err != nil {
@@ -152,7 +163,7 @@ func (m *modelOf[T]) TrainSegments(ctx context.Context, b *Batch, size int, scal
 			return 0, err
 		}
 	}
-	var following *segmentContext[T]
+	var following *segmentContext
 	for i := count - 1; i >= 0; i-- {
 		p := kept[i]
 		kept[i] = nil
@@ -170,8 +181,13 @@ func (m *modelOf[T]) TrainSegments(ctx context.Context, b *Batch, size int, scal
 	return loss / float64(t.counted), checkFinite("loss", []float64{loss}, 1)
 }
 
-// SegmentLosses is Model.SegmentLosses.
-func (m *modelOf[T]) SegmentLosses(ctx context.Context, b *Batch, size int, dst []float64, done func(done, all int) error) error {
+// SegmentLosses sets dst [B·N] to the Losses of b, in segments of size positions.
+// Memory grows with size alone. done may be nil. It gets the finished positions and all
+// positions.
+//
+// SegmentLosses returns an error if CanSegment does, b or dst do not fit the model, a
+// loss is not finite, or done returns one.
+func (m *Model) SegmentLosses(ctx context.Context, b *Batch, size int, dst []float64, done func(done, all int) error) error {
 	s, err := newSegments(ctx, m, b, size)
 	if err != nil {
 		return err
@@ -207,7 +223,7 @@ func (m *modelOf[T]) SegmentLosses(ctx context.Context, b *Batch, size int, dst 
 }
 
 // newSegments divides a batch. It returns an error if the model or the batch cannot be divided.
-func newSegments[T tensor.Float](ctx context.Context, m *modelOf[T], b *Batch, size int) (*segments[T], error) {
+func newSegments(ctx context.Context, m *Model, b *Batch, size int) (*segments, error) {
 	if err := m.CanSegment(size); err != nil {
 		return nil, err
 	}
@@ -224,12 +240,12 @@ func newSegments[T tensor.Float](ctx context.Context, m *modelOf[T], b *Batch, s
 	if err != nil {
 		return nil, err
 	}
-	return &segments[T]{ctx: ctx, m: m, b: b, size: size, turns: m.main.turns.ofClass(class)}, nil
+	return &segments{ctx: ctx, m: m, b: b, size: size, turns: m.main.turns.ofClass(class)}, nil
 }
 
 // newTrainSegments returns the segments and the targets of b for a gradient. It returns
 // an error if newSegments does or no target is counted.
-func newTrainSegments[T tensor.Float](ctx context.Context, m *modelOf[T], b *Batch, size int) (*segments[T], *targets, error) {
+func newTrainSegments(ctx context.Context, m *Model, b *Batch, size int) (*segments, *targets, error) {
 	s, err := newSegments(ctx, m, b, size)
 	if err != nil {
 		return nil, nil, err
@@ -246,27 +262,27 @@ func newTrainSegments[T tensor.Float](ctx context.Context, m *modelOf[T], b *Bat
 }
 
 // firstContext returns the context of the first segment.
-func (s *segments[T]) firstContext() *segmentContext[T] {
-	p := &segmentContext[T]{blocks: make([]blockContext[T], len(s.m.main.blocks))}
+func (s *segments) firstContext() *segmentContext {
+	p := &segmentContext{blocks: make([]blockContext, len(s.m.main.blocks))}
 	for i := range p.blocks {
 		if c := s.m.main.blocks[i].conv; c != nil {
-			p.blocks[i].pastRows = make([]T, s.b.B*c.PastSize())
+			p.blocks[i].pastRows = make([]float, s.b.B*c.PastSize())
 		}
 	}
 	return p
 }
 
 // segmentLength returns the number of positions of segment i.
-func (s *segments[T]) segmentLength(i int) int { return min(s.size, s.b.N-i*s.size) }
+func (s *segments) segmentLength(i int) int { return min(s.size, s.b.N-i*s.size) }
 
 // segmentInput returns the input of segment i with the context p.
-func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
+func (s *segments) segmentInput(p *segmentContext, i int) input {
 	b, n, at := s.b, s.segmentLength(i), i*s.size
 	s.tokens, s.lens = s.tokens[:0], s.lens[:0]
 	for r := range b.B {
 		s.tokens = append(s.tokens, b.Tokens[r*b.N+at:][:n]...)
 	}
-	in := input[T]{b: b.B, n: n, tokens: s.tokens, segment: p, ctx: s.ctx}
+	in := input{b: b.B, n: n, tokens: s.tokens, segment: p, ctx: s.ctx}
 	if b.Lens != nil {
 		for _, l := range b.Lens {
 			s.lens = append(s.lens, min(max(l-int64(at), 0), int64(n)))
@@ -284,16 +300,16 @@ func (s *segments[T]) segmentInput(p *segmentContext[T], i int) input[T] {
 // runForward runs segment i with the context p and returns the context of the next
 // segment. Without keep, initial states are overwritten by final states. The last
 // segment makes no final states.
-func (s *segments[T]) runForward(p *segmentContext[T], i int, keep bool) (*segmentContext[T], error) {
+func (s *segments) runForward(p *segmentContext, i int, keep bool) (*segmentContext, error) {
 	main := s.m.main
-	next := &segmentContext[T]{blocks: make([]blockContext[T], len(p.blocks))}
+	next := &segmentContext{blocks: make([]blockContext, len(p.blocks))}
 	in := s.segmentInput(p, i)
 	for j := range p.blocks {
 		if x := main.blocks[j].mixer; x != nil && !p.last {
 			state := p.blocks[j].init
 			if keep || state == nil {
 				var err error
-				if state, err = x.(*nn.Attention[T]).NewSums(s.b.B); err != nil {
+				if state, err = x.(*nn.Attention).NewSums(s.b.B); err != nil {
 					return nil, err
 				}
 			}
@@ -311,7 +327,7 @@ func (s *segments[T]) runForward(p *segmentContext[T], i int, keep bool) (*segme
 }
 
 // segmentTargets returns the targets of segment i.
-func (s *segments[T]) segmentTargets(t *targets, i int) *targets {
+func (s *segments) segmentTargets(t *targets, i int) *targets {
 	n := s.segmentLength(i)
 	x := targets{loss: t.loss, each: t.each}
 	for r := range s.b.B {
@@ -324,23 +340,23 @@ func (s *segments[T]) segmentTargets(t *targets, i int) *targets {
 
 // linkGradients sets the gradients of p's final states from the segment that follows;
 // nil: no segment follows.
-func (s *segments[T]) linkGradients(p, following *segmentContext[T]) {
+func (s *segments) linkGradients(p, following *segmentContext) {
 	for j := range p.blocks {
 		x := &p.blocks[j]
 		if following != nil {
 			x.dfinal, x.nextRows = following.blocks[j].dinit, following.blocks[j].nextRows
 		} else {
-			x.nextRows = make([]T, len(x.pastRows))
+			x.nextRows = make([]float, len(x.pastRows))
 		}
 		if x.init != nil {
-			x.dinit = new(attention.StateGrad[T])
+			x.dinit = new(attention.StateGrad)
 		}
 	}
 }
 
 // runBackward runs segment i once more, adds scale times its gradient to the gradients
 // of the weights, and returns the sum of its losses.
-func (s *segments[T]) runBackward(p *segmentContext[T], i int, t *targets, scale T) (loss float64, err error) {
+func (s *segments) runBackward(p *segmentContext, i int, t *targets, scale float) (loss float64, err error) {
 	m := s.m
 	tr, sc := &m.train, &m.scratch
 	tr.in = s.segmentInput(p, i)
@@ -354,6 +370,6 @@ func (s *segments[T]) runBackward(p *segmentContext[T], i int, t *targets, scale
 		loss += l
 	}
 	dy := resizeMatrix(&sc.dy, y.Rows, y.Cols)
-	m.head.backward(dy, y, part, scale/T(t.counted))
-	return loss, m.main.backward(dy, tensor.Mat[T]{}, &tr.main, sc)
+	m.head.backward(dy, y, part, scale/float(t.counted))
+	return loss, m.main.backward(dy, tensor.Mat{}, &tr.main, sc)
 }

@@ -12,22 +12,29 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// sessionOf is Session with elements of type T.
-type sessionOf[T tensor.Float] struct {
-	decoding[T]
-	model  *modelOf[T]
-	frozen *packedModel[T] // shared with clones
+// Session is a decoder in the middle of sequences. It holds the states of all mixers.
+// Streaming mixers need constant memory and constant time per token. Logits do not
+// depend on how tokens are divided into calls.
+//
+// A session packs the weights in the order in which a step reads them. It caches the
+// first layer's projections of each token where their table is small
+// (nn.FirstLayerCache). The model's weights must not change while the session is in
+// use. Methods must not run at the same time.
+type Session struct {
+	decoding
+	model  *Model
+	frozen *packedModel // shared with clones
 
-	trace  trace[T]
-	piece  packedStep[T]
-	logits []T
+	trace  trace
+	piece  packedStep
+	logits []float
 
-	group *groupOf[T] // of the last StepTogether, and its round
+	group *SessionGroup // of the last StepTogether, and its round
 	round uint64
 
 	failure error // of a step, until Reset; nil: none
 
-	head   head[T] // of Losses
+	head   head // of Losses
 	next   targets
 	losses []float64
 }
@@ -41,7 +48,7 @@ const (
 
 // pieceSize returns the number of tokens of each sequence that go through the layers at
 // a time.
-func (s *sessionOf[T]) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
+func (s *Session) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
 // HasSessions reports whether models of the configuration have sessions: decoders of tokens with
 // outputs at every position have.
@@ -49,19 +56,20 @@ func (c Config) HasSessions() bool {
 	return c.checkSessions(Decoder) == nil
 }
 
-// NewSession is Model.NewSession.
-func (m *modelOf[T]) NewSession(batch int) (*sessionOf[T], error) {
-	return sessionMaker[T]{model: m}.start(batch)
+// NewSession returns a session of batch empty sequences. It returns an error if the
+// configuration has no sessions, batch is out of range, or a mixer has no state.
+func (m *Model) NewSession(batch int) (*Session, error) {
+	return sessionMaker{model: m}.start(batch)
 }
 
 // sessionMaker makes sessions of a model.
-type sessionMaker[T tensor.Float] struct {
-	model  *modelOf[T]
-	frozen *packedModel[T] // nil: packed for each session
+type sessionMaker struct {
+	model  *Model
+	frozen *packedModel // nil: packed for each session
 }
 
 // start returns a session of batch empty sequences.
-func (f sessionMaker[T]) start(batch int) (*sessionOf[T], error) {
+func (f sessionMaker) start(batch int) (*Session, error) {
 	if err := f.model.config.checkSessions(Decoder); err != nil {
 		return nil, err
 	}
@@ -74,10 +82,10 @@ func (f sessionMaker[T]) start(batch int) (*sessionOf[T], error) {
 
 // addStates adds an empty state for each mixer. source returns the state of
 // cross-attention; nil: the model has none.
-func (s *sessionOf[T]) addStates(source func(nn.CrossAttention[T]) nn.State[T]) error {
+func (s *Session) addStates(source func(nn.CrossAttention) nn.State) error {
 	for i := range s.model.main.blocks {
 		b := &s.model.main.blocks[i]
-		if cross, is := b.branch.(nn.CrossAttention[T]); is {
+		if cross, is := b.branch.(nn.CrossAttention); is {
 			s.states = append(s.states, source(cross))
 		} else if b.mixer != nil {
 			state, err := b.mixer.NewState(s.batch)
@@ -105,7 +113,7 @@ func (c Config) checkSessions(kind Kind) error {
 }
 
 // create returns a session without states. It returns an error if batch is out of range.
-func (f sessionMaker[T]) create(batch int) (*sessionOf[T], error) {
+func (f sessionMaker) create(batch int) (*Session, error) {
 	m, frozen := f.model, f.frozen
 	if batch < 1 || batch > maxSize {
 		return nil, fmt.Errorf("session: batch %d, needs to be from 1 to %d", batch, maxSize)
@@ -113,33 +121,45 @@ func (f sessionMaker[T]) create(batch int) (*sessionOf[T], error) {
 	if frozen == nil {
 		frozen = newPackedModel(m, batch)
 	}
-	s := &sessionOf[T]{decoding: decoding[T]{batch: batch}, model: m, frozen: frozen}
+	s := &Session{decoding: decoding{batch: batch}, model: m, frozen: frozen}
 	s.start(&m.main.turns, 0)
 	s.trace.blocks = m.main.newBlockTraces(false)
 	for i := range m.main.blocks {
 		if c := m.main.blocks[i].conv; c != nil {
-			s.convRows = append(s.convRows, make([]T, batch*c.PastSize()))
+			s.convRows = append(s.convRows, make([]float, batch*c.PastSize()))
 		}
 	}
 	return s, nil
 }
 
-// Step is Session.Step.
-func (s *sessionOf[T]) Step(ctx context.Context, tokens []int32, n int) (logits []T, err error) {
+// Step adds n tokens to each sequence, tokens [batch·n], and returns the logits
+// [batch,outputs] after the last token. The logits are valid until the next call.
+//
+// Step returns an error if tokens do not fit the model, learned positions run out, a
+// mixer fails, or logits are not finite (attention.ErrNonFinite). After the last two
+// errors the states of the layers may differ in their tokens. The session then refuses
+// further tokens and AppendBinary, with ErrSessionFailed, until Reset. When ctx ends, Step
+// returns its error between two pieces of a long prompt: the session goes on after the
+// Tokens that it has by then.
+func (s *Session) Step(ctx context.Context, tokens []int32, n int) (logits []tensor.Float, err error) {
 	m := s.model
-	var y tensor.Mat[T]
-	if err := s.eachPiece(ctx, tokens, n, func(_, _ int, rows tensor.Mat[T]) { y = rows }); err != nil {
+	var y tensor.Mat
+	if err := s.eachPiece(ctx, tokens, n, func(_, _ int, rows tensor.Mat) { y = rows }); err != nil {
 		return nil, err
 	}
 	// The last row of each sequence.
 	n = y.Rows / s.batch
-	last := tensor.Mat[T]{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
+	last := tensor.Mat{Data: y.Data[(n-1)*y.Stride:], Rows: s.batch, Cols: y.Cols, Stride: n * y.Stride}
 	s.frozen.logits(resizeMatrix(&s.logits, s.batch, m.config.outputSize()), last)
 	return s.logits, s.fail(checkFinite("logits", s.logits, m.config.outputSize()))
 }
 
-// Losses is Session.Losses.
-func (s *sessionOf[T]) Losses(ctx context.Context, dst []float64, tokens, targets []int32, n int) error {
+// Losses adds n tokens to each sequence, tokens [batch·n]. It sets dst [batch·n] to the
+// loss of each target [batch·n] in nats, 0 for target -1.
+//
+// Losses returns an error where Step does, and if dst or targets do not fit or the
+// model's loss is not cross-entropy.
+func (s *Session) Losses(ctx context.Context, dst []float64, tokens, targets []int32, n int) error {
 	m := s.model
 	if len(dst) != s.batch*n {
 		return fmt.Errorf("losses: destination has %d elements, batch·n is %d·%d", len(dst), s.batch, n)
@@ -151,7 +171,7 @@ func (s *sessionOf[T]) Losses(ctx context.Context, dst []float64, tokens, target
 		return err
 	}
 	s.head.Linear, s.head.limit = m.head.Linear, m.head.limit // in memory of its own: sessions run beside each other
-	err := s.eachPiece(ctx, tokens, n, func(i, size int, y tensor.Mat[T]) {
+	err := s.eachPiece(ctx, tokens, n, func(i, size int, y tensor.Mat) {
 		s.next.classes = s.next.classes[:0]
 		for b := range s.batch {
 			s.next.classes = append(s.next.classes, targets[b*n+i:][:size]...)
@@ -172,7 +192,7 @@ func (s *sessionOf[T]) Losses(ctx context.Context, dst []float64, tokens, target
 var ErrSessionFailed = errors.New("a step of the session failed")
 
 // fail notes the error of a step, unless it is nil, and returns it.
-func (s *sessionOf[T]) fail(err error) error {
+func (s *Session) fail(err error) error {
 	if err != nil {
 		s.failure = err
 	}
@@ -180,7 +200,7 @@ func (s *sessionOf[T]) fail(err error) error {
 }
 
 // checkFailure returns an error if a step has failed.
-func (s *sessionOf[T]) checkFailure() error {
+func (s *Session) checkFailure() error {
 	if s.failure == nil {
 		return nil
 	}
@@ -189,7 +209,7 @@ func (s *sessionOf[T]) checkFailure() error {
 
 // eachPiece adds n tokens to each sequence. It calls each with the head's input for
 // size tokens, from token i on. It returns the error of ctx between two pieces.
-func (s *sessionOf[T]) eachPiece(ctx context.Context, tokens []int32, n int, each func(i, size int, y tensor.Mat[T])) error {
+func (s *Session) eachPiece(ctx context.Context, tokens []int32, n int, each func(i, size int, y tensor.Mat)) error {
 	m := s.model
 	if err := s.checkTokens(tokens, n); err != nil {
 		return err
@@ -222,7 +242,7 @@ func (s *sessionOf[T]) eachPiece(ctx context.Context, tokens []int32, n int, eac
 // are, 1 or more. Where the next token changes them, it computes the states of earlier tokens anew:
 // the session then has the states of a longer sequence. It returns an error if ctx ends before, and
 // the session stays as it was, or if the states cannot be computed.
-func (s *sessionOf[T]) sameTurns(ctx context.Context) (int, error) {
+func (s *Session) sameTurns(ctx context.Context) (int, error) {
 	if s.past == nil {
 		return math.MaxInt, nil
 	}
@@ -230,12 +250,12 @@ func (s *sessionOf[T]) sameTurns(ctx context.Context) (int, error) {
 	if left := int64(turns.scaling.OriginalContext) - s.tokens; left > 0 {
 		return int(left), nil
 	}
-	longer, err := sessionMaker[T]{s.model, s.frozen}.start(s.batch)
+	longer, err := sessionMaker{s.model, s.frozen}.start(s.batch)
 	if err != nil {
 		return 0, err
 	}
 	longer.decoding.start(turns, turns.lengthClass(s.tokens+1))
-	if err := longer.eachPiece(ctx, slices.Concat(s.past...), int(s.tokens), func(int, int, tensor.Mat[T]) {}); err != nil {
+	if err := longer.eachPiece(ctx, slices.Concat(s.past...), int(s.tokens), func(int, int, tensor.Mat) {}); err != nil {
 		return 0, err
 	}
 	s.decoding = longer.decoding
@@ -243,7 +263,7 @@ func (s *sessionOf[T]) sameTurns(ctx context.Context) (int, error) {
 }
 
 // checkTokens returns an error if the session cannot take n tokens of each sequence.
-func (s *sessionOf[T]) checkTokens(tokens []int32, n int) error {
+func (s *Session) checkTokens(tokens []int32, n int) error {
 	m := s.model
 	if err := s.checkFailure(); err != nil {
 		return err
@@ -263,17 +283,18 @@ func (s *sessionOf[T]) checkTokens(tokens []int32, n int) error {
 	return nil
 }
 
-// Batch is Session.Batch.
-func (s *sessionOf[T]) Batch() int { return s.batch }
+// Batch returns the number of sequences.
+func (s *Session) Batch() int { return s.batch }
 
-// Tokens is Session.Tokens.
-func (s *sessionOf[T]) Tokens() int64 { return s.tokens }
+// Tokens returns the number of tokens of each sequence.
+func (s *Session) Tokens() int64 { return s.tokens }
 
-// Bytes is Session.Bytes.
-func (s *sessionOf[T]) Bytes() int64 { return s.stateBytes() + s.places.Bytes() + s.pastBytes() }
+// Bytes returns the memory of the session: states of mixers and convolutions in all layers, and
+// cached positions.
+func (s *Session) Bytes() int64 { return s.stateBytes() + s.places.Bytes() + s.pastBytes() }
 
 // pastBytes returns the memory of tokens that may have to be computed anew.
-func (s *decoding[T]) pastBytes() (n int64) {
+func (s *decoding) pastBytes() (n int64) {
 	for _, x := range s.past {
 		n += 4 * int64(len(x))
 	}
@@ -281,20 +302,21 @@ func (s *decoding[T]) pastBytes() (n int64) {
 }
 
 // stateBytes returns the memory of the states of mixers and convolutions.
-func (s *sessionOf[T]) stateBytes() int64 {
+func (s *Session) stateBytes() int64 {
 	var n int64
 	for _, state := range s.states {
 		n += state.Bytes()
 	}
-	var z T
+	var z float
 	for _, p := range s.convRows {
 		n += int64(len(p)) * int64(unsafe.Sizeof(z))
 	}
 	return n
 }
 
-// HeapBytes is Session.HeapBytes.
-func (s *sessionOf[T]) HeapBytes() int64 {
+// HeapBytes returns the memory that the session takes: Bytes, the tasks of its states, and its
+// own fields. Packed weights, and the memory of Step, are left out.
+func (s *Session) HeapBytes() int64 {
 	n := s.Bytes() + int64(unsafe.Sizeof(*s)+unsafe.Sizeof(Session{}))
 	for _, state := range s.states {
 		if x, counts := state.(interface{ HeapBytes() int64 }); counts {
@@ -307,9 +329,10 @@ func (s *sessionOf[T]) HeapBytes() int64 {
 	return n
 }
 
-// Clone is Session.Clone.
-func (s *sessionOf[T]) Clone() *sessionOf[T] {
-	c := &sessionOf[T]{decoding: decoding[T]{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen, failure: s.failure}
+// Clone returns an independent session that continues from the same tokens, or has failed
+// as well.
+func (s *Session) Clone() *Session {
+	c := &Session{decoding: decoding{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen, failure: s.failure}
 	c.turns = s.turns
 	for _, x := range s.past {
 		c.past = append(c.past, slices.Clone(x))
@@ -324,8 +347,8 @@ func (s *sessionOf[T]) Clone() *sessionOf[T] {
 	return c
 }
 
-// Reset is Session.Reset.
-func (s *sessionOf[T]) Reset() {
+// Reset removes all tokens, and the error of a failed step.
+func (s *Session) Reset() {
 	s.tokens, s.failure = 0, nil
 	s.start(&s.model.main.turns, 0)
 	for _, state := range s.states {

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package model
 
 import (
@@ -13,7 +15,7 @@ func TestSharedModelsComputeAtTheSameTime(t *testing.T) {
 	all["pooled"] = with(tiny(Encoder, "linear"), func(c *Config) { c.Pool, c.HeadHidden, c.Tied = PoolMean, 5, false })
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
-			m := made[float32](t, c)
+			m := made(t, c)
 			texts := []*Batch{batch(c, 1, 1, 7, false), batch(c, 2, 1, 3, false), batch(c, 3, 1, 6, false)}
 			var want [][]float32
 			for _, b := range texts {

@@ -33,17 +33,19 @@ const (
 var sessionFormat = framed.Format{Name: "session", Magic: sessionMagic, Version: 1, Sum: framed.CRC32C}
 
 // digest returns the digest of configuration and element type that a snapshot records.
-func (f sessionMaker[T]) digest() ([sha256.Size]byte, error) {
+func (f sessionMaker) digest() ([sha256.Size]byte, error) {
 	text, err := json.Marshal(f.model.config)
-	return sha256.Sum256(append(text, elementType[T]()...)), err
+	return sha256.Sum256(append(text, elementType()...)), err
 }
 
-// AppendBinary is Session.AppendBinary.
-func (s *sessionOf[T]) AppendBinary(b []byte) ([]byte, error) {
+// AppendBinary appends a snapshot of the session, without the weights, for
+// RestoreSession. It returns ErrSessionFailed after a step that failed, and an error if a
+// state has no snapshot.
+func (s *Session) AppendBinary(b []byte) ([]byte, error) {
 	if err := s.checkFailure(); err != nil {
 		return b, err
 	}
-	id, err := sessionMaker[T]{model: s.model}.digest()
+	id, err := sessionMaker{model: s.model}.digest()
 	if err != nil {
 		return b, err
 	}
@@ -79,8 +81,9 @@ func (s *sessionOf[T]) AppendBinary(b []byte) ([]byte, error) {
 // snapshotSize is the size of a snapshot, and the bytes of its states.
 type snapshotSize struct{ states, snapshot int64 }
 
-// SnapshotBytes is Session.SnapshotBytes.
-func (s *sessionOf[T]) SnapshotBytes() int64 {
+// SnapshotBytes returns the number of bytes that AppendBinary appends, or about this number
+// where states grow with the tokens or no snapshot was made before.
+func (s *Session) SnapshotBytes() int64 {
 	n := s.stateBytes()
 	if x := s.frozen.snapshot.Load(); x != nil && x.states == n {
 		return x.snapshot
@@ -88,13 +91,15 @@ func (s *sessionOf[T]) SnapshotBytes() int64 {
 	return n + s.pastBytes() + int64((len(s.states)+1)*sessionHeader) // states have more than their snapshots
 }
 
-// RestoreSession is Model.RestoreSession.
-func (m *modelOf[T]) RestoreSession(data []byte) (*sessionOf[T], error) {
-	return sessionMaker[T]{model: m}.restore(data)
+// RestoreSession returns the session of the snapshot data. It returns an error if data
+// is damaged or of another version, or if the model has another configuration or
+// element type.
+func (m *Model) RestoreSession(data []byte) (*Session, error) {
+	return sessionMaker{model: m}.restore(data)
 }
 
 // restore returns the session of a snapshot.
-func (f sessionMaker[T]) restore(data []byte) (*sessionOf[T], error) {
+func (f sessionMaker) restore(data []byte) (*Session, error) {
 	content, err := sessionFormat.Content(data)
 	if err != nil {
 		return nil, err
@@ -135,8 +140,8 @@ func (f sessionMaker[T]) restore(data []byte) (*sessionOf[T], error) {
 }
 
 // convBytes returns the bytes of the convolutions' rows before the next token of a sequence.
-func (f sessionMaker[T]) convBytes() (n uint64) {
-	var z T
+func (f sessionMaker) convBytes() (n uint64) {
+	var z float
 	for i := range f.model.main.blocks {
 		if c := f.model.main.blocks[i].conv; c != nil {
 			n += uint64(c.PastSize()) * uint64(unsafe.Sizeof(z))
@@ -146,7 +151,7 @@ func (f sessionMaker[T]) convBytes() (n uint64) {
 }
 
 // restoreStates reads the states of all layers from data.
-func (s *sessionOf[T]) restoreStates(data []byte) error {
+func (s *Session) restoreStates(data []byte) error {
 	for i := range s.model.main.blocks {
 		x := s.model.main.blocks[i].mixer
 		if x == nil {
@@ -184,7 +189,7 @@ func (s *sessionOf[T]) restoreStates(data []byte) error {
 }
 
 // restorePast reads the tokens of the session from data, if it keeps them, and returns what follows.
-func (s *sessionOf[T]) restorePast(data []byte) ([]byte, error) {
+func (s *Session) restorePast(data []byte) ([]byte, error) {
 	turns := &s.model.main.turns
 	if s.past == nil {
 		return data, nil

@@ -6,24 +6,32 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// NewSourceSession is Model.NewSourceSession.
-func (m *modelOf[T]) NewSourceSession(source []int32, lens []int64, batch int) (*sessionOf[T], error) {
-	return sessionMaker[T]{model: m}.startSource(source, lens, batch)
+// NewSourceSession returns a session of batch empty targets of an encoder-decoder, for the
+// sources [batch·M]. lens [batch] are the tokens of each source; nil: M. The encoder reads
+// the sources once. The session keeps their keys and values, which Reset and Clone leave as
+// they are. It has no snapshot.
+//
+// NewSourceSession returns an error if the model is no encoder-decoder, batch is out of
+// range, the sources do not fit the model, a mixer has no state, or cross-attention
+// depends on the places of its queries.
+func (m *Model) NewSourceSession(source []int32, lens []int64, batch int) (*Session, error) {
+	return sessionMaker{model: m}.startSource(source, lens, batch)
 }
 
-// NewSourceSession is SessionGroup.NewSourceSession.
-func (g *groupOf[T]) NewSourceSession(source []int32, lens []int64, batch int) (*sessionOf[T], error) {
+// NewSourceSession returns Model.NewSourceSession with the packed weights of the group. It
+// returns an error where Model.NewSourceSession does.
+func (g *SessionGroup) NewSourceSession(source []int32, lens []int64, batch int) (*Session, error) {
 	return g.startSource(source, lens, batch)
 }
 
 // startSource returns a session of batch empty targets.
-func (f sessionMaker[T]) startSource(source []int32, lens []int64, batch int) (*sessionOf[T], error) {
+func (f sessionMaker) startSource(source []int32, lens []int64, batch int) (*Session, error) {
 	m := f.model
 	if err := m.config.checkSessions(EncoderDecoder); err != nil {
 		return nil, err
 	}
 	for i := range m.main.blocks {
-		cross, is := m.main.blocks[i].branch.(nn.CrossAttention[T])
+		cross, is := m.main.blocks[i].branch.(nn.CrossAttention)
 		if is && cross.Layer.Mechanism.Traits().PlacedQueries {
 			return nil, fmt.Errorf("session: cross-attention by %s depends on the places of all queries, of which a session knows the new ones alone; set mechanism to another one such as softmax", m.config.Mechanism)
 		}
@@ -42,10 +50,10 @@ func (f sessionMaker[T]) startSource(source []int32, lens []int64, batch int) (*
 	if err := checkLens("source lens", lens, batch, n); err != nil {
 		return nil, err
 	}
-	var tr trace[T]
-	rows, err := m.encoder.forward(input[T]{b: batch, n: n, tokens: source, lens: lens}, &tr)
+	var tr trace
+	rows, err := m.encoder.forward(input{b: batch, n: n, tokens: source, lens: lens}, &tr)
 	if err != nil {
 		return nil, fmt.Errorf("source: %w", err)
 	}
-	return s, s.addStates(func(layer nn.CrossAttention[T]) nn.State[T] { return layer.SourceState(rows, batch, lens) })
+	return s, s.addStates(func(layer nn.CrossAttention) nn.State { return layer.SourceState(rows, batch, lens) })
 }

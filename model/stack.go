@@ -11,18 +11,18 @@ import (
 )
 
 // stack is an encoder or a decoder without its head.
-type stack[T tensor.Float] struct {
-	entry  embeddingInput[T]
-	blocks []block[T]
+type stack struct {
+	entry  embeddingInput
+	blocks []block
 	period int // blocks of a layer
-	norm   nn.Norm[T]
+	norm   nn.Norm
 
 	width      int
 	causal     bool
 	post       bool           // blocks are norm(x + f(x))
 	parallel   bool           // both blocks of a layer read its input
 	turns      rotations      // frequencies of rotations
-	ropes      ropes[T]       // rotations of the positions met so far
+	ropes      ropes          // rotations of the positions met so far
 	ropesClass int64          // of lengths, of ropes
 	drop       attention.Drop // of passes that are kept, without its key
 	rate       float64        // rate of dropout of the first rows and of branch outputs, in such passes
@@ -32,43 +32,43 @@ type stack[T tensor.Float] struct {
 // it is norm(x + f(x)), or norm(x + f(conv(x))). Without residual x is not added. A parallel
 // block reads the input of the block before it; without a norm it reads what that reads. With a norm
 // out it is x + out(f(norm(x))).
-type block[T tensor.Float] struct {
-	norm     nn.Norm[T]
+type block struct {
+	norm     nn.Norm
 	parallel bool
-	byRow    bool        // the branch computes each row by itself
-	rotation int         // kind of the rotations
-	conv     *nn.Conv[T] // nil: none
-	branch   nn.Branch[T]
-	out      nn.Norm[T]  // nil: none
-	mixer    nn.Mixer[T] // the branch, where sessions have a state of it; nil: they have none
+	byRow    bool     // the branch computes each row by itself
+	rotation int      // kind of the rotations
+	conv     *nn.Conv // nil: none
+	branch   nn.Branch
+	out      nn.Norm  // nil: none
+	mixer    nn.Mixer // the branch, where sessions have a state of it; nil: they have none
 	residual bool
 }
 
 // hasState reports whether sessions have a state of the block.
-func (b *block[T]) hasState() bool {
-	_, cross := b.branch.(nn.CrossAttention[T])
+func (b *block) hasState() bool {
+	_, cross := b.branch.(nn.CrossAttention)
 	return cross || b.mixer != nil
 }
 
 // input is the input of a stack.
-type input[T tensor.Float] struct {
+type input struct {
 	b, n   int
-	tokens []int32       // [b·n]; nil: numbers
-	values tensor.Mat[T] // [b·n,inputs]
-	lens   []int64       // [b] valid tokens; nil: all
-	mask   []bool        // [b·n] positions that exist, beside lens; nil: all
+	tokens []int32    // [b·n]; nil: numbers
+	values tensor.Mat // [b·n,inputs]
+	lens   []int64    // [b] valid tokens; nil: all
+	mask   []bool     // [b·n] positions that exist, beside lens; nil: all
 
 	positions, types []int32 // [b·n] rows of the tables; nil: in order, and 0
 	key              rng.Key // of dropout
 	ctx              context.Context
-	segment          *segmentContext[T] // of longer sequences; nil: they are whole
+	segment          *segmentContext // of longer sequences; nil: they are whole
 
-	source     tensor.Mat[T] // [b·m,width] outputs of the encoder; cross-attention only
+	source     tensor.Mat // [b·m,width] outputs of the encoder; cross-attention only
 	sourceLens []int64
 }
 
 // contextErr returns the error of the batch's context.
-func (in *input[T]) contextErr() error {
+func (in *input) contextErr() error {
 	if in.ctx == nil {
 		return nil
 	}
@@ -77,55 +77,55 @@ func (in *input[T]) contextErr() error {
 
 // trace holds the intermediate results of a pass: all for Backward, or only the input
 // of the next block.
-type trace[T tensor.Float] struct {
+type trace struct {
 	keep     bool
-	in       input[T]
-	entry    entryTrace[T]
-	blocks   []blockTrace[T] // one for each block; one or two where nothing is kept
-	branches []nn.Trace[T]   // one for each block; one for each block of a layer where nothing is kept
-	x, y     []T             // [b·n,width] before and after the last norm
-	stats    []T
-	cached   nn.CachedRows[T] // of a step
+	in       input
+	entry    entryTrace
+	blocks   []blockTrace // one for each block; one or two where nothing is kept
+	branches []nn.Trace   // one for each block; one for each block of a layer where nothing is kept
+	x, y     []float      // [b·n,width] before and after the last norm
+	stats    []float
+	cached   nn.CachedRows // of a step
 
 	// visit gets the rows before each layer and after the last, and then after the last
 	// norm; nil: nothing.
-	visit func(layer int, rows tensor.Mat[T]) error
+	visit func(layer int, rows tensor.Mat) error
 }
 
-type blockTrace[T tensor.Float] struct {
-	x, y  []T // [b·n,width] before the block, where that is kept, and after the norm, or before a post-norm
-	z     []T // [b·n,width] after the convolution
-	stats []T
+type blockTrace struct {
+	x, y  []float // [b·n,width] before the block, where that is kept, and after the norm, or before a post-norm
+	z     []float // [b·n,width] after the convolution
+	stats []float
 	drop  attention.Drop
 
-	f, outStats []T // [b·n,width] output of the branch before a norm of it
+	f, outStats []float // [b·n,width] output of the branch before a norm of it
 }
 
 // scratch holds buffers of gradients that all blocks share.
-type scratch[T tensor.Float] struct {
-	dx, dy  []T // [b·n,width] of the residual stream, and of a normalised row
-	dz      []T // [b·n,width] of a convolution's output
-	dbranch []T // [b·n,width] of a branch's output before dropout
-	dout    []T // [b·n,width] of a branch's output before a norm of it
-	dsecond []T // [b·n,width] of the input of a parallel block
-	dentry  []T // [b·n,width] of the rows before the entry's norm
-	dsource []T // [b·m,width] of the encoder's outputs
-	branch  nn.Scratch[T]
+type scratch struct {
+	dx, dy  []float // [b·n,width] of the residual stream, and of a normalised row
+	dz      []float // [b·n,width] of a convolution's output
+	dbranch []float // [b·n,width] of a branch's output before dropout
+	dout    []float // [b·n,width] of a branch's output before a norm of it
+	dsecond []float // [b·n,width] of the input of a parallel block
+	dentry  []float // [b·n,width] of the rows before the entry's norm
+	dsource []float // [b·m,width] of the encoder's outputs
+	branch  nn.Scratch
 
-	dhidden        []T // of the units before the head's norm
-	dread, dpooled []T // of the input of the units before the head, and [b,width] of the pooled rows
-	dspread        []T // [b·n,width] of the rows that are pooled, or of windows
+	dhidden        []float // of the units before the head's norm
+	dread, dpooled []float // of the input of the units before the head, and [b,width] of the pooled rows
+	dspread        []float // [b·n,width] of the rows that are pooled, or of windows
 }
 
 // resizeMatrix resizes data to a matrix. Its elements are undefined.
-func resizeMatrix[T tensor.Float](data *[]T, rows, cols int) tensor.Mat[T] {
+func resizeMatrix(data *[]float, rows, cols int) tensor.Mat {
 	*data = slices.Grow((*data)[:0], rows*cols)[:rows*cols]
-	return tensor.Mat[T]{Data: *data, Rows: rows, Cols: cols, Stride: cols}
+	return tensor.Mat{Data: *data, Rows: rows, Cols: cols, Stride: cols}
 }
 
 // auxLoss returns the auxiliary loss of the mechanisms in a saved pass, in the mean of
 // its sequences.
-func (tr *trace[T]) auxLoss() (loss float64) {
+func (tr *trace) auxLoss() (loss float64) {
 	for _, branch := range tr.branches {
 		loss += branch.Aux() / float64(tr.in.b)
 	}
@@ -133,7 +133,7 @@ func (tr *trace[T]) auxLoss() (loss float64) {
 }
 
 // branchTrace returns the trace of the branch of block i.
-func (tr *trace[T]) branchTrace(s *stack[T], i int) nn.Trace[T] {
+func (tr *trace) branchTrace(s *stack, i int) nn.Trace {
 	at := i
 	if !tr.keep {
 		at %= s.period
@@ -145,23 +145,23 @@ func (tr *trace[T]) branchTrace(s *stack[T], i int) nn.Trace[T] {
 }
 
 // blockTrace returns the trace of block i.
-func (tr *trace[T]) blockTrace(i int) *blockTrace[T] {
+func (tr *trace) blockTrace(i int) *blockTrace {
 	return &tr.blocks[i%len(tr.blocks)]
 }
 
 // newBlockTraces returns the traces of blocks. Parallel blocks need two at a time.
-func (s *stack[T]) newBlockTraces(keep bool) []blockTrace[T] {
+func (s *stack) newBlockTraces(keep bool) []blockTrace {
 	switch {
 	case keep:
-		return make([]blockTrace[T], len(s.blocks))
+		return make([]blockTrace, len(s.blocks))
 	case s.parallel:
-		return make([]blockTrace[T], 2)
+		return make([]blockTrace, 2)
 	}
-	return make([]blockTrace[T], 1)
+	return make([]blockTrace, 1)
 }
 
 // residualStream returns the residual stream before block i, or after the last block.
-func (tr *trace[T]) residualStream(i, rows, width int) tensor.Mat[T] {
+func (tr *trace) residualStream(i, rows, width int) tensor.Mat {
 	if tr.keep && i < len(tr.blocks) {
 		return resizeMatrix(&tr.blocks[i].x, rows, width)
 	}
@@ -169,7 +169,7 @@ func (tr *trace[T]) residualStream(i, rows, width int) tensor.Mat[T] {
 }
 
 // forward returns the outputs [b·n,width] of the stack. They lie in tr.
-func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
+func (s *stack) forward(in input, tr *trace) (tensor.Mat, error) {
 	rows, w := in.b*in.n, s.width
 	tr.in = in
 	if tr.blocks == nil {
@@ -181,9 +181,9 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 	}
 	drops := tr.keep && s.rate > 0
 	if drops {
-		nn.DropoutForward(s.blockDropout(in.key, -1), x, tensor.Mat[T]{}, x)
+		nn.DropoutForward(s.blockDropout(in.key, -1), x, tensor.Mat{}, x)
 	}
-	scope := nn.Scope[T]{B: in.b, Causal: s.causal, KeyLens: in.lens, KeyMask: in.mask, Source: in.source, SourceLens: in.sourceLens}
+	scope := nn.Scope{B: in.b, Causal: s.causal, KeyLens: in.lens, KeyMask: in.mask, Source: in.source, SourceLens: in.sourceLens}
 	turns, err := s.inputRotations(&in)
 	if err != nil {
 		return x, err
@@ -274,8 +274,8 @@ func (s *stack[T]) forward(in input[T], tr *trace[T]) (tensor.Mat[T], error) {
 
 // takesParts reports whether the branch of b normalises its input by itself, and makes its
 // outputs in the memory of the normalised rows.
-func (s *stack[T]) takesParts(b *block[T], rows int, scope *nn.Scope[T], in *input[T]) bool {
-	a, attends := b.mixer.(*nn.Attention[T])
+func (s *stack) takesParts(b *block, rows int, scope *nn.Scope, in *input) bool {
+	a, attends := b.mixer.(*nn.Attention)
 	return attends && !s.parallel && b.conv == nil && in.segment == nil && a.H*a.D == s.width && a.TakesParts(rows, scope)
 }
 
@@ -285,7 +285,7 @@ const partRows = 2048
 
 // outputMemory returns the memory of the outputs of a pass. Without a gradient it is the
 // memory of a block.
-func (s *stack[T]) outputMemory(tr *trace[T]) *[]T {
+func (s *stack) outputMemory(tr *trace) *[]float {
 	if tr.keep {
 		return &tr.y
 	}
@@ -294,7 +294,7 @@ func (s *stack[T]) outputMemory(tr *trace[T]) *[]T {
 
 // normaliseParallel sets the input of block i from the input x of the layer, if the block
 // is parallel and has a norm.
-func (s *stack[T]) normaliseParallel(i int, y, x tensor.Mat[T], tr *trace[T]) {
+func (s *stack) normaliseParallel(i int, y, x tensor.Mat, tr *trace) {
 	if i == len(s.blocks) || !s.blocks[i].parallel || s.blocks[i].norm == nil {
 		return
 	}
@@ -304,13 +304,13 @@ func (s *stack[T]) normaliseParallel(i int, y, x tensor.Mat[T], tr *trace[T]) {
 
 // blockDropout returns the dropout of the output of block i, or of the first rows for i
 // = -1. Attention draws from number i of the key.
-func (s *stack[T]) blockDropout(key rng.Key, i int) nn.Dropout {
+func (s *stack) blockDropout(key rng.Key, i int) nn.Dropout {
 	return nn.Dropout{Rate: s.rate, Key: key.Fold(uint64(len(s.blocks) + 1 + i))}
 }
 
 // applyConv returns the input of the branch: y, or the convolution of y after the rows
 // past.
-func (b *block[T]) applyConv(y tensor.Mat[T], batch int, past []T, t *blockTrace[T]) tensor.Mat[T] {
+func (b *block) applyConv(y tensor.Mat, batch int, past []float, t *blockTrace) tensor.Mat {
 	if b.conv == nil {
 		return y
 	}
@@ -321,13 +321,13 @@ func (b *block[T]) applyConv(y tensor.Mat[T], batch int, past []T, t *blockTrace
 
 // inputRotations returns the rotations of the positions of in. It returns an error if its sequences
 // differ in them.
-func (s *stack[T]) inputRotations(in *input[T]) (ropes[T], error) {
+func (s *stack) inputRotations(in *input) (ropes, error) {
 	if in.segment != nil {
 		return in.segment.ropes, nil
 	}
 	class, err := s.turns.batchClass(in.b, in.n, in.lens, in.mask)
 	if r := s.ropes[globalRotation]; err == nil && s.turns.pairs > 0 && (r == nil || r.Rows() < in.n || s.ropesClass != class) {
-		s.ropes, s.ropesClass = ropes[T]{}, class // calls may still read the tables before
+		s.ropes, s.ropesClass = ropes{}, class // calls may still read the tables before
 		f := s.turns.ofClass(class)
 		s.ropes.fill(&f, 0, in.n)
 	}
@@ -336,7 +336,7 @@ func (s *stack[T]) inputRotations(in *input[T]) (ropes[T], error) {
 
 // backward adds to the gradients of the weights, from the gradient dy [b·n,width] of
 // the outputs. With cross-attention it adds to dsource [b·m,width].
-func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch[T]) error {
+func (s *stack) backward(dy, dsource tensor.Mat, tr *trace, sc *scratch) error {
 	rows, w := dy.Rows, s.width
 	dx := resizeMatrix(&sc.dx, rows, w)
 	clear(dx.Data)
@@ -406,7 +406,7 @@ func (s *stack[T]) backward(dy, dsource tensor.Mat[T], tr *trace[T], sc *scratch
 
 // backwardParallel adds the gradient of the input of block i, if the block is parallel: to
 // dy, or through its norm to dx. x is the input of the layer.
-func (s *stack[T]) backwardParallel(i int, dx, dy, x tensor.Mat[T], tr *trace[T], sc *scratch[T]) {
+func (s *stack) backwardParallel(i int, dx, dy, x tensor.Mat, tr *trace, sc *scratch) {
 	if i == len(s.blocks) || !s.blocks[i].parallel {
 		return
 	}

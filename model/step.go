@@ -9,22 +9,22 @@ import (
 )
 
 // decoding is a stack in the middle of sequences.
-type decoding[T tensor.Float] struct {
-	states   []nn.State[T] // of each mixer
-	convRows [][]T         // of each convolution, the rows before the next token
-	tokens   int64         // of each sequence
-	batch    int           // sequences
+type decoding struct {
+	states   []nn.State // of each mixer
+	convRows [][]float  // of each convolution, the rows before the next token
+	tokens   int64      // of each sequence
+	batch    int        // sequences
 
 	// turns are the frequencies of the tokens. Where they become others beyond some length, past
 	// [batch] has the tokens of each sequence until then.
 	turns [rotationKinds]attention.Frequencies
 	past  [][]int32
 
-	places nn.PositionCache[T]
+	places nn.PositionCache
 }
 
 // start gives s the frequencies of sequences of a class of lengths.
-func (s *decoding[T]) start(r *rotations, class int64) {
+func (s *decoding) start(r *rotations, class int64) {
 	s.turns, s.past = r.ofClass(class), nil
 	if class == 0 && r.scaling != nil && r.scaling.Kind == LongScaling {
 		s.past = make([][]int32, s.batch)
@@ -32,22 +32,22 @@ func (s *decoding[T]) start(r *rotations, class int64) {
 }
 
 // packedStep is the new tokens of some sessions, in rows one session after another.
-type packedStep[T tensor.Float] struct {
+type packedStep struct {
 	tokens   []int32
-	sessions []*decoding[T]
-	parts    []nn.StepPart[T] // of each session
-	ropes    []ropes[T]       // of each session, in memory that stays from step to step
+	sessions []*decoding
+	parts    []nn.StepPart // of each session
+	ropes    []ropes       // of each session, in memory that stays from step to step
 }
 
 // clear removes all sessions.
-func (p *packedStep[T]) clear() {
+func (p *packedStep) clear() {
 	clear(p.sessions)
 	clear(p.parts)
 	p.tokens, p.sessions, p.parts, p.ropes = p.tokens[:0], p.sessions[:0], p.parts[:0], p.ropes[:0]
 }
 
 // add adds tokens from ≤ i < from+n of each sequence of s. tokens [batch·N] has all.
-func (p *packedStep[T]) add(s *decoding[T], tokens []int32, from, n int) {
+func (p *packedStep) add(s *decoding, tokens []int32, from, n int) {
 	start := len(p.tokens)
 	for b := range s.batch {
 		of := tokens[b*len(tokens)/s.batch+from:][:n]
@@ -60,14 +60,14 @@ func (p *packedStep[T]) add(s *decoding[T], tokens []int32, from, n int) {
 	part := len(p.ropes)
 	p.ropes = slices.Grow(p.ropes, 1)[:part+1]
 	p.ropes[part].fill(&s.turns, s.tokens, n)
-	p.parts = append(p.parts, nn.StepPart[T]{
+	p.parts = append(p.parts, nn.StepPart{
 		B: s.batch, Start: start, End: len(p.tokens), Position: s.tokens, Positions: &s.places,
 	})
 }
 
 // scope sets the states and rotations of b in each part, and returns the scope of the step.
 // state counts the states of the blocks before b.
-func (p *packedStep[T]) scope(b *block[T], state int) nn.Scope[T] {
+func (p *packedStep) scope(b *block, state int) nn.Scope {
 	for i := range p.parts {
 		x := &p.parts[i]
 		x.Rope = p.ropes[i][b.rotation]
@@ -75,21 +75,21 @@ func (p *packedStep[T]) scope(b *block[T], state int) nn.Scope[T] {
 			x.State = p.sessions[i].states[state]
 		}
 	}
-	return nn.Scope[T]{B: p.parts[0].B, Causal: true, Rope: p.parts[0].Rope}
+	return nn.Scope{B: p.parts[0].B, Causal: true, Rope: p.parts[0].Rope}
 }
 
 // embed sets x [rows,width] to the first rows.
-func (p *packedStep[T]) embed(e *embeddingInput[T], x tensor.Mat[T], tr *trace[T]) {
+func (p *packedStep) embed(e *embeddingInput, x tensor.Mat, tr *trace) {
 	for i := range p.parts {
 		part := &p.parts[i]
-		tr.in = input[T]{b: part.B, n: (part.End - part.Start) / part.B, tokens: p.tokens[part.Start:part.End]}
+		tr.in = input{b: part.B, n: (part.End - part.Start) / part.B, tokens: p.tokens[part.Start:part.End]}
 		part.Err = e.forward(part.Rows(x), &tr.in, part.Position, &tr.entry, false)
 	}
 }
 
 // convolve returns the convolution of y [rows,width] in b. conv counts the convolutions
 // before it.
-func (p *packedStep[T]) convolve(b *block[T], y tensor.Mat[T], conv int, t *blockTrace[T]) tensor.Mat[T] {
+func (p *packedStep) convolve(b *block, y tensor.Mat, conv int, t *blockTrace) tensor.Mat {
 	z := resizeMatrix(&t.z, y.Rows, y.Cols)
 	for i := range p.parts {
 		part := &p.parts[i]
@@ -101,7 +101,7 @@ func (p *packedStep[T]) convolve(b *block[T], y tensor.Mat[T], conv int, t *bloc
 // step returns the head's input [rows,width] for the new tokens of p, for the causal mixers
 // of a decoder. It continues the states of the sessions, and sets the error of a part that
 // fails. The other parts do not depend on it. Nothing is saved in tr.
-func (s *stack[T]) step(p *packedStep[T], tr *trace[T], by stepWays[T]) tensor.Mat[T] {
+func (s *stack) step(p *packedStep, tr *trace, by stepWays) tensor.Mat {
 	rows, w := len(p.tokens), s.width
 	t := tr.blockTrace(0)
 	x := resizeMatrix(&tr.x, rows, w)
@@ -129,7 +129,7 @@ func (s *stack[T]) step(p *packedStep[T], tr *trace[T], by stepWays[T]) tensor.M
 		if b.hasState() {
 			states++
 		}
-		branch := nn.Stepper[T](b.branch)
+		branch := nn.Stepper(b.branch)
 		if by.blocks != nil {
 			branch = by.blocks[i]
 		}
@@ -159,12 +159,12 @@ func (s *stack[T]) step(p *packedStep[T], tr *trace[T], by stepWays[T]) tensor.M
 
 // stepBlock adds to x [rows,width] the output of block i for f [rows,width], by a branch or
 // in the first block by first, if it is not nil. stats are of the norm of f.
-func (s *stack[T]) stepBlock(i int, x, f tensor.Mat[T], stats []T, p *packedStep[T], scope nn.Scope[T], tr *trace[T], branch nn.Stepper[T], first *nn.FirstLayerCache[T]) {
+func (s *stack) stepBlock(i int, x, f tensor.Mat, stats []float, p *packedStep, scope nn.Scope, tr *trace, branch nn.Stepper, first *nn.FirstLayerCache) {
 	to, part := tr.branchTrace(s, i), &p.parts[0]
 	one := len(p.parts) == 1
 	switch {
 	case first != nil && i == 0:
-		tr.cached = nn.CachedRows[T]{Tokens: p.tokens, X: f, Stats: stats}
+		tr.cached = nn.CachedRows{Tokens: p.tokens, X: f, Stats: stats}
 		if !one {
 			first.StepParts(x, &tr.cached, p.parts, scope, to, branch)
 		} else if part.Err == nil {

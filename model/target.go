@@ -48,7 +48,7 @@ func (t *targets) hasCounted() bool {
 }
 
 // lossesOf sets dst [rows] to the losses of outputs and overwrites outputs.
-func lossesOf[T tensor.Float](t targets, dst []float64, outputs tensor.Mat[T]) {
+func lossesOf(t targets, dst []float64, outputs tensor.Mat) {
 	switch t.loss {
 	case Squared:
 		nn.Squared(dst, outputs, t.numbers)
@@ -60,7 +60,7 @@ func lossesOf[T tensor.Float](t targets, dst []float64, outputs tensor.Mat[T]) {
 }
 
 // lossGrad overwrites outputs with scale times the gradient of the sum of their losses.
-func lossGrad[T tensor.Float](t targets, outputs tensor.Mat[T], scale T) {
+func lossGrad(t targets, outputs tensor.Mat, scale float) {
 	switch t.loss {
 	case Squared:
 		nn.SquaredGrad(outputs, t.numbers, scale)

@@ -109,7 +109,7 @@ func TestConfigOfAModelIsItsOwn(t *testing.T) {
 		})
 	}
 	c := all()
-	m := made[float32](t, c)
+	m := made(t, c)
 	for _, c := range []Config{c, m.Config()} {
 		c.LayerWindows[0], c.Biases.QKV, c.Set["scale"], c.RopeScaling.Factor = 2, false, "2", 2
 		c.RopeScaling.LongFactors[0] = 7
@@ -136,7 +136,7 @@ func TestLayersWithAWindowCountTheirOwnWeights(t *testing.T) {
 				Kind: Decoder, Vocab: 5, Layers: 2, Heads: 1, Width: 4, Context: 200, Positions: NoPosition,
 				Mechanism: mechanism, LayerWindows: windows,
 			}
-			m := made[float32](t, c)
+			m := made(t, c)
 			if got, want := c.Params(), m.Params().Size(); got != want {
 				t.Errorf("%s, windows %v: %d weights are counted, there are %d", mechanism, windows, got, want)
 			}
@@ -144,7 +144,7 @@ func TestLayersWithAWindowCountTheirOwnWeights(t *testing.T) {
 			if err := m.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := loadModel[float32](dir, nil); err != nil {
+			if _, err := loadModel(dir, nil); err != nil {
 				t.Errorf("%s, windows %v: %v", mechanism, windows, err)
 			}
 		}

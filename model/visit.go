@@ -14,27 +14,36 @@ import (
 // rows are valid until Visit returns and must not change. source says that the stack is the
 // encoder of an encoder-decoder, with rows [B·SourceN,width] and SourceLayers layers. An
 // error ends the pass.
-type Visit func(source bool, layer int, rows tensor.Mat[float32]) error
+type Visit func(source bool, layer int, rows tensor.Mat) error
 
-// VisitLayers is Model.VisitLayers.
-func (m *modelOf[T]) VisitLayers(ctx context.Context, b *Batch, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
+// VisitLayers runs a pass of b and calls visit with the rows between layers. With PoolCLS
+// each sequence begins with the class row. It may be called between a Forward and its Backward.
+//
+// VisitLayers returns an error if the model is a convolutional net, b does not fit the
+// model, a mechanism refuses its call, or visit returns one.
+func (m *Model) VisitLayers(ctx context.Context, b *Batch, visit func(source bool, layer int, rows tensor.Mat) error) error {
 	if m.net != nil {
 		return fmt.Errorf("visit: kind is %s, needs %s, %s or %s", m.config.Kind, Decoder, Encoder, EncoderDecoder)
 	}
 	p := &m.eval
-	p.main.visit = func(layer int, rows tensor.Mat[T]) error { return visit(false, layer, rows) }
-	p.encoder.visit = func(layer int, rows tensor.Mat[T]) error { return visit(true, layer, rows) }
+	p.main.visit = func(layer int, rows tensor.Mat) error { return visit(false, layer, rows) }
+	p.encoder.visit = func(layer int, rows tensor.Mat) error { return visit(true, layer, rows) }
 	defer func() { p.main.visit, p.encoder.visit = nil, nil }()
 	return p.run(ctx, m, b)
 }
 
-// VisitLogits is Model.VisitLogits.
-func (m *modelOf[T]) VisitLogits(ctx context.Context, b *Batch, dst []T, visit func(source bool, layer int, rows tensor.Mat[T]) error) error {
+// VisitLogits is VisitLayers and Logits in one pass: it calls visit, and sets dst
+// [Config.Rows(B, N), outputs] to the outputs of the head. It returns an error where one of
+// them does.
+func (m *Model) VisitLogits(ctx context.Context, b *Batch, dst []tensor.Float, visit func(source bool, layer int, rows tensor.Mat) error) error {
 	return m.setLogits(&m.eval, b, dst, func() error { return m.VisitLayers(ctx, b, visit) })
 }
 
-// BackwardLogits is Model.BackwardLogits.
-func (m *modelOf[T]) BackwardLogits(dlogits []T, scale T) error {
+// BackwardLogits adds the gradient of a loss to the gradients of the weights. dlogits
+// [Config.Rows(B, N), outputs] is its gradient for the logits of the last ForwardLogits.
+// BackwardLogits also adds scale times the gradient of the auxiliary loss (Aux). It returns an error if no ForwardLogits precedes it or
+// dlogits has another size.
+func (m *Model) BackwardLogits(dlogits []tensor.Float, scale tensor.Float) error {
 	if !m.canBackwardOutputs {
 		return errors.New("backward: no logits or outputs precede it")
 	}

@@ -22,14 +22,14 @@ const (
 )
 
 // Activate sets y [rows,width] to a of x [rows,width]. y may be x.
-func Activate[T tensor.Float](a Activation, y, x tensor.Mat[T]) {
-	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activation[T]{a, y, x})
+func Activate(a Activation, y, x tensor.Mat) {
+	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activation{a, y, x})
 }
 
 // ActivateGrad sets dx [rows,width] to dy [rows,width] times the derivative of a at x
 // [rows,width]. dx may be dy or x. For ReLU x may be its output instead of its input.
-func ActivateGrad[T tensor.Float](a Activation, dx, dy, x tensor.Mat[T]) {
-	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activationGrad[T]{a, dx, dy, x})
+func ActivateGrad(a Activation, dx, dy, x tensor.Mat) {
+	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activationGrad{a, dx, dy, x})
 }
 
 // geluRows is the number of rows of a piece, geluWork the arithmetic of an
@@ -39,27 +39,27 @@ const (
 	geluWork = 32
 )
 
-type activation[T tensor.Float] struct {
+type activation struct {
 	act  Activation
-	y, x tensor.Mat[T]
+	y, x tensor.Mat
 }
 
-func (f *activation[T]) RunRange(i0, i1 int) {
-	activateRows(f.act, kernel.Active[T](), f.y.Slice(i0, i1), f.x.Slice(i0, i1))
+func (f *activation) RunRange(i0, i1 int) {
+	activateRows(f.act, kernel.Active[float](), f.y.Slice(i0, i1), f.x.Slice(i0, i1))
 }
 
-type activationGrad[T tensor.Float] struct {
+type activationGrad struct {
 	act       Activation
-	dx, dy, x tensor.Mat[T]
+	dx, dy, x tensor.Mat
 }
 
-func (f *activationGrad[T]) RunRange(i0, i1 int) {
-	activateRowsGrad(f.act, kernel.Active[T](), f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.x.Slice(i0, i1))
+func (f *activationGrad) RunRange(i0, i1 int) {
+	activateRowsGrad(f.act, kernel.Active[float](), f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.x.Slice(i0, i1))
 }
 
 // activateRows is activate for the rows of matrices, all at once where they follow
 // each other.
-func activateRows[T tensor.Float](a Activation, k *kernel.Table[T], y, x tensor.Mat[T]) {
+func activateRows(a Activation, k *kernel.Table[float], y, x tensor.Mat) {
 	if isContiguous(y) && isContiguous(x) {
 		activateElements(a, k, y.Data[:y.Rows*y.Cols], x.Data[:y.Rows*y.Cols])
 		return
@@ -70,7 +70,7 @@ func activateRows[T tensor.Float](a Activation, k *kernel.Table[T], y, x tensor.
 }
 
 // activateRowsGrad is activateGrad for the rows of matrices.
-func activateRowsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x tensor.Mat[T]) {
+func activateRowsGrad(a Activation, k *kernel.Table[float], dx, dy, x tensor.Mat) {
 	if n := dx.Rows * dx.Cols; isContiguous(dx) && isContiguous(dy) && isContiguous(x) {
 		activateElementsGrad(a, k, dx.Data[:n], dy.Data[:n], x.Data[:n])
 		return
@@ -81,7 +81,7 @@ func activateRowsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, 
 }
 
 // activateElements sets y, which x may be.
-func activateElements[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T) {
+func activateElements(a Activation, k *kernel.Table[float], y, x []float) {
 	switch a {
 	case TanhGELU:
 		k.GELU(y, x)
@@ -95,13 +95,13 @@ func activateElements[T tensor.Float](a Activation, k *kernel.Table[T], y, x []T
 		setSiLU(k, y, x)
 	case Tanh:
 		for i, v := range x {
-			y[i] = T(math.Tanh(float64(v)))
+			y[i] = float(math.Tanh(float64(v)))
 		}
 	}
 }
 
 // activateElementsGrad sets dx, which x may be; the derivative of ReLU at 0 is 0.
-func activateElementsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, dy, x []T) {
+func activateElementsGrad(a Activation, k *kernel.Table[float], dx, dy, x []float) {
 	switch a {
 	case TanhGELU:
 		k.GELUGrad(dx, dy, x)
@@ -120,7 +120,7 @@ func activateElementsGrad[T tensor.Float](a Activation, k *kernel.Table[T], dx, 
 	case Tanh:
 		for i, v := range x {
 			y := math.Tanh(float64(v))
-			dx[i] = T(float64(dy[i]) * (1 - float64(y*y)))
+			dx[i] = float(float64(dy[i]) * (1 - float64(y*y)))
 		}
 	}
 }

@@ -14,22 +14,22 @@ import (
 // mechanism mix them, and projects the result back. The mechanism reads the
 // projections where they lie, through strided views. Without O the result is as wide
 // as x and stays as it is; such a layer has no Step and no Freeze.
-type Attention[T tensor.Float] struct {
-	Q Linear[T] // [H·D,width]
-	K Linear[T] // [Hkv·D,width]
-	V Linear[T] // [Hkv·D,width]
-	O Linear[T] // [width,H·D]; W nil: none
+type Attention struct {
+	Q Linear // [H·D,width]
+	K Linear // [Hkv·D,width]
+	V Linear // [Hkv·D,width]
+	O Linear // [width,H·D]; W nil: none
 
 	// QNorm and KNorm normalise the rows [D] of each head's queries and keys before their
 	// rotation; nil: none.
-	QNorm, KNorm *RMSNorm[T]
+	QNorm, KNorm *RMSNorm
 	// ONorm normalises the row [D] of each head's output before O; nil: none. With Residual
 	// it adds the normalised row.
-	ONorm *RMSNorm[T]
+	ONorm *RMSNorm
 
-	Decay *Decay[T] // of the keys, where calls are causal; nil: none
+	Decay *Decay // of the keys, where calls are causal; nil: none
 
-	Mechanism attention.Mechanism[T]
+	Mechanism attention.Mechanism
 	H, Hkv, D int
 
 	// Undivided says that Mechanism sees all heads in one call, however long it is.
@@ -37,28 +37,28 @@ type Attention[T tensor.Float] struct {
 }
 
 // AttentionTrace holds the intermediate results of Attention.Forward for Backward.
-type AttentionTrace[T tensor.Float] struct {
-	q, o  []T // [rows,H·D]
-	k, v  []T // [context rows,Hkv·D]
-	g     []T // [context rows,Hkv] log_g; empty without decay
-	call  attention.Call[T]
-	saved attention.Saved[T]
-	grads attention.Grads[T]
+type AttentionTrace struct {
+	q, o  []tensor.Float // [rows,H·D]
+	k, v  []tensor.Float // [context rows,Hkv·D]
+	g     []tensor.Float // [context rows,Hkv] log_g; empty without decay
+	call  attention.Call
+	saved attention.Saved
+	grads attention.Grads
 
-	normed, stats   []T // a part of the input, where Scope has a norm
-	rawQ, rawK      []T // queries and keys before their norms, where there are any
-	statsQ, statsK  []T
-	normedO, statsO []T // outputs after ONorm, of a pass that is kept
+	normed, stats   []tensor.Float // a part of the input, where Scope has a norm
+	rawQ, rawK      []tensor.Float // queries and keys before their norms, where there are any
+	statsQ, statsK  []tensor.Float
+	normedO, statsO []tensor.Float // outputs after ONorm, of a pass that is kept
 
-	heads headProducts[T]     // of a step by heads
-	calls []attention.Call[T] // of the parts of a step
+	heads headProducts     // of a step by heads
+	calls []attention.Call // of the parts of a step
 
-	ranks     *comm.Comm         // of the call
-	rankSaved *sequence.Saved[T] // in the place of saved, with ranks
+	ranks     *comm.Comm      // of the call
+	rankSaved *sequence.Saved // in the place of saved, with ranks
 }
 
 // Aux returns the auxiliary loss of the mechanism in a saved pass.
-func (tr *AttentionTrace[T]) Aux() float64 {
+func (tr *AttentionTrace) Aux() float64 {
 	if tr.ranks != nil {
 		return tr.rankSaved.Queries.Aux
 	}
@@ -66,10 +66,10 @@ func (tr *AttentionTrace[T]) Aux() float64 {
 }
 
 // Traits returns the traits of the mechanism.
-func (a *Attention[T]) Traits() attention.Traits { return a.Mechanism.Traits() }
+func (a *Attention) Traits() attention.Traits { return a.Mechanism.Traits() }
 
 // FLOPs counts projections, the gate of a decay and the mechanism.
-func (a *Attention[T]) FLOPs(n int, causal bool) float64 {
+func (a *Attention) FLOPs(n int, causal bool) float64 {
 	shape := a.callShape(1, causal)
 	shape.N, shape.M = n, n
 	weights := a.Q.weightSize() + a.K.weightSize() + a.V.weightSize() + a.O.weightSize()
@@ -79,24 +79,24 @@ func (a *Attention[T]) FLOPs(n int, causal bool) float64 {
 	return 2*float64(n)*weights + a.Mechanism.Plan(shape).FLOPs
 }
 
-func (a *Attention[T]) callShape(batch int, causal bool) attention.Shape {
+func (a *Attention) callShape(batch int, causal bool) attention.Shape {
 	return attention.Shape{B: batch, H: a.H, Hkv: a.Hkv, D: a.D, Dv: a.D, Causal: causal}
 }
 
 // NewTrace returns an empty AttentionTrace.
-func (a *Attention[T]) NewTrace() Trace[T] { return new(AttentionTrace[T]) }
+func (a *Attention) NewTrace() Trace { return new(AttentionTrace) }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the self-attention of x
 // [B·N,width]. y may be base. It returns an error if the mechanism refuses the call.
-func (a *Attention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T], keep bool) error {
+func (a *Attention) Forward(y, base, x tensor.Mat, s Scope, tr Trace, keep bool) error {
 	return a.ForwardTo(y, base, x, x, s, tr, keep)
 }
 
 // ForwardTo sets y [B·N,width] to base [B·N,width] plus the attention of x [B·N,width]
 // to context [B·M,width]. y may be base. context is x in self-attention. keep says that
 // Backward follows. It returns an error if the mechanism refuses the call.
-func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
-	tr := trace.(*AttentionTrace[T])
+func (a *Attention) ForwardTo(y, base, x, context tensor.Mat, s Scope, trace Trace, keep bool) error {
+	tr := trace.(*AttentionTrace)
 	o, err := a.mixHeads(x, context, s, tr, keep)
 	if err != nil {
 		return err
@@ -107,13 +107,13 @@ func (a *Attention[T]) ForwardTo(y, base, x, context tensor.Mat[T], s Scope[T], 
 		return nil
 	}
 	o = a.normaliseOutputs(o, tr, keep)
-	multiplyRows(true, rowProduct[T]{layer: &a.O, y: y, x: o, base: base, acc: true})
+	multiplyRows(true, rowProduct{layer: &a.O, y: y, x: o, base: base, acc: true})
 	return nil
 }
 
 // mixHeads returns the outputs [B·N,H·D] of the mechanism, made all at once or in groups of
 // heads.
-func (a *Attention[T]) mixHeads(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) (tensor.Mat[T], error) {
+func (a *Attention) mixHeads(x, context tensor.Mat, s Scope, tr *AttentionTrace, keep bool) (tensor.Mat, error) {
 	if size := a.groupSize(max(x.Rows, context.Rows), &s); !keep && size < a.Hkv {
 		return a.forwardGroups(x, context, s, tr, size)
 	}
@@ -122,7 +122,7 @@ func (a *Attention[T]) mixHeads(x, context tensor.Mat[T], s Scope[T], tr *Attent
 }
 
 // runMechanism sets out to the outputs of the mechanism for the call of tr.
-func (a *Attention[T]) runMechanism(out tensor.Heads[T], tr *AttentionTrace[T], ranks *comm.Comm, keep bool) error {
+func (a *Attention) runMechanism(out tensor.Heads, tr *AttentionTrace, ranks *comm.Comm, keep bool) error {
 	tr.ranks = ranks
 	switch {
 	case ranks == nil && keep:
@@ -130,13 +130,13 @@ func (a *Attention[T]) runMechanism(out tensor.Heads[T], tr *AttentionTrace[T], 
 	case ranks == nil:
 		return a.Mechanism.Forward(out, &tr.call, nil)
 	case tr.rankSaved == nil:
-		tr.rankSaved = new(sequence.Saved[T])
+		tr.rankSaved = new(sequence.Saved)
 	}
 	return sequence.Forward(ranks, a.Mechanism, out, &tr.call, tr.rankSaved)
 }
 
 // runMechanismGrad is the gradient of mix, from do.
-func (a *Attention[T]) runMechanismGrad(do, o tensor.Heads[T], tr *AttentionTrace[T]) error {
+func (a *Attention) runMechanismGrad(do, o tensor.Heads, tr *AttentionTrace) error {
 	if tr.ranks != nil {
 		return sequence.Backward(tr.ranks, a.Mechanism, &tr.grads, do, o, &tr.call, tr.rankSaved)
 	}
@@ -145,10 +145,10 @@ func (a *Attention[T]) runMechanismGrad(do, o tensor.Heads[T], tr *AttentionTrac
 
 // Step adds to y [B·N,width] the causal self-attention of x [B·N,width] after the tokens
 // of state. It returns an error if the state refuses the call.
-func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*AttentionTrace[T])
+func (a *Attention) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	tr := trace.(*AttentionTrace)
 	out := a.projectCall(x, x, s, tr, false)
-	if err := state.(attentionState[T]).State.Step(out, &tr.call); err != nil {
+	if err := state.(attentionState).State.Step(out, &tr.call); err != nil {
 		return explainDecay(err, &tr.call)
 	}
 	a.O.Forward(y, a.normaliseOutputs(viewMatrix(tr.o, x.Rows, a.H*a.D), tr, false), true)
@@ -156,63 +156,63 @@ func (a *Attention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trac
 }
 
 // attentionState is the state of the mechanism.
-type attentionState[T tensor.Float] struct{ attention.State[T] }
+type attentionState struct{ attention.State }
 
 // HeapBytes returns the memory of the state with the tasks that it works in.
-func (s attentionState[T]) HeapBytes() int64 { return heapBytes(s.State) }
+func (s attentionState) HeapBytes() int64 { return heapBytes(s.State) }
 
 // bytesOf returns the memory of x.
-func bytesOf[T tensor.Float](x []T) int64 {
-	return int64(len(x)) * scratch.ElementSize[T]()
+func bytesOf(x []float) int64 {
+	return int64(len(x)) * scratch.ElementSize[float]()
 }
 
 // heapBytes returns the memory of a state with its tasks, where it counts them.
-func heapBytes[T tensor.Float](s attention.State[T]) int64 {
+func heapBytes(s attention.State) int64 {
 	if x, counts := s.(interface{ HeapBytes() int64 }); counts {
 		return x.HeapBytes()
 	}
 	return s.Bytes()
 }
 
-func (s attentionState[T]) Clone() State[T] { return attentionState[T]{s.State.Clone()} }
+func (s attentionState) Clone() State { return attentionState{s.State.Clone()} }
 
 // mechanismState is the state of the mechanism in one of the mixer.
-func mechanismState[T tensor.Float](s State[T]) attention.State[T] {
+func mechanismState(s State) attention.State {
 	if s == nil {
 		return nil
 	}
-	return s.(attentionState[T]).State
+	return s.(attentionState).State
 }
 
 // NewSums returns an empty state for calls between states. Its sums are compensated, so
 // that their error does not grow with the number of calls. It returns an error if the
 // mechanism has no state.
-func (a *Attention[T]) NewSums(batch int) (State[T], error) {
+func (a *Attention) NewSums(batch int) (State, error) {
 	shape := a.callShape(batch, true)
 	shape.Carry = attention.Compensated
 	state, err := a.Mechanism.NewState(shape)
-	return attentionState[T]{state}, err
+	return attentionState{state}, err
 }
 
 // CanDivide returns an error if tokens cannot be divided among ranks: the state of the
 // mechanism is not a list of sums.
-func (a *Attention[T]) CanDivide() error {
+func (a *Attention) CanDivide() error {
 	state, err := a.Mechanism.NewState(a.callShape(1, true))
 	if err != nil || a.Mechanism.Traits().Segments {
 		return err
 	}
-	return attention.TotalOf(new(attention.Total[T]), state)
+	return attention.TotalOf(new(attention.Total), state)
 }
 
 // NewState returns an empty state of the mechanism, for steps. It returns an error if
 // the mechanism has none.
-func (a *Attention[T]) NewState(batch int) (State[T], error) {
+func (a *Attention) NewState(batch int) (State, error) {
 	state, err := a.Mechanism.NewState(a.stateShape(batch))
-	return attentionState[T]{state}, err
+	return attentionState{state}, err
 }
 
 // stateShape returns the shape of the layer's states.
-func (a *Attention[T]) stateShape(batch int) attention.Shape {
+func (a *Attention) stateShape(batch int) attention.Shape {
 	shape := a.callShape(batch, true)
 	if a.hasFusedSteps(batch) {
 		shape.Chunk = 1
@@ -222,7 +222,7 @@ func (a *Attention[T]) stateShape(batch int) attention.Shape {
 
 // hasFusedSteps reports that states take a token in while they answer it, where their chunks
 // have one.
-func (a *Attention[T]) hasFusedSteps(batch int) bool {
+func (a *Attention) hasFusedSteps(batch int) bool {
 	one := a.callShape(batch, true)
 	one.N, one.M = 1, 1
 	return a.Decay == nil && a.Mechanism.Plan(one).Renews
@@ -230,14 +230,14 @@ func (a *Attention[T]) hasFusedSteps(batch int) bool {
 
 // RestoreState reads a state of the mechanism for batch sequences. It returns an error if data
 // is no such state, or if the layer has no states of its heads, widths, chunk, carry or decay.
-func (a *Attention[T]) RestoreState(batch int, data []byte) (State[T], error) {
+func (a *Attention) RestoreState(batch int, data []byte) (State, error) {
 	state, err := restoreState(a.Mechanism, a.stateShape(batch), a.Decay != nil, data)
-	return attentionState[T]{state}, err
+	return attentionState{state}, err
 }
 
 // restoreState reads a state of a mechanism for a layer whose states have this shape, and whose calls have a
 // decay if hasDecay is set or the mechanism has its own. It returns an error if data is of another state than the calls make.
-func restoreState[T tensor.Float](m attention.Mechanism[T], shape attention.Shape, hasDecay bool, data []byte) (attention.State[T], error) {
+func restoreState(m attention.Mechanism, shape attention.Shape, hasDecay bool, data []byte) (attention.State, error) {
 	batch := shape.B
 	shape.B = 0 // the header alone
 	state, err := m.NewState(shape)
@@ -256,28 +256,28 @@ func restoreState[T tensor.Float](m attention.Mechanism[T], shape attention.Shap
 
 // Project returns the call that self-attention makes of rows x [B·N,width], in the
 // memory of trace.
-func (a *Attention[T]) Project(x tensor.Mat[T], s Scope[T], trace Trace[T]) *attention.Call[T] {
-	tr := trace.(*AttentionTrace[T])
+func (a *Attention) Project(x tensor.Mat, s Scope, trace Trace) *attention.Call {
+	tr := trace.(*AttentionTrace)
 	a.projectCall(x, x, s, tr, false)
 	return &tr.call
 }
 
 // projectCall sets the call of tr and returns the view of its output.
-func (a *Attention[T]) projectCall(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) tensor.Heads[T] {
+func (a *Attention) projectCall(x, context tensor.Mat, s Scope, tr *AttentionTrace, keep bool) tensor.Heads {
 	a.projectRows(x, context, s, tr, keep)
 	resizeMatrix(&tr.o, x.Rows, a.H*a.D)
 	return a.viewQueries(tr.o, s.B, x.Rows/s.B)
 }
 
 // projectRows sets the call of tr.
-func (a *Attention[T]) projectRows(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], keep bool) {
+func (a *Attention) projectRows(x, context tensor.Mat, s Scope, tr *AttentionTrace, keep bool) {
 	wide, narrow := a.H*a.D, a.Hkv*a.D
 	tr.q = slices.Grow(tr.q[:0], x.Rows*wide)[:x.Rows*wide]
 	tr.k = slices.Grow(tr.k[:0], context.Rows*narrow)[:context.Rows*narrow]
 	tr.v = slices.Grow(tr.v[:0], context.Rows*narrow)[:context.Rows*narrow]
-	q := rowProduct[T]{layer: &a.Q, y: viewMatrix(tr.q, x.Rows, wide), x: x}
-	k := rowProduct[T]{layer: &a.K, y: viewMatrix(tr.k, context.Rows, narrow), x: context}
-	v := rowProduct[T]{layer: &a.V, y: viewMatrix(tr.v, context.Rows, narrow), x: context}
+	q := rowProduct{layer: &a.Q, y: viewMatrix(tr.q, x.Rows, wide), x: x}
+	k := rowProduct{layer: &a.K, y: viewMatrix(tr.k, context.Rows, narrow), x: context}
+	v := rowProduct{layer: &a.V, y: viewMatrix(tr.v, context.Rows, narrow), x: context}
 	if s.Norm != nil {
 		normalisedProducts(s.Norm, tr, x, q, k, v)
 	} else if isSameView(x, context) {
@@ -288,7 +288,7 @@ func (a *Attention[T]) projectRows(x, context tensor.Mat[T], s Scope[T], tr *Att
 	}
 	a.normaliseHeads(tr, keep)
 	n, m := x.Rows/s.B, context.Rows/s.B
-	tr.call = attention.Call[T]{
+	tr.call = attention.Call{
 		Q: a.viewQueries(tr.q, s.B, n), K: a.viewKeys(tr.k, s.B, m), V: a.viewKeys(tr.v, s.B, m),
 		Causal: s.Causal, KeyLens: s.KeyLens, KeyMask: s.KeyMask, Rope: s.Rope, Drop: s.Drop,
 		Init: mechanismState(s.Init), Final: mechanismState(s.Final),
@@ -298,7 +298,7 @@ func (a *Attention[T]) projectRows(x, context tensor.Mat[T], s Scope[T], tr *Att
 
 // normaliseHeads applies QNorm and KNorm to the projections of tr. keep says that
 // backwardHeads follows.
-func (a *Attention[T]) normaliseHeads(tr *AttentionTrace[T], keep bool) {
+func (a *Attention) normaliseHeads(tr *AttentionTrace, keep bool) {
 	if a.QNorm == nil {
 		return
 	}
@@ -312,7 +312,7 @@ func (a *Attention[T]) normaliseHeads(tr *AttentionTrace[T], keep bool) {
 
 // normaliseOutputs returns the outputs o [rows,H·D] of the mechanism after ONorm, in their
 // place unless keep says that a gradient follows, which reads them.
-func (a *Attention[T]) normaliseOutputs(o tensor.Mat[T], tr *AttentionTrace[T], keep bool) tensor.Mat[T] {
+func (a *Attention) normaliseOutputs(o tensor.Mat, tr *AttentionTrace, keep bool) tensor.Mat {
 	if a.ONorm == nil {
 		return o
 	}
@@ -326,14 +326,14 @@ func (a *Attention[T]) normaliseOutputs(o tensor.Mat[T], tr *AttentionTrace[T], 
 
 // backwardOutputs replaces the gradient of normalised outputs by the gradient of the
 // outputs of the mechanism.
-func (a *Attention[T]) backwardOutputs(do tensor.Mat[T], tr *AttentionTrace[T], s *Scratch[T]) {
+func (a *Attention) backwardOutputs(do tensor.Mat, tr *AttentionTrace, s *Scratch) {
 	if a.ONorm != nil {
 		backwardNorm(a.ONorm, a.viewRows(do.Data), a.viewRows(tr.o), tr.statsO, s)
 	}
 }
 
 // backwardNorm replaces d, the gradient of normalised rows, by the gradient of the rows x.
-func backwardNorm[T tensor.Float](n *RMSNorm[T], d, x tensor.Mat[T], stats []T, s *Scratch[T]) {
+func backwardNorm(n *RMSNorm, d, x tensor.Mat, stats []float, s *Scratch) {
 	dy := s.lendMatrix(d.Rows, d.Cols)
 	copyRows(dy, d)
 	clear(d.Data)
@@ -342,7 +342,7 @@ func backwardNorm[T tensor.Float](n *RMSNorm[T], d, x tensor.Mat[T], stats []T, 
 
 // backwardHeads replaces gradients of normalised queries and keys by gradients of the
 // projections.
-func (a *Attention[T]) backwardHeads(dq, dk tensor.Mat[T], tr *AttentionTrace[T], s *Scratch[T]) {
+func (a *Attention) backwardHeads(dq, dk tensor.Mat, tr *AttentionTrace, s *Scratch) {
 	if a.QNorm == nil {
 		return
 	}
@@ -351,11 +351,11 @@ func (a *Attention[T]) backwardHeads(dq, dk tensor.Mat[T], tr *AttentionTrace[T]
 }
 
 // viewRows views projections as a row [D] for each head.
-func (a *Attention[T]) viewRows(data []T) tensor.Mat[T] { return viewMatrix(data, len(data)/a.D, a.D) }
+func (a *Attention) viewRows(data []float) tensor.Mat { return viewMatrix(data, len(data)/a.D, a.D) }
 
 // setDecay gives the call of tr the decay of keys that are made of the rows of
 // context, if there is one; frozen is the gate for a few rows.
-func (a *Attention[T]) setDecay(tr *AttentionTrace[T], context tensor.Mat[T], b int, frozen *PackedLinear[T]) {
+func (a *Attention) setDecay(tr *AttentionTrace, context tensor.Mat, b int, frozen *PackedLinear) {
 	if a.Decay == nil {
 		return
 	}
@@ -364,24 +364,24 @@ func (a *Attention[T]) setDecay(tr *AttentionTrace[T], context tensor.Mat[T], b 
 }
 
 // viewRates views a [B·M, Hkv] matrix by its heads.
-func (a *Attention[T]) viewRates(data []T, b, m int) tensor.Heads[T] {
+func (a *Attention) viewRates(data []float, b, m int) tensor.Heads {
 	return tensor.Split(data, b, m, a.Hkv, 0, a.Hkv, 1)
 }
 
 // viewQueries views a [B·N, H·D] projection by its heads.
-func (a *Attention[T]) viewQueries(data []T, b, n int) tensor.Heads[T] {
+func (a *Attention) viewQueries(data []float, b, n int) tensor.Heads {
 	return tensor.Split(data, b, n, a.H*a.D, 0, a.H, a.D)
 }
 
 // viewKeys views a [B·M, Hkv·D] projection by its heads.
-func (a *Attention[T]) viewKeys(data []T, b, m int) tensor.Heads[T] {
+func (a *Attention) viewKeys(data []float, b, m int) tensor.Heads {
 	return tensor.Split(data, b, m, a.Hkv*a.D, 0, a.Hkv, a.D)
 }
 
 // Backward sets dx [B·N,width] from dy [B·N,width] in self-attention, and adds to the
 // gradients of the weights. x and tr are the arguments of Forward. It returns an error
 // if the mechanism refuses the call.
-func (a *Attention[T]) Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch[T]) error {
+func (a *Attention) Backward(dx, dy, x tensor.Mat, tr Trace, s *Scratch) error {
 	return a.BackwardTo(dx, dx, dy, x, x, tr, s)
 }
 
@@ -389,8 +389,8 @@ func (a *Attention[T]) Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch
 // and to the gradients of the weights. dcontext is dx in self-attention. x, context and
 // trace are the arguments of ForwardTo. dx overlaps neither dy nor x. It returns an
 // error if the mechanism refuses the call.
-func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*AttentionTrace[T])
+func (a *Attention) BackwardTo(dx, dcontext, dy, x, context tensor.Mat, trace Trace, s *Scratch) error {
+	tr := trace.(*AttentionTrace)
 	wide, narrow := a.H*a.D, a.Hkv*a.D
 	s.takeBack()
 	do, dq := s.lendMatrix(x.Rows, wide), s.lendMatrix(x.Rows, wide)
@@ -400,18 +400,18 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 	if a.ONorm != nil {
 		normed = viewMatrix(tr.normedO, x.Rows, wide)
 	}
-	grads := [...]weightGrad[T]{{&a.Q, dq, x}, {&a.K, dk, context}, {&a.V, dv, context}, {&a.O, dy, normed}}
+	grads := [...]weightGrad{{&a.Q, dq, x}, {&a.K, dk, context}, {&a.V, dv, context}, {&a.O, dy, normed}}
 	learning := len(grads)
 	if a.O.W != nil {
-		multiplyRows(false, rowProduct[T]{layer: &a.O, y: do, x: dy})
+		multiplyRows(false, rowProduct{layer: &a.O, y: do, x: dy})
 		a.backwardOutputs(do, tr, s)
 	} else {
 		copyRows(do, dy)
 		learning--
 	}
 	b, n, m := tr.call.Q.B, tr.call.Q.N, tr.call.K.N
-	tr.grads = attention.Grads[T]{DAux: s.Aux, DFinal: s.DFinal, DInit: s.DInit, DQ: a.viewQueries(dq.Data, b, n), DK: a.viewKeys(dk.Data, b, m), DV: a.viewKeys(dv.Data, b, m)}
-	var dg tensor.Mat[T]
+	tr.grads = attention.Grads{DAux: s.Aux, DFinal: s.DFinal, DInit: s.DInit, DQ: a.viewQueries(dq.Data, b, n), DK: a.viewKeys(dk.Data, b, m), DV: a.viewKeys(dv.Data, b, m)}
+	var dg tensor.Mat
 	if a.Decay.isLearned() {
 		dg = s.lendMatrix(context.Rows, a.Hkv)
 		tr.grads.DLogG = a.viewRates(dg.Data, b, m)
@@ -421,9 +421,9 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 	}
 	a.backwardHeads(dq, dk, tr, s)
 	addWeights(grads[:learning]...)
-	fromQ := rowProduct[T]{layer: &a.Q, y: dx, x: dq}
-	fromK := rowProduct[T]{layer: &a.K, y: dcontext, x: dk, acc: true}
-	fromV := rowProduct[T]{layer: &a.V, y: dcontext, x: dv, acc: true}
+	fromQ := rowProduct{layer: &a.Q, y: dx, x: dq}
+	fromK := rowProduct{layer: &a.K, y: dcontext, x: dk, acc: true}
+	fromV := rowProduct{layer: &a.V, y: dcontext, x: dv, acc: true}
 	if isSameView(dx, dcontext) {
 		multiplyRows(false, fromQ, fromK, fromV)
 	} else {
@@ -437,6 +437,6 @@ func (a *Attention[T]) BackwardTo(dx, dcontext, dy, x, context tensor.Mat[T], tr
 }
 
 // isSameView reports whether a and b view the same rows.
-func isSameView[T tensor.Float](a, b tensor.Mat[T]) bool {
+func isSameView(a, b tensor.Mat) bool {
 	return a.Rows == b.Rows && (a.Rows == 0 || &a.Data[0] == &b.Data[0])
 }

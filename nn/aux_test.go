@@ -1,3 +1,5 @@
+//go:build float64
+
 package nn
 
 import (
@@ -17,14 +19,14 @@ type averaging struct{}
 func (averaging) Traits() attention.Traits {
 	return attention.Traits{Name: "averaging", NoCausal: "it averages all"}
 }
-func (averaging) Setting() string                      { return "averaging" }
-func (averaging) Params() *param.Set[float64]          { return nil }
-func (averaging) Constants() *param.Set[float64]       { return nil }
-func (averaging) Check(*attention.Call[float64]) error { return nil }
+func (averaging) Setting() string             { return "averaging" }
+func (averaging) Params() *param.Set          { return nil }
+func (averaging) Constants() *param.Set       { return nil }
+func (averaging) Check(*attention.Call) error { return nil }
 func (averaging) Cost(s attention.Shape) headwise.Cost {
 	return headwise.Cost{FLOPs: float64(s.N * s.M)}
 }
-func (averaging) squares(h *headwise.Head[float64]) (s float64) {
+func (averaging) squares(h *headwise.Head) (s float64) {
 	for i := range h.Q.Rows {
 		for _, x := range h.Q.Row(i) {
 			s += x * x / 2
@@ -33,7 +35,7 @@ func (averaging) squares(h *headwise.Head[float64]) (s float64) {
 	return s
 }
 
-func (a averaging) Forward(h *headwise.Head[float64]) {
+func (a averaging) Forward(h *headwise.Head) {
 	h.Aux = a.squares(h)
 	for i := range h.Q.Rows {
 		clear(h.Out.Row(i))
@@ -45,7 +47,7 @@ func (a averaging) Forward(h *headwise.Head[float64]) {
 	}
 }
 
-func (averaging) Backward(h *headwise.Head[float64], g *headwise.Grads[float64]) {
+func (averaging) Backward(h *headwise.Head, g *headwise.Grads) {
 	for i := range h.Q.Rows {
 		for c, x := range h.Q.Row(i) {
 			g.DQ.Row(i)[c] = g.DAux * x
@@ -66,22 +68,22 @@ func (averaging) Backward(h *headwise.Head[float64], g *headwise.Grads[float64])
 func TestGradientOfAnAuxiliaryLoss(t *testing.T) {
 	const width, heads, d, weighs = 5, 2, 3, 0.25
 	s := &source{key: rng.New(12)}
-	linear := func(out, in int) Linear[float64] { return Linear[float64]{W: weight[float64](s, out, in)} }
-	a := Attention[float64]{
+	linear := func(out, in int) Linear { return Linear{W: weight(s, out, in)} }
+	a := Attention{
 		Q: linear(heads*d, width), K: linear(heads*d, width), V: linear(heads*d, width), O: linear(width, heads*d),
 		Mechanism: headwise.New(averaging{}), H: heads, Hkv: heads, D: d,
 	}
-	x, dy, dx := matrix[float64](s, 6, width), matrix[float64](s, 6, width), matrix[float64](s, 6, width)
-	var trace AttentionTrace[float64]
+	x, dy, dx := matrix(s, 6, width), matrix(s, 6, width), matrix(s, 6, width)
+	var trace AttentionTrace
 	f := func() float64 {
-		y := tensor.NewMat[float64](6, width)
-		if err := a.Forward(y, y, x, Scope[float64]{B: 2}, &trace, true); err != nil {
+		y := tensor.NewMat(6, width)
+		if err := a.Forward(y, y, x, Scope{B: 2}, &trace, true); err != nil {
 			t.Fatal(err)
 		}
 		return sumOf(y, dy) + weighs*trace.Aux()
 	}
 	f()
-	if err := a.Backward(dx, dy, x, &trace, &Scratch[float64]{Aux: weighs}); err != nil {
+	if err := a.Backward(dx, dy, x, &trace, &Scratch{Aux: weighs}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range x.Rows {

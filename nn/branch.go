@@ -9,70 +9,70 @@ import (
 // Branch computes the term that a block of a model adds to its rows [B·N,width]. A
 // Mixer, an MLP, an ISTA step and a CrossAttention are branches. The output for a
 // sequence depends on no other sequence and not on the number of threads.
-type Branch[T tensor.Float] interface {
+type Branch interface {
 	// FLOPs returns the operations of Forward for a sequence of n tokens. A
 	// multiply-add counts two.
 	FLOPs(n int, causal bool) float64
 
 	// NewTrace returns an empty trace for Forward and Step. It serves all branches of
 	// one type and size.
-	NewTrace() Trace[T]
+	NewTrace() Trace
 	// Forward sets y [B·N,width] to base [B·N,width] plus the output for x
 	// [B·N,width]. y may be base. keep says that Backward follows.
-	Forward(y, base, x tensor.Mat[T], s Scope[T], tr Trace[T], keep bool) error
+	Forward(y, base, x tensor.Mat, s Scope, tr Trace, keep bool) error
 	// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of
 	// the weights. x and tr are the arguments of Forward. dx overlaps neither dy nor x.
-	Backward(dx, dy, x tensor.Mat[T], tr Trace[T], s *Scratch[T]) error
+	Backward(dx, dy, x tensor.Mat, tr Trace, s *Scratch) error
 
-	Stepper[T]
+	Stepper
 	// Freeze returns a stepper with a packed copy of the weights, for at most that
 	// many rows. Its steps have the bits of Step.
-	Freeze(rows int) Stepper[T]
+	Freeze(rows int) Stepper
 }
 
 // Stepper continues sequences from a state.
-type Stepper[T tensor.Float] interface {
+type Stepper interface {
 	// Step adds to y [B·N,width] the output for x [B·N,width], the tokens that follow
 	// those in state. state is nil for branches other than mixers. The rotations of s
 	// start at the position of the first new token. Results do not depend on how the
 	// tokens are cut into calls.
-	Step(y, x tensor.Mat[T], state State[T], s Scope[T], tr Trace[T]) error
+	Step(y, x tensor.Mat, state State, s Scope, tr Trace) error
 }
 
 // Trace holds intermediate results of Forward for Backward. It belongs to one block, or
 // to all blocks of a type if nothing is saved.
-type Trace[T tensor.Float] interface {
+type Trace interface {
 	// Aux returns the auxiliary loss of the last Forward with keep set.
 	Aux() float64
 }
 
 // Scope says which tokens see which in a call.
-type Scope[T tensor.Float] struct {
+type Scope struct {
 	B       int // batch rows
 	Causal  bool
-	KeyLens []int64            // [B] valid keys of each batch row; nil: all
-	KeyMask []bool             // [B·N] keys of self-attention that exist; nil: all
-	Rope    *attention.Rope[T] // nil: none
-	Drop    *attention.Drop    // nil: none; stays as it is until Backward
+	KeyLens []int64         // [B] valid keys of each batch row; nil: all
+	KeyMask []bool          // [B·N] keys of self-attention that exist; nil: all
+	Rope    *attention.Rope // nil: none
+	Drop    *attention.Drop // nil: none; stays as it is until Backward
 
 	// Source [B·M,width] is the encoder's output, which CrossAttention reads, and
 	// SourceLens [B] its valid rows; nil: all.
-	Source     tensor.Mat[T]
+	Source     tensor.Mat
 	SourceLens []int64
 
 	// Norm normalises the input of an Attention that TakesParts, a part of the rows at a
 	// time; nil: the input is normalised. Room [B·N·H·D] is then memory of the outputs of
 	// its mechanism. It overlaps nothing.
-	Norm Norm[T]
-	Room []T
+	Norm Norm
+	Room []tensor.Float
 
 	// Next is memory that is read after a step: its products may prefetch it.
-	Next []T
+	Next []tensor.Float
 
 	// Init and Final are the states of Attention before and after a segment of causal
 	// sequences, in calls that Backward follows. Init is nil at the start, Final where
 	// it is not wanted. Other branches ignore them.
-	Init, Final State[T]
+	Init, Final State
 
 	// Ranks divide the tokens of causal sequences, in the order of the ranks (package
 	// comm/sequence); nil: none. Branches other than Attention ignore them.
@@ -80,27 +80,27 @@ type Scope[T tensor.Float] struct {
 }
 
 // Scratch is memory that Backward works in. Layers may share it.
-type Scratch[T tensor.Float] struct {
+type Scratch struct {
 	// Aux is the gradient of the auxiliary loss; 0: it is in no loss.
-	Aux T
+	Aux tensor.Float
 
 	// DSource [B·M,width] receives the gradient of Scope.Source: CrossAttention adds
 	// to it.
-	DSource tensor.Mat[T]
+	DSource tensor.Mat
 
 	// DFinal and DInit are the gradients of Scope.Final and Scope.Init: nil where
 	// nothing follows, and where nothing came before.
-	DFinal, DInit *attention.StateGrad[T]
+	DFinal, DInit *attention.StateGrad
 
-	rooms     [][]T
+	rooms     [][]tensor.Float
 	usedRooms int
 }
 
 // takeBack takes back all rooms.
-func (s *Scratch[T]) takeBack() { s.usedRooms = 0 }
+func (s *Scratch) takeBack() { s.usedRooms = 0 }
 
 // lendMatrix lends a matrix with undefined contents until s is emptied.
-func (s *Scratch[T]) lendMatrix(rows, cols int) tensor.Mat[T] {
+func (s *Scratch) lendMatrix(rows, cols int) tensor.Mat {
 	if s.usedRooms == len(s.rooms) {
 		s.rooms = append(s.rooms, nil)
 	}

@@ -8,18 +8,18 @@ import (
 
 // Cap replaces the elements x of y by c·tanh(x/c), which are between -c and c; c of 0 leaves them.
 // Elements that are not finite become NaN.
-func Cap[T tensor.Float](y tensor.Mat[T], c float64) {
+func Cap(y tensor.Mat, c float64) {
 	if c > 0 {
-		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capRows[T]{y, c})
+		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capRows{y, c})
 	}
 }
 
-type capRows[T tensor.Float] struct {
-	y tensor.Mat[T]
+type capRows struct {
+	y tensor.Mat
 	c float64
 }
 
-func (f *capRows[T]) RunRange(i0, i1 int) {
+func (f *capRows) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		kernel.Cap(f.y.Row(i), f.y.Row(i), f.c)
 	}
@@ -27,19 +27,19 @@ func (f *capRows[T]) RunRange(i0, i1 int) {
 
 // CapGrad multiplies dy by the derivative of Cap where its result is y, which it overwrites; c of 0
 // leaves both.
-func CapGrad[T tensor.Float](dy, y tensor.Mat[T], c float64) {
+func CapGrad(dy, y tensor.Mat, c float64) {
 	if c > 0 {
-		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capGradRows[T]{dy, y, c})
+		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capGradRows{dy, y, c})
 	}
 }
 
-type capGradRows[T tensor.Float] struct {
-	dy, y tensor.Mat[T]
+type capGradRows struct {
+	dy, y tensor.Mat
 	c     float64
 }
 
-func (f *capGradRows[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *capGradRows) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	for i := i0; i < i1; i++ {
 		kernel.CapSlope(f.y.Row(i), f.y.Row(i), f.c)
 		t.Mul(f.dy.Row(i), f.dy.Row(i), f.y.Row(i))

@@ -1,150 +1,22 @@
 package nn
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"slices"
-	"testing"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
-func randomParam(r *rand.Rand, name string, shape ...int) *param.Param[float32] {
-	n := 1
-	for _, s := range shape {
-		n *= s
-	}
-	p := &param.Param[float32]{Name: name, Shape: shape, Data: make([]float32, n), Grad: make([]float32, n)}
-	for i := range p.Data {
-		p.Data[i] = float32(r.NormFloat64())
-	}
-	return p
-}
-
-func randomLinear(r *rand.Rand, out, in int) Linear[float32] {
-	return Linear[float32]{W: randomParam(r, "w", out, in), B: randomParam(r, "b", out)}
-}
-
-func (l *Linear[T]) clone() Linear[T] {
+func (l *Linear) clone() Linear {
 	w := *l.W
 	w.Data = slices.Clone(w.Data)
-	return Linear[T]{W: &w, B: l.B}
+	return Linear{W: &w, B: l.B}
 }
 
 // rounded rounds weights to 16 bits.
-func (l *Linear[T]) rounded() Linear[T] {
+func (l *Linear) rounded() Linear {
 	c := l.clone()
 	for i, x := range c.W.Data {
-		c.W.Data[i] = T(kernel.WidenHalf(kernel.Half(float32(x))))
+		c.W.Data[i] = float(kernel.WidenHalf(kernel.Half(float32(x))))
 	}
 	return c
-}
-
-func randomMat(r *rand.Rand, rows, cols int) tensor.Mat[float32] {
-	m := viewMatrix(make([]float32, rows*cols), rows, cols)
-	for i := range m.Data {
-		m.Data[i] = float32(r.NormFloat64())
-	}
-	return m
-}
-
-// Layers with weights of 16 bits have the bits of layers of float32 whose weights are rounded,
-// whatever the number of rows, in passes and in steps.
-func TestHalvesAreRoundedWeights(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	up, gate, down := randomLinear(r, 200, 70), randomLinear(r, 200, 70), randomLinear(r, 70, 200)
-	type layer interface {
-		Forward(y, base, x tensor.Mat[float32], s Scope[float32], tr Trace[float32], keep bool) error
-		NewTrace() Trace[float32]
-		Freeze(rows int) Stepper[float32]
-	}
-	compress := func(list ...*Linear[float32]) {
-		for _, l := range list {
-			if err := l.Compress(BFloat16); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	low := &MLP[float32]{UpProj: up.clone(), DownProj: down.clone(), Act: TanhGELU}
-	compress(&low.UpProj, &low.DownProj)
-	lowGated := &GatedMLP[float32]{GateProj: gate.clone(), UpProj: up.clone(), DownProj: down.clone(), Act: SiLU}
-	compress(&lowGated.GateProj, &lowGated.UpProj, &lowGated.DownProj)
-	for _, pair := range [][2]layer{
-		{low, &MLP[float32]{UpProj: up.rounded(), DownProj: down.rounded(), Act: TanhGELU}},
-		{lowGated, &GatedMLP[float32]{GateProj: gate.rounded(), UpProj: up.rounded(), DownProj: down.rounded(), Act: SiLU}},
-	} {
-		for _, rows := range []int{1, 3, 5, 130, 700} {
-			x, base := randomMat(r, rows, 70), randomMat(r, rows, 70)
-			y := [2]tensor.Mat[float32]{randomMat(r, rows, 70), randomMat(r, rows, 70)}
-			for i, l := range pair {
-				if err := l.Forward(y[i], base, x, Scope[float32]{}, l.NewTrace(), false); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if !slices.Equal(y[0].Data, y[1].Data) {
-				t.Errorf("%T of %d rows differs from rounded weights", pair[0], rows)
-			}
-			for i, l := range pair {
-				copyRows(y[i], base)
-				if err := l.Freeze(rows).Step(y[i], x, nil, Scope[float32]{}, l.NewTrace()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if !slices.Equal(y[0].Data, y[1].Data) {
-				t.Errorf("a step of %T of %d rows differs from rounded weights", pair[0], rows)
-			}
-		}
-	}
-}
-
-// A row's outputs with weights of 8 bits depend on no other row and on no number of threads.
-func TestBytesGiveARowTheSameBits(t *testing.T) {
-	defer par.SetThreads(0)
-	r := rand.New(rand.NewPCG(3, 4))
-	l := randomLinear(r, 150, 90)
-	if err := l.Compress(Int8); err != nil {
-		t.Fatal(err)
-	}
-	x := randomMat(r, 300, 90)
-	want := randomMat(r, 300, 150)
-	for i := range x.Rows {
-		l.Forward(want.Slice(i, i+1), x.Slice(i, i+1), false)
-	}
-	for _, threads := range []int{1, 2, 3} {
-		par.SetThreads(threads)
-		for _, rows := range []int{2, 129, 300} {
-			y := randomMat(r, rows, 150)
-			if l.Forward(y, x.Slice(0, rows), false); !slices.Equal(y.Data, want.Data[:rows*150]) {
-				t.Errorf("%d rows on %d threads have other bits", rows, threads)
-			}
-		}
-	}
-}
-
-func BenchmarkCompressed(b *testing.B) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for _, rows := range []int{1, 12, 128, 512} {
-		for p := range Int8 + 1 {
-			up, down := randomLinear(r, 1536, 384), randomLinear(r, 384, 1536)
-			m := &MLP[float32]{UpProj: up, DownProj: down, Act: GELU}
-			for _, l := range []*Linear[float32]{&m.UpProj, &m.DownProj} {
-				if err := l.Compress(p); err != nil {
-					b.Fatal(err)
-				}
-			}
-			m.PackWeights()
-			x, y, tr := randomMat(r, rows, 384), randomMat(r, rows, 384), m.NewTrace()
-			b.Run(fmt.Sprintf("%v/%d", p, rows), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := m.Forward(y, x, x, Scope[float32]{}, tr, false); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
-		}
-	}
 }

@@ -12,24 +12,24 @@ import (
 // y_n = Σ_k W_k∘x_{n-k} + B, over the token itself and the K-1 before it. It tells
 // neighbours apart, which the few features of a linear attention cannot do in
 // a long context.
-type Conv[T tensor.Float] struct {
-	W *param.Param[T] // [K,width]; row k is for the token k places back
-	B *param.Param[T] // [width]; nil: none
+type Conv struct {
+	W *param.Param // [K,width]; row k is for the token k places back
+	B *param.Param // [width]; nil: none
 }
 
 // countTaps returns K.
-func (c *Conv[T]) countTaps() int { return c.W.Shape[0] }
+func (c *Conv) countTaps() int { return c.W.Shape[0] }
 
 // PastSize returns the number of elements of the rows before a sequence that
 // Forward needs of each batch row: (K-1)·width.
-func (c *Conv[T]) PastSize() int { return (c.countTaps() - 1) * c.W.Shape[1] }
+func (c *Conv) PastSize() int { return (c.countTaps() - 1) * c.W.Shape[1] }
 
 // Forward sets y [B·N,width] from x. past [B·PastSize()] holds the rows before each
 // sequence, the latest last, and is brought up to date; nil means that nothing
 // came before.
-func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
+func (c *Conv) Forward(y, x tensor.Mat, b int, past []tensor.Float) {
 	n, k, w := x.Rows/b, c.countTaps(), x.Cols
-	if f := (convForward[T]{c, y, x, n, past}); x.Rows <= normRows {
+	if f := (convForward{c, y, x, n, past}); x.Rows <= normRows {
 		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, 2*float64(k)*float64(x.Rows)*float64(w), f)
@@ -49,15 +49,15 @@ func (c *Conv[T]) Forward(y, x tensor.Mat[T], b int, past []T) {
 }
 
 // convForward is Forward of sequences of n rows.
-type convForward[T tensor.Float] struct {
-	c        *Conv[T]
-	y, x     tensor.Mat[T]
+type convForward struct {
+	c        *Conv
+	y, x     tensor.Mat
 	n        int
-	pastRows []T
+	pastRows []float
 }
 
-func (f *convForward[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *convForward) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	c, y, x, n, past := f.c, f.y, f.x, f.n, f.pastRows
 	k, w := c.countTaps(), x.Cols
 	for i := i0; i < i1; i++ {
@@ -80,25 +80,25 @@ func (f *convForward[T]) RunRange(i0, i1 int) {
 
 // ConvEnds holds the rows and gradients around sequences that are parts of longer
 // sequences, for Backward. The zero value is for whole sequences.
-type ConvEnds[T tensor.Float] struct {
-	PastRows []T // [B·PastSize()] as Forward had it; nil: nothing came before
+type ConvEnds struct {
+	PastRows []tensor.Float // [B·PastSize()] as Forward had it; nil: nothing came before
 	// NextGrads [B·PastSize()] holds dy of the K-1 rows after each sequence, nil where nothing
 	// follows. It receives dy of the first K-1 rows: the Next of the part before.
 	// A part that others follow has K-1 rows or more.
-	NextGrads []T
+	NextGrads []tensor.Float
 	// Last says that nothing follows, whatever Next holds.
 	Last bool
 }
 
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of W and
 // B. x [B·N,width] is the argument of Forward. dx does not overlap dy.
-func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
+func (c *Conv) Backward(dx, dy, x tensor.Mat, b int, ends ConvEnds) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	k, w, n := c.countTaps(), x.Cols, x.Rows/b
 	pieces := (x.Rows + normRows - 1) / normRows
-	parts := viewMatrix(arena.TakeZeros[T](ar, pieces*k*w), pieces, k*w)
-	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward[T]{c, dx, dy, x, parts, n, ends})
+	parts := viewMatrix(arena.TakeZeros[float](ar, pieces*k*w), pieces, k*w)
+	par.Run(x.Rows, normRows, 4*float64(k)*float64(x.Rows)*float64(w), convBackward{c, dx, dy, x, parts, n, ends})
 	addRows(c.W.Grad, parts)
 	if c.B != nil {
 		addRows(c.B.Grad, dy)
@@ -116,15 +116,15 @@ func (c *Conv[T]) Backward(dx, dy, x tensor.Mat[T], b int, ends ConvEnds[T]) {
 
 // convBackward does Backward for sequences of n rows. Each piece has sums of its own for
 // the gradient of W.
-type convBackward[T tensor.Float] struct {
-	c                *Conv[T]
-	dx, dy, x, parts tensor.Mat[T]
+type convBackward struct {
+	c                *Conv
+	dx, dy, x, parts tensor.Mat
 	n                int
-	ends             ConvEnds[T]
+	ends             ConvEnds
 }
 
-func (f *convBackward[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *convBackward) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	k, w, n := f.c.countTaps(), f.x.Cols, f.n
 	part, weight := f.parts.Row(i0/normRows), f.c.W.Data
 	for i := i0; i < i1; i++ {

@@ -1,3 +1,5 @@
+//go:build float64
+
 package nn
 
 import (
@@ -13,12 +15,12 @@ import (
 func TestMSSAIsItsDefinition(t *testing.T) {
 	const n = 9
 	x := subject{"crate", nil, 6, 2}
-	m, _ := built[float64](t, x, n)
-	l := m.(*mssa[float64])
-	in := matrix[float64](&source{key: rng.New(95)}, n, x.width)
+	m, _ := built(t, x, n)
+	l := m.(*mssa)
+	in := matrix(&source{key: rng.New(95)}, n, x.width)
 	for _, causal := range []bool{false, true} {
-		want := tensor.NewMat[float64](n, x.width)
-		u := tensor.NewMat[float64](n, x.width)
+		want := tensor.NewMat(n, x.width)
+		u := tensor.NewMat(n, x.width)
 		for i := range n {
 			for j := range x.width {
 				for k, v := range in.Row(i) {
@@ -55,7 +57,7 @@ func TestMSSAIsItsDefinition(t *testing.T) {
 				}
 			}
 		}
-		got := mixed(t, m, in, Scope[float64]{B: 1, Causal: causal})
+		got := mixed(t, m, in, Scope{B: 1, Causal: causal})
 		if r := check.ErrorRatio(got.Data, want.Data, 1e-13*check.MaxAbs(want.Data)); !(r <= 1) {
 			t.Errorf("causal=%t: errs by %.3g of 1e-13", causal, r)
 		}
@@ -65,11 +67,11 @@ func TestMSSAIsItsDefinition(t *testing.T) {
 func TestISTA(t *testing.T) {
 	const n, w = 70, 5
 	s := &source{key: rng.New(97)}
-	m := &ista[float64]{D: Linear[float64]{W: weight[float64](s, w, w)}, Rate: 0.3, Lambda: 0.2}
-	x, dy := matrix[float64](s, n, w), matrix[float64](s, n, w)
-	var tr istaTrace[float64]
-	y := matrix[float64](s, n, w)
-	m.Forward(y, y, x, Scope[float64]{}, &tr, true)
+	m := &ista{D: Linear{W: weight(s, w, w)}, Rate: 0.3, Lambda: 0.2}
+	x, dy := matrix(s, n, w), matrix(s, n, w)
+	var tr istaTrace
+	y := matrix(s, n, w)
+	m.Forward(y, y, x, Scope{}, &tr, true)
 	var zeros int
 	for i := range n {
 		r := make([]float64, w)
@@ -97,11 +99,11 @@ func TestISTA(t *testing.T) {
 		t.Errorf("%d of %d numbers are 0", zeros, n*w)
 	}
 	f := func() float64 {
-		y := tensor.NewMat[float64](n, w)
-		m.Forward(y, y, x, Scope[float64]{}, new(istaTrace[float64]), true)
+		y := tensor.NewMat(n, w)
+		m.Forward(y, y, x, Scope{}, new(istaTrace), true)
 		return sumOf(y, dy)
 	}
-	dx, kept := tensor.NewMat[float64](n, w), tensor.NewMat[float64](n, w)
+	dx, kept := tensor.NewMat(n, w), tensor.NewMat(n, w)
 	copyRows(kept, dy)
 	m.Backward(dx, kept, x, &tr, nil)
 	// Steps short enough to stay on one side of max.

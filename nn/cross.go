@@ -10,87 +10,87 @@ import (
 )
 
 // CrossAttention is attention from the rows of a block to the rows of Scope.Source.
-type CrossAttention[T tensor.Float] struct{ Layer *Attention[T] }
+type CrossAttention struct{ Layer *Attention }
 
 // crossTrace holds the intermediate results of CrossAttention.Forward for Backward.
-type crossTrace[T tensor.Float] struct {
-	AttentionTrace[T]
-	source tensor.Mat[T]
+type crossTrace struct {
+	AttentionTrace
+	source tensor.Mat
 }
 
 // FLOPs counts a source as long as the sequence.
-func (c CrossAttention[T]) FLOPs(n int, _ bool) float64 { return c.Layer.FLOPs(n, false) }
+func (c CrossAttention) FLOPs(n int, _ bool) float64 { return c.Layer.FLOPs(n, false) }
 
 // NewTrace returns an empty trace.
-func (c CrossAttention[T]) NewTrace() Trace[T] { return new(crossTrace[T]) }
+func (c CrossAttention) NewTrace() Trace { return new(crossTrace) }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the attention of x [B·N,width] to
 // s.Source [B·M,width]. It returns an error if the mechanism refuses the call.
-func (c CrossAttention[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
-	tr := trace.(*crossTrace[T])
+func (c CrossAttention) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) error {
+	tr := trace.(*crossTrace)
 	tr.source = s.Source
-	scope := Scope[T]{B: s.B, KeyLens: s.SourceLens, Drop: s.Drop}
+	scope := Scope{B: s.B, KeyLens: s.SourceLens, Drop: s.Drop}
 	return c.Layer.ForwardTo(y, base, x, s.Source, scope, &tr.AttentionTrace, keep)
 }
 
 // Backward sets dx [B·N,width] and adds to s.DSource [B·M,width]. It returns an error if
 // the mechanism refuses the call.
-func (c CrossAttention[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*crossTrace[T])
+func (c CrossAttention) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
+	tr := trace.(*crossTrace)
 	return c.Layer.BackwardTo(dx, s.DSource, dy, x, tr.source, &tr.AttentionTrace, s)
 }
 
 // SourceState returns the state of steps that attend to source [B·M,width]: its keys and
 // values. lens [B] are the valid rows of each sequence; nil: all. Tokens leave the state as
 // it is, so clones share its memory. It has no snapshot.
-func (c CrossAttention[T]) SourceState(source tensor.Mat[T], b int, lens []int64) State[T] {
+func (c CrossAttention) SourceState(source tensor.Mat, b int, lens []int64) State {
 	a := c.Layer
 	narrow := a.Hkv * a.D
-	s := &sourceState[T]{k: make([]T, source.Rows*narrow), v: make([]T, source.Rows*narrow), b: b, lens: slices.Clone(lens)}
+	s := &sourceState{k: make([]float, source.Rows*narrow), v: make([]float, source.Rows*narrow), b: b, lens: slices.Clone(lens)}
 	a.K.Forward(viewMatrix(s.k, source.Rows, narrow), source, false)
 	if a.KNorm != nil {
 		k := a.viewRows(s.k)
-		a.KNorm.Forward(k, k, make([]T, 2*k.Rows))
+		a.KNorm.Forward(k, k, make([]float, 2*k.Rows))
 	}
 	a.V.Forward(viewMatrix(s.v, source.Rows, narrow), source, false)
 	return s
 }
 
 // sourceState is the keys and values [B·M,Hkv·D] of a source.
-type sourceState[T tensor.Float] struct {
-	k, v []T
+type sourceState struct {
+	k, v []float
 	b    int
 	lens []int64
 }
 
-func (s *sourceState[T]) Clone() State[T] { return s }
+func (s *sourceState) Clone() State { return s }
 
-func (s *sourceState[T]) Reset() {}
+func (s *sourceState) Reset() {}
 
-func (s *sourceState[T]) Tokens() int64 { return 0 }
+func (s *sourceState) Tokens() int64 { return 0 }
 
-func (s *sourceState[T]) Bytes() int64 {
-	var x T
+func (s *sourceState) Bytes() int64 {
+	var x float
 	return int64(len(s.k)+len(s.v)) * int64(unsafe.Sizeof(x))
 }
 
-func (s *sourceState[T]) AppendBinary(b []byte) ([]byte, error) {
+func (s *sourceState) AppendBinary(b []byte) ([]byte, error) {
 	return b, errors.New("cross-attention: the keys of a source have no snapshot")
 }
 
 // Step adds to y [B·N,width] the attention of x [B·N,width] to the source of state. It
 // returns an error if the mechanism refuses the call.
-func (c CrossAttention[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	return c.step(y, x, &c.Layer.Q, &c.Layer.O, state.(*sourceState[T]), s.B, &trace.(*crossTrace[T]).AttentionTrace)
+func (c CrossAttention) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	return c.step(y, x, &c.Layer.Q, &c.Layer.O, state.(*sourceState), s.B, &trace.(*crossTrace).AttentionTrace)
 }
 
 // projection is a layer for steps.
-type projection[T tensor.Float] interface {
-	Forward(y, x tensor.Mat[T], acc bool)
+type projection interface {
+	Forward(y, x tensor.Mat, acc bool)
 }
 
 // step is Step with layers of queries and outputs.
-func (c CrossAttention[T]) step(y, x tensor.Mat[T], q, o projection[T], state *sourceState[T], b int, tr *AttentionTrace[T]) error {
+func (c CrossAttention) step(y, x tensor.Mat, q, o projection, state *sourceState, b int, tr *AttentionTrace) error {
 	a, n := c.Layer, x.Rows/b
 	rows := resizeMatrix(&tr.q, x.Rows, a.H*a.D)
 	q.Forward(rows, x, false)
@@ -99,7 +99,7 @@ func (c CrossAttention[T]) step(y, x tensor.Mat[T], q, o projection[T], state *s
 		a.QNorm.Forward(heads, heads, resizeMatrix(&tr.statsQ, heads.Rows, 2).Data)
 	}
 	m := len(state.k) / (a.Hkv * a.D * b)
-	tr.call = attention.Call[T]{Q: a.viewQueries(tr.q, b, n), K: a.viewKeys(state.k, b, m), V: a.viewKeys(state.v, b, m), KeyLens: state.lens}
+	tr.call = attention.Call{Q: a.viewQueries(tr.q, b, n), K: a.viewKeys(state.k, b, m), V: a.viewKeys(state.v, b, m), KeyLens: state.lens}
 	if a.Mechanism.Traits().Linear {
 		tr.call.Form = attention.Direct // the same form for any number of queries
 	}
@@ -112,17 +112,17 @@ func (c CrossAttention[T]) step(y, x tensor.Mat[T], q, o projection[T], state *s
 }
 
 // packedCross is a CrossAttention for steps.
-type packedCross[T tensor.Float] struct {
-	layer CrossAttention[T]
-	q, o  *PackedLinear[T]
+type packedCross struct {
+	layer CrossAttention
+	q, o  *PackedLinear
 }
 
 // Freeze returns the layer with packed projections of queries and outputs.
-func (c CrossAttention[T]) Freeze(rows int) Stepper[T] {
-	return &packedCross[T]{c, c.Layer.Q.Freeze(rows), c.Layer.O.Freeze(rows)}
+func (c CrossAttention) Freeze(rows int) Stepper {
+	return &packedCross{c, c.Layer.Q.Freeze(rows), c.Layer.O.Freeze(rows)}
 }
 
 // Step is CrossAttention.Step. It returns an error where CrossAttention.Step does.
-func (c *packedCross[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	return c.layer.step(y, x, c.q, c.o, state.(*sourceState[T]), s.B, &trace.(*crossTrace[T]).AttentionTrace)
+func (c *packedCross) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	return c.layer.step(y, x, c.q, c.o, state.(*sourceState), s.B, &trace.(*crossTrace).AttentionTrace)
 }

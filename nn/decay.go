@@ -12,9 +12,9 @@ import (
 // Decay computes the log-decay of an Attention: log_g of attention.Call for each token
 // and key head. With a gate it is log σ(x·Wᵀ + b), where x is the row from which the
 // key is projected. Without a gate it is LogDecays for all tokens.
-type Decay[T tensor.Float] struct {
-	Gate      Linear[T] // [Hkv,width]; W nil: none
-	LogDecays []T       // [Hkv], each 0 or less
+type Decay struct {
+	Gate      Linear         // [Hkv,width]; W nil: none
+	LogDecays []tensor.Float // [Hkv], each 0 or less
 }
 
 // Retention returns log γ_h with γ_h = 1 - 2^(-5-h), the log-decay of head h of RetNet
@@ -26,11 +26,11 @@ func Retention(h int) float64 { return math.Log1p(-math.Exp2(-5 - float64(h))) }
 func RetentionGate(h int) float64 { return math.Log(math.Exp2(5+float64(h)) - 1) }
 
 // isLearned reports that there is a gate.
-func (d *Decay[T]) isLearned() bool { return d != nil && d.Gate.W != nil }
+func (d *Decay) isLearned() bool { return d != nil && d.Gate.W != nil }
 
 // setLogDecay sets g [rows,Hkv] from the rows of x; frozen is the gate for a few rows,
 // nil where there are many.
-func (d *Decay[T]) setLogDecay(g, x tensor.Mat[T], frozen *PackedLinear[T]) {
+func (d *Decay) setLogDecay(g, x tensor.Mat, frozen *PackedLinear) {
 	switch {
 	case !d.isLearned():
 		for i := range g.Rows {
@@ -42,7 +42,7 @@ func (d *Decay[T]) setLogDecay(g, x tensor.Mat[T], frozen *PackedLinear[T]) {
 	default:
 		d.Gate.Forward(g, x, false)
 	}
-	if f, work := (logSigmoid[T]{g}), gateWork*float64(len(g.Data)); work < par.MinWork {
+	if f, work := (logSigmoid{g}), gateWork*float64(len(g.Data)); work < par.MinWork {
 		f.RunRange(0, g.Rows)
 	} else {
 		par.Run(g.Rows, rowTile, work, f)
@@ -51,8 +51,8 @@ func (d *Decay[T]) setLogDecay(g, x tensor.Mat[T], frozen *PackedLinear[T]) {
 
 // addGateGrad adds to dx and to the gradients of the gate, from dg, g and x. g is the
 // output of setLogDecay. It overwrites dg.
-func (d *Decay[T]) addGateGrad(dx, dg, g, x tensor.Mat[T]) {
-	par.Run(g.Rows, rowTile, gateWork*float64(len(g.Data)), logSigmoidGrad[T]{dg, g})
+func (d *Decay) addGateGrad(dx, dg, g, x tensor.Mat) {
+	par.Run(g.Rows, rowTile, gateWork*float64(len(g.Data)), logSigmoidGrad{dg, g})
 	d.Gate.Backward(dx, dg, x, true)
 }
 
@@ -60,34 +60,34 @@ func (d *Decay[T]) addGateGrad(dx, dg, g, x tensor.Mat[T]) {
 const gateWork = 100
 
 // logSigmoid replaces rows by log σ of them.
-type logSigmoid[T tensor.Float] struct{ g tensor.Mat[T] }
+type logSigmoid struct{ g tensor.Mat }
 
-func (f logSigmoid[T]) RunRange(i0, i1 int) {
+func (f logSigmoid) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		row := f.g.Row(i)
 		for h, x := range row {
 			y := float64(x)
-			row[h] = T(min(y, 0) - math.Log1p(math.Exp(-math.Abs(y))))
+			row[h] = float(min(y, 0) - math.Log1p(math.Exp(-math.Abs(y))))
 		}
 	}
 }
 
 // logSigmoidGrad turns gradients of g = log σ(y) into gradients of y: 1 - σ(y) is 1 -
 // e^g.
-type logSigmoidGrad[T tensor.Float] struct{ dg, g tensor.Mat[T] }
+type logSigmoidGrad struct{ dg, g tensor.Mat }
 
-func (f logSigmoidGrad[T]) RunRange(i0, i1 int) {
+func (f logSigmoidGrad) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		d := f.dg.Row(i)
 		for h, g := range f.g.Row(i) {
-			d[h] *= T(-math.Expm1(float64(g)))
+			d[h] *= float(-math.Expm1(float64(g)))
 		}
 	}
 }
 
 // explainDecay adds attention.ErrNonFinite to the error of a call whose log-decays, which a
 // layer computed, are not finite.
-func explainDecay[T tensor.Float](err error, c *attention.Call[T]) error {
+func explainDecay(err error, c *attention.Call) error {
 	if err == nil || !c.HasDecay() {
 		return err
 	}

@@ -1,3 +1,5 @@
+//go:build float64
+
 package nn
 
 import (
@@ -12,15 +14,15 @@ import (
 // large its row is.
 func TestGatesBeginAsRetention(t *testing.T) {
 	const heads = 12
-	d := Decay[float64]{Gate: Linear[float64]{
-		W: &param.Param[float64]{Shape: []int{heads, 1}, Data: make([]float64, heads)},
-		B: &param.Param[float64]{Shape: []int{heads}, Data: make([]float64, heads)},
+	d := Decay{Gate: Linear{
+		W: &param.Param{Shape: []int{heads, 1}, Data: make([]float64, heads)},
+		B: &param.Param{Shape: []int{heads}, Data: make([]float64, heads)},
 	}}
-	fixed := Decay[float64]{LogDecays: make([]float64, heads)}
+	fixed := Decay{LogDecays: make([]float64, heads)}
 	for h := range heads {
 		d.Gate.B.Data[h], fixed.LogDecays[h] = RetentionGate(h), Retention(h)
 	}
-	x, g, want := tensor.NewMat[float64](3, 1), tensor.NewMat[float64](3, heads), tensor.NewMat[float64](3, heads)
+	x, g, want := tensor.NewMat(3, 1), tensor.NewMat(3, heads), tensor.NewMat(3, heads)
 	d.setLogDecay(g, x, nil)
 	fixed.setLogDecay(want, x, nil)
 	for h, got := range g.Row(2) {

@@ -23,37 +23,37 @@ const (
 
 // DropoutForward sets y [rows,width] to x [rows,width] after dropout, plus base
 // [rows,width] if base has rows. y may be x or base.
-func DropoutForward[T tensor.Float](d Dropout, y, base, x tensor.Mat[T]) {
-	par.Run(x.Rows, normRows, dropWork*float64(x.Rows)*float64(x.Cols), dropForward[T]{d, y, base, x})
+func DropoutForward(d Dropout, y, base, x tensor.Mat) {
+	par.Run(x.Rows, normRows, dropWork*float64(x.Rows)*float64(x.Cols), dropForward{d, y, base, x})
 }
 
-type dropForward[T tensor.Float] struct {
+type dropForward struct {
 	d          Dropout
-	y, base, x tensor.Mat[T]
+	y, base, x tensor.Mat
 }
 
-func (f *dropForward[T]) RunRange(i0, i1 int) {
+func (f *dropForward) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)
 		if f.base.Rows == 0 {
-			eachFactor(f.d, i, len(x), func(j int, factor T) { y[j] = factor * x[j] })
+			eachFactor(f.d, i, len(x), func(j int, factor float) { y[j] = factor * x[j] })
 			continue
 		}
 		base := f.base.Row(i)
-		eachFactor(f.d, i, len(x), func(j int, factor T) { y[j] = base[j] + factor*x[j] })
+		eachFactor(f.d, i, len(x), func(j int, factor float) { y[j] = base[j] + factor*x[j] })
 	}
 }
 
 // DropoutBackward sets dx [rows,width] to the gradient dy [rows,width] times the
 // factors of DropoutForward. dx may be dy.
-func DropoutBackward[T tensor.Float](d Dropout, dx, dy tensor.Mat[T]) {
-	DropoutForward(d, dx, tensor.Mat[T]{}, dy)
+func DropoutBackward(d Dropout, dx, dy tensor.Mat) {
+	DropoutForward(d, dx, tensor.Mat{}, dy)
 }
 
 // eachFactor calls do with the factor of each element of row i.
-func eachFactor[T tensor.Float](d Dropout, i, width int, do func(j int, factor T)) {
+func eachFactor(d Dropout, i, width int, do func(j int, factor float)) {
 	least := uint32(min(math.Round(d.Rate*0x1p32), math.MaxUint32))
-	kept := T(1 / (1 - d.Rate))
+	kept := float(1 / (1 - d.Rate))
 	words := (width + dropWord - 1) / dropWord
 	for w := range words {
 		for n, r := range d.Key.Uint32s(uint64(i)*uint64(words) + uint64(w)) {

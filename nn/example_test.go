@@ -1,3 +1,5 @@
+//go:build !float64
+
 package nn_test
 
 import (
@@ -10,17 +12,17 @@ import (
 
 // One linear layer, forward and backward.
 func Example() {
-	var weights param.Set[float32]
-	l := nn.Linear[float32]{W: weights.New("proj.weight", true, 2, 3), B: weights.New("proj.bias", false, 2)}
+	var weights param.Set
+	l := nn.Linear{W: weights.New("proj.weight", true, 2, 3), B: weights.New("proj.bias", false, 2)}
 	copy(l.W.Data, []float32{1, 0, -1, 2, 1, 0})
 	copy(l.B.Data, []float32{0.5, 0})
 
-	x, y := tensor.NewMat[float32](1, 3), tensor.NewMat[float32](1, 2)
+	x, y := tensor.NewMat(1, 3), tensor.NewMat(1, 2)
 	copy(x.Data, []float32{3, 4, 5})
 	l.Forward(y, x, false)
 	fmt.Println(y.Row(0))
 
-	dx, dy := tensor.NewMat[float32](1, 3), tensor.NewMat[float32](1, 2)
+	dx, dy := tensor.NewMat(1, 3), tensor.NewMat(1, 2)
 	copy(dy.Data, []float32{1, 10})
 	l.Backward(dx, dy, x, false)
 	fmt.Println(dx.Row(0), l.W.Grad, l.B.Grad)

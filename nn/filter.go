@@ -18,14 +18,14 @@ import (
 //	t = n/(Context-1), cos(2πn·f/Context), -sin(2πn·f/Context) for frequencies f
 //
 // times a window e^(-δ_c·t), whose δ lies evenly from slow to fast channels.
-type filter[T tensor.Float] struct {
-	Hidden []Linear[T]     // the first from the features
-	Freq   *param.Param[T] // [units] of the sines after each of them
-	Out    Linear[T]       // [width·filters, units]
+type filter struct {
+	Hidden []Linear     // the first from the features
+	Freq   *param.Param // [units] of the sines after each of them
+	Out    Linear       // [width·filters, units]
 
 	Context     int
-	Features    int // 1 + two for each frequency
-	WindowRates []T // [width] -δ of the windows
+	Features    int     // 1 + two for each frequency
+	WindowRates []float // [width] -δ of the windows
 }
 
 // Windows fall to filterTarget within these shares of the context.
@@ -38,18 +38,18 @@ const (
 const filterLayers = 3
 
 // newFilter makes that many filters of every channel.
-func newFilter[T tensor.Float](m *MixerArgs[T], filters, features, units int, freq float64) filter[T] {
-	f := filter[T]{Context: m.Context, Features: features, WindowRates: make([]T, m.Width)}
+func newFilter(m *MixerArgs, filters, features, units int, freq float64) filter {
+	f := filter{Context: m.Context, Features: features, WindowRates: make([]float, m.Width)}
 	for c := range f.WindowRates {
-		f.WindowRates[c] = T(windowRate(c, m.Width))
+		f.WindowRates[c] = float(windowRate(c, m.Width))
 	}
 	in := features
 	for _, name := range []string{"filter.0", "filter.1", "filter.2"}[:filterLayers] {
-		f.Hidden = append(f.Hidden, Linear[T]{W: m.New(name+".weight", true, FanInInit(in), units, in), B: m.New(name+".bias", false, FanInInit(in), units)})
+		f.Hidden = append(f.Hidden, Linear{W: m.New(name+".weight", true, FanInInit(in), units, in), B: m.New(name+".bias", false, FanInInit(in), units)})
 		in = units
 	}
 	f.Freq = m.New("filter.freq", false, constantInit(freq), units)
-	f.Out = Linear[T]{W: m.New("filter.out.weight", true, FanInInit(units), filters*m.Width, units)}
+	f.Out = Linear{W: m.New("filter.out.weight", true, FanInInit(units), filters*m.Width, units)}
 	return f
 }
 
@@ -59,14 +59,14 @@ func FanInInit(n int) Initializer {
 }
 
 // filterTrace holds the intermediate results of Filter.Forward for Backward.
-type filterTrace[T tensor.Float] struct {
-	features []T               // [N,Features]
-	pre, act [filterLayers][]T // [N,units] before and after the sines
-	h        []T               // [N,filters·width]
+type filterTrace struct {
+	features []float               // [N,Features]
+	pre, act [filterLayers][]float // [N,units] before and after the sines
+	h        []float               // [N,filters·width]
 }
 
 // Forward returns the filters [N,filters·width] at the places from start on.
-func (f *filter[T]) Forward(start, n int, tr *filterTrace[T]) tensor.Mat[T] {
+func (f *filter) Forward(start, n int, tr *filterTrace) tensor.Mat {
 	x := resizeMatrix(&tr.features, n, f.Features)
 	for i := range n {
 		f.setFeatures(x.Row(i), start+i)
@@ -74,19 +74,19 @@ func (f *filter[T]) Forward(start, n int, tr *filterTrace[T]) tensor.Mat[T] {
 	for l := range f.Hidden {
 		pre, act := resizeMatrix(&tr.pre[l], n, f.countUnits()), resizeMatrix(&tr.act[l], n, f.countUnits())
 		f.Hidden[l].Forward(pre, x, false)
-		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sines[T]{f, act, pre})
+		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sines{f, act, pre})
 		x = act
 	}
 	h := resizeMatrix(&tr.h, n, f.Out.W.Shape[0])
 	f.Out.Forward(h, x, false)
-	par.Run(n, normRows, siluWork*float64(n*len(f.WindowRates)), windows[T]{f, h, start})
+	par.Run(n, normRows, siluWork*float64(n*len(f.WindowRates)), windows{f, h, start})
 	return h
 }
 
-func (f *filter[T]) countUnits() int { return f.Hidden[0].W.Shape[0] }
+func (f *filter) countUnits() int { return f.Hidden[0].W.Shape[0] }
 
 // weightSize is the number of weights that each place is multiplied with.
-func (f *filter[T]) weightSize() float64 {
+func (f *filter) weightSize() float64 {
 	n := f.Out.weightSize()
 	for i := range f.Hidden {
 		n += f.Hidden[i].weightSize()
@@ -95,19 +95,19 @@ func (f *filter[T]) weightSize() float64 {
 }
 
 // placeTime is the t of a place.
-func (f *filter[T]) placeTime(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
+func (f *filter) placeTime(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
 
 // setFeatures sets the features of place n.
-func (f *filter[T]) setFeatures(x []T, n int) {
+func (f *filter) setFeatures(x []float, n int) {
 	bands := (f.Features - 1) / 2
-	x[0] = T(f.placeTime(n))
+	x[0] = float(f.placeTime(n))
 	for j := range bands {
 		freq := 1e-4
 		if bands > 1 {
 			freq += (float64(bands-1) - 1e-4) * float64(j) / float64(bands-1)
 		}
 		sin, cos := math.Sincos(2 * math.Pi * freq * float64(n) / float64(f.Context))
-		x[1+j], x[1+bands+j] = T(cos), T(-sin)
+		x[1+j], x[1+bands+j] = float(cos), float(-sin)
 	}
 }
 
@@ -115,35 +115,35 @@ func (f *filter[T]) setFeatures(x []T, n int) {
 const sineWork = 100
 
 // sines sets y = sin(freq∘x).
-type sines[T tensor.Float] struct {
-	f    *filter[T]
-	y, x tensor.Mat[T]
+type sines struct {
+	f    *filter
+	y, x tensor.Mat
 }
 
-func (f *sines[T]) RunRange(i0, i1 int) {
+func (f *sines) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		y := f.y.Row(i)
 		for j, x := range f.x.Row(i) {
-			y[j] = T(math.Sin(float64(f.f.Freq.Data[j]) * float64(x)))
+			y[j] = float(math.Sin(float64(f.f.Freq.Data[j]) * float64(x)))
 		}
 	}
 }
 
 // windows multiplies filters by their windows.
-type windows[T tensor.Float] struct {
-	f     *filter[T]
-	h     tensor.Mat[T]
+type windows struct {
+	f     *filter
+	h     tensor.Mat
 	start int
 }
 
-func (f *windows[T]) RunRange(i0, i1 int) {
-	t, falls := kernel.Active[T](), f.f.WindowRates
+func (f *windows) RunRange(i0, i1 int) {
+	t, falls := kernel.Active[float](), f.f.WindowRates
 	ar := arena.Acquire()
 	defer ar.Release()
-	window := arena.Take[T](ar, len(falls))
+	window := arena.Take[float](ar, len(falls))
 	for i := i0; i < i1; i++ {
 		row := f.h.Row(i)
-		t.Scale(window, T(f.f.placeTime(f.start+i)), falls)
+		t.Scale(window, float(f.f.placeTime(f.start+i)), falls)
 		t.Exp(window, window, 0)
 		for at := 0; at < len(row); at += len(window) {
 			t.Mul(row[at:][:len(window)], row[at:], window)
@@ -162,42 +162,42 @@ func windowRate(c, width int) float64 {
 
 // Backward adds to the gradients of the weights, from dh of the filters at the
 // places from 0 on. It uses up dh.
-func (f *filter[T]) Backward(dh tensor.Mat[T], tr *filterTrace[T]) {
+func (f *filter) Backward(dh tensor.Mat, tr *filterTrace) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	n, units := dh.Rows, f.countUnits()
-	par.Run(n, normRows, siluWork*float64(n*len(f.WindowRates)), windows[T]{f, dh, 0})
-	d := viewMatrix(arena.Take[T](ar, n*units), n, units)
+	par.Run(n, normRows, siluWork*float64(n*len(f.WindowRates)), windows{f, dh, 0})
+	d := viewMatrix(arena.Take[float](ar, n*units), n, units)
 	pieces := (n + normRows - 1) / normRows
 	for l := filterLayers - 1; l >= 0; l-- {
 		act, pre := viewMatrix(tr.act[l], n, units), viewMatrix(tr.pre[l], n, units)
 		if l == filterLayers-1 {
 			f.Out.Backward(d, dh, act, false)
 		} else {
-			next := viewMatrix(arena.Take[T](ar, n*units), n, units)
+			next := viewMatrix(arena.Take[float](ar, n*units), n, units)
 			f.Hidden[l+1].Backward(next, d, act, false)
 			d = next
 		}
-		parts := viewMatrix(arena.TakeZeros[T](ar, pieces*units), pieces, units)
-		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sinesGrad[T]{f, d, pre, parts})
+		parts := viewMatrix(arena.TakeZeros[float](ar, pieces*units), pieces, units)
+		par.Run(n, normRows, sineWork*float64(len(pre.Data)), sinesGrad{f, d, pre, parts})
 		addRows(f.Freq.Grad, parts)
 	}
-	addWeights(weightGrad[T]{&f.Hidden[0], d, viewMatrix(tr.features, n, f.Features)})
+	addWeights(weightGrad{&f.Hidden[0], d, viewMatrix(tr.features, n, f.Features)})
 }
 
 // sinesGrad turns d, the gradient of sines, into the gradient of their rows x.
-type sinesGrad[T tensor.Float] struct {
-	f           *filter[T]
-	d, x, parts tensor.Mat[T]
+type sinesGrad struct {
+	f           *filter
+	d, x, parts tensor.Mat
 }
 
-func (f *sinesGrad[T]) RunRange(i0, i1 int) {
+func (f *sinesGrad) RunRange(i0, i1 int) {
 	part := f.parts.Row(i0 / normRows)
 	for i := i0; i < i1; i++ {
 		d := f.d.Row(i)
 		for j, x := range f.x.Row(i) {
 			freq := f.f.Freq.Data[j]
-			c := d[j] * T(math.Cos(float64(freq)*float64(x)))
+			c := d[j] * float(math.Cos(float64(freq)*float64(x)))
 			part[j] += c * x
 			d[j] = c * freq
 		}

@@ -22,15 +22,15 @@ import (
 // 2024, arXiv 2402.13388, which has no positions), and the second is computed once for all
 // sequences. Errors are the errors of the layer times (|e|+|p|)/|e+p|. The weights must
 // not change while the cache is in use.
-type FirstLayerCache[T tensor.Float] struct {
-	layer         *Attention[T]
-	weights       Linear[T]   // [out,width]: A, of queries, keys and values
-	scaled        bool        // there is a norm
-	centred       bool        // rows lose their mean in the norm
-	tokens        []T         // [vocab,out]
-	bias          []T         // [out]: c; nil: none
-	position      Position[T] // nil: none
-	positionCount int64       // that the model has learned; 0: any number
+type FirstLayerCache struct {
+	layer         *Attention
+	weights       Linear         // [out,width]: A, of queries, keys and values
+	scaled        bool           // there is a norm
+	centred       bool           // rows lose their mean in the norm
+	tokens        []tensor.Float // [vocab,out]
+	bias          []tensor.Float // [out]: c; nil: none
+	position      Position       // nil: none
+	positionCount int64          // that the model has learned; 0: any number
 }
 
 // maxCacheSize is the number of elements that the table of a FirstLayerCache has at most.
@@ -39,55 +39,55 @@ const maxCacheSize = 1 << 20
 // NewFirstLayerCache returns the cache of a layer after the norm, for rows of the
 // embedding and the position. norm and position may be nil. The result is nil if the
 // table would have more than 2²⁰ elements.
-func NewFirstLayerCache[T tensor.Float](a *Attention[T], norm Norm[T], embed *Embedding[T], position Position[T]) *FirstLayerCache[T] {
+func NewFirstLayerCache(a *Attention, norm Norm, embed *Embedding, position Position) *FirstLayerCache {
 	width, out, vocab := a.Q.W.Shape[1], (a.H+2*a.Hkv)*a.D, embed.W.Shape[0]
 	if vocab*out > maxCacheSize {
 		return nil
 	}
-	l := &FirstLayerCache[T]{layer: a, position: position}
-	var gain, shift []T
+	l := &FirstLayerCache{layer: a, position: position}
+	var gain, shift []float
 	if norm != nil {
 		l.scaled = true
 		gain, shift, l.centred = norm.Affine()
 	}
-	if p, learned := position.(*Learned[T]); learned {
+	if p, learned := position.(*Learned); learned {
 		l.positionCount = int64(p.W.Shape[0] - p.Offset)
 	}
-	l.weights.W = &param.Param[T]{Shape: []int{out, width}, Data: make([]T, 0, out*width)}
+	l.weights.W = &param.Param{Shape: []int{out, width}, Data: make([]float, 0, out*width)}
 	biased := a.Q.B != nil || a.K.B != nil || a.V.B != nil
-	for _, p := range [...]*Linear[T]{&a.Q, &a.K, &a.V} {
+	for _, p := range [...]*Linear{&a.Q, &a.K, &a.V} {
 		l.weights.W.Data = append(l.weights.W.Data, p.W.Data...)
 		switch {
 		case shift != nil:
-			y := viewMatrix(make([]T, p.W.Shape[0]), 1, p.W.Shape[0])
+			y := viewMatrix(make([]float, p.W.Shape[0]), 1, p.W.Shape[0])
 			p.Forward(y, viewMatrix(shift, 1, width), false)
 			l.bias = append(l.bias, y.Data...)
 		case p.B != nil:
 			l.bias = append(l.bias, p.B.Data...)
 		case biased:
-			l.bias = append(l.bias, make([]T, p.W.Shape[0])...)
+			l.bias = append(l.bias, make([]float, p.W.Shape[0])...)
 		}
 	}
 	if norm != nil {
-		k := kernel.Active[T]()
+		k := kernel.Active[float]()
 		for i := range out {
 			row := l.weights.W.Data[i*width:][:width]
 			k.Mul(row, row, gain)
 		}
 	}
-	l.tokens = make([]T, vocab*out)
+	l.tokens = make([]float, vocab*out)
 	l.projectRows(viewMatrix(l.tokens, vocab, out), viewMatrix(slices.Clone(embed.W.Data), vocab, width))
 	return l
 }
 
 // projectRows sets y [rows,out] to the term of rows x [rows,width], which it uses up.
-func (l *FirstLayerCache[T]) projectRows(y, x tensor.Mat[T]) {
+func (l *FirstLayerCache) projectRows(y, x tensor.Mat) {
 	for i := 0; i < x.Rows && l.centred; i++ {
 		row, sum := x.Row(i), 0.0
 		for _, e := range row {
 			sum += float64(e)
 		}
-		mean := T(sum / float64(len(row)))
+		mean := float(sum / float64(len(row)))
 		for j := range row {
 			row[j] -= mean
 		}
@@ -96,13 +96,13 @@ func (l *FirstLayerCache[T]) projectRows(y, x tensor.Mat[T]) {
 }
 
 // PositionCache caches the first layer's terms of the next positions.
-type PositionCache[T tensor.Float] struct {
-	rows, inputs []T
+type PositionCache struct {
+	rows, inputs []tensor.Float
 	start, end   int64
 }
 
 // Bytes returns the memory of the cache.
-func (p *PositionCache[T]) Bytes() int64 {
+func (p *PositionCache) Bytes() int64 {
 	return bytesOf(p.rows[:cap(p.rows)]) + bytesOf(p.inputs[:cap(p.inputs)])
 }
 
@@ -110,7 +110,7 @@ func (p *PositionCache[T]) Bytes() int64 {
 const positionsAhead = 16
 
 // termsFrom returns the terms [n,out] of n positions from start on.
-func (p *PositionCache[T]) termsFrom(l *FirstLayerCache[T], start int64, n int) (tensor.Mat[T], error) {
+func (p *PositionCache) termsFrom(l *FirstLayerCache, start int64, n int) (tensor.Mat, error) {
 	out := l.weights.W.Shape[0]
 	if start < p.start || start+int64(n) > p.end {
 		count := max(n, positionsAhead)
@@ -130,27 +130,27 @@ func (p *PositionCache[T]) termsFrom(l *FirstLayerCache[T], start int64, n int) 
 }
 
 // CachedRows are the rows of a step: tokens, positions, and the output of the norm.
-type CachedRows[T tensor.Float] struct {
-	Tokens    []int32           // [B·N]
-	Start     int64             // position of the first token of each sequence
-	X         tensor.Mat[T]     // [B·N,width] after the norm
-	Stats     []T               // [2·B·N] of the norm
-	Positions *PositionCache[T] // of the sequences
+type CachedRows struct {
+	Tokens    []int32        // [B·N]
+	Start     int64          // position of the first token of each sequence
+	X         tensor.Mat     // [B·N,width] after the norm
+	Stats     []tensor.Float // [2·B·N] of the norm
+	Positions *PositionCache // of the sequences
 }
 
 // Step adds to y [B·N,width] the self-attention of rows r after the tokens of state.
 // frozen is the packed layer for this number of rows, or nil. It returns an error if a
 // position is beyond the learned table or the state refuses the call.
-func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State[T], s Scope[T], trace Trace[T], frozen Stepper[T]) error {
-	a, tr := l.layer, trace.(*AttentionTrace[T])
-	p := StepPart[T]{B: s.B, End: r.X.Rows, Position: r.Start, Positions: r.Positions, Rope: s.Rope}
+func (l *FirstLayerCache) Step(y tensor.Mat, r *CachedRows, state State, s Scope, trace Trace, frozen Stepper) error {
+	a, tr := l.layer, trace.(*AttentionTrace)
+	p := StepPart{B: s.B, End: r.X.Rows, Position: r.Start, Positions: r.Positions, Rope: s.Rope}
 	if err := l.setRows(r, &p, tr); err != nil {
 		return err
 	}
 	tr.call = l.partCall(tr, &p, s)
 	a.setDecay(tr, r.X, s.B, packedGate(frozen))
 	o := resizeMatrix(&tr.o, r.X.Rows, a.H*a.D)
-	if err := state.(attentionState[T]).State.Step(a.viewQueries(tr.o, s.B, p.countTokens()), &tr.call); err != nil {
+	if err := state.(attentionState).State.Step(a.viewQueries(tr.o, s.B, p.countTokens()), &tr.call); err != nil {
 		return explainDecay(err, &tr.call)
 	}
 	l.addOutputs(y, a.normaliseOutputs(o, tr, false), frozen)
@@ -159,8 +159,8 @@ func (l *FirstLayerCache[T]) Step(y tensor.Mat[T], r *CachedRows[T], state State
 
 // StepParts is Step for every part without an error, with the positions of the part. It
 // sets the error of a part where Step returns one. y and r have the rows of all parts.
-func (l *FirstLayerCache[T]) StepParts(y tensor.Mat[T], r *CachedRows[T], parts []StepPart[T], s Scope[T], trace Trace[T], frozen Stepper[T]) {
-	a, tr := l.layer, trace.(*AttentionTrace[T])
+func (l *FirstLayerCache) StepParts(y tensor.Mat, r *CachedRows, parts []StepPart, s Scope, trace Trace, frozen Stepper) {
+	a, tr := l.layer, trace.(*AttentionTrace)
 	resizeMatrix(&tr.q, r.X.Rows, l.weights.W.Shape[0])
 	a.setDecay(tr, r.X, 1, packedGate(frozen))
 	calls := tr.partCalls(len(parts))
@@ -179,10 +179,10 @@ func (l *FirstLayerCache[T]) StepParts(y tensor.Mat[T], r *CachedRows[T], parts 
 }
 
 // setRows sets the queries, keys and values of a part, side by side in the rows of tr.q.
-func (l *FirstLayerCache[T]) setRows(r *CachedRows[T], p *StepPart[T], tr *AttentionTrace[T]) error {
+func (l *FirstLayerCache) setRows(r *CachedRows, p *StepPart, tr *AttentionTrace) error {
 	out, n := l.weights.W.Shape[0], p.countTokens()
 	all := resizeMatrix(&tr.q, r.X.Rows, out)
-	f := cachedForward[T]{l: l, y: p.Rows(all), tokens: r.Tokens[p.Start:p.End], stats: r.Stats[2*p.Start:], n: n}
+	f := cachedForward{l: l, y: p.Rows(all), tokens: r.Tokens[p.Start:p.End], stats: r.Stats[2*p.Start:], n: n}
 	if l.position != nil {
 		var err error
 		if f.positionTerms, err = p.Positions.termsFrom(l, p.Position, n); err != nil {
@@ -198,10 +198,10 @@ func (l *FirstLayerCache[T]) setRows(r *CachedRows[T], p *StepPart[T], tr *Atten
 }
 
 // partCall returns the call of a part without its decay, from the rows of tr.q.
-func (l *FirstLayerCache[T]) partCall(tr *AttentionTrace[T], p *StepPart[T], s Scope[T]) attention.Call[T] {
+func (l *FirstLayerCache) partCall(tr *AttentionTrace, p *StepPart, s Scope) attention.Call {
 	a, n, out := l.layer, p.countTokens(), l.weights.W.Shape[0]
 	wide, narrow, rows := a.H*a.D, a.Hkv*a.D, tr.q[p.Start*out:p.End*out]
-	return attention.Call[T]{
+	return attention.Call{
 		Q: tensor.Split(rows, p.B, n, out, 0, a.H, a.D),
 		K: tensor.Split(rows, p.B, n, out, wide, a.Hkv, a.D), V: tensor.Split(rows, p.B, n, out, wide+narrow, a.Hkv, a.D),
 		Causal: s.Causal, Rope: p.Rope,
@@ -209,8 +209,8 @@ func (l *FirstLayerCache[T]) partCall(tr *AttentionTrace[T], p *StepPart[T], s S
 }
 
 // addOutputs adds to y the projection of the outputs o [rows,H·D] of the mechanism.
-func (l *FirstLayerCache[T]) addOutputs(y, o tensor.Mat[T], frozen Stepper[T]) {
-	if packed, is := frozen.(*packedAttention[T]); is {
+func (l *FirstLayerCache) addOutputs(y, o tensor.Mat, frozen Stepper) {
+	if packed, is := frozen.(*packedAttention); is {
 		packed.o.Forward(y, o, true)
 	} else {
 		l.layer.O.Forward(y, o, true)
@@ -218,8 +218,8 @@ func (l *FirstLayerCache[T]) addOutputs(y, o tensor.Mat[T], frozen Stepper[T]) {
 }
 
 // packedGate returns the gate of a packed attention; nil for another stepper.
-func packedGate[T tensor.Float](frozen Stepper[T]) *PackedLinear[T] {
-	if packed, is := frozen.(*packedAttention[T]); is {
+func packedGate(frozen Stepper) *PackedLinear {
+	if packed, is := frozen.(*packedAttention); is {
 		return packed.gate
 	}
 	return nil
@@ -227,22 +227,22 @@ func packedGate[T tensor.Float](frozen Stepper[T]) *PackedLinear[T] {
 
 // StateMemory returns the memory that Step reads of a state. No product of the layer
 // comes before it that could prefetch it.
-func (l *FirstLayerCache[T]) StateMemory(state State[T]) []T {
-	return attention.StepMemory(state.(attentionState[T]).State)
+func (l *FirstLayerCache) StateMemory(state State) []tensor.Float {
+	return attention.StepMemory(state.(attentionState).State)
 }
 
 // cachedForward does rows.
-type cachedForward[T tensor.Float] struct {
-	l             *FirstLayerCache[T]
-	y             tensor.Mat[T]
-	tokens        []int32       // [rows]
-	stats         []T           // [2·rows]
-	positionTerms tensor.Mat[T] // [n,out]; no rows: there are none
+type cachedForward struct {
+	l             *FirstLayerCache
+	y             tensor.Mat
+	tokens        []int32    // [rows]
+	stats         []float    // [2·rows]
+	positionTerms tensor.Mat // [n,out]; no rows: there are none
 	n             int
 }
 
-func (f *cachedForward[T]) RunRange(i0, i1 int) {
-	t, l := kernel.Active[T](), f.l
+func (f *cachedForward) RunRange(i0, i1 int) {
+	t, l := kernel.Active[float](), f.l
 	for i := i0; i < i1; i++ {
 		y := f.y.Row(i)
 		row := l.tokens[int(f.tokens[i])*f.y.Cols:][:f.y.Cols]

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -14,22 +15,21 @@ import (
 // A FirstLayerCache has the queries, keys and values of the layer, each within what the sums of
 // both are rounded by.
 func TestFirstLayerCacheProjectsWhatTheLayerDoes(t *testing.T) {
-	t.Run("float32", func(t *testing.T) { testFirstLayerCache[float32](t, 0x1p-24) })
-	t.Run("float64", func(t *testing.T) { testFirstLayerCache[float64](t, 0x1p-53) })
+	t.Run(check.Precision, func(t *testing.T) { testFirstLayerCache(t, check.Pick(0x1p-24, 0x1p-53)) })
 }
 
-func testFirstLayerCache[T tensor.Float](t *testing.T, unit float64) {
+func testFirstLayerCache(t *testing.T, unit float64) {
 	const vocab, width, h, hkv, d, places, batch = 9, 24, 4, 2, 6, 21, 3
 	s := &source{key: rng.New(11)}
-	var set param.Set[T]
-	draw := func(name string, mean float64, shape ...int) *param.Param[T] {
+	var set param.Set
+	draw := func(name string, mean float64, shape ...int) *param.Param {
 		p := set.New(name, true, shape...)
 		for i := range p.Data {
-			p.Data[i] = T(mean + s.normal())
+			p.Data[i] = float(mean + s.normal())
 		}
 		return p
 	}
-	m, err := mechanism.New[T]("linear", mechanism.Options{})
+	m, err := mechanism.New("linear", mechanism.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,48 +37,48 @@ func testFirstLayerCache[T tensor.Float](t *testing.T, unit float64) {
 		biased, normed, shifted, centred := i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0
 		where := []string{"none", "learned", "sinusoidal"}[i>>4]
 		name := fmt.Sprintf("bias %t, norm %t with mean %t and bias %t, positions %s", biased, normed, !centred, shifted, where)
-		set = param.Set[T]{}
-		layer := func(name string, out int) Linear[T] {
-			l := Linear[T]{W: draw(name, 0, out, width)}
+		set = param.Set{}
+		layer := func(name string, out int) Linear {
+			l := Linear{W: draw(name, 0, out, width)}
 			if biased && (name != "k" || !shifted) { // a layer without a bias of keys is among them
 				l.B = draw(name+" bias", 0, out)
 			}
 			return l
 		}
-		a := &Attention[T]{Q: layer("q", h*d), K: layer("k", hkv*d), V: layer("v", hkv*d), O: layer("o", h*d), Mechanism: m, H: h, Hkv: hkv, D: d}
-		embed := &Embedding[T]{W: draw("embed", 0.5, vocab, width)}
-		var norm Norm[T]
+		a := &Attention{Q: layer("q", h*d), K: layer("k", hkv*d), V: layer("v", hkv*d), O: layer("o", h*d), Mechanism: m, H: h, Hkv: hkv, D: d}
+		embed := &Embedding{W: draw("embed", 0.5, vocab, width)}
+		var norm Norm
 		if normed {
-			layer := &LayerNorm[T]{Gain: draw("gain", 1, width), Eps: 1e-5}
+			layer := &LayerNorm{Gain: draw("gain", 1, width), Eps: 1e-5}
 			if shifted {
 				layer.Bias = draw("shift", 0, width)
 			}
 			if norm = layer; !centred {
-				norm = &RMSNorm[T]{Gain: layer.Gain, Eps: layer.Eps}
+				norm = &RMSNorm{Gain: layer.Gain, Eps: layer.Eps}
 			}
 		}
-		var position Position[T]
+		var position Position
 		switch where {
 		case "learned":
-			position = &Learned[T]{W: draw("position", -0.25, places, width)}
+			position = &Learned{W: draw("position", -0.25, places, width)}
 		case "sinusoidal":
-			position = NewSinusoidal[T](width, 1, places/2)
+			position = NewSinusoidal(width, 1, places/2)
 		}
 		l := NewFirstLayerCache(a, norm, embed, position)
 		state, err := a.NewState(batch)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var near PositionCache[T]
+		var near PositionCache
 		start := int64(0)
 		for _, n := range []int{1, 2, 1, 14, 1, 2} { // up to the last place
 			tokens := make([]int32, batch*n)
 			for i := range tokens {
 				tokens[i] = int32(rng.New(uint64(start)).Intn(uint64(i), vocab))
 			}
-			x, size := viewMatrix(make([]T, batch*n*width), batch*n, width), make([]float64, batch*n*width)
+			x, size := viewMatrix(make([]float, batch*n*width), batch*n, width), make([]float64, batch*n*width)
 			embed.Forward(x, tokens)
-			own := viewMatrix(make([]T, n*width), n, width)
+			own := viewMatrix(make([]float, n*width), n, width)
 			if position != nil {
 				if err := position.Forward(own, 1, start); err != nil {
 					t.Fatal(err)
@@ -87,7 +87,7 @@ func testFirstLayerCache[T tensor.Float](t *testing.T, unit float64) {
 					t.Fatal(err)
 				}
 			}
-			stats := make([]T, 2*batch*n)
+			stats := make([]float, 2*batch*n)
 			for i := range batch * n {
 				over := 1.0
 				e, p := embed.W.Data[int(tokens[i])*width:][:width], own.Row(i%n)
@@ -100,7 +100,7 @@ func testFirstLayerCache[T tensor.Float](t *testing.T, unit float64) {
 						meanE, meanP = meanE+float64(e[j])/width, meanP+float64(p[j])/width
 					}
 				}
-				var gain, shift []T
+				var gain, shift []float
 				if norm != nil {
 					gain, shift, _ = norm.Affine()
 				}
@@ -114,17 +114,17 @@ func testFirstLayerCache[T tensor.Float](t *testing.T, unit float64) {
 					}
 				}
 			}
-			want := a.Project(x, Scope[T]{B: batch, Causal: true}, a.NewTrace())
-			tr := a.NewTrace().(*AttentionTrace[T])
-			y := viewMatrix(make([]T, batch*n*width), batch*n, width)
-			r := CachedRows[T]{Tokens: tokens, Start: start, X: x, Stats: stats, Positions: &near}
-			if err := l.Step(y, &r, state, Scope[T]{B: batch, Causal: true}, tr, nil); err != nil {
+			want := a.Project(x, Scope{B: batch, Causal: true}, a.NewTrace())
+			tr := a.NewTrace().(*AttentionTrace)
+			y := viewMatrix(make([]float, batch*n*width), batch*n, width)
+			r := CachedRows{Tokens: tokens, Start: start, X: x, Stats: stats, Positions: &near}
+			if err := l.Step(y, &r, state, Scope{B: batch, Causal: true}, tr, nil); err != nil {
 				t.Fatal(err)
 			}
 			for _, c := range []struct {
 				what      string
-				got, want tensor.Heads[T]
-				of        *Linear[T]
+				got, want tensor.Heads
+				of        *Linear
 			}{{"q", tr.call.Q, want.Q, &a.Q}, {"k", tr.call.K, want.K, &a.K}, {"v", tr.call.V, want.V, &a.V}} {
 				for i := range batch * n {
 					for j := range c.got.H * d {
@@ -150,8 +150,8 @@ func testFirstLayerCache[T tensor.Float](t *testing.T, unit float64) {
 			t.Fatalf("%d tokens for %d places", start, places)
 		}
 	}
-	big := &Embedding[T]{W: draw("big", 0, maxCacheSize/((h+2*hkv)*d)+1, width)}
-	a := &Attention[T]{Q: Linear[T]{W: draw("q of that", 0, h*d, width)}, H: h, Hkv: hkv, D: d}
+	big := &Embedding{W: draw("big", 0, maxCacheSize/((h+2*hkv)*d)+1, width)}
+	a := &Attention{Q: Linear{W: draw("q of that", 0, h*d, width)}, H: h, Hkv: hkv, D: d}
 	if NewFirstLayerCache(a, nil, big, nil) != nil {
 		t.Error("a table of more elements than there may be")
 	}

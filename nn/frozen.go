@@ -4,7 +4,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // WeightPacker is a layer that can keep a packed copy of its weights for Forward.
@@ -18,7 +17,7 @@ type WeightPacker interface {
 
 // PackWeights keeps a packed copy of W, which Forward then reads. Until DropPacked W
 // must not change.
-func (l *Linear[T]) PackWeights() {
+func (l *Linear) PackWeights() {
 	if l.W == nil || l.packed != nil || l.compressed != nil {
 		return
 	}
@@ -27,46 +26,46 @@ func (l *Linear[T]) PackWeights() {
 }
 
 // packPanels returns the weights for products forward, in memory of their own.
-func (l *Linear[T]) packPanels() weightPanels[T] {
-	data := make([]T, kernel.PanelsSize(l.W.Shape[0], l.W.Shape[1]))
+func (l *Linear) packPanels() weightPanels {
+	data := make([]float, kernel.PanelsSize(l.W.Shape[0], l.W.Shape[1]))
 	arena.AdviseHugePages(data)
 	return l.packWeightsIn(data, true)
 }
 
 // DropPacked drops the copy of PackWeights.
-func (l *Linear[T]) DropPacked() { l.packed = nil }
+func (l *Linear) DropPacked() { l.packed = nil }
 
 // PackWeights packs the weights of the projections.
-func (a *Attention[T]) PackWeights() { packAll(&a.Q, &a.K, &a.V, &a.O) }
+func (a *Attention) PackWeights() { packAll(&a.Q, &a.K, &a.V, &a.O) }
 
 // DropPacked drops the copies of PackWeights.
-func (a *Attention[T]) DropPacked() { dropAll(&a.Q, &a.K, &a.V, &a.O) }
+func (a *Attention) DropPacked() { dropAll(&a.Q, &a.K, &a.V, &a.O) }
 
 // PackWeights packs the weights of the projections.
-func (c CrossAttention[T]) PackWeights() { c.Layer.PackWeights() }
+func (c CrossAttention) PackWeights() { c.Layer.PackWeights() }
 
 // DropPacked drops the copies of PackWeights.
-func (c CrossAttention[T]) DropPacked() { c.Layer.DropPacked() }
+func (c CrossAttention) DropPacked() { c.Layer.DropPacked() }
 
 // PackWeights packs the weights of both layers.
-func (m *MLP[T]) PackWeights() { packAll(&m.UpProj, &m.DownProj) }
+func (m *MLP) PackWeights() { packAll(&m.UpProj, &m.DownProj) }
 
 // DropPacked drops the copies of PackWeights.
-func (m *MLP[T]) DropPacked() { dropAll(&m.UpProj, &m.DownProj) }
+func (m *MLP) DropPacked() { dropAll(&m.UpProj, &m.DownProj) }
 
 // PackWeights packs the weights of the three layers.
-func (m *GatedMLP[T]) PackWeights() { packAll(&m.GateProj, &m.UpProj, &m.DownProj) }
+func (m *GatedMLP) PackWeights() { packAll(&m.GateProj, &m.UpProj, &m.DownProj) }
 
 // DropPacked drops the copies of PackWeights.
-func (m *GatedMLP[T]) DropPacked() { dropAll(&m.GateProj, &m.UpProj, &m.DownProj) }
+func (m *GatedMLP) DropPacked() { dropAll(&m.GateProj, &m.UpProj, &m.DownProj) }
 
-func packAll[T tensor.Float](layers ...*Linear[T]) {
+func packAll(layers ...*Linear) {
 	for _, l := range layers {
 		l.PackWeights()
 	}
 }
 
-func dropAll[T tensor.Float](layers ...*Linear[T]) {
+func dropAll(layers ...*Linear) {
 	for _, l := range layers {
 		l.DropPacked()
 	}
@@ -77,16 +76,16 @@ const packedColumns = kernel.PanelColumns / 2
 
 // packedProducts computes products of few rows with packed weights, in pieces of
 // columns, and applies an activation.
-type packedProducts[T tensor.Float] struct {
+type packedProducts struct {
 	count int
-	ps    [maxProducts]rowProduct[T]
+	ps    [maxProducts]rowProduct
 	act   Activation
 }
 
 // multiplyPacked computes products y = act(base + x·Wᵀ + b) of at most rowTile rows,
 // whose layers have packed weights.
-func multiplyPacked[T tensor.Float](act Activation, ps ...rowProduct[T]) {
-	f := packedProducts[T]{count: len(ps), act: act}
+func multiplyPacked(act Activation, ps ...rowProduct) {
+	f := packedProducts{count: len(ps), act: act}
 	pieces, work := 0, 0.0
 	for i, p := range ps {
 		f.ps[i] = p
@@ -97,16 +96,16 @@ func multiplyPacked[T tensor.Float](act Activation, ps ...rowProduct[T]) {
 }
 
 // packedPieces returns the number of pieces of columns.
-func (p *rowProduct[T]) packedPieces() int { return (p.y.Cols + packedColumns - 1) / packedColumns }
+func (p *rowProduct) packedPieces() int { return (p.y.Cols + packedColumns - 1) / packedColumns }
 
-func (f *packedProducts[T]) RunRange(i0, i1 int) {
+func (f *packedProducts) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	t, depth := kernel.Active[T](), 0
+	t, depth := kernel.Active[float](), 0
 	for i := range f.count {
 		depth = max(depth, f.ps[i].x.Cols)
 	}
-	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, depth))
+	scratch := arena.Take[float](ar, kernel.MultiplyScratch(rowTile, depth))
 	for i := i0; i < i1; i++ {
 		at, piece := 0, i
 		for piece >= f.ps[at].packedPieces() {
@@ -126,7 +125,7 @@ func (f *packedProducts[T]) RunRange(i0, i1 int) {
 }
 
 // arePacked reports whether the layers of all products have packed weights.
-func arePacked[T tensor.Float](ps []rowProduct[T]) bool {
+func arePacked(ps []rowProduct) bool {
 	for _, p := range ps {
 		if p.layer.packed == nil {
 			return false

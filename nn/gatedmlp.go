@@ -9,62 +9,62 @@ import (
 
 // GatedMLP is DownProj(act(GateProj(x))∘UpProj(x)) (Shazeer 2020, arXiv 2002.05202,
 // section 2): SwiGLU with SiLU, GEGLU with GELU.
-type GatedMLP[T tensor.Float] struct {
-	GateProj Linear[T] // [hidden,width]
-	UpProj   Linear[T] // [hidden,width]
-	DownProj Linear[T] // [width,hidden]
+type GatedMLP struct {
+	GateProj Linear // [hidden,width]
+	UpProj   Linear // [hidden,width]
+	DownProj Linear // [width,hidden]
 	Act      Activation
 }
 
 // gatedMLPTrace holds the intermediate results of GatedMLP.Forward for Backward.
-type gatedMLPTrace[T tensor.Float] struct {
-	gate, upOut, hidden []T // [rows,hidden]: both projections, and the input of DownProj
+type gatedMLPTrace struct {
+	gate, upOut, hidden []float // [rows,hidden]: both projections, and the input of DownProj
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (t *gatedMLPTrace[T]) Aux() float64 { return 0 }
+func (t *gatedMLPTrace) Aux() float64 { return 0 }
 
 // NewTrace returns an empty gatedMLPTrace.
-func (m *GatedMLP[T]) NewTrace() Trace[T] { return new(gatedMLPTrace[T]) }
+func (m *GatedMLP) NewTrace() Trace { return new(gatedMLPTrace) }
 
 // FLOPs counts the three products.
-func (m *GatedMLP[T]) FLOPs(n int, _ bool) float64 {
+func (m *GatedMLP) FLOPs(n int, _ bool) float64 {
 	return 2 * float64(n) * (m.GateProj.weightSize() + m.UpProj.weightSize() + m.DownProj.weightSize())
 }
 
 // forwardWork is the arithmetic of a pass over rows, once through the three layers.
-func (m *GatedMLP[T]) forwardWork(rows int) float64 { return m.FLOPs(rows, false) }
+func (m *GatedMLP) forwardWork(rows int) float64 { return m.FLOPs(rows, false) }
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
-func (m *GatedMLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], keep bool) error {
+func (m *GatedMLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) error {
 	if m.UpProj.compressed != nil {
-		m.forwardCompressed(y, base, x, trace.(*gatedMLPTrace[T]))
+		m.forwardCompressed(y, base, x, trace.(*gatedMLPTrace))
 		return nil
 	}
 	if !keep && x.Rows > rowTile {
 		ar := arena.Acquire()
 		defer ar.Release()
-		par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{act: m.Act, gateW: m.GateProj.packWeights(ar, true), upW: m.UpProj.packWeights(ar, true), downW: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
+		par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward{act: m.Act, gateW: m.GateProj.packWeights(ar, true), upW: m.UpProj.packWeights(ar, true), downW: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
 		return nil
 	}
-	tr, out := trace.(*gatedMLPTrace[T]), m.UpProj.W.Shape[0]
+	tr, out := trace.(*gatedMLPTrace), m.UpProj.W.Shape[0]
 	gate, up, hidden := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.upOut, x.Rows, out), resizeMatrix(&tr.hidden, x.Rows, out)
 	if x.Rows <= rowTile {
-		multiplyRows(true, rowProduct[T]{layer: &m.GateProj, y: gate, x: x}, rowProduct[T]{layer: &m.UpProj, y: up, x: x})
-		gateRows(m.Act, kernel.Active[T](), hidden, gate, up)
+		multiplyRows(true, rowProduct{layer: &m.GateProj, y: gate, x: x}, rowProduct{layer: &m.UpProj, y: up, x: x})
+		gateRows(m.Act, kernel.Active[float](), hidden, gate, up)
 		copyRows(y, base)
 		m.DownProj.Forward(y, hidden, true)
 		return nil
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward[T]{m.Act, m.GateProj.packWeights(ar, true), m.UpProj.packWeights(ar, true), m.DownProj.packWeights(ar, true), y, base, x, gate, up, hidden})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedForward{m.Act, m.GateProj.packWeights(ar, true), m.UpProj.packWeights(ar, true), m.DownProj.packWeights(ar, true), y, base, x, gate, up, hidden})
 	return nil
 }
 
 // forwardCompressed is Forward without Backward, with compressed weights, of few rows at a time.
-func (m *GatedMLP[T]) forwardCompressed(y, base, x tensor.Mat[T], tr *gatedMLPTrace[T]) {
+func (m *GatedMLP) forwardCompressed(y, base, x tensor.Mat, tr *gatedMLPTrace) {
 	out := m.UpProj.W.Shape[0]
 	for i := 0; i < x.Rows; i += compressedUnits {
 		x, y, base := x.Slice(i, min(i+compressedUnits, x.Rows)), y.Slice(i, min(i+compressedUnits, x.Rows)), base
@@ -72,36 +72,36 @@ func (m *GatedMLP[T]) forwardCompressed(y, base, x tensor.Mat[T], tr *gatedMLPTr
 			base = base.Slice(i, i+x.Rows)
 		}
 		gate, up := resizeMatrix(&tr.gate, x.Rows, out), resizeMatrix(&tr.upOut, x.Rows, out)
-		multiplyRows(true, rowProduct[T]{layer: &m.GateProj, y: gate, x: x}, rowProduct[T]{layer: &m.UpProj, y: up, x: x})
+		multiplyRows(true, rowProduct{layer: &m.GateProj, y: gate, x: x}, rowProduct{layer: &m.UpProj, y: up, x: x})
 		hidden := resizeMatrix(&tr.hidden, x.Rows, out)
-		gateRows(m.Act, kernel.Active[T](), hidden, gate, up)
-		multiplyRows(true, rowProduct[T]{layer: &m.DownProj, y: y, x: hidden, base: base, acc: true})
+		gateRows(m.Act, kernel.Active[float](), hidden, gate, up)
+		multiplyRows(true, rowProduct{layer: &m.DownProj, y: y, x: hidden, base: base, acc: true})
 	}
 }
 
 // gatedForward computes pieces of rows. The units are in scratch memory where hidden has
 // no rows.
-type gatedForward[T tensor.Float] struct {
+type gatedForward struct {
 	act                             Activation
-	gateW, upW, downW               weightPanels[T]
-	y, base, x, gate, upOut, hidden tensor.Mat[T]
+	gateW, upW, downW               weightPanels
+	y, base, x, gate, upOut, hidden tensor.Mat
 }
 
 // RunRange does rows. Gate and activation follow the products of a tile while it is cached.
-func (f *gatedForward[T]) RunRange(i0, i1 int) {
+func (f *gatedForward) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	t, out := kernel.Active[T](), f.upW.panels.N
-	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(out, f.x.Cols)))
+	t, out := kernel.Active[float](), f.upW.panels.N
+	scratch := arena.Take[float](ar, kernel.MultiplyScratch(rowTile, max(out, f.x.Cols)))
 	x, y := f.x.Slice(i0, i1), f.y.Slice(i0, i1)
-	var gate, up, hidden, room tensor.Mat[T]
+	var gate, up, hidden, room tensor.Mat
 	keeps := f.hidden.Rows > 0
 	if keeps {
 		gate, up, hidden = f.gate.Slice(i0, i1), f.upOut.Slice(i0, i1), f.hidden.Slice(i0, i1)
 	} else {
 		stride, wide := kernel.Stride(out), min(columnTile, out)
-		hidden = viewColumns(viewMatrix(arena.Take[T](ar, x.Rows*stride), x.Rows, stride), 0, out)
-		room = viewMatrix(arena.Take[T](ar, x.Rows*wide), x.Rows, wide)
+		hidden = viewColumns(viewMatrix(arena.Take[float](ar, x.Rows*stride), x.Rows, stride), 0, out)
+		room = viewMatrix(arena.Take[float](ar, x.Rows*wide), x.Rows, wide)
 	}
 	for j := 0; j < out; j += columnTile {
 		j1 := min(j+columnTile, out)
@@ -118,7 +118,7 @@ func (f *gatedForward[T]) RunRange(i0, i1 int) {
 }
 
 // gateRows sets y [rows,n] to act(gate)∘up of gate [rows,n] and up [rows,n].
-func gateRows[T tensor.Float](act Activation, t *kernel.Table[T], y, gate, up tensor.Mat[T]) {
+func gateRows(act Activation, t *kernel.Table[float], y, gate, up tensor.Mat) {
 	for i := range y.Rows {
 		row := y.Row(i)
 		activateElements(act, t, row, gate.Row(i))
@@ -128,30 +128,30 @@ func gateRows[T tensor.Float](act Activation, t *kernel.Table[T], y, gate, up te
 
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
-func (m *GatedMLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
-	tr, out := trace.(*gatedMLPTrace[T]), m.UpProj.W.Shape[0]
+func (m *GatedMLP) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
+	tr, out := trace.(*gatedMLPTrace), m.UpProj.W.Shape[0]
 	gate, up, hidden := viewMatrix(tr.gate, x.Rows, out), viewMatrix(tr.upOut, x.Rows, out), viewMatrix(tr.hidden, x.Rows, out)
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedBackward[T]{m.Act, m.GateProj.packWeights(ar, false), m.UpProj.packWeights(ar, false), m.DownProj.packWeights(ar, false), dx, dy, gate, up})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), gatedBackward{m.Act, m.GateProj.packWeights(ar, false), m.UpProj.packWeights(ar, false), m.DownProj.packWeights(ar, false), dx, dy, gate, up})
 	// gate and up are their own gradients from here on.
-	addWeights(weightGrad[T]{&m.DownProj, dy, hidden}, weightGrad[T]{&m.GateProj, gate, x}, weightGrad[T]{&m.UpProj, up, x})
+	addWeights(weightGrad{&m.DownProj, dy, hidden}, weightGrad{&m.GateProj, gate, x}, weightGrad{&m.UpProj, up, x})
 	return nil
 }
 
-type gatedBackward[T tensor.Float] struct {
+type gatedBackward struct {
 	act                 Activation
-	gateW, upW, downW   weightPanels[T]
-	dx, dy, gate, upOut tensor.Mat[T]
+	gateW, upW, downW   weightPanels
+	dx, dy, gate, upOut tensor.Mat
 }
 
-func (f *gatedBackward[T]) RunRange(i0, i1 int) {
+func (f *gatedBackward) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	t, out := kernel.Active[T](), f.gate.Cols
-	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(out, f.dx.Cols)))
+	t, out := kernel.Active[float](), f.gate.Cols
+	scratch := arena.Take[float](ar, kernel.MultiplyScratch(rowTile, max(out, f.dx.Cols)))
 	wide := min(columnTile, out)
-	tile, spare := viewMatrix(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide), arena.Take[T](ar, wide)
+	tile, spare := viewMatrix(arena.Take[float](ar, (i1-i0)*wide), i1-i0, wide), arena.Take[float](ar, wide)
 	dx, dy, gate, up := f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.gate.Slice(i0, i1), f.upOut.Slice(i0, i1)
 	for j := 0; j < out; j += columnTile {
 		j1 := min(j+columnTile, out)
@@ -167,7 +167,7 @@ func (f *gatedBackward[T]) RunRange(i0, i1 int) {
 
 // gateGrad overwrites gate and up with their gradients, from d of act(gate)∘up. It
 // overwrites d and spare. All have one length.
-func gateGrad[T tensor.Float](act Activation, t *kernel.Table[T], gate, up, d, spare []T) {
+func gateGrad(act Activation, t *kernel.Table[float], gate, up, d, spare []float) {
 	if act == SiLU { // one sigmoid serves both
 		setSigmoid(t, spare, gate)
 		for i, s := range spare {
@@ -185,54 +185,54 @@ func gateGrad[T tensor.Float](act Activation, t *kernel.Table[T], gate, up, d, s
 }
 
 // Step adds to y [rows,width] the MLP of x [rows,width]. The error is nil.
-func (m *GatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+func (m *GatedMLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
 	return m.Forward(y, y, x, s, trace, false)
 }
 
 // packedGatedMLP is a GatedMLP for steps.
-type packedGatedMLP[T tensor.Float] struct {
-	gateProj, upProj, downProj *PackedLinear[T]
+type packedGatedMLP struct {
+	gateProj, upProj, downProj *PackedLinear
 	act                        Activation
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *GatedMLP[T]) Freeze(rows int) Stepper[T] {
-	return &packedGatedMLP[T]{m.GateProj.Freeze(rows), m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
+func (m *GatedMLP) Freeze(rows int) Stepper {
+	return &packedGatedMLP{m.GateProj.Freeze(rows), m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }
 
 // Step is GatedMLP.Step. For more than GEMVRows rows its products prefetch s.Next.
-func (m *packedGatedMLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*gatedMLPTrace[T])
+func (m *packedGatedMLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
+	tr := trace.(*gatedMLPTrace)
 	// Products read rows well that lie an odd number of cache lines apart.
 	hidden := viewColumns(resizeMatrix(&tr.hidden, x.Rows, kernel.Stride(m.upProj.out)), 0, m.upProj.out)
 	if m.upProj.hasPanels {
 		across := (m.upProj.out + kernel.PanelColumns - 1) / kernel.PanelColumns
 		down := (x.Rows + rowTile - 1) / rowTile
-		par.Run(across*down, 1, 2*m.upProj.work*float64(x.Rows), gatedPanels[T]{m, hidden, x, across})
+		par.Run(across*down, 1, 2*m.upProj.work*float64(x.Rows), gatedPanels{m, hidden, x, across})
 	} else {
 		gate, up := resizeMatrix(&tr.gate, x.Rows, m.upProj.out), resizeMatrix(&tr.upOut, x.Rows, m.upProj.out)
 		m.gateProj.Forward(gate, x, false)
 		m.upProj.Forward(up, x, false)
-		gateRows(m.act, kernel.Active[T](), hidden, gate, up)
+		gateRows(m.act, kernel.Active[float](), hidden, gate, up)
 	}
 	m.downProj.forwardActivated(y, hidden, true, noActivation, s.Next)
 	return nil
 }
 
 // gatedPanels does panels of columns of hidden, of some rows each.
-type gatedPanels[T tensor.Float] struct {
-	m          *packedGatedMLP[T]
-	hidden, x  tensor.Mat[T]
+type gatedPanels struct {
+	m          *packedGatedMLP
+	hidden, x  tensor.Mat
 	panelCount int
 }
 
-func (f *gatedPanels[T]) RunRange(i0, i1 int) {
+func (f *gatedPanels) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	t := kernel.Active[T]()
-	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.x.Cols))
+	t := kernel.Active[float]()
+	scratch := arena.Take[float](ar, kernel.MultiplyScratch(rowTile, f.x.Cols))
 	size := min(rowTile, f.x.Rows) * kernel.PanelColumns
-	gates, ups := arena.Take[T](ar, size), arena.Take[T](ar, size)
+	gates, ups := arena.Take[float](ar, size), arena.Take[float](ar, size)
 	for i := i0; i < i1; i++ {
 		j, r := i%f.panelCount*kernel.PanelColumns, i/f.panelCount*rowTile
 		x := f.x.Slice(r, min(r+rowTile, f.x.Rows))

@@ -3,27 +3,26 @@ package nn
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 
-	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // gated returns a layer with random weights of the size that a model begins with.
-func gated[T tensor.Float](s *source, width, hidden int, act Activation) *GatedMLP[T] {
-	linear := func(out, in int) Linear[T] {
-		l := Linear[T]{W: weight[T](s, out, in), B: weight[T](s, out)}
-		for _, p := range []*param.Param[T]{l.W, l.B} {
+func gated(s *source, width, hidden int, act Activation) *GatedMLP {
+	linear := func(out, in int) Linear {
+		l := Linear{W: weight(s, out, in), B: weight(s, out)}
+		for _, p := range []*param.Param{l.W, l.B} {
 			for i := range p.Data {
-				p.Data[i] /= T(math.Sqrt(float64(in)))
+				p.Data[i] /= float(math.Sqrt(float64(in)))
 			}
 		}
 		return l
 	}
-	return &GatedMLP[T]{GateProj: linear(hidden, width), UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: act}
+	return &GatedMLP{GateProj: linear(hidden, width), UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: act}
 }
 
 // gates are the activations of gated layers, with a bound of their slopes.
@@ -36,23 +35,22 @@ var gates = map[Activation]struct {
 }
 
 func TestGatedMLPIsItsDefinition(t *testing.T) {
-	t.Run("float32", func(t *testing.T) { testGatedMLP[float32](t, 0x1p-24) })
-	t.Run("float64", func(t *testing.T) { testGatedMLP[float64](t, 0x1p-53) })
+	t.Run(check.Precision, func(t *testing.T) { testGatedMLP(t, check.Pick(0x1p-24, 0x1p-53)) })
 }
 
-func testGatedMLP[T tensor.Float](t *testing.T, unit float64) {
+func testGatedMLP(t *testing.T, unit float64) {
 	const width, hidden = 21, 35
 	for act, gate := range gates {
 		s := &source{key: rng.New(41)}
-		m := gated[T](s, width, hidden, act)
+		m := gated(s, width, hidden, act)
 		for _, rows := range []int{1, 5, rowTile + 3} {
-			x, base, y := matrix[T](s, rows, width), matrix[T](s, rows, width), matrix[T](s, rows, width)
-			if err := m.Forward(y, base, x, Scope[T]{}, m.NewTrace(), false); err != nil {
+			x, base, y := matrix(s, rows, width), matrix(s, rows, width), matrix(s, rows, width)
+			if err := m.Forward(y, base, x, Scope{}, m.NewTrace(), false); err != nil {
 				t.Fatal(err)
 			}
 			// product returns a sum of n products and a bias, and what it errs by: n+2
 			// roundings of the sum of its sizes, beside the errors of x.
-			product := func(l *Linear[T], o int, x, err []float64) (sum, off float64) {
+			product := func(l *Linear, o int, x, err []float64) (sum, off float64) {
 				sum, size := float64(l.B.Data[o]), math.Abs(float64(l.B.Data[o]))
 				for j, v := range x {
 					w := float64(l.W.Data[o*len(x)+j])
@@ -88,60 +86,16 @@ func testGatedMLP[T tensor.Float](t *testing.T, unit float64) {
 	}
 }
 
-// Rows, threads and packed weights do not change bits.
-func TestGatedMLPOfARowIgnoresOtherRowsAndThreads(t *testing.T) {
-	defer par.SetThreads(0)
-	const width, hidden, rows = 97, 300, 3*rowTile + 5
-	for act := range gates {
-		s := &source{key: rng.New(42)}
-		m := gated[float32](s, width, hidden, act)
-		x, dy := matrix[float32](s, rows, width), matrix[float32](s, rows, width)
-		pass := func(threads int) [][]float32 {
-			par.SetThreads(threads)
-			weights := []*param.Param[float32]{m.GateProj.W, m.GateProj.B, m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B}
-			for _, p := range weights {
-				clear(p.Grad)
-			}
-			y, dx, tr := tensor.NewMat[float32](rows, width), tensor.NewMat[float32](rows, width), m.NewTrace()
-			m.Forward(y, y, x, Scope[float32]{}, tr, true)
-			m.Backward(dx, dy, x, tr, nil)
-			out := [][]float32{y.Data, dx.Data}
-			for _, p := range weights {
-				out = append(out, slices.Clone(p.Grad))
-			}
-			return out
-		}
-		one, three := pass(1), pass(3)
-		for i := range one {
-			if !slices.Equal(one[i], three[i]) {
-				t.Errorf("activation %d: result %d differs between one and three threads", act, i)
-			}
-		}
-		for _, n := range []int{1, 2, GEMVRows, GEMVRows + 1, 30, rowTile + 9} {
-			frozen := m.Freeze(n)
-			for way, step := range []Stepper[float32]{m, frozen} {
-				y := tensor.NewMat[float32](n, width)
-				if err := step.Step(y, x.Slice(0, n), nil, Scope[float32]{}, m.NewTrace()); err != nil {
-					t.Fatal(err)
-				}
-				if !slices.Equal(y.Data, one[0][:n*width]) {
-					t.Errorf("activation %d, way %d: the first %d rows differ by themselves", act, way, n)
-				}
-			}
-		}
-	}
-}
-
 // SiLU of a GatedMLP is what the products are followed by: its share of a pass.
 func BenchmarkSwiGLU(b *testing.B) {
 	for _, width := range []int{128, 512} {
 		for act, name := range map[Activation]string{SiLU: "swiglu", GELU: "geglu", ReLU: "reglu"} {
 			b.Run(fmt.Sprintf("width=%d/%s", width, name), func(b *testing.B) {
 				s := &source{key: rng.New(43)}
-				m := gated[float32](s, width, 8*width/3, act)
-				x, y, tr := matrix[float32](s, 1024, width), tensor.NewMat[float32](1024, width), m.NewTrace()
+				m := gated(s, width, 8*width/3, act)
+				x, y, tr := matrix(s, 1024, width), tensor.NewMat(1024, width), m.NewTrace()
 				for b.Loop() {
-					m.Forward(y, y, x, Scope[float32]{}, tr, true)
+					m.Forward(y, y, x, Scope{}, tr, true)
 				}
 			})
 		}

@@ -15,7 +15,7 @@ var groupElements = 1 << 24
 
 // groupSize returns the number of key heads that are projected at once in a pass of a number
 // of rows; all of them where the call cannot be divided.
-func (a *Attention[T]) groupSize(rows int, s *Scope[T]) int {
+func (a *Attention) groupSize(rows int, s *Scope) int {
 	each := rows * a.D * (a.H/a.Hkv + 2)
 	if each*a.Hkv <= groupElements || a.Undivided || a.O.W == nil || a.Q.compressed != nil || a.Decay != nil || a.Mechanism.Traits().PlacedHeads || a.Mechanism.Params().Size() > 0 || a.Mechanism.Constants().Size() > 0 ||
 		s.Ranks != nil || s.Init != nil || s.Final != nil || s.Drop != nil {
@@ -28,34 +28,34 @@ func (a *Attention[T]) groupSize(rows int, s *Scope[T]) int {
 }
 
 // headGroup returns the layer of some key heads from h on and their query heads.
-func (a *Attention[T]) headGroup(h, heads int) Attention[T] {
+func (a *Attention) headGroup(h, heads int) Attention {
 	share := a.H / a.Hkv
-	g := Attention[T]{QNorm: a.QNorm, KNorm: a.KNorm, Mechanism: a.Mechanism, H: heads * share, Hkv: heads, D: a.D}
+	g := Attention{QNorm: a.QNorm, KNorm: a.KNorm, Mechanism: a.Mechanism, H: heads * share, Hkv: heads, D: a.D}
 	g.Q = a.Q.outputs(h*share*a.D, heads*share*a.D)
 	g.K, g.V = a.K.outputs(h*a.D, heads*a.D), a.V.outputs(h*a.D, heads*a.D)
 	return g
 }
 
 // outputs returns the layer of n outputs from row i on.
-func (l *Linear[T]) outputs(i, n int) Linear[T] {
+func (l *Linear) outputs(i, n int) Linear {
 	in := l.W.Shape[1]
-	part := Linear[T]{W: &param.Param[T]{Name: l.W.Name, Shape: []int{n, in}, Data: l.W.Data[i*in:][:n*in]}}
+	part := Linear{W: &param.Param{Name: l.W.Name, Shape: []int{n, in}, Data: l.W.Data[i*in:][:n*in]}}
 	if l.B != nil {
-		part.B = &param.Param[T]{Name: l.B.Name, Shape: []int{n}, Data: l.B.Data[i:][:n]}
+		part.B = &param.Param{Name: l.B.Name, Shape: []int{n}, Data: l.B.Data[i:][:n]}
 	}
 	return part
 }
 
 // TakesParts reports whether Forward of self-attention, without a gradient, takes input that
 // Scope.Norm is to normalise.
-func (a *Attention[T]) TakesParts(rows int, s *Scope[T]) bool { return a.groupSize(rows, s) < a.Hkv }
+func (a *Attention) TakesParts(rows int, s *Scope) bool { return a.groupSize(rows, s) < a.Hkv }
 
 // normedRows is the number of rows that are normalised at a time.
 const normedRows = 2048
 
 // normalisedProducts makes products of the normalised rows of x.
-func normalisedProducts[T tensor.Float](norm Norm[T], tr *AttentionTrace[T], x tensor.Mat[T], q, k, v rowProduct[T]) {
-	part := func(f rowProduct[T], i0, i1 int, x tensor.Mat[T]) rowProduct[T] {
+func normalisedProducts(norm Norm, tr *AttentionTrace, x tensor.Mat, q, k, v rowProduct) {
+	part := func(f rowProduct, i0, i1 int, x tensor.Mat) rowProduct {
 		f.y, f.x = f.y.Slice(i0, i1), x
 		return f
 	}
@@ -69,7 +69,7 @@ func normalisedProducts[T tensor.Float](norm Norm[T], tr *AttentionTrace[T], x t
 
 // forwardGroups returns the outputs [B·N,H·D] of the mechanism, in groups of size key
 // heads. Its bits are the bits of all heads at once.
-func (a *Attention[T]) forwardGroups(x, context tensor.Mat[T], s Scope[T], tr *AttentionTrace[T], size int) (tensor.Mat[T], error) {
+func (a *Attention) forwardGroups(x, context tensor.Mat, s Scope, tr *AttentionTrace, size int) (tensor.Mat, error) {
 	share := a.H / a.Hkv
 	o := viewMatrix(s.Room, x.Rows, a.H*a.D)
 	if s.Room == nil {

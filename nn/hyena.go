@@ -36,19 +36,19 @@ var hyena = MixerRow{
 // (Poli et al. 2023, arXiv 2302.10866). In makes v and x¹ … xᴺ, which pass a short
 // convolution each. Then z¹ = v and zⁿ⁺¹ = xⁿ∘(hⁿ*zⁿ + dⁿ∘zⁿ), and Out projects the
 // last. Filters hⁿ are functions of the position (Filter).
-type hyenaLayer[T tensor.Float] struct {
-	In     Linear[T]       // [width·(Order+1), width]: v, x¹, …
-	Conv   Conv[T]         // of them
-	Filter filter[T]       // of all long convolutions, one after another
-	D      *param.Param[T] // [convolutions, width]
-	Out    Linear[T]       // [width, width]
+type hyenaLayer struct {
+	In     Linear       // [width·(Order+1), width]: v, x¹, …
+	Conv   Conv         // of them
+	Filter filter       // of all long convolutions, one after another
+	D      *param.Param // [convolutions, width]
+	Out    Linear       // [width, width]
 
 	Order  int
 	Direct int // gates before the first long convolution: 0, or 1
 }
 
-func newHyena[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
-	x := new(hyenaLayer[T])
+func newHyena(m *MixerArgs) (Mixer, error) {
+	x := new(hyenaLayer)
 	var taps, units, features int
 	for _, s := range []struct {
 		name   string
@@ -89,26 +89,28 @@ func newHyena[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 }
 
 // countConvs is the number of long convolutions.
-func (m *hyenaLayer[T]) countConvs() int { return m.Order - m.Direct }
+func (m *hyenaLayer) countConvs() int { return m.Order - m.Direct }
 
-func (m *hyenaLayer[T]) rowWidth() int { return m.Out.W.Shape[0] }
+func (m *hyenaLayer) rowWidth() int { return m.Out.W.Shape[0] }
 
 // partOf returns part i of [rows, parts·width].
-func (m *hyenaLayer[T]) partOf(x tensor.Mat[T], i int) tensor.Mat[T] {
+func (m *hyenaLayer) partOf(x tensor.Mat, i int) tensor.Mat {
 	return viewColumns(x, i*m.rowWidth(), (i+1)*m.rowWidth())
 }
 
 // skipWeights is the d of convolution k, or its gradient.
-func (m *hyenaLayer[T]) skipWeights(data []T, k int) []T { return data[k*m.rowWidth():][:m.rowWidth()] }
+func (m *hyenaLayer) skipWeights(data []float, k int) []float {
+	return data[k*m.rowWidth():][:m.rowWidth()]
+}
 
 // Traits returns the traits of a causal function of all inputs.
-func (m *hyenaLayer[T]) Traits() attention.Traits {
+func (m *hyenaLayer) Traits() attention.Traits {
 	return attention.Traits{Name: hyena.Name, Causal: true, CausalOnly: true}
 }
 
 // FLOPs counts projections, convolutions, and the filters, which every call makes
 // again.
-func (m *hyenaLayer[T]) FLOPs(n int, _ bool) float64 {
+func (m *hyenaLayer) FLOPs(n int, _ bool) float64 {
 	size := fourier.ConvolutionLength(n)
 	weights := m.In.weightSize() + m.Out.weightSize() + m.Filter.weightSize() + float64(m.Conv.countTaps()*m.In.W.Shape[0])
 	pairs := float64(m.countConvs() * ((m.rowWidth() + 1) / 2))
@@ -116,24 +118,24 @@ func (m *hyenaLayer[T]) FLOPs(n int, _ bool) float64 {
 }
 
 // hyenaTrace holds the intermediate results of Hyena.Forward for Backward.
-type hyenaTrace[T tensor.Float] struct {
-	proj, mixed []T   // [rows,(Order+1)·width] v, x¹, …, before and after the short convolution
-	z, c        [][]T // of each long convolution [rows,width]: zⁿ but that which is v, and what it gives
-	u           []T   // [rows,width] input of Out
-	filter      filterTrace[T]
+type hyenaTrace struct {
+	proj, mixed []float   // [rows,(Order+1)·width] v, x¹, …, before and after the short convolution
+	z, c        [][]float // of each long convolution [rows,width]: zⁿ but that which is v, and what it gives
+	u           []float   // [rows,width] input of Out
+	filter      filterTrace
 	b           int
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *hyenaTrace[T]) Aux() float64 { return 0 }
+func (tr *hyenaTrace) Aux() float64 { return 0 }
 
 // NewTrace returns an empty hyenaTrace.
-func (m *hyenaLayer[T]) NewTrace() Trace[T] {
-	return &hyenaTrace[T]{z: make([][]T, m.countConvs()), c: make([][]T, m.countConvs())}
+func (m *hyenaLayer) NewTrace() Trace {
+	return &hyenaTrace{z: make([][]float, m.countConvs()), c: make([][]float, m.countConvs())}
 }
 
 // convInput returns the matrix of zⁿ that convolution k has.
-func (m *hyenaLayer[T]) convInput(tr *hyenaTrace[T], rows, k int) tensor.Mat[T] {
+func (m *hyenaLayer) convInput(tr *hyenaTrace, rows, k int) tensor.Mat {
 	if k == 0 && m.Direct == 0 {
 		return m.partOf(viewMatrix(tr.mixed, rows, m.In.W.Shape[0]), 0)
 	}
@@ -142,21 +144,21 @@ func (m *hyenaLayer[T]) convInput(tr *hyenaTrace[T], rows, k int) tensor.Mat[T] 
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. The error is nil.
-func (m *hyenaLayer[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], _ bool) error {
-	tr := trace.(*hyenaTrace[T])
+func (m *hyenaLayer) Forward(y, base, x tensor.Mat, s Scope, trace Trace, _ bool) error {
+	tr := trace.(*hyenaTrace)
 	tr.b = s.B
 	u := m.runGates(x, s.B, tr, nil)
-	multiplyRows(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
+	multiplyRows(true, rowProduct{layer: &m.Out, y: y, x: u, base: base, acc: true})
 	return nil
 }
 
 // runGates returns the rows that Out projects, after the tokens of state, which may be
 // nil.
-func (m *hyenaLayer[T]) runGates(x tensor.Mat[T], b int, tr *hyenaTrace[T], state *hyenaState[T]) tensor.Mat[T] {
+func (m *hyenaLayer) runGates(x tensor.Mat, b int, tr *hyenaTrace, state *hyenaState) tensor.Mat {
 	rows, n := x.Rows, x.Rows/b
 	proj, mixed := resizeMatrix(&tr.proj, rows, m.In.W.Shape[0]), resizeMatrix(&tr.mixed, rows, m.In.W.Shape[0])
 	m.In.Forward(proj, x, false)
-	var h tensor.Mat[T]
+	var h tensor.Mat
 	if state == nil {
 		m.Conv.Forward(mixed, proj, b, nil)
 		h = m.Filter.Forward(0, n, &tr.filter)
@@ -185,18 +187,18 @@ func (m *hyenaLayer[T]) runGates(x tensor.Mat[T], b int, tr *hyenaTrace[T], stat
 }
 
 // multiplyGate sets y = a∘b.
-func multiplyGate[T tensor.Float](y, a, b tensor.Mat[T]) {
-	if f := (gating[T]{y, a, b}); y.Rows <= normRows {
+func multiplyGate(y, a, b tensor.Mat) {
+	if f := (gating{y, a, b}); y.Rows <= normRows {
 		f.RunRange(0, y.Rows)
 	} else {
 		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
 	}
 }
 
-type gating[T tensor.Float] struct{ y, a, b tensor.Mat[T] }
+type gating struct{ y, a, b tensor.Mat }
 
-func (f *gating[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *gating) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	for i := i0; i < i1; i++ {
 		t.Mul(f.y.Row(i), f.a.Row(i), f.b.Row(i))
 	}
@@ -204,8 +206,8 @@ func (f *gating[T]) RunRange(i0, i1 int) {
 
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. The error is nil.
-func (m *hyenaLayer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*hyenaTrace[T])
+func (m *hyenaLayer) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
+	tr := trace.(*hyenaTrace)
 	rows, w := x.Rows, m.rowWidth()
 	n := rows / tr.b
 	s.takeBack()
@@ -227,31 +229,31 @@ func (m *hyenaLayer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scr
 	}
 	m.Filter.Backward(dh, &tr.filter)
 	dproj := s.lendMatrix(rows, m.In.W.Shape[0])
-	m.Conv.Backward(dproj, dmixed, proj, tr.b, ConvEnds[T]{})
+	m.Conv.Backward(dproj, dmixed, proj, tr.b, ConvEnds{})
 	m.In.Backward(dx, dproj, x, false)
 	return nil
 }
 
 // hyenaState keeps the inputs of every long convolution.
-type hyenaState[T tensor.Float] struct {
-	convRows []T   // [B·Conv.PastSize()]
-	inputs   [][]T // [convolutions·B] of [tokens,width]
-	h        []T   // [places,convolutions·width] filters made so far
+type hyenaState struct {
+	convRows []float   // [B·Conv.PastSize()]
+	inputs   [][]float // [convolutions·B] of [tokens,width]
+	h        []float   // [places,convolutions·width] filters made so far
 	tokens   int64
 }
 
 // NewState returns an empty state, which grows with the tokens. The error is nil.
-func (m *hyenaLayer[T]) NewState(batch int) (State[T], error) { return m.newState(batch), nil }
+func (m *hyenaLayer) NewState(batch int) (State, error) { return m.newState(batch), nil }
 
-func (m *hyenaLayer[T]) newState(batch int) *hyenaState[T] {
-	return &hyenaState[T]{convRows: make([]T, batch*m.Conv.PastSize()), inputs: make([][]T, m.countConvs()*batch)}
+func (m *hyenaLayer) newState(batch int) *hyenaState {
+	return &hyenaState{convRows: make([]float, batch*m.Conv.PastSize()), inputs: make([][]float, m.countConvs()*batch)}
 }
 
 // filterPlaces is the number of places whose filters a state makes at a time.
 const filterPlaces = 1 << 11
 
 // extendFilters returns the filters of all places up to n tokens after the state.
-func (s *hyenaState[T]) extendFilters(m *hyenaLayer[T], n int, tr *hyenaTrace[T]) tensor.Mat[T] {
+func (s *hyenaState) extendFilters(m *hyenaLayer, n int, tr *hyenaTrace) tensor.Mat {
 	cols := m.countConvs() * m.rowWidth()
 	need := int(s.tokens) + n
 	for have := len(s.h) / cols; have < need; have = len(s.h) / cols {
@@ -262,7 +264,7 @@ func (s *hyenaState[T]) extendFilters(m *hyenaLayer[T], n int, tr *hyenaTrace[T]
 }
 
 // appendAndConvolve takes in the inputs z of convolution k and sets c.
-func (s *hyenaState[T]) appendAndConvolve(m *hyenaLayer[T], c, z, h tensor.Mat[T], d []T, k, b int) {
+func (s *hyenaState) appendAndConvolve(m *hyenaLayer, c, z, h tensor.Mat, d []float, k, b int) {
 	n := z.Rows / b
 	for r := range b {
 		all := &s.inputs[k*b+r]
@@ -273,15 +275,15 @@ func (s *hyenaState[T]) appendAndConvolve(m *hyenaLayer[T], c, z, h tensor.Mat[T
 	}
 }
 
-func (s *hyenaState[T]) Clone() State[T] {
-	c := &hyenaState[T]{convRows: slices.Clone(s.convRows), h: slices.Clone(s.h), tokens: s.tokens}
+func (s *hyenaState) Clone() State {
+	c := &hyenaState{convRows: slices.Clone(s.convRows), h: slices.Clone(s.h), tokens: s.tokens}
 	for _, x := range s.inputs {
 		c.inputs = append(c.inputs, slices.Clone(x))
 	}
 	return c
 }
 
-func (s *hyenaState[T]) Reset() {
+func (s *hyenaState) Reset() {
 	clear(s.convRows)
 	s.tokens = 0
 	for i := range s.inputs {
@@ -289,9 +291,9 @@ func (s *hyenaState[T]) Reset() {
 	}
 }
 
-func (s *hyenaState[T]) Tokens() int64 { return s.tokens }
+func (s *hyenaState) Tokens() int64 { return s.tokens }
 
-func (s *hyenaState[T]) Bytes() int64 {
+func (s *hyenaState) Bytes() int64 {
 	n := bytesOf(s.convRows) + bytesOf(s.h[:cap(s.h)])
 	for _, x := range s.inputs {
 		n += bytesOf(x[:cap(x)])
@@ -302,11 +304,11 @@ func (s *hyenaState[T]) Bytes() int64 {
 // AppendBinary appends, in little-endian order, the number of tokens, the tail of
 // the short convolution, and the inputs of every long convolution and sequence.
 // Filters are made again.
-func (s *hyenaState[T]) AppendBinary(b []byte) ([]byte, error) {
+func (s *hyenaState) AppendBinary(b []byte) ([]byte, error) {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.tokens))
 	var err error
-	for _, x := range append([][]T{s.convRows}, s.inputs...) {
+	for _, x := range append([][]float{s.convRows}, s.inputs...) {
 		if b, err = binary.Append(b, binary.LittleEndian, x); err != nil {
 			return b[:start], err
 		}
@@ -316,11 +318,11 @@ func (s *hyenaState[T]) AppendBinary(b []byte) ([]byte, error) {
 
 // RestoreState reads the state of batch sequences. It returns an error if data has
 // another length.
-func (m *hyenaLayer[T]) RestoreState(batch int, data []byte) (State[T], error) {
+func (m *hyenaLayer) RestoreState(batch int, data []byte) (State, error) {
 	if len(data) < 8 {
 		return nil, fmt.Errorf("hyena: the snapshot has %d bytes", len(data))
 	}
-	var z T
+	var z float
 	size := int(unsafe.Sizeof(z))
 	tokens, rest := binary.LittleEndian.Uint64(data), data[8:]
 	past, token := batch*m.Conv.PastSize()*size, batch*m.countConvs()*m.rowWidth()*size
@@ -330,9 +332,9 @@ func (m *hyenaLayer[T]) RestoreState(batch int, data []byte) (State[T], error) {
 	s := m.newState(batch)
 	s.tokens = int64(tokens)
 	for i := range s.inputs {
-		s.inputs[i] = make([]T, int(tokens)*m.rowWidth())
+		s.inputs[i] = make([]float, int(tokens)*m.rowWidth())
 	}
-	for _, x := range append([][]T{s.convRows}, s.inputs...) {
+	for _, x := range append([][]float{s.convRows}, s.inputs...) {
 		n, err := binary.Decode(rest, binary.LittleEndian, x)
 		if err != nil {
 			return nil, fmt.Errorf("hyena: %w", err)
@@ -344,13 +346,13 @@ func (m *hyenaLayer[T]) RestoreState(batch int, data []byte) (State[T], error) {
 
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // sums the inputs of all tokens for each token: O(tokens). The error is nil.
-func (m *hyenaLayer[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	st := state.(*hyenaState[T])
-	u := m.runGates(x, s.B, trace.(*hyenaTrace[T]), st)
+func (m *hyenaLayer) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	st := state.(*hyenaState)
+	u := m.runGates(x, s.B, trace.(*hyenaTrace), st)
 	st.tokens += int64(x.Rows / s.B)
 	m.Out.Forward(y, u, true)
 	return nil
 }
 
 // Freeze returns the layer itself: its sums, not its weights, take the time.
-func (m *hyenaLayer[T]) Freeze(int) Stepper[T] { return m }
+func (m *hyenaLayer) Freeze(int) Stepper { return m }

@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // directConv is the definition in float64, with the sum of the absolute terms.
-func directConv[T tensor.Float](x, h tensor.Mat[T], d []T, b int) (y, size tensor.Mat[float64]) {
+func directConv(x, h tensor.Mat, d []float, b int) (y, size oracle.Mat) {
 	n := x.Rows / b
-	y, size = tensor.NewMat[float64](x.Rows, x.Cols), tensor.NewMat[float64](x.Rows, x.Cols)
+	y, size = oracle.NewMat(x.Rows, x.Cols), oracle.NewMat(x.Rows, x.Cols)
 	for i := range x.Rows {
 		for c := range x.Cols {
 			sum := float64(d[c]) * float64(x.Row(i)[c])
@@ -31,17 +32,17 @@ func directConv[T tensor.Float](x, h tensor.Mat[T], d []T, b int) (y, size tenso
 
 // The transforms are exact to the last rounding, and so to float32: an error of
 // float64 counts against the largest sum of terms.
-func testLongConv[T tensor.Float](t *testing.T) {
+func testLongConv(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 7, 64, 65, 200} {
 		const b, w = 2, 5
 		s := &source{key: rng.New(81)}
-		x, h, y := matrix[T](s, b*n, w), matrix[T](s, n, w), matrix[T](s, b*n, w)
-		d := flat(matrix[T](s, 1, w))
+		x, h, y := matrix(s, b*n, w), matrix(s, n, w), matrix(s, b*n, w)
+		d := flat(matrix(s, 1, w))
 		longConv(y, x, h, d, b)
 		want, size := directConv(x, h, d, b)
 		for i := range want.Rows {
 			for c, v := range want.Row(i) {
-				limit := check.UnitRoundoff[T]()*math.Abs(v) + 64*0x1p-53*check.MaxAbs(size.Data)
+				limit := check.UnitRoundoff[float]()*math.Abs(v) + 64*0x1p-53*check.MaxAbs(size.Data)
 				if e := math.Abs(float64(y.Row(i)[c]) - v); !(e <= limit) {
 					t.Errorf("%d tokens: row %d, channel %d errs by %v, %v is allowed", n, i, c, e, limit)
 				}
@@ -49,17 +50,17 @@ func testLongConv[T tensor.Float](t *testing.T) {
 		}
 		// One token after another, summed in blocks.
 		for r := range b {
-			steps := matrix[T](s, n, w)
+			steps := matrix(s, n, w)
 			longSteps(steps, x.Slice(r*n, (r+1)*n), h, d)
 			for i := range n {
 				for c, v := range want.Row(r*n + i) {
-					limit := (8 + lagBlock) * check.UnitRoundoff[T]() * size.Row(r*n + i)[c]
+					limit := (8 + lagBlock) * check.UnitRoundoff[float]() * size.Row(r*n + i)[c]
 					if e := math.Abs(float64(steps.Row(i)[c]) - v); !(e <= limit) {
 						t.Errorf("%d tokens: step %d, channel %d errs by %v, %v is allowed", n, i, c, e, limit)
 					}
 				}
 			}
-			last := matrix[T](s, 1, w)
+			last := matrix(s, 1, w)
 			longSteps(last, x.Slice(r*n, (r+1)*n), h, d)
 			if !slices.Equal(last.Row(0), steps.Row(n-1)) {
 				t.Errorf("%d tokens: the last step depends on those before", n)
@@ -69,128 +70,5 @@ func testLongConv[T tensor.Float](t *testing.T) {
 }
 
 func TestLongConvIsItsDefinition(t *testing.T) {
-	t.Run("float32", testLongConv[float32])
-	t.Run("float64", testLongConv[float64])
-}
-
-// textbook is the layer as arXiv 2302.10866 writes it, in float64 and O(N²).
-func textbook(m *hyenaLayer[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
-	affine := func(l *Linear[float64], x tensor.Mat[float64]) tensor.Mat[float64] {
-		y := tensor.NewMat[float64](x.Rows, l.W.Shape[0])
-		for i := range y.Rows {
-			for j := range y.Cols {
-				for k, a := range x.Row(i) {
-					y.Row(i)[j] += l.W.Data[j*x.Cols+k] * a
-				}
-				if l.B != nil {
-					y.Row(i)[j] += l.B.Data[j]
-				}
-			}
-		}
-		return y
-	}
-	n, w, f := x.Rows, x.Cols, &m.Filter
-	mixed := affine(&m.In, x)
-	proj := tensor.NewMat[float64](n, mixed.Cols)
-	copyRows(proj, mixed)
-	for i := range n {
-		for c := range mixed.Cols {
-			sum := m.Conv.B.Data[c]
-			for k := range min(m.Conv.countTaps(), i+1) {
-				sum += m.Conv.W.Data[k*mixed.Cols+c] * proj.Row(i - k)[c]
-			}
-			mixed.Row(i)[c] = sum
-		}
-	}
-	bands := (f.Features - 1) / 2
-	e := tensor.NewMat[float64](n, f.Features)
-	for i := range n {
-		e.Row(i)[0] = float64(i) / float64(f.Context-1)
-		for j := range bands {
-			freq := 1e-4
-			if bands > 1 {
-				freq += float64(j) * (float64(bands) - 1 - 1e-4) / (float64(bands) - 1)
-			}
-			angle := freq * 2 * math.Pi * float64(i) / float64(f.Context)
-			e.Row(i)[1+j], e.Row(i)[1+bands+j] = math.Cos(angle), -math.Sin(angle)
-		}
-	}
-	for l := range f.Hidden {
-		e = affine(&f.Hidden[l], e)
-		for i := range n {
-			for j := range e.Row(i) {
-				e.Row(i)[j] = math.Sin(f.Freq.Data[j] * e.Row(i)[j])
-			}
-		}
-	}
-	h := affine(&f.Out, e)
-	for i := range n {
-		for c := range h.Cols {
-			slow, fast := math.Log(100)/1.5, math.Log(100)/0.3
-			h.Row(i)[c] *= math.Exp(-float64(i) / float64(f.Context-1) * (slow + (fast-slow)*float64(c%w)/float64(w-1)))
-		}
-	}
-	z := tensor.NewMat[float64](n, w)
-	copyRows(z, m.partOf(mixed, 0))
-	for g := range m.Order {
-		if k := g - m.Direct; k >= 0 {
-			z, _ = directConv(z, m.partOf(h, k), m.skipWeights(m.D.Data, k), 1)
-		}
-		for i := range n {
-			for c, x := range m.partOf(mixed, 1+g).Row(i) {
-				z.Row(i)[c] *= x
-			}
-		}
-	}
-	return affine(&m.Out, z)
-}
-
-func TestHyenaIsItsDefinition(t *testing.T) {
-	for _, x := range subjects() {
-		if x.name != "hyena" {
-			continue
-		}
-		for _, n := range []int{2, 70, 300} {
-			m, _ := built[float64](t, x, n)
-			in := matrix[float64](&source{key: rng.New(91)}, n, x.width)
-			want := textbook(m.(*hyenaLayer[float64]), in)
-			got := mixed(t, m, in, Scope[float64]{B: 1, Causal: true})
-			if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); !(r <= 1) {
-				t.Errorf("%v, %d tokens: errs by %.3g of 1e-12", x, n, r)
-			}
-		}
-	}
-}
-
-// Filters go on beyond the context that the model was trained on.
-func TestHyenaGoesBeyondItsContext(t *testing.T) {
-	x := subject{"hyena", map[string]string{"filter": "5", "features": "5", "freq": "1"}, 4, 1}
-	m, _ := built[float64](t, x, 20)
-	in := matrix[float64](&source{key: rng.New(93)}, 50, x.width)
-	want := textbook(m.(*hyenaLayer[float64]), in)
-	state, err := m.NewState(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := feed(t, m, state, false, in, 1, 0, 50)
-	if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); !(r <= 1) {
-		t.Errorf("errs by %.3g of 1e-12", r)
-	}
-}
-
-// A restored state makes the filters of all its places, in memory that does not grow with them.
-func TestHyenaMakesFiltersInParts(t *testing.T) {
-	x := subject{"hyena", map[string]string{"filter": "5", "features": "5", "freq": "1"}, 4, 1}
-	b, _ := built[float64](t, x, 20)
-	m, n := b.(*hyenaLayer[float64]), 2*filterPlaces+3
-	var tr hyenaTrace[float64]
-	state := m.newState(1)
-	state.tokens = int64(n - 1)
-	got, places := state.extendFilters(m, 1, &tr), cap(tr.filter.features)/m.Filter.Features
-	if want := m.Filter.Forward(0, n, &tr.filter); !slices.Equal(got.Data, want.Data) {
-		t.Error("filters made in parts differ from filters made at once")
-	}
-	if places > 2*filterPlaces {
-		t.Errorf("memory of %d places is kept, of %d at most is needed", places, filterPlaces)
-	}
+	t.Run(check.Precision, testLongConv)
 }

@@ -9,42 +9,42 @@ import (
 )
 
 // Linear is y = x·Wᵀ + b.
-type Linear[T tensor.Float] struct {
-	W *param.Param[T] // [out,in]
-	B *param.Param[T] // [out]; nil: none
+type Linear struct {
+	W *param.Param // [out,in]
+	B *param.Param // [out]; nil: none
 
-	packed     *weightPanels[T] // of PackWeights; nil: none
-	compressed *Compressed      // of Compress, in place of W's numbers; nil: none
+	packed     *weightPanels // of PackWeights; nil: none
+	compressed *Compressed   // of Compress, in place of W's numbers; nil: none
 }
 
 // weightSize is the number of elements of W, which need not be there.
-func (l *Linear[T]) weightSize() float64 {
+func (l *Linear) weightSize() float64 {
 	if l.W == nil {
 		return 0
 	}
 	return float64(l.W.Shape[0]) * float64(l.W.Shape[1])
 }
 
-func (l *Linear[T]) viewWeight(data []T) tensor.Mat[T] {
+func (l *Linear) viewWeight(data []float) tensor.Mat {
 	return viewMatrix(data, l.W.Shape[0], l.W.Shape[1])
 }
 
 // Forward sets y [rows,out] to x·Wᵀ + B for x [rows,in], or adds it to y if acc is set.
-func (l *Linear[T]) Forward(y, x tensor.Mat[T], acc bool) {
-	multiplyRows(true, rowProduct[T]{layer: l, y: y, x: x, acc: acc})
+func (l *Linear) Forward(y, x tensor.Mat, acc bool) {
+	multiplyRows(true, rowProduct{layer: l, y: y, x: x, acc: acc})
 }
 
 // Backward sets dx [rows,in] from dy [rows,out], or adds to dx if acc is set. It adds
 // to the gradients of the weights. x [rows,in] is the argument of Forward. dx may be x,
 // which is then overwritten.
-func (l *Linear[T]) Backward(dx, dy, x tensor.Mat[T], acc bool) {
-	addWeights(weightGrad[T]{l, dy, x})
-	multiplyRows(false, rowProduct[T]{layer: l, y: dx, x: dy, acc: acc})
+func (l *Linear) Backward(dx, dy, x tensor.Mat, acc bool) {
+	addWeights(weightGrad{l, dy, x})
+	multiplyRows(false, rowProduct{layer: l, y: dx, x: dy, acc: acc})
 }
 
 // BackwardWeights adds to the gradients of the weights from dy [rows,out] and x
 // [rows,in]: Backward without dx.
-func (l *Linear[T]) BackwardWeights(dy, x tensor.Mat[T]) { addWeights(weightGrad[T]{l, dy, x}) }
+func (l *Linear) BackwardWeights(dy, x tensor.Mat) { addWeights(weightGrad{l, dy, x}) }
 
 // Tiles of a product. An element's bits do not depend on them.
 const (
@@ -63,9 +63,9 @@ func rowPiece(rows int) int {
 
 // rowProduct is y = x·Wᵀ + b, or y = x·W for gradients. With acc it is added to
 // y, or to base and y set, if there is one.
-type rowProduct[T tensor.Float] struct {
-	layer      *Linear[T]
-	y, x, base tensor.Mat[T]
+type rowProduct struct {
+	layer      *Linear
+	y, x, base tensor.Mat
 	acc        bool
 }
 
@@ -74,7 +74,7 @@ const maxProducts = 4
 
 // multiplyRows computes products that have the same rows, in order for each row.
 // forward says which of the two they are.
-func multiplyRows[T tensor.Float](forward bool, ps ...rowProduct[T]) {
+func multiplyRows(forward bool, ps ...rowProduct) {
 	if forward && areCompressed(ps) {
 		multiplyCompressed(noActivation, ps...)
 		return
@@ -87,7 +87,7 @@ func multiplyRows[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 	if rows <= rowTile {
 		// Too few to pack the weights for.
 		for _, p := range ps {
-			q := product[T]{a: p.x, b: p.layer.viewWeight(p.layer.W.Data), tb: forward, c: p.y, k: p.x.Cols, acc: p.acc}
+			q := product{a: p.x, b: p.layer.viewWeight(p.layer.W.Data), tb: forward, c: p.y, k: p.x.Cols, acc: p.acc}
 			if forward && p.layer.B != nil {
 				q.bias = p.layer.B.Data
 			}
@@ -98,7 +98,7 @@ func multiplyRows[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	f := rowProducts[T]{count: len(ps)}
+	f := rowProducts{count: len(ps)}
 	for i, p := range ps {
 		f.ps[i], f.ws[i] = p, p.layer.packWeights(ar, forward)
 		work += 2 * float64(rows) * float64(len(p.layer.W.Data))
@@ -108,16 +108,16 @@ func multiplyRows[T tensor.Float](forward bool, ps ...rowProduct[T]) {
 }
 
 // rowProducts computes products with packed weights.
-type rowProducts[T tensor.Float] struct {
+type rowProducts struct {
 	count, depth int
-	ps           [maxProducts]rowProduct[T]
-	ws           [maxProducts]weightPanels[T]
+	ps           [maxProducts]rowProduct
+	ws           [maxProducts]weightPanels
 }
 
-func (f *rowProducts[T]) RunRange(i0, i1 int) {
+func (f *rowProducts) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, f.depth))
+	scratch := arena.Take[float](ar, kernel.MultiplyScratch(rowTile, f.depth))
 	for i := range f.count {
 		p := &f.ps[i]
 		y := p.y.Slice(i0, i1)
@@ -130,51 +130,51 @@ func (f *rowProducts[T]) RunRange(i0, i1 int) {
 
 // weightPanels holds the packed operand of products with many rows: Wᵀ and the bias, or
 // W.
-type weightPanels[T tensor.Float] struct {
-	panels kernel.Panels[T]
-	bias   []T // nil: none
+type weightPanels struct {
+	panels kernel.Panels[float]
+	bias   []float // nil: none
 }
 
 // packWork is the arithmetic that copying an element is worth.
 const packWork = 8
 
 // packWeights returns the layer's weights for products forward or for gradients.
-func (l *Linear[T]) packWeights(ar *arena.Arena, forward bool) weightPanels[T] {
+func (l *Linear) packWeights(ar *arena.Arena, forward bool) weightPanels {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	if forward {
 		if l.packed != nil {
 			return *l.packed
 		}
-		return l.packWeightsIn(arena.Take[T](ar, kernel.PanelsSize(out, in)), true)
+		return l.packWeightsIn(arena.Take[float](ar, kernel.PanelsSize(out, in)), true)
 	}
-	return l.packWeightsIn(arena.Take[T](ar, kernel.PanelsSize(in, out)), false)
+	return l.packWeightsIn(arena.Take[float](ar, kernel.PanelsSize(in, out)), false)
 }
 
 // packWeightsIn is pack in that memory.
-func (l *Linear[T]) packWeightsIn(data []T, forward bool) weightPanels[T] {
+func (l *Linear) packWeightsIn(data []float, forward bool) weightPanels {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	n, k := in, out
-	var w weightPanels[T]
+	var w weightPanels
 	if forward {
 		n, k = out, in
 		if l.B != nil {
 			w.bias = l.B.Data
 		}
 	}
-	w.panels = kernel.NewPanels(kernel.Active[T](), n, k, data)
-	par.Run(w.panels.Pieces(), 1, packWork*float64(len(l.W.Data)), packing[T]{w.panels, forward, l.W.Data, in})
+	w.panels = kernel.NewPanels(kernel.Active[float](), n, k, data)
+	par.Run(w.panels.Pieces(), 1, packWork*float64(len(l.W.Data)), packing{w.panels, forward, l.W.Data, in})
 	return w
 }
 
 // packing copies weights to panels.
-type packing[T tensor.Float] struct {
-	panels  kernel.Panels[T]
+type packing struct {
+	panels  kernel.Panels[float]
 	trans   bool
-	weights []T
+	weights []float
 	ld      int
 }
 
-func (f *packing[T]) RunRange(i0, i1 int) {
+func (f *packing) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		f.panels.Pack(i, f.trans, f.weights, f.ld)
 	}
@@ -183,22 +183,22 @@ func (f *packing[T]) RunRange(i0, i1 int) {
 // multiplyColumns computes columns of a product, those from j on that y has, on this
 // goroutine; j is a multiple of kernel.Lanes. It asks for the memory ahead, and
 // returns what it had no time for.
-func (w *weightPanels[T]) multiplyColumns(y, x tensor.Mat[T], j int, acc bool, scratch, ahead []T) (rest []T) {
+func (w *weightPanels) multiplyColumns(y, x tensor.Mat, j int, acc bool, scratch, ahead []float) (rest []float) {
 	return w.panels.Multiply(false, y.Rows, x.Data, x.Stride, j, j+y.Cols, acc, y.Data, y.Stride, w.bias, scratch, ahead)
 }
 
 // weightGrad computes the gradient dyᵀ·x of a layer's weights.
-type weightGrad[T tensor.Float] struct {
-	layer *Linear[T]
-	dy, x tensor.Mat[T]
+type weightGrad struct {
+	layer *Linear
+	dy, x tensor.Mat
 }
 
 // addWeights adds to the gradients of layers. The sum over rows stays in one
 // tile.
-func addWeights[T tensor.Float](gs ...weightGrad[T]) {
-	var ps [maxProducts]product[T]
+func addWeights(gs ...weightGrad) {
+	var ps [maxProducts]product
 	for i, g := range gs {
-		ps[i] = product[T]{a: g.dy, ta: true, b: g.x, c: g.layer.viewWeight(g.layer.W.Grad), k: g.x.Rows, acc: true}
+		ps[i] = product{a: g.dy, ta: true, b: g.x, c: g.layer.viewWeight(g.layer.W.Grad), k: g.x.Rows, acc: true}
 		if g.layer.B != nil {
 			ps[i].sum = g.layer.B.Grad
 		}
@@ -211,19 +211,19 @@ func addWeights[T tensor.Float](gs ...weightGrad[T]) {
 }
 
 // product is C = op(A)·op(B), or C += op(A)·op(B), plus bias in every row.
-type product[T tensor.Float] struct {
-	a, b, c tensor.Mat[T]
+type product struct {
+	a, b, c tensor.Mat
 	ta, tb  bool // A is stored [k,m]; B is stored [n,k]
 	k       int
 	acc     bool
-	bias    []T
-	sum     []T // [m] sums of the rows of A, stored [k,m]; nil: none
+	bias    []float
+	sum     []float // [m] sums of the rows of A, stored [k,m]; nil: none
 }
 
 // runProducts computes products in tiles of at most the given number of rows.
-func runProducts[T tensor.Float](rows int, ps ...product[T]) {
+func runProducts(rows int, ps ...product) {
 	var work float64
-	f := products[T]{count: len(ps), rows: rows}
+	f := products{count: len(ps), rows: rows}
 	for i := range ps {
 		f.ps[i] = ps[i]
 		work += 2 * float64(ps[i].c.Rows) * float64(ps[i].c.Cols) * float64(ps[i].k)
@@ -236,19 +236,19 @@ func runProducts[T tensor.Float](rows int, ps ...product[T]) {
 }
 
 // products computes products in tiles.
-type products[T tensor.Float] struct {
+type products struct {
 	count, rows int
-	ps          [maxProducts]product[T]
+	ps          [maxProducts]product
 }
 
-func (f *products[T]) RunRange(t0, t1 int) {
+func (f *products) RunRange(t0, t1 int) {
 	for t := t0; t < t1; t++ {
 		f.runTile(t)
 	}
 }
 
 // runTile computes tile t of all products, and after these their sums of rows.
-func (f *products[T]) runTile(t int) {
+func (f *products) runTile(t int) {
 	for i := range f.count {
 		p := &f.ps[i]
 		down, across := p.tileCounts(f.rows)
@@ -263,7 +263,7 @@ func (f *products[T]) runTile(t int) {
 	for i := range f.count {
 		p := &f.ps[i]
 		if t < p.sumPieces() {
-			s := rowSum[T]{p.sum, p.a}
+			s := rowSum{p.sum, p.a}
 			s.RunRange(t*sumTile, min((t+1)*sumTile, len(p.sum)))
 			return
 		}
@@ -272,10 +272,10 @@ func (f *products[T]) runTile(t int) {
 }
 
 // sumPieces is the number of pieces of the sum of A's rows.
-func (p *product[T]) sumPieces() int { return (len(p.sum) + sumTile - 1) / sumTile }
+func (p *product) sumPieces() int { return (len(p.sum) + sumTile - 1) / sumTile }
 
 // countTiles returns the number of tiles of at most the given number of rows.
-func countTiles[T tensor.Float](ps []product[T], rows int) (n int) {
+func countTiles(ps []product, rows int) (n int) {
 	for i := range ps {
 		down, across := ps[i].tileCounts(rows)
 		n += down * across
@@ -285,7 +285,7 @@ func countTiles[T tensor.Float](ps []product[T], rows int) (n int) {
 
 // tileCounts returns the number of tiles below and beside one another, of at most the
 // given number of rows.
-func (p *product[T]) tileCounts(rows int) (down, across int) {
+func (p *product) tileCounts(rows int) (down, across int) {
 	m, n := p.c.Rows, p.c.Cols
 	if m == 0 || n == 0 {
 		return 0, 0
@@ -300,8 +300,8 @@ func evenSize(n, most int) int {
 	return kernel.Pad((n + pieces - 1) / pieces)
 }
 
-func (p *product[T]) multiplyTile(i0, i1, j0, j1 int) {
-	t := kernel.Active[T]()
+func (p *product) multiplyTile(i0, i1, j0, j1 int) {
+	t := kernel.Active[float]()
 	ar := arena.Acquire()
 	defer ar.Release()
 	a, b, c := p.a.Data, p.b.Data, p.c.Data[i0*p.c.Stride+j0:]
@@ -318,7 +318,7 @@ func (p *product[T]) multiplyTile(i0, i1, j0, j1 int) {
 		}
 	}
 	m, n := i1-i0, j1-j0
-	scratch := arena.Take[T](ar, kernel.GemmScratch(m, n, p.k))
+	scratch := arena.Take[float](ar, kernel.GemmScratch(m, n, p.k))
 	kernel.Gemm(t, p.ta, p.tb, m, n, p.k, a, p.a.Stride, b, p.b.Stride, p.acc, c, p.c.Stride, scratch)
 	if p.bias != nil {
 		t.AddRows(c, p.c.Stride, c, p.c.Stride, p.bias[j0:], 0, m, n)
@@ -326,17 +326,17 @@ func (p *product[T]) multiplyTile(i0, i1, j0, j1 int) {
 }
 
 // addRows adds the rows of x to sum, from the first to the last.
-func addRows[T tensor.Float](sum []T, x tensor.Mat[T]) {
-	par.Run(x.Cols, sumTile, float64(x.Rows)*float64(x.Cols), rowSum[T]{sum, x})
+func addRows(sum []float, x tensor.Mat) {
+	par.Run(x.Cols, sumTile, float64(x.Rows)*float64(x.Cols), rowSum{sum, x})
 }
 
-type rowSum[T tensor.Float] struct {
-	sum []T
-	x   tensor.Mat[T]
+type rowSum struct {
+	sum []float
+	x   tensor.Mat
 }
 
-func (f *rowSum[T]) RunRange(j0, j1 int) {
+func (f *rowSum) RunRange(j0, j1 int) {
 	if f.x.Rows > 0 {
-		kernel.Active[T]().SumRows(f.sum[j0:j1], f.x.Data[j0:], f.x.Stride, f.x.Rows)
+		kernel.Active[float]().SumRows(f.sum[j0:j1], f.x.Data[j0:], f.x.Stride, f.x.Rows)
 	}
 }

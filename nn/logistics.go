@@ -30,17 +30,17 @@ const (
 // Logistics sets losses[i] to -log of the probability that the mixture of row i of y
 // [rows,3·K] gives to levels[i], in nats, and to 0 where that is not a number: not
 // counted. No probability is rounded to 0 before its logarithm is taken.
-func Logistics[T tensor.Float](losses []float64, y tensor.Mat[T], levels []float32) {
-	par.Run(y.Rows, lossRows, logisticsWork*float64(y.Rows)*float64(y.Cols/3), logistics[T]{losses, y, levels})
+func Logistics(losses []float64, y tensor.Mat, levels []float32) {
+	par.Run(y.Rows, lossRows, logisticsWork*float64(y.Rows)*float64(y.Cols/3), logistics{losses, y, levels})
 }
 
-type logistics[T tensor.Float] struct {
+type logistics struct {
 	losses []float64
-	y      tensor.Mat[T]
+	y      tensor.Mat
 	levels []float32
 }
 
-func (f *logistics[T]) RunRange(i0, i1 int) {
+func (f *logistics) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		f.losses[i] = 0
 		if l := f.levels[i]; l == l {
@@ -53,17 +53,17 @@ func (f *logistics[T]) RunRange(i0, i1 int) {
 
 // LogisticsGrad overwrites y [rows,3·K] with scale times the gradient of its
 // Logistics, 0 in rows that are not counted. A scale that was raised has none.
-func LogisticsGrad[T tensor.Float](y tensor.Mat[T], levels []float32, scale T) {
-	par.Run(y.Rows, lossRows, 2*logisticsWork*float64(y.Rows)*float64(y.Cols/3), logisticsGrad[T]{y, levels, scale})
+func LogisticsGrad(y tensor.Mat, levels []float32, scale tensor.Float) {
+	par.Run(y.Rows, lossRows, 2*logisticsWork*float64(y.Rows)*float64(y.Cols/3), logisticsGrad{y, levels, scale})
 }
 
-type logisticsGrad[T tensor.Float] struct {
-	y      tensor.Mat[T]
+type logisticsGrad struct {
+	y      tensor.Mat
 	levels []float32
-	scale  T
+	scale  float
 }
 
-func (f *logisticsGrad[T]) RunRange(i0, i1 int) {
+func (f *logisticsGrad) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		row, l := f.y.Row(i), f.levels[i]
 		if l != l {
@@ -76,16 +76,16 @@ func (f *logisticsGrad[T]) RunRange(i0, i1 int) {
 			p, logit := partOf(row, j, l), float64(row[j])
 			log, dmean, dscale := p.logShare()
 			share := math.Exp(logit + log - joint.logTotal())
-			row[j] = T(c * (math.Exp(logit-all.logTotal()) - share))
-			row[k+j] = T(-c * share * dmean)
-			row[2*k+j] = T(-c * share * dscale)
+			row[j] = float(c * (math.Exp(logit-all.logTotal()) - share))
+			row[k+j] = float(-c * share * dmean)
+			row[2*k+j] = float(-c * share * dscale)
 		}
 	}
 }
 
 // partSums returns the sums over the parts of their weights, and of their weights times
 // their probabilities of a level.
-func partSums[T tensor.Float](row []T, level float32) (all, joint logSum) {
+func partSums(row []float, level float32) (all, joint logSum) {
 	all, joint = noSum, noSum
 	for j := range len(row) / 3 {
 		p := partOf(row, j, level)
@@ -122,7 +122,7 @@ type mixturePart struct {
 	raised      bool    // the scale is the least that there is
 }
 
-func partOf[T tensor.Float](row []T, j int, level float32) mixturePart {
+func partOf(row []float, j int, level float32) mixturePart {
 	k := len(row) / 3
 	mean, log := float64(row[k+j]), float64(row[2*k+j])
 	p := mixturePart{first: level == 0, last: level == Levels-1, raised: log < minLogScale}
@@ -165,7 +165,7 @@ func (p *mixturePart) logShare() (log, dmean, dscale float64) {
 }
 
 // SampleLogistics draws a level from the mixture of a row [3·K]: sample i of key.
-func SampleLogistics[T tensor.Float](row []T, key rng.Key, i uint64) int32 {
+func SampleLogistics(row []tensor.Float, key rng.Key, i uint64) int32 {
 	k := len(row) / 3
 	all := noSum
 	for _, logit := range row[:k] {

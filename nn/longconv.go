@@ -16,22 +16,22 @@ import (
 // imaginary part of one sequence: what comes out is rounded once.
 
 // longConv sets y [B·N,width] from x.
-func longConv[T tensor.Float](y, x, h tensor.Mat[T], d []T, b int) {
+func longConv(y, x, h tensor.Mat, d []float, b int) {
 	n := x.Rows / b
 	size := fourier.ConvolutionLength(n)
 	pairs := (x.Cols + 1) / 2
 	work := float64(pairs) * float64(1+2*b) * fourier.TransformFLOPs(size)
-	par.Run(pairs, 1, work, longForward[T]{y, x, h, d, b, n, size})
+	par.Run(pairs, 1, work, longForward{y, x, h, d, b, n, size})
 }
 
 // longForward does pairs of channels.
-type longForward[T tensor.Float] struct {
-	y, x, h    tensor.Mat[T]
-	d          []T
+type longForward struct {
+	y, x, h    tensor.Mat
+	d          []float
 	b, n, size int
 }
 
-func (f *longForward[T]) RunRange(p0, p1 int) {
+func (f *longForward) RunRange(p0, p1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h, z := takeComplexes(ar, f.size), takeComplexes(ar, f.size)
@@ -55,36 +55,36 @@ func (f *longForward[T]) RunRange(p0, p1 int) {
 }
 
 // storePair sets channels c and c+1 of y to z over its size, plus d∘x.
-func (f *longForward[T]) storePair(y, x tensor.Mat[T], z []complex128, row, c int) {
+func (f *longForward) storePair(y, x tensor.Mat, z []complex128, row, c int) {
 	scale := 1 / float64(f.size)
 	for i := range f.n {
 		to, from := y.Row(row+i), x.Row(row+i)
-		to[c] = T(real(z[i])*scale + float64(f.d[c])*float64(from[c]))
+		to[c] = float(real(z[i])*scale + float64(f.d[c])*float64(from[c]))
 		if c+1 < len(to) {
-			to[c+1] = T(imag(z[i])*scale + float64(f.d[c+1])*float64(from[c+1]))
+			to[c+1] = float(imag(z[i])*scale + float64(f.d[c+1])*float64(from[c+1]))
 		}
 	}
 }
 
 // longConvGrad sets dx [B·N,width] and dh [N,width], and adds to dd [width]; dx
 // may be dy.
-func longConvGrad[T tensor.Float](dx, dh, dy, x, h tensor.Mat[T], dd, d []T, b int) {
+func longConvGrad(dx, dh, dy, x, h tensor.Mat, dd, d []float, b int) {
 	n := x.Rows / b
 	size := fourier.ConvolutionLength(n)
 	pairs := (x.Cols + 1) / 2
 	work := float64(pairs) * float64(2+3*b) * fourier.TransformFLOPs(size)
-	par.Run(pairs, 1, work, longBackward[T]{longForward[T]{dx, x, h, d, b, n, size}, dh, dy, dd})
+	par.Run(pairs, 1, work, longBackward{longForward{dx, x, h, d, b, n, size}, dh, dy, dd})
 }
 
 // longBackward does pairs of channels: dx_s = Σ_t dy_t∘h_{t-s} + d∘dy_s and
 // dh_j = Σ_t dy_t∘x_{t-j}, the latter summed over the sequences in order.
-type longBackward[T tensor.Float] struct {
-	longForward[T]
-	dh, dy tensor.Mat[T]
-	dd     []T
+type longBackward struct {
+	longForward
+	dh, dy tensor.Mat
+	dd     []float
 }
 
-func (f *longBackward[T]) RunRange(p0, p1 int) {
+func (f *longBackward) RunRange(p0, p1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h, z, g, sum := takeComplexes(ar, f.size), takeComplexes(ar, f.size), takeComplexes(ar, f.size), takeComplexes(ar, f.size)
@@ -120,15 +120,15 @@ func (f *longBackward[T]) RunRange(p0, p1 int) {
 		}
 		t.Inverse(sum)
 		scale := 1 / float64(f.size)
-		f.dd[c] += T(da)
+		f.dd[c] += float(da)
 		if c+1 < f.x.Cols {
-			f.dd[c+1] += T(db)
+			f.dd[c+1] += float(db)
 		}
 		for i := range f.n {
 			to := f.dh.Row(i)
-			to[c] = T(real(sum[i]) * scale)
+			to[c] = float(real(sum[i]) * scale)
 			if c+1 < len(to) {
-				to[c+1] = T(imag(sum[i]) * scale)
+				to[c+1] = float(imag(sum[i]) * scale)
 			}
 		}
 	}
@@ -141,7 +141,7 @@ func takeComplexes(ar *arena.Arena, n int) []complex128 {
 }
 
 // loadPair sets z to channels c and c+1 of n rows, followed by zeros.
-func loadPair[T tensor.Float](z []complex128, x tensor.Mat[T], row, n, c int) {
+func loadPair(z []complex128, x tensor.Mat, row, n, c int) {
 	for i := range n {
 		from := x.Row(row + i)
 		im := 0.0
@@ -182,25 +182,25 @@ const lagBlock = 64
 
 // longSteps sets rows of y [n,width], of the last n tokens of a sequence whose
 // inputs x are all there, to their convolutions, each by itself: O(tokens).
-func longSteps[T tensor.Float](y, x, h tensor.Mat[T], d []T) {
+func longSteps(y, x, h tensor.Mat, d []float) {
 	work := 2 * float64(y.Rows) * float64(x.Rows) * float64(x.Cols)
-	if f := (longStep[T]{y, x, h, d}); work < par.MinWork {
+	if f := (longStep{y, x, h, d}); work < par.MinWork {
 		f.RunRange(0, y.Rows)
 	} else {
 		par.Run(y.Rows, 1, work, f)
 	}
 }
 
-type longStep[T tensor.Float] struct {
-	y, x, h tensor.Mat[T]
-	d       []T
+type longStep struct {
+	y, x, h tensor.Mat
+	d       []float
 }
 
-func (f *longStep[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *longStep) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	ar := arena.Acquire()
 	defer ar.Release()
-	part := arena.Take[T](ar, f.x.Cols)
+	part := arena.Take[float](ar, f.x.Cols)
 	for i := i0; i < i1; i++ {
 		at, y := f.x.Rows-f.y.Rows+i, f.y.Row(i)
 		t.Mul(y, f.d, f.x.Row(at))

@@ -19,18 +19,18 @@ const (
 // negative target, which is not counted. The largest logit is subtracted first, so that
 // no exponential overflows. logits [rows,vocab] are overwritten. It panics on a target
 // beyond the vocabulary.
-func CrossEntropy[T tensor.Float](losses []float64, logits tensor.Mat[T], targets []int32) {
-	par.Run(logits.Rows, lossRows, lossWork*float64(logits.Rows)*float64(logits.Cols), entropy[T]{losses, logits, targets})
+func CrossEntropy(losses []float64, logits tensor.Mat, targets []int32) {
+	par.Run(logits.Rows, lossRows, lossWork*float64(logits.Rows)*float64(logits.Cols), entropy{losses, logits, targets})
 }
 
-type entropy[T tensor.Float] struct {
+type entropy struct {
 	losses  []float64
-	logits  tensor.Mat[T]
+	logits  tensor.Mat
 	targets []int32
 }
 
-func (f *entropy[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *entropy) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	for i := i0; i < i1; i++ {
 		f.losses[i] = 0
 		if f.targets[i] < 0 {
@@ -45,18 +45,18 @@ func (f *entropy[T]) RunRange(i0, i1 int) {
 // CrossEntropyGrad overwrites logits [rows,vocab] with scale times the gradient
 // of their CrossEntropy: softmax minus one at the target, 0 in rows that are not
 // counted.
-func CrossEntropyGrad[T tensor.Float](logits tensor.Mat[T], targets []int32, scale T) {
-	par.Run(logits.Rows, lossRows, lossWork*float64(logits.Rows)*float64(logits.Cols), entropyGrad[T]{logits, targets, scale})
+func CrossEntropyGrad(logits tensor.Mat, targets []int32, scale tensor.Float) {
+	par.Run(logits.Rows, lossRows, lossWork*float64(logits.Rows)*float64(logits.Cols), entropyGrad{logits, targets, scale})
 }
 
-type entropyGrad[T tensor.Float] struct {
-	logits  tensor.Mat[T]
+type entropyGrad struct {
+	logits  tensor.Mat
 	targets []int32
-	scale   T
+	scale   float
 }
 
-func (f *entropyGrad[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *entropyGrad) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	for i := i0; i < i1; i++ {
 		row := f.logits.Row(i)
 		if f.targets[i] < 0 {
@@ -72,7 +72,7 @@ func (f *entropyGrad[T]) RunRange(i0, i1 int) {
 // Squared sets losses[i] to the mean of (y - numbers)² over the numbers of row i that
 // are counted, those that are not NaN, and to 0 where none is. y and numbers are
 // [rows,outputs].
-func Squared[T tensor.Float](losses []float64, y tensor.Mat[T], numbers []float32) {
+func Squared(losses []float64, y tensor.Mat, numbers []float32) {
 	for i := range y.Rows {
 		row, sum := y.Row(i), 0.0
 		want := numbers[i*y.Cols:][:y.Cols]
@@ -88,14 +88,14 @@ func Squared[T tensor.Float](losses []float64, y tensor.Mat[T], numbers []float3
 
 // SquaredGrad overwrites y [rows,outputs] with scale times the gradient of its
 // Squared, 0 where a number is not counted.
-func SquaredGrad[T tensor.Float](y tensor.Mat[T], numbers []float32, scale T) {
+func SquaredGrad(y tensor.Mat, numbers []float32, scale tensor.Float) {
 	for i := range y.Rows {
 		row := y.Row(i)
 		want := numbers[i*y.Cols:][:y.Cols]
-		factor := 2 * scale / T(max(numbersCounted(want), 1))
+		factor := 2 * scale / float(max(numbersCounted(want), 1))
 		for j, x := range want {
 			if x == x {
-				row[j] = factor * (row[j] - T(x))
+				row[j] = factor * (row[j] - float(x))
 			} else {
 				row[j] = 0
 			}

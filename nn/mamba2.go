@@ -46,17 +46,17 @@ var mamba2 = MixerRow{
 // Δ_t·x_t B_tᵀ, and gives y_t = S_t C_t + D·x_t: linear attention without a
 // denominator, with queries C, keys B, values Δ·x and log_g = -Δ·e^ALog. Out
 // projects RMSNorm(y∘SiLU(z)), normalised in each group.
-type mamba2Layer[T tensor.Float] struct {
-	In   Linear[T]       // [2·H·P+2·G·S+H, width]: z, x, B, C, Δ
-	Conv Conv[T]         // of x, B, C
-	ALog *param.Param[T] // [H]
-	Dt   *param.Param[T] // [H] bias of Δ
-	D    *param.Param[T] // [H]
-	Gain *param.Param[T] // [H·P]
-	Out  Linear[T]       // [width, H·P]
+type mamba2Layer struct {
+	In   Linear       // [2·H·P+2·G·S+H, width]: z, x, B, C, Δ
+	Conv Conv         // of x, B, C
+	ALog *param.Param // [H]
+	Dt   *param.Param // [H] bias of Δ
+	D    *param.Param // [H]
+	Gain *param.Param // [H·P]
+	Out  Linear       // [width, H·P]
 
 	H, P, G, S int
-	core       attention.Mechanism[T]
+	core       attention.Mechanism
 }
 
 // rmsEps is added to the mean square.
@@ -69,7 +69,7 @@ const (
 	leastDecay, mostDecay = 1, 16
 )
 
-func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
+func newMamba2(m *MixerArgs) (Mixer, error) {
 	state, err := m.Integer("state", 1, 1024)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 		return nil, fmt.Errorf("mamba-2: setting groups=%d: does not divide %d heads", groups, m.Heads)
 	}
 	inner := expand * m.Width
-	x := &mamba2Layer[T]{H: m.Heads, P: inner / m.Heads, G: groups, S: state}
-	x.core, err = newSSD[T]()
+	x := &mamba2Layer{H: m.Heads, P: inner / m.Heads, G: groups, S: state}
+	x.core, err = newSSD()
 	uniform := func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(taps)) }
 	x.In = m.NewLinear("in_proj", 1, x.projWidth(), m.Width)
 	x.Conv.W = m.New("conv.weight", false, uniform, taps, x.convWidth())
@@ -110,25 +110,25 @@ func newMamba2[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 }
 
 // newSSD is linear attention whose weights are the products themselves.
-func newSSD[T tensor.Float]() (attention.Mechanism[T], error) {
-	return factorised.New(attention.Spec[T]{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
+func newSSD() (attention.Mechanism, error) {
+	return factorised.New(attention.Spec{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
 }
 
-func (m *mamba2Layer[T]) innerWidth() int   { return m.H * m.P }
-func (m *mamba2Layer[T]) convWidth() int    { return m.innerWidth() + 2*m.G*m.S }           // x, B, C
-func (m *mamba2Layer[T]) projWidth() int    { return m.innerWidth() + m.convWidth() + m.H } // z, x, B, C, Δ
-func (m *mamba2Layer[T]) groupHeads() int   { return m.H / m.G }                            // of a group
-func (m *mamba2Layer[T]) keyAt(g int) int   { return m.innerWidth() + g*m.S }               // column of B of a group, among x, B, C
-func (m *mamba2Layer[T]) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }                 // of C
-func (m *mamba2Layer[T]) stepAt() int       { return m.innerWidth() + m.convWidth() }       // of Δ, among all
+func (m *mamba2Layer) innerWidth() int   { return m.H * m.P }
+func (m *mamba2Layer) convWidth() int    { return m.innerWidth() + 2*m.G*m.S }           // x, B, C
+func (m *mamba2Layer) projWidth() int    { return m.innerWidth() + m.convWidth() + m.H } // z, x, B, C, Δ
+func (m *mamba2Layer) groupHeads() int   { return m.H / m.G }                            // of a group
+func (m *mamba2Layer) keyAt(g int) int   { return m.innerWidth() + g*m.S }               // column of B of a group, among x, B, C
+func (m *mamba2Layer) queryAt(g int) int { return m.keyAt(g) + m.G*m.S }                 // of C
+func (m *mamba2Layer) stepAt() int       { return m.innerWidth() + m.convWidth() }       // of Δ, among all
 
 // Traits returns the traits of a causal recurrence.
-func (m *mamba2Layer[T]) Traits() attention.Traits {
+func (m *mamba2Layer) Traits() attention.Traits {
 	return attention.Traits{Name: mamba2.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
 
 // FLOPs counts projections, the convolution and the products with the state.
-func (m *mamba2Layer[T]) FLOPs(n int, _ bool) float64 {
+func (m *mamba2Layer) FLOPs(n int, _ bool) float64 {
 	s := m.callShape(1)
 	s.N, s.M = n, n
 	weights := m.In.weightSize() + m.Out.weightSize() + float64(m.Conv.countTaps()*m.convWidth())
@@ -136,62 +136,62 @@ func (m *mamba2Layer[T]) FLOPs(n int, _ bool) float64 {
 }
 
 // callShape is the shape of a call of the heads of a group.
-func (m *mamba2Layer[T]) callShape(batch int) attention.Shape {
+func (m *mamba2Layer) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.groupHeads(), Hkv: m.groupHeads(), D: m.S, Dv: m.P, Causal: true}
 }
 
 // mamba2Trace holds the intermediate results of Mamba2.Forward for Backward.
-type mamba2Trace[T tensor.Float] struct {
-	proj     []T // [rows, total] z, x, B, C, Δ as projected
-	pre, act []T // [rows, mixed] x, B, C after the convolution, and after SiLU
-	dt, g    []T // [rows,H] Δ, and log_g
-	v        []T // [rows,H·P] Δ∘x
-	o, u     []T // [rows,H·P] states times C, and the input of Out
-	groups   []mamba2Group[T]
+type mamba2Trace struct {
+	proj     []float // [rows, total] z, x, B, C, Δ as projected
+	pre, act []float // [rows, mixed] x, B, C after the convolution, and after SiLU
+	dt, g    []float // [rows,H] Δ, and log_g
+	v        []float // [rows,H·P] Δ∘x
+	o, u     []float // [rows,H·P] states times C, and the input of Out
+	groups   []mamba2Group
 }
 
 // mamba2Group is the call of a group.
-type mamba2Group[T tensor.Float] struct {
-	call  attention.Call[T]
-	saved attention.Saved[T]
-	grads attention.Grads[T]
+type mamba2Group struct {
+	call  attention.Call
+	saved attention.Saved
+	grads attention.Grads
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *mamba2Trace[T]) Aux() float64 { return 0 }
+func (tr *mamba2Trace) Aux() float64 { return 0 }
 
 // NewTrace returns an empty mamba2Trace.
-func (m *mamba2Layer[T]) NewTrace() Trace[T] {
-	return &mamba2Trace[T]{groups: make([]mamba2Group[T], m.G)}
+func (m *mamba2Layer) NewTrace() Trace {
+	return &mamba2Trace{groups: make([]mamba2Group, m.G)}
 }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. It returns an error if the mechanism
 // refuses the call.
-func (m *mamba2Layer[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
-	tr := trace.(*mamba2Trace[T])
+func (m *mamba2Layer) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) error {
+	tr := trace.(*mamba2Trace)
 	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)
 	u, err := m.runStates(x.Rows, s.B, tr, nil, keep)
 	if err != nil {
 		return err
 	}
-	multiplyRows(true, rowProduct[T]{layer: &m.Out, y: y, x: u, base: base, acc: true})
+	multiplyRows(true, rowProduct{layer: &m.Out, y: y, x: u, base: base, acc: true})
 	return nil
 }
 
 // runStates returns the rows that Out projects, from the projections in tr, after the
 // tokens of state, which may be nil.
-func (m *mamba2Layer[T]) runStates(rows, b int, tr *mamba2Trace[T], state *mamba2State[T], keep bool) (tensor.Mat[T], error) {
+func (m *mamba2Layer) runStates(rows, b int, tr *mamba2Trace, state *mamba2State, keep bool) (tensor.Mat, error) {
 	in := viewMatrix(tr.proj, rows, m.projWidth())
 	pre, act := resizeMatrix(&tr.pre, rows, m.convWidth()), resizeMatrix(&tr.act, rows, m.convWidth())
-	var past []T
+	var past []float
 	if state != nil {
 		past = state.convRows
 	}
 	m.Conv.Forward(pre, viewColumns(in, m.innerWidth(), m.stepAt()), b, past)
 	dt, g := resizeMatrix(&tr.dt, rows, m.H), resizeMatrix(&tr.g, rows, m.H)
 	v, o, u := resizeMatrix(&tr.v, rows, m.innerWidth()), resizeMatrix(&tr.o, rows, m.innerWidth()), resizeMatrix(&tr.u, rows, m.innerWidth())
-	m.runBefore(rows, mamba2Before[T]{m, in, pre, act, dt, g, v})
+	m.runBefore(rows, mamba2Before{m, in, pre, act, dt, g, v})
 	for i := range m.G {
 		c := &tr.groups[i]
 		out := m.setCall(i, b, rows/b, tr, &c.call)
@@ -208,7 +208,7 @@ func (m *mamba2Layer[T]) runStates(rows, b int, tr *mamba2Trace[T], state *mamba
 			return u, explainDecay(err, &c.call)
 		}
 	}
-	if f := (mamba2After[T]{m, in, act, o, u}); rows <= normRows {
+	if f := (mamba2After{m, in, act, o, u}); rows <= normRows {
 		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, siluWork*float64(len(tr.u)), f)
@@ -217,7 +217,7 @@ func (m *mamba2Layer[T]) runStates(rows, b int, tr *mamba2Trace[T], state *mamba
 }
 
 // runBefore does f.
-func (m *mamba2Layer[T]) runBefore(rows int, f mamba2Before[T]) {
+func (m *mamba2Layer) runBefore(rows int, f mamba2Before) {
 	if rows <= normRows {
 		f.RunRange(0, rows)
 	} else {
@@ -227,57 +227,57 @@ func (m *mamba2Layer[T]) runBefore(rows int, f mamba2Before[T]) {
 
 // setCall sets c to the call of group i for b sequences of n tokens and returns the
 // view of its output.
-func (m *mamba2Layer[T]) setCall(i, b, n int, tr *mamba2Trace[T], c *attention.Call[T]) tensor.Heads[T] {
+func (m *mamba2Layer) setCall(i, b, n int, tr *mamba2Trace, c *attention.Call) tensor.Heads {
 	q := tensor.Split(tr.act, b, n, m.convWidth(), m.queryAt(i), m.groupHeads(), m.S)
 	k := tensor.Split(tr.act, b, n, m.convWidth(), m.keyAt(i), m.groupHeads(), m.S)
 	q.SH, k.SH = 0, 0 // the heads of a group share them
-	*c = attention.Call[T]{Q: q, K: k, V: m.viewValues(tr.v, i, b, n), LogG: m.viewSteps(tr.g, i, b, n), Causal: true}
+	*c = attention.Call{Q: q, K: k, V: m.viewValues(tr.v, i, b, n), LogG: m.viewSteps(tr.g, i, b, n), Causal: true}
 	return m.viewValues(tr.o, i, b, n)
 }
 
 // viewValues views the heads of a group in a [B·N, H·P] matrix, steps in a [B·N, H]
 // matrix.
-func (m *mamba2Layer[T]) viewValues(data []T, i, b, n int) tensor.Heads[T] {
+func (m *mamba2Layer) viewValues(data []float, i, b, n int) tensor.Heads {
 	return tensor.Split(data, b, n, m.innerWidth(), i*m.groupHeads()*m.P, m.groupHeads(), m.P)
 }
 
-func (m *mamba2Layer[T]) viewSteps(data []T, i, b, n int) tensor.Heads[T] {
+func (m *mamba2Layer) viewSteps(data []float, i, b, n int) tensor.Heads {
 	return tensor.Split(data, b, n, m.H, i*m.groupHeads(), m.groupHeads(), 1)
 }
 
 // mamba2Before computes the inputs of the states: x, B and C after SiLU, Δ, log_g and
 // values.
-type mamba2Before[T tensor.Float] struct {
-	m                      *mamba2Layer[T]
-	in, pre, act, dt, g, v tensor.Mat[T]
+type mamba2Before struct {
+	m                      *mamba2Layer
+	in, pre, act, dt, g, v tensor.Mat
 }
 
-func (f *mamba2Before[T]) RunRange(i0, i1 int) {
-	t, m := kernel.Active[T](), f.m
+func (f *mamba2Before) RunRange(i0, i1 int) {
+	t, m := kernel.Active[float](), f.m
 	for i := i0; i < i1; i++ {
 		act, dt, g := f.act.Row(i), f.dt.Row(i), f.g.Row(i)
 		setSiLU(t, act, f.pre.Row(i))
 		raw, v := f.in.Row(i)[m.stepAt():], f.v.Row(i)
 		for h := range dt {
 			d := softplus(float64(raw[h] + m.Dt.Data[h]))
-			dt[h] = T(d)
-			g[h] = T(max(-d*math.Exp(float64(m.ALog.Data[h])), -math.MaxFloat32))
+			dt[h] = float(d)
+			g[h] = float(max(-d*math.Exp(float64(m.ALog.Data[h])), -math.MaxFloat32))
 			t.Scale(v[h*m.P:][:m.P], dt[h], act[h*m.P:])
 		}
 	}
 }
 
 // mamba2After computes the input of Out: RMSNorm((o + D∘x)∘SiLU(z)).
-type mamba2After[T tensor.Float] struct {
-	m             *mamba2Layer[T]
-	in, act, o, u tensor.Mat[T]
+type mamba2After struct {
+	m             *mamba2Layer
+	in, act, o, u tensor.Mat
 }
 
-func (f *mamba2After[T]) RunRange(i0, i1 int) {
-	t, m := kernel.Active[T](), f.m
+func (f *mamba2After) RunRange(i0, i1 int) {
+	t, m := kernel.Active[float](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	y := arena.Take[T](ar, m.innerWidth())
+	y := arena.Take[float](ar, m.innerWidth())
 	for i := i0; i < i1; i++ {
 		u := f.u.Row(i)
 		setSiLU(t, u, f.in.Row(i)[:m.innerWidth()])
@@ -292,10 +292,10 @@ func (f *mamba2After[T]) RunRange(i0, i1 int) {
 }
 
 // groupWidth is the number of channels that are normalised together.
-func (m *mamba2Layer[T]) groupWidth() int { return m.innerWidth() / m.G }
+func (m *mamba2Layer) groupWidth() int { return m.innerWidth() / m.G }
 
 // addSkip sets y = o + D∘x.
-func (m *mamba2Layer[T]) addSkip(t *kernel.Table[T], y, o, x []T) {
+func (m *mamba2Layer) addSkip(t *kernel.Table[float], y, o, x []float) {
 	copy(y, o)
 	for h := range m.H {
 		t.Axpy(y[h*m.P:][:m.P], m.D.Data[h], x[h*m.P:][:m.P])
@@ -305,8 +305,8 @@ func (m *mamba2Layer[T]) addSkip(t *kernel.Table[T], y, o, x []T) {
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. It overwrites the trace. It returns an error if the mechanism refuses the
 // call.
-func (m *mamba2Layer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*mamba2Trace[T])
+func (m *mamba2Layer) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
+	tr := trace.(*mamba2Trace)
 	rows, b := x.Rows, tr.groups[0].call.Q.B
 	n := rows / b
 	s.takeBack()
@@ -319,11 +319,11 @@ func (m *mamba2Layer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Sc
 	parts := s.lendMatrix(pieces, m.innerWidth()+3*m.H) // of Gain, D, ALog and Dt
 	clear(parts.Data)
 
-	multiplyRows(false, rowProduct[T]{layer: &m.Out, y: du, x: dy})
-	par.Run(rows, normRows, 3*siluWork*float64(len(tr.u)), mamba2AfterGrad[T]{m, in, act, viewMatrix(tr.o, rows, m.innerWidth()), du, do, din, dact, parts})
+	multiplyRows(false, rowProduct{layer: &m.Out, y: du, x: dy})
+	par.Run(rows, normRows, 3*siluWork*float64(len(tr.u)), mamba2AfterGrad{m, in, act, viewMatrix(tr.o, rows, m.innerWidth()), du, do, din, dact, parts})
 	for i := range m.G {
 		c := &tr.groups[i]
-		c.grads = attention.Grads[T]{
+		c.grads = attention.Grads{
 			DQ: tensor.Split(dq.Data, b, n, dq.Cols, 0, m.groupHeads(), m.S), DK: tensor.Split(dk.Data, b, n, dk.Cols, 0, m.groupHeads(), m.S),
 			DV: m.viewValues(dv.Data, i, b, n), DLogG: m.viewSteps(dg.Data, i, b, n),
 		}
@@ -333,14 +333,14 @@ func (m *mamba2Layer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Sc
 		sumHeads(viewColumns(dact, m.queryAt(i), m.queryAt(i)+m.S), dq)
 		sumHeads(viewColumns(dact, m.keyAt(i), m.keyAt(i)+m.S), dk)
 	}
-	addWeights(weightGrad[T]{&m.Out, dy, u})
+	addWeights(weightGrad{&m.Out, dy, u})
 	// pre is its own gradient from here on.
 	pre := viewMatrix(tr.pre, rows, m.convWidth())
-	par.Run(rows, normRows, 2*siluWork*float64(len(tr.pre)), mamba2BeforeGrad[T]{m, in, act, viewMatrix(tr.dt, rows, m.H), viewMatrix(tr.g, rows, m.H), dv, dg, dact, din, pre, parts})
-	m.Conv.Backward(viewColumns(din, m.innerWidth(), m.stepAt()), pre, viewColumns(in, m.innerWidth(), m.stepAt()), b, ConvEnds[T]{})
+	par.Run(rows, normRows, 2*siluWork*float64(len(tr.pre)), mamba2BeforeGrad{m, in, act, viewMatrix(tr.dt, rows, m.H), viewMatrix(tr.g, rows, m.H), dv, dg, dact, din, pre, parts})
+	m.Conv.Backward(viewColumns(din, m.innerWidth(), m.stepAt()), pre, viewColumns(in, m.innerWidth(), m.stepAt()), b, ConvEnds{})
 	at := m.innerWidth()
 	addRows(m.Gain.Grad, viewColumns(parts, 0, at))
-	for i, p := range []*param.Param[T]{m.D, m.ALog, m.Dt} {
+	for i, p := range []*param.Param{m.D, m.ALog, m.Dt} {
 		addRows(p.Grad, viewColumns(parts, at+i*m.H, at+(i+1)*m.H))
 	}
 	m.In.Backward(dx, din, x, false)
@@ -348,14 +348,14 @@ func (m *mamba2Layer[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Sc
 }
 
 // sumHeads sets rows of dst to the sums over the heads of x, one after another.
-func sumHeads[T tensor.Float](dst, x tensor.Mat[T]) {
-	par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), headSum[T]{dst, x})
+func sumHeads(dst, x tensor.Mat) {
+	par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), headSum{dst, x})
 }
 
-type headSum[T tensor.Float] struct{ dst, x tensor.Mat[T] }
+type headSum struct{ dst, x tensor.Mat }
 
-func (f *headSum[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *headSum) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	for i := i0; i < i1; i++ {
 		row, x := f.dst.Row(i), f.x.Row(i)
 		copy(row, x)
@@ -367,16 +367,16 @@ func (f *headSum[T]) RunRange(i0, i1 int) {
 
 // mamba2AfterGrad turns du into do, and into the parts of z in din and of D∘x in
 // dact.
-type mamba2AfterGrad[T tensor.Float] struct {
-	m                                    *mamba2Layer[T]
-	in, act, o, du, do, din, dact, parts tensor.Mat[T]
+type mamba2AfterGrad struct {
+	m                                    *mamba2Layer
+	in, act, o, du, do, din, dact, parts tensor.Mat
 }
 
-func (f *mamba2AfterGrad[T]) RunRange(i0, i1 int) {
-	t, m := kernel.Active[T](), f.m
+func (f *mamba2AfterGrad) RunRange(i0, i1 int) {
+	t, m := kernel.Active[float](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	y, gate, s := arena.Take[T](ar, m.innerWidth()), arena.Take[T](ar, m.innerWidth()), arena.Take[T](ar, m.innerWidth())
+	y, gate, s := arena.Take[float](ar, m.innerWidth()), arena.Take[float](ar, m.innerWidth()), arena.Take[float](ar, m.innerWidth())
 	part := f.parts.Row(i0 / normRows)
 	dgain, dd := part[:m.innerWidth()], part[m.innerWidth():][:m.H]
 	for i := i0; i < i1; i++ {
@@ -392,7 +392,7 @@ func (f *mamba2AfterGrad[T]) RunRange(i0, i1 int) {
 			t.Scale(r, scale, r) // normalised
 			t.MulAdd(dgain[at:][:m.groupWidth()], d, r)
 			t.Mul(d, d, gain)
-			mean := t.Dot(d, r) / T(len(r))
+			mean := t.Dot(d, r) / float(len(r))
 			for j := range r {
 				r[j] = scale * (d[j] - r[j]*mean)
 			}
@@ -413,16 +413,16 @@ func (f *mamba2AfterGrad[T]) RunRange(i0, i1 int) {
 
 // mamba2BeforeGrad turns the gradients of values, log_g and x, B, C into gradients of
 // the projections. pre becomes the gradient of the convolution's output.
-type mamba2BeforeGrad[T tensor.Float] struct {
-	m                                             *mamba2Layer[T]
-	in, act, dt, g, dv, dg, dact, din, pre, parts tensor.Mat[T]
+type mamba2BeforeGrad struct {
+	m                                             *mamba2Layer
+	in, act, dt, g, dv, dg, dact, din, pre, parts tensor.Mat
 }
 
-func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
-	t, m := kernel.Active[T](), f.m
+func (f *mamba2BeforeGrad) RunRange(i0, i1 int) {
+	t, m := kernel.Active[float](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	s := arena.Take[T](ar, m.convWidth())
+	s := arena.Take[float](ar, m.convWidth())
 	part := f.parts.Row(i0 / normRows)[m.innerWidth()+m.H:]
 	da, dbias := part[:m.H], part[m.H:][:m.H]
 	for i := i0; i < i1; i++ {
@@ -433,7 +433,7 @@ func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
 			t.Axpy(dact[at:][:m.P], dt[h], dv[at:][:m.P])
 			da[h] += dg * f.g.Row(i)[h]
 			ddt := float64(t.Dot(dv[at:][:m.P], x[at:][:m.P])) - float64(dg)*math.Exp(float64(m.ALog.Data[h]))
-			draw[h] = T(ddt * logistic(float64(raw[h]+m.Dt.Data[h])))
+			draw[h] = float(ddt * logistic(float64(raw[h]+m.Dt.Data[h])))
 			dbias[h] += draw[h]
 		}
 		setSigmoid(t, s, pre)
@@ -444,15 +444,15 @@ func (f *mamba2BeforeGrad[T]) RunRange(i0, i1 int) {
 }
 
 // mamba2State is the tail of the convolution and the state of each group.
-type mamba2State[T tensor.Float] struct {
-	convRows []T // [B·Conv.PastSize()]
-	core     []attention.State[T]
+type mamba2State struct {
+	convRows []float // [B·Conv.PastSize()]
+	core     []attention.State
 }
 
 // NewState returns an empty state of fixed size. It returns an error if linear attention
 // does.
-func (m *mamba2Layer[T]) NewState(batch int) (State[T], error) {
-	s := &mamba2State[T]{convRows: make([]T, batch*m.Conv.PastSize())}
+func (m *mamba2Layer) NewState(batch int) (State, error) {
+	s := &mamba2State{convRows: make([]float, batch*m.Conv.PastSize())}
 	for range m.G {
 		core, err := m.core.NewState(m.callShape(batch))
 		if err != nil {
@@ -463,24 +463,24 @@ func (m *mamba2Layer[T]) NewState(batch int) (State[T], error) {
 	return s, nil
 }
 
-func (s *mamba2State[T]) Clone() State[T] {
-	c := &mamba2State[T]{convRows: slices.Clone(s.convRows)}
+func (s *mamba2State) Clone() State {
+	c := &mamba2State{convRows: slices.Clone(s.convRows)}
 	for _, core := range s.core {
 		c.core = append(c.core, core.Clone())
 	}
 	return c
 }
 
-func (s *mamba2State[T]) Reset() {
+func (s *mamba2State) Reset() {
 	clear(s.convRows)
 	for _, core := range s.core {
 		core.Reset()
 	}
 }
 
-func (s *mamba2State[T]) Tokens() int64 { return s.core[0].Tokens() }
+func (s *mamba2State) Tokens() int64 { return s.core[0].Tokens() }
 
-func (s *mamba2State[T]) Bytes() int64 {
+func (s *mamba2State) Bytes() int64 {
 	n := bytesOf(s.convRows)
 	for _, core := range s.core {
 		n += core.Bytes()
@@ -489,7 +489,7 @@ func (s *mamba2State[T]) Bytes() int64 {
 }
 
 // HeapBytes returns the memory of the state with the tasks and the rounding of allocations.
-func (s *mamba2State[T]) HeapBytes() int64 {
+func (s *mamba2State) HeapBytes() int64 {
 	n := int64(unsafe.Sizeof(*s)) + scratch.AllocatedBytes(bytesOf(s.convRows))
 	for _, core := range s.core {
 		n += int64(unsafe.Sizeof(core)) + heapBytes(core)
@@ -499,7 +499,7 @@ func (s *mamba2State[T]) HeapBytes() int64 {
 
 // AppendBinary appends the tail of the convolution, and for each group the length
 // of the snapshot of its state and that, in little-endian order.
-func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
+func (s *mamba2State) AppendBinary(b []byte) ([]byte, error) {
 	le, start := binary.LittleEndian, len(b)
 	b, err := binary.Append(b, le, s.convRows)
 	if err != nil {
@@ -519,12 +519,12 @@ func (s *mamba2State[T]) AppendBinary(b []byte) ([]byte, error) {
 // RestoreState reads the state of batch sequences. It returns an error if data is no
 // such state, if the layer has no states of its heads, widths, chunk or decay, or if its groups
 // differ in their tokens.
-func (m *mamba2Layer[T]) RestoreState(batch int, data []byte) (State[T], error) {
-	var z T
+func (m *mamba2Layer) RestoreState(batch int, data []byte) (State, error) {
+	var z float
 	if need := batch * m.Conv.PastSize() * int(unsafe.Sizeof(z)); len(data) < need {
 		return nil, fmt.Errorf("mamba-2: the snapshot has %d bytes, its convolution needs %d", len(data), need)
 	}
-	s := &mamba2State[T]{convRows: make([]T, batch*m.Conv.PastSize())}
+	s := &mamba2State{convRows: make([]float, batch*m.Conv.PastSize())}
 	n, err := binary.Decode(data, binary.LittleEndian, s.convRows)
 	if err != nil {
 		return nil, fmt.Errorf("mamba-2: %w", err)
@@ -553,10 +553,10 @@ func (m *mamba2Layer[T]) RestoreState(batch int, data []byte) (State[T], error) 
 
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // returns an error if the state refuses the call.
-func (m *mamba2Layer[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*mamba2Trace[T])
+func (m *mamba2Layer) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	tr := trace.(*mamba2Trace)
 	m.In.Forward(resizeMatrix(&tr.proj, x.Rows, m.projWidth()), x, false)
-	u, err := m.runStates(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
+	u, err := m.runStates(x.Rows, s.B, tr, state.(*mamba2State), false)
 	if err != nil {
 		return err
 	}
@@ -565,21 +565,21 @@ func (m *mamba2Layer[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], tr
 }
 
 // packedMamba2 is a Mamba2 for steps.
-type packedMamba2[T tensor.Float] struct {
-	layer   *mamba2Layer[T]
-	in, out *PackedLinear[T]
+type packedMamba2 struct {
+	layer   *mamba2Layer
+	in, out *PackedLinear
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *mamba2Layer[T]) Freeze(rows int) Stepper[T] {
-	return &packedMamba2[T]{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
+func (m *mamba2Layer) Freeze(rows int) Stepper {
+	return &packedMamba2{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
 }
 
 // Step is Mamba2.Step.
-func (m *packedMamba2[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*mamba2Trace[T])
+func (m *packedMamba2) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	tr := trace.(*mamba2Trace)
 	m.in.Forward(resizeMatrix(&tr.proj, x.Rows, m.layer.projWidth()), x, false)
-	u, err := m.layer.runStates(x.Rows, s.B, tr, state.(*mamba2State[T]), false)
+	u, err := m.layer.runStates(x.Rows, s.B, tr, state.(*mamba2State), false)
 	if err != nil {
 		return err
 	}

@@ -7,18 +7,16 @@ import (
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // mixers are the mixers that own their projections. To add one, write a file
 // with its layer and its row, and list the row here and the layer in mixerMakers.
 var mixers = []MixerRow{mamba2, retnet, hyena, crate}
 
-// mixerMakers returns the function that makes each mixer. A program has the code of the
-// element types that it uses alone.
-func mixerMakers[T tensor.Float]() map[string]func(*MixerArgs[T]) (Mixer[T], error) {
-	return map[string]func(*MixerArgs[T]) (Mixer[T], error){
-		mamba2.Name: newMamba2[T], retnet.Name: newMSR[T], hyena.Name: newHyena[T], crate.Name: newMSSA[T],
+// mixerMakers returns the function that makes each mixer.
+func mixerMakers() map[string]func(*MixerArgs) (Mixer, error) {
+	return map[string]func(*MixerArgs) (Mixer, error){
+		mamba2.Name: newMamba2, retnet.Name: newMSR, hyena.Name: newHyena, crate.Name: newMSSA,
 	}
 }
 
@@ -34,8 +32,8 @@ type MixerRow struct {
 }
 
 // MixerArgs holds the sizes and settings of a mixer, and makes its weights.
-type MixerArgs[T tensor.Float] struct {
-	*WeightMaker[T]
+type MixerArgs struct {
+	*WeightMaker
 	*settings.Reader // its settings
 
 	Width   int // of rows
@@ -44,10 +42,10 @@ type MixerArgs[T tensor.Float] struct {
 }
 
 // WeightMaker makes the weights of a layer.
-type WeightMaker[T tensor.Float] struct {
+type WeightMaker struct {
 	// New adds a weight. first gives the initial value of each element, from a key of
 	// its own. A weight that is only counted has no elements.
-	New func(name string, decay bool, first Initializer, shape ...int) *param.Param[T]
+	New func(name string, decay bool, first Initializer, shape ...int) *param.Param
 
 	Bias      bool                 // of projections
 	Deviation func(in int) float64 // of initial weights by the number of inputs; nil: they are 0
@@ -66,8 +64,8 @@ func NormalInit(deviation float64) Initializer {
 func constantInit(x float64) Initializer { return func(rng.Key, uint64) float64 { return x } }
 
 // NewLinear makes a projection. Its initial weights are share times as large as others.
-func (w *WeightMaker[T]) NewLinear(name string, share float64, out, in int) Linear[T] {
-	l := Linear[T]{W: w.New(name+".weight", true, w.fanInShare(share, in), out, in)}
+func (w *WeightMaker) NewLinear(name string, share float64, out, in int) Linear {
+	l := Linear{W: w.New(name+".weight", true, w.fanInShare(share, in), out, in)}
 	if w.Bias {
 		l.B = w.New(name+".bias", false, constantInit(0), out)
 	}
@@ -75,7 +73,7 @@ func (w *WeightMaker[T]) NewLinear(name string, share float64, out, in int) Line
 }
 
 // fanInShare initialises weights with a share of the deviation for that many inputs.
-func (w *WeightMaker[T]) fanInShare(share float64, in int) Initializer {
+func (w *WeightMaker) fanInShare(share float64, in int) Initializer {
 	if w.Deviation == nil {
 		return constantInit(0)
 	}
@@ -113,11 +111,11 @@ func NotAFunction(name string) error {
 
 // NewMixer makes the mixer of a row for rows of that width, with the Order, Heads,
 // Length and Set of o. It returns an error if a setting is unknown or out of range.
-func NewMixer[T tensor.Float](r MixerRow, width int, o mechanism.Options, w *WeightMaker[T]) (Mixer[T], error) {
+func NewMixer(r MixerRow, width int, o mechanism.Options, w *WeightMaker) (Mixer, error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {
 		return nil, err
 	}
-	m := &MixerArgs[T]{WeightMaker: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
-	return mixerMakers[T]()[r.Name](m)
+	m := &MixerArgs{WeightMaker: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
+	return mixerMakers()[r.Name](m)
 }

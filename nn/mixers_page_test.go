@@ -28,14 +28,14 @@ func mixerLines(t *testing.T, name string) string {
 		t.Fatal(name)
 	}
 	size := 0
-	m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &WeightMaker[float32]{
-		New: func(name string, _ bool, _ Initializer, shape ...int) *param.Param[float32] {
+	m, err := NewMixer(row, 64, mechanism.Options{Heads: 4, Length: 8192}, &WeightMaker{
+		New: func(name string, _ bool, _ Initializer, shape ...int) *param.Param {
 			n := 1
 			for _, d := range shape {
 				n *= d
 			}
 			size += n
-			return &param.Param[float32]{Name: name, Shape: shape}
+			return &param.Param{Name: name, Shape: shape}
 		},
 	})
 	if err != nil {

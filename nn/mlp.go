@@ -10,40 +10,40 @@ import (
 )
 
 // MLP is DownProj(act(UpProj(x))).
-type MLP[T tensor.Float] struct {
-	UpProj   Linear[T] // [hidden,width]
-	DownProj Linear[T] // [width,hidden]
+type MLP struct {
+	UpProj   Linear // [hidden,width]
+	DownProj Linear // [width,hidden]
 	Act      Activation
 }
 
 // mlpTrace holds the intermediate results of MLP.Forward for Backward.
-type mlpTrace[T tensor.Float] struct {
-	pre, act []T // [rows,hidden], before and after the activation
+type mlpTrace struct {
+	pre, act []float // [rows,hidden], before and after the activation
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (t *mlpTrace[T]) Aux() float64 { return 0 }
+func (t *mlpTrace) Aux() float64 { return 0 }
 
-func (t *mlpTrace[T]) viewUnits(rows, hidden int) (pre, act tensor.Mat[T]) {
+func (t *mlpTrace) viewUnits(rows, hidden int) (pre, act tensor.Mat) {
 	return viewMatrix(t.pre, rows, hidden), viewMatrix(t.act, rows, hidden)
 }
 
 // NewTrace returns an empty mlpTrace.
-func (m *MLP[T]) NewTrace() Trace[T] { return new(mlpTrace[T]) }
+func (m *MLP) NewTrace() Trace { return new(mlpTrace) }
 
 // FLOPs counts both products.
-func (m *MLP[T]) FLOPs(n int, _ bool) float64 {
+func (m *MLP) FLOPs(n int, _ bool) float64 {
 	return 2 * float64(n) * (m.UpProj.weightSize() + m.DownProj.weightSize())
 }
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
-func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], keep bool) error {
+func (m *MLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) error {
 	if !keep {
-		m.forwardOnce(y, base, x, trace.(*mlpTrace[T]))
+		m.forwardOnce(y, base, x, trace.(*mlpTrace))
 		return nil
 	}
-	tr, hidden := trace.(*mlpTrace[T]), m.UpProj.W.Shape[0]
+	tr, hidden := trace.(*mlpTrace), m.UpProj.W.Shape[0]
 	tr.pre = slices.Grow(tr.pre[:0], x.Rows*hidden)[:x.Rows*hidden]
 	tr.act = slices.Grow(tr.act[:0], x.Rows*hidden)[:x.Rows*hidden]
 	pre, act := tr.viewUnits(x.Rows, hidden)
@@ -56,12 +56,12 @@ func (m *MLP[T]) Forward(y, base, x tensor.Mat[T], _ Scope[T], trace Trace[T], k
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward[T]{m.Act, m.UpProj.packWeights(ar, true), m.DownProj.packWeights(ar, true), y, base, x, pre, act})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward{m.Act, m.UpProj.packWeights(ar, true), m.DownProj.packWeights(ar, true), y, base, x, pre, act})
 	return nil
 }
 
 // forwardOnce is Forward without Backward. It keeps the units of few rows at a time.
-func (m *MLP[T]) forwardOnce(y, base, x tensor.Mat[T], tr *mlpTrace[T]) {
+func (m *MLP) forwardOnce(y, base, x tensor.Mat, tr *mlpTrace) {
 	hidden := m.UpProj.W.Shape[0]
 	if m.UpProj.compressed != nil {
 		for i := 0; i < x.Rows; i += compressedUnits {
@@ -70,48 +70,48 @@ func (m *MLP[T]) forwardOnce(y, base, x tensor.Mat[T], tr *mlpTrace[T]) {
 				base = base.Slice(i, i+x.Rows)
 			}
 			units := resizeMatrix(&tr.act, x.Rows, hidden)
-			multiplyCompressed(m.Act, rowProduct[T]{layer: &m.UpProj, y: units, x: x})
-			multiplyRows(true, rowProduct[T]{layer: &m.DownProj, y: y, x: units, base: base, acc: true})
+			multiplyCompressed(m.Act, rowProduct{layer: &m.UpProj, y: units, x: x})
+			multiplyRows(true, rowProduct{layer: &m.DownProj, y: y, x: units, base: base, acc: true})
 		}
 		return
 	}
 	if x.Rows <= rowTile {
 		units := viewColumns(resizeMatrix(&tr.act, x.Rows, kernel.Stride(hidden)), 0, hidden)
-		up := rowProduct[T]{layer: &m.UpProj, y: units, x: x}
+		up := rowProduct{layer: &m.UpProj, y: units, x: x}
 		if m.UpProj.packed != nil {
 			multiplyPacked(m.Act, up)
 		} else {
 			multiplyRows(true, up)
 			Activate(m.Act, units, units)
 		}
-		multiplyRows(true, rowProduct[T]{layer: &m.DownProj, y: y, x: units, base: base, acc: true})
+		multiplyRows(true, rowProduct{layer: &m.DownProj, y: y, x: units, base: base, acc: true})
 		return
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward[T]{activation: m.Act, upProj: m.UpProj.packWeights(ar, true), downProj: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward{activation: m.Act, upProj: m.UpProj.packWeights(ar, true), downProj: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
 }
 
 // mlpForward computes pieces of rows. The units are in pre and act, or in scratch memory
 // where pre has no rows.
-type mlpForward[T tensor.Float] struct {
+type mlpForward struct {
 	activation           Activation
-	upProj, downProj     weightPanels[T]
-	y, base, x, pre, act tensor.Mat[T]
+	upProj, downProj     weightPanels
+	y, base, x, pre, act tensor.Mat
 }
 
-func (f *mlpForward[T]) RunRange(i0, i1 int) {
+func (f *mlpForward) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	k, hidden := kernel.Active[T](), f.upProj.panels.N
-	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.x.Cols)))
+	k, hidden := kernel.Active[float](), f.upProj.panels.N
+	scratch := arena.Take[float](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.x.Cols)))
 	x, y := f.x.Slice(i0, i1), f.y.Slice(i0, i1)
-	var pre, act tensor.Mat[T]
+	var pre, act tensor.Mat
 	if f.pre.Rows > 0 {
 		pre, act = f.pre.Slice(i0, i1), f.act.Slice(i0, i1)
 	} else {
 		stride := kernel.Stride(hidden)
-		act = viewColumns(viewMatrix(arena.Take[T](ar, (i1-i0)*stride), i1-i0, stride), 0, hidden)
+		act = viewColumns(viewMatrix(arena.Take[float](ar, (i1-i0)*stride), i1-i0, stride), 0, hidden)
 		pre = act
 	}
 	for j := 0; j < hidden; j += columnTile {
@@ -125,41 +125,41 @@ func (f *mlpForward[T]) RunRange(i0, i1 int) {
 }
 
 // forwardWork is the arithmetic of a pass over rows, once through both layers.
-func (m *MLP[T]) forwardWork(rows int) float64 {
+func (m *MLP) forwardWork(rows int) float64 {
 	return 2 * float64(rows) * float64(len(m.UpProj.W.Data)+len(m.DownProj.W.Data))
 }
 
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
-func (m *MLP[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], _ *Scratch[T]) error {
-	tr, hidden := trace.(*mlpTrace[T]), m.UpProj.W.Shape[0]
+func (m *MLP) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
+	tr, hidden := trace.(*mlpTrace), m.UpProj.W.Shape[0]
 	pre, act := tr.viewUnits(x.Rows, hidden)
 	ar := arena.Acquire()
 	defer ar.Release()
-	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpBackward[T]{m.Act, m.UpProj.packWeights(ar, false), m.DownProj.packWeights(ar, false), dx, dy, pre})
+	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpBackward{m.Act, m.UpProj.packWeights(ar, false), m.DownProj.packWeights(ar, false), dx, dy, pre})
 	// pre is its own gradient from here on.
-	addWeights(weightGrad[T]{&m.DownProj, dy, act}, weightGrad[T]{&m.UpProj, pre, x})
+	addWeights(weightGrad{&m.DownProj, dy, act}, weightGrad{&m.UpProj, pre, x})
 	return nil
 }
 
 // Step adds to y [rows,width] the MLP of x [rows,width]. The error is nil.
-func (m *MLP[T]) Step(y, x tensor.Mat[T], _ State[T], s Scope[T], trace Trace[T]) error {
+func (m *MLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
 	return m.Forward(y, y, x, s, trace, false)
 }
 
-type mlpBackward[T tensor.Float] struct {
+type mlpBackward struct {
 	activation       Activation
-	upProj, downProj weightPanels[T]
-	dx, dy, pre      tensor.Mat[T]
+	upProj, downProj weightPanels
+	dx, dy, pre      tensor.Mat
 }
 
-func (f *mlpBackward[T]) RunRange(i0, i1 int) {
+func (f *mlpBackward) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	k, hidden := kernel.Active[T](), f.pre.Cols
-	scratch := arena.Take[T](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.dx.Cols)))
+	k, hidden := kernel.Active[float](), f.pre.Cols
+	scratch := arena.Take[float](ar, kernel.MultiplyScratch(rowTile, max(hidden, f.dx.Cols)))
 	wide := min(columnTile, hidden)
-	room := viewMatrix(arena.Take[T](ar, (i1-i0)*wide), i1-i0, wide)
+	room := viewMatrix(arena.Take[float](ar, (i1-i0)*wide), i1-i0, wide)
 	dy, pre := f.dy.Slice(i0, i1), f.pre.Slice(i0, i1)
 	for j := 0; j < hidden; j += columnTile {
 		j1 := min(j+columnTile, hidden)

@@ -14,7 +14,7 @@ const (
 )
 
 // copyRows copies the rows of x to y, which may be x.
-func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
+func copyRows(y, x tensor.Mat) {
 	if isContiguous(y) && isContiguous(x) {
 		copy(y.Data[:x.Rows*x.Cols], x.Data)
 		return
@@ -25,26 +25,26 @@ func copyRows[T tensor.Float](y, x tensor.Mat[T]) {
 }
 
 // isContiguous reports that the rows of m follow each other.
-func isContiguous[T tensor.Float](m tensor.Mat[T]) bool { return m.Stride == m.Cols }
+func isContiguous(m tensor.Mat) bool { return m.Stride == m.Cols }
 
 // AddTo adds the rows of x to y.
-func AddTo[T tensor.Float](y, x tensor.Mat[T]) {
-	if f := (rowsAdd[T]{y, x}); y.Rows <= normRows {
+func AddTo(y, x tensor.Mat) {
+	if f := (rowsAdd{y, x}); y.Rows <= normRows {
 		f.RunRange(0, y.Rows)
 	} else {
 		par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), f)
 	}
 }
 
-type rowsAdd[T tensor.Float] struct{ y, x tensor.Mat[T] }
+type rowsAdd struct{ y, x tensor.Mat }
 
-func (f *rowsAdd[T]) RunRange(i0, i1 int) {
+func (f *rowsAdd) RunRange(i0, i1 int) {
 	y, x := f.y.Slice(i0, i1), f.x.Slice(i0, i1)
-	kernel.Active[T]().AddRows(y.Data, y.Stride, y.Data, y.Stride, x.Data, x.Stride, y.Rows, y.Cols)
+	kernel.Active[float]().AddRows(y.Data, y.Stride, y.Data, y.Stride, x.Data, x.Stride, y.Rows, y.Cols)
 }
 
 // viewColumns views columns j0 ≤ j < j1 of m.
-func viewColumns[T tensor.Float](m tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
+func viewColumns(m tensor.Mat, j0, j1 int) tensor.Mat {
 	if m.Rows > 0 {
 		m.Data = m.Data[j0:]
 	}
@@ -53,6 +53,6 @@ func viewColumns[T tensor.Float](m tensor.Mat[T], j0, j1 int) tensor.Mat[T] {
 }
 
 // viewMatrix returns n rows of a matrix over data.
-func viewMatrix[T tensor.Float](data []T, rows, cols int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: data, Rows: rows, Cols: cols, Stride: cols}
+func viewMatrix(data []float, rows, cols int) tensor.Mat {
+	return tensor.Mat{Data: data, Rows: rows, Cols: cols, Stride: cols}
 }

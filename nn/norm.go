@@ -10,24 +10,24 @@ import (
 )
 
 // Norm normalises every row by itself.
-type Norm[T tensor.Float] interface {
+type Norm interface {
 	// Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
 	// [2·rows]: element 2·i+1 is the factor by which row i was scaled.
-	Forward(y, x tensor.Mat[T], stats []T)
+	Forward(y, x tensor.Mat, stats []tensor.Float)
 	// Backward adds to dx [rows,width] and to the gradients of the weights, from dy
 	// [rows,width]. x and stats are the arguments of Forward. dx overlaps no other.
-	Backward(dx, dy, x tensor.Mat[T], stats []T)
+	Backward(dx, dy, x tensor.Mat, stats []tensor.Float)
 	// Affine returns the gain [width] and the bias [width] that a scaled row gets, nil
 	// for no bias, and reports whether a row loses its mean before it is scaled.
-	Affine() (gain, bias []T, centred bool)
+	Affine() (gain, bias []tensor.Float, centred bool)
 }
 
 // LayerNorm is layer normalisation (Ba et al. 2016, arXiv 1607.06450): every row
 // minus its mean, over √(variance + Eps), times the gain, plus the bias.
-type LayerNorm[T tensor.Float] struct {
-	Gain *param.Param[T] // [width]
-	Bias *param.Param[T] // [width]; nil: none
-	Eps  T
+type LayerNorm struct {
+	Gain *param.Param // [width]
+	Bias *param.Param // [width]; nil: none
+	Eps  tensor.Float
 }
 
 // normRows is the number of rows of a piece. Gradients of gain and bias are
@@ -38,7 +38,7 @@ const normRows = 64
 const normWork = 8
 
 // Affine returns gain and bias. A row loses its mean.
-func (n *LayerNorm[T]) Affine() (gain, bias []T, centred bool) {
+func (n *LayerNorm) Affine() (gain, bias []tensor.Float, centred bool) {
 	if n.Bias != nil {
 		bias = n.Bias.Data
 	}
@@ -47,34 +47,34 @@ func (n *LayerNorm[T]) Affine() (gain, bias []T, centred bool) {
 
 // Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
 // [2·rows] to each row's mean and reciprocal deviation.
-func (n *LayerNorm[T]) Forward(y, x tensor.Mat[T], stats []T) {
-	if f := (normForward[T]{n, y, x, stats}); x.Rows <= normRows {
+func (n *LayerNorm) Forward(y, x tensor.Mat, stats []tensor.Float) {
+	if f := (normForward{n, y, x, stats}); x.Rows <= normRows {
 		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), f)
 	}
 }
 
-type normForward[T tensor.Float] struct {
-	n     *LayerNorm[T]
-	y, x  tensor.Mat[T]
-	stats []T
+type normForward struct {
+	n     *LayerNorm
+	y, x  tensor.Mat
+	stats []float
 }
 
-func (f *normForward[T]) RunRange(i0, i1 int) {
+func (f *normForward) RunRange(i0, i1 int) {
 	gain, bias, _ := f.n.Affine()
 	y, x, stats := f.y.Slice(i0, i1), f.x.Slice(i0, i1), f.stats[2*i0:2*i1]
 	if w := x.Cols; x.Rows > 0 && w > 0 && &y.Data[0] == &x.Data[0] {
 		// Rows are overwritten, and some may have to be computed again.
 		ar := arena.Acquire()
 		defer ar.Release()
-		kept := viewMatrix(arena.Take[T](ar, x.Rows*w), x.Rows, w)
+		kept := viewMatrix(arena.Take[float](ar, x.Rows*w), x.Rows, w)
 		for i := range x.Rows {
 			copy(kept.Row(i), x.Row(i))
 		}
 		x = kept
 	}
-	kernel.Active[T]().LayerNorm(y.Data, y.Stride, x.Data, x.Stride, x.Rows, x.Cols, gain, bias, stats, f.n.Eps)
+	kernel.Active[float]().LayerNorm(y.Data, y.Stride, x.Data, x.Stride, x.Rows, x.Cols, gain, bias, stats, f.n.Eps)
 	for i := range x.Rows {
 		if !(stats[2*i+1] > 0) {
 			stats[2*i], stats[2*i+1] = scratch.NormaliseLargeRow(y.Row(i), x.Row(i), gain, bias, float64(f.n.Eps))
@@ -84,27 +84,27 @@ func (f *normForward[T]) RunRange(i0, i1 int) {
 
 // Backward adds to dx [rows,width] and to the gradients of gain and bias, from dy
 // [rows,width]. x and stats are the arguments of Forward. dx overlaps no other.
-func (n *LayerNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
+func (n *LayerNorm) Backward(dx, dy, x tensor.Mat, stats []tensor.Float) {
 	w := x.Cols
 	ar := arena.Acquire()
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
 	// Each piece has sums of gain and bias for itself.
-	parts := viewMatrix(arena.TakeZeros[T](ar, pieces*2*w), pieces, 2*w)
-	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(w), normBackward[T]{n, dx, dy, x, parts, stats})
+	parts := viewMatrix(arena.TakeZeros[float](ar, pieces*2*w), pieces, 2*w)
+	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(w), normBackward{n, dx, dy, x, parts, stats})
 	addRows(n.Gain.Grad, viewColumns(parts, 0, w))
 	if n.Bias != nil {
 		addRows(n.Bias.Grad, viewColumns(parts, w, 2*w))
 	}
 }
 
-type normBackward[T tensor.Float] struct {
-	n                *LayerNorm[T]
-	dx, dy, x, parts tensor.Mat[T]
-	stats            []T
+type normBackward struct {
+	n                *LayerNorm
+	dx, dy, x, parts tensor.Mat
+	stats            []float
 }
 
-func (f *normBackward[T]) RunRange(i0, i1 int) {
+func (f *normBackward) RunRange(i0, i1 int) {
 	w := f.x.Cols
 	part := f.parts.Row(i0 / normRows)
 	dgain, dbias := part[:w], part[w:]
@@ -112,5 +112,5 @@ func (f *normBackward[T]) RunRange(i0, i1 int) {
 		dbias = nil
 	}
 	dx, dy, x := f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.x.Slice(i0, i1)
-	kernel.Active[T]().LayerNormGrad(dx.Data, dx.Stride, dgain, dbias, dy.Data, dy.Stride, x.Data, x.Stride, x.Rows, w, f.n.Gain.Data, f.stats[2*i0:2*i1])
+	kernel.Active[float]().LayerNormGrad(dx.Data, dx.Stride, dgain, dbias, dy.Data, dy.Stride, x.Data, x.Stride, x.Rows, w, f.n.Gain.Data, f.stats[2*i0:2*i1])
 }

@@ -11,28 +11,28 @@ import (
 )
 
 // Position adds position encodings to embeddings.
-type Position[T tensor.Float] interface {
+type Position interface {
 	// Forward adds to x [batch·N,width] the rows of positions start to start+N.
-	Forward(x tensor.Mat[T], batch int, start int64) error
+	Forward(x tensor.Mat, batch int, start int64) error
 	// Backward adds the gradient of positions from start on, dx [batch·N,width], to
 	// the gradients of the weights.
-	Backward(dx tensor.Mat[T], batch int, start int64)
+	Backward(dx tensor.Mat, batch int, start int64)
 }
 
 // Learned is a table of positions that is trained.
-type Learned[T tensor.Float] struct {
-	W      *param.Param[T] // [rows,width]
-	Offset int             // row of the first position
+type Learned struct {
+	W      *param.Param // [rows,width]
+	Offset int          // row of the first position
 }
 
 // Forward adds to x [batch·N,width] the rows of positions start to start+N. It returns
 // an error if the table ends before.
-func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
+func (p *Learned) Forward(x tensor.Mat, batch int, start int64) error {
 	n, positions := x.Rows/batch, p.W.Shape[0]-p.Offset
 	if start > int64(positions-n) {
 		return fmt.Errorf("positions: %d are needed, the learned table has %d", uint64(start)+uint64(n), positions)
 	}
-	if f := (positionForward[T]{p, x, n, int(start) + p.Offset}); x.Rows <= normRows {
+	if f := (positionForward{p, x, n, int(start) + p.Offset}); x.Rows <= normRows {
 		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), f)
@@ -41,14 +41,14 @@ func (p *Learned[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 }
 
 // positionForward is Forward of sequences of n rows.
-type positionForward[T tensor.Float] struct {
-	p        *Learned[T]
-	x        tensor.Mat[T]
+type positionForward struct {
+	p        *Learned
+	x        tensor.Mat
 	n, start int
 }
 
-func (f *positionForward[T]) RunRange(i0, i1 int) {
-	k := kernel.Active[T]()
+func (f *positionForward) RunRange(i0, i1 int) {
+	k := kernel.Active[float]()
 	for w := f.x.Cols; i0 < i1; {
 		at := i0 % f.n
 		x := f.x.Slice(i0, min(i0+f.n-at, i1))
@@ -58,19 +58,19 @@ func (f *positionForward[T]) RunRange(i0, i1 int) {
 }
 
 // Backward adds dx [batch·N,width] to the gradients of positions from start on.
-func (p *Learned[T]) Backward(dx tensor.Mat[T], batch int, start int64) {
-	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward[T]{p, dx, batch, int(start) + p.Offset})
+func (p *Learned) Backward(dx tensor.Mat, batch int, start int64) {
+	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward{p, dx, batch, int(start) + p.Offset})
 }
 
 // positionBackward does positions.
-type positionBackward[T tensor.Float] struct {
-	p            *Learned[T]
-	dx           tensor.Mat[T]
+type positionBackward struct {
+	p            *Learned
+	dx           tensor.Mat
 	batch, start int
 }
 
-func (f *positionBackward[T]) RunRange(i0, i1 int) {
-	k := kernel.Active[T]()
+func (f *positionBackward) RunRange(i0, i1 int) {
+	k := kernel.Active[float]()
 	n, w := f.dx.Rows/f.batch, f.dx.Cols
 	g := f.p.W.Grad[(f.start+i0)*w:]
 	for b := range f.batch {
@@ -82,16 +82,16 @@ func (f *positionBackward[T]) RunRange(i0, i1 int) {
 // Sinusoidal adds sines and cosines of the position (Vaswani et al. 2017, arXiv
 // 1706.03762, section 3.5): channel 2i of position t is
 // Amplitude·sin(t/10000^(2i/width)), channel 2i+1 its cosine.
-type Sinusoidal[T tensor.Float] struct {
+type Sinusoidal struct {
 	amplitude float64
-	freq      []float64 // of each pair of channels
-	table     []T       // of the first positions
+	freq      []float64      // of each pair of channels
+	table     []tensor.Float // of the first positions
 }
 
 // NewSinusoidal returns the positions of a model of that width. The first rows
 // of them are kept as a table; those beyond are computed when asked for.
-func NewSinusoidal[T tensor.Float](width int, amplitude float64, rows int) *Sinusoidal[T] {
-	s := &Sinusoidal[T]{amplitude: amplitude, freq: make([]float64, (width+1)/2), table: make([]T, rows*width)}
+func NewSinusoidal(width int, amplitude float64, rows int) *Sinusoidal {
+	s := &Sinusoidal{amplitude: amplitude, freq: make([]float64, (width+1)/2), table: make([]float, rows*width)}
 	for i := range s.freq {
 		s.freq[i] = math.Pow(10000, -2*float64(i)/float64(width))
 	}
@@ -101,22 +101,22 @@ func NewSinusoidal[T tensor.Float](width int, amplitude float64, rows int) *Sinu
 	return s
 }
 
-func (s *Sinusoidal[T]) setRow(row []T, t int64) {
+func (s *Sinusoidal) setRow(row []float, t int64) {
 	for i := range row {
 		sin, cos := math.Sincos(float64(t) * s.freq[i/2])
 		if i%2 == 0 {
-			row[i] = T(s.amplitude * sin)
+			row[i] = float(s.amplitude * sin)
 		} else {
-			row[i] = T(s.amplitude * cos)
+			row[i] = float(s.amplitude * cos)
 		}
 	}
 }
 
 // Forward adds to x [batch·N,width] the rows of positions start to start+N. The error is
 // nil.
-func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
-	k := kernel.Active[T]()
-	var beyond []T
+func (s *Sinusoidal) Forward(x tensor.Mat, batch int, start int64) error {
+	k := kernel.Active[float]()
+	var beyond []float
 	for i := range x.Rows {
 		t := start + int64(i%(x.Rows/batch))
 		row := beyond
@@ -124,7 +124,7 @@ func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 			row = s.table[int(t)*x.Cols:][:x.Cols]
 		} else {
 			if beyond == nil {
-				beyond = make([]T, x.Cols)
+				beyond = make([]float, x.Cols)
 				row = beyond
 			}
 			s.setRow(row, t)
@@ -135,4 +135,4 @@ func (s *Sinusoidal[T]) Forward(x tensor.Mat[T], batch int, start int64) error {
 }
 
 // Backward does nothing: there are no weights.
-func (s *Sinusoidal[T]) Backward(tensor.Mat[T], int, int64) {}
+func (s *Sinusoidal) Backward(tensor.Mat, int, int64) {}

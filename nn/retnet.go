@@ -33,19 +33,19 @@ var retnet = MixerRow{
 //
 // The original program also scales the scores before the norm. These scales are
 // omitted: except for Eps they cancel in the norm.
-type MSR[T tensor.Float] struct {
-	Q, K Linear[T] // [H·D,width]
-	V, G Linear[T] // [H·P,width]
-	Out  Linear[T] // [width,H·P]
+type MSR struct {
+	Q, K Linear // [H·D,width]
+	V, G Linear // [H·P,width]
+	Out  Linear // [width,H·P]
 
-	Eps     T
+	Eps     tensor.Float
 	Centred bool // heads lose their mean in the norm
 
 	H, D, P int
-	core    attention.Mechanism[T]
+	core    attention.Mechanism
 }
 
-func newMSR[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
+func newMSR(m *MixerArgs) (Mixer, error) {
 	expand, err := m.Integer("expand", 1, 8)
 	if err != nil {
 		return nil, err
@@ -58,8 +58,8 @@ func newMSR[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &MSR[T]{H: m.Heads, D: m.Width / m.Heads, P: expand * m.Width / m.Heads, Eps: T(eps), Centred: form == "paper"}
-	x.core, err = mechanism.New[T]("retention", mechanism.Options{})
+	x := &MSR{H: m.Heads, D: m.Width / m.Heads, P: expand * m.Width / m.Heads, Eps: float(eps), Centred: form == "paper"}
+	x.core, err = mechanism.New("retention", mechanism.Options{})
 	x.Q = m.NewLinear("q_proj", 1, m.Width, m.Width)
 	x.K = m.NewLinear("k_proj", 1, m.Width, m.Width)
 	x.V = m.NewLinear("v_proj", 1, x.valueWidth(), m.Width)
@@ -68,50 +68,50 @@ func newMSR[T tensor.Float](m *MixerArgs[T]) (Mixer[T], error) {
 	return x, err
 }
 
-func (m *MSR[T]) keyWidth() int   { return m.H * m.D } // of queries and keys
-func (m *MSR[T]) valueWidth() int { return m.H * m.P } // of values
+func (m *MSR) keyWidth() int   { return m.H * m.D } // of queries and keys
+func (m *MSR) valueWidth() int { return m.H * m.P } // of values
 
 // Traits returns the traits of a causal recurrence.
-func (m *MSR[T]) Traits() attention.Traits {
+func (m *MSR) Traits() attention.Traits {
 	return attention.Traits{Name: retnet.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
 
 // FLOPs counts projections and retention.
-func (m *MSR[T]) FLOPs(n int, _ bool) float64 {
+func (m *MSR) FLOPs(n int, _ bool) float64 {
 	s := m.callShape(1)
 	s.N, s.M = n, n
 	weights := m.Q.weightSize() + m.K.weightSize() + m.V.weightSize() + m.G.weightSize() + m.Out.weightSize()
 	return 2*float64(n)*weights + m.core.Plan(s).FLOPs
 }
 
-func (m *MSR[T]) callShape(batch int) attention.Shape {
+func (m *MSR) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.P, Causal: true}
 }
 
 // msrTrace holds the intermediate results of MSR.Forward for Backward.
-type msrTrace[T tensor.Float] struct {
-	q, k  []T // [rows,H·D]
-	v, g  []T // [rows,H·P]
-	o, u  []T // [rows,H·P] of retention, and the input of Out
-	call  attention.Call[T]
-	saved attention.Saved[T]
-	grads attention.Grads[T]
+type msrTrace struct {
+	q, k  []float // [rows,H·D]
+	v, g  []float // [rows,H·P]
+	o, u  []float // [rows,H·P] of retention, and the input of Out
+	call  attention.Call
+	saved attention.Saved
+	grads attention.Grads
 
-	rope      attention.Rope[T] // rotations of places from start on
+	rope      attention.Rope // rotations of places from start on
 	frequency attention.Frequencies
 	start     int64
 }
 
 // Aux returns 0: the layer has no auxiliary loss.
-func (tr *msrTrace[T]) Aux() float64 { return 0 }
+func (tr *msrTrace) Aux() float64 { return 0 }
 
 // NewTrace returns an empty msrTrace.
-func (m *MSR[T]) NewTrace() Trace[T] { return new(msrTrace[T]) }
+func (m *MSR) NewTrace() Trace { return new(msrTrace) }
 
 // ropeFrom returns the rotations of n places from start on, for heads of width d. The
 // angle of pair j at place t is t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
 // last by 1/10000 with each token.
-func (tr *msrTrace[T]) ropeFrom(d int, start int64, n int) *attention.Rope[T] {
+func (tr *msrTrace) ropeFrom(d int, start int64, n int) *attention.Rope {
 	r, half := &tr.rope, d/2
 	if r.Half == half && tr.start == start && r.Rows() >= n {
 		return r
@@ -129,16 +129,16 @@ func (tr *msrTrace[T]) ropeFrom(d int, start int64, n int) *attention.Rope[T] {
 }
 
 // viewHeads views the heads of a [B·N, H·width] matrix.
-func (m *MSR[T]) viewHeads(data []T, b, n, width int) tensor.Heads[T] {
+func (m *MSR) viewHeads(data []float, b, n, width int) tensor.Heads {
 	return tensor.Split(data, b, n, m.H*width, 0, m.H, width)
 }
 
 // setCall sets the call of tr from the projections, for tokens that follow past others,
 // and returns the view of its output.
-func (m *MSR[T]) setCall(tr *msrTrace[T], rows, b int, past int64) tensor.Heads[T] {
+func (m *MSR) setCall(tr *msrTrace, rows, b int, past int64) tensor.Heads {
 	n := rows / b
 	resizeMatrix(&tr.o, rows, m.valueWidth())
-	tr.call = attention.Call[T]{
+	tr.call = attention.Call{
 		Q: m.viewHeads(tr.q, b, n, m.D), K: m.viewHeads(tr.k, b, n, m.D), V: m.viewHeads(tr.v, b, n, m.P),
 		Causal: true, Rope: tr.ropeFrom(m.D, past, n),
 	}
@@ -146,17 +146,17 @@ func (m *MSR[T]) setCall(tr *msrTrace[T], rows, b int, past int64) tensor.Heads[
 }
 
 // setProjections sets the projections in tr.
-func (m *MSR[T]) setProjections(x tensor.Mat[T], tr *msrTrace[T]) {
+func (m *MSR) setProjections(x tensor.Mat, tr *msrTrace) {
 	multiplyRows(true,
-		rowProduct[T]{layer: &m.Q, y: resizeMatrix(&tr.q, x.Rows, m.keyWidth()), x: x}, rowProduct[T]{layer: &m.K, y: resizeMatrix(&tr.k, x.Rows, m.keyWidth()), x: x},
-		rowProduct[T]{layer: &m.V, y: resizeMatrix(&tr.v, x.Rows, m.valueWidth()), x: x}, rowProduct[T]{layer: &m.G, y: resizeMatrix(&tr.g, x.Rows, m.valueWidth()), x: x})
+		rowProduct{layer: &m.Q, y: resizeMatrix(&tr.q, x.Rows, m.keyWidth()), x: x}, rowProduct{layer: &m.K, y: resizeMatrix(&tr.k, x.Rows, m.keyWidth()), x: x},
+		rowProduct{layer: &m.V, y: resizeMatrix(&tr.v, x.Rows, m.valueWidth()), x: x}, rowProduct{layer: &m.G, y: resizeMatrix(&tr.g, x.Rows, m.valueWidth()), x: x})
 }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees the tokens before it, valid or not. It returns an error if the mechanism
 // refuses the call.
-func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], keep bool) error {
-	tr := trace.(*msrTrace[T])
+func (m *MSR) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) error {
+	tr := trace.(*msrTrace)
 	m.setProjections(x, tr)
 	saved := &tr.saved
 	if !keep {
@@ -165,14 +165,14 @@ func (m *MSR[T]) Forward(y, base, x tensor.Mat[T], s Scope[T], trace Trace[T], k
 	if err := m.core.Forward(m.setCall(tr, x.Rows, s.B, 0), &tr.call, saved); err != nil {
 		return err
 	}
-	multiplyRows(true, rowProduct[T]{layer: &m.Out, y: y, x: m.applyGate(tr, x.Rows), base: base, acc: true})
+	multiplyRows(true, rowProduct{layer: &m.Out, y: y, x: m.applyGate(tr, x.Rows), base: base, acc: true})
 	return nil
 }
 
 // applyGate returns the input of Out from the outputs of retention.
-func (m *MSR[T]) applyGate(tr *msrTrace[T], rows int) tensor.Mat[T] {
+func (m *MSR) applyGate(tr *msrTrace, rows int) tensor.Mat {
 	u := resizeMatrix(&tr.u, rows, m.valueWidth())
-	if f := (msrGate[T]{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), u}); rows <= normRows {
+	if f := (msrGate{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), u}); rows <= normRows {
 		f.RunRange(0, rows)
 	} else {
 		par.Run(rows, normRows, siluWork*float64(len(tr.u)), f)
@@ -181,16 +181,16 @@ func (m *MSR[T]) applyGate(tr *msrTrace[T], rows int) tensor.Mat[T] {
 }
 
 // msrGate makes u = norm(o)∘SiLU(g).
-type msrGate[T tensor.Float] struct {
-	m       *MSR[T]
-	o, g, u tensor.Mat[T]
+type msrGate struct {
+	m       *MSR
+	o, g, u tensor.Mat
 }
 
-func (f *msrGate[T]) RunRange(i0, i1 int) {
-	t, m := kernel.Active[T](), f.m
+func (f *msrGate) RunRange(i0, i1 int) {
+	t, m := kernel.Active[float](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	y := arena.Take[T](ar, m.P)
+	y := arena.Take[float](ar, m.P)
 	for i := i0; i < i1; i++ {
 		u, o := f.u.Row(i), f.o.Row(i)
 		setSiLU(t, u, f.g.Row(i))
@@ -202,7 +202,7 @@ func (f *msrGate[T]) RunRange(i0, i1 int) {
 }
 
 // normaliseHead sets y to the normalised x of a head and returns its factor.
-func (m *MSR[T]) normaliseHead(t *kernel.Table[T], y, x []T) T {
+func (m *MSR) normaliseHead(t *kernel.Table[float], y, x []float) float {
 	copy(y, x)
 	if m.Centred {
 		subtractMean(y)
@@ -213,12 +213,12 @@ func (m *MSR[T]) normaliseHead(t *kernel.Table[T], y, x []T) T {
 }
 
 // subtractMean takes the mean from x.
-func subtractMean[T tensor.Float](x []T) {
+func subtractMean(x []float) {
 	var sum float64
 	for _, v := range x {
 		sum += float64(v)
 	}
-	mean := T(sum / float64(len(x)))
+	mean := float(sum / float64(len(x)))
 	for i := range x {
 		x[i] -= mean
 	}
@@ -226,38 +226,38 @@ func subtractMean[T tensor.Float](x []T) {
 
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. It returns an error if the mechanism refuses the call.
-func (m *MSR[T]) Backward(dx, dy, x tensor.Mat[T], trace Trace[T], s *Scratch[T]) error {
-	tr := trace.(*msrTrace[T])
+func (m *MSR) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
+	tr := trace.(*msrTrace)
 	rows, b := x.Rows, tr.call.Q.B
 	n := rows / b
 	s.takeBack()
 	do, dg := s.lendMatrix(rows, m.valueWidth()), s.lendMatrix(rows, m.valueWidth())
 	dq, dk, dv := s.lendMatrix(rows, m.keyWidth()), s.lendMatrix(rows, m.keyWidth()), s.lendMatrix(rows, m.valueWidth())
 	m.Out.Backward(do, dy, viewMatrix(tr.u, rows, m.valueWidth()), false)
-	par.Run(rows, normRows, 2*siluWork*float64(len(tr.u)), msrGateGrad[T]{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), do, dg})
-	tr.grads = attention.Grads[T]{DQ: m.viewHeads(dq.Data, b, n, m.D), DK: m.viewHeads(dk.Data, b, n, m.D), DV: m.viewHeads(dv.Data, b, n, m.P)}
+	par.Run(rows, normRows, 2*siluWork*float64(len(tr.u)), msrGateGrad{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), do, dg})
+	tr.grads = attention.Grads{DQ: m.viewHeads(dq.Data, b, n, m.D), DK: m.viewHeads(dk.Data, b, n, m.D), DV: m.viewHeads(dv.Data, b, n, m.P)}
 	if err := m.core.Backward(&tr.grads, m.viewHeads(do.Data, b, n, m.P), m.viewHeads(tr.o, b, n, m.P), &tr.call, &tr.saved); err != nil {
 		return err
 	}
-	addWeights(weightGrad[T]{&m.Q, dq, x}, weightGrad[T]{&m.K, dk, x}, weightGrad[T]{&m.V, dv, x}, weightGrad[T]{&m.G, dg, x})
+	addWeights(weightGrad{&m.Q, dq, x}, weightGrad{&m.K, dk, x}, weightGrad{&m.V, dv, x}, weightGrad{&m.G, dg, x})
 	multiplyRows(false,
-		rowProduct[T]{layer: &m.Q, y: dx, x: dq}, rowProduct[T]{layer: &m.K, y: dx, x: dk, acc: true},
-		rowProduct[T]{layer: &m.V, y: dx, x: dv, acc: true}, rowProduct[T]{layer: &m.G, y: dx, x: dg, acc: true})
+		rowProduct{layer: &m.Q, y: dx, x: dq}, rowProduct{layer: &m.K, y: dx, x: dk, acc: true},
+		rowProduct{layer: &m.V, y: dx, x: dv, acc: true}, rowProduct{layer: &m.G, y: dx, x: dg, acc: true})
 	return nil
 }
 
 // msrGateGrad turns do, the gradient of the rows that Out projects, into the gradient of
 // the outputs of retention, and sets the gradient of the gate.
-type msrGateGrad[T tensor.Float] struct {
-	m            *MSR[T]
-	o, g, do, dg tensor.Mat[T]
+type msrGateGrad struct {
+	m            *MSR
+	o, g, do, dg tensor.Mat
 }
 
-func (f *msrGateGrad[T]) RunRange(i0, i1 int) {
-	t, m := kernel.Active[T](), f.m
+func (f *msrGateGrad) RunRange(i0, i1 int) {
+	t, m := kernel.Active[float](), f.m
 	ar := arena.Acquire()
 	defer ar.Release()
-	s, y := arena.Take[T](ar, m.valueWidth()), arena.Take[T](ar, m.P)
+	s, y := arena.Take[float](ar, m.valueWidth()), arena.Take[float](ar, m.P)
 	for i := i0; i < i1; i++ {
 		g := f.g.Row(i)
 		setSigmoid(t, s, g)
@@ -271,7 +271,7 @@ func (f *msrGateGrad[T]) RunRange(i0, i1 int) {
 			if m.Centred {
 				subtractMean(d) // y has no mean that this would change the product with
 			}
-			mean := t.Dot(d, y) / T(len(y))
+			mean := t.Dot(d, y) / float(len(y))
 			for j := range d {
 				d[j] = scale * (d[j] - y[j]*mean)
 			}
@@ -280,22 +280,22 @@ func (f *msrGateGrad[T]) RunRange(i0, i1 int) {
 }
 
 // NewState returns an empty state of fixed size. It returns an error if retention does.
-func (m *MSR[T]) NewState(batch int) (State[T], error) {
+func (m *MSR) NewState(batch int) (State, error) {
 	state, err := m.core.NewState(m.callShape(batch))
-	return attentionState[T]{state}, err
+	return attentionState{state}, err
 }
 
 // RestoreState reads a state of retention for batch sequences. It returns an error if data is
 // no such state, or if the layer has no states of its heads, widths, chunk or decay.
-func (m *MSR[T]) RestoreState(batch int, data []byte) (State[T], error) {
+func (m *MSR) RestoreState(batch int, data []byte) (State, error) {
 	state, err := restoreState(m.core, m.callShape(batch), false, data)
-	return attentionState[T]{state}, err
+	return attentionState{state}, err
 }
 
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // returns an error if the state refuses the call.
-func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	tr := trace.(*msrTrace[T])
+func (m *MSR) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	tr := trace.(*msrTrace)
 	m.setProjections(x, tr)
 	u, err := m.stepState(tr, x.Rows, s.B, state)
 	if err != nil {
@@ -306,27 +306,27 @@ func (m *MSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trac
 }
 
 // stepState returns the rows that Out projects, after the tokens of state.
-func (m *MSR[T]) stepState(tr *msrTrace[T], rows, b int, state State[T]) (u tensor.Mat[T], err error) {
-	if err := state.(attentionState[T]).State.Step(m.setCall(tr, rows, b, state.Tokens()), &tr.call); err != nil {
+func (m *MSR) stepState(tr *msrTrace, rows, b int, state State) (u tensor.Mat, err error) {
+	if err := state.(attentionState).State.Step(m.setCall(tr, rows, b, state.Tokens()), &tr.call); err != nil {
 		return u, err
 	}
 	return m.applyGate(tr, rows), nil
 }
 
 // packedMSR is an MSR for steps.
-type packedMSR[T tensor.Float] struct {
-	layer           *MSR[T]
-	q, k, v, g, out *PackedLinear[T]
+type packedMSR struct {
+	layer           *MSR
+	q, k, v, g, out *PackedLinear
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *MSR[T]) Freeze(rows int) Stepper[T] {
-	return &packedMSR[T]{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
+func (m *MSR) Freeze(rows int) Stepper {
+	return &packedMSR{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
 }
 
 // Step is MSR.Step.
-func (m *packedMSR[T]) Step(y, x tensor.Mat[T], state State[T], s Scope[T], trace Trace[T]) error {
-	l, tr := m.layer, trace.(*msrTrace[T])
+func (m *packedMSR) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+	l, tr := m.layer, trace.(*msrTrace)
 	m.q.Forward(resizeMatrix(&tr.q, x.Rows, l.keyWidth()), x, false)
 	m.k.Forward(resizeMatrix(&tr.k, x.Rows, l.keyWidth()), x, false)
 	m.v.Forward(resizeMatrix(&tr.v, x.Rows, l.valueWidth()), x, false)

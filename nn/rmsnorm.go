@@ -12,9 +12,9 @@ import (
 
 // RMSNorm divides every row by its root mean square √(Σ x²/width + Eps) and multiplies it
 // by the gain, or with Offset by 1 plus the gain (Zhang and Sennrich 2019, arXiv 1910.07467, equation 4).
-type RMSNorm[T tensor.Float] struct {
-	Gain   *param.Param[T] // [width]
-	Eps    T
+type RMSNorm struct {
+	Gain   *param.Param // [width]
+	Eps    tensor.Float
 	Offset bool
 	// Residual adds the row itself: y = x + gain∘x·factor.
 	Residual bool
@@ -22,12 +22,12 @@ type RMSNorm[T tensor.Float] struct {
 
 // Affine returns the gain, with Offset a new slice of 1 plus the gain. A row keeps its
 // mean.
-func (n *RMSNorm[T]) Affine() (gain, bias []T, centred bool) {
-	return n.appliedGain(make([]T, len(n.Gain.Data))), nil, false
+func (n *RMSNorm) Affine() (gain, bias []tensor.Float, centred bool) {
+	return n.appliedGain(make([]float, len(n.Gain.Data))), nil, false
 }
 
 // appliedGain returns the factors of channels. It may write them to room [width].
-func (n *RMSNorm[T]) appliedGain(room []T) []T {
+func (n *RMSNorm) appliedGain(room []float) []float {
 	if !n.Offset {
 		return n.Gain.Data
 	}
@@ -39,27 +39,27 @@ func (n *RMSNorm[T]) appliedGain(room []T) []T {
 
 // Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
 // [2·rows]: 0 and the factor 1/√(mean square + Eps) for each row.
-func (n *RMSNorm[T]) Forward(y, x tensor.Mat[T], stats []T) {
-	if f := (rmsForward[T]{n, y, x, stats}); x.Rows <= normRows {
+func (n *RMSNorm) Forward(y, x tensor.Mat, stats []tensor.Float) {
+	if f := (rmsForward{n, y, x, stats}); x.Rows <= normRows {
 		f.RunRange(0, x.Rows)
 	} else {
 		par.Run(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), f)
 	}
 }
 
-type rmsForward[T tensor.Float] struct {
-	n     *RMSNorm[T]
-	y, x  tensor.Mat[T]
-	stats []T
+type rmsForward struct {
+	n     *RMSNorm
+	y, x  tensor.Mat
+	stats []float
 }
 
-func (f *rmsForward[T]) RunRange(i0, i1 int) {
+func (f *rmsForward) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	t, gain := kernel.Active[T](), f.n.appliedGain(arena.Take[T](ar, f.x.Cols))
-	var scaled []T
+	t, gain := kernel.Active[float](), f.n.appliedGain(arena.Take[float](ar, f.x.Cols))
+	var scaled []float
 	if f.n.Residual {
-		scaled = arena.Take[T](ar, f.x.Cols)
+		scaled = arena.Take[float](ar, f.x.Cols)
 	}
 	for i := i0; i < i1; i++ {
 		y, x := f.y.Row(i), f.x.Row(i)
@@ -77,12 +77,12 @@ func (f *rmsForward[T]) RunRange(i0, i1 int) {
 }
 
 // rmsFactor returns 1/√(mean square + eps) of x [width].
-func rmsFactor[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
+func rmsFactor(t *kernel.Table[float], x []float, eps float64) float {
 	square := float64(t.Dot(x, x))
 	if square-square == 0 {
-		return T(1 / math.Sqrt(square/float64(len(x))+eps))
+		return float(1 / math.Sqrt(square/float64(len(x))+eps))
 	}
-	// The squares leave the range of T.
+	// The squares leave the range of the element type.
 	largest := 0.0
 	for _, v := range x {
 		largest = max(largest, math.Abs(float64(v)))
@@ -91,34 +91,34 @@ func rmsFactor[T tensor.Float](t *kernel.Table[T], x []T, eps float64) T {
 	for _, v := range x {
 		square += float64(v) / largest * (float64(v) / largest)
 	}
-	return T(1 / math.Sqrt(square/float64(len(x))+eps/largest/largest) / largest)
+	return float(1 / math.Sqrt(square/float64(len(x))+eps/largest/largest) / largest)
 }
 
 // Backward adds to dx [rows,width] and to the gradient of the gain, from dy [rows,width].
 // x and stats are the arguments of Forward. dx overlaps no other. With r the factor of a row,
 //
 //	dx = r·(dy∘gain) - x·r³·Σ(dy∘gain∘x)/width, with Residual + dy
-func (n *RMSNorm[T]) Backward(dx, dy, x tensor.Mat[T], stats []T) {
+func (n *RMSNorm) Backward(dx, dy, x tensor.Mat, stats []tensor.Float) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	pieces := (x.Rows + normRows - 1) / normRows
-	parts := viewMatrix(arena.TakeZeros[T](ar, pieces*x.Cols), pieces, x.Cols) // of the gain's gradient
-	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(x.Cols), rmsBackward[T]{n, dx, dy, x, parts, stats})
+	parts := viewMatrix(arena.TakeZeros[float](ar, pieces*x.Cols), pieces, x.Cols) // of the gain's gradient
+	par.Run(x.Rows, normRows, 2*normWork*float64(x.Rows)*float64(x.Cols), rmsBackward{n, dx, dy, x, parts, stats})
 	addRows(n.Gain.Grad, parts)
 }
 
-type rmsBackward[T tensor.Float] struct {
-	n                *RMSNorm[T]
-	dx, dy, x, parts tensor.Mat[T]
-	stats            []T
+type rmsBackward struct {
+	n                *RMSNorm
+	dx, dy, x, parts tensor.Mat
+	stats            []float
 }
 
-func (f *rmsBackward[T]) RunRange(i0, i1 int) {
+func (f *rmsBackward) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	t, w := kernel.Active[T](), f.x.Cols
-	d, dgain := arena.Take[T](ar, w), f.parts.Row(i0/normRows)
-	gain := f.n.appliedGain(arena.Take[T](ar, w))
+	t, w := kernel.Active[float](), f.x.Cols
+	d, dgain := arena.Take[float](ar, w), f.parts.Row(i0/normRows)
+	gain := f.n.appliedGain(arena.Take[float](ar, w))
 	for i := i0; i < i1; i++ {
 		dx, dy, x, factor := f.dx.Row(i), f.dy.Row(i), f.x.Row(i), f.stats[2*i+1]
 		t.Mul(d, dy, x)
@@ -130,7 +130,7 @@ func (f *rmsBackward[T]) RunRange(i0, i1 int) {
 			cubed := float64(factor) * float64(factor) * float64(factor)
 			along := float64(t.Dot(d, x)) * cubed / float64(w)
 			t.Scale(d, factor, d)
-			t.Axpy(d, T(-along), x)
+			t.Axpy(d, float(-along), x)
 		}
 		t.Add(dx, dx, d)
 		if f.n.Residual {
@@ -143,13 +143,13 @@ func (f *rmsBackward[T]) RunRange(i0, i1 int) {
 const smallFactor = 0x1p-40
 
 // subtractAlong sets d [width] to r·(d - x̂·mean(d∘x̂)), with x̂ = r·x of a row x [width].
-func subtractAlong[T tensor.Float](d, x []T, r float64) {
+func subtractAlong(d, x []float, r float64) {
 	sum := 0.0
 	for j, v := range x {
 		sum += float64(d[j]) * (r * float64(v))
 	}
 	mean := sum / float64(len(x))
 	for j, v := range x {
-		d[j] = T(r * (float64(d[j]) - r*float64(v)*mean))
+		d[j] = float(r * (float64(d[j]) - r*float64(v)*mean))
 	}
 }

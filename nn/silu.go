@@ -5,7 +5,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // siluWork is the arithmetic of an element of a SiLU: a vectorised exponential, and a
@@ -16,7 +15,7 @@ const siluWork = 24
 const siluPart = 512
 
 // setSigmoid sets s to 1/(1 + e^-x). s may be x.
-func setSigmoid[T tensor.Float](t *kernel.Table[T], s, x []T) {
+func setSigmoid(t *kernel.Table[float], s, x []float) {
 	t.Scale(s, -1, x)
 	t.Exp(s, s, 0)
 	for i, e := range s {
@@ -26,18 +25,18 @@ func setSigmoid[T tensor.Float](t *kernel.Table[T], s, x []T) {
 
 // setSiLU sets y = x·σ(x) (Hendrycks and Gimpel 2016, arXiv 1606.08415, section 2). y may
 // be x.
-func setSiLU[T tensor.Float](t *kernel.Table[T], y, x []T) {
+func setSiLU(t *kernel.Table[float], y, x []float) {
 	if len(y) > 0 && &y[0] != &x[0] {
 		setSigmoid(t, y, x)
 		t.Mul(y, y, x)
 		return
 	}
-	eachSigmoid(t, x, func(i int, s []T) { t.Mul(y[i:][:len(s)], s, x[i:]) })
+	eachSigmoid(t, x, func(i int, s []float) { t.Mul(y[i:][:len(s)], s, x[i:]) })
 }
 
 // setSiLUGrad sets dx = dy∘silu'(x). dx may be dy or x.
-func setSiLUGrad[T tensor.Float](t *kernel.Table[T], dx, dy, x []T) {
-	eachSigmoid(t, x, func(i int, s []T) {
+func setSiLUGrad(t *kernel.Table[float], dx, dy, x []float) {
+	eachSigmoid(t, x, func(i int, s []float) {
 		dx, dy, x := dx[i:][:len(s)], dy[i:][:len(s)], x[i:][:len(s)]
 		for j, s := range s {
 			dx[j] = dy[j] * siluSlope(s, x[j])
@@ -46,10 +45,10 @@ func setSiLUGrad[T tensor.Float](t *kernel.Table[T], dx, dy, x []T) {
 }
 
 // eachSigmoid calls do with the sigmoids s of x[i:i+len(s)], part by part.
-func eachSigmoid[T tensor.Float](t *kernel.Table[T], x []T, do func(i int, s []T)) {
+func eachSigmoid(t *kernel.Table[float], x []float, do func(i int, s []float)) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	room := arena.Take[T](ar, min(len(x), siluPart))
+	room := arena.Take[float](ar, min(len(x), siluPart))
 	for i := 0; i < len(x); i += len(room) {
 		s := room[:min(len(room), len(x)-i)]
 		setSigmoid(t, s, x[i:])
@@ -58,7 +57,7 @@ func eachSigmoid[T tensor.Float](t *kernel.Table[T], x []T, do func(i int, s []T
 }
 
 // siluSlope is the derivative of silu at x, whose sigmoid is s.
-func siluSlope[T tensor.Float](s, x T) T { return s * (1 + x*(1-s)) }
+func siluSlope(s, x float) float { return s * (1 + x*(1-s)) }
 
 // softplus is log(1 + e^x), logistic its derivative.
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }

@@ -7,26 +7,26 @@ import (
 )
 
 // StepPart is the rows of one state in a step of several states.
-type StepPart[T tensor.Float] struct {
-	State      State[T]
+type StepPart struct {
+	State      State
 	B          int // sequences of the state
 	Start, End int // its rows of the step: Start ≤ row < End
-	Rope       *attention.Rope[T]
+	Rope       *attention.Rope
 
-	Position  int64             // of the first new token
-	Positions *PositionCache[T] // for FirstLayerCache
+	Position  int64          // of the first new token
+	Positions *PositionCache // for FirstLayerCache
 
 	Err error // of the step that failed; later steps leave the part out
 }
 
 // Rows returns the rows of x that belong to p.
-func (p *StepPart[T]) Rows(x tensor.Mat[T]) tensor.Mat[T] { return x.Slice(p.Start, p.End) }
+func (p *StepPart) Rows(x tensor.Mat) tensor.Mat { return x.Slice(p.Start, p.End) }
 
 // countTokens returns the number of new tokens of each sequence.
-func (p *StepPart[T]) countTokens() int { return (p.End - p.Start) / p.B }
+func (p *StepPart) countTokens() int { return (p.End - p.Start) / p.B }
 
 // scope returns s for the sequences of p alone.
-func (p *StepPart[T]) scope(s Scope[T]) Scope[T] {
+func (p *StepPart) scope(s Scope) Scope {
 	s.B, s.Rope = p.B, p.Rope
 	return s
 }
@@ -35,9 +35,9 @@ func (p *StepPart[T]) scope(s Scope[T]) Scope[T] {
 // error. It sets the error of a part whose state refuses its tokens. The rows of each part
 // have the bits of a Step of that part alone. Packed attention multiplies the rows of all
 // parts at once.
-func StepParts[T tensor.Float](by Stepper[T], y, x tensor.Mat[T], parts []StepPart[T], s Scope[T], tr Trace[T]) {
-	if a, shared := by.(*packedAttention[T]); shared {
-		a.stepParts(y, x, parts, s, tr.(*AttentionTrace[T]))
+func StepParts(by Stepper, y, x tensor.Mat, parts []StepPart, s Scope, tr Trace) {
+	if a, shared := by.(*packedAttention); shared {
+		a.stepParts(y, x, parts, s, tr.(*AttentionTrace))
 		return
 	}
 	for i := range parts {
@@ -48,7 +48,7 @@ func StepParts[T tensor.Float](by Stepper[T], y, x tensor.Mat[T], parts []StepPa
 }
 
 // stepParts is StepParts of the layer.
-func (a *packedAttention[T]) stepParts(y, x tensor.Mat[T], parts []StepPart[T], s Scope[T], tr *AttentionTrace[T]) {
+func (a *packedAttention) stepParts(y, x tensor.Mat, parts []StepPart, s Scope, tr *AttentionTrace) {
 	a.project(x, tr)
 	a.layer.setDecay(tr, x, 1, a.gate)
 	calls := tr.partCalls(len(parts))
@@ -60,17 +60,17 @@ func (a *packedAttention[T]) stepParts(y, x tensor.Mat[T], parts []StepPart[T], 
 }
 
 // partCalls returns the calls of n parts.
-func (tr *AttentionTrace[T]) partCalls(n int) []attention.Call[T] {
+func (tr *AttentionTrace) partCalls(n int) []attention.Call {
 	for len(tr.calls) < n {
-		tr.calls = append(tr.calls, attention.Call[T]{})
+		tr.calls = append(tr.calls, attention.Call{})
 	}
 	return tr.calls[:n]
 }
 
 // partCall returns the call of a part, from the projections of tr.
-func (a *Attention[T]) partCall(tr *AttentionTrace[T], p *StepPart[T], s Scope[T]) attention.Call[T] {
+func (a *Attention) partCall(tr *AttentionTrace, p *StepPart, s Scope) attention.Call {
 	n, wide, narrow := p.countTokens(), a.H*a.D, a.Hkv*a.D
-	c := attention.Call[T]{
+	c := attention.Call{
 		Q:      a.viewQueries(tr.q[p.Start*wide:p.End*wide], p.B, n),
 		K:      a.viewKeys(tr.k[p.Start*narrow:p.End*narrow], p.B, n),
 		V:      a.viewKeys(tr.v[p.Start*narrow:p.End*narrow], p.B, n),
@@ -83,14 +83,14 @@ func (a *Attention[T]) partCall(tr *AttentionTrace[T], p *StepPart[T], s Scope[T
 }
 
 // partRates returns the decay of the keys of a part.
-func (a *Attention[T]) partRates(tr *AttentionTrace[T], p *StepPart[T]) tensor.Heads[T] {
+func (a *Attention) partRates(tr *AttentionTrace, p *StepPart) tensor.Heads {
 	return a.viewRates(tr.g[p.Start*a.Hkv:p.End*a.Hkv], p.B, p.countTokens())
 }
 
 // stepStates runs the calls of tr on the states of parts. Parts of many tokens run one
 // after the other, each on all workers. Parts of single tokens run beside each other.
-func (a *Attention[T]) stepStates(parts []StepPart[T], tr *AttentionTrace[T]) {
-	f, work, singles := partSteps[T]{a, parts, tr}, 0.0, false
+func (a *Attention) stepStates(parts []StepPart, tr *AttentionTrace) {
+	f, work, singles := partSteps{a, parts, tr}, 0.0, false
 	for i := range parts {
 		switch p := &parts[i]; {
 		case p.Err != nil:
@@ -107,13 +107,13 @@ func (a *Attention[T]) stepStates(parts []StepPart[T], tr *AttentionTrace[T]) {
 }
 
 // partSteps steps the states of single tokens.
-type partSteps[T tensor.Float] struct {
-	layer *Attention[T]
-	parts []StepPart[T]
-	tr    *AttentionTrace[T]
+type partSteps struct {
+	layer *Attention
+	parts []StepPart
+	tr    *AttentionTrace
 }
 
-func (f *partSteps[T]) RunRange(i0, i1 int) {
+func (f *partSteps) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		if f.parts[i].Err == nil && f.parts[i].countTokens() == 1 {
 			f.step(i)
@@ -122,10 +122,10 @@ func (f *partSteps[T]) RunRange(i0, i1 int) {
 }
 
 // step runs call i.
-func (f *partSteps[T]) step(i int) {
+func (f *partSteps) step(i int) {
 	p, wide := &f.parts[i], f.layer.H*f.layer.D
 	out := f.layer.viewQueries(f.tr.o[p.Start*wide:p.End*wide], p.B, p.countTokens())
-	if p.Err = p.State.(attentionState[T]).State.Step(out, &f.tr.calls[i]); p.Err != nil {
+	if p.Err = p.State.(attentionState).State.Step(out, &f.tr.calls[i]); p.Err != nil {
 		p.Err = explainDecay(p.Err, &f.tr.calls[i])
 		clear(f.tr.o[p.Start*wide : p.End*wide])
 	}

@@ -10,27 +10,27 @@ import (
 // around each of them, K odd, side by side, with zeros where a sequence has none. A
 // Linear of windows is a convolution over all channels that keeps the length. Rows
 // beyond lens [B] are as zeros; nil: none are.
-func Windows[T tensor.Float](y, x tensor.Mat[T], b int, lens []int64) {
-	par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), rowWindows[T]{y, x, x.Rows / b, lens})
+func Windows(y, x tensor.Mat, b int, lens []int64) {
+	par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), rowWindows{y, x, x.Rows / b, lens})
 }
 
 // rowWindows copies the windows of sequences of n rows.
-type rowWindows[T tensor.Float] struct {
-	y, x tensor.Mat[T]
+type rowWindows struct {
+	y, x tensor.Mat
 	n    int
 	lens []int64
 }
 
 // validEnd returns the row after the last that counts, of the sequence that starts at
 // row start.
-func (f *rowWindows[T]) validEnd(start int) int {
+func (f *rowWindows) validEnd(start int) int {
 	if f.lens == nil {
 		return start + f.n
 	}
 	return start + int(f.lens[start/f.n])
 }
 
-func (f *rowWindows[T]) RunRange(i0, i1 int) {
+func (f *rowWindows) RunRange(i0, i1 int) {
 	w := f.x.Cols
 	k := f.y.Cols / w
 	for i := i0; i < i1; i++ {
@@ -49,15 +49,15 @@ func (f *rowWindows[T]) RunRange(i0, i1 int) {
 
 // WindowsGrad sets dx [B·N,width] to the gradient of rows whose windows have the
 // gradient dy [B·N,K·width]. lens [B] are the valid lengths.
-func WindowsGrad[T tensor.Float](dx, dy tensor.Mat[T], b int, lens []int64) {
-	par.Run(dx.Rows, normRows, moveWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad[T]{rowWindows[T]{dy, dx, dx.Rows / b, lens}})
+func WindowsGrad(dx, dy tensor.Mat, b int, lens []int64) {
+	par.Run(dx.Rows, normRows, moveWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad{rowWindows{dy, dx, dx.Rows / b, lens}})
 }
 
 // rowWindowsGrad sets the rows of x from the gradients y of windows.
-type rowWindowsGrad[T tensor.Float] struct{ rowWindows[T] }
+type rowWindowsGrad struct{ rowWindows }
 
-func (f *rowWindowsGrad[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *rowWindowsGrad) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	w := f.x.Cols
 	k := f.y.Cols / w
 	for i := i0; i < i1; i++ {

@@ -1,3 +1,5 @@
+//go:build float64
+
 package nn
 
 import (
@@ -10,12 +12,12 @@ import (
 
 func TestWindows(t *testing.T) {
 	const b, n, w, k = 3, 5, 2, 3
-	x := tensor.NewMat[float64](b*n, w)
+	x := tensor.NewMat(b*n, w)
 	for i := range x.Data {
 		x.Data[i] = rng.New(1).Normal(uint64(i))
 	}
 	for _, lens := range [][]int64{nil, {5, 3, 0}} {
-		want := tensor.NewMat[float64](b*n, k*w)
+		want := tensor.NewMat(b*n, k*w)
 		for r := range b {
 			end := n
 			if lens != nil {
@@ -29,14 +31,14 @@ func TestWindows(t *testing.T) {
 				}
 			}
 		}
-		y := tensor.NewMat[float64](b*n, k*w)
+		y := tensor.NewMat(b*n, k*w)
 		Windows(y, x, b, lens)
 		if !slices.Equal(y.Data, want.Data) {
 			t.Errorf("lens %v: windows are %v, want %v", lens, y.Data, want.Data)
 		}
 		// <dy, windows(x)> = <windowsᵀ(dy), x>, for whatever dy.
-		dx := tensor.NewMat[float64](b*n, w)
-		dy := tensor.NewMat[float64](b*n, k*w)
+		dx := tensor.NewMat(b*n, w)
+		dy := tensor.NewMat(b*n, k*w)
 		for i := range dy.Data {
 			dy.Data[i] = rng.New(2).Normal(uint64(i))
 		}

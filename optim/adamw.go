@@ -12,7 +12,7 @@ import (
 
 // AdamW is Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv
 // 1711.05101, algorithm 2). A step subtracts rate·Decay·w from a weight w, as in PyTorch.
-type AdamW[T tensor.Float] struct {
+type AdamW struct {
 	Beta1, Beta2 float64
 	Eps          float64
 	Decay        float64 // of the weights that have Param.Decay set
@@ -22,15 +22,15 @@ type AdamW[T tensor.Float] struct {
 	// limit 5 is that of the authors' program; the paper has 4.
 	Rectified bool
 
-	params  []*param.Param[T]
-	moments []Moment[T]
+	params  []*param.Param
+	moments []Moment
 	pieces  []piece
 	size    int
 	steps   int64
 }
 
 // Moment holds the running means of one weight's gradient and of its square.
-type Moment[T tensor.Float] struct{ M, V []T }
+type Moment struct{ M, V []tensor.Float }
 
 // piece is a stretch of one weight.
 type piece struct{ param, lo, hi int }
@@ -44,10 +44,10 @@ const (
 
 // NewAdamW returns the optimiser of a set of weights, with betas 0.9 and 0.99,
 // epsilon 1e-8 and no decay; its fields may be changed.
-func NewAdamW[T tensor.Float](s *param.Set[T]) *AdamW[T] {
-	a := &AdamW[T]{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, params: s.All(), size: s.Size()}
+func NewAdamW(s *param.Set) *AdamW {
+	a := &AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, params: s.All(), size: s.Size()}
 	for i, p := range a.params {
-		a.moments = append(a.moments, Moment[T]{make([]T, len(p.Data)), make([]T, len(p.Data))})
+		a.moments = append(a.moments, Moment{make([]float, len(p.Data)), make([]float, len(p.Data))})
 		for lo := 0; lo < len(p.Data); lo += pieceSize {
 			a.pieces = append(a.pieces, piece{i, lo, min(lo+pieceSize, len(p.Data))})
 		}
@@ -57,23 +57,23 @@ func NewAdamW[T tensor.Float](s *param.Set[T]) *AdamW[T] {
 
 // Step changes the weights by their gradients times gradScale, which clipping
 // gives, at a learning rate. Gradients stay as they are.
-func (a *AdamW[T]) Step(rate, gradScale float64) {
+func (a *AdamW) Step(rate, gradScale float64) {
 	a.steps++
-	correct := func(beta float64) T { return T(1 / (1 - math.Pow(beta, float64(a.steps)))) }
-	plain := kernel.AdamWStep[T]{
-		Rate: T(rate), Beta1: T(a.Beta1), Beta2: T(a.Beta2), Eps: T(a.Eps), GradScale: T(gradScale),
+	correct := func(beta float64) float { return float(1 / (1 - math.Pow(beta, float64(a.steps)))) }
+	plain := kernel.AdamWStep[float]{
+		Rate: float(rate), Beta1: float(a.Beta1), Beta2: float(a.Beta2), Eps: float(a.Eps), GradScale: float(gradScale),
 		Correct1: correct(a.Beta1), Correct2: correct(a.Beta2),
 	}
 	if a.Rectified {
 		if r := rectifyFactor(a.Beta2, a.steps); r > 0 {
-			plain.Correct1 *= T(r)
+			plain.Correct1 *= float(r)
 		} else {
 			plain.Correct2, plain.Eps = 0, 1 // a denominator of 1
 		}
 	}
 	decayed := plain
-	decayed.Decay = T(a.Decay)
-	par.Run(len(a.pieces), 1, stepWork*float64(a.size), stepPieces[T]{a, plain, decayed})
+	decayed.Decay = float(a.Decay)
+	par.Run(len(a.pieces), 1, stepWork*float64(a.size), stepPieces{a, plain, decayed})
 }
 
 // rectifyFactor returns r_t of RAdam, 0 where it has none.
@@ -90,13 +90,13 @@ func rectifyFactor(beta2 float64, steps int64) float64 {
 }
 
 // stepPieces updates pieces.
-type stepPieces[T tensor.Float] struct {
-	a                  *AdamW[T]
-	undecayed, decayed kernel.AdamWStep[T]
+type stepPieces struct {
+	a                  *AdamW
+	undecayed, decayed kernel.AdamWStep[float]
 }
 
-func (f *stepPieces[T]) RunRange(i0, i1 int) {
-	t := kernel.Active[T]()
+func (f *stepPieces) RunRange(i0, i1 int) {
+	t := kernel.Active[float]()
 	for _, c := range f.a.pieces[i0:i1] {
 		p, m, s := f.a.params[c.param], f.a.moments[c.param], &f.undecayed
 		if p.Decay {
@@ -107,15 +107,15 @@ func (f *stepPieces[T]) RunRange(i0, i1 int) {
 }
 
 // Steps returns the number of steps made.
-func (a *AdamW[T]) Steps() int64 { return a.steps }
+func (a *AdamW) Steps() int64 { return a.steps }
 
 // Moments returns the moments in the order of the set's weights, for
 // checkpoints. They are not copied.
-func (a *AdamW[T]) Moments() []Moment[T] { return a.moments }
+func (a *AdamW) Moments() []Moment { return a.moments }
 
 // Restore sets the number of past steps. The caller fills Moments with the moments
 // after them. It returns an error if steps is negative.
-func (a *AdamW[T]) Restore(steps int64) error {
+func (a *AdamW) Restore(steps int64) error {
 	if steps < 0 {
 		return fmt.Errorf("steps: %d is negative", steps)
 	}

@@ -6,17 +6,16 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // GradNorm returns the 2-norm of all gradients together. It sums the squares of each
 // weight in float64, and then the sums in the order of the weights.
-func GradNorm[T tensor.Float](s *param.Set[T]) float64 {
+func GradNorm(s *param.Set) float64 {
 	all := s.All()
 	ar := arena.Acquire()
 	defer ar.Release()
 	squares := arena.Take[float64](ar, len(all))
-	par.Run(len(all), 1, 2*float64(s.Size()), gradSquares[T]{squares, all})
+	par.Run(len(all), 1, 2*float64(s.Size()), gradSquares{squares, all})
 	var sum float64
 	for _, x := range squares {
 		sum += x
@@ -28,7 +27,7 @@ func GradNorm[T tensor.Float](s *param.Set[T]) float64 {
 }
 
 // scaledNorm is GradNorm where squares overflow: it sums the squares over the largest.
-func scaledNorm[T tensor.Float](all []*param.Param[T]) float64 {
+func scaledNorm(all []*param.Param) float64 {
 	var largest, sum float64
 	for _, p := range all {
 		for _, g := range p.Grad {
@@ -48,19 +47,19 @@ func scaledNorm[T tensor.Float](all []*param.Param[T]) float64 {
 }
 
 // gradSquares sets dst to Σ g² of each weight.
-type gradSquares[T tensor.Float] struct {
+type gradSquares struct {
 	dst []float64
-	all []*param.Param[T]
+	all []*param.Param
 }
 
-func (f *gradSquares[T]) RunRange(i0, i1 int) {
+func (f *gradSquares) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		f.dst[i] = sumSquares(f.all[i].Grad)
 	}
 }
 
 // sumSquares returns Σ g².
-func sumSquares[T tensor.Float](g []T) float64 {
+func sumSquares(g []float) float64 {
 	// Four sums, so that an addition need not wait for the one before.
 	var part [4]float64
 	for ; len(g) >= 4; g = g[4:] {

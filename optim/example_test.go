@@ -1,3 +1,5 @@
+//go:build !float64
+
 package optim_test
 
 import (
@@ -9,7 +11,7 @@ import (
 
 // The minimum of (x-3)².
 func Example() {
-	var weights param.Set[float64]
+	var weights param.Set
 	x := weights.New("x", false, 1)
 	adam := optim.NewAdamW(&weights)
 	schedule := optim.Cosine{Peak: 0.1, Floor: 0.001, WarmUp: 10, Steps: 300}

@@ -9,36 +9,36 @@ import (
 
 // Param is one named weight. Grad has the size of Data; backward passes add
 // to it.
-type Param[T tensor.Float] struct {
+type Param struct {
 	Name  string
 	Shape []int
-	Data  []T
-	Grad  []T
+	Data  []tensor.Float
+	Grad  []tensor.Float
 	Decay bool // weight decay applies (matrices: yes; biases, gains: no)
 }
 
 // Set is an ordered list of weights with distinct names.
-type Set[T tensor.Float] struct {
-	list  []*Param[T]
-	index map[string]*Param[T]
+type Set struct {
+	list  []*Param
+	index map[string]*Param
 }
 
 // New adds a zeroed weight of the given shape and returns it. It panics if the
 // name is taken: names are the program's, not data.
-func (s *Set[T]) New(name string, decay bool, shape ...int) *Param[T] {
+func (s *Set) New(name string, decay bool, shape ...int) *Param {
 	n := 1
 	for _, d := range shape {
 		n *= d
 	}
-	p := &Param[T]{Name: name, Shape: shape, Data: make([]T, n), Grad: make([]T, n), Decay: decay}
+	p := &Param{Name: name, Shape: shape, Data: make([]float, n), Grad: make([]float, n), Decay: decay}
 	s.Add(p)
 	return p
 }
 
 // Add appends p. It panics if the name is taken.
-func (s *Set[T]) Add(p *Param[T]) {
+func (s *Set) Add(p *Param) {
 	if s.index == nil {
-		s.index = map[string]*Param[T]{}
+		s.index = map[string]*Param{}
 	}
 	if s.index[p.Name] != nil {
 		panic("param: name taken: " + p.Name)
@@ -48,7 +48,7 @@ func (s *Set[T]) Add(p *Param[T]) {
 }
 
 // AddPrefixed appends the weights of t under prefix+name; Data and Grad are shared.
-func (s *Set[T]) AddPrefixed(prefix string, t *Set[T]) {
+func (s *Set) AddPrefixed(prefix string, t *Set) {
 	if t == nil {
 		return
 	}
@@ -60,7 +60,7 @@ func (s *Set[T]) AddPrefixed(prefix string, t *Set[T]) {
 }
 
 // All returns the weights in order.
-func (s *Set[T]) All() []*Param[T] {
+func (s *Set) All() []*Param {
 	if s == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (s *Set[T]) All() []*Param[T] {
 }
 
 // Get returns the weight of that name. It returns an error if there is none.
-func (s *Set[T]) Get(name string) (*Param[T], error) {
+func (s *Set) Get(name string) (*Param, error) {
 	if s != nil {
 		if p := s.index[name]; p != nil {
 			return p, nil
@@ -78,7 +78,7 @@ func (s *Set[T]) Get(name string) (*Param[T], error) {
 }
 
 // Size returns the number of elements of all weights.
-func (s *Set[T]) Size() int {
+func (s *Set) Size() int {
 	n := 0
 	for _, p := range s.All() {
 		n += len(p.Data)
@@ -87,14 +87,14 @@ func (s *Set[T]) Size() int {
 }
 
 // ZeroGrad sets every gradient to zero.
-func (s *Set[T]) ZeroGrad() {
-	par.Run(len(s.All()), 1, float64(s.Size()), zeroGrads[T](s.All()))
+func (s *Set) ZeroGrad() {
+	par.Run(len(s.All()), 1, float64(s.Size()), zeroGrads(s.All()))
 }
 
 // zeroGrads clears gradients.
-type zeroGrads[T tensor.Float] []*Param[T]
+type zeroGrads []*Param
 
-func (f *zeroGrads[T]) RunRange(i0, i1 int) {
+func (f *zeroGrads) RunRange(i0, i1 int) {
 	for _, p := range (*f)[i0:i1] {
 		clear(p.Grad)
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 func ExampleSet() {
-	var attn, model param.Set[float32]
+	var attn, model param.Set
 	attn.New("q_proj.weight", true, 4, 4)
 	model.AddPrefixed("layers.0.attn.", &attn)
 	for _, p := range model.All() {
@@ -17,41 +17,13 @@ func ExampleSet() {
 	// Output: layers.0.attn.q_proj.weight [4 4] 16
 }
 
-func TestJoinSharesMemory(t *testing.T) {
-	var a, b param.Set[float64]
-	p := a.New("w", true, 2, 3)
-	b.AddPrefixed("x.", &a)
-	q, err := b.Get("x.w")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Data[1], p.Grad[2] = 5, 7
-	if q.Data[1] != 5 || q.Grad[2] != 7 {
-		t.Error("a joined weight is a copy")
-	}
-	if b.Size() != 6 {
-		t.Errorf("size %d, want 6", b.Size())
-	}
-	b.ZeroGrad()
-	if p.Grad[2] != 0 {
-		t.Error("the gradient is not cleared")
-	}
-	if _, err := b.Get("w"); err == nil {
-		t.Error("the name without its prefix is found")
-	}
-	b.AddPrefixed("y.", nil)
-	if (*param.Set[float64])(nil).Size() != 0 {
-		t.Error("no weights have a size")
-	}
-}
-
 func TestNamesAreDistinct(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Error("a name was taken twice")
 		}
 	}()
-	var s param.Set[float32]
+	var s param.Set
 	s.New("w", true, 1)
 	s.New("w", true, 1)
 }

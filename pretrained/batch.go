@@ -242,7 +242,7 @@ func (m *Model) gradients() ([]*array.Array, error) {
 		}
 		data := make([]float32, n)
 		if w := x.weight; len(w.parts) > 0 {
-			parts, err := m.partData(w, func(p *param.Param[float32]) []float32 { return p.Grad })
+			parts, err := m.partData(w, func(p *param.Param) []float32 { return p.Grad })
 			if err != nil {
 				return nil, err
 			}

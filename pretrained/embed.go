@@ -165,7 +165,7 @@ func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokeniz
 	share := m.passes.begin(b)
 	defer m.passes.end(b, share)
 	layers, w := m.plan.config.Layers, m.plan.config.Width
-	return share.VisitLayers(ctx, b, func(_ bool, layer int, x tensor.Mat[float32]) error {
+	return share.VisitLayers(ctx, b, func(_ bool, layer int, x tensor.Mat) error {
 		if layer != layers+1 {
 			return nil
 		}

@@ -97,11 +97,11 @@ func TestExchangedModelOpensAsAFolder(t *testing.T) {
 	if err := WriteLike(filepath.Join(to, "like"), "testdata/tiny", m.Model()); err == nil || !strings.Contains(err.Error(), "has mechanism multipole") {
 		t.Errorf("WriteLike of a function that the family has not: %v", err)
 	}
-	local, err := mechanism.New[float32]("local", mechanism.Options{})
+	local, err := mechanism.New("local", mechanism.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	restore := model.WrapMechanisms(own.Model(), func(string, attention.Mechanism[float32]) attention.Mechanism[float32] { return local })
+	restore := model.WrapMechanisms(own.Model(), func(string, attention.Mechanism) attention.Mechanism { return local })
 	if err := WriteLike(filepath.Join(to, "like"), "testdata/tiny", own.Model()); err == nil || !strings.Contains(err.Error(), "WrapMechanisms") {
 		t.Errorf("WriteLike of a wrapped function: %v", err)
 	}

@@ -90,7 +90,7 @@ func (m *Model) visitLayers(ctx context.Context, share *model.Model, b *model.Ba
 		hidden = make([]float32, (c.Layers+1)*rows*w)
 	}
 	var last, encoderLast []float32
-	visit := func(source bool, layer int, x tensor.Mat[float32]) error {
+	visit := func(source bool, layer int, x tensor.Mat) error {
 		layers := c.Layers
 		if source {
 			if layers = c.SourceLayers; layers == 0 {
@@ -247,7 +247,7 @@ func (m *Model) Gradients(ctx context.Context, in *Input, do []float32) ([]*arra
 	if m.plan.scores {
 		err = m.body.BackwardLogits(do, 1)
 	} else {
-		err = m.body.BackwardOutputs(tensor.Mat[float32]{Data: do, Rows: y.Rows, Cols: y.Cols, Stride: y.Cols}, 1)
+		err = m.body.BackwardOutputs(tensor.Mat{Data: do, Rows: y.Rows, Cols: y.Cols, Stride: y.Cols}, 1)
 	}
 	if err != nil {
 		return nil, err
@@ -262,7 +262,7 @@ func (m *Model) AttentionNames() []string { return m.body.AttentionNames() }
 // WatchAttention runs the tokens ids through the model, and calls look before each attention layer
 // with its name, its mechanism and its call. It returns an error if the model is no encoder or
 // decoder of texts, if ids do not fit it, if look returns one, or if ctx ends.
-func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
+func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name string, of attention.Mechanism, call *attention.Call) error) error {
 	if c := m.plan.config; c.Kind == model.EncoderDecoder || c.Inputs > 0 {
 		return errors.New("attention: " + m.family + " is no encoder or decoder of texts")
 	}
@@ -273,7 +273,7 @@ func (m *Model) WatchAttention(ctx context.Context, ids []int32, look func(name 
 	m.passes.refill(b)
 	m.passes.use.RLock()
 	defer m.passes.use.RUnlock()
-	return model.ShareWatched(m.body, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat[float32]) error { return nil })
+	return model.ShareWatched(m.body, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat) error { return nil })
 }
 
 // clearMasked sets the rows [·,width] of masked tokens to 0.
@@ -286,7 +286,7 @@ func clearMasked(x []float32, mask []bool, width int) {
 }
 
 // appendRows appends the rows of x to dst.
-func appendRows(dst []float32, x tensor.Mat[float32]) []float32 {
+func appendRows(dst []float32, x tensor.Mat) []float32 {
 	for i := range x.Rows {
 		dst = append(dst, x.Row(i)...)
 	}

@@ -229,7 +229,7 @@ func (t *stretchedTable) fill(m *model.Model) {
 }
 
 // foldGradients moves the gradients of the stretched copies to the table p.
-func (t *stretchedTable) foldGradients(p *param.Param[float32]) {
+func (t *stretchedTable) foldGradients(p *param.Param) {
 	w := p.Shape[1]
 	t.eachRow(func(row, low int, share float32) {
 		next := min(low+1, t.rows-1)

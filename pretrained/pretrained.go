@@ -68,7 +68,7 @@ type Model struct {
 }
 
 // poolers are weights that are no part of the model, by their names in a plan.
-type poolers map[string]*param.Param[float32]
+type poolers map[string]*param.Param
 
 // Open opens the model in the folder dir with zero Options. It returns an error if a file is
 // missing, malformed or too large, if config.json has an unknown field, or if the weights do not
@@ -228,7 +228,7 @@ func (m *Model) readWeights(s *source) error {
 			if err != nil {
 				return err
 			}
-			m.poolers[w.name] = &param.Param[float32]{Name: x.name, Shape: x.shape, Data: data}
+			m.poolers[w.name] = &param.Param{Name: x.name, Shape: x.shape, Data: data}
 			continue
 		}
 		if compressed := compressedParts(m.body, w); compressed != nil {
@@ -242,7 +242,7 @@ func (m *Model) readWeights(s *source) error {
 			}
 			continue
 		}
-		parts, err := m.partData(w, func(p *param.Param[float32]) []float32 { return p.Data })
+		parts, err := m.partData(w, func(p *param.Param) []float32 { return p.Data })
 		if err != nil {
 			return err
 		}
@@ -273,7 +273,7 @@ func (m *Model) readWeights(s *source) error {
 }
 
 // partData returns the slices of data that take selects from the parameters of a weight.
-func (m *Model) partData(w *weight, take func(p *param.Param[float32]) []float32) ([][]float32, error) {
+func (m *Model) partData(w *weight, take func(p *param.Param) []float32) ([][]float32, error) {
 	if name := w.parts[0]; m.stretched.rows > 0 && name == positionName {
 		p, err := m.body.Params().Get(name)
 		if err != nil {

@@ -47,10 +47,10 @@ func TestCutTextsKeepATokenOfTheirOwn(t *testing.T) {
 
 // doubled is another function than the one that it stands for.
 type doubled struct {
-	attention.Mechanism[float32]
+	attention.Mechanism
 }
 
-func (d doubled) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+func (d doubled) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	err := d.Mechanism.Forward(out, c, keep)
 	for i := range out.B * out.H {
 		for j := range out.N {
@@ -65,7 +65,7 @@ func (d doubled) Forward(out tensor.Heads[float32], c *attention.Call[float32], 
 
 func TestModelsWithOtherMechanismsAreNotWritten(t *testing.T) {
 	m := openTiny(t, "llama")
-	restore := model.WrapMechanisms(m.Model(), func(_ string, of attention.Mechanism[float32]) attention.Mechanism[float32] { return doubled{of} })
+	restore := model.WrapMechanisms(m.Model(), func(_ string, of attention.Mechanism) attention.Mechanism { return doubled{of} })
 	for name, save := range map[string]func(dir string) error{
 		"Save":  m.Save,
 		"Write": func(dir string) error { return Write(dir, m.Model(), nil) },

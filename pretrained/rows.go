@@ -61,9 +61,9 @@ func (w *weight) partSize(i, rows, cols int) int {
 
 // params returns the parameters of the parts of a weight. It returns an error if they
 // have another size.
-func (w *weight) params(m *model.Model) ([]*param.Param[float32], error) {
+func (w *weight) params(m *model.Model) ([]*param.Param, error) {
 	rows, cols := w.size()
-	list := make([]*param.Param[float32], len(w.parts))
+	list := make([]*param.Param, len(w.parts))
 	for i, name := range w.parts {
 		p, err := m.Params().Get(name)
 		if err != nil {

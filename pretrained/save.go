@@ -174,7 +174,7 @@ func (m *Model) tensor(x *stored) ([]float32, error) {
 	if len(w.parts) == 0 {
 		return m.poolers[w.name].Data, nil
 	}
-	parts, err := m.partData(w, func(p *param.Param[float32]) []float32 { return p.Data })
+	parts, err := m.partData(w, func(p *param.Param) []float32 { return p.Data })
 	if err != nil {
 		return nil, err
 	}

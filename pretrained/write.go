@@ -79,7 +79,7 @@ func (w *weight) gather(m *model.Model) ([]float32, error) {
 	for i, name := range w.parts {
 		p, err := m.Params().Get(name)
 		if err != nil && strings.HasSuffix(name, ".bias") {
-			p, err = &param.Param[float32]{Data: make([]float32, w.partSize(i, rows, cols))}, nil
+			p, err = &param.Param{Data: make([]float32, w.partSize(i, rows, cols))}, nil
 		}
 		if err != nil {
 			return nil, err

@@ -22,7 +22,7 @@ type Files interface {
 // ArraySource is a Source that reads arrays from files: q [B,H,N,D], k [B,Hkv,M,D] and v
 // [B,Hkv,M,Dv], where leading dimensions of 1 may be left out. Two arrays are optional: keymask
 // [B,M] or [M], which is 0 for masked keys, and log_g [B,Hkv,M], [Hkv,M] or [M].
-type ArraySource[T tensor.Float] struct {
+type ArraySource struct {
 	shape   Shape
 	rank    int
 	q, k, v *array.StoredArray
@@ -40,8 +40,8 @@ var notStreamed = []string{"key_lengths", "attn_keep", "cu_q", "cu_k"}
 
 // NewArraySource returns a source for the arrays of f. The caller closes f after use. It
 // returns an error if an array is missing, has another type, or does not fit the others.
-func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
-	a := &ArraySource[T]{}
+func NewArraySource(f Files) (*ArraySource, error) {
+	a := &ArraySource{}
 	names := f.Names()
 	for _, name := range notStreamed {
 		if slices.Contains(names, name) {
@@ -98,7 +98,7 @@ func NewArraySource[T tensor.Float](f Files) (*ArraySource[T], error) {
 }
 
 // findMasks opens the optional arrays keymask and log_g.
-func (a *ArraySource[T]) findMasks(f Files, names []string) (err error) {
+func (a *ArraySource) findMasks(f Files, names []string) (err error) {
 	m := int(a.shape.M)
 	if slices.Contains(names, "keymask") {
 		if a.mask, err = f.OpenStored("keymask"); err != nil {
@@ -145,7 +145,7 @@ func checkDType(s *array.StoredArray, types ...array.DType) error {
 }
 
 // identifyFiles records the identity of the files.
-func (a *ArraySource[T]) identifyFiles() error {
+func (a *ArraySource) identifyFiles() error {
 	var seen []*os.File
 	for _, s := range []*array.StoredArray{a.q, a.k, a.v, a.mask, a.g} {
 		if s == nil || s.File() == nil || slices.Contains(seen, s.File()) {
@@ -162,26 +162,26 @@ func (a *ArraySource[T]) identifyFiles() error {
 }
 
 // Rank returns the number of dimensions of q, k and v.
-func (a *ArraySource[T]) Rank() int { return a.rank }
+func (a *ArraySource) Rank() int { return a.rank }
 
 // Shape returns the shape of the arrays.
-func (a *ArraySource[T]) Shape() Shape { return a.shape }
+func (a *ArraySource) Shape() Shape { return a.shape }
 
 // HasDecay reports whether there is an array log_g.
-func (a *ArraySource[T]) HasDecay() bool { return a.g != nil }
+func (a *ArraySource) HasDecay() bool { return a.g != nil }
 
 // IsSequential returns false, because files can be read again.
-func (a *ArraySource[T]) IsSequential() bool { return false }
+func (a *ArraySource) IsSequential() bool { return false }
 
 // IsComputed returns false: windows are read while attention is computed.
-func (a *ArraySource[T]) IsComputed() bool { return false }
+func (a *ArraySource) IsComputed() bool { return false }
 
 // Identity returns the size, time and checksum of each file.
-func (a *ArraySource[T]) Identity() []Field { return a.ids }
+func (a *ArraySource) Identity() []Field { return a.ids }
 
 // NewWindow returns a window with room for n tokens.
-func (a *ArraySource[T]) NewWindow(n int, want Role) *Window[T] {
-	s, w := &a.shape, NewWindow[T](a.shape, n, want, a.HasDecay())
+func (a *ArraySource) NewWindow(n int, want Role) *Window {
+	s, w := &a.shape, NewWindow(a.shape, n, want, a.HasDecay())
 	if a.mask != nil && want&Keys != 0 {
 		w.mask = make([]bool, s.B*n)
 	}
@@ -190,12 +190,12 @@ func (a *ArraySource[T]) NewWindow(n int, want Role) *Window[T] {
 
 // FillWindow overwrites w with up to n tokens: queries from query on and keys from key on. It
 // returns an error if a file cannot be read or a number is not finite.
-func (a *ArraySource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
+func (a *ArraySource) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	s := &a.shape
 	for _, x := range []struct {
 		name string
 		from *array.StoredArray
-		to   tensor.Heads[T]
+		to   tensor.Heads
 		rows int // rows of the array, repeated over the heads
 		all  int64
 		at   int64

@@ -132,7 +132,7 @@ func ReadCheckpointHeader(r io.ReaderAt, size int64) (h CheckpointHeader, err er
 // checkpointPath returns the path of this rank's checkpoint, before or after the ranks
 // exchange their states. Both files stay until the end. A rank killed between them needs
 // the checkpoints of all ranks before the exchange.
-func (r *run[T]) checkpointPath(met bool) string {
+func (r *run) checkpointPath(met bool) string {
 	path := r.options.Checkpoint
 	if rank := r.options.Ranks.Rank(); rank > 0 {
 		path = fmt.Sprintf("%s.%d", path, rank)
@@ -144,12 +144,12 @@ func (r *run[T]) checkpointPath(met bool) string {
 }
 
 // readOwnCheckpoint reads a checkpoint of this run; nil if there is none.
-func (r *run[T]) readOwnCheckpoint(path string) (*checkpoint, error) {
+func (r *run) readOwnCheckpoint(path string) (*checkpoint, error) {
 	return readCheckpoint(path, 1<<20+4*r.state.Bytes())
 }
 
 // removeCheckpoints removes the checkpoints of this rank.
-func (r *run[T]) removeCheckpoints() error {
+func (r *run) removeCheckpoints() error {
 	return errors.Join(removeCheckpoint(r.checkpointPath(true)), removeCheckpoint(r.checkpointPath(false)))
 }
 
@@ -178,7 +178,7 @@ func (c *checkpoint) checkRun(want []Field, passes []pass) error {
 
 // discardCheckpoints removes the checkpoints of earlier runs of this rank. It returns a
 // BadInput error, and removes nothing, if a file of their names is no checkpoint.
-func (r *run[T]) discardCheckpoints() error {
+func (r *run) discardCheckpoints() error {
 	for _, met := range []bool{true, false} {
 		if err := checkMagic(r.checkpointPath(met)); err != nil {
 			return &BadInput{err}

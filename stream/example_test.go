@@ -1,3 +1,5 @@
+//go:build !float64
+
 package stream_test
 
 import (
@@ -12,15 +14,15 @@ import (
 // Attention of a hundred thousand tokens with each other, with one window at a time in
 // memory.
 func Example() {
-	m, err := mechanism.New[float32]("linear", mechanism.Options{})
+	m, err := mechanism.New("linear", mechanism.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	tokens, err := stream.NewSyntheticSource[float32](100_000, 4, 1, 1)
+	tokens, err := stream.NewSyntheticSource(100_000, 4, 1, 1)
 	if err != nil {
 		log.Fatal(err)
 	}
-	r, err := stream.Run(context.Background(), m, tokens, stream.NewDigestOutput[float32](), stream.Options{Memory: 1 << 20})
+	r, err := stream.Run(context.Background(), m, tokens, stream.NewDigestOutput(), stream.Options{Memory: 1 << 20})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 // Output writes the rows of o. Every kind of output keeps a digest of all rows.
-type Output[T tensor.Float] struct {
+type Output struct {
 	// RowStep above 1 writes only rows 0, RowStep, 2·RowStep and so on, to a shorter array.
 	RowStep int64
 
@@ -51,7 +51,7 @@ const (
 // hold the array o of rank 2 [N,Dv], 3 [H,N,Dv] or 4 [B,H,N,Dv]; .raw holds numbers without a
 // header, token by token, [N,B,H,Dv]. It returns an error for another suffix, or if the folder
 // is missing.
-func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
+func NewFileOutput(path string, rank int) (*Output, error) {
 	switch suffix := filepath.Ext(path); suffix {
 	case ".npy", ".safetensors", rawSuffix:
 	default:
@@ -67,21 +67,21 @@ func NewFileOutput[T tensor.Float](path string, rank int) (*Output[T], error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a file", path)
 	}
-	return &Output[T]{path: path, rank: rank}, nil
+	return &Output{path: path, rank: rank}, nil
 }
 
 // NewWriterOutput returns an output that writes numbers to w without a header, token by
 // token.
-func NewWriterOutput[T tensor.Float](w io.Writer) *Output[T] { return &Output[T]{w: w} }
+func NewWriterOutput(w io.Writer) *Output { return &Output{w: w} }
 
 // NewDigestOutput returns an output that keeps the digest only.
-func NewDigestOutput[T tensor.Float]() *Output[T] { return &Output[T]{} }
+func NewDigestOutput() *Output { return &Output{} }
 
 // isByToken reports whether the heads of a token lie together.
-func (o *Output[T]) isByToken() bool { return o.w != nil || filepath.Ext(o.path) == rawSuffix }
+func (o *Output) isByToken() bool { return o.w != nil || filepath.Ext(o.path) == rawSuffix }
 
 // formatName returns the name of the kind of output.
-func (o *Output[T]) formatName() string {
+func (o *Output) formatName() string {
 	switch {
 	case o.w != nil:
 		return "pipe"
@@ -94,7 +94,7 @@ func (o *Output[T]) formatName() string {
 }
 
 // countRows returns the number of written rows among the first n.
-func (o *Output[T]) countRows(n int64) int64 {
+func (o *Output) countRows(n int64) int64 {
 	if o.RowStep > 1 && n > 0 {
 		return (n-1)/o.RowStep + 1
 	}
@@ -102,7 +102,7 @@ func (o *Output[T]) countRows(n int64) int64 {
 }
 
 // bindShape prepares the output for a shape.
-func (o *Output[T]) bindShape(s Shape) error {
+func (o *Output) bindShape(s Shape) error {
 	if o.RowStep < 0 {
 		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.RowStep)
 	}
@@ -124,7 +124,7 @@ func (o *Output[T]) bindShape(s Shape) error {
 	}
 	shape := []int{s.B, s.H, int(o.countRows(s.N)), s.Dv}[4-o.rank:]
 	t := array.F4
-	if elementSize[T]() == 8 {
+	if elementSize() == 8 {
 		t = array.F8
 	}
 	if filepath.Ext(o.path) == ".npy" {
@@ -137,16 +137,16 @@ func (o *Output[T]) bindShape(s Shape) error {
 }
 
 // rowBytes returns the bytes of a row of one head.
-func (o *Output[T]) rowBytes() int64 { return int64(o.shape.Dv) * elementSize[T]() }
+func (o *Output) rowBytes() int64 { return int64(o.shape.Dv) * elementSize() }
 
 // fileSize returns the bytes of the file with n rows of each head.
-func (o *Output[T]) fileSize(n int64) int64 {
+func (o *Output) fileSize(n int64) int64 {
 	return int64(len(o.header)) + o.countRows(n)*int64(len(o.digests))*o.rowBytes()
 }
 
 // newHeads returns memory for the outputs of n tokens, in the order of the file.
-func (o *Output[T]) newHeads(n int, s Shape) tensor.Heads[T] {
-	x := tensor.NewHeads[T](s.B, s.H, n, s.Dv)
+func (o *Output) newHeads(n int, s Shape) tensor.Heads {
+	x := tensor.NewHeads(s.B, s.H, n, s.Dv)
 	if o.isByToken() {
 		x.SB, x.SH, x.SN = s.H*s.Dv, s.Dv, s.B*s.H*s.Dv
 	}
@@ -154,10 +154,10 @@ func (o *Output[T]) newHeads(n int, s Shape) tensor.Heads[T] {
 }
 
 // partialPath returns the path of the unfinished file.
-func (o *Output[T]) partialPath() string { return o.path + PartialSuffix }
+func (o *Output) partialPath() string { return o.path + PartialSuffix }
 
 // createFile creates the unfinished file with its header.
-func (o *Output[T]) createFile() error {
+func (o *Output) createFile() error {
 	if o.path == "" {
 		return nil
 	}
@@ -178,7 +178,7 @@ func (o *Output[T]) createFile() error {
 }
 
 // openShared opens the unfinished file of another rank.
-func (o *Output[T]) openShared() (err error) {
+func (o *Output) openShared() (err error) {
 	if o.path == "" {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (o *Output[T]) openShared() (err error) {
 // resumeFile continues the file of a checkpoint with the rows of each head from first up
 // to end. A complete file may have its final name already. resumeFile returns an error if
 // the file is not of this output, or if its rows differ from the digests.
-func (o *Output[T]) resumeFile(c *checkpoint, first, end int64) error {
+func (o *Output) resumeFile(c *checkpoint, first, end int64) error {
 	if len(c.Digests) != len(o.digests) || len(c.RowDigests) != len(o.rowDigests) {
 		return fmt.Errorf("checkpoint: has %d and %d digests, the output %d and %d", len(c.Digests), len(c.RowDigests), len(o.digests), len(o.rowDigests))
 	}
@@ -226,7 +226,7 @@ func (o *Output[T]) resumeFile(c *checkpoint, first, end int64) error {
 }
 
 // checkCommitted is checkFile for a file with its final name.
-func (o *Output[T]) checkCommitted(first, end int64) error {
+func (o *Output) checkCommitted(first, end int64) error {
 	f, err := infile.Open(o.path)
 	if err != nil {
 		return err
@@ -237,7 +237,7 @@ func (o *Output[T]) checkCommitted(first, end int64) error {
 
 // checkFile returns an error if the header of f is not of this output, or if its rows, of
 // each head from first up to end, differ from the digests.
-func (o *Output[T]) checkFile(f *os.File, first, end int64) error {
+func (o *Output) checkFile(f *os.File, first, end int64) error {
 	header := make([]byte, len(o.header))
 	if _, err := f.ReadAt(header, 0); err != nil {
 		return err
@@ -277,12 +277,12 @@ func (o *Output[T]) checkFile(f *os.File, first, end int64) error {
 }
 
 // rowPlace returns the offset of the first row of a head in the file from row at on.
-func (o *Output[T]) rowPlace(head int, at int64) int64 {
+func (o *Output) rowPlace(head int, at int64) int64 {
 	return int64(len(o.header)) + (int64(head)*o.countRows(o.shape.N)+o.countRows(at))*o.rowBytes()
 }
 
 // addTokens adds the bytes b of whole tokens to the digests of heads, sums [B·H].
-func (o *Output[T]) addTokens(sums []uint32, b []byte) {
+func (o *Output) addTokens(sums []uint32, b []byte) {
 	for row := int(o.rowBytes()); len(b) > 0; {
 		for i := range sums {
 			sums[i] = crc32.Update(sums[i], castagnoli, b[:row])
@@ -293,7 +293,7 @@ func (o *Output[T]) addTokens(sums []uint32, b []byte) {
 
 // writeRows takes the rows x [B,H,n,Dv] of tokens from at on, and writes them at their
 // places.
-func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
+func (o *Output) writeRows(x tensor.Heads, at int64) error {
 	if x.N == 0 {
 		return nil
 	}
@@ -329,7 +329,7 @@ func (o *Output[T]) writeRows(x tensor.Heads[T], at int64) error {
 
 // ReadRow sets dst [Dv] to row i of head h of batch row b, read from the file of a finished
 // run. It returns an error if the file does not have this row.
-func (o *Output[T]) ReadRow(dst []T, b, h int, i int64) error {
+func (o *Output) ReadRow(dst []tensor.Float, b, h int, i int64) error {
 	if s := &o.shape; b < 0 || b >= s.B || h < 0 || h >= s.H || i < 0 || i >= s.N {
 		return fmt.Errorf("row %d of head %d of batch row %d: there are %d, %d and %d", i, h, b, s.N, s.H, s.B)
 	}
@@ -354,7 +354,7 @@ func (o *Output[T]) ReadRow(dst []T, b, h int, i int64) error {
 }
 
 // selectRows returns the rows to write from b, rows of size bytes beginning with row at.
-func (o *Output[T]) selectRows(b []byte, size int, at int64) []byte {
+func (o *Output) selectRows(b []byte, size int, at int64) []byte {
 	if o.RowStep <= 1 {
 		return b
 	}
@@ -367,7 +367,7 @@ func (o *Output[T]) selectRows(b []byte, size int, at int64) []byte {
 }
 
 // bytesOf returns x as little-endian bytes.
-func bytesOf[T tensor.Float](x []T) []byte {
+func bytesOf(x []float) []byte {
 	if b := array.FloatBytes(x); b != nil {
 		return b
 	}
@@ -376,7 +376,7 @@ func bytesOf[T tensor.Float](x []T) []byte {
 }
 
 // syncFile flushes the file to the disk.
-func (o *Output[T]) syncFile() error {
+func (o *Output) syncFile() error {
 	if o.file == nil {
 		return nil
 	}
@@ -384,7 +384,7 @@ func (o *Output[T]) syncFile() error {
 }
 
 // commitFile gives the file its final name.
-func (o *Output[T]) commitFile() error {
+func (o *Output) commitFile() error {
 	if o.path == "" || o.isCommitted {
 		return nil
 	}
@@ -399,7 +399,7 @@ func (o *Output[T]) commitFile() error {
 
 // closeFile closes the file, and removes an unfinished one unless keep is set. The next run
 // opens its own.
-func (o *Output[T]) closeFile(keep bool) {
+func (o *Output) closeFile(keep bool) {
 	if o.file != nil {
 		o.file.Close()
 		if !keep && !o.isShared {

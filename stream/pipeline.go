@@ -7,35 +7,34 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // pipelineItem is a window on its way to the output, with a checkpoint to write after it,
 // or an error of the reader.
-type pipelineItem[T tensor.Float] struct {
-	window     *Window[T]
+type pipelineItem struct {
+	window     *Window
 	checkpoint *checkpoint
 	err        error
 }
 
 // pipeline connects the goroutines that read, compute and write.
-type pipeline[T tensor.Float] struct {
-	freeWindows              chan *Window[T]
-	computeQueue, writeQueue chan pipelineItem[T] // windows to compute, and to write
-	stop                     chan struct{}        // closed when no more windows are needed
-	failed                   chan struct{}        // closed when the writer has failed
+type pipeline struct {
+	freeWindows              chan *Window
+	computeQueue, writeQueue chan pipelineItem // windows to compute, and to write
+	stop                     chan struct{}     // closed when no more windows are needed
+	failed                   chan struct{}     // closed when the writer has failed
 }
 
 // runPass runs the current pass from token r.token on. One goroutine reads, this one
 // computes, one writes, each a window after the other. Computed sources are read by
 // this goroutine between computations.
-func (r *run[T]) runPass(ctx context.Context) error {
+func (r *run) runPass(ctx context.Context) error {
 	p := r.passes[r.pass]
 	if p.count >= 0 && r.token >= p.count {
 		return nil
 	}
-	l := &pipeline[T]{
-		freeWindows: make(chan *Window[T], windowCount), computeQueue: make(chan pipelineItem[T], windowCount), writeQueue: make(chan pipelineItem[T], windowCount+1),
+	l := &pipeline{
+		freeWindows: make(chan *Window, windowCount), computeQueue: make(chan pipelineItem, windowCount), writeQueue: make(chan pipelineItem, windowCount+1),
 		stop: make(chan struct{}), failed: make(chan struct{}),
 	}
 	for range windowCount {
@@ -72,7 +71,7 @@ func (r *run[T]) runPass(ctx context.Context) error {
 			var c *checkpoint
 			if c, err = r.newCheckpoint(b); err == nil {
 				err = ctx.Err()
-				l.writeQueue <- pipelineItem[T]{checkpoint: c}
+				l.writeQueue <- pipelineItem{checkpoint: c}
 			}
 		case <-l.failed:
 		}
@@ -94,11 +93,11 @@ type readPosition struct {
 }
 
 // readWindow fills one window and reports whether others follow.
-func (r *run[T]) readWindow(l *pipeline[T], p *readPosition) bool {
+func (r *run) readWindow(l *pipeline, p *readPosition) bool {
 	if p.count >= 0 && p.token >= p.count {
 		return false
 	}
-	var w *Window[T]
+	var w *Window
 	select {
 	case w = <-l.freeWindows:
 	case <-l.stop:
@@ -117,11 +116,11 @@ func (r *run[T]) readWindow(l *pipeline[T], p *readPosition) bool {
 		err = fmt.Errorf("input: ends after token %d, it had %d", p.token+int64(n), p.count)
 	}
 	if err != nil {
-		l.computeQueue <- pipelineItem[T]{err: err}
+		l.computeQueue <- pipelineItem{err: err}
 		return false
 	}
 	if w.count, w.position = n, p.firstQuery+p.token; n > 0 {
-		l.computeQueue <- pipelineItem[T]{window: w}
+		l.computeQueue <- pipelineItem{window: w}
 	}
 	p.token += int64(n)
 	return n == want
@@ -129,13 +128,13 @@ func (r *run[T]) readWindow(l *pipeline[T], p *readPosition) bool {
 
 // computeWindows absorbs or reads windows through the state, in order. It calls between
 // before each.
-func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between func()) error {
+func (r *run) computeWindows(ctx context.Context, l *pipeline, between func()) error {
 	for {
 		if ctx.Err() != nil { // has priority over ready windows
 			return ctx.Err()
 		}
 		between()
-		var x pipelineItem[T]
+		var x pipelineItem
 		select {
 		case x = <-l.computeQueue:
 		case <-ctx.Done():
@@ -171,7 +170,7 @@ func (r *run[T]) computeWindows(ctx context.Context, l *pipeline[T], between fun
 }
 
 // stepWindow passes one window through the state.
-func (r *run[T]) stepWindow(w *Window[T]) (err error) {
+func (r *run) stepWindow(w *Window) (err error) {
 	start := time.Now()
 	s, n := &r.shape, float64(w.count)
 	switch w.role {
@@ -205,7 +204,7 @@ func (r *run[T]) stepWindow(w *Window[T]) (err error) {
 }
 
 // writeWindows writes windows and checkpoints in order.
-func (r *run[T]) writeWindows(l *pipeline[T]) (err error) {
+func (r *run) writeWindows(l *pipeline) (err error) {
 	for x := range l.writeQueue {
 		if err != nil {
 			continue

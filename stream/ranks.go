@@ -35,12 +35,12 @@ func dividePasses(s Shape, causal bool, rank, size int) []pass {
 }
 
 // shareError returns an error on every rank if one rank has one.
-func (r *run[T]) shareError(err error) error {
+func (r *run) shareError(err error) error {
 	return comm.ShareError(r.options.Ranks, err)
 }
 
 // checkAgreement returns an error if the ranks compute different streams.
-func (r *run[T]) checkAgreement() error {
+func (r *run) checkAgreement() error {
 	var fields []comm.Field
 	for _, f := range r.binding {
 		fields = append(fields, comm.Field(f))
@@ -50,7 +50,7 @@ func (r *run[T]) checkAgreement() error {
 
 // exchangeStates replaces the state by the state that this rank's queries see of other
 // ranks. It writes a checkpoint before and after the exchange.
-func (r *run[T]) exchangeStates() error {
+func (r *run) exchangeStates() error {
 	keep := func(pass int, at int64) error {
 		if r.options.Checkpoint == "" {
 			return nil
@@ -78,7 +78,7 @@ func (r *run[T]) exchangeStates() error {
 // resumeRanks continues from the checkpoints of all ranks: from after the exchange if
 // every rank has such a checkpoint, otherwise from before it, or from the start. No row
 // is written before the exchange.
-func (r *run[T]) resumeRanks() error {
+func (r *run) resumeRanks() error {
 	var before, after *checkpoint
 	err := func() (err error) {
 		if r.options.Restart {
@@ -132,7 +132,7 @@ func (r *run[T]) resumeRanks() error {
 }
 
 // openOutput opens the output: rank 0 creates the file, the others open it.
-func (r *run[T]) openOutput() error {
+func (r *run) openOutput() error {
 	var err error
 	if r.options.Ranks.Rank() == 0 {
 		err = r.out.createFile()
@@ -148,7 +148,7 @@ func (r *run[T]) openOutput() error {
 
 // commitOutput gives the output its final name when every rank has written its rows, and
 // joins the digests of all ranks.
-func (r *run[T]) commitOutput() error {
+func (r *run) commitOutput() error {
 	if r.options.isAlone() {
 		return r.out.commitFile()
 	}

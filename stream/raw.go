@@ -13,7 +13,7 @@ import (
 
 // RawSource is a Source that reads little-endian numbers without a header, token by token:
 // queries [H,D], keys [Hkv,D] and values [Hkv,Dv]. B is 1, and every token has a query.
-type RawSource[T tensor.Float] struct {
+type RawSource struct {
 	shape  Shape
 	record int // numbers per token
 	ids    []Field
@@ -29,14 +29,14 @@ type RawSource[T tensor.Float] struct {
 
 // newRawSource returns a source without input. It returns an error if the shape is
 // invalid.
-func newRawSource[T tensor.Float](s Shape) (*RawSource[T], error) {
+func newRawSource(s Shape) (*RawSource, error) {
 	if s.B == 0 {
 		s.B = 1
 	}
 	if s.B != 1 {
 		return nil, fmt.Errorf("shape: B is %d, raw numbers have 1", s.B)
 	}
-	r := &RawSource[T]{shape: s}
+	r := &RawSource{shape: s}
 	r.shape.N, r.shape.M = -1, -1
 	if err := r.shape.validate(); err != nil {
 		return nil, err
@@ -48,8 +48,8 @@ func newRawSource[T tensor.Float](s Shape) (*RawSource[T], error) {
 // NewRawFileSource returns a source for a file. The caller closes f after use. The size of the
 // file gives N and M. It returns an error if the shape is invalid or the file ends within a
 // token.
-func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error) {
-	r, err := newRawSource[T](s)
+func NewRawFileSource(f *os.File, s Shape) (*RawSource, error) {
+	r, err := newRawSource(s)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error
 	if err != nil {
 		return nil, err
 	}
-	token := int64(r.record) * elementSize[T]()
+	token := int64(r.record) * elementSize()
 	if rest := info.Size() % token; rest != 0 {
 		return nil, fmt.Errorf("%s: has %d bytes, %d more than whole tokens of %d", f.Name(), info.Size(), rest, token)
 	}
@@ -71,8 +71,8 @@ func NewRawFileSource[T tensor.Float](f *os.File, s Shape) (*RawSource[T], error
 // NewPipeSource returns a source for a pipe, whose tokens can be read only once. A resumed run
 // needs the same tokens from the start: it skips the earlier ones and compares their checksum.
 // It returns an error if the shape is invalid.
-func NewPipeSource[T tensor.Float](p io.Reader, s Shape) (*RawSource[T], error) {
-	r, err := newRawSource[T](s)
+func NewPipeSource(p io.Reader, s Shape) (*RawSource, error) {
+	r, err := newRawSource(s)
 	if err != nil {
 		return nil, err
 	}
@@ -81,23 +81,23 @@ func NewPipeSource[T tensor.Float](p io.Reader, s Shape) (*RawSource[T], error) 
 }
 
 // Shape returns the shape of the stream; N and M are -1 for a pipe.
-func (r *RawSource[T]) Shape() Shape { return r.shape }
+func (r *RawSource) Shape() Shape { return r.shape }
 
 // HasDecay returns false.
-func (r *RawSource[T]) HasDecay() bool { return false }
+func (r *RawSource) HasDecay() bool { return false }
 
 // IsSequential reports whether the source is a pipe.
-func (r *RawSource[T]) IsSequential() bool { return r.pipe != nil }
+func (r *RawSource) IsSequential() bool { return r.pipe != nil }
 
 // IsComputed returns false: windows are read while attention is computed.
-func (r *RawSource[T]) IsComputed() bool { return false }
+func (r *RawSource) IsComputed() bool { return false }
 
 // Identity returns the size, time and checksum of the file, or nil for a pipe.
-func (r *RawSource[T]) Identity() []Field { return r.ids }
+func (r *RawSource) Identity() []Field { return r.ids }
 
 // NewWindow returns a window with room for n tokens.
-func (r *RawSource[T]) NewWindow(n int, want Role) *Window[T] {
-	s, w := &r.shape, &Window[T]{role: want, records: make([]T, n*r.record)}
+func (r *RawSource) NewWindow(n int, want Role) *Window {
+	s, w := &r.shape, &Window{role: want, records: make([]float, n*r.record)}
 	w.q = tensor.Split(w.records, 1, n, r.record, 0, s.H, s.D)
 	w.k = tensor.Split(w.records, 1, n, r.record, s.H*s.D, s.Hkv, s.D)
 	w.v = tensor.Split(w.records, 1, n, r.record, s.H*s.D+s.Hkv*s.D, s.Hkv, s.Dv)
@@ -106,7 +106,7 @@ func (r *RawSource[T]) NewWindow(n int, want Role) *Window[T] {
 
 // FillWindow overwrites w with up to n tokens, queries from query on and keys from key
 // on. It returns an error if the input ends within a token, or if a number is not finite.
-func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
+func (r *RawSource) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	at := query
 	if w.role == Keys {
 		at = key
@@ -114,7 +114,7 @@ func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, e
 	records := w.records[:n*r.record]
 	if r.file != nil {
 		b, done := rawBytes(records)
-		if k, err := r.file.ReadAt(b, at*int64(r.record)*elementSize[T]()); k < len(b) {
+		if k, err := r.file.ReadAt(b, at*int64(r.record)*elementSize()); k < len(b) {
 			return 0, fmt.Errorf("%s: truncated within tokens %d to %d: %w", r.file.Name(), at, at+int64(n)-1, err)
 		}
 		done()
@@ -129,7 +129,7 @@ func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, e
 	if !r.AllowNonfinite {
 		for _, x := range []struct {
 			name string
-			x    tensor.Heads[T]
+			x    tensor.Heads
 		}{{"q", w.q}, {"k", w.k}, {"v", w.v}} {
 			if err := checkFinite(x.name, x.x.Tokens(0, n), at); err != nil {
 				return 0, err
@@ -140,16 +140,16 @@ func (r *RawSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, e
 }
 
 // rawBytes returns memory for the bytes of x, and a function that decodes them into x.
-func rawBytes[T tensor.Float](x []T) ([]byte, func()) {
+func rawBytes(x []float) ([]byte, func()) {
 	if b := array.FloatBytes(x); b != nil || len(x) == 0 {
 		return b, func() {}
 	}
-	b := make([]byte, len(x)*int(elementSize[T]()))
+	b := make([]byte, len(x)*int(elementSize()))
 	return b, func() { binary.Decode(b, binary.LittleEndian, x) } // fails for types of no fixed size alone
 }
 
 // readPipe fills records from the pipe and returns the number of tokens.
-func (r *RawSource[T]) readPipe(records []T) (int, error) {
+func (r *RawSource) readPipe(records []float) (int, error) {
 	b, done := rawBytes(records)
 	// Only io.EOF of the pipe is its end: a transport that is cut returns io.ErrUnexpectedEOF, as io.ReadFull does.
 	k, err := 0, error(nil)
@@ -158,7 +158,7 @@ func (r *RawSource[T]) readPipe(records []T) (int, error) {
 		read, err = r.pipe.Read(b[k:])
 		k += read
 	}
-	token := r.record * int(elementSize[T]())
+	token := r.record * int(elementSize())
 	n := k / token
 	switch {
 	case k == len(b): // the next call returns the error
@@ -177,11 +177,11 @@ func (r *RawSource[T]) readPipe(records []T) (int, error) {
 
 // Skip reads past the first n tokens of a pipe, which an earlier run has processed. It returns
 // an error if there are fewer, or if their checksum is not sum.
-func (r *RawSource[T]) Skip(n int64, sum uint32) error {
+func (r *RawSource) Skip(n int64, sum uint32) error {
 	if r.pipe == nil {
 		return nil
 	}
-	records := make([]T, r.record*256)
+	records := make([]float, r.record*256)
 	for r.nextToken < n {
 		want := min(256, n-r.nextToken)
 		got, err := r.readPipe(records[:want*int64(r.record)])

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package stream
 
 import (
@@ -22,37 +24,6 @@ type interrupted struct {
 func (i interrupted) Read([]byte) (int, error) {
 	i.stop()
 	return 0, context.Cause(i.ctx)
-}
-
-func TestInterruptedSkipIsTheErrorOfTheContext(t *testing.T) {
-	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
-	m, data := p.mechanism(t), array.FloatBytes(records(p.call()))
-	pipe := func(ctx context.Context, stop context.CancelFunc) *RawSource[float32] {
-		from := bytes.NewReader(data)
-		r, err := NewPipeSource[float32](from, Shape{H: 4, Hkv: 2, D: 6, Dv: 5})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if stop != nil {
-			r.pipe = infile.NewReader(ctx, interrupted{ctx, stop})
-		}
-		return r
-	}
-	out := filepath.Join(t.TempDir(), "o.raw")
-	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
-	first, err := Run(t.Context(), m, &cut{pipe(nil, nil), 150}, output(t, out, 0), o)
-	if !errors.Is(err, errBrittle) {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	r, err := Run(ctx, m, pipe(ctx, stop), output(t, out, 0), o)
-	if err != context.Canceled || IsBadInput(err) || r == nil || r.Tokens < 50 || r.Tokens > first.Tokens {
-		t.Fatalf("an interrupt in the skipped tokens: %+v, %v", r, err)
-	}
-	if r, err := Run(t.Context(), m, pipe(nil, nil), output(t, out, 0), o); err != nil || r.Resumed < 50 {
-		t.Errorf("the next run: %+v, %v", r, err)
-	}
 }
 
 func TestRestartRemovesCheckpointsAlone(t *testing.T) {
@@ -89,6 +60,37 @@ func TestCheckpointIsNotTheUnfinishedOutput(t *testing.T) {
 	_, err := Run(t.Context(), p.mechanism(t), source(t, file(t, p.call())), output(t, out, 4),
 		Options{Causal: true, Checkpoint: dir + "/./o.npy" + PartialSuffix})
 	refused(t, err, "o.npy.partial: is the unfinished output")
+}
+
+func TestInterruptedSkipIsTheErrorOfTheContext(t *testing.T) {
+	p := problem{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
+	m, data := p.mechanism(t), array.FloatBytes(records(p.call()))
+	pipe := func(ctx context.Context, stop context.CancelFunc) *RawSource {
+		from := bytes.NewReader(data)
+		r, err := NewPipeSource(from, Shape{H: 4, Hkv: 2, D: 6, Dv: 5})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stop != nil {
+			r.pipe = infile.NewReader(ctx, interrupted{ctx, stop})
+		}
+		return r
+	}
+	out := filepath.Join(t.TempDir(), "o.raw")
+	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
+	first, err := Run(t.Context(), m, &cut{pipe(nil, nil), 150}, output(t, out, 0), o)
+	if !errors.Is(err, errBrittle) {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	r, err := Run(ctx, m, pipe(ctx, stop), output(t, out, 0), o)
+	if err != context.Canceled || IsBadInput(err) || r == nil || r.Tokens < 50 || r.Tokens > first.Tokens {
+		t.Fatalf("an interrupt in the skipped tokens: %+v, %v", r, err)
+	}
+	if r, err := Run(t.Context(), m, pipe(nil, nil), output(t, out, 0), o); err != nil || r.Resumed < 50 {
+		t.Errorf("the next run: %+v, %v", r, err)
+	}
 }
 
 // A rename cannot leave its file system.

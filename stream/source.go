@@ -60,17 +60,17 @@ const (
 )
 
 // Window holds some tokens in memory.
-type Window[T tensor.Float] struct {
-	Call attention.Call[T] // call with the tokens read
+type Window struct {
+	Call attention.Call // call with the tokens read
 
 	role     Role
 	count    int
 	position int64 // position of the first query or key
-	out      tensor.Heads[T]
+	out      tensor.Heads
 
-	q, k, v, g tensor.Heads[T] // memory for all tokens
-	mask       []bool          // memory for all tokens
-	records    []T             // shared memory of q, k and v, if any
+	q, k, v, g tensor.Heads   // memory for all tokens
+	mask       []bool         // memory for all tokens
+	records    []tensor.Float // shared memory of q, k and v, if any
 
 	// Input is the checksum of a sequential source from its start to the last token of the
 	// window.
@@ -80,25 +80,25 @@ type Window[T tensor.Float] struct {
 // NewWindow returns a window with room for n tokens of shape s. want selects queries, keys or
 // both, and decays adds a decay. To fill the window, a source calls SetTokens and overwrites
 // the tokens of Call.
-func NewWindow[T tensor.Float](s Shape, n int, want Role, decays bool) *Window[T] {
-	w := &Window[T]{role: want}
+func NewWindow(s Shape, n int, want Role, decays bool) *Window {
+	w := &Window{role: want}
 	if want&Queries != 0 {
-		w.q = tensor.NewHeads[T](s.B, s.H, n, s.D)
+		w.q = tensor.NewHeads(s.B, s.H, n, s.D)
 	}
 	if want&Keys != 0 {
-		w.k, w.v = tensor.NewHeads[T](s.B, s.Hkv, n, s.D), tensor.NewHeads[T](s.B, s.Hkv, n, s.Dv)
+		w.k, w.v = tensor.NewHeads(s.B, s.Hkv, n, s.D), tensor.NewHeads(s.B, s.Hkv, n, s.Dv)
 		if decays {
-			w.g = tensor.NewHeads[T](s.B, s.Hkv, n, 1)
+			w.g = tensor.NewHeads(s.B, s.Hkv, n, 1)
 		}
 	}
 	return w
 }
 
 // Role returns which parts of tokens the window holds.
-func (w *Window[T]) Role() Role { return w.role }
+func (w *Window) Role() Role { return w.role }
 
 // SetTokens sets the call to views of the first n tokens of the window.
-func (w *Window[T]) SetTokens(n int) {
+func (w *Window) SetTokens(n int) {
 	if w.role&Queries != 0 {
 		w.Call.Q = w.q.Tokens(0, n)
 	}
@@ -114,7 +114,7 @@ func (w *Window[T]) SetTokens(n int) {
 }
 
 // memoryBytes returns the memory of w.
-func (w *Window[T]) memoryBytes() int64 {
+func (w *Window) memoryBytes() int64 {
 	elements := len(w.records) + len(w.out.Data)
 	if w.records == nil {
 		elements += len(w.q.Data) + len(w.k.Data) + len(w.v.Data)
@@ -123,11 +123,11 @@ func (w *Window[T]) memoryBytes() int64 {
 		elements += len(r.Cos) + len(r.Sin)
 	}
 	elements += len(w.g.Data)
-	return int64(elements)*elementSize[T]() + int64(len(w.mask))
+	return int64(elements)*elementSize() + int64(len(w.mask))
 }
 
 // Source provides the tokens of a stream. Its methods are called by one goroutine at a time.
-type Source[T tensor.Float] interface {
+type Source interface {
 	Shape() Shape
 	HasDecay() bool     // whether keys have a decay
 	IsSequential() bool // whether tokens come once, in order
@@ -138,11 +138,11 @@ type Source[T tensor.Float] interface {
 	// them.
 	Identity() []Field
 	// NewWindow returns a window for n tokens with the parts in want.
-	NewWindow(n int, want Role) *Window[T]
+	NewWindow(n int, want Role) *Window
 	// FillWindow overwrites w, a result of NewWindow, with up to n tokens: queries from query
 	// on and keys from key on, counted from 0. It returns the number of tokens, which is less
 	// than n only at the end of the input, and an error if the input cannot be read.
-	FillWindow(w *Window[T], query, key int64, n int) (int, error)
+	FillWindow(w *Window, query, key int64, n int) (int, error)
 }
 
 // Skipper is a sequential Source on which a run can be resumed.
@@ -158,8 +158,8 @@ type Field struct{ Name, Value string }
 var castagnoli = framed.Castagnoli
 
 // elementSize returns the bytes of a number.
-func elementSize[T tensor.Float]() int64 {
-	var x T
+func elementSize() int64 {
+	var x float
 	return int64(unsafe.Sizeof(x))
 }
 
@@ -186,13 +186,13 @@ func identifyFile(name string, f *os.File) ([]Field, error) {
 
 // checkFinite returns an error for the first NaN or infinity of heads whose first token
 // is at.
-func checkFinite[T tensor.Float](name string, x tensor.Heads[T], at int64) error {
+func checkFinite(name string, x tensor.Heads, at int64) error {
 	for b := range x.B {
 		for h := range x.H {
 			m := x.Head(b, h)
 			for i := range m.Rows {
 				row := m.Row(i)
-				var zero T
+				var zero float
 				for _, y := range row {
 					zero += y * 0
 				}

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package stream
 
 import (
@@ -14,6 +16,103 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/safetensors"
 )
+
+// opens writes arrays into a file, and returns the error of opening them.
+func opens(t *testing.T, list []*array.Array) error {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "in.safetensors")
+	var b bytes.Buffer
+	if err := safetensors.Write(&b, list, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f, err := safetensors.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = NewArraySource(f)
+	return err
+}
+
+// A transport that is cut between two tokens is no end of the pipe.
+func TestCutPipeIsAnError(t *testing.T) {
+	data := make([]byte, 3*4*4) // three tokens
+	for _, x := range []struct {
+		end  error
+		want string
+	}{{io.EOF, ""}, {io.ErrUnexpectedEOF, "input: token 3: unexpected EOF"}} {
+		r, err := NewPipeSource(io.MultiReader(bytes.NewReader(data), iotest.ErrReader(x.end)), Shape{H: 2, Hkv: 1, D: 1, Dv: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := r.FillWindow(r.NewWindow(5, Keys|Queries), 0, 0, 5)
+		if x.want != "" {
+			refused(t, err, x.want)
+		} else if n != 3 || err != nil {
+			t.Errorf("%d tokens, %v", n, err)
+		}
+	}
+}
+
+// TestImpossibleOutputsAreRefused has outputs that cannot be, and leaves nothing behind.
+func TestImpossibleOutputsAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	inFile := filepath.Join(dir, "in", "o.npy")
+	if err := os.WriteFile(filepath.Dir(inFile), nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(dir, "folder.raw")
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "o.txt"):           `o.txt: the suffix is ".txt", needs .npy, .safetensors or .raw`,
+		filepath.Join(dir, "absent", "o.npy"): "no such file or directory",
+		inFile:                                "in: not a folder",
+		folder:                                "folder.raw: not a file",
+	} {
+		_, err := NewFileOutput(path, 4)
+		refused(t, err, want)
+	}
+	p := problems[0]
+	src := source(t, file(t, p.call()))
+	for _, x := range []struct {
+		rank  int
+		every int64
+		o     Options
+		want  string
+	}{
+		{4, -1, Options{Causal: true}, "rows: one in -1 is written, needs 0 or more"},
+		{5, 0, Options{Causal: true}, "o.npy: 5 dimensions have no room for B = 2 and H = 4"},
+		{4, 0, Options{Causal: true, CheckpointInterval: -1}, "every: -1ns is negative"},
+	} {
+		out := output(t, filepath.Join(dir, "o.npy"), x.rank)
+		out.RowStep = x.every
+		_, err := Run(context.Background(), p.mechanism(t), src, out, x.o)
+		refused(t, err, x.want)
+		if !IsBadInput(err) {
+			t.Errorf("%v is not bad input", err)
+		}
+	}
+	if names, _ := os.ReadDir(dir); len(names) != 2 {
+		t.Errorf("left behind: %v", names)
+	}
+}
+
+// What the file system says is not what is in a file.
+func TestFileErrorsAreNotBadInput(t *testing.T) {
+	cause := errors.New("k: is empty")
+	if err := markBadInput(cause); !IsBadInput(err) || !errors.Is(err, cause) || err.Error() != cause.Error() {
+		t.Errorf("%v", err)
+	}
+	_, failed := os.Open(filepath.Join(t.TempDir(), "none"))
+	if err := markBadInput(failed); IsBadInput(err) || err != failed {
+		t.Errorf("%v", err)
+	}
+}
 
 // TestArraysThatDoNotFitAreRefused has arrays that do not belong together.
 func TestArraysThatDoNotFitAreRefused(t *testing.T) {
@@ -70,26 +169,6 @@ func TestArraysThatDoNotFitAreRefused(t *testing.T) {
 	refused(t, opens(t, good()[:2]), "v: missing; the input has ")
 }
 
-// opens writes arrays into a file, and returns the error of opening them.
-func opens(t *testing.T, list []*array.Array) error {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "in.safetensors")
-	var b bytes.Buffer
-	if err := safetensors.Write(&b, list, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, b.Bytes(), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	f, err := safetensors.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	_, err = NewArraySource[float32](f)
-	return err
-}
-
 // TestRawNumbersThatAreNoTokensAreRefused has raw numbers that are no tokens.
 func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 	heads := Shape{H: 2, Hkv: 1, D: 1, Dv: 1} // 4 numbers a token
@@ -104,20 +183,20 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 		{" is beyond 64 bits", Shape{H: 1 << 30, Hkv: 1, D: 1 << 30, Dv: 1}},
 		{" is beyond 64 bits", Shape{H: 1, Hkv: 1, D: 1 << 62, Dv: 1 << 62}},
 	} {
-		_, err := NewPipeSource[float32](nil, x.s)
+		_, err := NewPipeSource(nil, x.s)
 		refused(t, err, x.want)
-		_, err = NewRawFileSource[float32](nil, x.s)
+		_, err = NewRawFileSource(nil, x.s)
 		refused(t, err, x.want)
 	}
-	_, err := NewSyntheticSource[float32](-1, 4, 1, 0)
+	_, err := NewSyntheticSource(-1, 4, 1, 0)
 	refused(t, err, "shape: N is -1, needs 0 or more")
-	_, err = NewSyntheticSource[float32](9, 0, 1, 0)
+	_, err = NewSyntheticSource(9, 0, 1, 0)
 	refused(t, err, "shape: D is 0, needs 1 or more")
 
 	numbers := make([]float32, 4*10)
 	numbers[4*7+2] = float32(math.Inf(1)) // of the key of token 7
 	path := filepath.Join(t.TempDir(), "in.raw")
-	open := func(b []byte) (*RawSource[float32], error) {
+	open := func(b []byte) (*RawSource, error) {
 		if err := os.WriteFile(path, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +205,7 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { f.Close() })
-		return NewRawFileSource[float32](f, heads)
+		return NewRawFileSource(f, heads)
 	}
 	data := array.FloatBytes(numbers)
 	_, err = open(data[:len(data)-1])
@@ -153,81 +232,4 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 	}
 	_, err = src.FillWindow(w, 5, 5, 5)
 	refused(t, err, "in.raw: truncated within tokens 5 to 9: EOF")
-}
-
-// A transport that is cut between two tokens is no end of the pipe.
-func TestCutPipeIsAnError(t *testing.T) {
-	data := make([]byte, 3*4*4) // three tokens
-	for _, x := range []struct {
-		end  error
-		want string
-	}{{io.EOF, ""}, {io.ErrUnexpectedEOF, "input: token 3: unexpected EOF"}} {
-		r, err := NewPipeSource[float32](io.MultiReader(bytes.NewReader(data), iotest.ErrReader(x.end)), Shape{H: 2, Hkv: 1, D: 1, Dv: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n, err := r.FillWindow(r.NewWindow(5, Keys|Queries), 0, 0, 5)
-		if x.want != "" {
-			refused(t, err, x.want)
-		} else if n != 3 || err != nil {
-			t.Errorf("%d tokens, %v", n, err)
-		}
-	}
-}
-
-// TestImpossibleOutputsAreRefused has outputs that cannot be, and leaves nothing behind.
-func TestImpossibleOutputsAreRefused(t *testing.T) {
-	dir := t.TempDir()
-	inFile := filepath.Join(dir, "in", "o.npy")
-	if err := os.WriteFile(filepath.Dir(inFile), nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	folder := filepath.Join(dir, "folder.raw")
-	if err := os.Mkdir(folder, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{
-		filepath.Join(dir, "o.txt"):           `o.txt: the suffix is ".txt", needs .npy, .safetensors or .raw`,
-		filepath.Join(dir, "absent", "o.npy"): "no such file or directory",
-		inFile:                                "in: not a folder",
-		folder:                                "folder.raw: not a file",
-	} {
-		_, err := NewFileOutput[float32](path, 4)
-		refused(t, err, want)
-	}
-	p := problems[0]
-	src := source(t, file(t, p.call()))
-	for _, x := range []struct {
-		rank  int
-		every int64
-		o     Options
-		want  string
-	}{
-		{4, -1, Options{Causal: true}, "rows: one in -1 is written, needs 0 or more"},
-		{5, 0, Options{Causal: true}, "o.npy: 5 dimensions have no room for B = 2 and H = 4"},
-		{4, 0, Options{Causal: true, CheckpointInterval: -1}, "every: -1ns is negative"},
-	} {
-		out := output(t, filepath.Join(dir, "o.npy"), x.rank)
-		out.RowStep = x.every
-		_, err := Run(context.Background(), p.mechanism(t), src, out, x.o)
-		refused(t, err, x.want)
-		if !IsBadInput(err) {
-			t.Errorf("%v is not bad input", err)
-		}
-	}
-	if names, _ := os.ReadDir(dir); len(names) != 2 {
-		t.Errorf("left behind: %v", names)
-	}
-}
-
-// What the file system says is not what is in a file.
-func TestFileErrorsAreNotBadInput(t *testing.T) {
-	cause := errors.New("k: is empty")
-	if err := markBadInput(cause); !IsBadInput(err) || !errors.Is(err, cause) || err.Error() != cause.Error() {
-		t.Errorf("%v", err)
-	}
-	_, failed := os.Open(filepath.Join(t.TempDir(), "none"))
-	if err := markBadInput(failed); IsBadInput(err) || err != failed {
-		t.Errorf("%v", err)
-	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Options holds the settings of a run. The zero value is for unmasked attention without
@@ -96,7 +95,7 @@ func planPasses(s Shape, causal bool) []pass {
 // It returns a *BadInput for invalid arguments, numbers or checkpoints, and, wrapping a
 // *HeldError, for files that another run holds. It also returns errors of files and the error
 // of ctx.
-func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*Report, error) {
+func Run(ctx context.Context, m attention.Mechanism, src Source, out *Output, o Options) (*Report, error) {
 	r, err := newRun(m, src, out, o)
 	if err = comm.ShareError(o.Ranks, err); err == nil {
 		err = r.checkAgreement()
@@ -145,7 +144,7 @@ func Run[T tensor.Float](ctx context.Context, m attention.Mechanism[T], src Sour
 
 // lockFiles makes this process the owner of the output and the checkpoint. Rank 0 owns
 // them for all ranks.
-func (r *run[T]) lockFiles() (owned []*lock.Lock, err error) {
+func (r *run) lockFiles() (owned []*lock.Lock, err error) {
 	for _, path := range []string{r.out.path, r.options.Checkpoint} {
 		if path == "" || r.options.Ranks.Rank() > 0 {
 			continue
@@ -164,11 +163,11 @@ func (r *run[T]) lockFiles() (owned []*lock.Lock, err error) {
 }
 
 // run is a call of Run.
-type run[T tensor.Float] struct {
+type run struct {
 	options      Options
-	mechanism    attention.Mechanism[T]
-	src          Source[T]
-	out          *Output[T]
+	mechanism    attention.Mechanism
+	src          Source
+	out          *Output
 	shape        Shape
 	chunk        int
 	flops        float64 // operations per key of a key head, or query of a query head
@@ -177,7 +176,7 @@ type run[T tensor.Float] struct {
 	window       int
 	plannedBytes int64
 
-	state         attention.State[T]
+	state         attention.State
 	pass          int    // current pass
 	token         int64  // tokens of the pass in the state
 	inputSum      uint32 // checksum of a pipe's tokens up to there
@@ -201,7 +200,7 @@ type run[T tensor.Float] struct {
 const planLength = 1 << 20
 
 // newRun checks all arguments before the first token.
-func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output[T], o Options) (*run[T], error) {
+func newRun(m attention.Mechanism, src Source, out *Output, o Options) (*run, error) {
 	s, t := src.Shape(), m.Traits()
 	switch {
 	case !t.Causal:
@@ -237,7 +236,7 @@ func newRun[T tensor.Float](m attention.Mechanism[T], src Source[T], out *Output
 	if o.CheckpointInterval == 0 {
 		o.CheckpointInterval = DefaultCheckpointInterval
 	}
-	r := &run[T]{options: o, mechanism: m, src: src, out: out, shape: s, passes: planPasses(s, o.Causal), snapshotBuffers: make(chan []byte, 1)}
+	r := &run{options: o, mechanism: m, src: src, out: out, shape: s, passes: planPasses(s, o.Causal), snapshotBuffers: make(chan []byte, 1)}
 	if r.snapshotBuffers <- nil; !o.isAlone() {
 		r.passes = dividePasses(s, o.Causal, o.Ranks.Rank(), o.Ranks.Size())
 	}
@@ -281,7 +280,7 @@ const (
 
 // chooseWindow chooses the tokens of a window from the memory beside a state and the
 // scratch memory of the mechanism, both in bytes.
-func (r *run[T]) chooseWindow(state, scratch float64) error {
+func (r *run) chooseWindow(state, scratch float64) error {
 	if r.options.Checkpoint != "" {
 		state *= 3 // the snapshot, in a buffer that may have doubled
 	}
@@ -289,7 +288,7 @@ func (r *run[T]) chooseWindow(state, scratch float64) error {
 	for _, p := range r.passes {
 		numbers = max(numbers, r.shape.countNumbers(p.role))
 	}
-	if least := state + scratch + windowCount*numbers*float64(elementSize[T]()); least > float64(r.options.Memory) {
+	if least := state + scratch + windowCount*numbers*float64(elementSize()); least > float64(r.options.Memory) {
 		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.options.Memory, windowCount, least)
 	}
 	var token int64
@@ -318,7 +317,7 @@ func (r *run[T]) chooseWindow(state, scratch float64) error {
 }
 
 // newWindow returns a window of the source with memory for outputs.
-func (r *run[T]) newWindow(n int, want Role) *Window[T] {
+func (r *run) newWindow(n int, want Role) *Window {
 	w := r.src.NewWindow(n, want)
 	if want&Queries != 0 {
 		w.out = r.out.newHeads(n, r.shape)
@@ -328,7 +327,7 @@ func (r *run[T]) newWindow(n int, want Role) *Window[T] {
 
 // openRun opens the output and continues from a checkpoint if there is one. It returns the
 // error of ctx if the input is interrupted while earlier tokens are skipped.
-func (r *run[T]) openRun(ctx context.Context) error {
+func (r *run) openRun(ctx context.Context) error {
 	r.started = time.Now()
 	r.lastSave = r.started
 	switch {
@@ -359,7 +358,7 @@ func (r *run[T]) openRun(ctx context.Context) error {
 }
 
 // resumeFrom continues from a checkpoint.
-func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
+func (r *run) resumeFrom(c *checkpoint) (err error) {
 	r.hasCheckpoint = true // the output stays after an error
 	if err := c.checkRun(r.binding, r.passes); err != nil {
 		return err
@@ -381,7 +380,7 @@ func (r *run[T]) resumeFrom(c *checkpoint) (err error) {
 }
 
 // restoreState restores the state and position of a checkpoint.
-func (r *run[T]) restoreState(c *checkpoint) error {
+func (r *run) restoreState(c *checkpoint) error {
 	state, err := r.mechanism.RestoreState(c.state)
 	if err != nil {
 		return err
@@ -393,7 +392,7 @@ func (r *run[T]) restoreState(c *checkpoint) error {
 }
 
 // resumeOutput continues the output of a checkpoint.
-func (r *run[T]) resumeOutput(c *checkpoint) error {
+func (r *run) resumeOutput(c *checkpoint) error {
 	p := r.passes[r.pass]
 	if p.role&Queries == 0 {
 		return r.out.resumeFile(c, 0, 0)
@@ -402,7 +401,7 @@ func (r *run[T]) resumeOutput(c *checkpoint) error {
 }
 
 // doneTokens returns the tokens done in all passes.
-func (r *run[T]) doneTokens() int64 {
+func (r *run) doneTokens() int64 {
 	n := r.token
 	for _, p := range r.passes[:r.pass] {
 		n += p.count
@@ -411,7 +410,7 @@ func (r *run[T]) doneTokens() int64 {
 }
 
 // totalTokens returns the tokens of all passes; -1 if unknown.
-func (r *run[T]) totalTokens() int64 {
+func (r *run) totalTokens() int64 {
 	n := int64(0)
 	for _, p := range r.passes {
 		if p.count < 0 {
@@ -423,7 +422,7 @@ func (r *run[T]) totalTokens() int64 {
 }
 
 // newCheckpoint returns a checkpoint of the current state, in memory b.
-func (r *run[T]) newCheckpoint(b []byte) (*checkpoint, error) {
+func (r *run) newCheckpoint(b []byte) (*checkpoint, error) {
 	r.lastSave = time.Now()
 	b, err := r.state.AppendBinary(b[:0])
 	if err != nil {
@@ -433,7 +432,7 @@ func (r *run[T]) newCheckpoint(b []byte) (*checkpoint, error) {
 }
 
 // saveCheckpoint writes a checkpoint after syncing the output rows that it counts.
-func (r *run[T]) saveCheckpoint(c *checkpoint) error {
+func (r *run) saveCheckpoint(c *checkpoint) error {
 	if err := r.out.syncFile(); err != nil {
 		return err
 	}
@@ -447,7 +446,7 @@ func (r *run[T]) saveCheckpoint(c *checkpoint) error {
 }
 
 // finishOutput gives the output its final name.
-func (r *run[T]) finishOutput() error {
+func (r *run) finishOutput() error {
 	if r.options.Checkpoint != "" {
 		r.pass, r.token = len(r.passes)-1, r.passes[len(r.passes)-1].count
 		c, err := r.newCheckpoint(nil)
@@ -469,7 +468,7 @@ func (r *run[T]) finishOutput() error {
 }
 
 // makeReport returns the report so far.
-func (r *run[T]) makeReport() *Report {
+func (r *run) makeReport() *Report {
 	pass := min(r.pass, len(r.passes)-1)
 	tokens := int64(0)
 	for i, p := range r.passes {
@@ -493,7 +492,7 @@ func (r *run[T]) makeReport() *Report {
 			B: r.shape.B, H: r.shape.H, Hkv: r.shape.Hkv, N: int(r.shape.N), M: int(r.shape.M), D: r.shape.D, Dv: r.shape.Dv,
 			Causal: r.options.Causal, Form: attention.Step, Chunk: r.chunk, Carry: attention.Compensated,
 		}).Bound
-		rep.Digest = joinDigests(r.out.digests, r.shape.N*int64(r.shape.Dv)*elementSize[T]())
+		rep.Digest = joinDigests(r.out.digests, r.shape.N*int64(r.shape.Dv)*elementSize())
 	}
 	return rep
 }
@@ -516,12 +515,12 @@ func IsBadInput(err error) bool {
 
 // bindingFields returns the fields that a checkpoint of this run is bound to, beside the
 // snapshot of the state.
-func (r *run[T]) bindingFields() []Field {
+func (r *run) bindingFields() []Field {
 	s := &r.shape
 	field := func(name string, value any) Field { return Field{name, fmt.Sprint(value)} }
 	list := []Field{
 		field("mechanism", r.mechanism.Traits().Name), field("setting", r.mechanism.Setting()), field("causal", r.options.Causal),
-		field("bytes of an element", elementSize[T]()), field("instruction set", kernel.Active[T]().Name),
+		field("bytes of an element", elementSize()), field("instruction set", kernel.Active[float]().Name),
 		field("B", s.B), field("H", s.H), field("Hkv", s.Hkv), field("N", s.N), field("M", s.M), field("D", s.D), field("Dv", s.Dv),
 		field("chunk", r.chunk), field("output", r.out.formatName()), field("ranks", r.options.Ranks.Size()),
 	}

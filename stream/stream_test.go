@@ -1,3 +1,5 @@
+//go:build !float64
+
 package stream
 
 import (
@@ -28,7 +30,7 @@ import (
 )
 
 // problem is a call in memory, and in files.
-type problem[T tensor.Float] struct {
+type problem struct {
 	name   string
 	order  int
 	set    map[string]string
@@ -38,7 +40,7 @@ type problem[T tensor.Float] struct {
 	decay  bool
 }
 
-var problems = []problem[float32]{
+var problems = []problem{
 	{name: "fastmax", shape: Shape{2, 4, 2, 331, 331, 6, 5}, causal: true},
 	{name: "fastmax", shape: Shape{1, 2, 2, 77, 331, 6, 5}, causal: true, mask: true},
 	{name: "fastmax", order: 1, set: map[string]string{"bounded": "true"}, shape: Shape{2, 2, 1, 200, 333, 7, 4}, mask: true},
@@ -49,13 +51,13 @@ var problems = []problem[float32]{
 	{name: "local", set: map[string]string{"window": "9"}, shape: Shape{1, 2, 2, 200, 200, 4, 4}, causal: true},
 }
 
-func (p *problem[T]) String() string {
+func (p *problem) String() string {
 	return fmt.Sprintf("%s/order=%d/causal=%v/N=%d/M=%d%v", p.name, p.order, p.causal, p.shape.N, p.shape.M, p.set)
 }
 
-func (p *problem[T]) mechanism(t *testing.T) attention.Mechanism[T] {
+func (p *problem) mechanism(t *testing.T) attention.Mechanism {
 	t.Helper()
-	m, err := mechanism.New[T](p.name, mechanism.Options{Order: p.order, Heads: p.shape.H, Width: p.shape.D, Set: p.set})
+	m, err := mechanism.New(p.name, mechanism.Options{Order: p.order, Heads: p.shape.H, Width: p.shape.D, Set: p.set})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,17 +65,17 @@ func (p *problem[T]) mechanism(t *testing.T) attention.Mechanism[T] {
 }
 
 // call draws the problem.
-func (p *problem[T]) call() *attention.Call[T] {
+func (p *problem) call() *attention.Call {
 	s, key := &p.shape, rng.New(3)
-	draw := func(i uint64, n int) []T {
-		x := make([]T, n)
+	draw := func(i uint64, n int) []float {
+		x := make([]float, n)
 		for j := range x {
-			x[j] = T(key.Fold(i).Normal(uint64(j)))
+			x[j] = float(key.Fold(i).Normal(uint64(j)))
 		}
 		return x
 	}
 	n, m := int(s.N), int(s.M)
-	c := &attention.Call[T]{
+	c := &attention.Call{
 		Q:      tensor.HeadsOf(draw(0, s.B*s.H*n*s.D), s.B, s.H, n, s.D),
 		K:      tensor.HeadsOf(draw(1, s.B*s.Hkv*m*s.D), s.B, s.Hkv, m, s.D),
 		V:      tensor.HeadsOf(draw(2, s.B*s.Hkv*m*s.Dv), s.B, s.Hkv, m, s.Dv),
@@ -106,7 +108,7 @@ func made[E array.Element](t *testing.T, name string, data []E, shape ...int) *a
 }
 
 // file writes the problem into a safetensors file.
-func file(t *testing.T, c *attention.Call[float32]) string {
+func file(t *testing.T, c *attention.Call) string {
 	t.Helper()
 	list := []*array.Array{
 		made(t, "q", c.Q.Data, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
@@ -131,14 +133,14 @@ func file(t *testing.T, c *attention.Call[float32]) string {
 }
 
 // source opens a file.
-func source(t *testing.T, path string) *ArraySource[float32] {
+func source(t *testing.T, path string) *ArraySource {
 	t.Helper()
 	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	a, err := NewArraySource[float32](f)
+	a, err := NewArraySource(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,45 +148,26 @@ func source(t *testing.T, path string) *ArraySource[float32] {
 }
 
 // output opens an output file.
-func output(t *testing.T, path string, rank int) *Output[float32] {
+func output(t *testing.T, path string, rank int) *Output {
 	t.Helper()
-	o, err := NewFileOutput[float32](path, rank)
+	o, err := NewFileOutput(path, rank)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o
 }
 
-// read returns o of an output file.
-func read(t *testing.T, path string) []float32 {
-	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	a, err := array.ReadNPY(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x, err := a.Float32()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return x
-}
-
 // steps is what a compensated state gives in as few calls as there can be.
-func (p *problem[T]) steps(t *testing.T, m attention.Mechanism[T], c *attention.Call[T], chunk int) tensor.Heads[T] {
+func (p *problem) steps(t *testing.T, m attention.Mechanism, c *attention.Call, chunk int) tensor.Heads {
 	t.Helper()
 	s := &p.shape
 	st, err := m.NewState(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv, Chunk: chunk, Carry: attention.Compensated})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := tensor.NewHeads[T](s.B, s.H, int(s.N), s.Dv)
-	part := func(j0, j1 int) *attention.Call[T] {
-		x := &attention.Call[T]{Q: c.Q, K: c.K.Tokens(j0, j1), V: c.V.Tokens(j0, j1)}
+	o := tensor.NewHeads(s.B, s.H, int(s.N), s.Dv)
+	part := func(j0, j1 int) *attention.Call {
+		x := &attention.Call{Q: c.Q, K: c.K.Tokens(j0, j1), V: c.V.Tokens(j0, j1)}
 		if c.KeyMask != nil {
 			for b := range s.B {
 				x.KeyMask = append(x.KeyMask, c.KeyMask[b*c.K.N:][j0:j1]...)
@@ -205,12 +188,507 @@ func (p *problem[T]) steps(t *testing.T, m attention.Mechanism[T], c *attention.
 	if p.causal {
 		err = st.Step(o, part(lead, c.K.N))
 	} else {
-		err = st.Read(o, &attention.Call[T]{Q: c.Q})
+		err = st.Read(o, &attention.Call{Q: c.Q})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	return o
+}
+
+// near holds outputs against the call in memory.
+func (p *problem) near(t *testing.T, m attention.Mechanism, c *attention.Call, got []float) {
+	t.Helper()
+	o := tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	if err := m.Forward(o, c, nil); err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float64, len(o.Data))
+	for i, x := range o.Data {
+		want[i] = float64(x)
+	}
+	size := check.MaxAbs(c.V.Data) + check.MaxAbs(want)
+	s := c.Shape()
+	bound := m.Plan(s).Bound
+	s.Form = attention.Step
+	bound += m.Plan(s).Bound
+	if bound == 0 { // retention, or softmax in a window: both calls may err by their limit
+		limit := 2 * check.SoftmaxLimits[float]().Output(1, size)
+		if m.Traits().Linear {
+			limit = 2 * check.LinearLimits[float](c.Q.D, c.K.N).Output(1, terms(c)*check.MaxAbs(c.V.Data))
+		}
+		worst := check.ErrorRatio(got, want, limit)
+		t.Logf("off by %.3g limits from the call in memory", worst)
+		if worst > 1 {
+			t.Errorf("off by %.3g limits from the call in memory", worst)
+		}
+		return
+	}
+	heads, err := m.Diagnose(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cond float64
+	for _, h := range heads {
+		cond = max(cond, float64(h.MaxCondition))
+	}
+	worst := check.ErrorRatio(got, want, bound*cond*size)
+	t.Logf("off by %.3g limits from the call in memory", worst)
+	if worst > 1 {
+		t.Errorf("off by %.3g limits from the call in memory", worst)
+	}
+}
+
+// terms is the largest sum over keys and channels of |q_c·k_c|/√D that a query has.
+func terms(c *attention.Call) (most float64) {
+	for i := range c.Q.B * c.Q.H {
+		b, h := i/c.Q.H, i%c.Q.H
+		keys := make([]float64, c.K.D)
+		for j := range c.K.N {
+			for e, y := range c.K.Head(b, h/(c.Q.H/c.K.H)).Row(j) {
+				keys[e] += math.Abs(float64(y))
+			}
+		}
+		for r := range c.Q.N {
+			var sum float64
+			for e, y := range c.Q.Head(b, h).Row(r) {
+				sum += math.Abs(float64(y)) * keys[e]
+			}
+			most = max(most, sum/math.Sqrt(float64(c.Q.D)))
+		}
+	}
+	return most
+}
+
+// brittle is a source that fails once it has given some tokens.
+type brittle struct {
+	Source
+	left int64
+}
+
+var errBrittle = errors.New("the input is gone")
+
+func (b *brittle) FillWindow(w *Window, query, key int64, n int) (int, error) {
+	if b.left -= int64(n); b.left < 0 {
+		return 0, errBrittle
+	}
+	return b.Source.FillWindow(w, query, key, n)
+}
+
+// spoil overwrites the rows of a partial output that its checkpoint does not know.
+func spoil(t *testing.T, p *problem, out string) {
+	t.Helper()
+	c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
+	if err != nil || c == nil {
+		if c == nil && err == nil {
+			return
+		}
+		t.Fatal(err)
+	}
+	checkHeader(t, out+CheckpointSuffix, c)
+	at := int64(0)
+	if planPasses(p.shape, p.causal)[c.Pass].role&Queries != 0 {
+		at = c.Tokens
+	}
+	f, err := os.OpenFile(out+PartialSuffix, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, _ := f.Stat()
+	row := int64(p.shape.Dv) * 4
+	head := info.Size() - int64(p.shape.B*p.shape.H)*p.shape.N*row
+	for i := range int64(p.shape.B * p.shape.H) {
+		if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, int((p.shape.N-at)*row)), head+(i*p.shape.N+at)*row); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// flipLastByte changes the last byte of a file.
+func flipLastByte(t *testing.T, path string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(path, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedRowsAreRefused changes each row of a partial output by a bit: rows that the
+// checkpoint counts are refused, the others are written anew.
+func TestDamagedRowsAreRefused(t *testing.T) {
+	p := problem{name: "fastmax", shape: Shape{1, 2, 1, 41, 41, 4, 3}, causal: true}
+	m, in := p.mechanism(t), file(t, p.call())
+	for _, step := range []int64{1, 3} {
+		for _, name := range []string{"o.npy", "o.raw"} {
+			out := filepath.Join(t.TempDir(), name)
+			run := func(tokens int64) error {
+				to := output(t, out, 3)
+				to.RowStep = step
+				o := Options{Causal: true, Window: 5, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
+				_, err := Run(context.Background(), m, &brittle{source(t, in), tokens}, to, o)
+				return err
+			}
+			if err := run(1000); err != nil {
+				t.Fatal(err)
+			}
+			whole, err := os.ReadFile(out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Remove(out); err != nil {
+				t.Fatal(err)
+			}
+			if err := run(23); !errors.Is(err, errBrittle) {
+				t.Fatal(err)
+			}
+			c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
+			if err != nil || c == nil || c.Tokens == 0 {
+				t.Fatalf("%+v, %v", c, err)
+			}
+			partial, err := os.ReadFile(out + PartialSuffix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const row = 3 * 4
+			rows, counted := int((41+step-1)/step), int((c.Tokens+step-1)/step)
+			for i := range 2 * rows {
+				place, isCounted := len(partial)-(2*rows-i)*row, i%rows < counted
+				if name == "o.raw" {
+					isCounted = i/2 < counted
+				}
+				partial[place] ^= 1
+				if err := os.WriteFile(out+PartialSuffix, partial, 0o666); err != nil {
+					t.Fatal(err)
+				}
+				partial[place] ^= 1
+				if !isCounted {
+					continue
+				}
+				refused(t, run(0), out+PartialSuffix+": damaged: the rows of head ")
+			}
+			if err := run(1000); err != nil { // the last changed row is not counted
+				t.Fatal(err)
+			}
+			if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, whole) {
+				t.Errorf("%s, one row in %d: the output differs, %v", name, step, err)
+			}
+		}
+	}
+}
+
+// cut is a pipe that breaks.
+type cut struct {
+	*RawSource
+	left int64
+}
+
+func (c *cut) FillWindow(w *Window, query, key int64, n int) (int, error) {
+	if c.left -= int64(n); c.left < 0 {
+		return 0, errBrittle
+	}
+	return c.RawSource.FillWindow(w, query, key, n)
+}
+
+func refused(t *testing.T, err error, want ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want one with %q", want)
+	}
+	for _, w := range want {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}
+
+// TestCheckpointsAreBound refuses checkpoints of something else, with the field
+// named, and leaves them and the partial output as they are.
+func TestCheckpointsAreBound(t *testing.T) {
+	p := problems[0]
+	c := p.call()
+	in := file(t, c)
+	dir := t.TempDir()
+	out := filepath.Join(dir, "o.npy")
+	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
+	if _, err := Run(context.Background(), p.mechanism(t), &brittle{source(t, in), 120}, output(t, out, 4), o); !errors.Is(err, errBrittle) {
+		t.Fatal(err)
+	}
+	saved, err := os.ReadFile(o.Checkpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	partial, err := os.ReadFile(out + PartialSuffix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := func(p problem, in string, causal bool, want ...string) {
+		t.Helper()
+		o := o
+		o.Causal = causal
+		_, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+		refused(t, err, want...)
+		if now, _ := os.ReadFile(o.Checkpoint); !bytes.Equal(now, saved) {
+			t.Error("the checkpoint has changed")
+		}
+		if now, _ := os.ReadFile(out + PartialSuffix); !bytes.Equal(now, partial) {
+			t.Error("the partial output has changed")
+		}
+	}
+	other := p
+	other.name = "linear"
+	again(other, in, true, "checkpoint: mechanism is fastmax, this run has linear")
+	other = p
+	other.order = 1
+	again(other, in, true, "checkpoint: setting is ")
+	again(p, in, false, "checkpoint: causal is true, this run has false")
+	other = p
+	other.shape.N, other.shape.M = 330, 330
+	again(p, file(t, other.call()), true, "checkpoint: N is 331, this run has 330")
+	touched := file(t, c)
+	if err := os.Chtimes(touched, time.Time{}, time.Unix(1e9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	again(p, touched, true, "checkpoint: file of q: modified is ", "2001-09-09T01:46:40Z")
+
+	spoiled := bytes.Clone(saved)
+	spoiled[len(spoiled)/2]++
+	for _, x := range []struct {
+		b    []byte
+		want string
+	}{
+		{spoiled, "checkpoint: corrupt or truncated: checksum is "},
+		{saved[:len(saved)-1], "checkpoint: corrupt or truncated"},
+		{[]byte("FFSC\x02\x00\x00\x00________"), "checkpoint: version is 2, this program reads 1"},
+		{[]byte("PK__________"), `checkpoint: begins with "PK__", not "FFSC"`},
+		{nil, "checkpoint: truncated: 0 bytes"},
+	} {
+		if err := os.WriteFile(o.Checkpoint, x.b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+		refused(t, err, x.want)
+	}
+	if err := os.WriteFile(o.Checkpoint, saved, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(out+PartialSuffix, 1000); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+	refused(t, err, "o.npy.partial: has 1000 bytes, the checkpoint needs ")
+
+	o.Restart = true
+	r, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
+	if err != nil || r.Resumed != 0 {
+		t.Fatalf("anew: %v, %d tokens of a run before", err, r.Resumed)
+	}
+}
+
+// checkHeader holds the header of a checkpoint against all of it.
+func checkHeader(t *testing.T, path string, c *checkpoint) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b)))
+	if err != nil || h.Tokens != c.Tokens || h.Pass != c.Pass || !slices.Equal(h.Bound, c.Bound) || h.State.Bytes != int64(len(c.state)) {
+		t.Errorf("header %+v, %v of a checkpoint of pass %d, token %d, with a state of %d bytes", h, err, c.Pass, c.Tokens, len(c.state))
+	}
+	b[len(b)/2] ^= 1
+	if _, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b))); err == nil {
+		t.Error("a changed bit is not seen")
+	}
+}
+
+// Every way to shorten a checkpoint is refused, and so is every flipped bit.
+func TestChangedCheckpointIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c")
+	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
+	if err := c.writeFile(path); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseCheckpoint(b)
+	if err != nil || got.Tokens != c.Tokens || string(got.state) != "state" || got.Digests[0] != 7 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for n := range b {
+		if _, err := parseCheckpoint(b[:n]); err == nil {
+			t.Errorf("%d of %d bytes are read", n, len(b))
+		}
+		bad := bytes.Clone(b)
+		bad[n] ^= 0x10
+		if _, err := parseCheckpoint(bad); err == nil {
+			t.Errorf("byte %d may be another", n)
+		}
+	}
+	if _, err := readCheckpoint(path, int64(len(b)-1)); err == nil {
+		t.Error("a checkpoint may have any size")
+	}
+}
+
+// roomless is a mechanism whose states have no room anywhere.
+type roomless struct {
+	attention.Mechanism
+	t *testing.T
+}
+
+func (m roomless) Plan(s attention.Shape) attention.Plan {
+	p := m.Mechanism.Plan(s)
+	p.State *= 1 << 30
+	return p
+}
+
+func (m roomless) NewState(attention.Shape) (attention.State, error) {
+	m.t.Error("the state is made before the budget is looked at")
+	return nil, errors.New("there is no room")
+}
+
+func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
+	p := problems[0]
+	out := filepath.Join(t.TempDir(), "o.npy")
+	_, err := Run(context.Background(), roomless{p.mechanism(t), t}, source(t, file(t, p.call())), output(t, out, 4), Options{Causal: true})
+	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take ")
+}
+
+// windowless is a source whose tokens have no room anywhere.
+type windowless struct {
+	*RawSource
+	t *testing.T
+}
+
+func (s windowless) NewWindow(int, Role) *Window {
+	s.t.Fatal("a window is made before the budget is looked at")
+	return nil
+}
+
+func TestTokensBeyondTheBudgetAreNotMade(t *testing.T) {
+	r, err := NewPipeSource(nil, Shape{H: 1 << 20, Hkv: 1, D: 1 << 14, Dv: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := mechanism.New("linear", mechanism.Options{Heads: r.shape.H, Width: r.shape.D})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "o.npy")
+	_, err = Run(t.Context(), m, windowless{r, t}, output(t, out, 4), Options{Causal: true})
+	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take 2061")
+}
+
+func TestSyntheticSourceTakesNoMemory(t *testing.T) {
+	if n := testing.AllocsPerRun(10, func() {
+		if _, err := NewSyntheticSource(1, 1<<12, 1<<12, 9); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestDigestsJoin(t *testing.T) {
+	b := make([]byte, 5000)
+	for i := range b {
+		b[i] = byte(rng.New(5).Uint64(uint64(i)))
+	}
+	for _, n := range []int{0, 1, 7, 64, 1000, 2500} {
+		parts := []uint32{crc32.Checksum(b[:n], castagnoli), crc32.Checksum(b[n:2*n], castagnoli)}
+		if got, want := joinDigests(parts, int64(n)), crc32.Checksum(b[:2*n], castagnoli); got != want {
+			t.Errorf("twice %d bytes: %08x, want %08x", n, got, want)
+		}
+	}
+}
+
+// BenchmarkSynthetic draws tokens of one head of width 32.
+func BenchmarkSynthetic(b *testing.B) {
+	s, err := NewSyntheticSource(1<<40, 32, 1, 9)
+	if err != nil {
+		b.Fatal(err)
+	}
+	const n = 4096
+	w := s.NewWindow(n, Keys|Queries)
+	for i := range b.N {
+		if _, err := s.FillWindow(w, int64(i)*n, int64(i)*n, n); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/token")
+}
+
+// FuzzCheckpoint reads any bytes as a checkpoint, under a checksum that fits.
+func FuzzCheckpoint(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "c")
+	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
+	if err := c.writeFile(path); err != nil {
+		f.Fatal(err)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b[:len(b)-4])
+	f.Add([]byte("FFSC\x01\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		b := binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, castagnoli))
+		var c *checkpoint
+		var err error
+		if n := check.AllocatedBytes(func() { c, err = parseCheckpoint(b) }); n > 1<<20+256*int64(len(b)) {
+			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
+		}
+		if err == nil && len(c.state) > len(b) {
+			t.Errorf("a state of %d bytes in %d", len(c.state), len(b))
+		}
+	})
+}
+
+// A context that ends is heard between windows.
+func TestWindowOfCostlyTokensIsShort(t *testing.T) {
+	src, err := NewSyntheticSource(1, 32, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, order := range []int{2, 4} {
+		m, err := mechanism.New("fastmax", mechanism.Options{Order: order, Heads: 1, Width: 32})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := newRun(m, src, NewDigestOutput(), Options{Causal: true, Memory: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		work := r.flops * 2 * float64(r.window)
+		if order == 2 && r.window < maxWindow-r.chunk || order == 4 && (work > maxWork || work < maxWork/2) {
+			t.Errorf("order %d: a window of %d tokens takes %.3g operations", order, r.window, work)
+		}
+	}
+}
+
+// read returns o of an output file.
+func read(t *testing.T, path string) []float32 {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	a, err := array.ReadNPY(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := a.Float32()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
 }
 
 // TestStreamsEqualTheStepsOfAState holds streams, whatever their windows and threads, against the steps of
@@ -248,70 +726,6 @@ func TestStreamsEqualTheStepsOfAState(t *testing.T) {
 	}
 }
 
-// near holds outputs against the call in memory.
-func (p *problem[T]) near(t *testing.T, m attention.Mechanism[T], c *attention.Call[T], got []T) {
-	t.Helper()
-	o := tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	if err := m.Forward(o, c, nil); err != nil {
-		t.Fatal(err)
-	}
-	want := make([]float64, len(o.Data))
-	for i, x := range o.Data {
-		want[i] = float64(x)
-	}
-	size := check.MaxAbs(c.V.Data) + check.MaxAbs(want)
-	s := c.Shape()
-	bound := m.Plan(s).Bound
-	s.Form = attention.Step
-	bound += m.Plan(s).Bound
-	if bound == 0 { // retention, or softmax in a window: both calls may err by their limit
-		limit := 2 * check.SoftmaxLimits[T]().Output(1, size)
-		if m.Traits().Linear {
-			limit = 2 * check.LinearLimits[T](c.Q.D, c.K.N).Output(1, terms(c)*check.MaxAbs(c.V.Data))
-		}
-		worst := check.ErrorRatio(got, want, limit)
-		t.Logf("off by %.3g limits from the call in memory", worst)
-		if worst > 1 {
-			t.Errorf("off by %.3g limits from the call in memory", worst)
-		}
-		return
-	}
-	heads, err := m.Diagnose(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var cond float64
-	for _, h := range heads {
-		cond = max(cond, float64(h.MaxCondition))
-	}
-	worst := check.ErrorRatio(got, want, bound*cond*size)
-	t.Logf("off by %.3g limits from the call in memory", worst)
-	if worst > 1 {
-		t.Errorf("off by %.3g limits from the call in memory", worst)
-	}
-}
-
-// terms is the largest sum over keys and channels of |q_c·k_c|/√D that a query has.
-func terms[T tensor.Float](c *attention.Call[T]) (most float64) {
-	for i := range c.Q.B * c.Q.H {
-		b, h := i/c.Q.H, i%c.Q.H
-		keys := make([]float64, c.K.D)
-		for j := range c.K.N {
-			for e, y := range c.K.Head(b, h/(c.Q.H/c.K.H)).Row(j) {
-				keys[e] += math.Abs(float64(y))
-			}
-		}
-		for r := range c.Q.N {
-			var sum float64
-			for e, y := range c.Q.Head(b, h).Row(r) {
-				sum += math.Abs(float64(y)) * keys[e]
-			}
-			most = max(most, sum/math.Sqrt(float64(c.Q.D)))
-		}
-	}
-	return most
-}
-
 // differ returns the first element that differs in a bit, -1 where there is none.
 func differ(a, b []float32) int {
 	if len(a) != len(b) {
@@ -327,7 +741,7 @@ func differ(a, b []float32) int {
 
 // TestThinnedOutputIsASubsetOfAllRows holds outputs of some rows against outputs of all rows.
 func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
-	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
+	p := problem{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
 	in, all := file(t, c), p.steps(t, m, c, 96)
 	for _, every := range []int64{1, 2, 7, 100, 300, 301, 1000, 1 << 62, math.MaxInt64} {
@@ -367,21 +781,6 @@ func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
 			}
 		}
 	}
-}
-
-// brittle is a source that fails once it has given some tokens.
-type brittle struct {
-	Source[float32]
-	left int64
-}
-
-var errBrittle = errors.New("the input is gone")
-
-func (b *brittle) FillWindow(w *Window[float32], query, key int64, n int) (int, error) {
-	if b.left -= int64(n); b.left < 0 {
-		return 0, errBrittle
-	}
-	return b.Source.FillWindow(w, query, key, n)
 }
 
 // TestResumedStreamHasTheSameBits cuts runs off at many places, spoils what was written behind their
@@ -433,36 +832,6 @@ func TestResumedStreamHasTheSameBits(t *testing.T) {
 		}
 		if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 1 {
 			t.Errorf("left behind: %v", names)
-		}
-	}
-}
-
-// spoil overwrites the rows of a partial output that its checkpoint does not know.
-func spoil[T tensor.Float](t *testing.T, p *problem[T], out string) {
-	t.Helper()
-	c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
-	if err != nil || c == nil {
-		if c == nil && err == nil {
-			return
-		}
-		t.Fatal(err)
-	}
-	checkHeader(t, out+CheckpointSuffix, c)
-	at := int64(0)
-	if planPasses(p.shape, p.causal)[c.Pass].role&Queries != 0 {
-		at = c.Tokens
-	}
-	f, err := os.OpenFile(out+PartialSuffix, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	info, _ := f.Stat()
-	row := int64(p.shape.Dv) * 4
-	head := info.Size() - int64(p.shape.B*p.shape.H)*p.shape.N*row
-	for i := range int64(p.shape.B * p.shape.H) {
-		if _, err := f.WriteAt(bytes.Repeat([]byte{0xff}, int((p.shape.N-at)*row)), head+(i*p.shape.N+at)*row); err != nil {
-			t.Fatal(err)
 		}
 	}
 }
@@ -612,87 +981,11 @@ func TestWholeButForItsName(t *testing.T) {
 	}
 }
 
-// flipLastByte changes the last byte of a file.
-func flipLastByte(t *testing.T, path string) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)-1] ^= 1
-	if err := os.WriteFile(path, b, 0o666); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// TestDamagedRowsAreRefused changes each row of a partial output by a bit: rows that the
-// checkpoint counts are refused, the others are written anew.
-func TestDamagedRowsAreRefused(t *testing.T) {
-	p := problem[float32]{name: "fastmax", shape: Shape{1, 2, 1, 41, 41, 4, 3}, causal: true}
-	m, in := p.mechanism(t), file(t, p.call())
-	for _, step := range []int64{1, 3} {
-		for _, name := range []string{"o.npy", "o.raw"} {
-			out := filepath.Join(t.TempDir(), name)
-			run := func(tokens int64) error {
-				to := output(t, out, 3)
-				to.RowStep = step
-				o := Options{Causal: true, Window: 5, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
-				_, err := Run(context.Background(), m, &brittle{source(t, in), tokens}, to, o)
-				return err
-			}
-			if err := run(1000); err != nil {
-				t.Fatal(err)
-			}
-			whole, err := os.ReadFile(out)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Remove(out); err != nil {
-				t.Fatal(err)
-			}
-			if err := run(23); !errors.Is(err, errBrittle) {
-				t.Fatal(err)
-			}
-			c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
-			if err != nil || c == nil || c.Tokens == 0 {
-				t.Fatalf("%+v, %v", c, err)
-			}
-			partial, err := os.ReadFile(out + PartialSuffix)
-			if err != nil {
-				t.Fatal(err)
-			}
-			const row = 3 * 4
-			rows, counted := int((41+step-1)/step), int((c.Tokens+step-1)/step)
-			for i := range 2 * rows {
-				place, isCounted := len(partial)-(2*rows-i)*row, i%rows < counted
-				if name == "o.raw" {
-					isCounted = i/2 < counted
-				}
-				partial[place] ^= 1
-				if err := os.WriteFile(out+PartialSuffix, partial, 0o666); err != nil {
-					t.Fatal(err)
-				}
-				partial[place] ^= 1
-				if !isCounted {
-					continue
-				}
-				refused(t, run(0), out+PartialSuffix+": damaged: the rows of head ")
-			}
-			if err := run(1000); err != nil { // the last changed row is not counted
-				t.Fatal(err)
-			}
-			if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, whole) {
-				t.Errorf("%s, one row in %d: the output differs, %v", name, step, err)
-			}
-		}
-	}
-}
-
 // records puts the tokens of a call behind each other, as raw sources have them.
-func records(c *attention.Call[float32]) []float32 {
+func records(c *attention.Call) []float32 {
 	var x []float32
 	for n := range c.Q.N {
-		for _, h := range []tensor.Heads[float32]{c.Q, c.K, c.V} {
+		for _, h := range []tensor.Heads{c.Q, c.K, c.V} {
 			for i := range h.H {
 				x = append(x, h.Head(0, i).Row(n)...)
 			}
@@ -704,7 +997,7 @@ func records(c *attention.Call[float32]) []float32 {
 // TestRawInputEqualsArrays has raw files and pipes give what arrays give, pipes cut off and
 // continued, too.
 func TestRawInputEqualsArrays(t *testing.T) {
-	p := problem[float32]{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
+	p := problem{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
 	data := array.FloatBytes(records(c))
 	want := p.steps(t, m, c, 96)
@@ -715,9 +1008,9 @@ func TestRawInputEqualsArrays(t *testing.T) {
 		}
 	}
 	heads := Shape{H: 4, Hkv: 2, D: 6, Dv: 5}
-	pipe := func(b []byte) *RawSource[float32] {
+	pipe := func(b []byte) *RawSource {
 		t.Helper()
-		r, err := NewPipeSource[float32](bytes.NewReader(b), heads)
+		r, err := NewPipeSource(bytes.NewReader(b), heads)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -738,7 +1031,7 @@ func TestRawInputEqualsArrays(t *testing.T) {
 	}
 
 	var to bytes.Buffer
-	r, err := Run(context.Background(), m, pipe(data), NewWriterOutput[float32](&to), Options{Causal: true, Window: 7})
+	r, err := Run(context.Background(), m, pipe(data), NewWriterOutput(&to), Options{Causal: true, Window: 7})
 	expect("pipe to pipe", r, err, to.Bytes())
 
 	in, out := filepath.Join(t.TempDir(), "in.raw"), filepath.Join(t.TempDir(), "o.raw")
@@ -750,7 +1043,7 @@ func TestRawInputEqualsArrays(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	src, err := NewRawFileSource[float32](f, heads)
+	src, err := NewRawFileSource(f, heads)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -780,169 +1073,14 @@ func TestRawInputEqualsArrays(t *testing.T) {
 		t.Errorf("goes on after %d tokens", r.Resumed)
 	}
 
-	_, err = Run(context.Background(), m, pipe(data[:len(data)-3]), NewWriterOutput[float32](&to), Options{Causal: true})
+	_, err = Run(context.Background(), m, pipe(data[:len(data)-3]), NewWriterOutput(&to), Options{Causal: true})
 	refused(t, err, "input: ends after 181 of the 184 bytes of token 300")
-	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput[float32](&to), Options{})
+	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput(&to), Options{})
 	refused(t, err, "causal: unmasked attention reads keys and then queries, and a pipe is read once")
-	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput[float32](&to), Options{Causal: true, Checkpoint: "x"})
+	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput(&to), Options{Causal: true, Checkpoint: "x"})
 	refused(t, err, "checkpoint: x: ")
 	_, err = Run(context.Background(), m, pipe(data), output(t, filepath.Join(t.TempDir(), "o.npy"), 3), Options{Causal: true})
 	refused(t, err, "o.npy: the header has the number of tokens")
-}
-
-// cut is a pipe that breaks.
-type cut struct {
-	*RawSource[float32]
-	left int64
-}
-
-func (c *cut) FillWindow(w *Window[float32], query, key int64, n int) (int, error) {
-	if c.left -= int64(n); c.left < 0 {
-		return 0, errBrittle
-	}
-	return c.RawSource.FillWindow(w, query, key, n)
-}
-
-func refused(t *testing.T, err error, want ...string) {
-	t.Helper()
-	if err == nil {
-		t.Fatalf("no error, want one with %q", want)
-	}
-	for _, w := range want {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q does not say %q", err, w)
-		}
-	}
-}
-
-// TestCheckpointsAreBound refuses checkpoints of something else, with the field
-// named, and leaves them and the partial output as they are.
-func TestCheckpointsAreBound(t *testing.T) {
-	p := problems[0]
-	c := p.call()
-	in := file(t, c)
-	dir := t.TempDir()
-	out := filepath.Join(dir, "o.npy")
-	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}
-	if _, err := Run(context.Background(), p.mechanism(t), &brittle{source(t, in), 120}, output(t, out, 4), o); !errors.Is(err, errBrittle) {
-		t.Fatal(err)
-	}
-	saved, err := os.ReadFile(o.Checkpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	partial, err := os.ReadFile(out + PartialSuffix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again := func(p problem[float32], in string, causal bool, want ...string) {
-		t.Helper()
-		o := o
-		o.Causal = causal
-		_, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
-		refused(t, err, want...)
-		if now, _ := os.ReadFile(o.Checkpoint); !bytes.Equal(now, saved) {
-			t.Error("the checkpoint has changed")
-		}
-		if now, _ := os.ReadFile(out + PartialSuffix); !bytes.Equal(now, partial) {
-			t.Error("the partial output has changed")
-		}
-	}
-	other := p
-	other.name = "linear"
-	again(other, in, true, "checkpoint: mechanism is fastmax, this run has linear")
-	other = p
-	other.order = 1
-	again(other, in, true, "checkpoint: setting is ")
-	again(p, in, false, "checkpoint: causal is true, this run has false")
-	other = p
-	other.shape.N, other.shape.M = 330, 330
-	again(p, file(t, other.call()), true, "checkpoint: N is 331, this run has 330")
-	touched := file(t, c)
-	if err := os.Chtimes(touched, time.Time{}, time.Unix(1e9, 0)); err != nil {
-		t.Fatal(err)
-	}
-	again(p, touched, true, "checkpoint: file of q: modified is ", "2001-09-09T01:46:40Z")
-
-	spoiled := bytes.Clone(saved)
-	spoiled[len(spoiled)/2]++
-	for _, x := range []struct {
-		b    []byte
-		want string
-	}{
-		{spoiled, "checkpoint: corrupt or truncated: checksum is "},
-		{saved[:len(saved)-1], "checkpoint: corrupt or truncated"},
-		{[]byte("FFSC\x02\x00\x00\x00________"), "checkpoint: version is 2, this program reads 1"},
-		{[]byte("PK__________"), `checkpoint: begins with "PK__", not "FFSC"`},
-		{nil, "checkpoint: truncated: 0 bytes"},
-	} {
-		if err := os.WriteFile(o.Checkpoint, x.b, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		_, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
-		refused(t, err, x.want)
-	}
-	if err := os.WriteFile(o.Checkpoint, saved, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Truncate(out+PartialSuffix, 1000); err != nil {
-		t.Fatal(err)
-	}
-	_, err = Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
-	refused(t, err, "o.npy.partial: has 1000 bytes, the checkpoint needs ")
-
-	o.Restart = true
-	r, err := Run(context.Background(), p.mechanism(t), source(t, in), output(t, out, 4), o)
-	if err != nil || r.Resumed != 0 {
-		t.Fatalf("anew: %v, %d tokens of a run before", err, r.Resumed)
-	}
-}
-
-// checkHeader holds the header of a checkpoint against all of it.
-func checkHeader(t *testing.T, path string, c *checkpoint) {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	h, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b)))
-	if err != nil || h.Tokens != c.Tokens || h.Pass != c.Pass || !slices.Equal(h.Bound, c.Bound) || h.State.Bytes != int64(len(c.state)) {
-		t.Errorf("header %+v, %v of a checkpoint of pass %d, token %d, with a state of %d bytes", h, err, c.Pass, c.Tokens, len(c.state))
-	}
-	b[len(b)/2] ^= 1
-	if _, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b))); err == nil {
-		t.Error("a changed bit is not seen")
-	}
-}
-
-// Every way to shorten a checkpoint is refused, and so is every flipped bit.
-func TestChangedCheckpointIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "c")
-	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
-	if err := c.writeFile(path); err != nil {
-		t.Fatal(err)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := parseCheckpoint(b)
-	if err != nil || got.Tokens != c.Tokens || string(got.state) != "state" || got.Digests[0] != 7 {
-		t.Fatalf("%+v, %v", got, err)
-	}
-	for n := range b {
-		if _, err := parseCheckpoint(b[:n]); err == nil {
-			t.Errorf("%d of %d bytes are read", n, len(b))
-		}
-		bad := bytes.Clone(b)
-		bad[n] ^= 0x10
-		if _, err := parseCheckpoint(bad); err == nil {
-			t.Errorf("byte %d may be another", n)
-		}
-	}
-	if _, err := readCheckpoint(path, int64(len(b)-1)); err == nil {
-		t.Error("a checkpoint may have any size")
-	}
 }
 
 func TestImpossibleRunsAreRefused(t *testing.T) {
@@ -984,62 +1122,13 @@ func TestImpossibleRunsAreRefused(t *testing.T) {
 		"local":     "causal: local streams in causal calls alone",
 		"retention": "causal: retention streams in causal calls alone",
 	} {
-		m, err := mechanism.New[float32](name, mechanism.Options{Heads: 4, Width: 6})
+		m, err := mechanism.New(name, mechanism.Options{Heads: 4, Width: 6})
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = Run(context.Background(), m, src, output(t, out, 4), Options{})
 		refused(t, err, want)
 	}
-}
-
-// roomless is a mechanism whose states have no room anywhere.
-type roomless struct {
-	attention.Mechanism[float32]
-	t *testing.T
-}
-
-func (m roomless) Plan(s attention.Shape) attention.Plan {
-	p := m.Mechanism.Plan(s)
-	p.State *= 1 << 30
-	return p
-}
-
-func (m roomless) NewState(attention.Shape) (attention.State[float32], error) {
-	m.t.Error("the state is made before the budget is looked at")
-	return nil, errors.New("there is no room")
-}
-
-func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
-	p := problems[0]
-	out := filepath.Join(t.TempDir(), "o.npy")
-	_, err := Run(context.Background(), roomless{p.mechanism(t), t}, source(t, file(t, p.call())), output(t, out, 4), Options{Causal: true})
-	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take ")
-}
-
-// windowless is a source whose tokens have no room anywhere.
-type windowless struct {
-	*RawSource[float32]
-	t *testing.T
-}
-
-func (s windowless) NewWindow(int, Role) *Window[float32] {
-	s.t.Fatal("a window is made before the budget is looked at")
-	return nil
-}
-
-func TestTokensBeyondTheBudgetAreNotMade(t *testing.T) {
-	r, err := NewPipeSource[float32](nil, Shape{H: 1 << 20, Hkv: 1, D: 1 << 14, Dv: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := mechanism.New[float32]("linear", mechanism.Options{Heads: r.shape.H, Width: r.shape.D})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := filepath.Join(t.TempDir(), "o.npy")
-	_, err = Run(t.Context(), m, windowless{r, t}, output(t, out, 4), Options{Causal: true})
-	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take 2061")
 }
 
 // TestOffsetsMayExceed32Bits reads and writes where offsets have more than 32 bits.
@@ -1069,7 +1158,7 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	a, err := NewArraySource[float32](folder)
+	a, err := NewArraySource(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1077,7 +1166,7 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 	if _, err := a.FillWindow(w, n-3, n-3, 3); err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []tensor.Heads[float32]{w.Call.Q, w.Call.K, w.Call.V} {
+	for _, x := range []tensor.Heads{w.Call.Q, w.Call.K, w.Call.V} {
 		if differ(x.Head(0, 1).Row(1), row) >= 0 || x.Head(0, 1).Row(2)[0] != 0 || x.Head(0, 0).Row(1)[0] != 0 {
 			t.Errorf("the last tokens are %v", x.Data)
 		}
@@ -1110,12 +1199,12 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 // TestSyntheticTokensDoNotDependOnPieces draws the same numbers in any pieces.
 func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 	defer par.SetThreads(0)
-	s, err := NewSyntheticSource[float32](1<<40, 21, 2, 9)
+	s, err := NewSyntheticSource(1<<40, 21, 2, 9)
 	if err != nil {
 		t.Fatal(err)
 	}
 	const at, n = 1<<39 + 7, 1000
-	fill := func(at int64, n int) *Window[float32] {
+	fill := func(at int64, n int) *Window {
 		w := s.NewWindow(n, Keys|Queries)
 		if _, err := s.FillWindow(w, at, at, n); err != nil {
 			t.Fatal(err)
@@ -1157,92 +1246,5 @@ func TestSyntheticTokensDoNotDependOnPieces(t *testing.T) {
 	}
 	if differ(whole.Call.Q.Head(0, 0).Row(0), whole.Call.Q.Head(0, 1).Row(0)) < 0 || differ(whole.Call.Q.Head(0, 0).Row(0), whole.Call.K.Head(0, 0).Row(0)) < 0 {
 		t.Error("heads or arrays are the same")
-	}
-}
-
-func TestSyntheticSourceTakesNoMemory(t *testing.T) {
-	if n := testing.AllocsPerRun(10, func() {
-		if _, err := NewSyntheticSource[float32](1, 1<<12, 1<<12, 9); err != nil {
-			t.Fatal(err)
-		}
-	}); n > 1 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
-func TestDigestsJoin(t *testing.T) {
-	b := make([]byte, 5000)
-	for i := range b {
-		b[i] = byte(rng.New(5).Uint64(uint64(i)))
-	}
-	for _, n := range []int{0, 1, 7, 64, 1000, 2500} {
-		parts := []uint32{crc32.Checksum(b[:n], castagnoli), crc32.Checksum(b[n:2*n], castagnoli)}
-		if got, want := joinDigests(parts, int64(n)), crc32.Checksum(b[:2*n], castagnoli); got != want {
-			t.Errorf("twice %d bytes: %08x, want %08x", n, got, want)
-		}
-	}
-}
-
-// BenchmarkSynthetic draws tokens of one head of width 32.
-func BenchmarkSynthetic(b *testing.B) {
-	s, err := NewSyntheticSource[float32](1<<40, 32, 1, 9)
-	if err != nil {
-		b.Fatal(err)
-	}
-	const n = 4096
-	w := s.NewWindow(n, Keys|Queries)
-	for i := range b.N {
-		if _, err := s.FillWindow(w, int64(i)*n, int64(i)*n, n); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/token")
-}
-
-// FuzzCheckpoint reads any bytes as a checkpoint, under a checksum that fits.
-func FuzzCheckpoint(f *testing.F) {
-	path := filepath.Join(f.TempDir(), "c")
-	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
-	if err := c.writeFile(path); err != nil {
-		f.Fatal(err)
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b[:len(b)-4])
-	f.Add([]byte("FFSC\x01\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f"))
-	f.Fuzz(func(t *testing.T, body []byte) {
-		b := binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, castagnoli))
-		var c *checkpoint
-		var err error
-		if n := check.AllocatedBytes(func() { c, err = parseCheckpoint(b) }); n > 1<<20+256*int64(len(b)) {
-			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
-		}
-		if err == nil && len(c.state) > len(b) {
-			t.Errorf("a state of %d bytes in %d", len(c.state), len(b))
-		}
-	})
-}
-
-// A context that ends is heard between windows.
-func TestWindowOfCostlyTokensIsShort(t *testing.T) {
-	src, err := NewSyntheticSource[float32](1, 32, 1, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, order := range []int{2, 4} {
-		m, err := mechanism.New[float32]("fastmax", mechanism.Options{Order: order, Heads: 1, Width: 32})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := newRun(m, src, NewDigestOutput[float32](), Options{Causal: true, Memory: 1 << 30})
-		if err != nil {
-			t.Fatal(err)
-		}
-		work := r.flops * 2 * float64(r.window)
-		if order == 2 && r.window < maxWindow-r.chunk || order == 4 && (work > maxWork || work < maxWork/2) {
-			t.Errorf("order %d: a window of %d tokens takes %.3g operations", order, r.window, work)
-		}
 	}
 }

@@ -19,15 +19,15 @@ import (
 //
 // with p = (n mod 2²⁰)/2²⁰ for position n, and u distributed like k. So outputs are near 1 and
 // depend on the weights.
-type SyntheticSource[T tensor.Float] struct {
+type SyntheticSource struct {
 	shape Shape
 	seed  uint64
 }
 
 // NewSyntheticSource returns a source of n tokens for h heads of width d. It returns an error
 // if n is negative or the shape is invalid.
-func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*SyntheticSource[T], error) {
-	s := &SyntheticSource[T]{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
+func NewSyntheticSource(n int64, d, h int, seed uint64) (*SyntheticSource, error) {
+	s := &SyntheticSource{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
 	if n < 0 {
 		return nil, fmt.Errorf("shape: N is %d, needs 0 or more", n)
 	}
@@ -38,25 +38,25 @@ func NewSyntheticSource[T tensor.Float](n int64, d, h int, seed uint64) (*Synthe
 }
 
 // Shape returns the shape of the stream.
-func (s *SyntheticSource[T]) Shape() Shape { return s.shape }
+func (s *SyntheticSource) Shape() Shape { return s.shape }
 
 // HasDecay returns false.
-func (s *SyntheticSource[T]) HasDecay() bool { return false }
+func (s *SyntheticSource) HasDecay() bool { return false }
 
 // IsSequential returns false.
-func (s *SyntheticSource[T]) IsSequential() bool { return false }
+func (s *SyntheticSource) IsSequential() bool { return false }
 
 // IsComputed returns true: FillWindow generates tokens on the cores.
-func (s *SyntheticSource[T]) IsComputed() bool { return true }
+func (s *SyntheticSource) IsComputed() bool { return true }
 
 // Identity returns the seed.
-func (s *SyntheticSource[T]) Identity() []Field {
+func (s *SyntheticSource) Identity() []Field {
 	return []Field{{"seed", fmt.Sprint(s.seed)}}
 }
 
 // NewWindow returns a window with room for n tokens.
-func (s *SyntheticSource[T]) NewWindow(n int, want Role) *Window[T] {
-	return NewWindow[T](s.shape, n, want, false)
+func (s *SyntheticSource) NewWindow(n int, want Role) *Window {
+	return NewWindow(s.shape, n, want, false)
 }
 
 const (
@@ -66,9 +66,9 @@ const (
 
 // FillWindow overwrites w with n tokens: queries from query on and keys from key on. Its error
 // is always nil.
-func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (int, error) {
+func (s *SyntheticSource) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	parts := (n + workerTokens - 1) / workerTokens
-	seed, ones := rng.New(s.seed), slices.Repeat([]T{1}, s.shape.D)
+	seed, ones := rng.New(s.seed), slices.Repeat([]float{1}, s.shape.D)
 	par.RunEach(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
 		h, i0 := i/parts, i%parts*workerTokens
 		i1 := min(i0+workerTokens, n)
@@ -82,9 +82,9 @@ func (s *SyntheticSource[T]) FillWindow(w *Window[T], query, key int64, n int) (
 		k, v := w.k.Head(0, h).Slice(i0, i1), w.v.Head(0, h).Slice(i0, i1)
 		drawUniform(k, deviation, seedOf(1), key+int64(i0))
 		drawUniform(v, 2*deviation, seedOf(2), key+int64(i0))
-		kernels := kernel.Active[T]()
+		kernels := kernel.Active[float]()
 		for j := range v.Rows {
-			p := 0.5 + T((key+int64(i0+j))&(1<<20-1))/(1<<20)
+			p := 0.5 + float((key+int64(i0+j))&(1<<20-1))/(1<<20)
 			row := v.Row(j)
 			kernels.Axpy(row, 0.5, k.Row(j))
 			kernels.Axpy(row, p, ones)
@@ -100,8 +100,8 @@ const deviation = 147.80054127099805
 
 // drawUniform overwrites rows [n, width] with tokens from position at on. Each channel is
 // drawn from key, with standard deviation 1/by.
-func drawUniform[T tensor.Float](rows tensor.Mat[T], by float64, key rng.Key, at int64) {
-	uniform, factor := kernel.Active[T]().Uniform, T(1/by)
+func drawUniform(rows tensor.Mat, by float64, key rng.Key, at int64) {
+	uniform, factor := kernel.Active[float]().Uniform, float(1/by)
 	const of = 16 // channels per number
 	width := (rows.Cols + of - 1) / of * of
 	if rows.Cols == width && rows.Stride == width {
@@ -110,7 +110,7 @@ func drawUniform[T tensor.Float](rows tensor.Mat[T], by float64, key rng.Key, at
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	all := arena.Take[T](ar, rows.Rows*width)
+	all := arena.Take[float](ar, rows.Rows*width)
 	uniform(all, factor, key, uint64(at)*uint64(width/of))
 	for j := range rows.Rows {
 		copy(rows.Row(j), all[j*width:])

@@ -8,7 +8,7 @@ import (
 // as queries and keys of one projection, do not overlap. Both views fit their data (Check).
 // The time does not depend on the number of elements unless two views interleave in an
 // irregular way.
-func (x Heads[T]) Overlaps(y Heads[T]) bool {
+func (x Heads) Overlaps(y Heads) bool {
 	if x.isEmpty() || y.isEmpty() {
 		return false
 	}
@@ -27,7 +27,7 @@ func (x Heads[T]) Overlaps(y Heads[T]) bool {
 
 // OverlapsItself reports whether two elements of x have the same place, as with a stride of
 // 0. The view fits its data (Check).
-func (x Heads[T]) OverlapsItself() bool {
+func (x Heads) OverlapsItself() bool {
 	if x.isEmpty() {
 		return false
 	}
@@ -75,10 +75,10 @@ func (x Heads[T]) OverlapsItself() bool {
 	return false
 }
 
-func (x *Heads[T]) isEmpty() bool { return x.B == 0 || x.H == 0 || x.N == 0 || x.D == 0 }
+func (x *Heads) isEmpty() bool { return x.B == 0 || x.H == 0 || x.N == 0 || x.D == 0 }
 
 // reach returns the number of elements from the first to the last.
-func (x *Heads[T]) reach() int { return (x.B-1)*x.SB + (x.H-1)*x.SH + (x.N-1)*x.SN + x.D }
+func (x *Heads) reach() int { return (x.B-1)*x.SB + (x.H-1)*x.SH + (x.N-1)*x.SN + x.D }
 
 // dimension is a dimension of n parts that lie a stride apart.
 type dimension struct{ n, stride int }
@@ -102,7 +102,7 @@ type runs struct {
 
 // runs returns the bytes of x, whose elements have size bytes. Dimensions without gaps are
 // part of the runs.
-func (x *Heads[T]) runs(size int) runs {
+func (x *Heads) runs(size int) runs {
 	all := [3]dimension{{x.B, x.SB * size}, {x.H, x.SH * size}, {x.N, x.SN * size}}
 	sortDimensions(all[:])
 	r := runs{bytes: x.D * size}

@@ -8,7 +8,7 @@ import (
 )
 
 // places returns the elements of x by their place, and whether one has two of them.
-func places(x tensor.Heads[float32], base int) (map[int]bool, bool) {
+func places(x tensor.Heads, base int) (map[int]bool, bool) {
 	seen, twice := map[int]bool{}, false
 	for b := range x.B {
 		for h := range x.H {
@@ -27,10 +27,10 @@ func places(x tensor.Heads[float32], base int) (map[int]bool, bool) {
 // The obvious reference marks every element of both views.
 func TestOverlapsAgreesWithMarkedElements(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	data := make([]float32, 4000)
-	view := func() (tensor.Heads[float32], int) {
+	data := make([]tensor.Float, 4000)
+	view := func() (tensor.Heads, int) {
 		for {
-			x := tensor.Heads[float32]{B: r.IntN(4), H: r.IntN(4), N: r.IntN(6), D: r.IntN(5)}
+			x := tensor.Heads{B: r.IntN(4), H: r.IntN(4), N: r.IntN(6), D: r.IntN(5)}
 			x.SB, x.SH, x.SN = r.IntN(40), r.IntN(40), r.IntN(40)
 			if r.IntN(2) == 0 { // as programs lay them out
 				x.D = 1 + r.IntN(4)
@@ -80,7 +80,7 @@ func TestOverlapsAgreesWithMarkedElements(t *testing.T) {
 // A check of every call must not cost memory, nor time by the number of tokens.
 func TestOverlapsOfAProjectionDoesNotAllocate(t *testing.T) {
 	const n, heads, d = 1 << 10, 8, 16
-	data := make([]float32, n*3*heads*d)
+	data := make([]tensor.Float, n*3*heads*d)
 	q := tensor.Split(data, 1, n, 3*heads*d, 0, heads, d)
 	k := tensor.Split(data, 1, n, 3*heads*d, heads*d, heads, d)
 	if q.Overlaps(k) || !q.Overlaps(q) || q.OverlapsItself() {

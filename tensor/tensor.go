@@ -5,13 +5,9 @@ import (
 	"math"
 )
 
-// Float is the set of element types: float32 is the fast path, float64 the
-// exact one.
-type Float interface{ float32 | float64 }
-
 // Mat is a view of Rows×Cols elements: element (i,j) is Data[i*Stride+j].
-type Mat[T Float] struct {
-	Data               []T
+type Mat struct {
+	Data               []Float
 	Rows, Cols, Stride int
 }
 
@@ -33,13 +29,13 @@ func Size(dims ...int) int {
 }
 
 // NewMat returns a zeroed matrix.
-func NewMat[T Float](rows, cols int) Mat[T] {
-	return Mat[T]{make([]T, Size(rows, cols)), rows, cols, cols}
+func NewMat(rows, cols int) Mat {
+	return Mat{make([]Float, Size(rows, cols)), rows, cols, cols}
 }
 
 // Check returns an error for a negative dimension or stride, and for a view beyond its
 // data. The error begins with name.
-func (m Mat[T]) Check(name string) error {
+func (m Mat) Check(name string) error {
 	if m.Rows < 0 || m.Cols < 0 {
 		return fmt.Errorf("%s: negative dimension in [%d,%d]", name, m.Rows, m.Cols)
 	}
@@ -58,11 +54,11 @@ func (m Mat[T]) Check(name string) error {
 }
 
 // Row returns row i.
-func (m Mat[T]) Row(i int) []T { return m.Data[i*m.Stride:][:m.Cols:m.Cols] }
+func (m Mat) Row(i int) []Float { return m.Data[i*m.Stride:][:m.Cols:m.Cols] }
 
 // Slice returns the view of rows i0 ≤ i < i1.
-func (m Mat[T]) Slice(i0, i1 int) Mat[T] {
-	v := Mat[T]{Rows: i1 - i0, Cols: m.Cols, Stride: m.Stride}
+func (m Mat) Slice(i0, i1 int) Mat {
+	v := Mat{Rows: i1 - i0, Cols: m.Cols, Stride: m.Stride}
 	if v.Rows > 0 && len(m.Data) > 0 {
 		v.Data = m.Data[i0*m.Stride:]
 	}
@@ -72,34 +68,34 @@ func (m Mat[T]) Slice(i0, i1 int) Mat[T] {
 // Heads is a view of B×H×N×D elements: batch row, head, token, channel.
 // Element (b,h,n,d) is Data[b*SB+h*SH+n*SN+d], so a [B·N, H·D] projection is
 // seen by its heads without a transpose.
-type Heads[T Float] struct {
-	Data       []T
+type Heads struct {
+	Data       []Float
 	B, H, N, D int
 	SB, SH, SN int
 }
 
 // NewHeads returns zeroed heads in the order [B,H,N,D].
-func NewHeads[T Float](b, h, n, d int) Heads[T] {
-	return HeadsOf(make([]T, Size(b, h, n, d)), b, h, n, d)
+func NewHeads(b, h, n, d int) Heads {
+	return HeadsOf(make([]Float, Size(b, h, n, d)), b, h, n, d)
 }
 
 // HeadsOf views data as contiguous [B,H,N,D].
-func HeadsOf[T Float](data []T, b, h, n, d int) Heads[T] {
-	return Heads[T]{data, b, h, n, d, h * n * d, n * d, d}
+func HeadsOf(data []Float, b, h, n, d int) Heads {
+	return Heads{data, b, h, n, d, h * n * d, n * d, d}
 }
 
 // Split views the columns from col on of a [B·N, width] matrix as H heads of
 // width D: the form in which a projection leaves its result.
-func Split[T Float](data []T, b, n, width, col, h, d int) Heads[T] {
+func Split(data []Float, b, n, width, col, h, d int) Heads {
 	if len(data) > 0 {
 		data = data[col:]
 	}
-	return Heads[T]{data, b, h, n, d, n * width, d, width}
+	return Heads{data, b, h, n, d, n * width, d, width}
 }
 
 // Head returns the view of one head of one batch row, [N,D].
-func (x Heads[T]) Head(b, h int) Mat[T] {
-	m := Mat[T]{Rows: x.N, Cols: x.D, Stride: x.SN}
+func (x Heads) Head(b, h int) Mat {
+	m := Mat{Rows: x.N, Cols: x.D, Stride: x.SN}
 	if x.N > 0 && x.D > 0 {
 		m.Data = x.Data[b*x.SB+h*x.SH:]
 	}
@@ -107,7 +103,7 @@ func (x Heads[T]) Head(b, h int) Mat[T] {
 }
 
 // Tokens returns the view of tokens n0 ≤ n < n1 of every head.
-func (x Heads[T]) Tokens(n0, n1 int) Heads[T] {
+func (x Heads) Tokens(n0, n1 int) Heads {
 	v := x
 	v.N = n1 - n0
 	if v.N > 0 && x.B > 0 && x.H > 0 && x.D > 0 {
@@ -118,7 +114,7 @@ func (x Heads[T]) Tokens(n0, n1 int) Heads[T] {
 
 // Check reports a shape or stride that does not fit the data. name is the
 // field that the error names.
-func (x Heads[T]) Check(name string) error {
+func (x Heads) Check(name string) error {
 	if x.B < 0 || x.H < 0 || x.N < 0 || x.D < 0 {
 		return fmt.Errorf("%s: negative dimension in [%d,%d,%d,%d]", name, x.B, x.H, x.N, x.D)
 	}

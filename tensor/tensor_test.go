@@ -12,7 +12,7 @@ import (
 // A projection leaves the queries of two tokens and two heads side by side;
 // Split sees the heads without moving anything.
 func ExampleSplit() {
-	projected := []float64{
+	projected := []tensor.Float{
 		1, 2, 3, 4, // token 0: head 0, head 1
 		5, 6, 7, 8, // token 1
 	}
@@ -22,11 +22,11 @@ func ExampleSplit() {
 }
 
 func TestViewsShareData(t *testing.T) {
-	x := tensor.NewHeads[float32](2, 3, 5, 4)
+	x := tensor.NewHeads(2, 3, 5, 4)
 	for i := range x.Data {
-		x.Data[i] = float32(i)
+		x.Data[i] = tensor.Float(i)
 	}
-	if got, want := x.Head(1, 2).Row(3)[1], float32(((1*3+2)*5+3)*4+1); got != want {
+	if got, want := x.Head(1, 2).Row(3)[1], tensor.Float(((1*3+2)*5+3)*4+1); got != want {
 		t.Errorf("element (1,2,3,1) is %v, want %v", got, want)
 	}
 	part := x.Tokens(2, 5)
@@ -44,22 +44,22 @@ func TestViewsShareData(t *testing.T) {
 	if e := x.Tokens(5, 5); e.N != 0 {
 		t.Errorf("no tokens are %d", e.N)
 	}
-	for _, empty := range []tensor.Heads[float32]{tensor.NewHeads[float32](0, 3, 5, 4), tensor.NewHeads[float32](2, 0, 5, 4)} {
+	for _, empty := range []tensor.Heads{tensor.NewHeads(0, 3, 5, 4), tensor.NewHeads(2, 0, 5, 4)} {
 		if e := empty.Tokens(1, 3); e.N != 2 || e.Check("q") != nil {
 			t.Errorf("tokens 1 and 2 of %v are %v", empty, e)
 		}
 	}
-	if e := (tensor.Mat[float32]{Rows: 5, Stride: 8}).Slice(1, 3); e.Rows != 2 || e.Check("q") != nil {
+	if e := (tensor.Mat{Rows: 5, Stride: 8}).Slice(1, 3); e.Rows != 2 || e.Check("q") != nil {
 		t.Errorf("two rows of no columns are %v", e)
 	}
 }
 
 func TestCheck(t *testing.T) {
-	ok := []tensor.Heads[float32]{
-		tensor.NewHeads[float32](2, 3, 5, 4),
-		tensor.NewHeads[float32](0, 3, 5, 4),
-		tensor.NewHeads[float32](2, 3, 0, 4),
-		tensor.Split(make([]float32, 24), 2, 3, 4, 2, 1, 2),
+	ok := []tensor.Heads{
+		tensor.NewHeads(2, 3, 5, 4),
+		tensor.NewHeads(0, 3, 5, 4),
+		tensor.NewHeads(2, 3, 0, 4),
+		tensor.Split(make([]tensor.Float, 24), 2, 3, 4, 2, 1, 2),
 	}
 	for _, x := range ok {
 		if err := x.Check("q"); err != nil {
@@ -67,12 +67,12 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		x    tensor.Heads[float32]
+		x    tensor.Heads
 		want string
 	}{
-		{tensor.Heads[float32]{B: -1, H: 1, N: 1, D: 1}, "negative dimension"},
-		{tensor.Heads[float32]{Data: make([]float32, 9), B: 1, H: 1, N: 2, D: 5, SB: 10, SH: 10, SN: 5}, "needs 10 elements, has 9"},
-		{tensor.Heads[float32]{Data: make([]float32, 9), B: 1, H: 1, N: 2, D: 2, SN: -2}, "negative stride"},
+		{tensor.Heads{B: -1, H: 1, N: 1, D: 1}, "negative dimension"},
+		{tensor.Heads{Data: make([]tensor.Float, 9), B: 1, H: 1, N: 2, D: 5, SB: 10, SH: 10, SN: 5}, "needs 10 elements, has 9"},
+		{tensor.Heads{Data: make([]tensor.Float, 9), B: 1, H: 1, N: 2, D: 2, SN: -2}, "negative stride"},
 	} {
 		err := c.x.Check("q")
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "q: ") {
@@ -82,17 +82,17 @@ func TestCheck(t *testing.T) {
 }
 
 func TestMatCheck(t *testing.T) {
-	for _, x := range []tensor.Mat[float32]{tensor.NewMat[float32](2, 3), {}, {Rows: 3}, {Data: make([]float32, 8), Rows: 2, Cols: 3, Stride: 5}} {
+	for _, x := range []tensor.Mat{tensor.NewMat(2, 3), {}, {Rows: 3}, {Data: make([]tensor.Float, 8), Rows: 2, Cols: 3, Stride: 5}} {
 		if err := x.Check("a"); err != nil {
 			t.Errorf("%v: %v", x, err)
 		}
 	}
-	for want, x := range map[string]tensor.Mat[float32]{
+	for want, x := range map[string]tensor.Mat{
 		"a: negative dimension in [-1,2]":                                   {Rows: -1, Cols: 2},
-		"a: negative stride -2":                                             {Data: make([]float32, 9), Rows: 2, Cols: 2, Stride: -2},
-		"a: shape [2,3] needs 8 elements, has 7":                            {Data: make([]float32, 7), Rows: 2, Cols: 3, Stride: 5},
+		"a: negative stride -2":                                             {Data: make([]tensor.Float, 9), Rows: 2, Cols: 2, Stride: -2},
+		"a: shape [2,3] needs 8 elements, has 7":                            {Data: make([]tensor.Float, 7), Rows: 2, Cols: 3, Stride: 5},
 		"a: shape [1,3] needs 3 elements, has 0":                            {Rows: 1, Cols: 3},
-		fmt.Sprintf("a: shape [3,3] needs %d elements, has 9", math.MaxInt): {Data: make([]float32, 9), Rows: 3, Cols: 3, Stride: math.MaxInt},
+		fmt.Sprintf("a: shape [3,3] needs %d elements, has 9", math.MaxInt): {Data: make([]tensor.Float, 9), Rows: 3, Cols: 3, Stride: math.MaxInt},
 	} {
 		if err := x.Check("a"); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
@@ -112,11 +112,11 @@ func TestSizesBeyondIntegers(t *testing.T) {
 			t.Errorf("size of %v is %d, want %d", x.dims, got, x.want)
 		}
 	}
-	x := tensor.NewHeads[float32](2, 2, 2, 2)
-	for want, change := range map[string]func(x *tensor.Heads[float32]){
-		"beyond any memory":                             func(x *tensor.Heads[float32]) { x.B, x.SB = math.MaxInt/4, 0 },
-		fmt.Sprintf("needs %d elements", math.MaxInt):   func(x *tensor.Heads[float32]) { x.SN = math.MaxInt },
-		fmt.Sprintf("%d elements, has 16", math.MaxInt): func(x *tensor.Heads[float32]) { x.N, x.SN = 3, math.MaxInt/2+1 },
+	x := tensor.NewHeads(2, 2, 2, 2)
+	for want, change := range map[string]func(x *tensor.Heads){
+		"beyond any memory":                             func(x *tensor.Heads) { x.B, x.SB = math.MaxInt/4, 0 },
+		fmt.Sprintf("needs %d elements", math.MaxInt):   func(x *tensor.Heads) { x.SN = math.MaxInt },
+		fmt.Sprintf("%d elements, has 16", math.MaxInt): func(x *tensor.Heads) { x.N, x.SN = 3, math.MaxInt/2+1 },
 	} {
 		y := x
 		change(&y)
@@ -129,5 +129,5 @@ func TestSizesBeyondIntegers(t *testing.T) {
 			t.Error("heads beyond any memory are made")
 		}
 	}()
-	tensor.NewHeads[float32](1<<20, 1<<20, 1<<20, 1<<20)
+	tensor.NewHeads(1<<20, 1<<20, 1<<20, 1<<20)
 }

@@ -24,14 +24,14 @@ import (
 // not trained; the head is trained in full.
 type adapters struct {
 	list    []*adapter
-	trained *param.Set[float32] // A and B of all adapters, and the head
+	trained *param.Set // A and B of all adapters, and the head
 }
 
 // adapter is the addition to one matrix [out,in].
 type adapter struct {
-	weight           *param.Param[float32]
-	base             []float32             // W₀ [out,in]
-	downProj, upProj *param.Param[float32] // A [rank,in] and B [out,rank]
+	weight           *param.Param
+	base             []float32    // W₀ [out,in]
+	downProj, upProj *param.Param // A [rank,in] and B [out,rank]
 	rank             int
 }
 
@@ -48,7 +48,7 @@ const (
 // newAdapters returns adapters of m that add nothing yet: A is normal with deviation
 // 1/√in, B is 0. It returns an error if the rank is larger than the smallest matrix.
 func newAdapters(m *model.Model, rank int, key rng.Key) (*adapters, error) {
-	a := &adapters{trained: &param.Set[float32]{}}
+	a := &adapters{trained: &param.Set{}}
 	for i, p := range m.Params().All() {
 		switch {
 		case strings.HasPrefix(p.Name, "head"):
@@ -135,12 +135,12 @@ func (f *downGrads) RunRange(lo, hi int) {
 }
 
 // tensors returns A, B and W₀ of all adapters, named.
-func (a *adapters) tensors() (list []*param.Param[float32]) {
+func (a *adapters) tensors() (list []*param.Param) {
 	if a == nil {
 		return nil
 	}
 	for _, d := range a.list {
-		base := &param.Param[float32]{Name: d.weight.Name + baseSuffix, Shape: d.weight.Shape, Data: d.base}
+		base := &param.Param{Name: d.weight.Name + baseSuffix, Shape: d.weight.Shape, Data: d.base}
 		list = append(list, base, d.downProj, d.upProj)
 	}
 	return list

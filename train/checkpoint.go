@@ -347,7 +347,7 @@ func checkManifest(path string) (m manifest, err error) {
 }
 
 // modelTensors returns the weights and the constants of a model.
-func modelTensors(m *model.Model) []*param.Param[float32] {
+func modelTensors(m *model.Model) []*param.Param {
 	return slices.Concat(m.Params().All(), m.Constants().All())
 }
 

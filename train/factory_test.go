@@ -14,8 +14,8 @@ import (
 
 // A run with a mechanism of one's own ends, is continued and is read as any other.
 func TestRunWithAMechanismOfOnesOwn(t *testing.T) {
-	factories := map[string]model.Factory{"own": model.NewFactory(func(o mechanism.Options) (attention.Mechanism[float32], error) {
-		return mechanism.New[float32]("linear", o)
+	factories := map[string]model.Factory{"own": model.NewFactory(func(o mechanism.Options) (attention.Mechanism, error) {
+		return mechanism.New("linear", o)
 	})}
 	src := kinds()["class"]
 	c := littleTask(src, "own")

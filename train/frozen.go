@@ -94,8 +94,8 @@ type HeadFit struct {
 func (t *Trainer) HeadFit() *HeadFit { return t.headFit }
 
 // headParams returns the weights of the head.
-func headParams(m *model.Model) (*param.Set[float32], error) {
-	set := &param.Set[float32]{}
+func headParams(m *model.Model) (*param.Set, error) {
+	set := &param.Set{}
 	for _, name := range []string{"head.weight", "head.bias"} {
 		p, err := m.Params().Get(name)
 		if err != nil {

@@ -380,7 +380,7 @@ func (t *Trainer) describeStart() error {
 
 // copyStart copies p from the model from. With head set it copies a head of the same
 // shape, too. The units before the head are copied where they are the same.
-func copyStart(p *param.Param[float32], from *model.Model, head bool) error {
+func copyStart(p *param.Param, from *model.Model, head bool) error {
 	q, err := from.Params().Get(p.Name)
 	if err != nil {
 		if q, err = from.Constants().Get(p.Name); err != nil && strings.HasPrefix(p.Name, "head") {

@@ -208,7 +208,7 @@ func (t *Trainer) broadcastState() error {
 }
 
 // stateTensors returns the weights, the constants and the adapters.
-func (t *Trainer) stateTensors() []*param.Param[float32] {
+func (t *Trainer) stateTensors() []*param.Param {
 	return append(modelTensors(t.model), t.adapters.tensors()...)
 }
 

@@ -19,7 +19,7 @@ const (
 )
 
 // writeOptim writes the moments of every weight.
-func writeOptim(path string, set *param.Set[float32], a *optim.AdamW[float32]) error {
+func writeOptim(path string, set *param.Set, a *optim.AdamW) error {
 	var list []*array.Array
 	for i, p := range set.All() {
 		moment := a.Moments()[i]
@@ -38,7 +38,7 @@ func writeOptim(path string, set *param.Set[float32], a *optim.AdamW[float32]) e
 
 // readOptim restores a from the file of writeOptim, after a number of steps. It returns
 // an error if a moment is missing or has another shape than its weight.
-func readOptim(path string, set *param.Set[float32], a *optim.AdamW[float32], steps int) error {
+func readOptim(path string, set *param.Set, a *optim.AdamW, steps int) error {
 	f, err := safetensors.Open(path)
 	if err != nil {
 		return err

@@ -40,8 +40,8 @@ type Trainer struct {
 	headFit  *HeadFit // how the head of a frozen model was fitted; nil: not yet, or none is
 	model    *model.Model
 	adapters *adapters // nil: all weights are trained
-	trained  *param.Set[float32]
-	optim    *optim.AdamW[float32]
+	trained  *param.Set
+	optim    *optim.AdamW
 	schedule optim.Schedule
 	metrics  *metrics
 	lock     *lock.Lock // of the folder, on rank 0
@@ -51,13 +51,13 @@ type Trainer struct {
 	redrawKey  rng.Key // of redrawn features of mechanisms
 	groups     lengthGroups
 	collector  collector
-	batches    []packedBatch      // passes of the update
-	tree       comm.Tree[float32] // adds the gradients of several passes
-	flatGrads  []float32          // all gradients in one list, a leaf of tree
-	rankCounts [3]float64         // targets, positions and bytes in this rank's passes
-	passLosses []float64          // loss and auxiliary loss of each pass of this rank
-	singleRank [1][]float64       // result of gatherRanks without ranks
-	constants  []float32          // numbers that the mechanisms had drawn before the update
+	batches    []packedBatch // passes of the update
+	tree       comm.Tree     // adds the gradients of several passes
+	flatGrads  []float32     // all gradients in one list, a leaf of tree
+	rankCounts [3]float64    // targets, positions and bytes in this rank's passes
+	passLosses []float64     // loss and auxiliary loss of each pass of this rank
+	singleRank [1][]float64  // result of gatherRanks without ranks
+	constants  []float32     // numbers that the mechanisms had drawn before the update
 	step       int
 	row        Step // of the last update
 	needsRow   bool // the last update is not in the metrics yet

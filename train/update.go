@@ -85,7 +85,7 @@ func (t *Trainer) runUpdate(ctx context.Context, o Observer) error {
 }
 
 // copyInto copies numbers into the tensors of list, one after another.
-func copyInto(list []*param.Param[float32], numbers []float32) {
+func copyInto(list []*param.Param, numbers []float32) {
 	at := 0
 	for _, p := range list {
 		at += copy(p.Data, numbers[at:])

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package factorised_test
 
 import (
@@ -11,19 +13,19 @@ import (
 
 // A mechanism with weights 1 + s + s²/2, asked at once and token by token.
 func ExampleNew() {
-	m, err := factorised.New(attention.Spec[float64]{
+	m, err := factorised.New(attention.Spec{
 		Name: "second order", Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	// One query and two keys with scores 0 and 2: weights 1 and 5.
-	c := &attention.Call[float64]{
-		Q: tensor.HeadsOf([]float64{1}, 1, 1, 1, 1),
-		K: tensor.HeadsOf([]float64{0, 2}, 1, 1, 2, 1),
-		V: tensor.HeadsOf([]float64{3, 9}, 1, 1, 2, 1),
+	c := &attention.Call{
+		Q: tensor.HeadsOf([]float32{1}, 1, 1, 1, 1),
+		K: tensor.HeadsOf([]float32{0, 2}, 1, 1, 2, 1),
+		V: tensor.HeadsOf([]float32{3, 9}, 1, 1, 2, 1),
 	}
-	out := tensor.NewHeads[float64](1, 1, 1, 1)
+	out := tensor.NewHeads(1, 1, 1, 1)
 	if err := m.Forward(out, c, nil); err != nil {
 		log.Fatal(err)
 	}
@@ -34,7 +36,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	for j := range c.K.N {
-		token := &attention.Call[float64]{K: c.K.Tokens(j, j+1), V: c.V.Tokens(j, j+1)}
+		token := &attention.Call{K: c.K.Tokens(j, j+1), V: c.V.Tokens(j, j+1)}
 		if err := state.Absorb(token); err != nil {
 			log.Fatal(err)
 		}
@@ -51,16 +53,16 @@ func ExampleNew() {
 // Weights may be any function of the score: here its square above zero, which
 // no sums stand for, so that every pair is computed.
 func ExampleSimilarity() {
-	above := func(s float64) float64 { return max(s, 0) }
-	m, err := factorised.New(attention.Spec[float64]{
+	above := func(s float32) float32 { return max(s, 0) }
+	m, err := factorised.New(attention.Spec{
 		Name: "squared relu", Scale: 1, Positive: true,
-		Similarity: &attention.Similarity[float64]{
-			F: func(dst, s []float64) {
+		Similarity: &attention.Similarity{
+			F: func(dst, s []float32) {
 				for i, x := range s {
 					dst[i] = above(x) * above(x)
 				}
 			},
-			Slope: func(dst, s []float64) {
+			Slope: func(dst, s []float32) {
 				for i, x := range s {
 					dst[i] = 2 * above(x)
 				}
@@ -71,12 +73,12 @@ func ExampleSimilarity() {
 		log.Fatal(err)
 	}
 	// Scores -1, 1 and 2: weights 0, 1 and 4.
-	c := &attention.Call[float64]{
-		Q: tensor.HeadsOf([]float64{1}, 1, 1, 1, 1),
-		K: tensor.HeadsOf([]float64{-1, 1, 2}, 1, 1, 3, 1),
-		V: tensor.HeadsOf([]float64{100, 10, 20}, 1, 1, 3, 1),
+	c := &attention.Call{
+		Q: tensor.HeadsOf([]float32{1}, 1, 1, 1, 1),
+		K: tensor.HeadsOf([]float32{-1, 1, 2}, 1, 1, 3, 1),
+		V: tensor.HeadsOf([]float32{100, 10, 20}, 1, 1, 3, 1),
 	}
-	out := tensor.NewHeads[float64](1, 1, 1, 1)
+	out := tensor.NewHeads(1, 1, 1, 1)
 	if err := m.Forward(out, c, nil); err != nil {
 		log.Fatal(err)
 	}

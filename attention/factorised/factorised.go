@@ -20,28 +20,20 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/hybrid"
-	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // New returns the mechanism that s describes. It returns an error if the fields of s do not fit
 // together or a number is out of range. All numbers must be finite, and Eps and Floor must not
 // be negative.
-func New[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
-	return kernel.Instance[func(attention.Spec[T]) (attention.Mechanism[T], error)](new32, new64)(s)
-}
-
-// The engines are compiled here and nowhere else: see kernel.Instance.
-var new32, new64 = build[float32], build[float64]
-
-func build[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
+func New(s attention.Spec) (attention.Mechanism, error) {
 	if err := checkNumbers(&s); err != nil {
 		return nil, err
 	}
 	if s.Window != nil {
 		return hybrid.New(s)
 	}
-	e, err := engine.New(headtask.Spec[T]{Spec: s})
+	e, err := engine.New(headtask.Spec{Spec: s})
 	if err != nil {
 		return nil, err
 	}
@@ -52,9 +44,9 @@ func build[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) 
 // the feature map of m: normalised, rotated and, for queries, scaled. Masked keys are zeros.
 // Use it to fit the constants of a feature map. It returns an error if c does not fit m, or m
 // is a headwise mechanism or has a window.
-func Prepared[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (q, k tensor.Heads[T], err error) {
+func Prepared(m attention.Mechanism, c *attention.Call) (q, k tensor.Heads, err error) {
 	e, ok := m.(interface {
-		Prepared(c *attention.Call[T]) (q, k tensor.Heads[T], err error)
+		Prepared(c *attention.Call) (q, k tensor.Heads, err error)
 	})
 	if !ok {
 		return q, k, fmt.Errorf("%s: has no single form of prepared rows", m.Traits().Name)

@@ -6,20 +6,19 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // checkNumbers returns an error for the first number of s that is outside its range, in the
 // element type: numbers are finite, Eps and Floor are 0 or more, decays 0 or less.
-func checkNumbers[T tensor.Float](s *attention.Spec[T]) error {
+func checkNumbers(s *attention.Spec) error {
 	if norms := attention.Norms(); s.Norm < 0 || int(s.Norm) >= len(norms) {
 		return fmt.Errorf("%s: norm is %d, needs 0 to %d", s.Name, int(s.Norm), len(norms)-1)
 	}
-	if !isFinite[T](s.Scale) {
+	if !isFinite(s.Scale) {
 		return fmt.Errorf("%s: scale is %v, needs to be finite", s.Name, s.Scale)
 	}
 	for l, c := range s.Coef {
-		if !isFinite[T](c) {
+		if !isFinite(c) {
 			return fmt.Errorf("%s: coef: number %d is %v, needs to be finite", s.Name, l, c)
 		}
 	}
@@ -27,7 +26,7 @@ func checkNumbers[T tensor.Float](s *attention.Spec[T]) error {
 		name  string
 		value float64
 	}{{"eps", s.Eps}, {"floor", s.Floor}} {
-		if !isFinite[T](x.value) || x.value < 0 {
+		if !isFinite(x.value) || x.value < 0 {
 			return fmt.Errorf("%s: %s is %v, needs to be finite and 0 or more", s.Name, x.name, x.value)
 		}
 	}
@@ -52,7 +51,7 @@ func checkNumbers[T tensor.Float](s *attention.Spec[T]) error {
 
 // checkLearned returns an error if p has no numbers, or has one that is not finite. p may be
 // nil.
-func checkLearned[T tensor.Float](owner, name string, p *param.Param[T]) error {
+func checkLearned(owner, name string, p *param.Param) error {
 	switch {
 	case p == nil:
 		return nil
@@ -60,12 +59,12 @@ func checkLearned[T tensor.Float](owner, name string, p *param.Param[T]) error {
 		return fmt.Errorf("%s: %s: has %d numbers and %d gradients, needs 1 or more of both", owner, name, len(p.Data), len(p.Grad))
 	}
 	for i, x := range p.Data {
-		if !isFinite[T](float64(x)) {
+		if !isFinite(float64(x)) {
 			return fmt.Errorf("%s: %s: number %d is %v, needs to be finite", owner, name, i, x)
 		}
 	}
 	return nil
 }
 
-// isFinite reports whether x is a finite number of type T.
-func isFinite[T tensor.Float](x float64) bool { y := T(x); return y-y == 0 }
+// isFinite reports whether x is a finite number of the element type.
+func isFinite(x float64) bool { y := float(x); return y-y == 0 }

@@ -1,3 +1,5 @@
+//go:build float64
+
 package factorised_test
 
 import (
@@ -15,19 +17,19 @@ import (
 // that do not exist are zeros.
 func TestPreparedRowsMakeWeights(t *testing.T) {
 	const b, h, kv, n, d = 2, 4, 2, 9, 6
-	draw := func(stream uint64, heads int) tensor.Heads[float64] {
-		x := tensor.NewHeads[float64](b, heads, n, d)
+	draw := func(stream uint64, heads int) tensor.Heads {
+		x := tensor.NewHeads(b, heads, n, d)
 		for i := range x.Data {
 			x.Data[i] = rng.New(7).Fold(stream).Normal(uint64(i))
 		}
 		return x
 	}
-	base := attention.Call[float64]{Q: draw(1, h), K: draw(2, kv), V: draw(3, kv), Causal: true}
+	base := attention.Call{Q: draw(1, h), K: draw(2, kv), V: draw(3, kv), Causal: true}
 	masked, turned := base, base
 	masked.KeyLens = []int64{n, 6}
-	turned.Rope = attention.NewRope[float64](d, 100, 0, 64)
-	for name, c := range map[string]*attention.Call[float64]{"plain": &base, "lengths": &masked, "rotated": &turned} {
-		m, err := mechanism.New[float64]("fastmax", mechanism.Options{Set: map[string]string{"scale": "0.25"}})
+	turned.Rope = attention.NewRope(d, 100, 0, 64)
+	for name, c := range map[string]*attention.Call{"plain": &base, "lengths": &masked, "rotated": &turned} {
+		m, err := mechanism.New("fastmax", mechanism.Options{Set: map[string]string{"scale": "0.25"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +37,7 @@ func TestPreparedRowsMakeWeights(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := tensor.Mat[float64]{Data: make([]float64, n*n), Rows: n, Cols: n, Stride: n}
+		a := tensor.Mat{Data: make([]float64, n*n), Rows: n, Cols: n, Stride: n}
 		for row := range b {
 			exist := n
 			if c.KeyLens != nil {
@@ -72,7 +74,7 @@ func TestPreparedRowsMakeWeights(t *testing.T) {
 			}
 		}
 	}
-	whole, err := mechanism.New[float64]("local", mechanism.Options{})
+	whole, err := mechanism.New("local", mechanism.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

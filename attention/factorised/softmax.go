@@ -14,52 +14,46 @@ import (
 // Softmax computes attention with the weights exp(scale·q·k + bias), divided by their sum. It
 // is a building block of headwise mechanisms. It computes the weights in blocks and does not
 // keep them. It may be used concurrently.
-type Softmax[T tensor.Float] interface {
+type Softmax interface {
 	// Forward sets out [n,Dv]. It also sets lse [n], which Backward needs, to the logarithms of
 	// the sums of weights, unless lse is nil. For a query that sees no key, out is 0 and lse is
 	// -Inf.
-	Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T])
+	Forward(ar *arena.Arena, out tensor.Mat, lse []tensor.Float, x Rows)
 	// Backward sets the gradients in g from the out [n,Dv] and lse [n] of Forward.
-	Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T])
+	Backward(ar *arena.Arena, g RowsGrad, out tensor.Mat, lse []tensor.Float, x Rows)
 }
 
 // blockSoftmax is a Softmax that computes blocks as the direct form does.
-type blockSoftmax[T tensor.Float] struct {
-	spec  headtask.Spec[T]
-	units sync.Pool // of *headtask.Task[T]
+type blockSoftmax struct {
+	spec  headtask.Spec
+	units sync.Pool // of *headtask.Task
 }
 
 // NewSoftmax returns a dense softmax kernel. scale multiplies q·k; 0 means 1/√D.
-func NewSoftmax[T tensor.Float](scale float64) Softmax[T] {
-	return kernel.Instance[func(float64) Softmax[T]](softmax32, softmax64)(scale)
-}
-
-var softmax32, softmax64 = buildSoftmax[float32], buildSoftmax[float64]
-
-func buildSoftmax[T tensor.Float](scale float64) Softmax[T] {
-	return &blockSoftmax[T]{spec: headtask.Spec[T]{Spec: attention.Spec[T]{Exp: true, Scale: scale, Positive: true}}}
+func NewSoftmax(scale float64) Softmax {
+	return &blockSoftmax{spec: headtask.Spec{Spec: attention.Spec{Exp: true, Scale: scale, Positive: true}}}
 }
 
 // release keeps u for another call, without what it points at.
-func (s *blockSoftmax[T]) release(u *headtask.Task[T]) {
+func (s *blockSoftmax) release(u *headtask.Task) {
 	u.Clear()
 	s.units.Put(u)
 }
 
 // Rows holds the queries, keys and values of a Softmax. They may have any strides.
-type Rows[T tensor.Float] struct {
-	Q, K, V tensor.Mat[T] // [n,D], [m,D], [m,Dv]; D and Dv are at least 1
+type Rows struct {
+	Q, K, V tensor.Mat // [n,D], [m,D], [m,Dv]; D and Dv are at least 1
 	Causal  bool
-	Offset  int    // if Causal, query i sees keys j ≤ i+Offset
-	Mask    []bool // [m] unmasked keys; nil: all. Rows of masked keys are ignored
-	Bias    []T    // [m] finite numbers, added to the scores of each key; nil: none
+	Offset  int            // if Causal, query i sees keys j ≤ i+Offset
+	Mask    []bool         // [m] unmasked keys; nil: all. Rows of masked keys are ignored
+	Bias    []tensor.Float // [m] finite numbers, added to the scores of each key; nil: none
 	// Keys selects keys by their index in K, V and Bias, in any order; nil: all unmasked keys.
 	// The selected keys must be unmasked. A causal mask then counts selected keys.
 	Keys []int32
 }
 
 // place returns where key number j that takes part lies.
-func (x *Rows[T]) place(j int) int {
+func (x *Rows) place(j int) int {
 	if x.Keys == nil {
 		return j
 	}
@@ -67,13 +61,13 @@ func (x *Rows[T]) place(j int) int {
 }
 
 // RowsGrad holds the gradients of Rows.
-type RowsGrad[T tensor.Float] struct {
-	DOut       tensor.Mat[T] // input: gradient of out
-	DQ, DK, DV tensor.Mat[T] // overwritten; with Rows.Keys, the selected rows of DK and DV are added to
-	DBias      []T           // added to; nil: not wanted
+type RowsGrad struct {
+	DOut       tensor.Mat     // input: gradient of out
+	DQ, DK, DV tensor.Mat     // overwritten; with Rows.Keys, the selected rows of DK and DV are added to
+	DBias      []tensor.Float // added to; nil: not wanted
 }
 
-func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x Rows[T]) {
+func (s *blockSoftmax) Forward(ar *arena.Arena, out tensor.Mat, lse []tensor.Float, x Rows) {
 	if x.Q.Rows == 0 {
 		return
 	}
@@ -83,13 +77,13 @@ func (s *blockSoftmax[T]) Forward(ar *arena.Arena, out tensor.Mat[T], lse []T, x
 	defer s.release(u)
 	u.O = append(u.O, out)
 	if u.SavesDen = lse != nil; !u.SavesDen {
-		lse = arena.Take[T](ar, u.N)
+		lse = arena.Take[float](ar, u.N)
 	}
 	u.Den = append(u.Den, lse)
 	u.DirectForward()
 }
 
-func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Mat[T], lse []T, x Rows[T]) {
+func (s *blockSoftmax) Backward(ar *arena.Arena, g RowsGrad, out tensor.Mat, lse []tensor.Float, x Rows) {
 	if x.Q.Rows == 0 {
 		if x.Keys == nil {
 			scratch.ClearRows(g.DK, 0, g.DK.Rows)
@@ -106,13 +100,13 @@ func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Ma
 	dq := g.DQ
 	u.DK, u.DVal = g.DK, g.DV
 	if u.D != x.Q.Cols {
-		dq = scratch.TakeMat[T](ar, u.N, u.D)
+		dq = scratch.TakeMat(ar, u.N, u.D)
 	}
 	if x.Keys != nil || u.D != x.Q.Cols {
-		u.DK = scratch.TakeMat[T](ar, u.M, u.D)
+		u.DK = scratch.TakeMat(ar, u.M, u.D)
 	}
 	if x.Keys != nil {
-		u.DVal = scratch.TakeMat[T](ar, u.M, u.Dv)
+		u.DVal = scratch.TakeMat(ar, u.M, u.Dv)
 	}
 	u.DQ = append(u.DQ, dq)
 	u.DirectBackward()
@@ -141,16 +135,16 @@ func (s *blockSoftmax[T]) Backward(ar *arena.Arena, g RowsGrad[T], out tensor.Ma
 
 // task returns a task of x. A bias is an additional channel: it holds the bias in keys,
 // and the reciprocal scale in queries.
-func (s *blockSoftmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headtask.Task[T] {
-	u, _ := s.units.Get().(*headtask.Task[T])
+func (s *blockSoftmax) unit(ar *arena.Arena, x *Rows) *headtask.Task {
+	u, _ := s.units.Get().(*headtask.Task)
 	if u == nil {
-		u = new(headtask.Task[T])
+		u = new(headtask.Task)
 	}
 	d := x.Q.Cols
 	u.Arena, u.Workers = ar, 1
-	u.Geometry = headtask.Geometry[T]{
+	u.Geometry = headtask.Geometry{
 		Q: u.Q, Scale: u.Scale, // empty, with room
-		Table: kernel.Active[T](), Spec: &s.spec,
+		Table: kernel.Active[float](), Spec: &s.spec,
 		K: x.K, V: x.V, N: x.Q.Rows, M: x.K.Rows, D: d, Dv: x.V.Cols, PreparedWidth: d,
 		Causal: x.Causal, Offset: x.Offset, Mask: x.Mask, Chunk: 1,
 	}
@@ -163,12 +157,12 @@ func (s *blockSoftmax[T]) unit(ar *arena.Arena, x *Rows[T]) *headtask.Task[T] {
 	q := x.Q
 	if x.Bias != nil {
 		u.D, u.PreparedWidth = d+1, d+1
-		q = scratch.TakeMat[T](ar, u.N, u.D)
+		q = scratch.TakeMat(ar, u.N, u.D)
 		for i := range u.N {
 			copy(q.Row(i), x.Q.Row(i))
-			q.Row(i)[d] = T(1 / float64(u.Scale[0]))
+			q.Row(i)[d] = float(1 / float64(u.Scale[0]))
 		}
-		k := scratch.TakeMat[T](ar, u.M, u.D)
+		k := scratch.TakeMat(ar, u.M, u.D)
 		for j := range u.M {
 			copy(k.Row(j), u.K.Row(j))
 			k.Row(j)[d] = x.Bias[x.place(j)]

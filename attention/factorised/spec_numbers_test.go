@@ -1,3 +1,5 @@
+//go:build !float64
+
 package factorised
 
 import (
@@ -11,13 +13,13 @@ import (
 )
 
 // wholeSpec returns a Spec in which every number is reachable.
-func wholeSpec() attention.Spec[float32] {
-	p := func(name string) *param.Param[float32] {
-		return &param.Param[float32]{Name: name, Shape: []int{2}, Data: make([]float32, 2), Grad: make([]float32, 2)}
+func wholeSpec() attention.Spec {
+	p := func(name string) *param.Param {
+		return &param.Param{Name: name, Shape: []int{2}, Data: make([]float32, 2), Grad: make([]float32, 2)}
 	}
-	return attention.Spec[float32]{
+	return attention.Spec{
 		Name: "all", Setting: "all", Scale: 1, Coef: []float64{1, 1, 0.5}, Tau: p("tau"),
-		Window: &attention.Window[float32]{Width: 4, LogGamma: p("log_gamma")},
+		Window: &attention.Window{Width: 4, LogGamma: p("log_gamma")},
 	}
 }
 
@@ -71,19 +73,19 @@ func TestNewRefusesNumbersOutsideTheirRange(t *testing.T) {
 	}
 	t.Logf("%d cases", cases)
 	for name, c := range map[string]struct {
-		change func(s *attention.Spec[float32])
+		change func(s *attention.Spec)
 		want   string
 	}{
-		"negative eps":     {func(s *attention.Spec[float32]) { s.Window, s.Eps = nil, -1 }, "eps is -1"},
-		"negative floor":   {func(s *attention.Spec[float32]) { s.Window, s.Floor = nil, -0.5 }, "floor is -0.5"},
-		"beyond a float32": {func(s *attention.Spec[float32]) { s.Coef[1] = 1e300 }, "coef: number 1 is 1e+300"},
-		"another norm":     {func(s *attention.Spec[float32]) { s.Norm = 99 }, "norm is 99"},
-		"negative norm":    {func(s *attention.Spec[float32]) { s.Norm = -1 }, "norm is -1"},
-		"empty tau":        {func(s *attention.Spec[float32]) { s.Tau.Data = nil }, "tau: has 0 numbers"},
-		"a growing decay": {func(s *attention.Spec[float32]) {
+		"negative eps":     {func(s *attention.Spec) { s.Window, s.Eps = nil, -1 }, "eps is -1"},
+		"negative floor":   {func(s *attention.Spec) { s.Window, s.Floor = nil, -0.5 }, "floor is -0.5"},
+		"beyond a float32": {func(s *attention.Spec) { s.Coef[1] = 1e300 }, "coef: number 1 is 1e+300"},
+		"another norm":     {func(s *attention.Spec) { s.Norm = 99 }, "norm is 99"},
+		"negative norm":    {func(s *attention.Spec) { s.Norm = -1 }, "norm is -1"},
+		"empty tau":        {func(s *attention.Spec) { s.Tau.Data = nil }, "tau: has 0 numbers"},
+		"a growing decay": {func(s *attention.Spec) {
 			s.Window, s.BuiltinDecay = nil, &attention.BuiltinDecay{Name: "decay", Heads: 2, Log: func(h int) float64 { return float64(h) }}
 		}, "decay: head 1 is 1"},
-		"an unknown decay": {func(s *attention.Spec[float32]) {
+		"an unknown decay": {func(s *attention.Spec) {
 			s.Window, s.BuiltinDecay = nil, &attention.BuiltinDecay{Name: "decay", Log: func(int) float64 { return math.NaN() }}
 		}, "decay: head 0 is NaN"},
 	} {

@@ -7,18 +7,16 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/oracle"
-	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // The direct form counts the pairs that queries see: of a window and its far field each once.
 func TestPlanCountsVisiblePairs(t *testing.T) {
 	const d = 4
-	plain := attention.Spec[float32]{Name: "poly", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true}
+	plain := attention.Spec{Name: "poly", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true}
 	windowed := plain
-	windowed.Window = &attention.Window[float32]{Width: 64}
-	for _, s := range []attention.Spec[float32]{plain, windowed} {
+	windowed.Window = &attention.Window{Width: 64}
+	for _, s := range []attention.Spec{plain, windowed} {
 		m := mustNew(t, s)
 		for _, x := range [][2]int{{1, 1000}, {64, 64}, {200, 200}, {100, 300}, {300, 100}, {300, 10}} {
 			for _, causal := range []bool{false, true} {
@@ -39,41 +37,6 @@ func TestPlanCountsVisiblePairs(t *testing.T) {
 	}
 }
 
-// A kernel that its normalisation keeps positive may be negative where dropout enlarges scores.
-// Rows are then weak where they are with a kernel that may be negative anyway.
-func TestDropoutCountsWeakRowsOfBoundedKernels(t *testing.T) {
-	plain := attention.Spec[float32]{Name: "bounded", Norm: attention.Bounded, Scale: 0.99, Coef: []float64{1, 1}, Positive: true}
-	windowed := plain
-	windowed.Window = &attention.Window[float32]{Width: 1, LogGamma: &param.Param[float32]{Name: "log_gamma", Shape: []int{1}, Data: []float32{-14}, Grad: make([]float32, 1)}}
-	for _, s := range []attention.Spec[float32]{plain, windowed} {
-		e, weak := mustNew(t, s), int64(0)
-		s.Positive = false
-		signed := mustNew(t, s)
-		for seed := range uint64(20) {
-			r := rand.New(rand.NewPCG(seed, 34))
-			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, 40, 8), K: calltest.Normal(r, 1, 1, 40, 8), V: calltest.Normal(r, 1, 1, 40, 2), Causal: true})
-			c.Drop = &attention.Drop{Kind: attention.TokenDrop, Rate: 0.7, Key: rng.New(seed)}
-			_, keep := calltest.Forward(t, e, c, attention.Direct)
-			_, want := calltest.Forward(t, signed, c, attention.Direct)
-			found, err := e.Diagnose(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if keep.WeakCount != want.WeakCount || found[0].WeakCount != want.WeakCount {
-				t.Errorf("window %t, seed %d: %d weak rows, %d in the diagnosis, want %d", s.Window != nil, seed, keep.WeakCount, found[0].WeakCount, want.WeakCount)
-			}
-			weak += keep.WeakCount
-			c.Drop = nil
-			if _, keep := calltest.Forward(t, e, c, attention.Direct); keep.WeakCount != 0 {
-				t.Errorf("window %t, seed %d: %d weak rows without dropout", s.Window != nil, seed, keep.WeakCount)
-			}
-		}
-		if weak == 0 {
-			t.Errorf("window %t: no row is weak", s.Window != nil)
-		}
-	}
-}
-
 // A token's step finds all its memory in place, whatever the state is of.
 func TestTokensAllocateNothing(t *testing.T) {
 	if calltest.Raced {
@@ -82,27 +45,27 @@ func TestTokensAllocateNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(200, 4))
 	textbook := &oracle.Call{Q: calltest.Normal(r, 2, 6, 200, 4), K: calltest.Normal(r, 2, 3, 200, 4), V: calltest.Normal(r, 2, 3, 200, 3), KeyMask: calltest.Flags(r, 400), Theta: 100}
 	calltest.Fade(r, textbook)
-	fades := calltest.NewCall[float32](textbook)
+	fades := calltest.NewCall(textbook)
 	stays := *fades
-	stays.LogG = tensor.Heads[float32]{}
-	fastmax := func(w *attention.Window[float32]) attention.Mechanism[float32] {
-		return mustNew(t, attention.Spec[float32]{Name: "fastmax2", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Window: w})
+	stays.LogG = tensor.Heads{}
+	fastmax := func(w *attention.Window) attention.Mechanism {
+		return mustNew(t, attention.Spec{Name: "fastmax2", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Window: w})
 	}
-	for name, m := range map[string]attention.Mechanism[float32]{
+	for name, m := range map[string]attention.Mechanism{
 		"sums":            fastmax(nil),
-		"one denominator": fastmax(&attention.Window[float32]{Width: 7}), "separate": fastmax(&attention.Window[float32]{Width: 7, Join: attention.Separate}),
+		"one denominator": fastmax(&attention.Window{Width: 7}), "separate": fastmax(&attention.Window{Width: 7, Join: attention.Separate}),
 	} {
-		for _, c := range []*attention.Call[float32]{fades, &stays} {
+		for _, c := range []*attention.Call{fades, &stays} {
 			st, err := m.NewState(c.Shape())
 			if err != nil {
 				t.Fatal(err)
 			}
-			out := calltest.Poisoned[float32](2, 6, 200, 3)
+			out := calltest.Poisoned(2, 6, 200, 3)
 			if err := st.Step(out, c); err != nil {
 				t.Fatal(err)
 			}
 			bytes := st.Bytes()
-			token, o := &attention.Call[float32]{Q: c.Q.Tokens(50, 51), K: c.K.Tokens(50, 51), V: c.V.Tokens(50, 51), Rope: c.Rope.Slice(50), KeyMask: []bool{c.KeyMask[50], c.KeyMask[250]}, Causal: true}, out.Tokens(50, 51)
+			token, o := &attention.Call{Q: c.Q.Tokens(50, 51), K: c.K.Tokens(50, 51), V: c.V.Tokens(50, 51), Rope: c.Rope.Slice(50), KeyMask: []bool{c.KeyMask[50], c.KeyMask[250]}, Causal: true}, out.Tokens(50, 51)
 			if c.HasDecay() {
 				token.LogG = c.LogG.Tokens(50, 51)
 			}
@@ -121,7 +84,7 @@ func TestTokensAllocateNothing(t *testing.T) {
 	}
 }
 
-func mustNew(t *testing.T, s attention.Spec[float32]) attention.Mechanism[float32] {
+func mustNew(t *testing.T, s attention.Spec) attention.Mechanism {
 	t.Helper()
 	m, err := New(s)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // Several goroutines call it at once, each for one query head of one sequence. The output may
 // depend only on the Head, and is linear in V, so that calls with unit vectors in place of V give
 // the attention matrix. A Function with NoMatrix has no such matrix and need not use V.
-type Function[T tensor.Float] interface {
+type Function interface {
 	// Traits returns the features that the mechanism supports. NoCausal is the reason
 	// if Causal is not set.
 	Traits() attention.Traits
@@ -33,17 +33,17 @@ type Function[T tensor.Float] interface {
 	// Snapshots of states are bound to it.
 	Setting() string
 	// Params returns the learned parameters. nil: none.
-	Params() *param.Set[T]
+	Params() *param.Set
 	// Constants returns numbers that are drawn once and not learned, such as random
 	// features. A model saves them. nil: none.
-	Constants() *param.Set[T]
+	Constants() *param.Set
 	// Check returns an error if the mechanism does not support c, whose shapes fit.
-	Check(c *attention.Call[T]) error
+	Check(c *attention.Call) error
 	// Forward sets h.Out.
-	Forward(h *Head[T])
+	Forward(h *Head)
 	// Backward sets the gradients in g from g.DOut and from h.Saved, which Forward has
 	// set for the same head.
-	Backward(h *Head[T], g *Grads[T])
+	Backward(h *Head, g *Grads)
 	// Cost returns the cost of one head of a sequence. It reads N, M, D, Dv and Causal.
 	Cost(s attention.Shape) Cost
 }
@@ -64,21 +64,21 @@ type MeasuredCost interface {
 // Segmented is a causal Function whose calls can continue from a state (attention.Call.Init and
 // Final), with gradients through the states. It must set Traits.Segments. The driver checks
 // calls before it passes them on.
-type Segmented[T tensor.Float] interface {
-	ForwardSegment(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
-	BackwardSegment(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
+type Segmented interface {
+	ForwardSegment(out tensor.Heads, c *attention.Call, keep *attention.Saved) error
+	BackwardSegment(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error
 }
 
 // Divided is a Function whose calls without a causal mask can be computed over a sequence whose
 // tokens are divided among ranks. The tokens of a rank follow the tokens of the rank before,
 // and a rank may have none. All ranks call the same method, each with its part of one call,
 // which the driver has checked. DividedOf returns the Divided of a Mechanism.
-type Divided[T tensor.Float] interface {
+type Divided interface {
 	// ForwardDivided sets out to the outputs of the rank's queries. keep is nil at inference.
-	ForwardDivided(ranks *comm.Comm, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
+	ForwardDivided(ranks *comm.Comm, out tensor.Heads, c *attention.Call, keep *attention.Saved) error
 	// BackwardDivided sets the gradients of the rank's queries, keys and values. keep is what
 	// ForwardDivided saved.
-	BackwardDivided(ranks *comm.Comm, g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error
+	BackwardDivided(ranks *comm.Comm, g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error
 }
 
 // StridedRows is a Function whose Forward can read V and write Out with any row stride, so that
@@ -94,8 +94,8 @@ type StridedRows interface {
 // the call has a Rope, and rows of masked keys are zeros.
 //
 // Every query sees at least one unmasked key. Other queries are left out.
-type Head[T tensor.Float] struct {
-	Q, K, V, Out tensor.Mat[T] // [n,D], [m,D], [m,Dv], [n,Dv]; Out is given in Backward, too
+type Head struct {
+	Q, K, V, Out tensor.Mat // [n,D], [m,D], [m,Dv], [n,Dv]; Out is given in Backward, too
 
 	Mask   []bool // [m] unmasked keys; nil: all
 	Causal bool
@@ -111,15 +111,15 @@ type Head[T tensor.Float] struct {
 	KeyHead, KeyHeads int
 	// PastQueries [Offset,D] are the queries before the first row of Q, in states of a
 	// PastQueryReader. A token absorbed without a query has zeros. Else it is empty.
-	PastQueries tensor.Mat[T]
+	PastQueries tensor.Mat
 	// PastCodes [Offset, CodeCount] are the codes of PastQueries, in states of a PastQueryCoder.
 	PastCodes []int32
 
-	Scratch *arena.Arena     // released by the driver
-	Table   *kernel.Table[T] // of this machine
+	Scratch *arena.Arena                // released by the driver
+	Table   *kernel.Table[tensor.Float] // of this machine
 
-	NeedsBackward bool // Backward follows
-	Saved         []T  // what Forward saves for Backward; see SaveBuffer
+	NeedsBackward bool           // Backward follows
+	Saved         []tensor.Float // what Forward saves for Backward; see SaveBuffer
 
 	// UnseenQueries is the number of queries that the mechanism leaves without a key. Forward sets
 	// it. Their outputs are 0.
@@ -139,7 +139,7 @@ type illConditionedRows struct{ count, first int }
 
 // CountIllConditioned counts query i as ill-conditioned (Saved.WeakCount): all its weights
 // underflow, and its output is 0.
-func (h *Head[T]) CountIllConditioned(i int) {
+func (h *Head) CountIllConditioned(i int) {
 	if h.illConditioned.count == 0 {
 		h.illConditioned.first = i
 	}
@@ -148,24 +148,24 @@ func (h *Head[T]) CountIllConditioned(i int) {
 
 // SaveBuffer sets h.Saved to n numbers with undefined contents and returns it. Without
 // NeedsBackward it is scratch memory.
-func (h *Head[T]) SaveBuffer(n int) []T {
+func (h *Head) SaveBuffer(n int) []tensor.Float {
 	switch {
 	case !h.NeedsBackward:
-		h.Saved = arena.Take[T](h.Scratch, n)
+		h.Saved = arena.Take[float](h.Scratch, n)
 	case cap(h.Saved) >= n:
 		h.Saved = h.Saved[:n]
 	default:
-		h.Saved = make([]T, n)
+		h.Saved = make([]float, n)
 	}
 	return h.Saved
 }
 
 // IsUnmasked reports whether key j is unmasked.
-func (h *Head[T]) IsUnmasked(j int) bool { return h.Mask == nil || h.Mask[j] }
+func (h *Head) IsUnmasked(j int) bool { return h.Mask == nil || h.Mask[j] }
 
 // VisibleKeys returns the number of keys that query i sees by position: keys
 // 0 ≤ j < VisibleKeys, masked ones included.
-func (h *Head[T]) VisibleKeys(i int) int {
+func (h *Head) VisibleKeys(i int) int {
 	if !h.Causal {
 		return h.K.Rows
 	}
@@ -174,48 +174,42 @@ func (h *Head[T]) VisibleKeys(i int) int {
 
 // Grads are the gradients of a Head. Backward overwrites DQ, DK and DV. Gradients of masked
 // keys are ignored.
-type Grads[T tensor.Float] struct {
-	DOut       tensor.Mat[T] // given
-	DAux       T             // given: gradient of Head.Aux
-	DQ, DK, DV tensor.Mat[T]
+type Grads struct {
+	DOut       tensor.Mat   // given
+	DAux       tensor.Float // given: gradient of Head.Aux
+	DQ, DK, DV tensor.Mat
 	// Params has a buffer for each parameter, in order and of the same size. Backward adds
 	// to it.
-	Params [][]T
+	Params [][]tensor.Float
 }
 
 // Clear sets DQ, DK and DV to zero.
-func (g *Grads[T]) Clear() {
-	for _, x := range [3]tensor.Mat[T]{g.DQ, g.DK, g.DV} {
+func (g *Grads) Clear() {
+	for _, x := range [3]tensor.Mat{g.DQ, g.DK, g.DV} {
 		scratch.ClearRows(x, 0, x.Rows)
 	}
 }
 
 // driver is the Mechanism of a Function.
-type driver[T tensor.Float] struct {
-	Function[T]
+type driver struct {
+	Function
 	size   int       // elements of the parameters
-	passes sync.Pool // of *headPass[T]
-	heads  sync.Pool // of *Head[T]
-	grads  sync.Pool // of *HeadGrads[T]
+	passes sync.Pool // of *headPass
+	heads  sync.Pool // of *Head
+	grads  sync.Pool // of *HeadGrads
 }
 
 // New returns the mechanism that computes h. Each call of h gets one Head. Query i has the position
 // of key i+Head.Shift, in causal calls and in others: a weight that depends on a distance needs this
 // position. In a causal call query i sees the unmasked keys j < Head.VisibleKeys(i).
-func New[T tensor.Float](h Function[T]) attention.Mechanism[T] {
-	return kernel.Instance[func(Function[T]) attention.Mechanism[T]](new32, new64)(h)
+func New(h Function) attention.Mechanism {
+	return &driver{Function: h, size: h.Params().Size()}
 }
 
-var new32, new64 = newDriver[float32], newDriver[float64]
-
-func newDriver[T tensor.Float](h Function[T]) attention.Mechanism[T] {
-	return &driver[T]{Function: h, size: h.Params().Size()}
-}
-
-func (w *driver[T]) name() string { return w.Function.Traits().Name }
+func (w *driver) name() string { return w.Function.Traits().Name }
 
 // checkCall returns an error if the call does not fit or the mechanism does not support it.
-func (w *driver[T]) checkCall(c *attention.Call[T]) error {
+func (w *driver) checkCall(c *attention.Call) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -235,17 +229,17 @@ func (w *driver[T]) checkCall(c *attention.Call[T]) error {
 }
 
 // segmented returns the Function if its calls may go on from states.
-func (w *driver[T]) segmented() Segmented[T] {
-	if x, ok := w.Function.(Segmented[T]); ok && w.Function.Traits().Segments {
+func (w *driver) segmented() Segmented {
+	if x, ok := w.Function.(Segmented); ok && w.Function.Traits().Segments {
 		return x
 	}
 	return nil
 }
 
 // DividedOf returns the Divided of m, or nil if m does not support it.
-func DividedOf[T tensor.Float](m attention.Mechanism[T]) Divided[T] {
-	if w, ok := m.(*driver[T]); ok {
-		if x, ok := w.Function.(Divided[T]); ok {
+func DividedOf(m attention.Mechanism) Divided {
+	if w, ok := m.(*driver); ok {
+		if x, ok := w.Function.(Divided); ok {
 			return x
 		}
 	}
@@ -254,8 +248,8 @@ func DividedOf[T tensor.Float](m attention.Mechanism[T]) Divided[T] {
 
 // CheckDivided returns an error if c, a rank's part of a divided call of m, does not fit, or if
 // m does not support divided calls.
-func CheckDivided[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
-	w, ok := m.(*driver[T])
+func CheckDivided(m attention.Mechanism, out *tensor.Heads, c *attention.Call, keep *attention.Saved) error {
+	w, ok := m.(*driver)
 	if !ok || DividedOf(m) == nil {
 		return fmt.Errorf("causal: %s goes over ranks in causal calls alone", m.Traits().Name)
 	}
@@ -265,11 +259,11 @@ func CheckDivided[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T]
 	return c.CheckWritten("o", out, keep)
 }
 
-func (w *driver[T]) refuseCall(c *attention.Call[T]) error { return RefuseHeadwise(w.name(), c) }
+func (w *driver) refuseCall(c *attention.Call) error { return RefuseHeadwise(w.name(), c) }
 
 // RefuseHeadwise returns an error, which names the mechanism, if c uses a feature that headwise
 // mechanisms do not have. For a Segmented, callers take Init and Final off c first.
-func RefuseHeadwise[T tensor.Float](name string, c *attention.Call[T]) error {
+func RefuseHeadwise(name string, c *attention.Call) error {
 	switch {
 	case c.AttnKeep != nil:
 		return fmt.Errorf("attn_keep: %s computes whole heads: it has no place for a choice of pairs", name)
@@ -286,14 +280,14 @@ func RefuseHeadwise[T tensor.Float](name string, c *attention.Call[T]) error {
 }
 
 // refuseFuture returns an error if the mechanism has no causal form. what names the request.
-func (w *driver[T]) refuseFuture(what string) error {
+func (w *driver) refuseFuture(what string) error {
 	if t := w.Function.Traits(); !t.Causal {
 		return fmt.Errorf("%s: %s has no causal form: %s", what, t.Name, t.NoCausal)
 	}
 	return nil
 }
 
-func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (w *driver) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if err := w.checkCall(c); err != nil {
 		return err
 	}
@@ -340,7 +334,7 @@ func (w *driver[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 	return attention.ReportNonFinite(out, keep, p.overflow.Load())
 }
 
-func (w *driver[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (w *driver) Backward(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if err := w.checkCall(c); err != nil {
 		return err
 	}
@@ -390,13 +384,13 @@ type savedCall struct {
 var errOtherCall = errors.New("saved: not what Forward left for this call")
 
 // callShape is the shape of c in the only form.
-func callShape[T tensor.Float](c *attention.Call[T]) attention.Shape {
+func callShape(c *attention.Call) attention.Shape {
 	s := c.Shape()
 	s.Form, s.Chunk = attention.Direct, 0
 	return s
 }
 
-func (w *driver[T]) Plan(s attention.Shape) attention.Plan {
+func (w *driver) Plan(s attention.Shape) attention.Plan {
 	s.Form = attention.Direct
 	one := w.Cost(s)
 	heads := float64(s.B * s.H)

@@ -8,33 +8,33 @@ import (
 )
 
 // Multiply sets c [m,n] to op(a)·op(b), or adds it if acc is set. ta and tb transpose a and b.
-func (h *Head[T]) Multiply(c, a, b tensor.Mat[T], ta, tb, acc bool) {
+func (h *Head) Multiply(c, a, b tensor.Mat, ta, tb, acc bool) {
 	k := a.Cols
 	if ta {
 		k = a.Rows
 	}
 	mark := h.Scratch.Mark()
-	scratch := arena.Take[T](h.Scratch, kernel.GemmScratch(c.Rows, c.Cols, k))
+	scratch := arena.Take[float](h.Scratch, kernel.GemmScratch(c.Rows, c.Cols, k))
 	kernel.Gemm(h.Table, ta, tb, c.Rows, c.Cols, k, a.Data, a.Stride, b.Data, b.Stride, acc, c.Data, c.Stride, scratch)
 	h.Scratch.Reset(mark)
 }
 
 // TakeScratch returns a contiguous matrix [rows,cols] in scratch memory with undefined contents.
-func (h *Head[T]) TakeScratch(rows, cols int) tensor.Mat[T] {
-	return scratch.TakeMat[T](h.Scratch, rows, cols)
+func (h *Head) TakeScratch(rows, cols int) tensor.Mat {
+	return scratch.TakeMat(h.Scratch, rows, cols)
 }
 
 // SoftmaxRows replaces each row of x [m,n] by its softmax.
-func (h *Head[T]) SoftmaxRows(x tensor.Mat[T]) {
+func (h *Head) SoftmaxRows(x tensor.Mat) {
 	t := h.Table
 	for i := range x.Rows {
 		row := x.Row(i)
-		t.Scale(row, T(1/float64(t.Exp(row, row, t.Max(row)))), row)
+		t.Scale(row, float(1/float64(t.Exp(row, row, t.Max(row)))), row)
 	}
 }
 
 // SoftmaxRowsGrad replaces dp [m,n], the gradient of p = SoftmaxRows(x), by the gradient of x.
-func (h *Head[T]) SoftmaxRowsGrad(dp, p tensor.Mat[T]) {
+func (h *Head) SoftmaxRowsGrad(dp, p tensor.Mat) {
 	for i := range p.Rows {
 		dx, row := dp.Row(i), p.Row(i)
 		along := h.Table.Dot(dx, row)

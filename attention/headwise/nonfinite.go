@@ -13,13 +13,13 @@ import (
 
 // firstReached returns the first query that tokens which are not finite may change, the number of
 // queries if there is none.
-func (h *Head[T]) firstReached() int {
+func (h *Head) firstReached() int {
 	first := h.Q.Rows
 	if !h.Causal {
 		return first
 	}
 	for _, x := range []struct {
-		rows   tensor.Mat[T]
+		rows   tensor.Mat
 		offset int
 	}{{h.Q, 0}, {h.K, h.Offset}, {h.V, h.Offset}} {
 		if !scratch.HasNonFiniteSum(x.rows) {
@@ -35,8 +35,8 @@ func (h *Head[T]) firstReached() int {
 }
 
 // tame returns a copy of x with zeros in place of rows that are not finite.
-func tame[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
-	y := scratch.TakeMat[T](ar, x.Rows, x.Cols)
+func tame(ar *arena.Arena, x tensor.Mat) tensor.Mat {
+	y := scratch.TakeMat(ar, x.Rows, x.Cols)
 	scratch.CopyMat(y, x)
 	for j := range x.Rows {
 		if scratch.HasNonFiniteSum(x.Slice(j, j+1)) {
@@ -47,7 +47,7 @@ func tame[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
 }
 
 // tamed returns the head with zeros in place of rows that are not finite, without outputs.
-func (h *Head[T]) tamed() *Head[T] {
+func (h *Head) tamed() *Head {
 	other := *h
 	other.Q, other.K, other.V, other.Out = tame(h.Scratch, h.Q), tame(h.Scratch, h.K), tame(h.Scratch, h.V), h.TakeScratch(h.Q.Rows, h.V.Cols)
 	other.Saved, other.illConditioned = nil, illConditionedRows{}
@@ -56,7 +56,7 @@ func (h *Head[T]) tamed() *Head[T] {
 
 // forward is Function.Forward, in which later tokens that are not finite change no row. It reports
 // whether an output may not be finite.
-func (w *driver[T]) forward(h *Head[T]) (broken bool) {
+func (w *driver) forward(h *Head) (broken bool) {
 	w.Function.Forward(h)
 	if !scratch.HasNonFiniteSum(h.Out) {
 		return false
@@ -74,7 +74,7 @@ func (w *driver[T]) forward(h *Head[T]) (broken bool) {
 
 // backward is Function.Backward, in which later tokens that are not finite change no gradient of
 // a query.
-func (w *driver[T]) backward(h *Head[T], g *Grads[T]) {
+func (w *driver) backward(h *Head, g *Grads) {
 	w.Function.Backward(h, g)
 	if !scratch.HasNonFiniteSum(g.DQ) {
 		return
@@ -83,9 +83,9 @@ func (w *driver[T]) backward(h *Head[T], g *Grads[T]) {
 		mark := h.Scratch.Mark()
 		other := h.tamed()
 		w.Function.Forward(other)
-		own := &Grads[T]{DOut: g.DOut, DAux: g.DAux, DQ: h.TakeScratch(h.Q.Rows, h.Q.Cols), DK: h.TakeScratch(h.K.Rows, h.K.Cols), DV: h.TakeScratch(h.V.Rows, h.V.Cols)}
+		own := &Grads{DOut: g.DOut, DAux: g.DAux, DQ: h.TakeScratch(h.Q.Rows, h.Q.Cols), DK: h.TakeScratch(h.K.Rows, h.K.Cols), DV: h.TakeScratch(h.V.Rows, h.V.Cols)}
 		for _, x := range g.Params {
-			own.Params = append(own.Params, arena.TakeZeros[T](h.Scratch, len(x)))
+			own.Params = append(own.Params, arena.TakeZeros[float](h.Scratch, len(x)))
 		}
 		w.Function.Backward(other, own)
 		scratch.CopyMat(g.DQ.Slice(0, first), own.DQ.Slice(0, first))

@@ -18,24 +18,24 @@ import (
 // Only visible parts of a tile are computed. Tiles start at multiples of pairKeys among the
 // keys of a part, so that the order in which a query's sums are added depends only on the keys
 // that it sees.
-type PatternSoftmax[T tensor.Float] struct {
-	Scale float64     // 0: 1/√D
-	Bias  PairBias[T] // nil: none
+type PatternSoftmax struct {
+	Scale float64  // 0: 1/√D
+	Bias  PairBias // nil: none
 	// Cap c replaces the scores s = scale·q·k + bias by c·tanh(s/c); 0: no cap.
 	Cap float64
 	// IsWindow promises that patterns have one part, with all queries and keys, whose bounds
 	// never decrease from one query to the next. It cannot be combined with Bias or Cap.
 	IsWindow bool
 
-	passes sync.Pool // of *pairPass[T]
+	passes sync.Pool // of *pairPass
 }
 
 // PairBias is a bias that depends on the pair of query and key.
-type PairBias[T tensor.Float] interface {
+type PairBias interface {
 	// Add adds the bias to the scores of a tile.
-	Add(t *PatternTile[T])
+	Add(t *PatternTile)
 	// Grad adds the gradient of the bias to g. t holds the gradients of the scores.
-	Grad(t *PatternTile[T], g *Grads[T])
+	Grad(t *PatternTile, g *Grads)
 }
 
 const (
@@ -44,11 +44,11 @@ const (
 )
 
 // PatternTile is a tile of scores: some queries of a part and a range of its keys.
-type PatternTile[T tensor.Float] struct {
-	Head *Head[T]
+type PatternTile struct {
+	Head *Head
 	// Scale is the factor of q·k. Add is called before the scores are multiplied by it.
-	Scale             T
-	S                 []T // scores [Rows, LD]
+	Scale             tensor.Float
+	S                 []tensor.Float // scores [Rows, LD]
 	Rows, Columns, LD int
 
 	queries, keys *RowSet
@@ -59,19 +59,19 @@ type PatternTile[T tensor.Float] struct {
 }
 
 // Query returns the index of row r among the head's queries.
-func (t *PatternTile[T]) Query(r int) int { return t.queries.RowAt(t.query + r) }
+func (t *PatternTile) Query(r int) int { return t.queries.RowAt(t.query + r) }
 
 // Key returns the index of column c among the head's keys.
-func (t *PatternTile[T]) Key(c int) int { return t.keys.RowAt(t.key + c) }
+func (t *PatternTile) Key(c int) int { return t.keys.RowAt(t.key + c) }
 
 // Visible returns the columns from ≤ c < end that row r sees, masked keys included.
-func (t *PatternTile[T]) Visible(r int) (from, end int) {
+func (t *PatternTile) Visible(r int) (from, end int) {
 	from = min(max(int(t.lo[t.query+r])-t.key, 0), t.Columns)
 	return from, max(min(int(t.hi[t.query+r])-t.key, t.Columns), from)
 }
 
 // begin sets t before the first tile of n queries of a part from number a on.
-func (t *PatternTile[T]) begin(p *Pattern, x *patch, a, n int) {
+func (t *PatternTile) begin(p *Pattern, x *patch, a, n int) {
 	t.queries, t.keys, t.query, t.Rows = &x.queries, &x.keys, a, n
 	t.lo, t.hi = p.boundsOf(x)
 	from, end := x.keys.N, 0
@@ -85,7 +85,7 @@ func (t *PatternTile[T]) begin(p *Pattern, x *patch, a, n int) {
 }
 
 // next moves to the next tile and reports whether there is one.
-func (t *PatternTile[T]) next() bool {
+func (t *PatternTile) next() bool {
 	t.border += pairKeys
 	t.key = max(t.key, t.border)
 	t.Columns = min(t.border+pairKeys, t.end) - t.key
@@ -93,54 +93,54 @@ func (t *PatternTile[T]) next() bool {
 }
 
 // pairPass is Forward or Backward of a head over its pairs.
-type pairPass[T tensor.Float] struct {
-	PatternTile[T]
-	h     *Head[T]
-	t     *kernel.Table[T]
-	bias  PairBias[T]
+type pairPass struct {
+	PatternTile
+	h     *Head
+	t     *kernel.Table[float]
+	bias  PairBias
 	cap   float64 // of scores before scale; 0: none
-	log   T       // factor that turns scores into exponents of 2
+	log   float   // factor that turns scores into exponents of 2
 	d, dv int
-	pad   int // elements of a padded key
-	padv  int // and value
-	bt    []T // keys, transposed [d, LD]
+	pad   int     // elements of a padded key
+	padv  int     // and value
+	bt    []float // keys, transposed [d, LD]
 	// For the queries of a tile: base and top, the powers of 2 that divide weights;
 	// sums of weights, in the tile and in total; outputs [Rows, padv].
-	base, top, sum, den, o []T
+	base, top, sum, den, o []float
 	overflowed             []int32 // of all queries: 1 where some of its scores have overflowed
 }
 
-func (s *PatternSoftmax[T]) pass(h *Head[T]) *pairPass[T] {
+func (s *PatternSoftmax) pass(h *Head) *pairPass {
 	scale := s.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(h.Q.Cols))
 	}
-	p, _ := s.passes.Get().(*pairPass[T])
+	p, _ := s.passes.Get().(*pairPass)
 	if p == nil {
-		p = new(pairPass[T])
+		p = new(pairPass)
 	}
-	ar, ld := h.Scratch, scratch.Stride[T](pairKeys)
-	*p = pairPass[T]{
-		PatternTile: PatternTile[T]{Head: h, Scale: T(scale), S: arena.Take[T](ar, pairQueries*ld), LD: ld},
-		h:           h, t: h.Table, bias: s.Bias, cap: s.Cap / scale, log: T(scale * math.Log2E),
+	ar, ld := h.Scratch, scratch.Stride[float](pairKeys)
+	*p = pairPass{
+		PatternTile: PatternTile{Head: h, Scale: float(scale), S: arena.Take[float](ar, pairQueries*ld), LD: ld},
+		h:           h, t: h.Table, bias: s.Bias, cap: s.Cap / scale, log: float(scale * math.Log2E),
 		d: h.Q.Cols, dv: h.V.Cols, pad: kernel.Pad(h.Q.Cols), padv: kernel.Pad(h.V.Cols),
 	}
-	p.bt = arena.Take[T](ar, p.d*ld)
-	p.base = arena.Take[T](ar, pairQueries)
-	p.top, p.sum, p.den = arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries), arena.Take[T](ar, pairQueries)
-	p.o = arena.Take[T](ar, pairQueries*p.padv)
+	p.bt = arena.Take[float](ar, p.d*ld)
+	p.base = arena.Take[float](ar, pairQueries)
+	p.top, p.sum, p.den = arena.Take[float](ar, pairQueries), arena.Take[float](ar, pairQueries), arena.Take[float](ar, pairQueries)
+	p.o = arena.Take[float](ar, pairQueries*p.padv)
 	return p
 }
 
-func (s *PatternSoftmax[T]) release(p *pairPass[T]) {
-	*p = pairPass[T]{}
+func (s *PatternSoftmax) release(p *pairPass) {
+	*p = pairPass{}
 	s.passes.Put(p)
 }
 
 // Forward sets h.Out [n,dv], h.UnseenQueries and lse [n], which Backward reads. lse
 // holds the logarithms to base 2 of the sums of weights, -Inf for queries without a
 // visible key.
-func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
+func (s *PatternSoftmax) Forward(h *Head, lse []tensor.Float, pairs *Pattern) {
 	if s.IsWindow {
 		s.windowForward(h, lse, pairs)
 		return
@@ -150,7 +150,7 @@ func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 	p := s.pass(h)
 	defer s.release(p)
 	n := h.Q.Rows
-	den, base, top := arena.TakeZeros[T](h.Scratch, n), arena.TakeZeros[T](h.Scratch, n), arena.TakeZeros[T](h.Scratch, n)
+	den, base, top := arena.TakeZeros[float](h.Scratch, n), arena.TakeZeros[float](h.Scratch, n), arena.TakeZeros[float](h.Scratch, n)
 	p.overflowed = arena.TakeZeros[int32](h.Scratch, n)
 	for i := range pairs.patches {
 		x := &pairs.patches[i]
@@ -164,23 +164,23 @@ func (s *PatternSoftmax[T]) Forward(h *Head[T], lse []T, pairs *Pattern) {
 	for i, sum := range den {
 		row := h.Out.Row(i)
 		if sum == 0 && p.overflowed[i] != 0 {
-			h.Table.Scale(row, T(math.NaN()), row)
-			lse[i] = T(math.NaN())
+			h.Table.Scale(row, float(math.NaN()), row)
+			lse[i] = float(math.NaN())
 			continue
 		}
 		if sum == 0 {
 			clear(row)
-			lse[i] = T(math.Inf(-1))
+			lse[i] = float(math.Inf(-1))
 			h.UnseenQueries++
 			continue
 		}
-		h.Table.Scale(row, T(1/float64(sum)), row)
-		lse[i] = T(float64(base[i])*float64(p.log) + float64(top[i]) + math.Log2(float64(sum)))
+		h.Table.Scale(row, float(1/float64(sum)), row)
+		lse[i] = float(float64(base[i])*float64(p.log) + float64(top[i]) + math.Log2(float64(sum)))
 	}
 }
 
 // attend sets o, den, base and top from the visible keys of a part's queries.
-func (p *pairPass[T]) attend() {
+func (p *pairPass) attend() {
 	ar := p.h.Scratch
 	clear(p.den[:p.Rows])
 	clear(p.base[:p.Rows])
@@ -201,7 +201,7 @@ func (p *pairPass[T]) attend() {
 }
 
 // rowsOf returns n rows of x from number i on, where they are or copied.
-func (p *pairPass[T]) rowsOf(x tensor.Mat[T], at *RowSet, i, n int) (rows []T, ld int) {
+func (p *pairPass) rowsOf(x tensor.Mat, at *RowSet, i, n int) (rows []float, ld int) {
 	if step, even := at.rowStep(); even {
 		return x.Data[at.RowAt(i)*x.Stride:], step * x.Stride
 	}
@@ -209,12 +209,12 @@ func (p *pairPass[T]) rowsOf(x tensor.Mat[T], at *RowSet, i, n int) (rows []T, l
 }
 
 // padded is rowsOf for products, which need rows of whole vectors.
-func (p *pairPass[T]) padded(x tensor.Mat[T], at *RowSet, i, n int) (rows []T, ld int) {
+func (p *pairPass) padded(x tensor.Mat, at *RowSet, i, n int) (rows []float, ld int) {
 	ld = kernel.Pad(x.Cols)
 	if step, even := at.rowStep(); even && ld == x.Cols {
 		return x.Data[at.RowAt(i)*x.Stride:], step * x.Stride
 	}
-	rows = arena.Take[T](p.h.Scratch, n*ld)
+	rows = arena.Take[float](p.h.Scratch, n*ld)
 	for r := range n {
 		row := rows[r*ld:][:ld]
 		clear(row[copy(row, x.Row(at.RowAt(i+r))):])
@@ -223,7 +223,7 @@ func (p *pairPass[T]) padded(x tensor.Mat[T], at *RowSet, i, n int) (rows []T, l
 }
 
 // scores sets S to the scores of queries q.
-func (p *pairPass[T]) scores(q []T, ldq int) {
+func (p *pairPass) scores(q []float, ldq int) {
 	k, ldk := p.rowsOf(p.h.K, p.keys, p.key, p.Columns)
 	p.t.Transpose(p.bt, p.LD, k, ldk, p.Columns, p.d)
 	p.t.Block(p.Rows, kernel.Pad(p.Columns), p.d, q, ldq, 1, p.bt, p.LD, p.S, p.LD, false)
@@ -237,7 +237,7 @@ func (p *pairPass[T]) scores(q []T, ldq int) {
 }
 
 // hide sets the columns of a row from start on that the row does not see to x.
-func (p *pairPass[T]) hide(row []T, start, from, end int, x T) {
+func (p *pairPass) hide(row []float, start, from, end int, x float) {
 	for c := start; c < from; c++ {
 		row[c] = x
 	}
@@ -254,7 +254,7 @@ func (p *pairPass[T]) hide(row []T, start, from, end int, x T) {
 // weigh turns the scores of row r into weights relative to the row's power and adds
 // them to den. The power is 0 or the largest score so far, rounded up. The outputs of
 // the row in o are rescaled to it.
-func (p *pairPass[T]) weigh(r int) {
+func (p *pairPass) weigh(r int) {
 	row := p.S[r*p.LD:][:p.Columns]
 	from, end := p.Visible(r)
 	if from == end {
@@ -263,7 +263,7 @@ func (p *pairPass[T]) weigh(r int) {
 	}
 	// The sum begins at a multiple of Lanes for any beginning of the tile.
 	start := from - from%kernel.Lanes
-	least := T(math.Inf(-1))
+	least := float(math.Inf(-1))
 	p.hide(row, start, from, end, least)
 	clear(row[:start])
 	clear(row[end:])
@@ -276,12 +276,12 @@ func (p *pairPass[T]) weigh(r int) {
 		return
 	}
 	power := rowscale.PowerOf(most, p.log, 0)
-	by := power.Exceed(rowscale.Power[T]{Base: p.base[r], Top: p.top[r]}, p.log)
+	by := power.Exceed(rowscale.Power{Base: p.base[r], Top: p.top[r]}, p.log)
 	switch {
 	case p.den[r] == 0:
 		p.base[r], p.top[r] = power.Base, power.Top
 	case !(by <= 0):
-		fade := T(math.Exp2(-by))
+		fade := float(math.Exp2(-by))
 		p.den[r] *= fade
 		out := p.o[r*p.padv:][:p.padv]
 		p.t.Scale(out, fade, out)
@@ -296,7 +296,7 @@ func (p *pairPass[T]) weigh(r int) {
 
 // overflows reports whether a score of row r with a key from ≤ c < end overflows the element
 // type.
-func (p *pairPass[T]) overflows(r, from, end int) bool {
+func (p *pairPass) overflows(r, from, end int) bool {
 	q := p.h.Q.Row(p.Query(r))
 	for c := from; c < end; c++ {
 		if !p.h.IsUnmasked(p.Key(c)) {
@@ -306,7 +306,7 @@ func (p *pairPass[T]) overflows(r, from, end int) bool {
 		for i, x := range p.h.K.Row(p.Key(c)) {
 			score += float64(q[i]) * float64(x)
 		}
-		if y := T(score); y-y != 0 {
+		if y := float(score); y-y != 0 {
 			return true
 		}
 	}
@@ -316,9 +316,9 @@ func (p *pairPass[T]) overflows(r, from, end int) bool {
 // product adds w [Rows, Columns], in rows of S, times x to o, or sets o to it.
 // A row of x that is not finite is added only to the rows that see it, since
 // 0·∞ is not 0.
-func (p *pairPass[T]) product(w, x []T, ldx, width int, o []T, acc bool) {
+func (p *pairPass) product(w, x []float, ldx, width int, o []float, acc bool) {
 	ar := p.h.Scratch
-	zeros, none := arena.Take[T](ar, p.Columns), arena.TakeZeros[T](ar, width)
+	zeros, none := arena.Take[float](ar, p.Columns), arena.TakeZeros[float](ar, width)
 	p.t.Dots(zeros, x, ldx, none)
 	finite := true
 	for _, z := range zeros {
@@ -328,7 +328,7 @@ func (p *pairPass[T]) product(w, x []T, ldx, width int, o []T, acc bool) {
 		p.t.Block(p.Rows, width, p.Columns, w, p.LD, 1, x, ldx, o, width, acc)
 		return
 	}
-	tame := arena.Take[T](ar, p.Columns*width)
+	tame := arena.Take[float](ar, p.Columns*width)
 	for c, z := range zeros {
 		row := tame[c*width:][:width]
 		if clear(row); z == 0 {
@@ -348,7 +348,7 @@ func (p *pairPass[T]) product(w, x []T, ldx, width int, o []T, acc bool) {
 
 // gather adds the outputs of a part's queries, before division, to the head's outputs,
 // and their denominators to den, relative to the powers base and top.
-func (p *pairPass[T]) gather(den, base, top []T) {
+func (p *pairPass) gather(den, base, top []float) {
 	for r := range p.Rows {
 		sum := p.den[r]
 		if sum == 0 {
@@ -356,18 +356,18 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 		}
 		i := p.Query(r)
 		row, o := p.h.Out.Row(i), p.o[r*p.padv:][:p.dv]
-		power := rowscale.Power[T]{Base: p.base[r], Top: p.top[r]}
-		by := power.Exceed(rowscale.Power[T]{Base: base[i], Top: top[i]}, p.log)
+		power := rowscale.Power{Base: p.base[r], Top: p.top[r]}
+		by := power.Exceed(rowscale.Power{Base: base[i], Top: top[i]}, p.log)
 		switch {
 		case den[i] == 0:
 			copy(row, o)
 			den[i], base[i], top[i] = sum, power.Base, power.Top
 		case by <= 0:
-			fade := T(math.Exp2(by))
+			fade := float(math.Exp2(by))
 			p.t.Axpy(row, fade, o)
 			den[i] += fade * sum
 		default:
-			fade := T(math.Exp2(-by))
+			fade := float(math.Exp2(-by))
 			p.t.Scale(row, fade, row)
 			p.t.Add(row, row, o)
 			den[i], base[i], top[i] = fade*den[i]+sum, power.Base, power.Top
@@ -378,7 +378,7 @@ func (p *pairPass[T]) gather(den, base, top []T) {
 // Backward adds the gradients through the pairs to g.DQ, g.DK and g.DV. lse [n] is the
 // result of Forward, out [n,dv] are the outputs of the pairs, and dout [n,dv] their
 // gradient.
-func (s *PatternSoftmax[T]) Backward(h *Head[T], g *Grads[T], out, dout tensor.Mat[T], lse []T, pairs *Pattern) {
+func (s *PatternSoftmax) Backward(h *Head, g *Grads, out, dout tensor.Mat, lse []tensor.Float, pairs *Pattern) {
 	if s.IsWindow {
 		s.windowBackward(h, g, out, dout, lse, pairs)
 		return
@@ -387,11 +387,11 @@ func (s *PatternSoftmax[T]) Backward(h *Head[T], g *Grads[T], out, dout tensor.M
 	defer h.Scratch.Reset(mark)
 	p := s.pass(h)
 	defer s.release(p)
-	delta := arena.Take[T](h.Scratch, out.Rows)
+	delta := arena.Take[float](h.Scratch, out.Rows)
 	for i := range delta {
 		delta[i] = -h.Table.Dot(dout.Row(i), out.Row(i))
 	}
-	power := arena.Take[T](h.Scratch, len(lse))
+	power := arena.Take[float](h.Scratch, len(lse))
 	copy(power, lse)
 	base := p.findFar(pairs, power)
 	for i := range pairs.patches {
@@ -405,7 +405,7 @@ func (s *PatternSoftmax[T]) Backward(h *Head[T], g *Grads[T], out, dout tensor.M
 
 // findFar returns the base of each query's scores; nil: 0. It subtracts the base from
 // far logarithms lse.
-func (p *pairPass[T]) findFar(pairs *Pattern, lse []T) (base []T) {
+func (p *pairPass) findFar(pairs *Pattern, lse []float) (base []float) {
 	ar := p.h.Scratch
 	far := rowscale.FarRowsOf(ar, lse)
 	if far == nil {
@@ -423,7 +423,7 @@ func (p *pairPass[T]) findFar(pairs *Pattern, lse []T) (base []T) {
 				for r := range p.Rows {
 					row := p.S[r*p.LD:][:p.Columns]
 					from, end := p.Visible(r)
-					p.hide(row, from, from, end, T(math.Inf(-1)))
+					p.hide(row, from, from, end, float(math.Inf(-1)))
 					far.Add(p.t, p.Query(r), row[from:end], p.log, 0)
 				}
 				ar.Reset(mark)
@@ -438,24 +438,24 @@ func (p *pairPass[T]) findFar(pairs *Pattern, lse []T) (base []T) {
 // attendGrad adds the gradients of the queries of a part. With weights W over
 // their sum and W' = do·Vᵀ: dS = W∘(W' - do·o), dq += scale·dS·K,
 // dk += scale·dSᵀ·Q, dv += Wᵀ·do.
-func (p *pairPass[T]) attendGrad(g *Grads[T], dout tensor.Mat[T], base, lse, delta []T) {
+func (p *pairPass) attendGrad(g *Grads, dout tensor.Mat, base, lse, delta []float) {
 	ar := p.h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	q, ldq := p.padded(p.h.Q, p.queries, p.query, p.Rows)
 	do, ldo := p.padded(dout, p.queries, p.query, p.Rows)
-	top, add := arena.Take[T](ar, p.Rows), arena.Take[T](ar, p.Rows)
-	sum := arena.TakeZeros[T](ar, p.Rows)
+	top, add := arena.Take[float](ar, p.Rows), arena.Take[float](ar, p.Rows)
+	sum := arena.TakeZeros[float](ar, p.Rows)
 	for r := range p.Rows {
 		// A query without visible keys has no weights relative to any power of 2.
 		top[r], add[r] = max(lse[p.Query(r)], -math.MaxFloat32), delta[p.Query(r)]
 	}
-	vt, ds := arena.Take[T](ar, p.dv*p.LD), arena.Take[T](ar, pairQueries*p.LD)
-	dq := arena.Take[T](ar, p.Rows*p.pad)
-	dk, dv := arena.Take[T](ar, pairKeys*p.pad), arena.Take[T](ar, pairKeys*p.padv)
-	var slopes []T // of capped scores
+	vt, ds := arena.Take[float](ar, p.dv*p.LD), arena.Take[float](ar, pairQueries*p.LD)
+	dq := arena.Take[float](ar, p.Rows*p.pad)
+	dk, dv := arena.Take[float](ar, pairKeys*p.pad), arena.Take[float](ar, pairKeys*p.padv)
+	var slopes []float // of capped scores
 	if p.cap > 0 {
-		slopes = arena.Take[T](ar, pairQueries*p.LD)
+		slopes = arena.Take[float](ar, pairQueries*p.LD)
 	}
 	first := true
 	for ; p.next(); first = false {
@@ -464,7 +464,7 @@ func (p *pairPass[T]) attendGrad(g *Grads[T], dout tensor.Mat[T], base, lse, del
 		for r := 0; r < p.Rows && p.cap > 0; r++ {
 			kernel.CapSlope(slopes[r*p.LD:][:p.Columns], p.S[r*p.LD:][:p.Columns], p.cap)
 		}
-		least := T(math.Inf(-1))
+		least := float(math.Inf(-1))
 		for r := range p.Rows {
 			row := p.S[r*p.LD:][:p.Columns]
 			from, end := p.Visible(r)

@@ -13,13 +13,13 @@ import (
 
 // scheduledCall is Forward or Backward of one call of a headwise mechanism. Its units
 // are the query heads of its sequences: unit i is head i mod H of sequence i/H.
-type scheduledCall[T tensor.Float] struct {
-	w     *driver[T]
-	c     *attention.Call[T]
+type scheduledCall struct {
+	w     *driver
+	c     *attention.Call
 	seqs  []attention.Sequence
 	units int
-	out   tensor.Heads[T]
-	keep  *attention.Saved[T]
+	out   tensor.Heads
+	keep  *attention.Saved
 
 	overflow atomic.Bool // an output may not be finite
 
@@ -28,28 +28,28 @@ type scheduledCall[T tensor.Float] struct {
 	aux, residual  []float64            // of each unit
 	exact          []float64            // of each unit
 
-	dout tensor.Heads[T]
-	g    attention.Grads[T]
+	dout tensor.Heads
+	g    attention.Grads
 	// Query heads that share a key head each have their own gradients of its keys and
 	// values, which are then added in the order of query heads. The gradients of unit i
 	// begin at shared[at[i]:].
-	shared []T
+	shared []float
 	starts []int
 	// Gradients of parameters, likewise, of the units from first on that are done
 	// at a time, and of all those before.
-	params []T
+	params []float
 	first  int
 	wave   int
 
 	work float64 // arithmetic of all units
 }
 
-func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *attention.Saved[T]) *scheduledCall[T] {
-	p, _ := w.passes.Get().(*scheduledCall[T])
+func (w *driver) schedule(c *attention.Call, out tensor.Heads, keep *attention.Saved) *scheduledCall {
+	p, _ := w.passes.Get().(*scheduledCall)
 	if p == nil {
-		p = new(scheduledCall[T])
+		p = new(scheduledCall)
 	}
-	*p = scheduledCall[T]{
+	*p = scheduledCall{
 		w: w, c: c, seqs: c.AppendSequences(p.seqs[:0]), out: out, keep: keep,
 		unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, exact: p.exact, shared: p.shared[:0], starts: p.starts[:0], params: p.params[:0],
 	}
@@ -65,19 +65,19 @@ func (w *driver[T]) schedule(c *attention.Call[T], out tensor.Heads[T], keep *at
 }
 
 // release keeps p for another call and drops its pointers.
-func (p *scheduledCall[T]) release() {
+func (p *scheduledCall) release() {
 	w := p.w
-	*p = scheduledCall[T]{seqs: p.seqs, unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, exact: p.exact, shared: p.shared, starts: p.starts, params: p.params}
+	*p = scheduledCall{seqs: p.seqs, unseenCounts: p.unseenCounts, illConditioned: p.illConditioned, aux: p.aux, residual: p.residual, exact: p.exact, shared: p.shared, starts: p.starts, params: p.params}
 	w.passes.Put(p)
 }
 
-func (p *scheduledCall[T]) sequenceOf(i int) (*attention.Sequence, int) {
+func (p *scheduledCall) sequenceOf(i int) (*attention.Sequence, int) {
 	return &p.seqs[i/p.c.Q.H], i % p.c.Q.H
 }
 
 // unseenBefore returns the number of queries of s before the first one that sees a key, or all
 // of them if no key is unmasked.
-func unseenBefore[T tensor.Float](c *attention.Call[T], s *attention.Sequence, mask []bool) int {
+func unseenBefore(c *attention.Call, s *attention.Sequence, mask []bool) int {
 	first := 0
 	for first < s.M && mask != nil && !mask[first] {
 		first++
@@ -94,14 +94,14 @@ func unseenBefore[T tensor.Float](c *attention.Call[T], s *attention.Sequence, m
 // openHead sets h to head number head of sequence s, without output and saved memory.
 // It returns the number of queries without a visible key. If that is all queries,
 // nothing is set. With strided set the values of a call without a mask stay where they lie.
-func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequence, head int, ar *arena.Arena, strided bool) (left int) {
+func (w *driver) openHead(h *Head, c *attention.Call, s *attention.Sequence, head int, ar *arena.Arena, strided bool) (left int) {
 	mask := c.Mask(s)
 	left = unseenBefore(c, s, mask)
 	if left == s.N {
 		return left
 	}
 	kh := head / (c.Q.H / c.K.H)
-	*h = Head[T]{Mask: mask, Causal: c.Causal, Shift: s.Offset + left, Head: head, KeyHead: kh, KeyHeads: c.K.H, Scratch: ar, Table: kernel.Active[T]()}
+	*h = Head{Mask: mask, Causal: c.Causal, Shift: s.Offset + left, Head: head, KeyHead: kh, KeyHeads: c.K.H, Scratch: ar, Table: kernel.Active[float]()}
 	at := 0 // position of the first query
 	if c.Causal {
 		h.Offset = h.Shift
@@ -117,7 +117,7 @@ func (w *driver[T]) openHead(h *Head[T], c *attention.Call[T], s *attention.Sequ
 }
 
 // takesStrides reports whether values and outputs of a call stay where they lie.
-func (p *scheduledCall[T]) takesStrides() bool {
+func (p *scheduledCall) takesStrides() bool {
 	f, is := p.w.Function.(StridedRows)
 	return is && p.keep == nil && f.TakesStridedRows()
 }
@@ -125,11 +125,11 @@ func (p *scheduledCall[T]) takesStrides() bool {
 // RotateAndMask returns x with contiguous rows, rotated by positions from at on, and with zeros
 // in masked rows. The result is x itself if nothing has to change, otherwise a copy in scratch
 // memory.
-func RotateAndMask[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool, rope *attention.Rope[T], at int) tensor.Mat[T] {
+func RotateAndMask(ar *arena.Arena, x tensor.Mat, mask []bool, rope *attention.Rope, at int) tensor.Mat {
 	if mask == nil && rope == nil {
 		return scratch.Contiguous(ar, x)
 	}
-	y := scratch.TakeMat[T](ar, x.Rows, x.Cols)
+	y := scratch.TakeMat(ar, x.Rows, x.Cols)
 	for i := range x.Rows {
 		if mask == nil || mask[i] {
 			copy(y.Row(i), x.Row(i))
@@ -144,30 +144,30 @@ func RotateAndMask[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], mask []bool
 }
 
 // forwardTask is the units of a pass forward as a task.
-type forwardTask[T tensor.Float] struct{ *scheduledCall[T] }
+type forwardTask struct{ *scheduledCall }
 
-func (p *scheduledCall[T]) runForward() { par.Run(p.units, 1, p.work, forwardTask[T]{p}) }
+func (p *scheduledCall) runForward() { par.Run(p.units, 1, p.work, forwardTask{p}) }
 
-func (p *forwardTask[T]) RunRange(i0, i1 int) {
+func (p *forwardTask) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		p.forwardUnit(i)
 	}
 }
 
-func (w *driver[T]) takeHead() *Head[T] {
-	h, _ := w.heads.Get().(*Head[T])
+func (w *driver) takeHead() *Head {
+	h, _ := w.heads.Get().(*Head)
 	if h == nil {
-		h = new(Head[T])
+		h = new(Head)
 	}
 	return h
 }
 
-func (w *driver[T]) putHead(h *Head[T]) {
-	*h = Head[T]{}
+func (w *driver) putHead(h *Head) {
+	*h = Head{}
 	w.heads.Put(h)
 }
 
-func (p *scheduledCall[T]) forwardUnit(i int) {
+func (p *scheduledCall) forwardUnit(i int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	s, head := p.sequenceOf(i)
@@ -208,7 +208,7 @@ func (p *scheduledCall[T]) forwardUnit(i int) {
 // beyond one unit per thread.
 const mostParams = 1 << 23
 
-func (p *scheduledCall[T]) runBackward() {
+func (p *scheduledCall) runBackward() {
 	w, c := p.w, p.c
 	group := 1
 	if c.K.H > 0 {
@@ -231,8 +231,8 @@ func (p *scheduledCall[T]) runBackward() {
 	}
 	for p.first = 0; p.first < p.units; p.first += p.wave {
 		n := min(p.wave, p.units-p.first)
-		par.Run(n, 1, 3*p.work*float64(n)/float64(p.units), backwardTask[T]{p})
-		t := kernel.Active[T]()
+		par.Run(n, 1, 3*p.work*float64(n)/float64(p.units), backwardTask{p})
+		t := kernel.Active[float]()
 		for u := 0; u < n && w.size > 0; u++ {
 			t.Add(p.paramSum(), p.paramSum(), p.params[u*w.size:][:w.size])
 		}
@@ -249,11 +249,11 @@ func (p *scheduledCall[T]) runBackward() {
 
 // paramSum returns the sum of the parameter gradients of all finished units, in their
 // order.
-func (p *scheduledCall[T]) paramSum() []T { return p.params[p.wave*p.w.size:] }
+func (p *scheduledCall) paramSum() []float { return p.params[p.wave*p.w.size:] }
 
 // addParams adds paramSum to the gradients of the parameters.
-func (p *scheduledCall[T]) addParams() {
-	t, at := kernel.Active[T](), 0
+func (p *scheduledCall) addParams() {
+	t, at := kernel.Active[float](), 0
 	for _, x := range p.w.Params().All() {
 		t.Add(x.Grad, x.Grad, p.paramSum()[at:][:len(x.Data)])
 		at += len(x.Data)
@@ -261,13 +261,13 @@ func (p *scheduledCall[T]) addParams() {
 }
 
 // addShared sets the gradients of key head kh to the sum over its query heads.
-func (p *scheduledCall[T]) addShared(s *attention.Sequence, kh, group int) {
-	c, t := p.c, kernel.Active[T]()
+func (p *scheduledCall) addShared(s *attention.Sequence, kh, group int) {
+	c, t := p.c, kernel.Active[float]()
 	dk := p.g.DK.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	dv := p.g.DV.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	for g := range group {
 		from := p.shared[p.starts[s.Index*c.Q.H+kh*group+g]:]
-		for _, x := range []tensor.Mat[T]{dk, dv} {
+		for _, x := range []tensor.Mat{dk, dv} {
 			for j := range x.Rows {
 				if row := from[j*x.Cols:][:x.Cols]; g == 0 {
 					copy(x.Row(j), row)
@@ -281,9 +281,9 @@ func (p *scheduledCall[T]) addShared(s *attention.Sequence, kh, group int) {
 }
 
 // backwardTask is the units from first on as a task.
-type backwardTask[T tensor.Float] struct{ *scheduledCall[T] }
+type backwardTask struct{ *scheduledCall }
 
-func (p *backwardTask[T]) RunRange(i0, i1 int) {
+func (p *backwardTask) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		p.backwardUnit(p.first+i, i)
 	}
@@ -291,7 +291,7 @@ func (p *backwardTask[T]) RunRange(i0, i1 int) {
 
 // backwardUnit computes unit i. Its parameter gradients are number place among the
 // units in work.
-func (p *scheduledCall[T]) backwardUnit(i, place int) {
+func (p *scheduledCall) backwardUnit(i, place int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	w, c := p.w, p.c
@@ -313,8 +313,8 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 			scratch.ClearRows(dv, s.M, s.Keys)
 		}
 		own := p.shared[p.starts[i]:]
-		dk = tensor.Mat[T]{Data: own[:s.M*c.K.D], Rows: s.M, Cols: c.K.D, Stride: c.K.D}
-		dv = tensor.Mat[T]{Data: own[s.M*c.K.D:][:s.M*c.V.D], Rows: s.M, Cols: c.V.D, Stride: c.V.D}
+		dk = tensor.Mat{Data: own[:s.M*c.K.D], Rows: s.M, Cols: c.K.D, Stride: c.K.D}
+		dv = tensor.Mat{Data: own[s.M*c.K.D:][:s.M*c.V.D], Rows: s.M, Cols: c.V.D, Stride: c.V.D}
 	} else {
 		scratch.ClearRows(dk, s.M, s.Keys)
 		scratch.ClearRows(dv, s.M, s.Keys)
@@ -328,15 +328,15 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 		return
 	}
 	dq = dq.Slice(left, s.N)
-	rows := func(x tensor.Heads[T]) tensor.Mat[T] {
+	rows := func(x tensor.Heads) tensor.Mat {
 		return scratch.Contiguous(ar, x.Head(s.Batch, head).Slice(s.Q0+left, s.Q0+s.N))
 	}
 	h.Out, h.NeedsBackward, h.Saved = rows(p.out), true, p.keep.Heads[i]
-	g, _ := w.grads.Get().(*Grads[T])
+	g, _ := w.grads.Get().(*Grads)
 	if g == nil {
-		g = new(Grads[T])
+		g = new(Grads)
 	}
-	*g = Grads[T]{
+	*g = Grads{
 		DOut: rows(p.dout), DAux: p.g.DAux,
 		DQ: scratch.ForOutput(ar, dq), DK: scratch.ForOutput(ar, dk), DV: scratch.ForOutput(ar, dv), Params: g.Params[:0],
 	}
@@ -359,6 +359,6 @@ func (p *scheduledCall[T]) backwardUnit(i, place int) {
 	scratch.CopyMat(dk, g.DK)
 	scratch.CopyMat(dv, g.DV)
 	clear(g.Params)
-	*g = Grads[T]{Params: g.Params[:0]}
+	*g = Grads{Params: g.Params[:0]}
 	w.grads.Put(g)
 }

@@ -30,26 +30,26 @@ type PastQueryReader interface{ NeedsPastQueries() }
 // PastQueryCoder is a PastQueryReader that needs some integers for each earlier query, such as
 // its hashes. Its states compute these codes once for each token and pass them in
 // Head.PastCodes.
-type PastQueryCoder[T tensor.Float] interface {
+type PastQueryCoder interface {
 	PastQueryReader
 	// CodeCount returns the number of codes of a query.
 	CodeCount() int
 	// Code sets codes [n, CodeCount] to the codes of the queries h.Q [n,D].
-	Code(h *Head[T], codes []int32)
+	Code(h *Head, codes []int32)
 }
 
 // KeyIndexer is a causal Function that can keep an index over the keys of each key head. Its
 // states of all keys use these indexes.
-type KeyIndexer[T tensor.Float] interface{ NewKeyIndex() KeyIndex[T] }
+type KeyIndexer interface{ NewKeyIndex() KeyIndex }
 
 // KeyIndex computes the same outputs as the Function, in less time, for queries at the last key
 // of a sequence.
-type KeyIndex[T tensor.Float] interface {
+type KeyIndex interface {
 	// Forward sets h.Out. All queries of h have the position of its last key. The keys of h are
 	// the keys of the previous call, possibly followed by new ones.
-	Forward(h *Head[T])
+	Forward(h *Head)
 	// Clone returns an independent index of the same keys.
-	Clone() KeyIndex[T]
+	Clone() KeyIndex
 	// Bytes returns the memory of the index in bytes.
 	Bytes() int64
 }
@@ -64,8 +64,8 @@ const (
 // tokenState is the state of a causal Function that does not provide its own. It holds rotated
 // keys, and values: for all tokens, or for a BoundedReach the last keep. The keys that a query
 // sees start at a multiple of the period, so that its bits depend only on its position.
-type tokenState[T tensor.Float] struct {
-	w            *driver[T]
+type tokenState struct {
+	w            *driver
 	shape        attention.Shape
 	tokens       int
 	keys, period int
@@ -73,18 +73,18 @@ type tokenState[T tensor.Float] struct {
 
 	// Rows of tokens from start on: all of them, or at least keep and at most 2·keep.
 	start int
-	valid [][]bool           // [B][room] unmasked tokens
-	k, v  []states.Buffer[T] // [B·Hkv] of D and Dv numbers a token; zeros where a token is masked
-	q     []states.Buffer[T] // [B·H] of D numbers, of a PastQueryReader that keeps all, rotated; nil for others
+	valid [][]bool        // [B][room] unmasked tokens
+	k, v  []states.Buffer // [B·Hkv] of D and Dv numbers a token; zeros where a token is masked
+	q     []states.Buffer // [B·H] of D numbers, of a PastQueryReader that keeps all, rotated; nil for others
 
-	indexes []KeyIndex[T] // [B·Hkv] of a KeyIndexer; nil for others
+	indexes []KeyIndex // [B·Hkv] of a KeyIndexer; nil for others
 
-	coder PastQueryCoder[T] // nil: the Function is none
-	codes [][]int32         // [B·H][tokens, CodeCount] of queries that the state keeps
+	coder PastQueryCoder // nil: the Function is none
+	codes [][]int32      // [B·H][tokens, CodeCount] of queries that the state keeps
 }
 
 // code computes the codes of all queries that do not have them yet.
-func (s *tokenState[T]) code() {
+func (s *tokenState) code() {
 	if s.coder == nil {
 		return
 	}
@@ -97,7 +97,7 @@ func (s *tokenState[T]) code() {
 		mark, from := ar.Mark(), len(s.codes[i])/count
 		n := s.tokens - from
 		s.codes[i] = scratch.Grow(s.codes[i], n*count)
-		*h = Head[T]{Q: tensor.Mat[T]{Data: s.q[i].Data[from*d:], Rows: n, Cols: d, Stride: d}, Scratch: ar, Table: kernel.Active[T]()}
+		*h = Head{Q: tensor.Mat{Data: s.q[i].Data[from*d:], Rows: n, Cols: d, Stride: d}, Scratch: ar, Table: kernel.Active[float]()}
 		if n > 0 {
 			s.coder.Code(h, s.codes[i][from*count:])
 		}
@@ -106,19 +106,19 @@ func (s *tokenState[T]) code() {
 }
 
 // newIndexes gives the state empty indexes if its Function is a KeyIndexer.
-func (s *tokenState[T]) newIndexes() {
-	x, is := s.w.Function.(KeyIndexer[T])
+func (s *tokenState) newIndexes() {
+	x, is := s.w.Function.(KeyIndexer)
 	if !is {
 		return
 	}
-	s.indexes = make([]KeyIndex[T], s.shape.B*s.shape.Hkv)
+	s.indexes = make([]KeyIndex, s.shape.B*s.shape.Hkv)
 	for i := range s.indexes {
 		s.indexes[i] = x.NewKeyIndex()
 	}
 }
 
 // reach returns the bounds of w's states, 0 where they grow.
-func (w *driver[T]) reach() (keys, period int) {
+func (w *driver) reach() (keys, period int) {
 	if x, ok := w.Function.(BoundedReach); ok {
 		return x.Reach()
 	}
@@ -126,7 +126,7 @@ func (w *driver[T]) reach() (keys, period int) {
 }
 
 // keptTokens returns the number of tokens that a state of w keeps, 0 for all.
-func (w *driver[T]) keptTokens() int {
+func (w *driver) keptTokens() int {
 	keys, period := w.reach()
 	if keys <= 0 {
 		return 0
@@ -135,20 +135,20 @@ func (w *driver[T]) keptTokens() int {
 }
 
 // stateBytes returns the memory of a state of shape s, 0 if it grows with the tokens.
-func (w *driver[T]) stateBytes(s attention.Shape) float64 {
+func (w *driver) stateBytes(s attention.Shape) float64 {
 	row := float64(s.D) + float64(s.Dv)
-	return 2 * float64(w.keptTokens()) * float64(s.B) * (1 + float64(s.Hkv)*row*float64(scratch.ElementSize[T]()))
+	return 2 * float64(w.keptTokens()) * float64(s.B) * (1 + float64(s.Hkv)*row*float64(scratch.ElementSize[float]()))
 }
 
 // newTokenState returns a state without tokens.
-func newTokenState[T tensor.Float](w *driver[T], s attention.Shape) *tokenState[T] {
-	st := &tokenState[T]{w: w, shape: attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}, keep: w.keptTokens()}
+func newTokenState(w *driver, s attention.Shape) *tokenState {
+	st := &tokenState{w: w, shape: attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, D: s.D, Dv: s.Dv}, keep: w.keptTokens()}
 	st.keys, st.period = w.reach()
 	st.valid = make([][]bool, s.B)
-	st.k, st.v = states.MakeBuffers[T](s.B*s.Hkv, s.D), states.MakeBuffers[T](s.B*s.Hkv, s.Dv)
+	st.k, st.v = states.MakeBuffers(s.B*s.Hkv, s.D), states.MakeBuffers(s.B*s.Hkv, s.Dv)
 	if _, is := w.Function.(PastQueryReader); is && st.keep == 0 {
-		st.q = states.MakeBuffers[T](s.B*s.H, s.D)
-		if st.coder, is = w.Function.(PastQueryCoder[T]); is {
+		st.q = states.MakeBuffers(s.B*s.H, s.D)
+		if st.coder, is = w.Function.(PastQueryCoder); is {
 			st.codes = make([][]int32, s.B*s.H)
 		}
 	}
@@ -158,7 +158,7 @@ func newTokenState[T tensor.Float](w *driver[T], s attention.Shape) *tokenState[
 }
 
 // buffers calls f with each buffer of the state, in the order of a snapshot.
-func (s *tokenState[T]) buffers(f func(b *states.Buffer[T])) {
+func (s *tokenState) buffers(f func(b *states.Buffer)) {
 	for i := range s.k {
 		f(&s.k[i])
 		f(&s.v[i])
@@ -169,16 +169,16 @@ func (s *tokenState[T]) buffers(f func(b *states.Buffer[T])) {
 }
 
 // resize makes room for n tokens.
-func (s *tokenState[T]) resize(n int) {
+func (s *tokenState) resize(n int) {
 	for b := range s.valid {
 		s.valid[b] = scratch.Resize(s.valid[b], n)
 	}
-	s.buffers(func(b *states.Buffer[T]) { b.Resize(n) })
+	s.buffers(func(b *states.Buffer) { b.Resize(n) })
 }
 
 // makeRoom makes room for n more tokens, at most keep if that bounds them, and returns
 // the place of the first.
-func (s *tokenState[T]) makeRoom(n int) int {
+func (s *tokenState) makeRoom(n int) int {
 	have := s.tokens - s.start
 	if s.keep == 0 {
 		s.resize(have + n)
@@ -191,29 +191,29 @@ func (s *tokenState[T]) makeRoom(n int) int {
 	for b := range s.valid {
 		copy(s.valid[b], s.valid[b][drop:have])
 	}
-	s.buffers(func(b *states.Buffer[T]) { b.Copy(0, b, drop, have-drop) })
+	s.buffers(func(b *states.Buffer) { b.Copy(0, b, drop, have-drop) })
 	s.start += drop
 	return have - drop
 }
 
-func (s *tokenState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+func (s *tokenState) Absorb(c *attention.Call) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *tokenState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *tokenState) Read(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedRead(out, c, s)
 }
 
-func (s *tokenState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *tokenState) Step(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedStep(out, c, s)
 }
 
-func (s *tokenState[T]) StateShape() *attention.Shape { return &s.shape }
+func (s *tokenState) StateShape() *attention.Shape { return &s.shape }
 
-func (s *tokenState[T]) Refuse(c *attention.Call[T]) error { return s.w.refuseCall(c) }
+func (s *tokenState) Refuse(c *attention.Call) error { return s.w.refuseCall(c) }
 
 // Run absorbs the m keys of c and sets out for its n queries.
-func (s *tokenState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
+func (s *tokenState) Run(out tensor.Heads, c *attention.Call, n, m int) {
 	if m == 0 {
-		s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, end: n, position: s.tokens})
+		s.setOutputs(tokenOutputs{s: s, out: out, c: c, end: n, position: s.tokens})
 		return
 	}
 	size := m
@@ -224,13 +224,13 @@ func (s *tokenState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int)
 		past, end := s.tokens, min(j+size, m)
 		s.appendTokens(c, j, end, n > 0)
 		if n > 0 {
-			s.setOutputs(tokenOutputs[T]{s: s, out: out, c: c, start: j, end: end, position: past + 1, step: 1})
+			s.setOutputs(tokenOutputs{s: s, out: out, c: c, start: j, end: end, position: past + 1, step: 1})
 		}
 	}
 }
 
 // appendTokens appends tokens j0 ≤ j < j1 of c. Queries of tokens without one are 0.
-func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQueries bool) {
+func (s *tokenState) appendTokens(c *attention.Call, j0, j1 int, hasQueries bool) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	n, d, dv := j1-j0, s.shape.D, s.shape.Dv
@@ -271,16 +271,16 @@ func (s *tokenState[T]) appendTokens(c *attention.Call[T], j0, j1 int, hasQuerie
 
 // tokenOutputs is the outputs of queries start ≤ i < end of a call. Query i has the position
 // of token position-1+(i-start)·step.
-type tokenOutputs[T tensor.Float] struct {
-	s   *tokenState[T]
-	out tensor.Heads[T]
-	c   *attention.Call[T]
+type tokenOutputs struct {
+	s   *tokenState
+	out tensor.Heads
+	c   *attention.Call
 
 	start, end, position, step int
 }
 
 // setOutputs computes outputs.
-func (s *tokenState[T]) setOutputs(f tokenOutputs[T]) {
+func (s *tokenState) setOutputs(f tokenOutputs) {
 	one := s.shape
 	one.N, one.M, one.Causal = 1, s.tokens, true
 	if s.keep > 0 {
@@ -296,7 +296,7 @@ func (s *tokenState[T]) setOutputs(f tokenOutputs[T]) {
 
 // RunRange sets the outputs of query heads u0 ≤ u < u1 of all sequences, of key heads if they
 // have indexes.
-func (f *tokenOutputs[T]) RunRange(u0, u1 int) {
+func (f *tokenOutputs) RunRange(u0, u1 int) {
 	for u := u0; u < u1; u++ {
 		if f.s.indexes != nil {
 			f.setByIndex(u)
@@ -307,7 +307,7 @@ func (f *tokenOutputs[T]) RunRange(u0, u1 int) {
 }
 
 // setByIndex sets the outputs of all query heads of a key head.
-func (f *tokenOutputs[T]) setByIndex(kv int) {
+func (f *tokenOutputs) setByIndex(kv int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	s, c := f.s, f.c
@@ -319,7 +319,7 @@ func (f *tokenOutputs[T]) setByIndex(kv int) {
 		mark := ar.Mark()
 		m := f.position + (i-f.start)*f.step
 		valid := s.valid[b][:m]
-		q, out := scratch.TakeMat[T](ar, group, d), scratch.TakeMat[T](ar, group, dv)
+		q, out := scratch.TakeMat(ar, group, d), scratch.TakeMat(ar, group, dv)
 		for g := range group {
 			copy(q.Row(g), c.Q.Head(b, keyHead*group+g).Row(i))
 			if c.Rope != nil {
@@ -327,12 +327,12 @@ func (f *tokenOutputs[T]) setByIndex(kv int) {
 			}
 		}
 		if slices.Contains(valid, true) {
-			*h = Head[T]{
+			*h = Head{
 				Q: q, Out: out,
-				K: tensor.Mat[T]{Data: s.k[kv].Data, Rows: m, Cols: d, Stride: d},
-				V: tensor.Mat[T]{Data: s.v[kv].Data, Rows: m, Cols: dv, Stride: dv},
+				K: tensor.Mat{Data: s.k[kv].Data, Rows: m, Cols: d, Stride: d},
+				V: tensor.Mat{Data: s.v[kv].Data, Rows: m, Cols: dv, Stride: dv},
 
-				Causal: true, Offset: m - 1, Shift: m - 1, Head: keyHead * group, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T](),
+				Causal: true, Offset: m - 1, Shift: m - 1, Head: keyHead * group, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[float](),
 			}
 			if slices.Contains(valid, false) {
 				h.Mask = valid
@@ -349,7 +349,7 @@ func (f *tokenOutputs[T]) setByIndex(kv int) {
 }
 
 // setHead sets the outputs of a query head.
-func (f *tokenOutputs[T]) setHead(u int) {
+func (f *tokenOutputs) setHead(u int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	s, c := f.s, f.c
@@ -371,18 +371,18 @@ func (f *tokenOutputs[T]) setHead(u int) {
 			clear(row.Row(0))
 			continue
 		}
-		*h = Head[T]{
+		*h = Head{
 			Q: RotateAndMask(ar, c.Q.Head(b, head).Slice(i, i+1), nil, c.Rope, i),
-			K: tensor.Mat[T]{Data: s.k[kv].Data[at*d:], Rows: m, Cols: d, Stride: d},
-			V: tensor.Mat[T]{Data: s.v[kv].Data[at*dv:], Rows: m, Cols: dv, Stride: dv},
+			K: tensor.Mat{Data: s.k[kv].Data[at*d:], Rows: m, Cols: d, Stride: d},
+			V: tensor.Mat{Data: s.v[kv].Data[at*dv:], Rows: m, Cols: dv, Stride: dv},
 
-			Causal: true, Offset: m - 1, Shift: m - 1, Head: head, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[T](),
+			Causal: true, Offset: m - 1, Shift: m - 1, Head: head, KeyHead: keyHead, KeyHeads: s.shape.Hkv, Scratch: ar, Table: kernel.Active[float](),
 		}
 		if slices.Contains(valid, false) {
 			h.Mask = valid
 		}
 		if s.q != nil {
-			h.PastQueries = tensor.Mat[T]{Data: s.q[u].Data, Rows: m - 1, Cols: d, Stride: d}
+			h.PastQueries = tensor.Mat{Data: s.q[u].Data, Rows: m - 1, Cols: d, Stride: d}
 		}
 		if s.coder != nil {
 			h.PastCodes = s.codes[u][:(m-1)*s.coder.CodeCount()]
@@ -395,8 +395,8 @@ func (f *tokenOutputs[T]) setHead(u int) {
 }
 
 // Merge appends the tokens of next to s. The bits are the same as for one stream.
-func (s *tokenState[T]) Merge(next attention.State[T]) error {
-	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *tokenState[T]) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
+func (s *tokenState) Merge(next attention.State) error {
+	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *tokenState) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
 	if err != nil {
 		return err
 	}
@@ -404,14 +404,14 @@ func (s *tokenState[T]) Merge(next attention.State[T]) error {
 		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", s.tokens, n.tokens)
 	}
 	if n == s {
-		n = s.Clone().(*tokenState[T])
+		n = s.Clone().(*tokenState)
 	}
 	last, from := n.keptTokens()
 	at := s.makeRoom(last)
 	for b := range s.valid {
 		copy(s.valid[b][at:], n.valid[b][from:][:last])
 	}
-	add := func(to, rows []states.Buffer[T]) {
+	add := func(to, rows []states.Buffer) {
 		for i := range to {
 			to[i].Copy(at, &rows[i], from, last)
 		}
@@ -428,7 +428,7 @@ func (s *tokenState[T]) Merge(next attention.State[T]) error {
 
 // keptTokens returns the number of tokens that later queries may see, and the place of
 // the first.
-func (s *tokenState[T]) keptTokens() (n, at int) {
+func (s *tokenState) keptTokens() (n, at int) {
 	n = s.tokens
 	if s.keep > 0 {
 		n = min(n, s.keep)
@@ -436,7 +436,7 @@ func (s *tokenState[T]) keptTokens() (n, at int) {
 	return n, s.tokens - s.start - n
 }
 
-func (s *tokenState[T]) Clone() attention.State[T] {
+func (s *tokenState) Clone() attention.State {
 	c := *s
 	c.valid = slices.Clone(s.valid)
 	for b := range c.valid {
@@ -454,7 +454,7 @@ func (s *tokenState[T]) Clone() attention.State[T] {
 	return &c
 }
 
-func (s *tokenState[T]) Reset() {
+func (s *tokenState) Reset() {
 	s.tokens, s.start = 0, 0
 	for i := range s.codes {
 		s.codes[i] = s.codes[i][:0]
@@ -462,9 +462,9 @@ func (s *tokenState[T]) Reset() {
 	s.newIndexes()
 }
 
-func (s *tokenState[T]) Tokens() int64 { return int64(s.tokens) }
+func (s *tokenState) Tokens() int64 { return int64(s.tokens) }
 
-func (s *tokenState[T]) Bytes() int64 {
+func (s *tokenState) Bytes() int64 {
 	if s.keep > 0 {
 		return int64(s.w.stateBytes(s.shape))
 	}
@@ -478,15 +478,15 @@ func (s *tokenState[T]) Bytes() int64 {
 	for i := range s.codes {
 		n += 4 * int64(cap(s.codes[i]))
 	}
-	s.buffers(func(b *states.Buffer[T]) { n += b.Bytes() })
+	s.buffers(func(b *states.Buffer) { n += b.Bytes() })
 	return n
 }
 
 // AppendBinary appends a snapshot. After the header come the mask of each batch row, the keys
 // and values of each key head, and then the queries, each for all tokens or for the last keep
 // tokens. If there were fewer than keep tokens, zeros fill up the rest.
-func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
+func (s *tokenState) AppendBinary(b []byte) ([]byte, error) {
+	w := states.NewSnapshot(b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
 	n, at := s.keptTokens()
 	missing := max(s.keep-n, 0)
 	if s.shape.B == 0 {
@@ -496,13 +496,13 @@ func (s *tokenState[T]) AppendBinary(b []byte) ([]byte, error) {
 		w.Flags(valid[at:][:n])
 		w.Flags(make([]bool, missing))
 	}
-	s.buffers(func(b *states.Buffer[T]) { b.Write(w, at, n, missing) })
+	s.buffers(func(b *states.Buffer) { b.Write(w, at, n, missing) })
 	return w.End()
 }
 
 // restoreTokenState returns the state that AppendBinary wrote.
-func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.State[T], error) {
-	sh, tokens, r, err := states.ReadSnapshot[T](data, w.identity(), w.parameterSum())
+func restoreTokenState(w *driver, data []byte) (attention.State, error) {
+	sh, tokens, r, err := states.ReadSnapshot(data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -516,7 +516,7 @@ func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.Sta
 	} else if _, is := w.Function.(PastQueryReader); is {
 		rows += float64(sh.H) * float64(sh.D)
 	}
-	if err := r.Need(float64(sh.B) * float64(n) * (1 + rows*float64(scratch.ElementSize[T]()))); err != nil {
+	if err := r.Need(float64(sh.B) * float64(n) * (1 + rows*float64(scratch.ElementSize[float]()))); err != nil {
 		return nil, err
 	}
 	s := newTokenState(w, sh)
@@ -529,7 +529,7 @@ func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.Sta
 	for b := range s.valid {
 		r.Flags(s.valid[b][:n])
 	}
-	s.buffers(func(b *states.Buffer[T]) { b.Read(r, int(n)) })
+	s.buffers(func(b *states.Buffer) { b.Read(r, int(n)) })
 	if err := r.End(); err != nil {
 		return nil, err
 	}
@@ -538,7 +538,7 @@ func restoreTokenState[T tensor.Float](w *driver[T], data []byte) (attention.Sta
 }
 
 // identity returns the identity of the mechanism's states.
-func (w *driver[T]) identity() states.Identity {
+func (w *driver) identity() states.Identity {
 	kind := cacheKind
 	if w.keptTokens() > 0 {
 		kind = windowKind
@@ -547,7 +547,7 @@ func (w *driver[T]) identity() states.Identity {
 }
 
 // parameterSum returns the checksum of the parameters and constants.
-func (w *driver[T]) parameterSum() (sum snapshot.ParameterSum) {
+func (w *driver) parameterSum() (sum snapshot.ParameterSum) {
 	for _, x := range slices.Concat(w.Params().All(), w.Constants().All()) {
 		sum = snapshot.AddParameters(sum, x.Data)
 	}

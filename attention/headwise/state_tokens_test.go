@@ -16,31 +16,31 @@ import (
 
 // recent is softmax over the query's block of size tokens and the block before. With
 // growing set its states keep all keys.
-type recent[T tensor.Float] struct {
+type recent struct {
 	block   int
 	growing bool
-	softmax *PatternSoftmax[T]
+	softmax *PatternSoftmax
 }
 
-func (r *recent[T]) Traits() attention.Traits {
+func (r *recent) Traits() attention.Traits {
 	return attention.Traits{Name: "recent", Positive: true, Causal: true}
 }
-func (r *recent[T]) Setting() string                { return fmt.Sprint("recent ", r.block) }
-func (r *recent[T]) Params() *param.Set[T]          { return nil }
-func (r *recent[T]) Constants() *param.Set[T]       { return nil }
-func (r *recent[T]) Check(*attention.Call[T]) error { return nil }
-func (r *recent[T]) Cost(s attention.Shape) Cost {
+func (r *recent) Setting() string             { return fmt.Sprint("recent ", r.block) }
+func (r *recent) Params() *param.Set          { return nil }
+func (r *recent) Constants() *param.Set       { return nil }
+func (r *recent) Check(*attention.Call) error { return nil }
+func (r *recent) Cost(s attention.Shape) Cost {
 	return Cost{FLOPs: float64(4 * s.N * r.block * s.D)}
 }
 
-func (r *recent[T]) Reach() (keys, period int) {
+func (r *recent) Reach() (keys, period int) {
 	if r.growing {
 		return 0, 0
 	}
 	return 2 * r.block, r.block
 }
 
-func (r *recent[T]) pairs(h *Head[T]) *Pattern {
+func (r *recent) pairs(h *Head) *Pattern {
 	p := NewPattern()
 	lo, hi := p.AddPart(Range(0, h.Q.Rows), Range(0, h.K.Rows))
 	for i := range lo {
@@ -50,13 +50,13 @@ func (r *recent[T]) pairs(h *Head[T]) *Pattern {
 	return p
 }
 
-func (r *recent[T]) Forward(h *Head[T]) {
+func (r *recent) Forward(h *Head) {
 	p := r.pairs(h)
 	defer p.Release()
 	r.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), p)
 }
 
-func (r *recent[T]) Backward(h *Head[T], g *Grads[T]) {
+func (r *recent) Backward(h *Head, g *Grads) {
 	p := r.pairs(h)
 	defer p.Release()
 	g.Clear()
@@ -66,20 +66,19 @@ func (r *recent[T]) Backward(h *Head[T], g *Grads[T]) {
 // A state of a window answers as one that remembers everything, with bits that
 // do not depend on pieces, merging, copies and snapshots, and does not grow.
 func TestHeadRing(t *testing.T) {
-	t.Run("float32", headRingProblem[float32])
-	t.Run("float64", headRingProblem[float64])
+	t.Run(check.Precision, headRingProblem)
 }
 
-func headRingProblem[T tensor.Float](t *testing.T) {
+func headRingProblem(t *testing.T) {
 	const n = 60
 	r := rand.New(rand.NewPCG(3, 4))
-	c := &attention.Call[T]{Q: calltest.Convert[T](calltest.Normal(r, 2, 4, n, 6)), K: calltest.Convert[T](calltest.Normal(r, 2, 2, n, 6)), V: calltest.Convert[T](calltest.Normal(r, 2, 2, n, 3)),
-		Causal: true, KeyMask: make([]bool, 2*n), Rope: attention.NewRope[T](6, 100, 0, n)}
+	c := &attention.Call{Q: calltest.Convert(calltest.Normal(r, 2, 4, n, 6)), K: calltest.Convert(calltest.Normal(r, 2, 2, n, 6)), V: calltest.Convert(calltest.Normal(r, 2, 2, n, 3)),
+		Causal: true, KeyMask: make([]bool, 2*n), Rope: attention.NewRope(6, 100, 0, n)}
 	for j := range c.KeyMask {
 		c.KeyMask[j] = r.IntN(3) > 0
 	}
-	piece := func(i0, i1 int) *attention.Call[T] {
-		p := &attention.Call[T]{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1), Rope: c.Rope.Slice(i0)}
+	piece := func(i0, i1 int) *attention.Call {
+		p := &attention.Call{Q: c.Q.Tokens(i0, i1), K: c.K.Tokens(i0, i1), V: c.V.Tokens(i0, i1), Rope: c.Rope.Slice(i0)}
 		for b := range c.Q.B {
 			p.KeyMask = append(p.KeyMask, c.KeyMask[b*n:][i0:i1]...)
 		}
@@ -92,14 +91,14 @@ func headRingProblem[T tensor.Float](t *testing.T) {
 		}
 	}
 	for _, block := range []int{1, 2, 3, 7, 40} {
-		m := New(&recent[T]{block, false, new(PatternSoftmax[T])})
-		growing := New(&recent[T]{block, true, new(PatternSoftmax[T])})
-		start := func(m attention.Mechanism[T]) attention.State[T] {
+		m := New(&recent{block, false, new(PatternSoftmax)})
+		growing := New(&recent{block, true, new(PatternSoftmax)})
+		start := func(m attention.Mechanism) attention.State {
 			s, err := m.NewState(c.Shape())
 			must(err)
 			return s
 		}
-		outputs := func(n int) tensor.Heads[T] { return calltest.Poisoned[T](2, 4, n, 3) }
+		outputs := func(n int) tensor.Heads { return calltest.Poisoned(2, 4, n, 3) }
 		all, want := outputs(n), outputs(n)
 		must(start(growing).Step(all, piece(0, n)))
 		whole := start(m)
@@ -109,7 +108,7 @@ func headRingProblem[T tensor.Float](t *testing.T) {
 		for i, x := range all.Data {
 			ref[i] = float64(x)
 		}
-		if e := check.ErrorRatio(want.Data, ref, check.SoftmaxLimits[T]().Output(10, check.MaxAbs(c.V.Data))); e > 1 {
+		if e := check.ErrorRatio(want.Data, ref, check.SoftmaxLimits[float]().Output(10, check.MaxAbs(c.V.Data))); e > 1 {
 			t.Errorf("block %d: the window is off by %.3g limits", block, e)
 		}
 		data, err := whole.AppendBinary(nil)

@@ -8,7 +8,7 @@ import (
 // GatherUnmasked returns the unmasked rows of x [m,w], one row per key, without gaps. It
 // returns x if no key is masked. Mechanisms whose result depends on the positions of keys use
 // it to treat a masked key as if it were absent.
-func (h *Head[T]) GatherUnmasked(x tensor.Mat[T]) tensor.Mat[T] {
+func (h *Head) GatherUnmasked(x tensor.Mat) tensor.Mat {
 	if h.Mask == nil {
 		return x
 	}
@@ -25,7 +25,7 @@ func (h *Head[T]) GatherUnmasked(x tensor.Mat[T]) tensor.Mat[T] {
 
 // ScatterUnmasked copies the rows of x, in the order of GatherUnmasked, to the rows of
 // unmasked keys in dst [m,w]. Other rows of dst are unchanged. x may be dst if no key is masked.
-func (h *Head[T]) ScatterUnmasked(dst, x tensor.Mat[T]) {
+func (h *Head) ScatterUnmasked(dst, x tensor.Mat) {
 	if h.Mask == nil {
 		scratch.CopyMat(dst, x)
 		return
@@ -42,7 +42,7 @@ func (h *Head[T]) ScatterUnmasked(dst, x tensor.Mat[T]) {
 // UnmaskedGradBuffer returns a matrix with the given number of rows for the gradient of
 // GatherUnmasked(x), which ScatterUnmasked then copies to dx. It returns dx itself if no key is
 // masked.
-func (h *Head[T]) UnmaskedGradBuffer(dx tensor.Mat[T], rows int) tensor.Mat[T] {
+func (h *Head) UnmaskedGradBuffer(dx tensor.Mat, rows int) tensor.Mat {
 	if h.Mask == nil {
 		return dx
 	}
@@ -50,7 +50,7 @@ func (h *Head[T]) UnmaskedGradBuffer(dx tensor.Mat[T], rows int) tensor.Mat[T] {
 }
 
 // CountUnmasked returns the number of unmasked keys.
-func (h *Head[T]) CountUnmasked() int {
+func (h *Head) CountUnmasked() int {
 	n := h.K.Rows
 	for _, exists := range h.Mask {
 		if !exists {

@@ -22,12 +22,12 @@ import (
 //
 // It returns an error if the shapes do not fit, or out overlaps itself or an argument. The
 // source is the survey page "Approximated Attention", definition 2.
-func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
-	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: out}
+func WeightedCausal(out tensor.Heads, w []tensor.Float, q, k, v tensor.Heads) error {
+	x := &causalSum{w: w, q: q, k: k, v: v, out: out}
 	if err := x.checkShapes("out", &out); err != nil {
 		return err
 	}
-	if err := (&attention.Call[T]{Q: q, K: k, V: v}).CheckApart("out", &out); err != nil {
+	if err := (&attention.Call{Q: q, K: k, V: v}).CheckApart("out", &out); err != nil {
 		return err
 	}
 	x.forEachHead(x.forward)
@@ -43,15 +43,15 @@ func WeightedCausal[T tensor.Float](out tensor.Heads[T], w []T, q, k, v tensor.H
 //
 // It returns an error if the shapes do not fit, or a gradient overlaps itself, another gradient
 // or an argument.
-func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T], w []T, q, k, v tensor.Heads[T]) error {
-	x := &causalSum[T]{w: w, q: q, k: k, v: v, out: dout, dq: dq, dk: dk, dv: dv}
+func WeightedCausalGrad(dw []tensor.Float, dq, dk, dv, dout tensor.Heads, w []tensor.Float, q, k, v tensor.Heads) error {
+	x := &causalSum{w: w, q: q, k: k, v: v, out: dout, dq: dq, dk: dk, dv: dv}
 	if err := x.checkShapes("dout", &dout); err != nil {
 		return err
 	}
 	for _, y := range []struct {
 		name string
-		d    *tensor.Heads[T]
-		of   *tensor.Heads[T]
+		d    *tensor.Heads
+		of   *tensor.Heads
 	}{{"dq", &dq, &q}, {"dk", &dk, &k}, {"dv", &dv, &v}} {
 		if err := attention.CheckShape(y.name, y.d, y.of.B, y.of.H, y.of.N, y.of.D); err != nil {
 			return err
@@ -60,8 +60,8 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 	if dw != nil && len(dw) != q.N {
 		return fmt.Errorf("dw: has %d elements, N is %d", len(dw), q.N)
 	}
-	g := &attention.Grads[T]{DQ: dq, DK: dk, DV: dv}
-	if err := g.CheckMemory(&dout, &tensor.Heads[T]{}, &attention.Call[T]{Q: q, K: k, V: v}, nil); err != nil {
+	g := &attention.Grads{DQ: dq, DK: dk, DV: dv}
+	if err := g.CheckMemory(&dout, &tensor.Heads{}, &attention.Call{Q: q, K: k, V: v}, nil); err != nil {
 		return err
 	}
 	if dw != nil {
@@ -69,7 +69,7 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 	}
 	x.forEachHead(x.backward)
 	for at, d := range x.dw {
-		dw[at%q.N] += T(d)
+		dw[at%q.N] += float(d)
 	}
 	return nil
 }
@@ -78,16 +78,16 @@ func WeightedCausalGrad[T tensor.Float](dw []T, dq, dk, dv, dout tensor.Heads[T]
 const sumChunk = 64
 
 // causalSum is a call of WeightedCausal or of its gradient.
-type causalSum[T tensor.Float] struct {
-	w          []T
-	q, k, v    tensor.Heads[T]
-	out        tensor.Heads[T] // backward: its gradient
-	dq, dk, dv tensor.Heads[T]
+type causalSum struct {
+	w          []float
+	q, k, v    tensor.Heads
+	out        tensor.Heads // backward: its gradient
+	dq, dk, dv tensor.Heads
 	dw         []float64 // [B·H·N]
 }
 
-func (x *causalSum[T]) checkShapes(name string, out *tensor.Heads[T]) error {
-	c := &attention.Call[T]{Q: x.q, K: x.k, V: x.v}
+func (x *causalSum) checkShapes(name string, out *tensor.Heads) error {
+	c := &attention.Call{Q: x.q, K: x.k, V: x.v}
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -101,29 +101,29 @@ func (x *causalSum[T]) checkShapes(name string, out *tensor.Heads[T]) error {
 }
 
 // forEachHead calls f for every key head, in parallel.
-func (x *causalSum[T]) forEachHead(f func(s *causalHead[T], b, kh int)) {
+func (x *causalSum) forEachHead(f func(s *causalHead, b, kh int)) {
 	q := &x.q
 	work := 2 * float64(q.B*q.H) * float64(q.N) * float64(q.D*x.v.D+sumChunk*(q.D+x.v.D))
 	par.RunEach(q.B*x.k.H, work, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
-		s := &causalHead[T]{t: kernel.Active[T](), ar: ar, d: q.D, dv: x.v.D, ldd: kernel.Pad(q.D), ldv: kernel.Pad(x.v.D)}
+		s := &causalHead{t: kernel.Active[float](), ar: ar, d: q.D, dv: x.v.D, ldd: kernel.Pad(q.D), ldv: kernel.Pad(x.v.D)}
 		f(s, i/x.k.H, i%x.k.H)
 	})
 }
 
 // causalHead is one key head. Rows of width D and Dv are padded with zeros to
 // strides ldd and ldv.
-type causalHead[T tensor.Float] struct {
-	t               *kernel.Table[T]
+type causalHead struct {
+	t               *kernel.Table[float]
 	ar              *arena.Arena
 	d, dv, ldd, ldv int
 }
 
 // paddedRows returns rows i0 ≤ i < i1 of x with stride ld, row i times w[i] unless w
 // is nil.
-func (s *causalHead[T]) paddedRows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
-	y := arena.TakeZeros[T](s.ar, (i1-i0)*ld)
+func (s *causalHead) paddedRows(x tensor.Mat, ld, i0, i1 int, w []float) []float {
+	y := arena.TakeZeros[float](s.ar, (i1-i0)*ld)
 	for i := i0; i < i1; i++ {
 		to := y[(i-i0)*ld:][:x.Cols]
 		if copy(to, x.Row(i)); w != nil {
@@ -135,10 +135,10 @@ func (s *causalHead[T]) paddedRows(x tensor.Mat[T], ld, i0, i1 int, w []T) []T {
 
 // causalProducts returns the products [n, sumChunk] of rows of a and rows of b, 0 where
 // the row of a precedes the row of b.
-func (s *causalHead[T]) causalProducts(a, b []T, ld, width, n int) []T {
-	bt := arena.TakeZeros[T](s.ar, width*sumChunk)
+func (s *causalHead) causalProducts(a, b []float, ld, width, n int) []float {
+	bt := arena.TakeZeros[float](s.ar, width*sumChunk)
 	s.t.Transpose(bt, sumChunk, b, ld, n, width)
-	p := arena.Take[T](s.ar, n*sumChunk)
+	p := arena.Take[float](s.ar, n*sumChunk)
 	s.t.Block(n, kernel.Pad(n), width, a, ld, 1, bt, sumChunk, p, sumChunk, false)
 	for i := range n {
 		clear(p[i*sumChunk:][i+1 : sumChunk])
@@ -146,15 +146,15 @@ func (s *causalHead[T]) causalProducts(a, b []T, ld, width, n int) []T {
 	return p
 }
 
-func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
+func (x *causalSum) forward(s *causalHead, b, kh int) {
 	group := x.q.H / x.k.H
 	k, v := x.k.Head(b, kh), x.v.Head(b, kh)
-	sum := arena.TakeZeros[T](s.ar, s.d*s.ldv) // Σ k vᵀ of the chunks before
+	sum := arena.TakeZeros[float](s.ar, s.d*s.ldv) // Σ k vᵀ of the chunks before
 	for i0 := 0; i0 < k.Rows; i0 += sumChunk {
 		i1 := min(i0+sumChunk, k.Rows)
 		n, mark := i1-i0, s.ar.Mark()
 		kr, vr := s.paddedRows(k, s.ldd, i0, i1, nil), s.paddedRows(v, s.ldv, i0, i1, nil)
-		o := arena.Take[T](s.ar, n*s.ldv)
+		o := arena.Take[float](s.ar, n*s.ldv)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
 			qr := s.paddedRows(x.q.Head(b, h), s.ldd, i0, i1, x.w)
@@ -173,15 +173,15 @@ func (x *causalSum[T]) forward(s *causalHead[T], b, kh int) {
 
 // backward goes forwards through the chunks for dq and dw with the sum of keys. It goes
 // backwards for dk and dv with the sum of queries.
-func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
+func (x *causalSum) backward(s *causalHead, b, kh int) {
 	group, n := x.q.H/x.k.H, x.k.N
 	k, v, dk, dv := x.k.Head(b, kh), x.v.Head(b, kh), x.dk.Head(b, kh), x.dv.Head(b, kh)
-	sum := arena.TakeZeros[T](s.ar, s.dv*s.ldd) // Σ v kᵀ of the chunks before
+	sum := arena.TakeZeros[float](s.ar, s.dv*s.ldd) // Σ v kᵀ of the chunks before
 	for i0 := 0; i0 < n; i0 += sumChunk {
 		i1 := min(i0+sumChunk, n)
 		n, mark := i1-i0, s.ar.Mark()
 		kr, vr := s.paddedRows(k, s.ldd, i0, i1, nil), s.paddedRows(v, s.ldv, i0, i1, nil)
-		dqr := arena.Take[T](s.ar, n*s.ldd)
+		dqr := arena.Take[float](s.ar, n*s.ldd)
 		for h := kh * group; h < (kh+1)*group; h++ {
 			mark := s.ar.Mark()
 			do := s.paddedRows(x.out.Head(b, h), s.ldv, i0, i1, nil)
@@ -203,13 +203,13 @@ func (x *causalSum[T]) backward(s *causalHead[T], b, kh int) {
 		s.t.Block(s.dv, s.ldd, n, vr, 1, s.ldv, kr, s.ldd, sum, s.ldd, true)
 		s.ar.Reset(mark)
 	}
-	later := arena.TakeZeros[T](s.ar, s.d*s.ldv)   // Σ w q doutᵀ of the chunks after
-	laterT := arena.TakeZeros[T](s.ar, s.dv*s.ldd) // transposed
+	later := arena.TakeZeros[float](s.ar, s.d*s.ldv)   // Σ w q doutᵀ of the chunks after
+	laterT := arena.TakeZeros[float](s.ar, s.dv*s.ldd) // transposed
 	for i0 := (n - 1) / sumChunk * sumChunk; i0 >= 0 && n > 0; i0 -= sumChunk {
 		i1 := min(i0+sumChunk, n)
 		n, mark := i1-i0, s.ar.Mark()
 		kr, vr := s.paddedRows(k, s.ldd, i0, i1, nil), s.paddedRows(v, s.ldv, i0, i1, nil)
-		dkr, dvr := arena.Take[T](s.ar, n*s.ldd), arena.Take[T](s.ar, n*s.ldv)
+		dkr, dvr := arena.Take[float](s.ar, n*s.ldd), arena.Take[float](s.ar, n*s.ldv)
 		s.t.Block(n, s.ldd, s.dv, vr, s.ldv, 1, laterT, s.ldd, dkr, s.ldd, false)
 		s.t.Block(n, s.ldv, s.d, kr, s.ldd, 1, later, s.ldv, dvr, s.ldv, false)
 		for h := kh * group; h < (kh+1)*group; h++ {

@@ -19,7 +19,7 @@ const unitColumns = 64
 // a [n-left, columns] is in scratch memory and starts with the column of key j0; the first left
 // queries see no key and have no row. It returns the number of queries without a key, the
 // number of ill-conditioned queries, and Head.ExactShare.
-func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence, head int, f func(a tensor.Mat[T], left, j0 int)) (unseen, illConditioned int, exact float64) {
+func (w *driver) eachColumnBlock(c *attention.Call, s *attention.Sequence, head int, f func(a tensor.Mat, left, j0 int)) (unseen, illConditioned int, exact float64) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := w.takeHead()
@@ -33,13 +33,13 @@ func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence,
 		mark := ar.Mark()
 		n := min(unitColumns, s.M-j0)
 		*h = one
-		h.V = tensor.Mat[T]{Data: arena.TakeZeros[T](ar, s.M*n), Rows: s.M, Cols: n, Stride: n}
+		h.V = tensor.Mat{Data: arena.TakeZeros[float](ar, s.M*n), Rows: s.M, Cols: n, Stride: n}
 		for j := range n {
 			if h.IsUnmasked(j0 + j) {
 				h.V.Row(j0 + j)[j] = 1
 			}
 		}
-		h.Out = scratch.TakeMat[T](ar, s.N-left, n)
+		h.Out = scratch.TakeMat(ar, s.N-left, n)
 		w.Function.Forward(h)
 		f(h.Out, left, j0)
 		ar.Reset(mark)
@@ -52,14 +52,14 @@ func (w *driver[T]) eachColumnBlock(c *attention.Call[T], s *attention.Sequence,
 type NoMatrix interface{ NoMatrixReason() string }
 
 // refusePairs returns an error if the mechanism has no attention matrix.
-func (w *driver[T]) refusePairs(what string) error {
+func (w *driver) refusePairs(what string) error {
 	if x, is := w.Function.(NoMatrix); is {
 		return fmt.Errorf("%s: %s has %w: %s", what, w.name(), attention.ErrNoMatrix, x.NoMatrixReason())
 	}
 	return nil
 }
 
-func (w *driver[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
+func (w *driver) Weights(dst tensor.Mat, c *attention.Call, b, h, i0, i1 int) error {
 	if err := w.checkCall(c); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (w *driver[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i
 		if s.Batch != b || max(i0, s.Q0) >= min(i1, s.Q0+s.N) {
 			continue
 		}
-		w.eachColumnBlock(c, s, h, func(a tensor.Mat[T], left, j0 int) {
+		w.eachColumnBlock(c, s, h, func(a tensor.Mat, left, j0 int) {
 			for r := range a.Rows {
 				if at := s.Q0 + left + r; i0 <= at && at < i1 {
 					copy(dst.Row(at - i0)[s.K0+j0:], a.Row(r))
@@ -90,20 +90,20 @@ func (w *driver[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i
 // Diagnose describes the rows of the attention matrix of each head. The weights are the
 // elements of the matrix, after any division, and the denominator of a row is its sum, which is
 // 1 for an average.
-func (w *driver[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
+func (w *driver) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 	if err := w.checkCall(c); err != nil {
 		return nil, err
 	}
 	if err := w.refusePairs("diagnosis"); err != nil {
 		return nil, err
 	}
-	p := w.schedule(c, tensor.Heads[T]{}, nil)
+	p := w.schedule(c, tensor.Heads{}, nil)
 	defer p.release()
 	found := make([]attention.Diagnosis, p.units)
 	par.RunEach(p.units, p.work*float64(1+c.K.N/unitColumns), func(i int) {
 		s, head := p.sequenceOf(i)
 		rows := make([]attention.RowDiagnosis, s.N)
-		unseen, illConditioned, exact := w.eachColumnBlock(c, s, head, func(a tensor.Mat[T], left, j0 int) {
+		unseen, illConditioned, exact := w.eachColumnBlock(c, s, head, func(a tensor.Mat, left, j0 int) {
 			for r := range a.Rows {
 				for _, x := range a.Row(r) {
 					rows[left+r].AddWeight(float64(x), 1)

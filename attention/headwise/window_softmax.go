@@ -16,26 +16,26 @@ import (
 const windowQueries = 192
 
 // windowPass is Forward or Backward of a head over the pairs of a window.
-type windowPass[T tensor.Float] struct {
-	h      *Head[T]
+type windowPass struct {
+	h      *Head
 	lo, hi []int32 // of all queries
-	scale  T
-	factor T // of scores, to base 2
+	scale  float
+	factor float // of scores, to base 2
 }
 
 // window returns the pass of pairs, one part with all queries and keys of h.
-func (s *PatternSoftmax[T]) window(h *Head[T], pairs *Pattern) windowPass[T] {
+func (s *PatternSoftmax) window(h *Head, pairs *Pattern) windowPass {
 	scale := s.Scale
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(h.Q.Cols))
 	}
-	p := windowPass[T]{h: h, scale: T(scale), factor: T(scale * math.Log2E)}
+	p := windowPass{h: h, scale: float(scale), factor: float(scale * math.Log2E)}
 	p.lo, p.hi = pairs.boundsOf(&pairs.patches[0])
 	return p
 }
 
 // block returns queries i0 ≤ i < i0+n and the nk keys from first on that any of them sees.
-func (p *windowPass[T]) block(i0, n int) (b band.Block[T], first, nk int) {
+func (p *windowPass) block(i0, n int) (b band.Block, first, nk int) {
 	h, ar := p.h, p.h.Scratch
 	bounds := func(i int) (lo, hi int) {
 		hi = min(max(int(p.hi[i]), 0), h.K.Rows)
@@ -44,9 +44,9 @@ func (p *windowPass[T]) block(i0, n int) (b band.Block[T], first, nk int) {
 	first, _ = bounds(i0)
 	_, end := bounds(i0 + n - 1)
 	nk = end - first
-	b = band.Block[T]{
+	b = band.Block{
 		Table: h.Table, Arena: ar, D: h.Q.Cols, Dv: h.V.Cols, Factor: p.factor,
-		LDQ: h.Q.Stride, LDK: scratch.Stride[T](nk),
+		LDQ: h.Q.Stride, LDK: scratch.Stride[float](nk),
 		Queries: rowsFrom(h.Q, i0), Starts: arena.Take[int32](ar, n), Ends: arena.Take[int32](ar, n),
 	}
 	for r := range n {
@@ -56,19 +56,19 @@ func (p *windowPass[T]) block(i0, n int) (b band.Block[T], first, nk int) {
 	if h.Mask != nil && slices.Contains(h.Mask[first:end], false) {
 		b.Mask = h.Mask[first:end]
 	}
-	b.Keys = arena.Take[T](ar, b.D*b.LDK)
+	b.Keys = arena.Take[float](ar, b.D*b.LDK)
 	h.Table.Transpose(b.Keys, b.LDK, rowsFrom(h.K, first), h.K.Stride, nk, b.D)
 	b.Values, b.LDV = p.padded(h.V, first, nk)
 	return b, first, nk
 }
 
 // rowsFrom returns the rows of x from row i on.
-func rowsFrom[T tensor.Float](x tensor.Mat[T], i int) []T {
+func rowsFrom(x tensor.Mat, i int) []float {
 	return x.Data[min(i*x.Stride, len(x.Data)):]
 }
 
 // padded returns n rows of x from row i on, zero up to whole vectors: in place or copied.
-func (p *windowPass[T]) padded(x tensor.Mat[T], i, n int) (rows []T, ld int) {
+func (p *windowPass) padded(x tensor.Mat, i, n int) (rows []float, ld int) {
 	if x.Cols%kernel.Lanes == 0 {
 		return rowsFrom(x, i), x.Stride
 	}
@@ -76,9 +76,9 @@ func (p *windowPass[T]) padded(x tensor.Mat[T], i, n int) (rows []T, ld int) {
 }
 
 // copied is padded, always copied.
-func (p *windowPass[T]) copied(x tensor.Mat[T], i, n int) (rows []T, ld int) {
-	ld = scratch.Stride[T](x.Cols)
-	rows = arena.TakeZeros[T](p.h.Scratch, n*ld)
+func (p *windowPass) copied(x tensor.Mat, i, n int) (rows []float, ld int) {
+	ld = scratch.Stride[float](x.Cols)
+	rows = arena.TakeZeros[float](p.h.Scratch, n*ld)
 	for r := range n {
 		copy(rows[r*ld:], x.Row(i+r))
 	}
@@ -86,7 +86,7 @@ func (p *windowPass[T]) copied(x tensor.Mat[T], i, n int) (rows []T, ld int) {
 }
 
 // windowForward is Forward of a window.
-func (s *PatternSoftmax[T]) windowForward(h *Head[T], lse []T, pairs *Pattern) {
+func (s *PatternSoftmax) windowForward(h *Head, lse []float, pairs *Pattern) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	p := s.window(h, pairs)
@@ -95,18 +95,18 @@ func (s *PatternSoftmax[T]) windowForward(h *Head[T], lse []T, pairs *Pattern) {
 		n := min(windowQueries, h.Q.Rows-i0)
 		mark := h.Scratch.Mark()
 		b, _, _ := p.block(i0, n)
-		sums := rowscale.TakeSums[T](h.Scratch, n)
+		sums := rowscale.TakeSums(h.Scratch, n)
 		b.Attend(rowsFrom(h.Out, i0), h.Out.Stride, sums)
 		for r, sum := range sums.Sum {
 			switch {
 			case sum != 0 && !h.NeedsBackward:
 			case sum != 0:
-				lse[i0+r] = T(float64(sums.Base[r])*float64(p.factor) + float64(sums.Top[r]) + math.Log2(float64(sum)))
+				lse[i0+r] = float(float64(sums.Base[r])*float64(p.factor) + float64(sums.Top[r]) + math.Log2(float64(sum)))
 			case p.sees(i0 + r): // scores that have overflowed
-				h.Table.Scale(h.Out.Row(i0+r), T(math.NaN()), h.Out.Row(i0+r))
-				lse[i0+r] = T(math.NaN())
+				h.Table.Scale(h.Out.Row(i0+r), float(math.NaN()), h.Out.Row(i0+r))
+				lse[i0+r] = float(math.NaN())
 			default:
-				lse[i0+r] = T(math.Inf(-1))
+				lse[i0+r] = float(math.Inf(-1))
 				h.UnseenQueries++
 			}
 		}
@@ -115,7 +115,7 @@ func (s *PatternSoftmax[T]) windowForward(h *Head[T], lse []T, pairs *Pattern) {
 }
 
 // sees reports whether query i sees any unmasked key.
-func (p *windowPass[T]) sees(i int) bool {
+func (p *windowPass) sees(i int) bool {
 	for j := max(int(p.lo[i]), 0); j < min(int(p.hi[i]), p.h.K.Rows); j++ {
 		if p.h.IsUnmasked(j) {
 			return true
@@ -125,13 +125,13 @@ func (p *windowPass[T]) sees(i int) bool {
 }
 
 // windowBackward is Backward of a window.
-func (s *PatternSoftmax[T]) windowBackward(h *Head[T], g *Grads[T], out, dout tensor.Mat[T], lse []T, pairs *Pattern) {
+func (s *PatternSoftmax) windowBackward(h *Head, g *Grads, out, dout tensor.Mat, lse []float, pairs *Pattern) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	p := s.window(h, pairs)
-	scale := arena.Take[T](ar, 2*windowQueries+h.K.Rows)
-	one := arena.Take[T](ar, len(scale))
+	scale := arena.Take[float](ar, 2*windowQueries+h.K.Rows)
+	one := arena.Take[float](ar, len(scale))
 	for i := range scale {
 		scale[i], one[i] = p.scale, 1
 	}
@@ -140,12 +140,12 @@ func (s *PatternSoftmax[T]) windowBackward(h *Head[T], g *Grads[T], out, dout te
 		mark := ar.Mark()
 		b, first, nk := p.block(i0, n)
 		b.Queries, b.LDQ = p.copied(h.Q, i0, n)
-		x := band.Grad[T]{
-			Delta: arena.Take[T](ar, n), Top: arena.Take[T](ar, n), DQueries: arena.Take[T](ar, n*b.LDQ),
-			ValuesT: arena.Take[T](ar, b.Dv*b.LDK), LDV: scratch.Stride[T](b.Dv),
-			DKeys: arena.TakeZeros[T](ar, nk*b.LDQ),
+		x := band.Grad{
+			Delta: arena.Take[float](ar, n), Top: arena.Take[float](ar, n), DQueries: arena.Take[float](ar, n*b.LDQ),
+			ValuesT: arena.Take[float](ar, b.Dv*b.LDK), LDV: scratch.Stride[float](b.Dv),
+			DKeys: arena.TakeZeros[float](ar, nk*b.LDQ),
 		}
-		x.DValues = arena.TakeZeros[T](ar, nk*x.LDV)
+		x.DValues = arena.TakeZeros[float](ar, nk*x.LDV)
 		x.KeyRows, _ = p.copied(h.K, first, nk)
 		h.Table.Transpose(x.ValuesT, b.LDK, b.Values, b.LDV, nk, b.Dv)
 		x.DOut, x.LDO = p.padded(dout, i0, n)
@@ -161,7 +161,7 @@ func (s *PatternSoftmax[T]) windowBackward(h *Head[T], g *Grads[T], out, dout te
 			x.Base = far.Base
 		}
 		b.Backward(&x)
-		add := func(to tensor.Mat[T], i int, from []T, ld, n int, by []T) {
+		add := func(to tensor.Mat, i int, from []float, ld, n int, by []float) {
 			rows := rowsFrom(to, i)
 			h.Table.MixRows(rows, to.Stride, rows, to.Stride, one[:n], from, ld, by[:n], to.Cols)
 		}

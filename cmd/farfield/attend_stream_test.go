@@ -120,8 +120,8 @@ func TestAttendStream(t *testing.T) {
 			}
 		}
 		out := filepath.Join(t.TempDir(), "o.safetensors")
-		works(t, append(slices.Clone(flags), "--precision", "f64", in, out)...)
-		near(t, "f64", read(t, out)["o"], []int{h, n, d}, want, check.LinearLimits[float32](21, chunk).Output(20, 2*check.MaxAbs(v)))
+		works(t, append(slices.Clone(flags), in, out)...)
+		near(t, "safetensors", read(t, out)["o"], []int{h, n, d}, want, check.LinearLimits[float32](21, chunk).Output(20, 2*check.MaxAbs(v)))
 	}
 
 	// Raw numbers bring no parameters.

@@ -330,7 +330,7 @@ func TestErrorsSuggest(t *testing.T) {
 		{"--out has to name the folder of the run", "train --resume"},
 		{"holds no run: it has no config.json; farfield train --out", "train --resume --out " + filepath.Join(dir, "none")},
 		{"holds no run", "report " + dir},
-		{"--precision must be one of", "attend --mechanism fastmax --precision bf16 a.npz b.npz"},
+		{"--precision must be one of", "embed --precision int4 notes.txt"},
 		{"no such file", "train --data " + filepath.Join(dir, "none.txt")},
 	} {
 		refuses(t, c.want, strings.Fields(c.args)...)

@@ -201,7 +201,7 @@ func TestInspectStates(t *testing.T) {
 		t.Errorf("%q: %v", kind, all)
 	}
 
-	mech, err := mechanism.New[float32]("fastmax", mechanism.Options{Width: 4})
+	mech, err := mechanism.New("fastmax", mechanism.Options{Width: 4})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,6 @@ func TestBadCommands(t *testing.T) {
 		{"missing flags: --mechanism=NAME or --model=DIR (see farfield attend --help)", "attend a.npz b.npz"},
 		{"needs a file of arrays to read and one to write", "attend --mechanism fastmax"},
 		{"--form must be one of", "attend --mechanism fastmax --form best a.npz b.npz"},
-		{"--precision must be one of", "attend --mechanism fastmax --precision f16 a.npz b.npz"},
 		{`mechanism "fastmx": unknown; nearest: fastmax`, "attend --mechanism fastmx a.npz b.npz"},
 	} {
 		refuses(t, c.want, strings.Fields(c.args)...)

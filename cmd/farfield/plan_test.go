@@ -86,7 +86,7 @@ func TestPlannedStateIsTheStateOfASession(t *testing.T) {
 		{"--set window=8", map[string]string{"window": "8"}, 0},
 	} {
 		r := planOf(t, c.args+" --causal --d 16")
-		m, err := mechanism.New[float32](r.Mechanism, mechanism.Options{Heads: r.Shape.H, Width: 16, Length: r.Shape.M, Set: c.set})
+		m, err := mechanism.New(r.Mechanism, mechanism.Options{Heads: r.Shape.H, Width: 16, Length: r.Shape.M, Set: c.set})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,23 +8,22 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // ExchangeState replaces st, a state of m that holds the keys of this rank, by the state of the
 // keys that the queries of this rank see: in causal calls the keys of the ranks before it,
 // otherwise the keys of all ranks. failed is an earlier error of this rank, or nil; with an
 // error st may be nil. An error of one rank is returned on all ranks.
-func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
+func ExchangeState(c *comm.Comm, m attention.Mechanism, st attention.State, causal bool, failed error) error {
 	if m.Traits().Segments {
 		return exchangePassed(c, m, st, causal, failed)
 	}
-	var t attention.Total[T]
+	var t attention.Total
 	if failed == nil {
 		failed = totalOf(&t, m, st)
 	}
 	what := fmt.Sprintf("%s (%s), causal %t, %d sums", m.Traits().Name, m.Setting(), causal, len(t.Sums))
-	if _, err := exchangeTotals(c, &t, causal, what, failed, func([]T) {}); err != nil {
+	if _, err := exchangeTotals(c, &t, causal, what, failed, func([]float) {}); err != nil {
 		return err
 	}
 	return attention.SetTotal(st, &t)
@@ -34,7 +33,7 @@ func ExchangeState[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st at
 // see besides its own. It first calls keep with the rank's own sums. With a decay it also
 // returns the factors by which each rank multiplies the sums before it. what describes the call
 // and must be equal on all ranks.
-func exchangeTotals[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error, keep func(own []T)) (*rankTotals, error) {
+func exchangeTotals(c *comm.Comm, t *attention.Total, causal bool, what string, failed error, keep func(own []float)) (*rankTotals, error) {
 	all, err := gatherEnds(c, t, causal, what, failed)
 	if err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ type rankTotals struct {
 
 // gatherEnds checks that all ranks make the same call without an error, and exchanges
 // their totals without the sums. Its bytes do not depend on the tokens.
-func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool, what string, failed error) (*rankTotals, error) {
+func gatherEnds(c *comm.Comm, t *attention.Total, causal bool, what string, failed error) (*rankTotals, error) {
 	if err := comm.ShareError(c, failed); err != nil {
 		return nil, err
 	}
@@ -74,7 +73,7 @@ func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool
 	p := &rankTotals{spans: make([]attention.Span, heads)}
 	before := make([]attention.Span, heads)
 	for r, b := range told {
-		var other attention.Total[T]
+		var other attention.Total
 		if err := readEnds(&other, b, heads); err != nil {
 			return nil, fmt.Errorf("rank %d: %w", r, err)
 		}
@@ -100,7 +99,7 @@ func gatherEnds[T tensor.Float](c *comm.Comm, t *attention.Total[T], causal bool
 const endsBytes, spanBytes = 8 + 1, 1 + 8 + 8
 
 // appendEnds appends the fields of t, its sums apart.
-func appendEnds[T tensor.Float](b []byte, t *attention.Total[T]) []byte {
+func appendEnds(b []byte, t *attention.Total) []byte {
 	flag := func(x bool) {
 		if x {
 			b = append(b, 1)
@@ -119,7 +118,7 @@ func appendEnds[T tensor.Float](b []byte, t *attention.Total[T]) []byte {
 }
 
 // readEnds parses the bytes of appendEnds for the given number of heads.
-func readEnds[T tensor.Float](t *attention.Total[T], b []byte, heads int) error {
+func readEnds(t *attention.Total, b []byte, heads int) error {
 	if len(b) != endsBytes+spanBytes*heads {
 		return errors.New("tells of another number of heads")
 	}

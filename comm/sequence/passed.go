@@ -20,7 +20,7 @@ import (
 // passStates sets initState to the state of all tokens of the ranks before, and after to that
 // state followed by local. failed is an earlier error of this rank. An error of one rank is
 // returned on all ranks.
-func (x *Saved[T]) passStates(c *comm.Comm, m attention.Mechanism[T], what string, failed error) error {
+func (x *Saved) passStates(c *comm.Comm, m attention.Mechanism, what string, failed error) error {
 	if err := comm.ShareError(c, failed); err != nil {
 		return err
 	}
@@ -52,11 +52,11 @@ func (x *Saved[T]) passStates(c *comm.Comm, m attention.Mechanism[T], what strin
 }
 
 // exchangePassed is ExchangeState for mechanisms with Traits.Segments.
-func exchangePassed[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st attention.State[T], causal bool, failed error) error {
+func exchangePassed(c *comm.Comm, m attention.Mechanism, st attention.State, causal bool, failed error) error {
 	if failed == nil && !causal {
 		failed = errors.New("causal: " + m.Traits().Name + " exchanges states in causal calls alone")
 	}
-	x := Saved[T]{local: st}
+	x := Saved{local: st}
 	if failed == nil {
 		x.initState = st.Clone()
 		x.initState.Reset()
@@ -70,11 +70,11 @@ func exchangePassed[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], st a
 
 // passGradients adds to g the gradients of this rank's keys and values from queries of later
 // ranks. dinit holds the gradient of initState from this rank's own queries.
-func (x *Saved[T]) passGradients(c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], call *attention.Call[T]) error {
+func (x *Saved) passGradients(c *comm.Comm, m attention.Mechanism, g *attention.Grads, call *attention.Call) error {
 	var failed error
 	x.numbers = x.dinit.AppendNumbers(x.numbers[:0])
 	for r := c.Size() - 1; r > 0; r-- {
-		var own []T
+		var own []float
 		if c.Rank() == r {
 			own = x.numbers
 		}
@@ -91,13 +91,13 @@ func (x *Saved[T]) passGradients(c *comm.Comm, m attention.Mechanism[T], g *atte
 
 // backState adds to g, and to numbers, the part that comes from later, the gradient of the
 // state after this rank's tokens.
-func (x *Saved[T]) backState(m attention.Mechanism[T], g *attention.Grads[T], call *attention.Call[T], later []T) error {
+func (x *Saved) backState(m attention.Mechanism, g *attention.Grads, call *attention.Call, later []float) error {
 	if call.K.N > 0 {
 		if err := x.dfinal.SetNumbers(x.after, later); err != nil {
 			return err
 		}
-		k := attention.Grads[T]{DQ: g.DQ.Tokens(0, 0), DK: newHeadsLike(g.DK), DV: newHeadsLike(g.DV), DInit: &x.dinit, DFinal: &x.dfinal}
-		none := tensor.HeadsOf[T](nil, call.Q.B, call.Q.H, 0, call.V.D)
+		k := attention.Grads{DQ: g.DQ.Tokens(0, 0), DK: newHeadsLike(g.DK), DV: newHeadsLike(g.DV), DInit: &x.dinit, DFinal: &x.dfinal}
+		none := tensor.HeadsOf(nil, call.Q.B, call.Q.H, 0, call.V.D)
 		if err := m.Backward(&k, none, none, keysOf(call, x.initState, x.after), &x.keys); err != nil {
 			return err
 		}
@@ -116,8 +116,8 @@ func (x *Saved[T]) backState(m attention.Mechanism[T], g *attention.Grads[T], ca
 
 // forwardDivided is Forward for calls without a causal mask, for mechanisms with
 // Traits.Segments.
-func forwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
-	var saved *attention.Saved[T]
+func forwardDivided(c *comm.Comm, m attention.Mechanism, out tensor.Heads, call *attention.Call, keep *Saved) error {
+	var saved *attention.Saved
 	if keep != nil {
 		saved = &keep.Queries
 	}
@@ -136,7 +136,7 @@ func forwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out 
 
 // backwardDivided is Backward for calls without a causal mask, for mechanisms with
 // Traits.Segments.
-func backwardDivided[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+func backwardDivided(c *comm.Comm, m attention.Mechanism, g *attention.Grads, dout, out tensor.Heads, call *attention.Call, keep *Saved) error {
 	err := checkCall(m, &out, call)
 	switch {
 	case err != nil:

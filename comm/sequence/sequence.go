@@ -25,7 +25,7 @@ const planLength = 1 << 20
 // CheckMechanism returns an error if m cannot be computed over a divided sequence: if it has no
 // causal state, if its state grows with the tokens, or if it supports only causal calls and
 // causal is not set.
-func CheckMechanism[T tensor.Float](m attention.Mechanism[T], causal bool) error {
+func CheckMechanism(m attention.Mechanism, causal bool) error {
 	switch t := m.Traits(); {
 	case !t.Causal:
 		return fmt.Errorf("mechanism: %s has no state: %s", t.Name, t.NoCausal)
@@ -40,13 +40,13 @@ func CheckMechanism[T tensor.Float](m attention.Mechanism[T], causal bool) error
 }
 
 // checkCall returns an error if the part's call is impossible with ranks.
-func checkCall[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c *attention.Call[T]) error {
+func checkCall(m attention.Mechanism, out *tensor.Heads, c *attention.Call) error {
 	if err := CheckMechanism(m, c.Causal); err != nil {
 		return err
 	}
 	for _, x := range []struct {
 		name  string
-		heads *tensor.Heads[T]
+		heads *tensor.Heads
 	}{{"q", &c.Q}, {"k", &c.K}, {"v", &c.V}, {"o", out}} {
 		if err := x.heads.Check(x.name); err != nil {
 			return err
@@ -83,23 +83,23 @@ func checkCall[T tensor.Float](m attention.Mechanism[T], out *tensor.Heads[T], c
 }
 
 // Saved holds what Forward saves for Backward, and memory that is reused.
-type Saved[T tensor.Float] struct {
-	Queries attention.Saved[T] // for the queries of this rank, with the counts of ill-conditioned rows and the like
+type Saved struct {
+	Queries attention.Saved // for the queries of this rank, with the counts of ill-conditioned rows and the like
 
-	keys             attention.Saved[T] // of the keys alone
-	initState, local attention.State[T] // the state before the queries, and the state of the rank's own keys
-	total            attention.Total[T] // of local, then of initState
-	own              []T                // sums of local
-	decayFactors     [][]float64        // with decay, each rank's factors of the sums before it
-	dinit, dfinal    attention.StateGrad[T]
-	sums             []T
+	keys             attention.Saved // of the keys alone
+	initState, local attention.State // the state before the queries, and the state of the rank's own keys
+	total            attention.Total // of local, then of initState
+	own              []tensor.Float  // sums of local
+	decayFactors     [][]float64     // with decay, each rank's factors of the sums before it
+	dinit, dfinal    attention.StateGrad
+	sums             []tensor.Float
 
-	after   attention.State[T] // with Traits.Segments, the state after the part
-	numbers []T                // and the gradient of initState
+	after   attention.State // with Traits.Segments, the state after the part
+	numbers []tensor.Float  // and the gradient of initState
 }
 
 // newState returns a state for the heads of a part.
-func newState[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (attention.State[T], error) {
+func newState(m attention.Mechanism, c *attention.Call) (attention.State, error) {
 	s := attention.Shape{B: c.Q.B, H: c.Q.H, Hkv: c.K.H, N: planLength, M: planLength, D: c.Q.D, Dv: c.V.D, Causal: c.Causal, Form: attention.Linear}
 	if s.Chunk = c.Chunk; s.Chunk == 0 {
 		s.Chunk = m.Plan(s).Chunk
@@ -109,7 +109,7 @@ func newState[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) (a
 }
 
 // keysOf returns the call of the keys of a part, between two states.
-func keysOf[T tensor.Float](c *attention.Call[T], init, final attention.State[T]) *attention.Call[T] {
+func keysOf(c *attention.Call, init, final attention.State) *attention.Call {
 	k := *c
 	k.Q, k.Init, k.Final = c.Q.Tokens(0, 0), init, final
 	return &k
@@ -117,7 +117,7 @@ func keysOf[T tensor.Float](c *attention.Call[T], init, final attention.State[T]
 
 // queriesOf returns the call of a part's queries after a state. In causal calls it has
 // their own keys.
-func queriesOf[T tensor.Float](c *attention.Call[T], init attention.State[T]) *attention.Call[T] {
+func queriesOf(c *attention.Call, init attention.State) *attention.Call {
 	q := *c
 	if q.Init = init; !c.Causal {
 		q.K, q.V, q.KeyLens, q.KeyMask = c.K.Tokens(0, 0), c.V.Tokens(0, 0), nil, nil
@@ -132,13 +132,13 @@ func queriesOf[T tensor.Float](c *attention.Call[T], init attention.State[T]) *a
 // at inference.
 //
 // An error in the arguments of one rank is returned on all ranks.
-func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+func Forward(c *comm.Comm, m attention.Mechanism, out tensor.Heads, call *attention.Call, keep *Saved) error {
 	if m.Traits().Segments && !call.Causal {
 		return forwardDivided(c, m, out, call, keep)
 	}
-	x, saved := keep, (*attention.Saved[T])(nil)
+	x, saved := keep, (*attention.Saved)(nil)
 	if x == nil {
-		x = new(Saved[T])
+		x = new(Saved)
 	} else {
 		saved = &x.Queries
 	}
@@ -149,7 +149,7 @@ func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.
 		}
 		return m.Forward(out, queriesOf(call, x.initState), saved)
 	}
-	ranks, err := exchangeTotals(c, &x.total, call.Causal, describeCall(m, call), failed, func(own []T) {
+	ranks, err := exchangeTotals(c, &x.total, call.Causal, describeCall(m, call), failed, func(own []float) {
 		if keep != nil {
 			x.own = append(x.own[:0], own...)
 		}
@@ -165,14 +165,14 @@ func Forward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], out tensor.
 }
 
 // describeCall describes the parts of a call that must be equal on all ranks.
-func describeCall[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T]) string {
-	var element T
+func describeCall(m attention.Mechanism, c *attention.Call) string {
+	var element float
 	return fmt.Sprintf("%s (%s) of [B %d, H %d, Hkv %d, D %d, Dv %d], causal %t, chunk %d, %d bytes a number",
 		m.Traits().Name, m.Setting(), c.Q.B, c.Q.H, c.K.H, c.Q.D, c.V.D, c.Causal, c.Chunk, unsafe.Sizeof(element))
 }
 
 // absorbKeys adds the keys of the part to a new state.
-func (x *Saved[T]) absorbKeys(m attention.Mechanism[T], out *tensor.Heads[T], call *attention.Call[T]) (err error) {
+func (x *Saved) absorbKeys(m attention.Mechanism, out *tensor.Heads, call *attention.Call) (err error) {
 	if err = checkCall(m, out, call); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (x *Saved[T]) absorbKeys(m attention.Mechanism[T], out *tensor.Heads[T], ca
 }
 
 // totalOf is attention.TotalOf of a state of m.
-func totalOf[T tensor.Float](t *attention.Total[T], m attention.Mechanism[T], st attention.State[T]) error {
+func totalOf(t *attention.Total, m attention.Mechanism, st attention.State) error {
 	if err := attention.TotalOf(t, st); err != nil {
 		return fmt.Errorf("mechanism: %s: %w, which alone ranks exchange", m.Traits().Name, err)
 	}
@@ -202,7 +202,7 @@ func totalOf[T tensor.Float](t *attention.Total[T], m attention.Mechanism[T], st
 // must have called for the same calls. It adds the gradients from this rank's tokens to the
 // parameters of the mechanism; the caller sums them over the ranks. An error of one rank is
 // returned on all ranks.
-func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T], keep *Saved[T]) error {
+func Backward(c *comm.Comm, m attention.Mechanism, g *attention.Grads, dout, out tensor.Heads, call *attention.Call, keep *Saved) error {
 	if m.Traits().Segments && !call.Causal {
 		return backwardDivided(c, m, g, dout, out, call, keep)
 	}
@@ -243,7 +243,7 @@ func Backward[T tensor.Float](c *comm.Comm, m attention.Mechanism[T], g *attenti
 // backQueries computes the gradients of the part's queries, of the state before them, and
 // in causal calls of their own keys. It returns the gradient of the sums before the part,
 // and with decay the ages.
-func (x *Saved[T]) backQueries(m attention.Mechanism[T], g *attention.Grads[T], dout, out tensor.Heads[T], call *attention.Call[T]) (sums []T, ages []float64, err error) {
+func (x *Saved) backQueries(m attention.Mechanism, g *attention.Grads, dout, out tensor.Heads, call *attention.Call) (sums []float, ages []float64, err error) {
 	if x == nil || x.initState == nil {
 		return nil, nil, errors.New("saved: not what Forward left for this call")
 	}
@@ -281,17 +281,17 @@ func (x *Saved[T]) backQueries(m attention.Mechanism[T], g *attention.Grads[T], 
 
 // backKeys adds the parts that come from queries of other ranks to the gradients of the
 // part's keys.
-func (x *Saved[T]) backKeys(m attention.Mechanism[T], g *attention.Grads[T], sums []T, ages []float64, call *attention.Call[T]) error {
+func (x *Saved) backKeys(m attention.Mechanism, g *attention.Grads, sums []float, ages []float64, call *attention.Call) error {
 	if err := x.dfinal.SetSums(x.local, sums, ages); err != nil {
 		return err
 	}
-	k := attention.Grads[T]{DQ: g.DQ.Tokens(0, 0), DK: g.DK, DV: g.DV, DLogG: g.DLogG, DFinal: &x.dfinal}
-	var init attention.State[T]
+	k := attention.Grads{DQ: g.DQ.Tokens(0, 0), DK: g.DK, DV: g.DV, DLogG: g.DLogG, DFinal: &x.dfinal}
+	var init attention.State
 	if call.Causal {
 		init = x.initState
 		k.DK, k.DV, k.DLogG = newHeadsLike(g.DK), newHeadsLike(g.DV), newHeadsLike(g.DLogG)
 	}
-	none := tensor.HeadsOf[T](nil, call.Q.B, call.Q.H, 0, call.V.D)
+	none := tensor.HeadsOf(nil, call.Q.B, call.Q.H, 0, call.V.D)
 	if err := m.Backward(&k, none, none, keysOf(call, init, x.local), &x.keys); err != nil {
 		return err
 	}
@@ -304,12 +304,12 @@ func (x *Saved[T]) backKeys(m attention.Mechanism[T], g *attention.Grads[T], sum
 }
 
 // newHeadsLike returns zero heads of the shape of x.
-func newHeadsLike[T tensor.Float](x tensor.Heads[T]) tensor.Heads[T] {
-	return tensor.NewHeads[T](x.B, x.H, x.N, x.D)
+func newHeadsLike(x tensor.Heads) tensor.Heads {
+	return tensor.NewHeads(x.B, x.H, x.N, x.D)
 }
 
 // addHeads adds y to x, elementwise.
-func addHeads[T tensor.Float](x, y tensor.Heads[T]) {
+func addHeads(x, y tensor.Heads) {
 	for i := range x.B * x.H {
 		to, from := x.Head(i/x.H, i%x.H), y.Head(i/x.H, i%x.H)
 		for j := range to.Rows {

@@ -31,7 +31,7 @@ func main() {
 // run decodes all tokens at once, and again in two parts with a file between
 // them.
 func run(path string) error {
-	m, err := mechanism.New[float32]("fastmax", mechanism.Options{})
+	m, err := mechanism.New("fastmax", mechanism.Options{})
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func run(path string) error {
 
 // decodeTokens gives state the tokens from begin to end, one at a time, and returns
 // their outputs: [end-begin, heads, width].
-func decodeTokens(state attention.State[float32], begin, end int) ([]float32, error) {
+func decodeTokens(state attention.State, begin, end int) ([]float32, error) {
 	var all []float32
-	out := tensor.NewHeads[float32](1, heads, 1, width)
+	out := tensor.NewHeads(1, heads, 1, width)
 	for i := begin; i < end; i++ {
-		token := &attention.Call[float32]{Q: randomRow(1, i), K: randomRow(2, i), V: randomRow(3, i)}
+		token := &attention.Call{Q: randomRow(1, i), K: randomRow(2, i), V: randomRow(3, i)}
 		if err := state.Step(out, token); err != nil {
 			return nil, err
 		}
@@ -85,7 +85,7 @@ func decodeTokens(state attention.State[float32], begin, end int) ([]float32, er
 }
 
 // saveState writes a state to a file.
-func saveState(path string, state attention.State[float32]) error {
+func saveState(path string, state attention.State) error {
 	data, err := state.AppendBinary(nil)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func saveState(path string, state attention.State[float32]) error {
 
 // loadState reads a state of m. The file has a checksum and names its mechanism; a state of
 // another mechanism is an error.
-func loadState(path string, m attention.Mechanism[float32]) (attention.State[float32], error) {
+func loadState(path string, m attention.Mechanism) (attention.State, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -104,8 +104,8 @@ func loadState(path string, m attention.Mechanism[float32]) (attention.State[flo
 }
 
 // randomRow stands for what a model projects token i to.
-func randomRow(seed uint64, i int) tensor.Heads[float32] {
-	x := tensor.NewHeads[float32](1, heads, 1, width)
+func randomRow(seed uint64, i int) tensor.Heads {
+	x := tensor.NewHeads(1, heads, 1, width)
 	for j := range x.Data {
 		x.Data[j] = float32(rng.New(seed).Fold(uint64(i)).Normal(uint64(j)))
 	}

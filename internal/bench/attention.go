@@ -53,7 +53,7 @@ func (a Attention) Case() (*Case, error) {
 }
 
 // describeCase returns the mechanism and the case of it, as if it were forward.
-func (a Attention) describeCase() (attention.Mechanism[float32], *Case, error) {
+func (a Attention) describeCase() (attention.Mechanism, *Case, error) {
 	row, err := mechanism.Lookup(a.Mechanism)
 	if err != nil {
 		return nil, nil, err
@@ -62,7 +62,7 @@ func (a Attention) describeCase() (attention.Mechanism[float32], *Case, error) {
 	if o.Length == 0 {
 		o.Length = a.Shape.M
 	}
-	m, err := mechanism.New[float32](a.Mechanism, o)
+	m, err := mechanism.New(a.Mechanism, o)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,28 +98,28 @@ func (a Attention) describeCase() (attention.Mechanism[float32], *Case, error) {
 	return m, c, nil
 }
 
-func (a Attention) openCase(m attention.Mechanism[float32]) (*work, error) {
+func (a Attention) openCase(m attention.Mechanism) (*work, error) {
 	s := a.Shape
 	key := rng.New(1)
-	c := &attention.Call[float32]{
+	c := &attention.Call{
 		Q: randomHeads(key.Fold(1), s.B, s.H, s.N, s.D), K: randomHeads(key.Fold(2), s.B, s.Hkv, s.M, s.D),
 		V:      randomHeads(key.Fold(3), s.B, s.Hkv, s.M, s.Dv),
 		Causal: s.Causal, Form: s.Form, Chunk: s.Chunk,
 	}
-	out := tensor.NewHeads[float32](s.B, s.H, s.N, s.Dv)
+	out := tensor.NewHeads(s.B, s.H, s.N, s.Dv)
 	if !a.Backward && !a.ForwardAndBackward {
 		return &work{call: func() error { return m.Forward(out, c, nil) }}, nil
 	}
-	keep := new(attention.Saved[float32])
+	keep := new(attention.Saved)
 	before := liveBytes()
 	if err := m.Forward(out, c, keep); err != nil {
 		return nil, err
 	}
 	kept := liveBytes() - before
 	dout := randomHeads(key.Fold(4), s.B, s.H, s.N, s.Dv)
-	g := &attention.Grads[float32]{
-		DQ: tensor.NewHeads[float32](s.B, s.H, s.N, s.D), DK: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.D),
-		DV: tensor.NewHeads[float32](s.B, s.Hkv, s.M, s.Dv),
+	g := &attention.Grads{
+		DQ: tensor.NewHeads(s.B, s.H, s.N, s.D), DK: tensor.NewHeads(s.B, s.Hkv, s.M, s.D),
+		DV: tensor.NewHeads(s.B, s.Hkv, s.M, s.Dv),
 	}
 	back := func() error { return m.Backward(g, dout, out, c, keep) }
 	if !a.ForwardAndBackward {
@@ -134,8 +134,8 @@ func (a Attention) openCase(m attention.Mechanism[float32]) (*work, error) {
 }
 
 // randomHeads returns numbers between -1 and 1.
-func randomHeads(key rng.Key, b, h, n, d int) tensor.Heads[float32] {
-	x := tensor.NewHeads[float32](b, h, n, d)
+func randomHeads(key rng.Key, b, h, n, d int) tensor.Heads {
+	x := tensor.NewHeads(b, h, n, d)
 	for i := range x.Data {
 		x.Data[i] = float32(2*key.Float64(uint64(i)) - 1)
 	}

@@ -41,7 +41,7 @@ func (a Attention) Decode() (*Case, error) {
 	return c, nil
 }
 
-func (a Attention) openDecode(m attention.Mechanism[float32], constant bool) (*work, error) {
+func (a Attention) openDecode(m attention.Mechanism, constant bool) (*work, error) {
 	s := a.Shape
 	const most = 1024
 	key := rng.New(1)
@@ -52,12 +52,12 @@ func (a Attention) openDecode(m attention.Mechanism[float32], constant bool) (*w
 	}
 	for n := 0; n < s.M; n += most {
 		l := min(most, s.M-n)
-		if err := state.Absorb(&attention.Call[float32]{K: k.Tokens(0, l), V: v.Tokens(0, l)}); err != nil {
+		if err := state.Absorb(&attention.Call{K: k.Tokens(0, l), V: v.Tokens(0, l)}); err != nil {
 			return nil, err
 		}
 	}
-	token := &attention.Call[float32]{Q: randomHeads(key.Fold(1), s.B, s.H, 1, s.D), K: k.Tokens(0, 1), V: v.Tokens(0, 1)}
-	out := tensor.NewHeads[float32](s.B, s.H, 1, s.Dv)
+	token := &attention.Call{Q: randomHeads(key.Fold(1), s.B, s.H, 1, s.D), K: k.Tokens(0, 1), V: v.Tokens(0, 1)}
+	out := tensor.NewHeads(s.B, s.H, 1, s.Dv)
 	// A round of a state of fixed size is a chunk, which is cheaper to read while
 	// it is young, and closed in the end.
 	w := &work{calls: max(m.Plan(s).Chunk, 1), held: state.Bytes()}

@@ -80,9 +80,9 @@ func (g Gemm) openCase() (*work, error) {
 // openLayer opens the product of rows with the weights of a layer.
 func (g Gemm) openLayer() (*work, error) {
 	key := rng.New(1)
-	x := tensor.Mat[float32]{Data: randomHeads(key.Fold(1), 1, 1, g.N, g.D).Data, Rows: g.N, Cols: g.D, Stride: g.D}
-	y := tensor.Mat[float32]{Data: make([]float32, g.N*g.M), Rows: g.N, Cols: g.M, Stride: g.M}
-	l := nn.Linear[float32]{W: &param.Param[float32]{Name: "weight", Shape: []int{g.M, g.D}, Data: randomHeads(key.Fold(2), 1, 1, g.M, g.D).Data}}
+	x := tensor.Mat{Data: randomHeads(key.Fold(1), 1, 1, g.N, g.D).Data, Rows: g.N, Cols: g.D, Stride: g.D}
+	y := tensor.Mat{Data: make([]float32, g.N*g.M), Rows: g.N, Cols: g.M, Stride: g.M}
+	l := nn.Linear{W: &param.Param{Name: "weight", Shape: []int{g.M, g.D}, Data: randomHeads(key.Fold(2), 1, 1, g.M, g.D).Data}}
 	if err := l.Compress(g.Precision); err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 type Update struct {
 	Model *model.Model
 	Batch model.Batch // batch of one pass
-	optim *optim.AdamW[float32]
+	optim *optim.AdamW
 
 	passes          int
 	tokens, targets []int32 // tokens and targets of all passes

@@ -68,7 +68,7 @@ func (z Zoo) newEntry(name string) (*Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := mechanism.New[float32](name, mechanism.Options{Heads: z.Heads, Width: z.D, Length: z.N})
+	m, err := mechanism.New(name, mechanism.Options{Heads: z.Heads, Width: z.D, Length: z.N})
 	if err != nil {
 		return nil, err
 	}

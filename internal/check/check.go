@@ -11,11 +11,11 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/framed"
-	"github.com/farfield-ml/farfield/tensor"
+	"github.com/farfield-ml/farfield/internal/kernel"
 )
 
 // UnitRoundoff returns u, the largest relative error of one rounding to T.
-func UnitRoundoff[T tensor.Float]() float64 {
+func UnitRoundoff[T kernel.Float]() float64 {
 	var x T
 	if _, single := any(x).(float32); single {
 		return 0x1p-24
@@ -29,7 +29,7 @@ type Limits struct{ unit, output, gradient float64 }
 // newLimits turns numbers of roundings into factors. In float64 the reference
 // errs as much as what it judges, so its limits have a floor: 1e-14 of outputs
 // and 1e-12 of gradients, about a hundred and ten thousand roundings.
-func newLimits[T tensor.Float](output, gradient float64) Limits {
+func newLimits[T kernel.Float](output, gradient float64) Limits {
 	u := UnitRoundoff[T]()
 	if u < 0x1p-24 {
 		return Limits{u, max(1e-14, output*u), max(1e-12, gradient*u)}
@@ -40,25 +40,25 @@ func newLimits[T tensor.Float](output, gradient float64) Limits {
 // DirectLimits returns the limits of a form that sums weights, which are polynomials of
 // degree p of products of rows: a rounding of a product counts p times in its
 // p-th power, and Horner's rule has one for each degree. Of other weights p is 2.
-func DirectLimits[T tensor.Float](p int) Limits {
+func DirectLimits[T kernel.Float](p int) Limits {
 	x := max(8, 4+2*float64(p))
 	return newLimits[T](x, x)
 }
 
 // LinearLimits returns the limits of a form that sums f packed features over chunks
 // of c tokens, one multiply-add after another.
-func LinearLimits[T tensor.Float](f, c int) Limits {
+func LinearLimits[T kernel.Float](f, c int) Limits {
 	x := 8 + math.Sqrt(float64(f)) + math.Sqrt(float64(c))
 	return newLimits[T](x, x)
 }
 
 // SoftmaxLimits returns the limits of softmax, whose weights all have one sign.
-func SoftmaxLimits[T tensor.Float]() Limits { return newLimits[T](8, 16) }
+func SoftmaxLimits[T kernel.Float]() Limits { return newLimits[T](8, 16) }
 
 // HeadMatrixLimits returns the limits of a mechanism of whole heads, whose longest sums have
 // the given number of terms. The measured loss of precision of its steps counts as the
 // condition.
-func HeadMatrixLimits[T tensor.Float](terms int) Limits {
+func HeadMatrixLimits[T kernel.Float](terms int) Limits {
 	x := 8 + math.Sqrt(float64(terms))
 	return newLimits[T](x, x)
 }
@@ -78,7 +78,7 @@ func (l Limits) Sum(n int, terms float64) float64 {
 }
 
 // MaxAbs returns the largest absolute value of x [n], NaN if there is one.
-func MaxAbs[T tensor.Float](x []T) float64 {
+func MaxAbs[T kernel.Float](x []T) float64 {
 	var m float64
 	for _, v := range x {
 		m = max(m, math.Abs(float64(v)))
@@ -88,7 +88,7 @@ func MaxAbs[T tensor.Float](x []T) float64 {
 
 // ErrorRatio returns the largest |got-want| of got [n] and want [n] in units of limit. Values
 // that are not finite, and errors where none is allowed, give +Inf.
-func ErrorRatio[T tensor.Float](got []T, want []float64, limit float64) float64 {
+func ErrorRatio[T kernel.Float](got []T, want []float64, limit float64) float64 {
 	if len(got) != len(want) {
 		return math.Inf(1)
 	}

@@ -68,5 +68,5 @@ func Tilts(ctx context.Context, s *Subject, windows [][]int32, books map[string]
 // A scale of 0 means 1/√D.
 func NearAlone(block, window int, scale float64) model.Factory {
 	f := field{block, window, multipoleSinks, multipoleEnds}
-	return model.NewFactory(func(mechanism.Options) (attention.Mechanism[float32], error) { return newNearAlone(f, scale), nil })
+	return model.NewFactory(func(mechanism.Options) (attention.Mechanism, error) { return newNearAlone(f, scale), nil })
 }

@@ -8,10 +8,10 @@ import (
 
 // call returns a call of a layer of n tokens, whose keys are those of the calibration in turn, and
 // room for its outputs.
-func (r *run) call(layer, n int) (*attention.Call[float32], tensor.Heads[float32]) {
+func (r *run) call(layer, n int) (*attention.Call, tensor.Heads) {
 	k := r.keys[layer]
-	c := &attention.Call[float32]{Causal: k.causal,
-		Q: tensor.NewHeads[float32](1, k.heads, n, k.d), K: tensor.NewHeads[float32](1, k.keyHeads, n, k.d), V: tensor.NewHeads[float32](1, k.keyHeads, n, k.dv)}
+	c := &attention.Call{Causal: k.causal,
+		Q: tensor.NewHeads(1, k.heads, n, k.d), K: tensor.NewHeads(1, k.keyHeads, n, k.d), V: tensor.NewHeads(1, k.keyHeads, n, k.dv)}
 	key := rng.New(r.Seed)
 	for i := range c.Q.Data {
 		c.Q.Data[i] = float32(key.Normal(uint64(i)))
@@ -25,5 +25,5 @@ func (r *run) call(layer, n int) (*attention.Call[float32], tensor.Heads[float32
 			to = to[copy(to, rows):]
 		}
 	}
-	return c, tensor.NewHeads[float32](1, k.heads, n, k.dv)
+	return c, tensor.NewHeads(1, k.heads, n, k.dv)
 }

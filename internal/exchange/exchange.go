@@ -221,7 +221,7 @@ type run struct {
 	layers  []int
 	keys    map[int]*layerKeys // of the calibration, by layers
 	held    map[int]*layerKeys
-	own     map[int]attention.Mechanism[float32]
+	own     map[int]attention.Mechanism
 	books   map[int]map[int][]float32    // [cells][layer]: centres [key heads,cells,d]
 	tilts   map[Choice]map[int][]float32 // [cells and near field][layer]: queries of cells
 	untuned map[Choice]map[int][]float32 // the same before updates, where they lose less
@@ -409,9 +409,9 @@ func (r *run) findLayers() error {
 // take passes windows through the trained model and returns the keys of its layers. A window is as long
 // as steps passes of the held-out windows.
 func (r *run) take(windows [][]int32, steps float64) (map[int]*layerKeys, error) {
-	r.own = map[int]attention.Mechanism[float32]{}
+	r.own = map[int]attention.Mechanism{}
 	keys := map[int]*layerKeys{}
-	restore := model.WrapMechanisms(r.s.Model, func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+	restore := model.WrapMechanisms(r.s.Model, func(name string, of attention.Mechanism) attention.Mechanism {
 		i := numberOf(name)
 		if !slices.Contains(r.layers, i) {
 			return of
@@ -567,16 +567,16 @@ func (r *run) nearToAll() int {
 func (r *run) scaleOf(layer int) string { return r.config.Mechanisms()[layer].Set["scale"] }
 
 // bare returns the mechanism of a choice in a layer with other centres than the layer's.
-func (r *run) bare(layer int, c Choice) (attention.Mechanism[float32], error) {
+func (r *run) bare(layer int, c Choice) (attention.Mechanism, error) {
 	shape, x := r.shape(1), r.request(c, nil)
 	if s := r.scaleOf(layer); s != "" {
 		x.Set["scale"] = s
 	}
-	return mechanism.New[float32](Name, mechanism.Options{Order: c.Order, Heads: shape.H, KeyHeads: shape.Hkv, Width: shape.D, Set: x.Set})
+	return mechanism.New(Name, mechanism.Options{Order: c.Order, Heads: shape.H, KeyHeads: shape.Hkv, Width: shape.D, Set: x.Set})
 }
 
 // mechanism returns the mechanism of a choice in a layer.
-func (r *run) mechanism(layer int, c Choice) (attention.Mechanism[float32], error) {
+func (r *run) mechanism(layer int, c Choice) (attention.Mechanism, error) {
 	m, err := r.bare(layer, c)
 	if err != nil || c.Tol > 0 {
 		return m, err
@@ -601,7 +601,7 @@ func (r *run) mechanism(layer int, c Choice) (attention.Mechanism[float32], erro
 }
 
 // near returns the near field of a choice in a layer, as a mechanism.
-func (r *run) near(layer int, c Choice) attention.Mechanism[float32] {
+func (r *run) near(layer int, c Choice) attention.Mechanism {
 	return newNearAlone(c.field(), r.scaleNumber(layer))
 }
 
@@ -642,7 +642,7 @@ func (r *run) makeBooks(cells int) error {
 
 // evaluate measures the model in which layers have the choice, or its near field alone.
 func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *Reference, most int) (q Quality, err error) {
-	list := map[int]attention.Mechanism[float32]{}
+	list := map[int]attention.Mechanism{}
 	for _, i := range layers {
 		if nearAlone {
 			list[i] = r.near(i, c)
@@ -650,7 +650,7 @@ func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *Reference, m
 			return q, err
 		}
 	}
-	err = r.s.with(func(i int) attention.Mechanism[float32] { return list[i] }, func() (err error) {
+	err = r.s.with(func(i int) attention.Mechanism { return list[i] }, func() (err error) {
 		q, err = r.s.Compare(r.ctx, ref, most)
 		return err
 	})
@@ -996,7 +996,7 @@ func (r *run) time(x *Result) error {
 		c, out := r.call(i, n)
 		t := Time{Tokens: n}
 		for _, f := range []struct {
-			m  attention.Mechanism[float32]
+			m  attention.Mechanism
 			to *float64
 		}{{r.own[i], &t.Trained}, {chosen, &t.Choice}, {r.near(i, x.Choice), &t.NearAlone}} {
 			if err := r.ctx.Err(); err != nil {

@@ -84,13 +84,13 @@ func TestNearAloneIsTheNearFieldOfMultipole(t *testing.T) {
 	for _, causal := range []bool{false, true} {
 		for _, f := range []field{{8, 4, 1, 1}, {5, 0, 0, 0}, {1, 3, 2, 2}, {64, 64, 1, 1}} {
 			const n, d = 41, 8
-			c := &attention.Call[float32]{Causal: causal, Q: tensor.NewHeads[float32](1, 2, n, d), K: tensor.NewHeads[float32](1, 2, n, d), V: tensor.NewHeads[float32](1, 2, n, d)}
+			c := &attention.Call{Causal: causal, Q: tensor.NewHeads(1, 2, n, d), K: tensor.NewHeads(1, 2, n, d), V: tensor.NewHeads(1, 2, n, d)}
 			for i, x := range [][]float32{c.Q.Data, c.K.Data, c.V.Data} {
 				for j := range x {
 					x[j] = float32(rng.New(5).Fold(uint64(i)).Normal(uint64(j)))
 				}
 			}
-			w := tensor.Mat[float32]{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
+			w := tensor.Mat{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
 			if err := newNearAlone(f, 0).Weights(w, c, 0, 1, 0, n); err != nil {
 				t.Fatal(err)
 			}

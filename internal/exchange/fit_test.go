@@ -94,7 +94,7 @@ func TestFitTokens(t *testing.T) {
 func TestQueriesAndMeansOfCells(t *testing.T) {
 	const n, d, cells = 40, 4, 5
 	for _, causal := range []bool{false, true} {
-		c := &attention.Call[float32]{Causal: causal, Q: tensor.NewHeads[float32](1, 2, n, d), K: tensor.NewHeads[float32](1, 1, n, d), V: tensor.NewHeads[float32](1, 1, n, d)}
+		c := &attention.Call{Causal: causal, Q: tensor.NewHeads(1, 2, n, d), K: tensor.NewHeads(1, 1, n, d), V: tensor.NewHeads(1, 1, n, d)}
 		for i, x := range [][]float32{c.Q.Data, c.K.Data, c.V.Data} {
 			for j := range x {
 				x[j] = float32(2 * rng.New(6).Fold(uint64(i)).Normal(uint64(j)))
@@ -103,14 +103,14 @@ func TestQueriesAndMeansOfCells(t *testing.T) {
 		f := field{8, 4, 1, 1}
 		to := &cellQueries{book: c.K.Data[3*d:][:cells*d], cells: cells, d: d, sums: [][]float64{make([]float64, cells*d), make([]float64, cells*d)}, mass: [][]float64{make([]float64, cells), make([]float64, cells)}}
 		counter := queryCounter{field: f, scale: 0, to: to}
-		forward := func(m attention.Mechanism[float32]) tensor.Heads[float32] {
-			out := tensor.NewHeads[float32](1, 2, n, d)
+		forward := func(m attention.Mechanism) tensor.Heads {
+			out := tensor.NewHeads(1, 2, n, d)
 			if err := m.Forward(out, c, nil); err != nil {
 				t.Fatal(err)
 			}
 			return out
 		}
-		forward(headwise.New[float32](&counter))
+		forward(headwise.New(&counter))
 		dot := func(x, y []float32) (sum float64) {
 			for e := range d {
 				sum += float64(x[e]) * float64(y[e])
@@ -165,7 +165,7 @@ func TestQueriesAndMeansOfCells(t *testing.T) {
 			}
 		}
 		means := &cellMeans{cellQueries: to, tilt: tilt, queries: []float64{0}, far: [][]float64{make([]float64, cells*(1+2*d))}}
-		forward(headwise.New[float32](&meansCounter{counter, means}))
+		forward(headwise.New(&meansCounter{counter, means}))
 		got := forward(newFrozenFar(Choice{Cells: cells, Block: f.block, Window: f.window}, 0, means))
 		// exp(s q·k) is exp(s r·k) exp(s (q-r)·k̃) with the mean number of times that a key is far.
 		for i := range n {

@@ -27,7 +27,7 @@ type meansCounter struct {
 	to *cellMeans
 }
 
-func (x *meansCounter) Forward(h *headwise.Head[float32]) {
+func (x *meansCounter) Forward(h *headwise.Head) {
 	clear(h.Out.Data)
 	if group := len(x.to.sums) / h.KeyHeads; h.Head != h.KeyHead*group {
 		return // another query head has the same keys
@@ -77,15 +77,15 @@ func tilted(r, k, c []float32) (sum float64) {
 // frozenFar is softmax over the near field of multipole and over keys and values that do not depend on the
 // input. They are first keys that every query sees.
 type frozenFar struct {
-	attention.Mechanism[float32] // the near field, of rows with a further number
-	params                       param.Set[float32]
-	keys, values, powers         *param.Param[float32] // [key heads,rows,d], [key heads,rows,dv], and [key heads,rows] logarithms of weights over the scale
-	rows                         int
-	scale                        float64
+	attention.Mechanism  // the near field, of rows with a further number
+	params               param.Set
+	keys, values, powers *param.Param // [key heads,rows,d], [key heads,rows,dv], and [key heads,rows] logarithms of weights over the scale
+	rows                 int
+	scale                float64
 }
 
 // newFrozenFar returns the near field of a choice with the means of the far field.
-func newFrozenFar(c Choice, scale float64, of *cellMeans) attention.Mechanism[float32] {
+func newFrozenFar(c Choice, scale float64, of *cellMeans) attention.Mechanism {
 	d := of.d
 	if scale == 0 {
 		scale = 1 / math.Sqrt(float64(d))
@@ -127,14 +127,14 @@ func (x *frozenFar) fade() {
 	}
 }
 
-func (x *frozenFar) Params() *param.Set[float32] { return &x.params }
+func (x *frozenFar) Params() *param.Set { return &x.params }
 
 // extended returns a call with the further keys, values and numbers, and rotated rows.
-func (x *frozenFar) extended(c *attention.Call[float32]) *attention.Call[float32] {
+func (x *frozenFar) extended(c *attention.Call) *attention.Call {
 	from, y := rotated(c), *c
 	d, dv := c.Q.D, c.V.D
-	y.Rope, y.Q = nil, tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, d+1)
-	y.K, y.V = tensor.NewHeads[float32](c.K.B, c.K.H, x.rows+c.K.N, d+1), tensor.NewHeads[float32](c.K.B, c.K.H, x.rows+c.K.N, dv)
+	y.Rope, y.Q = nil, tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, d+1)
+	y.K, y.V = tensor.NewHeads(c.K.B, c.K.H, x.rows+c.K.N, d+1), tensor.NewHeads(c.K.B, c.K.H, x.rows+c.K.N, dv)
 	for b := range c.Q.B {
 		for h := range c.Q.H {
 			for i := range c.Q.N {
@@ -164,14 +164,14 @@ func (x *frozenFar) extended(c *attention.Call[float32]) *attention.Call[float32
 	return &y
 }
 
-func (x *frozenFar) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+func (x *frozenFar) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	return x.Mechanism.Forward(out, x.extended(c), keep)
 }
 
-func (x *frozenFar) Backward(g *attention.Grads[float32], dout, out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+func (x *frozenFar) Backward(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	y := x.extended(c)
 	d, dv := c.Q.D, c.V.D
-	of := attention.Grads[float32]{DQ: tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, d+1), DK: tensor.NewHeads[float32](c.K.B, c.K.H, y.K.N, d+1), DV: tensor.NewHeads[float32](c.K.B, c.K.H, y.K.N, dv)}
+	of := attention.Grads{DQ: tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, d+1), DK: tensor.NewHeads(c.K.B, c.K.H, y.K.N, d+1), DV: tensor.NewHeads(c.K.B, c.K.H, y.K.N, dv)}
 	if err := x.Mechanism.Backward(&of, dout, out, y, keep); err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func add(to, row []float32) {
 }
 
 // shiftOf returns the position of the first query of a call, beside that of the first key.
-func shiftOf(c *attention.Call[float32]) int {
+func shiftOf(c *attention.Call) int {
 	if c.Causal {
 		return c.K.N - c.Q.N
 	}
@@ -221,7 +221,7 @@ func shiftOf(c *attention.Call[float32]) int {
 }
 
 // rotated returns a copy of a call with rotated queries and keys.
-func rotated(c *attention.Call[float32]) *attention.Call[float32] {
+func rotated(c *attention.Call) *attention.Call {
 	y := *c
 	y.Q, y.K = copyHeads(c.Q), copyHeads(c.K)
 	if c.Rope == nil {
@@ -240,8 +240,8 @@ func rotated(c *attention.Call[float32]) *attention.Call[float32] {
 }
 
 // copyHeads returns a copy of x.
-func copyHeads(x tensor.Heads[float32]) tensor.Heads[float32] {
-	y := tensor.NewHeads[float32](x.B, x.H, x.N, x.D)
+func copyHeads(x tensor.Heads) tensor.Heads {
+	y := tensor.NewHeads(x.B, x.H, x.N, x.D)
 	for b := range x.B {
 		for h := range x.H {
 			scratch.CopyMat(y.Head(b, h), x.Head(b, h))
@@ -251,9 +251,9 @@ func copyHeads(x tensor.Heads[float32]) tensor.Heads[float32] {
 }
 
 // nearFitted returns the near field of a choice in layers with far fields of the texts of the fit.
-func (r *run) nearFitted(c Choice, layers []int) (map[int]attention.Mechanism[float32], error) {
+func (r *run) nearFitted(c Choice, layers []int) (map[int]attention.Mechanism, error) {
 	means := map[int]*cellMeans{}
-	err := r.eachFitCall(c, "far fields of the mean", func(i int, call *attention.Call[float32], to *cellQueries) attention.Mechanism[float32] {
+	err := r.eachFitCall(c, "far fields of the mean", func(i int, call *attention.Call, to *cellQueries) attention.Mechanism {
 		if !slices.Contains(layers, i) {
 			return nil
 		}
@@ -265,9 +265,9 @@ func (r *run) nearFitted(c Choice, layers []int) (map[int]attention.Mechanism[fl
 			}
 			means[i] = x
 		}
-		return headwise.New[float32](&meansCounter{queryCounter{field: c.field(), scale: r.scaleNumber(i), to: to}, x})
+		return headwise.New(&meansCounter{queryCounter{field: c.field(), scale: r.scaleNumber(i), to: to}, x})
 	})
-	list := map[int]attention.Mechanism[float32]{}
+	list := map[int]attention.Mechanism{}
 	for i, x := range means {
 		list[i] = newFrozenFar(c, r.scaleNumber(i), x)
 	}
@@ -276,9 +276,9 @@ func (r *run) nearFitted(c Choice, layers []int) (map[int]attention.Mechanism[fl
 
 // eachFitCall passes the windows of the fit through the trained model. of returns what looks at a call of a
 // layer, nil: nothing does.
-func (r *run) eachFitCall(c Choice, what string, of func(layer int, call *attention.Call[float32], to *cellQueries) attention.Mechanism[float32]) error {
+func (r *run) eachFitCall(c Choice, what string, of func(layer int, call *attention.Call, to *cellQueries) attention.Mechanism) error {
 	counts := map[int]*cellQueries{}
-	restore := model.Watch(r.s.Model, func(name string, _ attention.Mechanism[float32], call *attention.Call[float32]) error {
+	restore := model.Watch(r.s.Model, func(name string, _ attention.Mechanism, call *attention.Call) error {
 		i := numberOf(name)
 		book := r.books[c.Cells][i]
 		if book == nil {
@@ -296,7 +296,7 @@ func (r *run) eachFitCall(c Choice, what string, of func(layer int, call *attent
 		if m == nil {
 			return nil
 		}
-		return m.Forward(tensor.NewHeads[float32](call.Q.B, call.Q.H, call.Q.N, call.V.D), call, nil)
+		return m.Forward(tensor.NewHeads(call.Q.B, call.Q.H, call.Q.N, call.V.D), call, nil)
 	})
 	defer restore()
 	steps := float64(fitPasses)

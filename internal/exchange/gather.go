@@ -19,24 +19,24 @@ type layerKeys struct {
 
 // Taker is a mechanism that also keeps the keys of its calls.
 type taker struct {
-	attention.Mechanism[float32]
-	capture attention.Mechanism[float32]
+	attention.Mechanism
+	capture attention.Mechanism
 	keys    *layerKeys
 }
 
 // newTaker returns a mechanism that computes as of does, and appends keys that are in a cell to
 // keys. Calls have one sequence.
-func newTaker(of attention.Mechanism[float32], keys *layerKeys, f field) attention.Mechanism[float32] {
-	return &taker{of, headwise.New[float32](&capture{field: f, keys: keys}), keys}
+func newTaker(of attention.Mechanism, keys *layerKeys, f field) attention.Mechanism {
+	return &taker{of, headwise.New(&capture{field: f, keys: keys}), keys}
 }
 
-func (t *taker) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+func (t *taker) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	x := t.keys
 	if x.rows == nil {
 		x.heads, x.keyHeads, x.d, x.dv, x.causal = c.Q.H, c.K.H, c.K.D, c.V.D, c.Causal
 		x.rows = make([][]float32, c.K.H)
 	}
-	if err := t.capture.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err != nil {
+	if err := t.capture.Forward(tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err != nil {
 		return err
 	}
 	return t.Mechanism.Forward(out, c, keep)
@@ -59,7 +59,7 @@ func (x *capture) Cost(s attention.Shape) headwise.Cost {
 	return headwise.Cost{FLOPs: float64(s.M * s.D)}
 }
 
-func (x *capture) Forward(h *headwise.Head[float32]) {
+func (x *capture) Forward(h *headwise.Head) {
 	clear(h.Out.Data)
 	if h.Head != h.KeyHead*(x.keys.heads/h.KeyHeads) {
 		return // another query head has the same keys
@@ -82,15 +82,15 @@ func (x *capture) Forward(h *headwise.Head[float32]) {
 func KeyDistance(ctx context.Context, m *model.Model, b *model.Batch, calibrated map[string][]float64) (float64, error) {
 	var sum float64
 	var heads int
-	look := func(name string, of attention.Mechanism[float32], c *attention.Call[float32]) error {
+	look := func(name string, of attention.Mechanism, c *attention.Call) error {
 		want := calibrated[name]
 		book, err := of.Constants().Get("codebook")
 		if err != nil || len(want) != c.K.H || len(book.Shape) != 3 || book.Shape[0] != c.K.H || book.Shape[2] != c.K.D {
 			return nil
 		}
 		keys := &layerKeys{heads: c.Q.H, rows: make([][]float32, c.K.H)}
-		take := headwise.New[float32](&capture{field: field{1, 0, multipoleSinks, multipoleEnds}, keys: keys})
-		if err := take.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err != nil {
+		take := headwise.New(&capture{field: field{1, 0, multipoleSinks, multipoleEnds}, keys: keys})
+		if err := take.Forward(tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err != nil {
 			return err
 		}
 		size := book.Shape[1] * book.Shape[2]
@@ -103,7 +103,7 @@ func KeyDistance(ctx context.Context, m *model.Model, b *model.Batch, calibrated
 		}
 		return nil
 	}
-	err := model.ShareWatched(m, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat[float32]) error { return nil })
+	err := model.ShareWatched(m, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat) error { return nil })
 	if err != nil || heads == 0 {
 		return 0, err
 	}

@@ -87,9 +87,9 @@ func (r *run) pairShare(c Choice) (share float64, err error) {
 func PairShare(ctx context.Context, m *model.Model, b *model.Batch) (float64, error) {
 	var sum float64
 	var calls int
-	look := func(_ string, of attention.Mechanism[float32], c *attention.Call[float32]) error {
-		keep := &attention.Saved[float32]{}
-		if err := of.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, keep); err != nil {
+	look := func(_ string, of attention.Mechanism, c *attention.Call) error {
+		keep := &attention.Saved{}
+		if err := of.Forward(tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D), c, keep); err != nil {
 			return err
 		}
 		if keep.ExactShare > 0 {
@@ -98,7 +98,7 @@ func PairShare(ctx context.Context, m *model.Model, b *model.Batch) (float64, er
 		}
 		return nil
 	}
-	err := model.ShareWatched(m, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat[float32]) error { return nil })
+	err := model.ShareWatched(m, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat) error { return nil })
 	return sum / float64(max(calls, 1)), err
 }
 

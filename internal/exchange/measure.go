@@ -86,7 +86,7 @@ func (s *Subject) answer(ctx context.Context, ids []int32) (a answer, err error)
 		return a, nil
 	}
 	last := s.Model.Config().Layers + 1
-	err = s.Model.VisitLayers(ctx, b, func(source bool, layer int, x tensor.Mat[float32]) error {
+	err = s.Model.VisitLayers(ctx, b, func(source bool, layer int, x tensor.Mat) error {
 		if source || layer != last {
 			return nil
 		}
@@ -210,8 +210,8 @@ func cosine(a, b []float32) float64 {
 }
 
 // with runs f while the layers for which replace returns a mechanism have it.
-func (s *Subject) with(replace func(layer int) attention.Mechanism[float32], f func() error) error {
-	restore := model.WrapMechanisms(s.Model, func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+func (s *Subject) with(replace func(layer int) attention.Mechanism, f func() error) error {
+	restore := model.WrapMechanisms(s.Model, func(name string, of attention.Mechanism) attention.Mechanism {
 		if i := numberOf(name); i >= 0 {
 			if m := replace(i); m != nil {
 				return m
@@ -240,7 +240,7 @@ const shareRows = 256
 // farShares returns the mean share of the weight of a query that lies on its far keys, by layers.
 func (s *Subject) farShares(ctx context.Context, windows [][]int32, f field) (map[int]float64, error) {
 	sums, counts := map[int]float64{}, map[int]float64{}
-	defer model.Watch(s.Model, func(name string, of attention.Mechanism[float32], c *attention.Call[float32]) error {
+	defer model.Watch(s.Model, func(name string, of attention.Mechanism, c *attention.Call) error {
 		layer := numberOf(name)
 		if layer < 0 {
 			return nil
@@ -251,7 +251,7 @@ func (s *Subject) farShares(ctx context.Context, windows [][]int32, f field) (ma
 			data := make([]float32, min(shareRows, n)*m)
 			for i0 := 0; i0 < n && errs[h] == nil; i0 += shareRows {
 				rows := min(shareRows, n-i0)
-				w := tensor.Mat[float32]{Data: data[:rows*m], Rows: rows, Cols: m, Stride: m}
+				w := tensor.Mat{Data: data[:rows*m], Rows: rows, Cols: m, Stride: m}
 				errs[h] = of.Weights(w, c, 0, h, i0, i0+rows)
 				for i := range rows {
 					for j, x := range w.Row(i) {

@@ -16,14 +16,14 @@ type field struct{ block, window, sinks, ends int }
 // every call.
 type noNumbers struct{}
 
-func (noNumbers) Params() *param.Set[float32]          { return nil }
-func (noNumbers) Constants() *param.Set[float32]       { return nil }
-func (noNumbers) Check(*attention.Call[float32]) error { return nil }
+func (noNumbers) Params() *param.Set          { return nil }
+func (noNumbers) Constants() *param.Set       { return nil }
+func (noNumbers) Check(*attention.Call) error { return nil }
 
 // observer is the part of a function of whole heads that only looks at calls: its gradients are 0.
 type observer struct{ noNumbers }
 
-func (observer) Backward(_ *headwise.Head[float32], g *headwise.Grads[float32]) { g.Clear() }
+func (observer) Backward(_ *headwise.Head, g *headwise.Grads) { g.Clear() }
 
 // bounds returns the keys lo ≤ j < hi that are near to query position p by their place, among m keys.
 func (f field) bounds(p, m int, causal bool) (lo, hi int) {
@@ -55,12 +55,12 @@ type nearAlone struct {
 	field
 	noNumbers
 	scale   float64
-	softmax *headwise.PatternSoftmax[float32]
+	softmax *headwise.PatternSoftmax
 }
 
 // newNearAlone returns the mechanism of a near field. A scale of 0 is 1/√D.
-func newNearAlone(f field, scale float64) attention.Mechanism[float32] {
-	return headwise.New[float32](&nearAlone{field: f, scale: scale, softmax: &headwise.PatternSoftmax[float32]{Scale: scale}})
+func newNearAlone(f field, scale float64) attention.Mechanism {
+	return headwise.New(&nearAlone{field: f, scale: scale, softmax: &headwise.PatternSoftmax{Scale: scale}})
 }
 
 func (x *nearAlone) Traits() attention.Traits {
@@ -76,13 +76,13 @@ func (x *nearAlone) Cost(s attention.Shape) headwise.Cost {
 	return headwise.Cost{FLOPs: 2 * pairs * float64(s.D+s.Dv), Bytes: 4 * float64(3*s.N+64*128)}
 }
 
-func (x *nearAlone) Forward(h *headwise.Head[float32]) {
+func (x *nearAlone) Forward(h *headwise.Head) {
 	p := x.pairs(h)
 	defer p.Release()
 	x.softmax.Forward(h, h.SaveBuffer(h.Q.Rows), p)
 }
 
-func (x *nearAlone) Backward(h *headwise.Head[float32], g *headwise.Grads[float32]) {
+func (x *nearAlone) Backward(h *headwise.Head, g *headwise.Grads) {
 	p := x.pairs(h)
 	defer p.Release()
 	g.Clear()
@@ -90,7 +90,7 @@ func (x *nearAlone) Backward(h *headwise.Head[float32], g *headwise.Grads[float3
 }
 
 // pairs returns the queries and keys of a head that see each other: each pair once.
-func (x *nearAlone) pairs(h *headwise.Head[float32]) *headwise.Pattern {
+func (x *nearAlone) pairs(h *headwise.Head) *headwise.Pattern {
 	n, m := h.Q.Rows, h.K.Rows
 	first, last := min(x.sinks, m), m
 	if !h.Causal {

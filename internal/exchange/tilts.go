@@ -41,13 +41,13 @@ func (x *queryCounter) Cost(s attention.Shape) headwise.Cost {
 	return headwise.Cost{FLOPs: 2 * float64(s.N) * float64(s.M+x.to.cells) * float64(s.D)}
 }
 
-func (x *queryCounter) Forward(h *headwise.Head[float32]) {
+func (x *queryCounter) Forward(h *headwise.Head) {
 	clear(h.Out.Data)
 	n, m, d, cells := h.Q.Rows, h.K.Rows, h.Q.Cols, x.to.cells
 	scale, cell := x.factor(d), x.to.find(h)
 	t := kernel.Active[float32]()
 	sums, mass := x.to.sums[h.Head], x.to.mass[h.Head]
-	part := tensor.Mat[float32]{Data: make([]float32, cells*d), Rows: cells, Cols: d, Stride: d}
+	part := tensor.Mat{Data: make([]float32, cells*d), Rows: cells, Cols: d, Stride: d}
 	for i0 := 0; i0 < n; i0 += queryRows {
 		rows := min(queryRows, n-i0)
 		mark := h.Scratch.Mark()
@@ -89,7 +89,7 @@ func (x *queryCounter) factor(d int) float32 {
 }
 
 // find returns the cells of the keys of a head.
-func (x *cellQueries) find(h *headwise.Head[float32]) []int32 {
+func (x *cellQueries) find(h *headwise.Head) []int32 {
 	m := h.K.Rows
 	cell, keys := make([]int32, m), make([]float32, 0, m*x.d)
 	for j := range m {
@@ -137,9 +137,9 @@ func (r *run) fit(c Choice) error {
 		return nil
 	}
 	counts := map[int]*cellQueries{}
-	err := r.eachFitCall(c, "queries of cells", func(i int, _ *attention.Call[float32], to *cellQueries) attention.Mechanism[float32] {
+	err := r.eachFitCall(c, "queries of cells", func(i int, _ *attention.Call, to *cellQueries) attention.Mechanism {
 		counts[i] = to
-		return headwise.New[float32](&queryCounter{field: c.field(), scale: r.scaleNumber(i), to: to})
+		return headwise.New(&queryCounter{field: c.field(), scale: r.scaleNumber(i), to: to})
 	})
 	if err != nil {
 		return err
@@ -189,7 +189,7 @@ func (r *run) measureFit(x *Result) error {
 			}
 			x.Untuned = append(x.Untuned, q)
 		}
-		err = r.s.with(func(i int) attention.Mechanism[float32] { return near[i] }, func() (err error) {
+		err = r.s.with(func(i int) attention.Mechanism { return near[i] }, func() (err error) {
 			q, err = r.s.Compare(r.ctx, ref, math.MaxInt)
 			return err
 		})

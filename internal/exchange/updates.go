@@ -20,14 +20,14 @@ const (
 
 // learner changes numbers.
 type learner struct {
-	params   *param.Set[float32]
-	adam     *optim.AdamW[float32]
+	params   *param.Set
+	adam     *optim.AdamW
 	schedule optim.Cosine
 }
 
 // newLearner returns a learner of p.
-func newLearner(p *param.Param[float32], updates int) *learner {
-	l := &learner{params: new(param.Set[float32])}
+func newLearner(p *param.Param, updates int) *learner {
+	l := &learner{params: new(param.Set)}
 	l.params.Add(p)
 	l.adam = optim.NewAdamW(l.params)
 	l.schedule = optim.Cosine{Peak: updateRate * sizeOf(p.Data), WarmUp: updateWarmUp, Steps: updates}
@@ -55,7 +55,7 @@ func sizeOf(x []float32) float64 {
 
 // update changes the numbers of the mechanisms of layers so that the outputs of the model with them come
 // closer to those of the trained one, in windows drawn from those of the calibration.
-func (r *run) update(list map[int]attention.Mechanism[float32], what string) error {
+func (r *run) update(list map[int]attention.Mechanism, what string) error {
 	var learners []*learner
 	for _, i := range r.layers {
 		if list[i] == nil {
@@ -115,13 +115,13 @@ type teaching struct {
 }
 
 // learn adds share times the gradient of the loss in a window to the gradients of the mechanisms of list.
-func (t *teaching) learn(r *run, ids []int32, list map[int]attention.Mechanism[float32], share float64) error {
+func (t *teaching) learn(r *run, ids []int32, list map[int]attention.Mechanism, share float64) error {
 	b, err := t.s.batch(r.ctx, ids)
 	if err != nil {
 		return err
 	}
 	m := t.s.Model
-	replace := func(i int) attention.Mechanism[float32] { return list[i] }
+	replace := func(i int) attention.Mechanism { return list[i] }
 	if t.s.predictsNext() {
 		c := m.Config()
 		width := c.Outputs
@@ -151,7 +151,7 @@ func (t *teaching) learn(r *run, ids []int32, list map[int]attention.Mechanism[f
 			return err
 		}
 		t.made = append(t.made[:0], rows.Data[:rows.Rows*rows.Stride]...)
-		made := tensor.Mat[float32]{Data: t.made, Rows: rows.Rows, Cols: rows.Cols, Stride: rows.Stride}
+		made := tensor.Mat{Data: t.made, Rows: rows.Rows, Cols: rows.Cols, Stride: rows.Stride}
 		for i := range made.Rows {
 			turn(made.Row(i), want.rows[i*want.width:][:want.width], share/float64(made.Rows))
 		}
@@ -231,7 +231,7 @@ func (r *run) tune(list []Trial, best *Trial, allowed *float64, x *Result) (*Tri
 // again what they were before.
 func (r *run) tuned(t *Trial, x *Result) (*Trial, error) {
 	before := r.tilts[t.place()]
-	list := map[int]attention.Mechanism[float32]{}
+	list := map[int]attention.Mechanism{}
 	for i := range before {
 		m, err := r.mechanism(i, t.Choice)
 		if err != nil {

@@ -141,8 +141,8 @@ func TestGradientsOfLosses(t *testing.T) {
 func TestGradientsOfTheFarFieldOfTheMean(t *testing.T) {
 	const n, d, cells, h = 20, 4, 5, 1e-2
 	for _, causal := range []bool{false, true} {
-		c := &attention.Call[float32]{Causal: causal, Q: tensor.NewHeads[float32](1, 2, n, d), K: tensor.NewHeads[float32](1, 1, n, d), V: tensor.NewHeads[float32](1, 1, n, d)}
-		c.Rope = attention.NewRope[float32](d, 10000, 0, n)
+		c := &attention.Call{Causal: causal, Q: tensor.NewHeads(1, 2, n, d), K: tensor.NewHeads(1, 1, n, d), V: tensor.NewHeads(1, 1, n, d)}
+		c.Rope = attention.NewRope(d, 10000, 0, n)
 		draw := func(x []float32, seed uint64) {
 			for i := range x {
 				x[i] = float32(rng.New(seed).Normal(uint64(i)))
@@ -159,7 +159,7 @@ func TestGradientsOfTheFarFieldOfTheMean(t *testing.T) {
 			}
 		}
 		x := newFrozenFar(Choice{Cells: cells, Block: 8, Window: 4}, 0, &cellMeans{cellQueries: &cellQueries{book: make([]float32, cells*d), cells: cells, d: d}, tilt: make([]float32, cells*d), queries: []float64{20}, far: [][]float64{far}}).(*frozenFar)
-		out, dout := tensor.NewHeads[float32](1, 2, n, d), tensor.NewHeads[float32](1, 2, n, d)
+		out, dout := tensor.NewHeads(1, 2, n, d), tensor.NewHeads(1, 2, n, d)
 		draw(dout.Data, 9)
 		loss := func() (sum float64) {
 			if err := x.Forward(out, c, nil); err != nil {
@@ -170,11 +170,11 @@ func TestGradientsOfTheFarFieldOfTheMean(t *testing.T) {
 			}
 			return sum
 		}
-		keep := new(attention.Saved[float32])
+		keep := new(attention.Saved)
 		if err := x.Forward(out, c, keep); err != nil {
 			t.Fatal(err)
 		}
-		g := attention.Grads[float32]{DQ: tensor.NewHeads[float32](1, 2, n, d), DK: tensor.NewHeads[float32](1, 1, n, d), DV: tensor.NewHeads[float32](1, 1, n, d)}
+		g := attention.Grads{DQ: tensor.NewHeads(1, 2, n, d), DK: tensor.NewHeads(1, 1, n, d), DV: tensor.NewHeads(1, 1, n, d)}
 		if err := x.Backward(&g, dout, out, c, keep); err != nil {
 			t.Fatal(err)
 		}

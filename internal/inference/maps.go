@@ -14,7 +14,7 @@ import (
 )
 
 // AttentionLook is called with a call of attention before its mechanism computes it.
-type AttentionLook = func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error
+type AttentionLook = func(name string, of attention.Mechanism, call *attention.Call) error
 
 // AttentionNames returns the names of the attention layers, in the order in which a pass goes
 // through them.
@@ -71,7 +71,7 @@ func (m *Model) MapLayer(ctx context.Context, ids []int32, layer int) (*LayerMap
 		return nil, fmt.Errorf("ids: are %d, and %d heads of %d² weights exceed %d", n, c.Heads, n, maxMapElements)
 	}
 	maps := &LayerMaps{Name: names[layer], Layers: len(names), Window: m.window(layer)}
-	err := m.WatchAttention(ctx, ids, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	err := m.WatchAttention(ctx, ids, func(name string, of attention.Mechanism, call *attention.Call) error {
 		if name != maps.Name {
 			return nil
 		}
@@ -79,7 +79,7 @@ func (m *Model) MapLayer(ctx context.Context, ids []int32, layer int) (*LayerMap
 			return fmt.Errorf("%s: has %d queries and %d keys for %d tokens", name, call.Q.N, call.K.N, n)
 		}
 		for h := range maps.Heads {
-			w := tensor.Mat[float32]{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
+			w := tensor.Mat{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
 			if err := of.Weights(w, call, 0, h, 0, n); err != nil {
 				return err
 			}

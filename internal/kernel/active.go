@@ -36,13 +36,3 @@ func Active[T Float]() *Table[T] {
 	}
 	return t.(*Table[T])
 }
-
-// Instance returns the function of type F among two. The compiler compiles a generic
-// function in each package that calls it, with all that it calls. Behind a variable it is
-// compiled once, in the package of the variable.
-func Instance[F any](of32, of64 any) F {
-	if f, ok := of32.(F); ok {
-		return f
-	}
-	return of64.(F)
-}

@@ -2,16 +2,14 @@ package oracle
 
 import (
 	"math"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Grads holds the gradients of Σ o·do with respect to the raw inputs.
 type Grads struct {
-	DQ, DK, DV tensor.Heads[float64]
+	DQ, DK, DV Heads
 	DTau       []float64 // shape of Tau
 	DFeatures  []float64 // shape of Features.Learned
-	DLogG      tensor.Heads[float64]
+	DLogG      Heads
 	DLogGamma  []float64 // gradient of log γ, shape of Window.Gamma
 }
 
@@ -24,7 +22,7 @@ type Grads struct {
 //	da_i  = Σ_j ds_ij·b_j,  db_j = Σ_i ds_ij·a_i
 //
 // Then da and db go back through the map, the factor, the rotation and the normalisation.
-func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
+func (m *Mechanism) Backward(c *Call, do Heads) *Grads {
 	if m.Window != nil {
 		return m.backwardWindow(c, do)
 	}
@@ -41,16 +39,16 @@ func (m *Mechanism) Backward(c *Call, do tensor.Heads[float64]) *Grads {
 
 func newGrads(m *Mechanism, c *Call) *Grads {
 	r := &Grads{
-		DQ:   tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK:   tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, c.K.D),
-		DV:   tensor.NewHeads[float64](c.V.B, c.V.H, c.V.N, c.V.D),
+		DQ:   NewHeads(c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK:   NewHeads(c.K.B, c.K.H, c.K.N, c.K.D),
+		DV:   NewHeads(c.V.B, c.V.H, c.V.N, c.V.D),
 		DTau: make([]float64, len(m.Tau)),
 	}
 	if m.Features != nil {
 		r.DFeatures = make([]float64, len(m.Features.Learned(c.Q.D)))
 	}
 	if c.LogG.D > 0 {
-		r.DLogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
+		r.DLogG = NewHeads(c.K.B, c.K.H, c.K.N, 1)
 	}
 	return r
 }
@@ -63,7 +61,7 @@ func (m *Mechanism) finish(c *Call, s sequence, r *Grads) {
 	keys.normalisedGrad(m.Norm, r.DK)
 }
 
-func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do tensor.Heads[float64], r *Grads) {
+func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do Heads, r *Grads) {
 	kh := h / (c.Q.H / c.K.H)
 	v, dv := c.V.Head(s.b, kh), r.DV.Head(s.b, kh)
 	factor := m.factor(c.Q.D, h)

@@ -2,8 +2,6 @@ package oracle
 
 import (
 	"math"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Retentive networks (arXiv 2307.08621, eq. 5-7) multiply the weight of key j for query i by
@@ -79,7 +77,7 @@ func (m *Mechanism) withDecay(c *Call) *Call {
 		return c
 	}
 	x := *c
-	x.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
+	x.LogG = NewHeads(c.K.B, c.K.H, c.K.N, 1)
 	for b := range c.K.B {
 		for h := range c.K.H {
 			for j := range c.K.N {

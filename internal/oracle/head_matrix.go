@@ -2,8 +2,6 @@ package oracle
 
 import (
 	"math"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Head is one query head of one sequence, with rotated rows. Rows of masked keys are zeros.
@@ -49,8 +47,8 @@ type HeadMatrix func(h *Head) [][]float64
 func (f HeadMatrix) Forward(c *Call) *Result {
 	n := c.Q.B * c.Q.H * c.Q.N
 	r := &Result{
-		O: tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
-		W: tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N), Den: make([]float64, n), Cond: make([]float64, n),
+		O: NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D),
+		W: NewHeads(c.Q.B, c.Q.H, c.Q.N, c.K.N), Den: make([]float64, n), Cond: make([]float64, n),
 		Factor: make([]float64, n),
 	}
 	for _, s := range c.sequences() {

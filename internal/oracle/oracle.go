@@ -8,8 +8,6 @@ package oracle
 
 import (
 	"math"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Mechanism describes an attention function. A row goes through
@@ -55,9 +53,9 @@ func TaylorCoef(p int) []float64 {
 
 // Call holds the arguments of one attention call. Masks mean the same as in attention.Call.
 type Call struct {
-	Q tensor.Heads[float64] // [B,H,N,D]
-	K tensor.Heads[float64] // [B,Hkv,M,D]
-	V tensor.Heads[float64] // [B,Hkv,M,Dv]
+	Q Heads // [B,H,N,D]
+	K Heads // [B,Hkv,M,D]
+	V Heads // [B,Hkv,M,Dv]
 
 	Causal   bool
 	KeyLens  []int64 // [B]
@@ -66,7 +64,7 @@ type Call struct {
 	CuQ, CuK []int64
 
 	// LogG [B,Hkv,M,1] is the log-decay of each token, in a causal call; empty: none.
-	LogG tensor.Heads[float64]
+	LogG Heads
 
 	// Theta is the base of the rotation frequencies; 0: no rotation. Key j has position j.
 	// Query i has position i, or i+M-N in a causal call.
@@ -79,8 +77,8 @@ type Call struct {
 
 // Result is the result of Forward.
 type Result struct {
-	O tensor.Heads[float64] // [B,H,N,Dv]
-	W tensor.Heads[float64] // [B,H,N,M], weights divided by the denominator
+	O Heads // [B,H,N,Dv]
+	W Heads // [B,H,N,M], weights divided by the denominator
 	// Den [B,H,N] holds the denominators, or their logarithms for the exponential. With decay
 	// they are sums of weights relative to the last visible key. With FloorSize a denominator
 	// keeps the sign of its sum.
@@ -302,8 +300,8 @@ func (m *Mechanism) Forward(c *Call) *Result {
 
 func newResult(c *Call) *Result {
 	return &Result{
-		O:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D),
-		W:    tensor.NewHeads[float64](c.Q.B, c.Q.H, c.Q.N, c.K.N),
+		O:    NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D),
+		W:    NewHeads(c.Q.B, c.Q.H, c.Q.N, c.K.N),
 		Den:  make([]float64, c.Q.B*c.Q.H*c.Q.N),
 		Cond: make([]float64, c.Q.B*c.Q.H*c.Q.N),
 

@@ -7,11 +7,10 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
-func random(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
-	x := tensor.NewHeads[float64](b, h, n, d)
+func random(r *rand.Rand, b, h, n, d int) Heads {
+	x := NewHeads(b, h, n, d)
 	for i := range x.Data {
 		x.Data[i] = r.NormFloat64()
 	}
@@ -23,9 +22,9 @@ func random(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
 func TestFastmaxByHand(t *testing.T) {
 	m := &Mechanism{Norm: Standard, Scale: 1, Coef: TaylorCoef(2)}
 	r := m.Forward(&Call{
-		Q: tensor.HeadsOf([]float64{3, 7}, 1, 1, 1, 2),
-		K: tensor.HeadsOf([]float64{5, 4, 0, 10}, 1, 1, 2, 2),
-		V: tensor.HeadsOf([]float64{6, 12}, 1, 1, 2, 1),
+		Q: HeadsOf([]float64{3, 7}, 1, 1, 1, 2),
+		K: HeadsOf([]float64{5, 4, 0, 10}, 1, 1, 2, 2),
+		V: HeadsOf([]float64{6, 12}, 1, 1, 2, 1),
 	})
 	if r.O.Data[0] != 11 || r.Den[0] != 6 || r.W.Data[0] != 1.0/6 {
 		t.Errorf("o %v, den %v, weights %v; want 11, 6, [1/6 5/6]", r.O.Data, r.Den, r.W.Data)
@@ -41,9 +40,9 @@ func TestFastmaxByHand(t *testing.T) {
 func TestLinearByHand(t *testing.T) {
 	m := &Mechanism{Scale: 1, Map: EluPlusOne, Coef: []float64{0, 1}, Eps: 1}
 	r := m.Forward(&Call{
-		Q: tensor.HeadsOf([]float64{2, 0}, 1, 1, 1, 2),
-		K: tensor.HeadsOf([]float64{1, 0}, 1, 1, 1, 2),
-		V: tensor.HeadsOf([]float64{8}, 1, 1, 1, 1),
+		Q: HeadsOf([]float64{2, 0}, 1, 1, 1, 2),
+		K: HeadsOf([]float64{1, 0}, 1, 1, 1, 2),
+		V: HeadsOf([]float64{8}, 1, 1, 1, 1),
 	})
 	if r.O.Data[0] != 7 || r.Den[0] != 8 {
 		t.Errorf("o %v, den %v; want 7, 8", r.O.Data, r.Den)
@@ -53,9 +52,9 @@ func TestLinearByHand(t *testing.T) {
 func TestSoftmaxByHand(t *testing.T) {
 	m := &Mechanism{Scale: 1, Exp: true}
 	r := m.Forward(&Call{
-		Q: tensor.HeadsOf([]float64{1}, 1, 1, 1, 1),
-		K: tensor.HeadsOf([]float64{1000, 1000 + math.Ln2}, 1, 1, 2, 1),
-		V: tensor.HeadsOf([]float64{3, 6}, 1, 1, 2, 1),
+		Q: HeadsOf([]float64{1}, 1, 1, 1, 1),
+		K: HeadsOf([]float64{1000, 1000 + math.Ln2}, 1, 1, 2, 1),
+		V: HeadsOf([]float64{3, 6}, 1, 1, 2, 1),
 	})
 	if math.Abs(r.O.Data[0]-5) > 1e-12 || math.Abs(r.Den[0]-1000-math.Log(3)) > 1e-12 {
 		t.Errorf("o %v, den %v; want 5, 1000+ln 3", r.O.Data, r.Den)

@@ -1,7 +1,5 @@
 package oracle
 
-import "github.com/farfield-ml/farfield/tensor"
-
 // These normalisations use all tokens of a sequence, like the programs of FAST's authors. M is
 // the largest 2-norm over the tokens of a head.
 const (
@@ -14,7 +12,7 @@ const (
 
 // side is the queries or the keys of all heads of a sequence.
 type side struct {
-	x     tensor.Heads[float64]
+	x     Heads
 	b     int // batch row
 	t0, n int
 	// exists reports whether token t is unmasked.
@@ -115,8 +113,8 @@ func (s *side) normalised(n Norm, h int) [][]float64 {
 // Lengths returns the divisor of each query and of each key under the normalisation, in the
 // order of their rows. It is 1 if the normalisation divides by nothing.
 func (m *Mechanism) Lengths(c *Call) (q, k []float64) {
-	one := func(x tensor.Heads[float64]) tensor.Heads[float64] {
-		l := tensor.NewHeads[float64](x.B, x.H, x.N, 1)
+	one := func(x Heads) Heads {
+		l := NewHeads(x.B, x.H, x.N, 1)
 		for i := range l.Data {
 			l.Data[i] = 1
 		}
@@ -132,7 +130,7 @@ func (m *Mechanism) Lengths(c *Call) (q, k []float64) {
 }
 
 // lengths puts what norm n divides the rows of s by where it is not 0.
-func (s *side) lengths(n Norm, to tensor.Heads[float64]) {
+func (s *side) lengths(n Norm, to Heads) {
 	if n == NoNorm {
 		return
 	}
@@ -155,7 +153,7 @@ func (s *side) lengths(n Norm, to tensor.Heads[float64]) {
 
 // normalisedGrad turns d, the gradients by normalised rows, into those by the
 // raw ones. They lie as the rows of s do.
-func (s *side) normalisedGrad(n Norm, d tensor.Heads[float64]) {
+func (s *side) normalisedGrad(n Norm, d Heads) {
 	to := *s
 	to.x = d
 	for h := range s.x.H {

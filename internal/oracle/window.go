@@ -2,8 +2,6 @@ package oracle
 
 import (
 	"math"
-
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Window adds the softmax of a near field to a mechanism. Its scores are q·k/√D of rows that
@@ -125,7 +123,7 @@ func (m *Mechanism) forwardWindow(c *Call) *Result {
 }
 
 // eachPair adds to y the heads of x times their factors.
-func eachPair(y, x tensor.Heads[float64], factor func(h int) float64) {
+func eachPair(y, x Heads, factor func(h int) float64) {
 	for b := range y.B {
 		for h := range y.H {
 			for i := range y.N {
@@ -139,13 +137,13 @@ func eachPair(y, x tensor.Heads[float64], factor func(h int) float64) {
 // output and the denominator of the joined row:
 //
 //	dw_ij = do_i·(v_j - o_i)/g_i,  dγ = Σ_i Σ_window exp(s_ij)·dw_ij
-func (m *Mechanism) backwardWindow(c *Call, do tensor.Heads[float64]) *Grads {
+func (m *Mechanism) backwardWindow(c *Call, do Heads) *Grads {
 	tail, near, tc, nc := m.windowParts(c)
 	dgamma := make([]float64, len(m.Window.Gamma)) // by log γ
 	var r, n *Grads
 	if m.Window.Separate {
 		own := near.Forward(nc)
-		scaled := tensor.NewHeads[float64](do.B, do.H, do.N, do.D)
+		scaled := NewHeads(do.B, do.H, do.N, do.D)
 		eachPair(scaled, do, m.Window.gamma)
 		for b := range do.B {
 			for h := range do.H {

@@ -4,16 +4,15 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Norm2 returns the 2-norm of x [n].
-func Norm2[T tensor.Float](x []T) float64 { return kernel.ColumnNorm(x, 1, len(x)) }
+func Norm2[T kernel.Float](x []T) float64 { return kernel.ColumnNorm(x, 1, len(x)) }
 
 // NormaliseLargeRow computes layer normalisation of a row whose sum or squares overflow T. It
 // sets y [width] from x [width] and returns the mean and the factor of the row, which are NaN
 // if x is not finite. bias may be nil.
-func NormaliseLargeRow[T tensor.Float](y, x, gain, bias []T, eps float64) (mean, factor T) {
+func NormaliseLargeRow(y, x, gain, bias []float, eps float64) (mean, factor float) {
 	largest := 0.0
 	for _, v := range x {
 		largest = max(largest, math.Abs(float64(v)))
@@ -34,10 +33,10 @@ func NormaliseLargeRow[T tensor.Float](y, x, gain, bias []T, eps float64) (mean,
 		if d := float64(v)/largest - centre; d != 0 {
 			z = d / deviation
 		}
-		y[j] = T(z) * gain[j]
+		y[j] = float(z) * gain[j]
 		if bias != nil {
 			y[j] += bias[j]
 		}
 	}
-	return T(centre * largest), T(1 / deviation / largest)
+	return float(centre * largest), float(1 / deviation / largest)
 }

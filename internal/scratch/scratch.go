@@ -12,19 +12,19 @@ import (
 )
 
 // TakeMat returns a matrix [rows,cols] in scratch memory with undefined contents.
-func TakeMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
-	return tensor.Mat[T]{Data: arena.Take[T](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+func TakeMat(ar *arena.Arena, rows, cols int) tensor.Mat {
+	return tensor.Mat{Data: arena.Take[float](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
 }
 
 // ZeroMat returns a matrix [rows,cols] of zeros in scratch memory.
-func ZeroMat[T tensor.Float](ar *arena.Arena, rows, cols int) tensor.Mat[T] {
-	x := TakeMat[T](ar, rows, cols)
+func ZeroMat(ar *arena.Arena, rows, cols int) tensor.Mat {
+	x := TakeMat(ar, rows, cols)
 	clear(x.Data)
 	return x
 }
 
 // CopyMat copies x to dst, which has the same shape and may be x itself.
-func CopyMat[T tensor.Float](dst, x tensor.Mat[T]) {
+func CopyMat(dst, x tensor.Mat) {
 	if len(dst.Data) == 0 || &dst.Data[0] == &x.Data[0] {
 		return
 	}
@@ -34,15 +34,15 @@ func CopyMat[T tensor.Float](dst, x tensor.Mat[T]) {
 }
 
 // ClearRows sets rows i0 ≤ i < i1 of x to zero.
-func ClearRows[T tensor.Float](x tensor.Mat[T], i0, i1 int) {
+func ClearRows(x tensor.Mat, i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		clear(x.Row(i))
 	}
 }
 
 // GatherRows returns a copy of the given rows of x [m,n] in scratch memory.
-func GatherRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], rows []int32) tensor.Mat[T] {
-	y := TakeMat[T](ar, len(rows), x.Cols)
+func GatherRows(ar *arena.Arena, x tensor.Mat, rows []int32) tensor.Mat {
+	y := TakeMat(ar, len(rows), x.Cols)
 	for i, j := range rows {
 		copy(y.Row(i), x.Row(int(j)))
 	}
@@ -50,33 +50,33 @@ func GatherRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T], rows []int32) 
 }
 
 // IsContiguous reports whether the rows of x follow each other without a gap.
-func IsContiguous[T tensor.Float](x tensor.Mat[T]) bool { return x.Stride == x.Cols || x.Rows <= 1 }
+func IsContiguous(x tensor.Mat) bool { return x.Stride == x.Cols || x.Rows <= 1 }
 
 // Contiguous returns x if its rows are contiguous, otherwise a contiguous copy in scratch
 // memory.
-func Contiguous[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+func Contiguous(ar *arena.Arena, x tensor.Mat) tensor.Mat {
 	if IsContiguous(x) {
 		x.Stride = x.Cols
 		return x
 	}
-	y := TakeMat[T](ar, x.Rows, x.Cols)
+	y := TakeMat(ar, x.Rows, x.Cols)
 	CopyMat(y, x)
 	return y
 }
 
 // ForOutput returns x if its rows are contiguous, else a matrix of the same shape in scratch
 // memory with undefined contents. The caller copies the result back with CopyMat.
-func ForOutput[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
+func ForOutput(ar *arena.Arena, x tensor.Mat) tensor.Mat {
 	if IsContiguous(x) {
 		x.Stride = x.Cols
 		return x
 	}
-	return TakeMat[T](ar, x.Rows, x.Cols)
+	return TakeMat(ar, x.Rows, x.Cols)
 }
 
 // Stride returns a stride for rows of n elements: a multiple of the vector length, and an odd
 // number of cache lines, so that the elements of a column spread over the cache.
-func Stride[T tensor.Float](n int) int {
+func Stride[T kernel.Float](n int) int {
 	var z T
 	line := 64 / int(unsafe.Sizeof(z))
 	n = kernel.Pad(n)
@@ -99,7 +99,7 @@ func Resize[E any](x []E, n int) []E {
 }
 
 // ElementSize returns the number of bytes of a T.
-func ElementSize[T tensor.Float]() int64 {
+func ElementSize[T kernel.Float]() int64 {
 	var z T
 	return int64(unsafe.Sizeof(z))
 }

@@ -320,7 +320,7 @@ func (s *Server) describeMaps(m *inference.LayerMaps, ids []int32) (*mapsAnswer,
 		}
 		near := nearShare(rows, m.Window)
 		a.Maps, a.NearShare, a.FarShare = append(a.Maps, rows), append(a.NearShare, near), append(a.FarShare, 1-near)
-		a.Distance = append(a.Distance, attention.Locate(tensor.Mat[float32]{Data: weights, Rows: n, Cols: n, Stride: n}, 0).Distance)
+		a.Distance = append(a.Distance, attention.Locate(tensor.Mat{Data: weights, Rows: n, Cols: n, Stride: n}, 0).Distance)
 	}
 	return a, nil
 }

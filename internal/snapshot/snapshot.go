@@ -11,8 +11,8 @@ import (
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 const (
@@ -26,7 +26,7 @@ var format = framed.Format{Name: "snapshot", Magic: Magic, Version: Version, Sum
 type ParameterSum int64
 
 // AddParameters returns the checksum of the parameters of sum followed by x [n].
-func AddParameters[T tensor.Float](sum ParameterSum, x []T) ParameterSum {
+func AddParameters[T kernel.Float](sum ParameterSum, x []T) ParameterSum {
 	var b []byte
 	for _, v := range x {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
@@ -64,18 +64,18 @@ func (w *Writer) Flags(x []bool) {
 }
 
 // WriteElements appends the numbers x [n].
-func WriteElements[T tensor.Float](w *Writer, x []T) { w.Data = AppendElements(w.Data, x) }
+func WriteElements[T kernel.Float](w *Writer, x []T) { w.Data = AppendElements(w.Data, x) }
 
 // isLittleEndian reports whether numbers lie in memory as snapshots have them.
 var isLittleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // viewBytes views the memory of x [n].
-func viewBytes[T tensor.Float](x []T) []byte {
+func viewBytes[T kernel.Float](x []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(scratch.ElementSize[T]()))
 }
 
 // AppendElements appends the numbers x [n] to b.
-func AppendElements[T tensor.Float](b []byte, x []T) []byte {
+func AppendElements[T kernel.Float](b []byte, x []T) []byte {
 	if isLittleEndian {
 		return append(b, viewBytes(x)...)
 	}
@@ -85,7 +85,7 @@ func AppendElements[T tensor.Float](b []byte, x []T) []byte {
 
 // CutElements sets x [n] to the first n numbers of b and returns the bytes after them, or
 // false if b is too short.
-func CutElements[T tensor.Float](x []T, b []byte) (rest []byte, ok bool) {
+func CutElements[T kernel.Float](x []T, b []byte) (rest []byte, ok bool) {
 	n := len(x) * int(scratch.ElementSize[T]())
 	if n > len(b) {
 		return b, false
@@ -177,7 +177,7 @@ func (r *Reader) Flags(x []bool) {
 }
 
 // ReadElements sets x [n] to the next n numbers.
-func ReadElements[T tensor.Float](r *Reader, x []T) {
+func ReadElements[T kernel.Float](r *Reader, x []T) {
 	if b := r.next(int64(len(x)) * scratch.ElementSize[T]()); b != nil {
 		CutElements(x, b)
 	}

@@ -5,21 +5,20 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Buffer holds Count numbers for each token of a head. The numbers of consecutive tokens start
 // Stride elements apart. A state is a list of buffers: for keys, for values, and for whatever
 // else its mechanism keeps. A buffer without Data is unused: Copy, Write and Read do nothing
 // with it.
-type Buffer[T tensor.Float] struct {
-	Data          []T
+type Buffer struct {
+	Data          []float
 	Count, Stride int
 }
 
 // MakeBuffers returns n buffers without data, each for count numbers per token.
-func MakeBuffers[T tensor.Float](n, count int) []Buffer[T] {
-	list := make([]Buffer[T], n)
+func MakeBuffers(n, count int) []Buffer {
+	list := make([]Buffer, n)
 	for i := range list {
 		list[i].Count, list[i].Stride = count, count
 	}
@@ -27,7 +26,7 @@ func MakeBuffers[T tensor.Float](n, count int) []Buffer[T] {
 }
 
 // CloneBuffers returns deep copies of the buffers.
-func CloneBuffers[T tensor.Float](list []Buffer[T]) []Buffer[T] {
+func CloneBuffers(list []Buffer) []Buffer {
 	c := slices.Clone(list)
 	for i := range c {
 		c[i].Data = slices.Clone(c[i].Data)
@@ -36,11 +35,11 @@ func CloneBuffers[T tensor.Float](list []Buffer[T]) []Buffer[T] {
 }
 
 // Resize makes room for n tokens.
-func (b *Buffer[T]) Resize(n int) { b.Data = scratch.Resize(b.Data, n*b.Stride) }
+func (b *Buffer) Resize(n int) { b.Data = scratch.Resize(b.Data, n*b.Stride) }
 
 // Copy copies n tokens, from tokens j ≤ t < j+n of from to tokens i and following of b. If from
 // has no data, it writes zeros.
-func (b *Buffer[T]) Copy(i int, from *Buffer[T], j, n int) {
+func (b *Buffer) Copy(i int, from *Buffer, j, n int) {
 	switch {
 	case b.Data == nil:
 	case from.Data == nil:
@@ -51,11 +50,11 @@ func (b *Buffer[T]) Copy(i int, from *Buffer[T], j, n int) {
 }
 
 // Bytes returns the memory of the buffer.
-func (b *Buffer[T]) Bytes() int64 { return int64(cap(b.Data)) * scratch.ElementSize[T]() }
+func (b *Buffer) Bytes() int64 { return int64(cap(b.Data)) * scratch.ElementSize[float]() }
 
 // Write appends the numbers of n tokens, starting with token at, and then zeros for missing
 // more tokens.
-func (b *Buffer[T]) Write(w *snapshot.Writer, at, n, missing int) {
+func (b *Buffer) Write(w *snapshot.Writer, at, n, missing int) {
 	if b.Data == nil {
 		return
 	}
@@ -66,11 +65,11 @@ func (b *Buffer[T]) Write(w *snapshot.Writer, at, n, missing int) {
 			snapshot.WriteElements(w, b.Data[j*b.Stride:][:b.Count])
 		}
 	}
-	w.Data = append(w.Data, make([]byte, missing*b.Count*int(scratch.ElementSize[T]()))...)
+	w.Data = append(w.Data, make([]byte, missing*b.Count*int(scratch.ElementSize[float]()))...)
 }
 
 // Read sets the first n tokens from numbers that Write appended.
-func (b *Buffer[T]) Read(r *snapshot.Reader, n int) {
+func (b *Buffer) Read(r *snapshot.Reader, n int) {
 	if b.Data == nil {
 		return
 	}

@@ -1,3 +1,5 @@
+//go:build !float64
+
 package states
 
 import (
@@ -9,9 +11,9 @@ import (
 
 // What a buffer writes is what a buffer of another stride reads, with zeros for missing tokens.
 func TestBuffersOfAnyStrideHaveTheSameBytes(t *testing.T) {
-	packed := Buffer[float32]{Data: []float32{1, 2, 3, 4, 5, 6}, Count: 2, Stride: 2}
-	padded := Buffer[float32]{Data: []float32{1, 2, 0, 3, 4, 0, 5, 6, 0}, Count: 2, Stride: 3}
-	write := func(b *Buffer[float32], at, n, missing int) []byte {
+	packed := Buffer{Data: []float32{1, 2, 3, 4, 5, 6}, Count: 2, Stride: 2}
+	padded := Buffer{Data: []float32{1, 2, 0, 3, 4, 0, 5, 6, 0}, Count: 2, Stride: 3}
+	write := func(b *Buffer, at, n, missing int) []byte {
 		w := snapshot.NewWriter(nil)
 		b.Write(w, at, n, missing)
 		data, err := w.End()
@@ -29,7 +31,7 @@ func TestBuffersOfAnyStrideHaveTheSameBytes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := Buffer[float32]{Count: 2, Stride: stride}
+		b := Buffer{Count: 2, Stride: stride}
 		b.Resize(3)
 		b.Read(r, 3)
 		if err := r.End(); err != nil {
@@ -46,13 +48,13 @@ func TestBuffersOfAnyStrideHaveTheSameBytes(t *testing.T) {
 }
 
 func TestCopyOfABufferWithoutDataIsZeros(t *testing.T) {
-	b := Buffer[float32]{Data: []float32{1, 2, 3}, Count: 1, Stride: 1}
-	b.Copy(1, &Buffer[float32]{Count: 1, Stride: 1}, 0, 2)
+	b := Buffer{Data: []float32{1, 2, 3}, Count: 1, Stride: 1}
+	b.Copy(1, &Buffer{Count: 1, Stride: 1}, 0, 2)
 	if want := []float32{1, 0, 0}; !slices.Equal(b.Data, want) {
 		t.Errorf("copied %v, want %v", b.Data, want)
 	}
-	b = MakeBuffers[float32](1, 1)[0]
-	b.Copy(0, &Buffer[float32]{Data: []float32{1}, Count: 1, Stride: 1}, 0, 1) // nothing to hold it
+	b = MakeBuffers(1, 1)[0]
+	b.Copy(0, &Buffer{Data: []float32{1}, Count: 1, Stride: 1}, 0, 1) // nothing to hold it
 	if b.Data != nil || b.Bytes() != 0 {
 		t.Errorf("a buffer without data holds %v", b.Data)
 	}

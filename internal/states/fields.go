@@ -3,47 +3,46 @@ package states
 import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // A Field is a slice of numbers of a state. One of its three slices is set.
-type Field[T tensor.Float] struct {
+type Field struct {
 	Counts   []int64
-	Elements []T
+	Elements []float
 	Wide     []float64
 }
 
 // Fields lists all numbers of a state of constant size, in the order of its snapshot. A state
 // of sums lists them once, and then copies, clears, measures, writes and reads them with the
 // methods of Fields.
-type Fields[T tensor.Float] []Field[T]
+type Fields []Field
 
 // AddElements appends a field of elements for each list.
-func (f Fields[T]) AddElements(lists ...[]T) Fields[T] {
+func (f Fields) AddElements(lists ...[]float) Fields {
 	for _, x := range lists {
-		f = append(f, Field[T]{Elements: x})
+		f = append(f, Field{Elements: x})
 	}
 	return f
 }
 
 // AddWide appends a field of float64 numbers for each list.
-func (f Fields[T]) AddWide(lists ...[]float64) Fields[T] {
+func (f Fields) AddWide(lists ...[]float64) Fields {
 	for _, x := range lists {
-		f = append(f, Field[T]{Wide: x})
+		f = append(f, Field{Wide: x})
 	}
 	return f
 }
 
 // AddCounts appends a field of counts for each list.
-func (f Fields[T]) AddCounts(lists ...[]int64) Fields[T] {
+func (f Fields) AddCounts(lists ...[]int64) Fields {
 	for _, x := range lists {
-		f = append(f, Field[T]{Counts: x})
+		f = append(f, Field{Counts: x})
 	}
 	return f
 }
 
 // Copy copies the numbers of from, the fields of a state of the same shape, into f.
-func (f Fields[T]) Copy(from Fields[T]) {
+func (f Fields) Copy(from Fields) {
 	for i, x := range from {
 		copy(f[i].Counts, x.Counts)
 		copy(f[i].Elements, x.Elements)
@@ -52,7 +51,7 @@ func (f Fields[T]) Copy(from Fields[T]) {
 }
 
 // Clear sets all numbers to 0.
-func (f Fields[T]) Clear() {
+func (f Fields) Clear() {
 	for _, x := range f {
 		clear(x.Counts)
 		clear(x.Elements)
@@ -62,16 +61,16 @@ func (f Fields[T]) Clear() {
 
 // Bytes returns the size of the numbers in memory, which is also the number of bytes that Write
 // appends.
-func (f Fields[T]) Bytes() int64 {
+func (f Fields) Bytes() int64 {
 	var n int64
 	for _, x := range f {
-		n += 8*int64(len(x.Counts)+len(x.Wide)) + scratch.ElementSize[T]()*int64(len(x.Elements))
+		n += 8*int64(len(x.Counts)+len(x.Wide)) + scratch.ElementSize[float]()*int64(len(x.Elements))
 	}
 	return n
 }
 
 // Write appends the numbers.
-func (f Fields[T]) Write(w *snapshot.Writer) {
+func (f Fields) Write(w *snapshot.Writer) {
 	for _, x := range f {
 		for _, n := range x.Counts {
 			w.Int(n)
@@ -83,7 +82,7 @@ func (f Fields[T]) Write(w *snapshot.Writer) {
 
 // Read sets the numbers from bytes that Write appended. It fails r if a count is outside of
 // 0..most, where most is the number of tokens of the state.
-func (f Fields[T]) Read(r *snapshot.Reader, most int64) {
+func (f Fields) Read(r *snapshot.Reader, most int64) {
 	for _, x := range f {
 		for i := range x.Counts {
 			if x.Counts[i] = r.Int(); x.Counts[i] < 0 || x.Counts[i] > most {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Fits returns an error if a state of mechanism from and shape s cannot be used where mechanism
@@ -38,8 +37,8 @@ func (id Identity) Fits(what string, want *attention.Shape, from Identity, s *at
 // type, the identity or the shape differs.
 func Mergeable[S interface {
 	comparable
-	attention.State[T]
-}, T tensor.Float](id Identity, s *attention.Shape, next attention.State[T], parts func(S) (Identity, *attention.Shape)) (S, error) {
+	attention.State
+}](id Identity, s *attention.Shape, next attention.State, parts func(S) (Identity, *attention.Shape)) (S, error) {
 	n, ok := next.(S)
 	var none S
 	if !ok || n == none {

@@ -37,11 +37,11 @@ type Identity struct{ Kind, Name, Setting string }
 // NewSnapshot appends the header of a snapshot to b and returns a writer for the rest. The
 // state has shape s, and id and sum identify the mechanism and its parameters. The writer's End
 // returns an error if ReadSnapshot would refuse so many heads in so few bytes.
-func NewSnapshot[T tensor.Float](b []byte, id Identity, sum snapshot.ParameterSum, s *attention.Shape, tokens int64, decay bool) *snapshot.Writer {
+func NewSnapshot(b []byte, id Identity, sum snapshot.ParameterSum, s *attention.Shape, tokens int64, decay bool) *snapshot.Writer {
 	w := snapshot.NewWriter(b)
 	heads := *s
 	w.Check = func(bytes int) error { return checkHeads(&heads, bytes) }
-	w.Int(scratch.ElementSize[T]())
+	w.Int(scratch.ElementSize[float]())
 	kind := id.Kind
 	if decay {
 		kind += attention.DecayKind
@@ -77,11 +77,11 @@ func checkHeads(s *attention.Shape, n int) error {
 // ReadSnapshot reads the header of a snapshot of a state with identity id, of a mechanism whose
 // parameters have the checksum sum. r is left at the content that follows. It returns an error
 // if data is damaged, or has another mechanism, setting, parameters or element type.
-func ReadSnapshot[T tensor.Float](data []byte, id Identity, sum snapshot.ParameterSum) (s attention.Shape, tokens int64, r *snapshot.Reader, err error) {
+func ReadSnapshot(data []byte, id Identity, sum snapshot.ParameterSum) (s attention.Shape, tokens int64, r *snapshot.Reader, err error) {
 	if r, err = snapshot.Open(data); err != nil {
 		return s, 0, nil, err
 	}
-	if got, want := r.Int(), scratch.ElementSize[T](); got != want {
+	if got, want := r.Int(), scratch.ElementSize[float](); got != want {
 		r.Fail("elements have %d bytes, this mechanism computes with %d", got, want)
 	}
 	for _, x := range []struct{ field, want string }{

@@ -33,7 +33,7 @@ func FuzzFolder(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		_ = Run(dir, Options{}, func(Case) {})
+		_ = Run(dir, func(Case) {})
 	})
 }
 
@@ -81,7 +81,7 @@ func TestFilesThatDoNotFit(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				_ = Run(dir, Options{}, func(Case) {})
+				_ = Run(dir, func(Case) {})
 			}
 			for j, a := range arrays {
 				if strings.HasPrefix(a.Name, "d") || strings.HasPrefix(a.Name, "o_") {

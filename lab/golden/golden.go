@@ -18,11 +18,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 )
 
-// Options says what Run compares.
-type Options struct {
-	Float64 bool // compute in float64 too, not in float32 alone
-}
-
 // Case is the outcome of one case of a file in one form and precision.
 type Case struct {
 	File      string   `json:"file"`
@@ -41,7 +36,7 @@ type Case struct {
 // Run compares every golden file of dir, in the order of their names, and
 // reports each case as it ends. A file that cannot be read is a failed case;
 // only a folder without any golden file is an error.
-func Run(dir string, o Options, report func(Case)) error {
+func Run(dir string, report func(Case)) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -56,7 +51,7 @@ func Run(dir string, o Options, report func(Case)) error {
 			continue
 		}
 		found++
-		runFile(filepath.Join(dir, e.Name()), idx, o, report)
+		runFile(filepath.Join(dir, e.Name()), idx, report)
 	}
 	for _, name := range idx.missing(entries) {
 		report(Case{File: name, Problem: "listed in index.json, not in the folder", Failed: true})
@@ -68,7 +63,7 @@ func Run(dir string, o Options, report func(Case)) error {
 	return nil
 }
 
-func runFile(path string, idx index, o Options, report func(Case)) {
+func runFile(path string, idx index, report func(Case)) {
 	base := filepath.Base(path)
 	f, err := openFile(path)
 	if err != nil {
@@ -86,10 +81,7 @@ func runFile(path string, idx index, o Options, report func(Case)) {
 	}
 	for _, p := range problems {
 		for _, form := range p.forms {
-			report(f.runFile(runForm[float32](p, form)))
-			if o.Float64 {
-				report(f.runFile(runForm[float64](p, form)))
-			}
+			report(f.runFile(runForm(p, form)))
 		}
 	}
 }

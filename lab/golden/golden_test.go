@@ -14,8 +14,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
-	"github.com/farfield-ml/farfield/internal/suite"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // shared is where the whole folders of golden files lie beside a checkout.
@@ -29,11 +27,11 @@ func shared(t *testing.T, folder string) string {
 }
 
 // hold runs a folder and fails for every case that does.
-func hold(t *testing.T, dir string, o Options) []Case {
+func hold(t *testing.T, dir string) []Case {
 	t.Helper()
 	var all []Case
 	worst := map[string]float64{}
-	err := Run(dir, o, func(c Case) {
+	err := Run(dir, func(c Case) {
 		all = append(all, c)
 		if c.Failed {
 			t.Errorf("%s %s %s %s: %s %.3g tolerances %s", c.File, c.Name, c.Form, c.Precision, c.Worst, c.Err, c.Problem)
@@ -51,62 +49,62 @@ func hold(t *testing.T, dir string, o Options) []Case {
 }
 
 func TestCommitted(t *testing.T) {
-	poly := hold(t, filepath.Join("testdata", "poly"), Options{Float64: true})
-	zoo := hold(t, filepath.Join("testdata", "zoo"), Options{Float64: true})
+	poly := hold(t, filepath.Join("testdata", "poly"))
+	zoo := hold(t, filepath.Join("testdata", "zoo"))
 	compared := map[string]int{}
 	for _, c := range append(poly, zoo...) {
 		if c.Skipped == "" {
 			compared[c.Mechanism+" "+c.Form]++
 		}
 	}
-	// Cases × forms × two precisions: nothing falls out of sight.
+	// Cases × forms: nothing falls out of sight.
 	for key, want := range map[string]int{
-		"fastmax direct":     2 * (8 + 12 + 1 + 6), // paper, shapes, state, dropout
-		"fastmax linear":     2 * (8 + 12 + 1 + 6),
-		"fastmax step":       2 * (8 + 12 + 1 + 4),
-		"fastmax state":      2,
-		"taylorshift direct": 2 * 4,
-		"taylorshift linear": 2 * 4,
-		"taylorshift step":   2 * 4,
-		"softmax direct":     2 * (2 + 2 + 1), // neighbours, zoo, two cross-attentions
-		"softmax step":       2 * (2 + 1),
-		"linear direct":      2 * 2,
-		"linear linear":      2 * 2,
-		"linear step":        2 * 2,
-		"linear state":       2,
-		"linformer direct":   2 * 2, // one with projections
-		"retnet direct":      2,
-		"fourier direct":     2,
-		"fourier step":       2,
-		"local direct":       2,
-		"local step":         2,
-		"longformer direct":  2,
+		"fastmax direct":     8 + 12 + 1 + 6, // paper, shapes, state, dropout
+		"fastmax linear":     8 + 12 + 1 + 6,
+		"fastmax step":       8 + 12 + 1 + 4,
+		"fastmax state":      1,
+		"taylorshift direct": 4,
+		"taylorshift linear": 4,
+		"taylorshift step":   4,
+		"softmax direct":     2 + 2 + 1, // neighbours, zoo, two cross-attentions
+		"softmax step":       2 + 1,
+		"linear direct":      2,
+		"linear linear":      2,
+		"linear step":        2,
+		"linear state":       1,
+		"linformer direct":   2, // one with projections
+		"retnet direct":      1,
+		"fourier direct":     1,
+		"fourier step":       1,
+		"local direct":       1,
+		"local step":         1,
+		"longformer direct":  1,
 
-		"adaptive-span direct": 2,
-		"adaptive-span step":   2,
+		"adaptive-span direct": 1,
+		"adaptive-span step":   1,
 
-		"based direct":      2 * 3, // neighbours, one with decay
-		"based linear":      2 * 3,
-		"based step":        2 * 3,
-		"power direct":      2 * 3, // one with decay
-		"power linear":      2 * 3,
-		"power step":        2 * 3,
-		"sata direct":       2 * 3,
-		"sata linear":       2 * 3,
-		"sata step":         2 * 3,
-		"polynomial direct": 2 * (8 + 2*9), // authors of rows alone, and over all tokens
-		"polynomial linear": 2 * (8 + 9),
-		"polynomial step":   2 * 8,
-		"nystrom direct":    2,
-		"informer direct":   2,
-		"luna direct":       2,
-		"eva direct":        2 * 2, // one causal
-		"eva step":          2,
+		"based direct":      3, // neighbours, one with decay
+		"based linear":      3,
+		"based step":        3,
+		"power direct":      3, // one with decay
+		"power linear":      3,
+		"power step":        3,
+		"sata direct":       3,
+		"sata linear":       3,
+		"sata step":         3,
+		"polynomial direct": 8 + 2*9, // authors of rows alone, and over all tokens
+		"polynomial linear": 8 + 9,
+		"polynomial step":   8,
+		"nystrom direct":    1,
+		"informer direct":   1,
+		"luna direct":       1,
+		"eva direct":        2, // one causal
+		"eva step":          1,
 
-		"improved-clustered direct": 2,
-		"reformer direct":           2,
-		"scatterbrain direct":       2,
-		"scatterbrain step":         2,
+		"improved-clustered direct": 1,
+		"reformer direct":           1,
+		"scatterbrain direct":       1,
+		"scatterbrain step":         1,
 	} {
 		if compared[key] != want {
 			t.Errorf("%s: %d cases compared, want %d", key, compared[key], want)
@@ -115,13 +113,13 @@ func TestCommitted(t *testing.T) {
 }
 
 func TestShared(t *testing.T) {
-	t.Run("poly", func(t *testing.T) { hold(t, shared(t, "poly"), Options{Float64: suite.IsLong()}) })
+	t.Run("poly", func(t *testing.T) { hold(t, shared(t, "poly")) })
 	t.Run("zoo", func(t *testing.T) {
 		idx, err := readIndex(filepath.Join(shared(t, "zoo"), "index.json"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range hold(t, shared(t, "zoo"), Options{Float64: suite.IsLong()}) {
+		for _, c := range hold(t, shared(t, "zoo")) {
 			group := idx[strings.TrimSuffix(c.File, ".npz")].Group
 			if ours := slices.ContainsFunc(zooGroups, func(g zooGroup) bool { return g.name == group }); !ours {
 				continue
@@ -230,8 +228,8 @@ func TestOtherFilesNeedNoList(t *testing.T) {
 		v, vx := random("v", shape...)
 		do, dox := random("do", shape...)
 		full := append([]int{1, 1, 1}[:4-len(shape):3], shape...)
-		heads := func(x []float64) tensor.Heads[float64] {
-			return tensor.HeadsOf(x, full[0], full[1], full[2], full[3])
+		heads := func(x []float64) oracle.Heads {
+			return oracle.HeadsOf(x, full[0], full[1], full[2], full[3])
 		}
 		list := []*array.Array{q, k, v, do}
 		for _, p := range []int{2, 6} {
@@ -254,17 +252,17 @@ func TestOtherFilesNeedNoList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(hold(t, dir, Options{Float64: true})); n != 3*2*3*2 {
-		t.Errorf("%d results, want those of 3 files, 2 cases, 3 forms, 2 precisions", n)
+	if n := len(hold(t, dir)); n != 3*2*3 {
+		t.Errorf("%d results, want those of 3 files, 2 cases, 3 forms", n)
 	}
 }
 
 func TestBrokenFoldersAndFiles(t *testing.T) {
 	none := func(Case) { t.Error("a case was reported") }
-	if err := Run(t.TempDir(), Options{}, none); err == nil || !strings.Contains(err.Error(), "holds no golden files") {
+	if err := Run(t.TempDir(), none); err == nil || !strings.Contains(err.Error(), "holds no golden files") {
 		t.Errorf("empty folder: %v", err)
 	}
-	if err := Run(filepath.Join(t.TempDir(), "absent"), Options{}, none); err == nil {
+	if err := Run(filepath.Join(t.TempDir(), "absent"), none); err == nil {
 		t.Error("absent folder: no error")
 	}
 	dir := t.TempDir()
@@ -281,7 +279,7 @@ func TestBrokenFoldersAndFiles(t *testing.T) {
 		}
 	}
 	var cases []Case
-	if err := Run(dir, Options{}, func(c Case) { cases = append(cases, c) }); err != nil {
+	if err := Run(dir, func(c Case) { cases = append(cases, c) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(cases) != 1 || !cases[0].Failed || cases[0].Problem == "" {
@@ -291,7 +289,7 @@ func TestBrokenFoldersAndFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases = nil
-	if err := Run(dir, Options{}, func(c Case) { cases = append(cases, c) }); err != nil {
+	if err := Run(dir, func(c Case) { cases = append(cases, c) }); err != nil {
 		t.Fatal(err)
 	}
 	if len(cases) != 2 || cases[1].File != "gone.npz" || !cases[1].Failed {
@@ -312,13 +310,13 @@ func TestWrongResultsFail(t *testing.T) {
 		p.want[i].ref = append([]float64{}, good...)
 		p.want[i].ref[len(good)/2] += 1e-3 * check.MaxAbs(good)
 		for _, form := range []string{"direct", "linear"} {
-			c := f.runFile(runForm[float32](p, form))
+			c := f.runFile(runForm(p, form))
 			if !c.Failed || c.Worst != p.want[i].array {
 				t.Errorf("%s in the %s form: an error of 1e-3 passes: %+v", p.want[i].array, form, c)
 			}
 		}
 		p.want[i].ref[0] = math.NaN()
-		if c := f.runFile(runForm[float32](p, "direct")); !c.Failed || c.Err != math.MaxFloat64 {
+		if c := f.runFile(runForm(p, "direct")); !c.Failed || c.Err != math.MaxFloat64 {
 			t.Errorf("%s: a NaN passes: %+v", p.want[i].array, c)
 		}
 		p.want[i].ref = good

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/internal/array"
-	"github.com/farfield-ml/farfield/tensor"
+	"github.com/farfield-ml/farfield/internal/oracle"
 )
 
 // reader reads the arrays of one case and keeps the first error.
@@ -75,30 +75,30 @@ func (r *reader) bools(name string) []bool {
 }
 
 // heads returns an array of shape (N,D), (H,N,D) or (B,H,N,D).
-func (r *reader) heads(name string) tensor.Heads[float64] {
+func (r *reader) heads(name string) oracle.Heads {
 	a := r.array(name)
 	if r.err != nil {
-		return tensor.Heads[float64]{}
+		return oracle.Heads{}
 	}
 	x, err := a.Float64()
 	if err != nil {
 		r.err = err
-		return tensor.Heads[float64]{}
+		return oracle.Heads{}
 	}
 	n := len(a.Shape)
 	if n < 2 || n > 4 {
 		r.err = fmt.Errorf("%s: has %d dimensions, needs 2 to 4", name, n)
-		return tensor.Heads[float64]{}
+		return oracle.Heads{}
 	}
 	s := append([]int{1, 1}[:4-n:4-n], a.Shape...)
-	return tensor.HeadsOf(x, s[0], s[1], s[2], s[3])
+	return oracle.HeadsOf(x, s[0], s[1], s[2], s[3])
 }
 
 // perToken returns an array of shape (N), (H,N) or (B,H,N) as heads of width 1.
-func (r *reader) perToken(name string) tensor.Heads[float64] {
+func (r *reader) perToken(name string) oracle.Heads {
 	a := r.array(name)
 	if r.err != nil {
-		return tensor.Heads[float64]{}
+		return oracle.Heads{}
 	}
 	x, err := a.Float64()
 	n := len(a.Shape)
@@ -106,11 +106,11 @@ func (r *reader) perToken(name string) tensor.Heads[float64] {
 		err = fmt.Errorf("%s: has %d dimensions, needs 1 to 3", name, n)
 	}
 	if r.err = err; err != nil {
-		return tensor.Heads[float64]{}
+		return oracle.Heads{}
 	}
 	s := [3]int{1, 1, 1}
 	copy(s[3-n:], a.Shape)
-	return tensor.HeadsOf(x, s[0], s[1], s[2], 1)
+	return oracle.HeadsOf(x, s[0], s[1], s[2], 1)
 }
 
 // shape returns the dimensions of an array.

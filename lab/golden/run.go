@@ -7,6 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/tensor"
@@ -20,16 +21,16 @@ type problem struct {
 	book       oracle.Mechanism  // the same mechanism
 	headMatrix oracle.HeadMatrix // instead of book, for mechanisms that compute whole heads
 	call       oracle.Call
-	drop       *attention.Drop       // of the call
-	do         tensor.Heads[float64] // empty: no gradients
+	drop       *attention.Drop // of the call
+	do         oracle.Heads    // empty: no gradients
 	want       []expect
 	forms      []string
 	moments    *moments // of the form state
 	// numbers holds parameters and constants, by the names of the mechanism.
 	numbers map[string][]float64
-	// compute gives all results of a module, by the names of their arrays, in
-	// float32 or float64; nil: the mechanism is asked.
-	compute   func(double bool) (map[string][]float64, error)
+	// compute gives all results of a module, by the names of their arrays;
+	// nil: the mechanism is asked.
+	compute   func() (map[string][]float64, error)
 	tolerance tolerance
 	err       error // met while reading
 
@@ -66,19 +67,15 @@ func (p *problem) solveReference() *oracle.Result {
 	return p.solution
 }
 
-func runForm[T tensor.Float](p *problem, form string) Case {
-	double := check.UnitRoundoff[T]() < 0x1p-24
-	c := Case{Name: p.name, Mechanism: p.mechanism, Form: form, Precision: "float32"}
-	if double {
-		c.Precision = "float64"
-	}
+func runForm(p *problem, form string) Case {
+	c := Case{Name: p.name, Mechanism: p.mechanism, Form: form, Precision: check.Precision}
 	err := p.err
 	if err == nil && p.compute != nil {
-		err = compareModule(p, &c, double)
+		err = compareModule(p, &c)
 	} else if err == nil && form == "state" {
-		err = compareMoments[T](p, &c, double)
+		err = compareMoments(p, &c)
 	} else if err == nil {
-		err = compareResults[T](p, &c, double)
+		err = compareResults(p, &c)
 	}
 	if err != nil {
 		c.Problem = err.Error()
@@ -88,8 +85,8 @@ func runForm[T tensor.Float](p *problem, form string) Case {
 
 // compareResults runs p in c's form and holds every result that the form gives
 // against the file.
-func compareResults[T tensor.Float](p *problem, c *Case, double bool) error {
-	m, call, err := prepareCall[T](p)
+func compareResults(p *problem, c *Case) error {
+	m, call, err := prepareCall(p)
 	if err != nil {
 		return err
 	}
@@ -101,11 +98,11 @@ func compareResults[T tensor.Float](p *problem, c *Case, double bool) error {
 	case "step":
 		call.Form = attention.Step
 	}
-	got, err := computeResults(m, call, convertHeads[T](p.do))
+	got, err := computeResults(m, call, convertHeads(p.do))
 	if err != nil {
 		return err
 	}
-	l := limitsOf[T](p, m, call)
+	l := limitsOf(p, m, call)
 	for i := range p.want {
 		e := &p.want[i]
 		x, given := got[e.what]
@@ -118,11 +115,11 @@ func compareResults[T tensor.Float](p *problem, c *Case, double bool) error {
 		if e.what == "den" {
 			for row, cond := range p.solveReference().Cond {
 				if cond == 0 { // sees no key: a denominator by convention only
-					x[row] = T(e.ref[row])
+					x[row] = float(e.ref[row])
 				}
 			}
 		}
-		c.add(e.array, worstRatio(x, e.ref, p.tolerance.limits(p, e, l, double)))
+		c.add(e.array, worstRatio(x, e.ref, p.tolerance.limits(p, e, l)))
 	}
 	return nil
 }
@@ -130,7 +127,7 @@ func compareResults[T tensor.Float](p *problem, c *Case, double bool) error {
 // compareModule holds what a module computes against the file. It indexes the file's
 // arrays as its authors' programs do: where they do not fit each other, that is found
 // out on the way.
-func compareModule(p *problem, c *Case, double bool) (err error) {
+func compareModule(p *problem, c *Case) (err error) {
 	defer func() {
 		r := recover()
 		if e, is := r.(runtime.Error); is {
@@ -139,7 +136,7 @@ func compareModule(p *problem, c *Case, double bool) (err error) {
 			panic(r)
 		}
 	}()
-	got, err := p.compute(double)
+	got, err := p.compute()
 	if err != nil {
 		return err
 	}
@@ -149,7 +146,7 @@ func compareModule(p *problem, c *Case, double bool) (err error) {
 		if len(x) != len(e.ref) {
 			return fmt.Errorf("%s: has %d elements, needs %d", e.array, len(e.ref), len(x))
 		}
-		c.add(e.array, worstRatio(x, e.ref, p.tolerance.limits(p, e, check.DirectLimits[float32](2), double)))
+		c.add(e.array, worstRatio(x, e.ref, p.tolerance.limits(p, e, check.DirectLimits[float32](2))))
 	}
 	return nil
 }
@@ -163,7 +160,7 @@ func (c *Case) add(name string, err float64) {
 }
 
 // worstRatio returns the largest error over the parts of x in units of their limits.
-func worstRatio[T tensor.Float](x []T, ref, limits []float64) float64 {
+func worstRatio[T kernel.Float](x []T, ref, limits []float64) float64 {
 	var e float64
 	n := 0
 	if len(limits) > 0 {
@@ -176,22 +173,22 @@ func worstRatio[T tensor.Float](x []T, ref, limits []float64) float64 {
 }
 
 // limitsOf returns what the form of the call may err.
-func limitsOf[T tensor.Float](p *problem, m attention.Mechanism[T], call *attention.Call[T]) check.Limits {
+func limitsOf(p *problem, m attention.Mechanism, call *attention.Call) check.Limits {
 	switch {
 	case p.book.Exp:
-		return check.SoftmaxLimits[T]()
+		return check.SoftmaxLimits[float]()
 	case call.Form == attention.Direct || !m.Traits().Linear:
-		return check.DirectLimits[T](2)
+		return check.DirectLimits[float](2)
 	}
 	s := call.Shape()
 	s.Form = attention.Linear // a state works through the same chunks
 	plan := m.Plan(s)
-	return check.LinearLimits[T](plan.F, min(plan.Chunk, s.M))
+	return check.LinearLimits[float](plan.F, min(plan.Chunk, s.M))
 }
 
 // prepareCall makes p's mechanism and call in T.
-func prepareCall[T tensor.Float](p *problem) (attention.Mechanism[T], *attention.Call[T], error) {
-	m, err := mechanism.New[T](p.mechanism, p.options)
+func prepareCall(p *problem) (attention.Mechanism, *attention.Call, error) {
+	m, err := mechanism.New(p.mechanism, p.options)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -204,25 +201,25 @@ func prepareCall[T tensor.Float](p *problem) (attention.Mechanism[T], *attention
 			return nil, nil, fmt.Errorf("%s: has %d elements, needs %d", x.Name, len(data), len(x.Data))
 		}
 		for i, v := range data {
-			x.Data[i] = T(v)
+			x.Data[i] = float(v)
 		}
 	}
-	return m, &attention.Call[T]{
-		Q: convertHeads[T](p.call.Q), K: convertHeads[T](p.call.K), V: convertHeads[T](p.call.V),
+	return m, &attention.Call{
+		Q: convertHeads(p.call.Q), K: convertHeads(p.call.K), V: convertHeads(p.call.V),
 		Causal: p.call.Causal, KeyLens: p.call.KeyLens, KeyMask: p.call.KeyMask, AttnKeep: p.call.AttnKeep,
-		Drop: p.drop, LogG: convertHeads[T](p.call.LogG),
+		Drop: p.drop, LogG: convertHeads(p.call.LogG),
 	}, nil
 }
 
 // computeResults computes what the form gives: outputs, and but for steps the
 // denominators and gradients.
-func computeResults[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], do tensor.Heads[T]) (map[string][]T, error) {
-	out := tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	got := map[string][]T{"o": out.Data}
+func computeResults(m attention.Mechanism, c *attention.Call, do tensor.Heads) (map[string][]float, error) {
+	out := tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	got := map[string][]float{"o": out.Data}
 	if c.Form == attention.Step {
 		return got, m.Forward(out, c, nil)
 	}
-	var keep attention.Saved[T]
+	var keep attention.Saved
 	if err := m.Forward(out, c, &keep); err != nil {
 		return nil, err
 	}
@@ -230,13 +227,13 @@ func computeResults[T tensor.Float](m attention.Mechanism[T], c *attention.Call[
 	if do.Data == nil {
 		return got, nil
 	}
-	g := attention.Grads[T]{
-		DQ: tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK: tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D),
-		DV: tensor.NewHeads[T](c.V.B, c.V.H, c.V.N, c.V.D),
+	g := attention.Grads{
+		DQ: tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK: tensor.NewHeads(c.K.B, c.K.H, c.K.N, c.K.D),
+		DV: tensor.NewHeads(c.V.B, c.V.H, c.V.N, c.V.D),
 	}
 	if c.LogG.D > 0 {
-		g.DLogG = tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, 1)
+		g.DLogG = tensor.NewHeads(c.K.B, c.K.H, c.K.N, 1)
 	}
 	m.Params().ZeroGrad()
 	if err := m.Backward(&g, do, out, c, &keep); err != nil {
@@ -249,12 +246,12 @@ func computeResults[T tensor.Float](m attention.Mechanism[T], c *attention.Call[
 	return got, nil
 }
 
-func convertHeads[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
-	y := tensor.Heads[T]{B: x.B, H: x.H, N: x.N, D: x.D, SB: x.SB, SH: x.SH, SN: x.SN}
+func convertHeads(x oracle.Heads) tensor.Heads {
+	y := tensor.Heads{B: x.B, H: x.H, N: x.N, D: x.D, SB: x.SB, SH: x.SH, SN: x.SN}
 	if x.Data != nil {
-		y.Data = make([]T, len(x.Data))
+		y.Data = make([]float, len(x.Data))
 		for i, v := range x.Data {
-			y.Data[i] = T(v)
+			y.Data[i] = float(v)
 		}
 	}
 	return y

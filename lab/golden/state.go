@@ -17,11 +17,11 @@ type moments struct {
 	queries      [][]float64 // that are read
 	// compare holds the sums of reading at against the file. l are the limits
 	// of a read.
-	compare func(c *Case, at int, sums tensor.Heads[float64], l check.Limits, double bool)
+	compare func(c *Case, at int, sums oracle.Heads, l check.Limits)
 }
 
-func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
-	m, call, err := prepareCall[T](p)
+func compareMoments(p *problem, c *Case) error {
+	m, call, err := prepareCall(p)
 	if err != nil {
 		return err
 	}
@@ -34,9 +34,9 @@ func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
 		if n < 0 || n > call.K.N {
 			return fmt.Errorf("state: after %d tokens, the file has %d", n, call.K.N)
 		}
-		read := readSums[T]
+		read := readSums
 		if p.book.Unnormalized {
-			read = readRaw[T]
+			read = readRaw
 		}
 		sums, err := read(m, call, n, p.moments.queries)
 		if err != nil {
@@ -45,7 +45,7 @@ func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
 		for i := range sums.B * sums.H * sums.N { // eps is no part of the sum
 			sums.Data[i*sums.D+sums.D-1] -= p.book.Eps
 		}
-		p.moments.compare(c, at, sums, l, double)
+		p.moments.compare(c, at, sums, l)
 	}
 	return nil
 }
@@ -55,15 +55,15 @@ func compareMoments[T tensor.Float](p *problem, c *Case, double bool) error {
 // it absorbs a key of zeros as well, whose weight is 1 for every query asked
 // here, with a value that is 1 in a further channel where all others are 0.
 // That channel then reads 1/(Σ_j w_j + eps + 1).
-func readSums[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n int, queries [][]float64) (tensor.Heads[float64], error) {
+func readSums(m attention.Mechanism, c *attention.Call, n int, queries [][]float64) (oracle.Heads, error) {
 	b, h, d, dv := c.K.B, c.K.H, c.K.D, c.V.D
-	var none tensor.Heads[float64]
+	var none oracle.Heads
 	st, err := m.NewState(attention.Shape{B: b, H: h, Hkv: h, D: d, Dv: dv + 1})
 	if err != nil {
 		return none, err
 	}
-	k, v := tensor.NewHeads[T](b, h, n+1, d), tensor.NewHeads[T](b, h, n+1, dv+1)
-	q := tensor.NewHeads[T](b, h, len(queries), d)
+	k, v := tensor.NewHeads(b, h, n+1, d), tensor.NewHeads(b, h, n+1, dv+1)
+	q := tensor.NewHeads(b, h, len(queries), d)
 	for x := range b * h {
 		b, h := x/h, x%h
 		for j := range n {
@@ -73,18 +73,18 @@ func readSums[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n 
 		v.Head(b, h).Row(n)[dv] = 1
 		for i, row := range queries {
 			for e, y := range row {
-				q.Head(b, h).Row(i)[e] = T(y)
+				q.Head(b, h).Row(i)[e] = float(y)
 			}
 		}
 	}
-	if err := st.Absorb(&attention.Call[T]{K: k, V: v}); err != nil {
+	if err := st.Absorb(&attention.Call{K: k, V: v}); err != nil {
 		return none, err
 	}
-	o := tensor.NewHeads[T](b, h, len(queries), dv+1)
-	if err := st.Read(o, &attention.Call[T]{Q: q, K: k.Tokens(0, 0), V: v.Tokens(0, 0)}); err != nil {
+	o := tensor.NewHeads(b, h, len(queries), dv+1)
+	if err := st.Read(o, &attention.Call{Q: q, K: k.Tokens(0, 0), V: v.Tokens(0, 0)}); err != nil {
 		return none, err
 	}
-	sums := tensor.NewHeads[float64](b, h, len(queries), dv+1)
+	sums := oracle.NewHeads(b, h, len(queries), dv+1)
 	for i := range b * h * len(queries) {
 		from, to := o.Data[i*(dv+1):][:dv+1], sums.Data[i*(dv+1):][:dv+1]
 		last := float64(from[dv])
@@ -97,26 +97,26 @@ func readSums[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n 
 }
 
 // readRaw is readSums for outputs that are such sums, beside which there is a 1.
-func readRaw[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], n int, queries [][]float64) (tensor.Heads[float64], error) {
+func readRaw(m attention.Mechanism, c *attention.Call, n int, queries [][]float64) (oracle.Heads, error) {
 	b, h, dv := c.K.B, c.K.H, c.V.D
-	var none tensor.Heads[float64]
+	var none oracle.Heads
 	st, err := m.NewState(attention.Shape{B: b, H: h, Hkv: h, D: c.K.D, Dv: dv})
 	if err != nil {
 		return none, err
 	}
-	if err := st.Absorb(&attention.Call[T]{K: c.K.Tokens(0, n), V: c.V.Tokens(0, n)}); err != nil {
+	if err := st.Absorb(&attention.Call{K: c.K.Tokens(0, n), V: c.V.Tokens(0, n)}); err != nil {
 		return none, err
 	}
-	q, o := tensor.NewHeads[T](b, h, len(queries), c.K.D), tensor.NewHeads[T](b, h, len(queries), dv)
-	sums := tensor.NewHeads[float64](b, h, len(queries), dv+1)
+	q, o := tensor.NewHeads(b, h, len(queries), c.K.D), tensor.NewHeads(b, h, len(queries), dv)
+	sums := oracle.NewHeads(b, h, len(queries), dv+1)
 	for x := range b * h {
 		for i, row := range queries {
 			for e, y := range row {
-				q.Head(x/h, x%h).Row(i)[e] = T(y)
+				q.Head(x/h, x%h).Row(i)[e] = float(y)
 			}
 		}
 	}
-	if err := st.Read(o, &attention.Call[T]{Q: q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
+	if err := st.Read(o, &attention.Call{Q: q, K: c.K.Tokens(0, 0), V: c.V.Tokens(0, 0)}); err != nil {
 		return none, err
 	}
 	for i := range b * h * len(queries) {
@@ -192,7 +192,7 @@ func fastmaxMoments(r *reader) *moments {
 	}
 	c1, c2 := float64(d)/math.Sqrt(float64(d-1)), math.Sqrt(float64(d)/2)
 
-	compare := func(c *Case, _ int, sums tensor.Heads[float64], l check.Limits, _ bool) {
+	compare := func(c *Case, _ int, sums oracle.Heads, l check.Limits) {
 		size := readSizes(k, queries, check.MaxAbs(v.Data))
 		read := func(i, e int) measured { return measured{sums.Head(0, 0).Row(i)[e], l.Output(1, size[i])} }
 		first := func(e int) measured { return read(0, e) }
@@ -236,13 +236,13 @@ func fastmaxMoments(r *reader) *moments {
 
 // readSizes returns for each query the sum of the absolute terms of a read,
 // Σ_j f̄(|a|·|k̂_j|)·max(|v|, 1), the further key of readSums included.
-func readSizes(k tensor.Heads[float64], queries [][]float64, v float64) []float64 {
-	q := tensor.NewHeads[float64](1, 1, len(queries), k.D)
+func readSizes(k oracle.Heads, queries [][]float64, v float64) []float64 {
+	q := oracle.NewHeads(1, 1, len(queries), k.D)
 	for i, row := range queries {
 		copy(q.Head(0, 0).Row(i), row)
 	}
 	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
-	r := book.Forward(&oracle.Call{Q: q, K: k, V: tensor.NewHeads[float64](1, 1, k.N, 1)})
+	r := book.Forward(&oracle.Call{Q: q, K: k, V: oracle.NewHeads(1, 1, k.N, 1)})
 	size := make([]float64, len(queries))
 	for i := range size {
 		size[i] = (r.Cond[i]*math.Abs(r.Den[i]) + 1) * max(v, 1)
@@ -279,7 +279,7 @@ func linearMoments(r *reader, t relative) *moments {
 		}
 		m.queries = append(m.queries, row)
 	}
-	m.compare = func(c *Case, at int, sums tensor.Heads[float64], _ check.Limits, double bool) {
+	m.compare = func(c *Case, at int, sums oracle.Heads, _ check.Limits) {
 		var gotS, gotZ []float64
 		for i := range rows {
 			row := sums.Data[i*(v.D+1):][:v.D+1]
@@ -289,7 +289,7 @@ func linearMoments(r *reader, t relative) *moments {
 			name     string
 			got, ref []float64
 		}{{"state_S", gotS, s[at*len(gotS):][:len(gotS)]}, {"state_Z", gotZ, z[at*rows:][:rows]}} {
-			limit := toleranceIn(t.output, double) * check.MaxAbs(x.ref)
+			limit := toleranceIn(t.output) * check.MaxAbs(x.ref)
 			c.add(fmt.Sprintf("%s[%d]", x.name, at), check.ErrorRatio(x.got, x.ref, limit))
 		}
 	}

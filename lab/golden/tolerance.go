@@ -8,14 +8,14 @@ import (
 
 // tolerance returns limits for the equal parts of e. l holds the limits of the form.
 type tolerance interface {
-	limits(p *problem, e *expect, l check.Limits, double bool) []float64
+	limits(p *problem, e *expect, l check.Limits) []float64
 }
 
 // byCondition gives the limits of the polynomial fixtures: see docs/numerics.md. With
 // maxOnly, for weights whose sum cannot cancel, max|v| alone measures outputs.
 type byCondition struct{ maxOnly bool }
 
-func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []float64 {
+func (t byCondition) limits(p *problem, e *expect, l check.Limits) []float64 {
 	r := p.solveReference()
 	v := check.MaxAbs(p.call.V.Data)
 	switch e.what {
@@ -50,7 +50,7 @@ func (t byCondition) limits(p *problem, e *expect, l check.Limits, _ bool) []flo
 // relative are tolerances as factors of the largest value of an array.
 type relative struct{ output, gradient float64 }
 
-func (t relative) limits(p *problem, e *expect, _ check.Limits, double bool) []float64 {
+func (t relative) limits(p *problem, e *expect, _ check.Limits) []float64 {
 	f := t.gradient
 	if e.what == "o" || e.what == "den" {
 		f = t.output
@@ -59,12 +59,12 @@ func (t relative) limits(p *problem, e *expect, _ check.Limits, double bool) []f
 	if size < 1e-12*do { // nothing but rounding of a zero
 		return []float64{1e-6 * do}
 	}
-	return []float64{toleranceIn(f, double) * size}
+	return []float64{toleranceIn(f) * size}
 }
 
 // toleranceIn returns the relative tolerance of a precision: files give float32's.
-func toleranceIn(tolerance float64, double bool) float64 {
-	if double {
+func toleranceIn(tolerance float64) float64 {
+	if check.Precision == "float64" {
 		return 1e-9
 	}
 	return tolerance

@@ -7,7 +7,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var clusteredGroup = zooGroup{name: "clustered", needs: []string{"planes", "init_idx", "iterations", "scale", "kind"},
@@ -63,15 +62,12 @@ var exactTopKGroup = zooGroup{name: "clustered", needs: []string{"topk", "scale"
 // queriesApart computes each batch row by itself, with as many queries as it has.
 // Others have the output 0. A constant depends on their number.
 func (p *problem) queriesApart(lens []int, constant string, of func(queries int) []float64) {
-	p.compute = func(double bool) (map[string][]float64, error) {
-		if double {
-			return queriesApart[float64](p, lens, constant, of)
-		}
-		return queriesApart[float32](p, lens, constant, of)
+	p.compute = func() (map[string][]float64, error) {
+		return queriesApart(p, lens, constant, of)
 	}
 }
 
-func queriesApart[T tensor.Float](p *problem, lens []int, constant string, of func(queries int) []float64) (map[string][]float64, error) {
+func queriesApart(p *problem, lens []int, constant string, of func(queries int) []float64) (map[string][]float64, error) {
 	if len(lens) != p.call.Q.B || slices.Min(lens) < 1 || slices.Max(lens) > p.call.Q.N {
 		return nil, fmt.Errorf("query_lengths: %v, q has %d batch rows of %d", lens, p.call.Q.B, p.call.Q.N)
 	}
@@ -80,11 +76,11 @@ func queriesApart[T tensor.Float](p *problem, lens []int, constant string, of fu
 		one := p.batchRow(b)
 		one.numbers[constant] = of(n)
 		one.call.Q, one.do = one.call.Q.Tokens(0, n), one.do.Tokens(0, n)
-		m, c, err := prepareCall[T](one)
+		m, c, err := prepareCall(one)
 		if err != nil {
 			return nil, err
 		}
-		got, err := computeResults(m, c, convertHeads[T](one.do))
+		got, err := computeResults(m, c, convertHeads(one.do))
 		if err != nil {
 			return nil, err
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // evaNames are the arrays of eva's parameters.
@@ -65,25 +64,22 @@ var evaGroup = zooGroup{name: "eva",
 // rowsApart computes each batch row by itself, with its own part of a constant that the
 // file holds once a row.
 func (p *problem) rowsApart(constant string, all []float64) {
-	p.compute = func(double bool) (map[string][]float64, error) {
-		if double {
-			return computeByRow[float64](p, constant, all)
-		}
-		return computeByRow[float32](p, constant, all)
+	p.compute = func() (map[string][]float64, error) {
+		return computeByRow(p, constant, all)
 	}
 }
 
-func computeByRow[T tensor.Float](p *problem, constant string, all []float64) (map[string][]float64, error) {
+func computeByRow(p *problem, constant string, all []float64) (map[string][]float64, error) {
 	byArray := map[string][]float64{}
 	rows := p.call.Q.B
 	for b := range rows {
 		one := p.batchRow(b)
 		one.numbers[constant] = all[b*len(all)/rows : (b+1)*len(all)/rows]
-		m, c, err := prepareCall[T](one)
+		m, c, err := prepareCall(one)
 		if err != nil {
 			return nil, err
 		}
-		got, err := computeResults(m, c, convertHeads[T](one.do))
+		got, err := computeResults(m, c, convertHeads(one.do))
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +112,7 @@ func (p *problem) batchRow(b int) *problem {
 }
 
 // batchRow views a row of a batch.
-func batchRow(x tensor.Heads[float64], b int) tensor.Heads[float64] {
+func batchRow(x oracle.Heads, b int) oracle.Heads {
 	if x.Data != nil {
 		x.Data = x.Data[b*x.SB : (b+1)*x.SB]
 		x.B = 1

@@ -22,11 +22,8 @@ var lunaGroup = zooGroup{name: "luna", needs: []string{"x", "p", "pq_proj_w", "o
 			m.omega = []string{"softplus", "elu+1", "elu"}[min(max(r.integer("omega"), 0), 2)]
 		} else if heads := r.integer("pheads"); heads != 1 && r.err == nil {
 			// They are mixed before they are read, which is no function of single heads.
-			return computeLayers(f, t, "softmax", []string{"out", "pcontext"}, func(m *layerFile, double bool) (map[string][]float64, error) {
-				if double {
-					return lunaLayers[float64](m, heads)
-				}
-				return lunaLayers[float32](m, heads)
+			return computeLayers(f, t, "softmax", []string{"out", "pcontext"}, func(m *layerFile) (map[string][]float64, error) {
+				return lunaLayers(m, heads)
 			}), ""
 		}
 		m.tied = f.hasArray("c_proj_w")
@@ -50,11 +47,8 @@ var lunaGroup = zooGroup{name: "luna", needs: []string{"x", "p", "pq_proj_w", "o
 		}
 		p.result(r, "o", "out")
 		p.result(r, "o", "pcontext")
-		p.compute = func(double bool) (map[string][]float64, error) {
-			if double {
-				return lunaResults[float64](m)
-			}
-			return lunaResults[float32](m)
+		p.compute = func() (map[string][]float64, error) {
+			return lunaResults(m)
 		}
 		return p.finish(r), ""
 	}}
@@ -130,13 +124,13 @@ func (c *channels) first(head int) int {
 }
 
 // joinHeads makes heads of width d of channels.
-func joinHeads[T tensor.Float](heads, d int, list ...*channels) tensor.Heads[T] {
-	y := tensor.NewHeads[T](1, heads, len(list[0].x), d)
+func joinHeads(heads, d int, list ...*channels) tensor.Heads {
+	y := tensor.NewHeads(1, heads, len(list[0].x), d)
 	for _, c := range list {
 		for h := range heads {
 			for n, row := range c.x {
 				for e, v := range row[c.first(h):][:c.width] {
-					y.Head(0, h).Row(n)[c.column+e] = T(c.scale * v)
+					y.Head(0, h).Row(n)[c.column+e] = float(c.scale * v)
 				}
 			}
 		}
@@ -145,7 +139,7 @@ func joinHeads[T tensor.Float](heads, d int, list ...*channels) tensor.Heads[T] 
 }
 
 // splitHeads adds the gradients of joined channels.
-func splitHeads[T tensor.Float](dy tensor.Heads[T], list ...*channels) {
+func splitHeads(dy tensor.Heads, list ...*channels) {
 	for _, c := range list {
 		if c.dx == nil {
 			c.dx = rowsOf(make([]float64, len(c.x)*len(c.x[0])), len(c.x[0]))
@@ -162,21 +156,21 @@ func splitHeads[T tensor.Float](dy tensor.Heads[T], list ...*channels) {
 
 // runRow computes a call of one batch row, and its gradients from dout, which returns
 // the gradient of an output.
-func runRow[T tensor.Float](m attention.Mechanism[T], c *attention.Call[T], dout func(out tensor.Heads[T]) tensor.Heads[T]) (*attention.Grads[T], error) {
-	out := tensor.NewHeads[T](1, c.Q.H, c.Q.N, c.V.D)
-	var keep attention.Saved[T]
+func runRow(m attention.Mechanism, c *attention.Call, dout func(out tensor.Heads) tensor.Heads) (*attention.Grads, error) {
+	out := tensor.NewHeads(1, c.Q.H, c.Q.N, c.V.D)
+	var keep attention.Saved
 	if err := m.Forward(out, c, &keep); err != nil {
 		return nil, err
 	}
-	g := &attention.Grads[T]{
-		DQ: tensor.NewHeads[T](1, c.Q.H, c.Q.N, c.Q.D),
-		DK: tensor.NewHeads[T](1, c.K.H, c.K.N, c.K.D), DV: tensor.NewHeads[T](1, c.V.H, c.V.N, c.V.D),
+	g := &attention.Grads{
+		DQ: tensor.NewHeads(1, c.Q.H, c.Q.N, c.Q.D),
+		DK: tensor.NewHeads(1, c.K.H, c.K.N, c.K.D), DV: tensor.NewHeads(1, c.V.H, c.V.N, c.V.D),
 	}
 	m.Params().ZeroGrad()
 	return g, m.Backward(g, dout(out), out, c, &keep)
 }
 
-func lunaResults[T tensor.Float](m *lunaModule) (map[string][]float64, error) {
+func lunaResults(m *lunaModule) (map[string][]float64, error) {
 	got := map[string][]float64{}
 	for name := range m.numbers {
 		if size := len(m.numbers["d_"+name]); size > 0 && name != "x" && name != "p" {
@@ -184,7 +178,7 @@ func lunaResults[T tensor.Float](m *lunaModule) (map[string][]float64, error) {
 		}
 	}
 	for b := range m.batch {
-		if err := lunaRow[T](m, b, got); err != nil {
+		if err := lunaRow(m, b, got); err != nil {
 			return nil, err
 		}
 	}
@@ -192,7 +186,7 @@ func lunaResults[T tensor.Float](m *lunaModule) (map[string][]float64, error) {
 }
 
 // lunaRow adds to got what batch row b gives.
-func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) error {
+func lunaRow(m *lunaModule, b int, got map[string][]float64) error {
 	x, p, do := m.rows("x", b, m.tokens), m.rows("p", b, m.length), m.rows("go", b, m.tokens)
 	d := m.width / m.heads
 	keyMap, valueMap, packKey, packValue := "k_proj", "v_proj", "pk_proj", "pv_proj"
@@ -218,23 +212,23 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 	if m.causal {
 		set["form"], set["omega"] = "causal", m.omega
 	}
-	mech, err := mechanism.New[T]("luna", mechanism.Options{Heads: m.heads, Width: d + beside, Set: set})
+	mech, err := mechanism.New("luna", mechanism.Options{Heads: m.heads, Width: d + beside, Set: set})
 	if err != nil {
 		return err
 	}
 	learned := mech.Params().All()[0]
-	copy(learned.Data, joinHeads[T](m.heads, d+beside, pq).Data)
-	c := &attention.Call[T]{
-		Q: joinHeads[T](m.heads, d+beside, q), K: joinHeads[T](m.heads, d+beside, k, pk), V: joinHeads[T](m.heads, d, v), Causal: m.causal,
+	copy(learned.Data, joinHeads(m.heads, d+beside, pq).Data)
+	c := &attention.Call{
+		Q: joinHeads(m.heads, d+beside, q), K: joinHeads(m.heads, d+beside, k, pk), V: joinHeads(m.heads, d, v), Causal: m.causal,
 	}
 	if m.lengths != nil {
 		c.KeyLens = m.lengths[b : b+1]
 	}
-	g, err := runRow(mech, c, func(out tensor.Heads[T]) tensor.Heads[T] {
+	g, err := runRow(mech, c, func(out tensor.Heads) tensor.Heads {
 		o := &channels{x: rowsOf(make([]float64, m.tokens*m.width), m.width), width: d, scale: 1}
 		splitHeads(out, o) // each channel goes to its place
 		got["out"] = append(got["out"], flattenRows(m.affine("out_proj", o.dx))...)
-		return joinHeads[T](m.heads, d, &channels{x: m.affineGrad(got, "out_proj", o.dx, do), width: d, scale: 1})
+		return joinHeads(m.heads, d, &channels{x: m.affineGrad(got, "out_proj", o.dx, do), width: d, scale: 1})
 	})
 	if err != nil {
 		return err
@@ -249,7 +243,7 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 	dfrom := m.affineGrad(got, keyMap, from, k.dx)
 	addRows(dfrom, m.affineGrad(got, valueMap, from, v.dx))
 	if !m.causal {
-		if err := lunaContext[T](m, b, got, pq, pk, &channels{x: from, dx: dfrom, width: m.width, scale: 1}, c.KeyLens); err != nil {
+		if err := lunaContext(m, b, got, pq, pk, &channels{x: from, dx: dfrom, width: m.width, scale: 1}, c.KeyLens); err != nil {
 			return err
 		}
 		dfrom = m.affineGrad(got, packValue, x, dfrom)
@@ -263,17 +257,17 @@ func lunaRow[T tensor.Float](m *lunaModule, b int, got map[string][]float64) err
 
 // lunaContext adds the packed tokens, which an encoder gives beside its output,
 // and what comes back from them: softmax of a single head of all channels.
-func lunaContext[T tensor.Float](m *lunaModule, b int, got map[string][]float64, pq, pk, from *channels, lens []int64) error {
-	mech, err := mechanism.New[T]("softmax", mechanism.Options{Set: map[string]string{"scale": "1"}})
+func lunaContext(m *lunaModule, b int, got map[string][]float64, pq, pk, from *channels, lens []int64) error {
+	mech, err := mechanism.New("softmax", mechanism.Options{Set: map[string]string{"scale": "1"}})
 	if err != nil {
 		return err
 	}
 	q, k := *pq, *pk
 	q.column, k.column, q.shared, k.shared = 0, 0, true, true
-	c := &attention.Call[T]{Q: joinHeads[T](1, m.width, &q), K: joinHeads[T](1, m.width, &k), V: joinHeads[T](1, m.width, from), KeyLens: lens}
-	g, err := runRow(mech, c, func(out tensor.Heads[T]) tensor.Heads[T] {
+	c := &attention.Call{Q: joinHeads(1, m.width, &q), K: joinHeads(1, m.width, &k), V: joinHeads(1, m.width, from), KeyLens: lens}
+	g, err := runRow(mech, c, func(out tensor.Heads) tensor.Heads {
 		got["pcontext"] = append(got["pcontext"], widenRows(out.Data)...)
-		return joinHeads[T](1, m.width, &channels{x: m.rows("go_pcontext", b, m.length), width: m.width, scale: 1})
+		return joinHeads(1, m.width, &channels{x: m.rows("go_pcontext", b, m.length), width: m.width, scale: 1})
 	})
 	if err != nil {
 		return err

@@ -59,11 +59,8 @@ var modelGroup = zooGroup{name: "model", needs: []string{"x", "heads", "ff", "la
 		if m.config.Kind == model.Decoder {
 			p.want = append(p.want, expect{stepped, "o", m.numbers["out"]})
 		}
-		p.compute = func(double bool) (map[string][]float64, error) {
-			if double {
-				return stackResults[float64](m)
-			}
-			return stackResults[float32](m)
+		p.compute = func() (map[string][]float64, error) {
+			return stackResults(m)
 		}
 		return p.finish(r), ""
 	}}
@@ -90,8 +87,8 @@ func theirs(name string) string {
 }
 
 // stackResults runs a model of the file's weights.
-func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) {
-	m, err := model.NewOf[T](s.config, rng.New(0))
+func stackResults(s *stackModule) (map[string][]float64, error) {
+	m, err := model.New(s.config, rng.New(0))
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +102,7 @@ func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) 
 			return nil, fmt.Errorf("%s: has %d elements, needs %d", name, len(s.numbers[name]), len(p.Data))
 		}
 		for i, x := range s.numbers[name] {
-			p.Data[i] = T(x)
+			p.Data[i] = float(x)
 		}
 	}
 	b := &model.Batch{B: s.shape[0], N: s.shape[1], Lens: s.lengths}
@@ -127,9 +124,9 @@ func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) 
 		return nil, err
 	}
 	got["out"] = widenRows(y.Data)
-	dy := tensor.NewMat[T](y.Rows, y.Cols)
+	dy := tensor.NewMat(y.Rows, y.Cols)
 	for i, x := range s.numbers["go"] {
-		dy.Data[i] = T(x)
+		dy.Data[i] = float(x)
 	}
 	if err := m.BackwardOutputs(dy, 1); err != nil {
 		return nil, err
@@ -141,7 +138,7 @@ func stackResults[T tensor.Float](s *stackModule) (map[string][]float64, error) 
 }
 
 // copyOutputs makes logit i of a head output i.
-func copyOutputs[T tensor.Float](p *param.Param[T]) {
+func copyOutputs(p *param.Param) {
 	clear(p.Data)
 	if len(p.Shape) == 2 {
 		for i := range p.Shape[1] {
@@ -151,7 +148,7 @@ func copyOutputs[T tensor.Float](p *param.Param[T]) {
 }
 
 // stepOutputs returns what the step of a session gives token by token.
-func stepOutputs[T tensor.Float](step func(ctx context.Context, tokens []int32, n int) ([]T, error), c model.Config, b *model.Batch) ([]float64, error) {
+func stepOutputs(step func(ctx context.Context, tokens []int32, n int) ([]float, error), c model.Config, b *model.Batch) ([]float64, error) {
 	width := c.Width
 	all := make([]float64, b.B*b.N*width)
 	for n := range b.N {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // couples is why some files of nystrom are not compared.
@@ -47,20 +46,17 @@ var nystromGroup = zooGroup{name: "nystrom", needs: []string{"landmarks", "iters
 // file has it, and of their gradients.
 func (p *problem) maskQueries() {
 	clearMasked(p.call.Q, p.call.KeyMask)
-	p.compute = func(double bool) (map[string][]float64, error) {
-		if double {
-			return maskedResults[float64](p)
-		}
-		return maskedResults[float32](p)
+	p.compute = func() (map[string][]float64, error) {
+		return maskedResults(p)
 	}
 }
 
-func maskedResults[T tensor.Float](p *problem) (map[string][]float64, error) {
-	m, c, err := prepareCall[T](p)
+func maskedResults(p *problem) (map[string][]float64, error) {
+	m, c, err := prepareCall(p)
 	if err != nil {
 		return nil, err
 	}
-	got, err := computeResults(m, c, convertHeads[T](p.do))
+	got, err := computeResults(m, c, convertHeads(p.do))
 	if err != nil {
 		return nil, err
 	}
@@ -70,13 +66,13 @@ func maskedResults[T tensor.Float](p *problem) (map[string][]float64, error) {
 	}
 	if dq := byArray["d_q"]; dq != nil {
 		q := p.call.Q
-		clearMasked(tensor.HeadsOf(dq, q.B, q.H, q.N, q.D), p.call.KeyMask)
+		clearMasked(oracle.HeadsOf(dq, q.B, q.H, q.N, q.D), p.call.KeyMask)
 	}
 	return byArray, nil
 }
 
 // clearMasked sets the rows of tokens that do not exist to zero.
-func clearMasked(x tensor.Heads[float64], exist []bool) {
+func clearMasked(x oracle.Heads, exist []bool) {
 	for b := range x.B {
 		for h := range x.H {
 			for n := range x.N {
@@ -88,7 +84,7 @@ func clearMasked(x tensor.Heads[float64], exist []bool) {
 	}
 }
 
-func widenRows[T tensor.Float](x []T) []float64 {
+func widenRows(x []float) []float64 {
 	y := make([]float64, len(x))
 	for i, v := range x {
 		y[i] = float64(v)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -31,7 +32,7 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 			set["trace"] = "learned"
 		}
 		q := &p.call.Q
-		p.call.V = tensor.NewHeads[float64](q.B, q.H, q.N, q.D)
+		p.call.V = oracle.NewHeads(q.B, q.H, q.N, q.D)
 		if f.hasArray("x") {
 			set["data"], set["tokens"] = "dependent", strconv.Itoa(we[1])
 			data := r.floats("x")
@@ -64,11 +65,8 @@ var primalGroup = zooGroup{name: "primal", needs: []string{"We", "Wr", "Lambda",
 			}
 			p.result(r, what, name)
 		}
-		p.compute = func(double bool) (map[string][]float64, error) {
-			if double {
-				return primalResults[float64](p, x)
-			}
-			return primalResults[float32](p, x)
+		p.compute = func() (map[string][]float64, error) {
+			return primalResults(p, x)
 		}
 		return p.finish(r), ""
 	}}
@@ -80,30 +78,30 @@ type primalModule struct {
 }
 
 // outputFactor returns the factor of element i of outputs shaped as q.
-func (x *primalModule) outputFactor(q *tensor.Heads[float64], i int) float64 {
+func (x *primalModule) outputFactor(q *oracle.Heads, i int) float64 {
 	if x.mask == nil {
 		return 1
 	}
 	return x.mask[i/(q.H*q.N*q.D)*q.N+i/q.D%q.N]
 }
 
-func primalResults[T tensor.Float](p *problem, x *primalModule) (map[string][]float64, error) {
-	m, c, err := prepareCall[T](p)
+func primalResults(p *problem, x *primalModule) (map[string][]float64, error) {
+	m, c, err := prepareCall(p)
 	if err != nil {
 		return nil, err
 	}
 	q := &p.call.Q
-	out := tensor.NewHeads[T](q.B, q.H, q.N, q.D)
-	var keep attention.Saved[T]
+	out := tensor.NewHeads(q.B, q.H, q.N, q.D)
+	var keep attention.Saved
 	if err := m.Forward(out, c, &keep); err != nil {
 		return nil, err
 	}
 	j := keep.Aux / float64(q.B*q.H)
-	g := attention.Grads[T]{
-		DQ: tensor.NewHeads[T](q.B, q.H, q.N, q.D), DK: tensor.NewHeads[T](q.B, q.H, q.N, q.D), DV: tensor.NewHeads[T](q.B, q.H, q.N, q.D),
-		DAux: T(x.loss * 2 * j / float64(q.B*q.H)),
+	g := attention.Grads{
+		DQ: tensor.NewHeads(q.B, q.H, q.N, q.D), DK: tensor.NewHeads(q.B, q.H, q.N, q.D), DV: tensor.NewHeads(q.B, q.H, q.N, q.D),
+		DAux: float(x.loss * 2 * j / float64(q.B*q.H)),
 	}
-	if err := m.Backward(&g, convertHeads[T](p.do), out, c, &keep); err != nil {
+	if err := m.Backward(&g, convertHeads(p.do), out, c, &keep); err != nil {
 		return nil, err
 	}
 	got := map[string][]float64{"J": {j}, "ksvd_loss": {j * j}, "out": widenRows(out.Data), "d_q": widenRows(g.DQ.Data), "d_k": widenRows(g.DK.Data)}

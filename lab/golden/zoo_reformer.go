@@ -7,7 +7,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Files of reformer have three kinds: the authors' form, the exact form that it
@@ -94,27 +93,24 @@ func lshCase(f *file, t relative) (*problem, string) {
 }
 
 // headsAsRows views the heads of one batch row as batch rows of one head.
-func headsAsRows(x tensor.Heads[float64]) tensor.Heads[float64] {
-	return tensor.HeadsOf(x.Data, x.B*x.H, 1, x.N, x.D)
+func headsAsRows(x oracle.Heads) oracle.Heads {
+	return oracle.HeadsOf(x.Data, x.B*x.H, 1, x.N, x.D)
 }
 
 // aloneWhereMasked leaves to masked queries their own values alone, as the authors'
 // program does, where they see like others here.
 func (p *problem) aloneWhereMasked() {
-	p.compute = func(double bool) (map[string][]float64, error) {
-		if double {
-			return aloneWhereMasked[float64](p)
-		}
-		return aloneWhereMasked[float32](p)
+	p.compute = func() (map[string][]float64, error) {
+		return aloneWhereMasked(p)
 	}
 }
 
-func aloneWhereMasked[T tensor.Float](p *problem) (map[string][]float64, error) {
-	m, c, err := prepareCall[T](p)
+func aloneWhereMasked(p *problem) (map[string][]float64, error) {
+	m, c, err := prepareCall(p)
 	if err != nil {
 		return nil, err
 	}
-	do := convertHeads[T](p.do)
+	do := convertHeads(p.do)
 	for i, exists := range p.call.KeyMask {
 		if !exists {
 			clear(do.Head(i/do.N, 0).Row(i % do.N))
@@ -131,7 +127,7 @@ func aloneWhereMasked[T tensor.Float](p *problem) (map[string][]float64, error) 
 		}
 		copy(got["o"][i*width:][:width], c.V.Data[i*width:])
 		for e, x := range p.do.Data[i*width:][:width] {
-			got["dv"][i*width+e] += T(x)
+			got["dv"][i*width+e] += float(x)
 		}
 	}
 	byArray := map[string][]float64{}

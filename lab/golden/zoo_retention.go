@@ -6,7 +6,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/mechanism"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // retentionGroup are causal sums q_i·Σ_{j≤i} γ^(i-j)·k_j·v_jᵀ without a
@@ -52,12 +51,12 @@ func retentionMoments(r *reader, t relative) *moments {
 		row[d] = 1
 		m.queries = append(m.queries, row)
 	}
-	m.compare = func(c *Case, _ int, sums tensor.Heads[float64], _ check.Limits, double bool) {
+	m.compare = func(c *Case, _ int, sums oracle.Heads, _ check.Limits) {
 		var got []float64
 		for i := range sums.B * sums.H * sums.N {
 			got = append(got, sums.Data[i*sums.D:][:sums.D-1]...)
 		}
-		c.add("state", check.ErrorRatio(got, state, toleranceIn(t.output, double)*check.MaxAbs(state)))
+		c.add("state", check.ErrorRatio(got, state, toleranceIn(t.output)*check.MaxAbs(state)))
 	}
 	return m
 }

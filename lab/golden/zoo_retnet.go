@@ -40,11 +40,8 @@ var retnetGroup = zooGroup{name: "retnet", needs: []string{"x", "Wq", "Wk", "Wv"
 		if f.hasArray("out") {
 			p.want = append(p.want, expect{stepped, "o", r.floats("out")})
 		}
-		p.compute = func(double bool) (map[string][]float64, error) {
-			if double {
-				return retnetResults[float64](m)
-			}
-			return retnetResults[float32](m)
+		p.compute = func() (map[string][]float64, error) {
+			return retnetResults(m)
 		}
 		return p.finish(r), ""
 	}}
@@ -112,10 +109,10 @@ func (m *retnetModule) scales(b int) [][]float64 {
 
 // retnetResults runs the mixer for each row and head, whose parts of the outputs
 // and gradients are added up.
-func retnetResults[T tensor.Float](m *retnetModule) (map[string][]float64, error) {
+func retnetResults(m *retnetModule) (map[string][]float64, error) {
 	row, _ := nn.LookupMixer("retnet")
-	var set param.Set[T]
-	w := &nn.WeightMaker[T]{New: func(name string, decay bool, _ nn.Initializer, shape ...int) *param.Param[T] {
+	var set param.Set
+	w := &nn.WeightMaker{New: func(name string, decay bool, _ nn.Initializer, shape ...int) *param.Param {
 		return set.New(name, decay, shape...)
 	}}
 	n, width := m.shape[1], m.shape[2]
@@ -123,7 +120,7 @@ func retnetResults[T tensor.Float](m *retnetModule) (map[string][]float64, error
 	if err != nil {
 		return nil, err
 	}
-	layer := mixer.(*nn.MSR[T])
+	layer := mixer.(*nn.MSR)
 	got := map[string][]float64{"out": make([]float64, len(m.numbers["x"])), stepped: make([]float64, len(m.numbers["x"])), "d_x": make([]float64, len(m.numbers["x"]))}
 	for _, p := range set.All() {
 		name := retnetNames[p.Name]
@@ -133,16 +130,16 @@ func retnetResults[T tensor.Float](m *retnetModule) (map[string][]float64, error
 		}
 		for i := range p.Shape[0] {
 			for j := range cols {
-				p.Data[i*cols+j] = T(from[m.place(name, i)*cols+j])
+				p.Data[i*cols+j] = float(from[m.place(name, i)*cols+j])
 			}
 		}
 	}
-	trace, scratch, out := layer.NewTrace(), new(nn.Scratch[T]), layer.Out.W
+	trace, scratch, out := layer.NewTrace(), new(nn.Scratch), layer.Out.W
 	per, cols := out.Shape[1]/m.heads, out.Shape[1]
-	matrix := func(x []float64) tensor.Mat[T] {
-		y := tensor.NewMat[T](n, width)
+	matrix := func(x []float64) tensor.Mat {
+		y := tensor.NewMat(n, width)
 		for i, v := range x {
-			y.Data[i] = T(v)
+			y.Data[i] = float(v)
 		}
 		return y
 	}
@@ -150,27 +147,27 @@ func retnetResults[T tensor.Float](m *retnetModule) (map[string][]float64, error
 		x, scales := matrix(m.numbers["x"][b*n*width:][:n*width]), m.scales(b)
 		for i := range n {
 			at := (b*n + i) * width
-			dy := tensor.NewMat[T](n, width)
+			dy := tensor.NewMat(n, width)
 			for c := range width {
-				dy.Row(i)[c] = T(m.numbers["go"][at+c])
+				dy.Row(i)[c] = float(m.numbers["go"][at+c])
 			}
 			for h := range m.heads {
-				layer.Eps = T(m.eps * scales[i][h])
+				layer.Eps = float(m.eps * scales[i][h])
 				for j := range out.Data { // of this head alone
 					out.Data[j] = 0
 					if j%cols/per == h {
-						out.Data[j] = T(m.numbers["Wo"][j])
+						out.Data[j] = float(m.numbers["Wo"][j])
 					}
 				}
-				y, dx := tensor.NewMat[T](n, width), tensor.NewMat[T](n, width)
-				scope := nn.Scope[T]{B: 1, Causal: true}
+				y, dx := tensor.NewMat(n, width), tensor.NewMat(n, width)
+				scope := nn.Scope{B: 1, Causal: true}
 				if err := layer.Forward(y, y, x, scope, trace, true); err != nil {
 					return nil, err
 				}
 				for c, v := range y.Row(i) {
 					got["out"][at+c] += float64(v)
 				}
-				kept := append([]T{}, out.Grad...)
+				kept := append([]float{}, out.Grad...)
 				if err := layer.Backward(dx, dy, x, trace, scratch); err != nil {
 					return nil, err
 				}
@@ -186,7 +183,7 @@ func retnetResults[T tensor.Float](m *retnetModule) (map[string][]float64, error
 				if err != nil {
 					return nil, err
 				}
-				y = tensor.NewMat[T](n, width)
+				y = tensor.NewMat(n, width)
 				for j := range i + 1 {
 					if err := layer.Step(y.Slice(j, j+1), x.Slice(j, j+1), state, scope, trace); err != nil {
 						return nil, err

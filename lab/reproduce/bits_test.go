@@ -203,7 +203,7 @@ func (p *probe) digest(t *testing.T) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-func enlarge(params []*param.Param[float32]) {
+func enlarge(params []*param.Param) {
 	for _, w := range params {
 		for i := range w.Data {
 			w.Data[i] *= probeLarger
@@ -217,7 +217,7 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 	src := r.Source()
 	spec := src.Spec()
 	planned := false
-	restore := model.Watch(r.Model(), func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	restore := model.Watch(r.Model(), func(_ string, of attention.Mechanism, call *attention.Call) error {
 		if !planned {
 			plans(h, of, call.Shape(), spec.Length)
 		}
@@ -249,12 +249,12 @@ func evaluated(h hash.Hash, r *train.Trainer) error {
 	if err != nil || spec.Length > probeDrawn {
 		return err
 	}
-	return eachHead(r.Model(), train.PackBatch(spec, samples[0]), func(_ headPlace, a tensor.Mat[float32]) { note(h, a.Data, localityOf(a)) })
+	return eachHead(r.Model(), train.PackBatch(spec, samples[0]), func(_ headPlace, a tensor.Mat) { note(h, a.Data, localityOf(a)) })
 }
 
 // plans adds the forms that a mechanism chooses for samples of every length to h; a
 // probe's samples have few lengths.
-func plans(h hash.Hash, of attention.Mechanism[float32], s attention.Shape, longest int) {
+func plans(h hash.Hash, of attention.Mechanism, s attention.Shape, longest int) {
 	s.B = 1
 	for n := range longest {
 		s.N, s.M = n+1, n+1

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/stream"
@@ -57,26 +58,19 @@ func carryPieces(o *Options) (list []Piece, err error) {
 const carryWindow = 1 << 12
 
 func (c *carryConfig) run(w *Work) (list []carried, err error) {
-	src, err := stream.NewSyntheticSource[float32](c.Last, c.D, 1, c.Seed)
+	src, err := stream.NewSyntheticSource(c.Last, c.D, 1, c.Seed)
 	if err != nil {
 		return nil, err
 	}
-	single, err := mechanism.New[float32](c.Method.Name, c.Method.options(1, c.D, 0))
-	if err != nil {
-		return nil, err
-	}
-	double, err := mechanism.New[float64](c.Method.Name, c.Method.options(1, c.D, 0))
+	single, err := mechanism.New(c.Method.Name, c.Method.options(1, c.D, 0))
 	if err != nil {
 		return nil, err
 	}
 	shape := attention.Shape{B: 1, H: 1, Hkv: 1, N: 1, M: int(c.First), D: c.D, Dv: c.D, Causal: true, Form: attention.Linear}
 	shape.Chunk = single.Plan(shape).Chunk
-	exact, err := double.NewState(shape)
-	if err != nil {
-		return nil, err
-	}
+	exact := newExactSums(c.D)
 	carries := []attention.Carry{attention.Rounded, attention.Compensated}
-	var states []attention.State[float32]
+	var states []attention.State
 	for _, shape.Carry = range carries {
 		s, err := single.NewState(shape)
 		if err != nil {
@@ -89,7 +83,7 @@ func (c *carryConfig) run(w *Work) (list []carried, err error) {
 		return nil, err
 	}
 	q := queries.Call.Q
-	got, want := tensor.NewHeads[float32](1, 1, c.Queries, c.D), tensor.NewHeads[float64](1, 1, c.Queries, c.D)
+	got, want := tensor.NewHeads(1, 1, c.Queries, c.D), oracle.NewHeads(1, 1, c.Queries, c.D)
 
 	keys, largest := src.NewWindow(carryWindow, stream.Keys), 0.0
 	for at, next := int64(0), c.First; at < c.Last; {
@@ -108,21 +102,19 @@ func (c *carryConfig) run(w *Work) (list []carried, err error) {
 				return nil, err
 			}
 		}
-		if err := exact.Absorb(&attention.Call[float64]{K: widened(keys.Call.K), V: widened(keys.Call.V)}); err != nil {
-			return nil, err
-		}
+		exact.add(keys.Call.K.Data[:n*c.D], keys.Call.V.Data[:n*c.D])
 		at += int64(n)
 		w.reportShare(float64(at) / float64(c.Last))
 		if at < next {
 			continue
 		}
 		next *= 2
-		if err := exact.Read(want, &attention.Call[float64]{Q: widened(q)}); err != nil {
-			return nil, err
+		for i := range want.N {
+			exact.read(want.Head(0, 0).Row(i), q.Head(0, 0).Row(i))
 		}
 		line := carried{N: at}
 		for i, s := range states {
-			if err := s.Read(got, &attention.Call[float32]{Q: q}); err != nil {
+			if err := s.Read(got, &attention.Call{Q: q}); err != nil {
 				return nil, err
 			}
 			shape.N, shape.M, shape.Form, shape.Carry = int(at), int(at), attention.Step, carries[i]
@@ -141,7 +133,7 @@ func (c *carryConfig) run(w *Work) (list []carried, err error) {
 // judge returns the largest difference of a row and what the bound of the sums makes
 // of it, in parts of the row's largest number. Rows have length √D and f is at least
 // ½, so that the terms of a denominator are at most 2·f(√D·√D/√D) times their sum.
-func (c *carryConfig) judge(got tensor.Heads[float32], want tensor.Heads[float64], sums, largest float64) (worst, bound float64) {
+func (c *carryConfig) judge(got tensor.Heads, want oracle.Heads, sums, largest float64) (worst, bound float64) {
 	s := math.Sqrt(float64(c.D))
 	cancel := 2 * (1 + s + s*s/2)
 	for i := range want.N {
@@ -157,17 +149,74 @@ func (c *carryConfig) judge(got tensor.Heads[float32], want tensor.Heads[float64
 	return worst, bound
 }
 
-// widened is x in float64.
-func widened(x tensor.Heads[float32]) tensor.Heads[float64] {
-	y := tensor.NewHeads[float64](x.B, x.H, x.N, x.D)
-	for i := range x.B * x.H {
-		for j := range x.N {
-			for c, v := range x.Head(i/x.H, i%x.H).Row(j) {
-				y.Head(i/x.H, i%x.H).Row(j)[c] = float64(v)
+// exactSums holds the sums of fastmax of order 2 in float64, for one head of width d: of each
+// monomial of degree 2 of (1, k̂), and of its products with the values. k̂ has mean 0 and
+// variance 1.
+type exactSums struct {
+	d    int
+	sums []float64 // [monomials,1+d]
+}
+
+func newExactSums(d int) *exactSums { return &exactSums{d, make([]float64, binomial(d+2, 2)*(1+d))} }
+
+// row returns 1 and the d channels of x, normalised.
+func (s *exactSums) row(x []float32) []float64 {
+	y := make([]float64, 1+s.d)
+	centre, square := 0.0, 0.0
+	for _, v := range x {
+		centre += float64(v) / float64(s.d)
+	}
+	for _, v := range x {
+		square += (float64(v) - centre) * (float64(v) - centre) / float64(s.d)
+	}
+	y[0] = 1
+	for i, v := range x {
+		y[1+i] = (float64(v) - centre) / math.Sqrt(square)
+	}
+	return y
+}
+
+// add adds the tokens k and v [tokens,d].
+func (s *exactSums) add(k, v []float32) {
+	for ; len(k) > 0; k, v = k[s.d:], v[s.d:] {
+		y, at := s.row(k[:s.d]), 0
+		for i := range y {
+			for j := i; j <= s.d; j++ {
+				p, row := y[i]*y[j], s.sums[at:][:1+s.d]
+				row[0] += p
+				for c, x := range v[:s.d] {
+					row[1+c] += p * float64(x)
+				}
+				at += 1 + s.d
 			}
 		}
 	}
-	return y
+}
+
+// read sets o to the output of query q. A score x = q̂·k̂/√D weighs 1 + x + x²/2.
+func (s *exactSums) read(o []float64, q []float32) {
+	y, den, at := s.row(q), 0.0, 0
+	for i := range y[1:] {
+		y[1+i] /= math.Sqrt(float64(s.d))
+	}
+	clear(o)
+	for i := range y {
+		for j := i; j <= s.d; j++ {
+			w := y[i] * y[j]
+			if i == j && i > 0 {
+				w /= 2
+			}
+			row := s.sums[at:][:1+s.d]
+			den += w * row[0]
+			for c := range o {
+				o[c] += w * row[1+c]
+			}
+			at += 1 + s.d
+		}
+	}
+	for c := range o {
+		o[c] /= den
+	}
 }
 
 func carryOutcome(o *Options, r *Results) (*Outcome, error) {

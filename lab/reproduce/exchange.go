@@ -361,7 +361,7 @@ func (c *swapConfig) describe(ctx context.Context, s *exchange.Subject, m method
 		}
 	}
 	calls := 0
-	look := func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	look := func(_ string, of attention.Mechanism, call *attention.Call) error {
 		calls++
 		shape := attention.Shape{B: 1, H: call.Q.H, Hkv: call.K.H, D: call.Q.D, Dv: call.V.D, Causal: call.Causal}
 		for _, n := range []int{c.Tokens, longTokens} {
@@ -369,8 +369,8 @@ func (c *swapConfig) describe(ctx context.Context, s *exchange.Subject, m method
 			x.FLOPs[n] += of.Plan(shape).FLOPs
 		}
 		if m.Set["centres"] == "input" {
-			keep := &attention.Saved[float32]{}
-			if err := of.Forward(tensor.NewHeads[float32](1, call.Q.H, call.Q.N, call.V.D), call, keep); err != nil {
+			keep := &attention.Saved{}
+			if err := of.Forward(tensor.NewHeads(1, call.Q.H, call.Q.N, call.V.D), call, keep); err != nil {
 				return err
 			}
 			x.Pairs += keep.ExactShare
@@ -379,7 +379,7 @@ func (c *swapConfig) describe(ctx context.Context, s *exchange.Subject, m method
 		}
 		return nil
 	}
-	err := model.ShareWatched(s.Model, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat[float32]) error { return nil })
+	err := model.ShareWatched(s.Model, look).VisitLayers(ctx, b, func(bool, int, tensor.Mat) error { return nil })
 	if err != nil {
 		return err
 	}

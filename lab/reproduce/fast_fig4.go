@@ -115,7 +115,7 @@ func fig4Look(t *train.Trainer) (any, error) {
 		at := spreadHeads(t.Model().Config())
 		list = append(list, x)
 		heads := &list[len(list)-1].Heads
-		return eachHead(t.Model(), train.PackBatch(spec, s), func(p headPlace, a tensor.Mat[float32]) {
+		return eachHead(t.Model(), train.PackBatch(spec, s), func(p headPlace, a tensor.Mat) {
 			if slices.Contains(at, p) {
 				*heads = append(*heads, newHeadMap(p, a))
 			}
@@ -237,6 +237,9 @@ func (s *scored) find(label string, t report.Table) []string {
 
 // locality tells where the weights lie.
 func (m *headMap) locality() locality {
-	a := tensor.Mat[float64]{Data: m.Weights, Rows: m.Rows, Cols: m.Cols, Stride: m.Cols}
+	a := tensor.NewMat(m.Rows, m.Cols)
+	for i, x := range m.Weights {
+		a.Data[i] = float32(x)
+	}
 	return localityOf(a)
 }

@@ -6,13 +6,10 @@ import (
 	"math"
 	"strings"
 
-	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/factorised"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/report"
-	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var fastGradients = Row{
@@ -115,10 +112,10 @@ func gradientPieces(o *Options) (list []Piece, err error) {
 }
 
 // tokens returns queries, keys and values of the data, [1,1,N,D].
-func (c *derivativeConfig) tokens() (q, k, v tensor.Heads[float64]) {
+func (c *derivativeConfig) tokens() (q, k, v oracle.Heads) {
 	key := rng.New(c.Seed)
-	normal := func(key rng.Key, n, d int) tensor.Heads[float64] {
-		x := tensor.NewHeads[float64](1, 1, n, d)
+	normal := func(key rng.Key, n, d int) oracle.Heads {
+		x := oracle.NewHeads(1, 1, n, d)
 		for i := range x.Data {
 			x.Data[i] = key.Normal(uint64(i))
 		}
@@ -176,19 +173,28 @@ func place(k, q []float64, cosine float64) {
 	}
 }
 
+// standardise gives the rows of x mean 0 and variance 1.
+func standardise(x oracle.Heads) {
+	for i := range x.N {
+		row := x.Head(0, 0).Row(i)
+		centre, _ := mean(row)
+		square := 0.0
+		for d := range row {
+			row[d] -= centre
+			square += row[d] * row[d] / float64(len(row))
+		}
+		for d := range row {
+			row[d] /= math.Sqrt(square)
+		}
+	}
+}
+
 // run computes every derivative by FAST, eq. 14: f'(s_il)/g_i·(v_lj - o_ij).
 func (c *derivativeConfig) run() (x derivatives, err error) {
-	m, err := mechanism.New[float64]("fastmax", mechanism.Options{Order: 2})
-	if err != nil {
-		return x, err
-	}
-	call := new(attention.Call[float64])
-	call.Q, call.K, call.V = c.tokens()
-	q, k, err := factorised.Prepared(m, call)
-	if err != nil {
-		return x, err
-	}
-	v := call.V.Head(0, 0)
+	q, k, values := c.tokens()
+	standardise(q)
+	standardise(k)
+	v := values.Head(0, 0)
 	low, high := make([]float64, c.D), make([]float64, c.D)
 	for j := range c.D {
 		low[j], high[j] = math.Inf(1), math.Inf(-1)

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/factorised"
+	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 var fastKernel = Row{
@@ -187,8 +185,8 @@ func taylor(p int, s float64) float64 {
 
 // lowRank returns rows of that rank, of N(0,1) channels where the rank is the
 // width.
-func lowRank(key rng.Key, n, d, rank int) tensor.Heads[float64] {
-	x := tensor.NewHeads[float64](1, 1, n, d)
+func lowRank(key rng.Key, n, d, rank int) oracle.Heads {
+	x := oracle.NewHeads(1, 1, n, d)
 	for i := range n {
 		for r := range rank {
 			z := key.Fold(0).Normal(uint64(i*rank + r))
@@ -209,23 +207,15 @@ func lowRank(key rng.Key, n, d, rank int) tensor.Heads[float64] {
 
 func (c *kernelConfig) run() (e kernelErrors, err error) {
 	key := rng.New(c.Seed)
-	call := &attention.Call[float64]{
+	call := &oracle.Call{
 		Q: lowRank(key.Fold(1), c.N, c.D, c.Rank), K: lowRank(key.Fold(2), c.N, c.D, c.Rank),
-		V: tensor.NewHeads[float64](1, 1, c.N, 1),
+		V: oracle.NewHeads(1, 1, c.N, 1),
 	}
-	weights := func(s attention.Spec[float64]) ([]float64, error) {
-		s.Name, s.Norm, s.Scale = "kernel", attention.Standard, c.Scale
-		m, err := factorised.New(s)
-		if err != nil {
-			return nil, err
-		}
-		a := make([]float64, c.N*c.N)
-		return a, m.Weights(tensor.Mat[float64]{Data: a, Rows: c.N, Cols: c.N, Stride: c.N}, call, 0, 0, 0, c.N)
+	weights := func(m oracle.Mechanism) []float64 {
+		m.Norm, m.Scale = oracle.Standard, c.Scale
+		return m.Forward(call).W.Data
 	}
-	exact, err := weights(attention.Spec[float64]{Exp: true, Positive: true})
-	if err != nil {
-		return e, err
-	}
+	exact := weights(oracle.Mechanism{Exp: true})
 	flat := make([]float64, len(exact))
 	for i := range flat {
 		flat[i] = 1 / float64(c.N)
@@ -235,10 +225,7 @@ func (c *kernelConfig) run() (e kernelErrors, err error) {
 	coef := []float64{1}
 	for p := 1; p <= c.Orders; p++ {
 		coef = append(coef, coef[p-1]/float64(p))
-		a, err := weights(attention.Spec[float64]{Coef: append([]float64(nil), coef...), Positive: p%2 == 0})
-		if err != nil {
-			return e, err
-		}
+		a := weights(oracle.Mechanism{Coef: coef})
 		negative := 0
 		for _, w := range a {
 			if w < 0 {

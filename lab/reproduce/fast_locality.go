@@ -90,7 +90,7 @@ func localityLook(t *train.Trainer) (any, error) {
 			return nil, err
 		}
 		tokens := 0
-		err := eachHead(t.Model(), train.PackBatch(spec, s), func(p headPlace, a tensor.Mat[float32]) {
+		err := eachHead(t.Model(), train.PackBatch(spec, s), func(p headPlace, a tensor.Mat) {
 			layers[p.Layer] = append(layers[p.Layer], localityOf(a))
 			tokens = a.Rows
 		})

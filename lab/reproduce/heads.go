@@ -18,14 +18,14 @@ type headPlace struct {
 
 // eachHead runs one sequence through a model and shows see the attention matrix
 // [N,M] of every head, which see may keep.
-func eachHead(m *model.Model, b *model.Batch, see func(headPlace, tensor.Mat[float32])) error {
+func eachHead(m *model.Model, b *model.Batch, see func(headPlace, tensor.Mat)) error {
 	layer, last := -1, ""
-	defer model.Watch(m, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	defer model.Watch(m, func(name string, of attention.Mechanism, call *attention.Call) error {
 		if name != last {
 			layer, last = layer+1, name
 		}
 		for h := range call.Q.H {
-			a := tensor.Mat[float32]{Data: make([]float32, call.Q.N*call.K.N), Rows: call.Q.N, Cols: call.K.N, Stride: call.K.N}
+			a := tensor.Mat{Data: make([]float32, call.Q.N*call.K.N), Rows: call.Q.N, Cols: call.K.N, Stride: call.K.N}
 			if err := of.Weights(a, call, 0, h, 0, call.Q.N); err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ type headMap struct {
 	Weights []float64 `json:"weights"` // to five digits behind the point
 }
 
-func newHeadMap(at headPlace, a tensor.Mat[float32]) headMap {
+func newHeadMap(at headPlace, a tensor.Mat) headMap {
 	m := headMap{at, a.Rows, a.Cols, make([]float64, len(a.Data))}
 	for i, w := range a.Data {
 		m.Weights[i] = math.Round(float64(w)*1e5) / 1e5
@@ -93,14 +93,14 @@ type locality struct {
 	Column   float64 `json:"column"`
 }
 
-func localityOf[T tensor.Float](a tensor.Mat[T]) locality {
+func localityOf(a tensor.Mat) locality {
 	l := attention.Locate(a, 0)
 	return locality{l.Entropy, l.Distance, l.Diagonal, l.Column}
 }
 
 // uniform is the locality of equal weights of the keys that n queries see.
 func uniform(n int, causal bool) locality {
-	a := tensor.Mat[float32]{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
+	a := tensor.Mat{Data: make([]float32, n*n), Rows: n, Cols: n, Stride: n}
 	for i := range n {
 		row := a.Row(i)
 		if causal {

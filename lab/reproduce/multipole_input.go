@@ -100,7 +100,7 @@ func inputPieces(o *Options) (list []Piece, err error) {
 type inputShared struct {
 	exchangeShared
 	tokens int // 0: none
-	calls  map[int]*attention.Call[float32]
+	calls  map[int]*attention.Call
 }
 
 // load reads the queries, keys and values of layers: of meetings, and of a novel in turns.
@@ -137,16 +137,16 @@ func (x *inputShared) load(w *Work, c *inputConfig) error {
 	if len(windows)*inputTokens < c.Tokens {
 		return fmt.Errorf("%d windows of %d tokens: %w", len(windows), inputTokens, task.ErrNoData)
 	}
-	calls := map[int]*attention.Call[float32]{}
+	calls := map[int]*attention.Call{}
 	for i, ids := range windows[:c.Tokens/inputTokens] {
 		layer := 0
-		err := x.opened.WatchAttention(w.Ctx, ids, func(_ string, _ attention.Mechanism[float32], call *attention.Call[float32]) error {
+		err := x.opened.WatchAttention(w.Ctx, ids, func(_ string, _ attention.Mechanism, call *attention.Call) error {
 			if slices.Contains(c.Layers, layer) {
 				if calls[layer] == nil {
-					of := func(h tensor.Heads[float32]) tensor.Heads[float32] {
-						return tensor.NewHeads[float32](1, h.H, c.Tokens, h.D)
+					of := func(h tensor.Heads) tensor.Heads {
+						return tensor.NewHeads(1, h.H, c.Tokens, h.D)
 					}
-					calls[layer] = &attention.Call[float32]{Q: of(call.Q), K: of(call.K), V: of(call.V)}
+					calls[layer] = &attention.Call{Q: of(call.Q), K: of(call.K), V: of(call.V)}
 				}
 				to := calls[layer]
 				for head := range call.Q.H {
@@ -170,8 +170,8 @@ func (x *inputShared) load(w *Work, c *inputConfig) error {
 }
 
 // side returns heads of the wanted width: a head and those after it, side by side.
-func side(h tensor.Heads[float32], head, width int) tensor.Heads[float32] {
-	y := tensor.NewHeads[float32](1, 1, h.N, width)
+func side(h tensor.Heads, head, width int) tensor.Heads {
+	y := tensor.NewHeads(1, 1, h.N, width)
 	for i := range h.N {
 		for k := 0; k < width; k += h.D {
 			copy(y.Head(0, 0).Row(i)[k:], h.Head(0, head+k/h.D).Row(i))
@@ -184,11 +184,11 @@ func (c *inputConfig) run(w *Work, x *inputShared) (list []inputHead, err error)
 	if err := x.load(w, c); err != nil {
 		return nil, err
 	}
-	softmax, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	softmax, err := mechanism.New("softmax", mechanism.Options{})
 	if err != nil {
 		return nil, err
 	}
-	of, err := mechanism.New[float32]("multipole", mechanism.Options{Set: map[string]string{"centres": "input", "tol": c.Tol}})
+	of, err := mechanism.New("multipole", mechanism.Options{Set: map[string]string{"centres": "input", "tol": c.Tol}})
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (c *inputConfig) run(w *Work, x *inputShared) (list []inputHead, err error)
 	for _, layer := range c.Layers {
 		for _, head := range c.Heads {
 			of32 := x.calls[layer]
-			call := &attention.Call[float32]{Q: side(of32.Q, head, c.Width), K: side(of32.K, head, c.Width), V: side(of32.V, head, c.Width), Causal: c.Causal}
+			call := &attention.Call{Q: side(of32.Q, head, c.Width), K: side(of32.K, head, c.Width), V: side(of32.V, head, c.Width), Causal: c.Causal}
 			r := inputHead{Layer: layer, Head: head}
 			measure := r.measureCalls
 			if c.Steps > 0 {
@@ -218,11 +218,11 @@ func (c *inputConfig) run(w *Work, x *inputShared) (list []inputHead, err error)
 }
 
 // measureCalls measures whole calls in turns.
-func (r *inputHead) measureCalls(c *inputConfig, softmax, of attention.Mechanism[float32], call *attention.Call[float32]) error {
-	want, got := tensor.NewHeads[float32](1, 1, c.Tokens, c.Width), tensor.NewHeads[float32](1, 1, c.Tokens, c.Width)
+func (r *inputHead) measureCalls(c *inputConfig, softmax, of attention.Mechanism, call *attention.Call) error {
+	want, got := tensor.NewHeads(1, 1, c.Tokens, c.Width), tensor.NewHeads(1, 1, c.Tokens, c.Width)
 	for range c.Turns {
-		for m, x := range map[attention.Mechanism[float32]]struct {
-			out  tensor.Heads[float32]
+		for m, x := range map[attention.Mechanism]struct {
+			out  tensor.Heads
 			time *float64
 		}{softmax: {want, &r.Softmax}, of: {got, &r.Seconds}} {
 			seconds, err := clocked(func() error { return m.Forward(x.out, call, nil) })
@@ -232,7 +232,7 @@ func (r *inputHead) measureCalls(c *inputConfig, softmax, of attention.Mechanism
 			keepLeast(x.time, seconds)
 		}
 	}
-	keep := new(attention.Saved[float32])
+	keep := new(attention.Saved)
 	if err := of.Forward(got, call, keep); err != nil {
 		return err
 	}
@@ -242,14 +242,14 @@ func (r *inputHead) measureCalls(c *inputConfig, softmax, of attention.Mechanism
 }
 
 // measureSteps measures steps of sessions in turns, behind the other tokens.
-func (r *inputHead) measureSteps(c *inputConfig, softmax, of attention.Mechanism[float32], call *attention.Call[float32]) error {
-	outs := [2]tensor.Heads[float32]{tensor.NewHeads[float32](1, 1, c.Steps, c.Width), tensor.NewHeads[float32](1, 1, c.Steps, c.Width)}
+func (r *inputHead) measureSteps(c *inputConfig, softmax, of attention.Mechanism, call *attention.Call) error {
+	outs := [2]tensor.Heads{tensor.NewHeads(1, 1, c.Steps, c.Width), tensor.NewHeads(1, 1, c.Steps, c.Width)}
 	past := c.Tokens - c.Steps
-	piece := func(i0, i1 int) *attention.Call[float32] {
-		return &attention.Call[float32]{Q: call.Q.Tokens(i0, i1), K: call.K.Tokens(i0, i1), V: call.V.Tokens(i0, i1), Causal: true}
+	piece := func(i0, i1 int) *attention.Call {
+		return &attention.Call{Q: call.Q.Tokens(i0, i1), K: call.K.Tokens(i0, i1), V: call.V.Tokens(i0, i1), Causal: true}
 	}
-	var first [2]attention.State[float32]
-	for k, m := range []attention.Mechanism[float32]{softmax, of} {
+	var first [2]attention.State
+	for k, m := range []attention.Mechanism{softmax, of} {
 		s, err := m.NewState(call.Shape())
 		if err != nil {
 			return err
@@ -301,7 +301,7 @@ func clocked(f func() error) (seconds float64, err error) {
 }
 
 // compare sets the errors of rows.
-func (r *inputHead) compare(want, got tensor.Heads[float32]) {
+func (r *inputHead) compare(want, got tensor.Heads) {
 	var off, size float64
 	n := want.N
 	for i := range n {

@@ -13,24 +13,24 @@ import (
 func TestInputHeadsAreMeasured(t *testing.T) {
 	const n, d = 700, 16
 	key := rng.New(1)
-	rows := func(stream uint64) tensor.Heads[float32] {
-		x := tensor.NewHeads[float32](1, 2, n, d/2)
+	rows := func(stream uint64) tensor.Heads {
+		x := tensor.NewHeads(1, 2, n, d/2)
 		for i := range x.Data {
 			x.Data[i] = float32(key.Fold(stream).Normal(uint64(i)))
 		}
 		return side(x, 0, d)
 	}
-	softmax, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	softmax, err := mechanism.New("softmax", mechanism.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, err := mechanism.New[float32]("multipole", mechanism.Options{Set: map[string]string{"centres": "input", "tol": "0"}})
+	of, err := mechanism.New("multipole", mechanism.Options{Set: map[string]string{"centres": "input", "tol": "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, steps := range []int{0, 5} {
 		c := &inputConfig{Tokens: n, Width: d, Causal: true, Steps: steps, Turns: 1, Tol: "0"}
-		call := &attention.Call[float32]{Q: rows(1), K: rows(2), V: rows(3), Causal: true}
+		call := &attention.Call{Q: rows(1), K: rows(2), V: rows(3), Causal: true}
 		var r inputHead
 		measure := r.measureCalls
 		if steps > 0 {

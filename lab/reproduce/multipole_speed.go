@@ -81,18 +81,18 @@ func (c *multipoleSpeedConfig) run(w *Work) (list []multipoleSpeedTime, err erro
 	threads := par.Threads()
 	par.SetThreads(1)
 	defer par.SetThreads(threads)
-	multi, err := mechanism.New[float32]("multipole", mechanism.Options{Heads: 1, KeyHeads: 1, Width: c.D, Set: map[string]string{"cells": strconv.Itoa(c.Cells)}})
+	multi, err := mechanism.New("multipole", mechanism.Options{Heads: 1, KeyHeads: 1, Width: c.D, Set: map[string]string{"cells": strconv.Itoa(c.Cells)}})
 	if err != nil {
 		return nil, err
 	}
-	soft, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	soft, err := mechanism.New("softmax", mechanism.Options{})
 	if err != nil {
 		return nil, err
 	}
 	book := multi.Constants().All()[0].Data
 	for i, n := range c.Lengths {
-		call, out := c.call(n, book), tensor.NewHeads[float32](1, 1, n, c.D)
-		run := func(m attention.Mechanism[float32]) (ms float64, err error) {
+		call, out := c.call(n, book), tensor.NewHeads(1, 1, n, c.D)
+		run := func(m attention.Mechanism) (ms float64, err error) {
 			begin := processorSeconds()
 			if err = w.do(func() error { return m.Forward(out, call, nil) }); err != nil {
 				return 0, err
@@ -124,9 +124,9 @@ func (c *multipoleSpeedConfig) run(w *Work) (list []multipoleSpeedTime, err erro
 
 // call returns a call of n tokens. Each key lies near a row of the codebook, drawn for it, so that
 // all cells have keys, as those of a codebook of the model's own keys have.
-func (c *multipoleSpeedConfig) call(n int, book []float32) *attention.Call[float32] {
-	draw := func(seed uint64, scale float32) tensor.Heads[float32] {
-		x := tensor.NewHeads[float32](1, 1, n, c.D)
+func (c *multipoleSpeedConfig) call(n int, book []float32) *attention.Call {
+	draw := func(seed uint64, scale float32) tensor.Heads {
+		x := tensor.NewHeads(1, 1, n, c.D)
 		for i := range x.Data {
 			x.Data[i] = scale * float32(rng.New(seed).Normal(uint64(i)))
 		}
@@ -139,7 +139,7 @@ func (c *multipoleSpeedConfig) call(n int, book []float32) *attention.Call[float
 			k.Data[j*c.D+a] += y
 		}
 	}
-	return &attention.Call[float32]{Q: draw(1, 1), K: k, V: draw(3, 1), Causal: c.Causal}
+	return &attention.Call{Q: draw(1, 1), K: k, V: draw(3, 1), Causal: c.Causal}
 }
 
 // median returns the median of x, 0 for none.

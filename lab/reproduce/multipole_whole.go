@@ -123,17 +123,17 @@ func (c *wholeConfig) config() model.Config {
 }
 
 // wide is what layers of the trained encoder have, with heads of 64 numbers: two of 32 side by side.
-type wide map[int]*attention.Call[float32]
+type wide map[int]*attention.Call
 
 // widen returns heads of the layers: 2h and 2h+1 together, then 2h+1 and 2h+2.
-func widen(calls map[int]*attention.Call[float32], layers []int) wide {
+func widen(calls map[int]*attention.Call, layers []int) wide {
 	all := wide{}
 	for _, layer := range layers {
 		of := calls[layer]
-		y := &attention.Call[float32]{}
-		for _, x := range []struct{ from, to *tensor.Heads[float32] }{{&of.Q, &y.Q}, {&of.K, &y.K}, {&of.V, &y.V}} {
+		y := &attention.Call{}
+		for _, x := range []struct{ from, to *tensor.Heads }{{&of.Q, &y.Q}, {&of.K, &y.K}, {&of.V, &y.V}} {
 			h, n, d := x.from.H, x.from.N, x.from.D
-			*x.to = tensor.NewHeads[float32](1, h, n, 2*d)
+			*x.to = tensor.NewHeads(1, h, n, 2*d)
 			for to := range h {
 				first := 2 * to % h
 				if 2*to >= h {
@@ -154,25 +154,25 @@ func widen(calls map[int]*attention.Call[float32], layers []int) wide {
 // player is a mechanism whose calls have queries, keys and values of a trained model in the place of
 // their own. They are rotated, if at all.
 type player struct {
-	attention.Mechanism[float32]
-	of    *attention.Call[float32]
+	attention.Mechanism
+	of    *attention.Call
 	first int // key head of a state
 	past  int // tokens of new states
 }
 
-func (p *player) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
-	y := attention.Call[float32]{Q: p.of.Q, K: p.of.K, V: p.of.V, Causal: c.Causal}
+func (p *player) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
+	y := attention.Call{Q: p.of.Q, K: p.of.K, V: p.of.V, Causal: c.Causal}
 	return p.Mechanism.Forward(out, &y, keep)
 }
 
 // NewState returns a state of past tokens.
-func (p *player) NewState(s attention.Shape) (attention.State[float32], error) {
+func (p *player) NewState(s attention.Shape) (attention.State, error) {
 	state, err := p.Mechanism.NewState(s)
 	if err != nil {
 		return nil, err
 	}
 	x := &playedState{State: state, player: p, at: p.past, out: make([]float32, s.H*s.Dv),
-		call: attention.Call[float32]{Q: tensor.NewHeads[float32](1, s.H, 1, s.D), K: tensor.NewHeads[float32](1, s.Hkv, 1, s.D), V: tensor.NewHeads[float32](1, s.Hkv, 1, s.Dv), Causal: true}}
+		call: attention.Call{Q: tensor.NewHeads(1, s.H, 1, s.D), K: tensor.NewHeads(1, s.Hkv, 1, s.D), V: tensor.NewHeads(1, s.Hkv, 1, s.Dv), Causal: true}}
 	return x, state.Absorb(p.tokens(s.H, s.Hkv, 0, p.past))
 }
 
@@ -185,15 +185,15 @@ const groupStep = 997
 
 // tokens returns a call of the tokens lo ≤ t < hi. Query heads that share a key head have the queries of
 // other tokens.
-func (p *player) tokens(heads, keyHeads, lo, hi int) *attention.Call[float32] {
+func (p *player) tokens(heads, keyHeads, lo, hi int) *attention.Call {
 	n := hi - lo
-	c := &attention.Call[float32]{Q: tensor.NewHeads[float32](1, heads, n, p.of.Q.D), K: tensor.NewHeads[float32](1, keyHeads, n, p.of.K.D), V: tensor.NewHeads[float32](1, keyHeads, n, p.of.V.D), Causal: true}
+	c := &attention.Call{Q: tensor.NewHeads(1, heads, n, p.of.Q.D), K: tensor.NewHeads(1, keyHeads, n, p.of.K.D), V: tensor.NewHeads(1, keyHeads, n, p.of.V.D), Causal: true}
 	p.fill(c, lo)
 	return c
 }
 
 // fill sets a call to tokens from lo on.
-func (p *player) fill(c *attention.Call[float32], lo int) {
+func (p *player) fill(c *attention.Call, lo int) {
 	all, group := p.of.K.N, c.Q.H/c.K.H
 	for h := range c.K.H {
 		from := p.keyHead(h)
@@ -210,14 +210,14 @@ func (p *player) fill(c *attention.Call[float32], lo int) {
 
 // playedState is a state that takes the tokens of the trained model in turn.
 type playedState struct {
-	attention.State[float32]
+	attention.State
 	player *player
 	at     int
-	call   attention.Call[float32]
+	call   attention.Call
 	out    []float32 // of the last step [heads,Dv]
 }
 
-func (s *playedState) Step(out tensor.Heads[float32], _ *attention.Call[float32]) error {
+func (s *playedState) Step(out tensor.Heads, _ *attention.Call) error {
 	s.player.fill(&s.call, s.at)
 	s.at++
 	if err := s.State.Step(out, &s.call); err != nil {
@@ -253,8 +253,8 @@ func (c *wholeConfig) run(w *Work, shared *inputShared) (any, error) {
 }
 
 // mechanism returns a method for heads of the shape, whose codebook are keys that lie evenly apart.
-func (c *wholeConfig) mechanism(m method, p *player, keyHeads int) (attention.Mechanism[float32], error) {
-	x, err := mechanism.New[float32](m.Name, mechanism.Options{Order: m.Order, Heads: keyHeads, KeyHeads: keyHeads, Width: p.of.K.D, Set: m.Set})
+func (c *wholeConfig) mechanism(m method, p *player, keyHeads int) (attention.Mechanism, error) {
+	x, err := mechanism.New(m.Name, mechanism.Options{Order: m.Order, Heads: keyHeads, KeyHeads: keyHeads, Width: p.of.K.D, Set: m.Set})
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +292,7 @@ func (c *wholeConfig) players(m method, data wide, keyHeads int) (map[string]*pl
 
 // play runs f while the layers of m have the mechanisms of list.
 func play(m *model.Model, list map[string]*player, f func() error) error {
-	defer model.WrapMechanisms(m, func(name string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+	defer model.WrapMechanisms(m, func(name string, of attention.Mechanism) attention.Mechanism {
 		if p := list[name]; p != nil {
 			return p
 		}
@@ -336,7 +336,7 @@ func (c *wholeConfig) pass(w *Work, m *model.Model, data wide) ([]wholeTime, err
 func (c *wholeConfig) compare(w *Work, list []wholeTime, data wide) error {
 	for n, layer := range c.From {
 		call := data[layer]
-		want, got := tensor.NewHeads[float32](1, call.Q.H, call.Q.N, call.V.D), tensor.NewHeads[float32](1, call.Q.H, call.Q.N, call.V.D)
+		want, got := tensor.NewHeads(1, call.Q.H, call.Q.N, call.V.D), tensor.NewHeads(1, call.Q.H, call.Q.N, call.V.D)
 		for i, x := range c.Set {
 			m, err := c.mechanism(x, &player{of: call}, call.K.H)
 			if err != nil {
@@ -346,7 +346,7 @@ func (c *wholeConfig) compare(w *Work, list []wholeTime, data wide) error {
 			if i == 0 {
 				out = want
 			}
-			keep := new(attention.Saved[float32])
+			keep := new(attention.Saved)
 			if err := w.do(func() error { return m.Forward(out, call, keep) }); err != nil {
 				return err
 			}
@@ -401,7 +401,7 @@ func (c *wholeConfig) decode(w *Work, m *model.Model, data wide) (list []wholeTi
 		if s.layers, err = c.players(x, data, keyHeads); err != nil {
 			return nil, err
 		}
-		restore := model.WrapMechanisms(m, func(name string, _ attention.Mechanism[float32]) attention.Mechanism[float32] {
+		restore := model.WrapMechanisms(m, func(name string, _ attention.Mechanism) attention.Mechanism {
 			return &watchedPlayer{s.layers[name], func(x *playedState) { s.states = append(s.states, x) }}
 		})
 		s.Session, err = m.NewSession(1)
@@ -468,7 +468,7 @@ type watchedPlayer struct {
 	made func(*playedState)
 }
 
-func (p *watchedPlayer) NewState(s attention.Shape) (attention.State[float32], error) {
+func (p *watchedPlayer) NewState(s attention.Shape) (attention.State, error) {
 	x, err := p.player.NewState(s)
 	if err != nil {
 		return nil, err
@@ -494,8 +494,8 @@ func (c *wholeConfig) reads(w *Work, m method, layers map[string]*player, n, ste
 			p := layers[fmt.Sprintf("layers.%d.attn", i)]
 			call := p.tokens(heads, keyHeads, 0, n)
 			call.Q = call.Q.Tokens(n-steps, n)
-			keep := new(attention.Saved[float32])
-			if err := w.do(func() error { return p.Mechanism.Forward(tensor.NewHeads[float32](1, heads, steps, d), call, keep) }); err != nil {
+			keep := new(attention.Saved)
+			if err := w.do(func() error { return p.Mechanism.Forward(tensor.NewHeads(1, heads, steps, d), call, keep) }); err != nil {
 				return 0, 0, err
 			}
 			exact += keep.ExactShare

@@ -10,10 +10,10 @@ import (
 )
 
 // drawnCalls returns calls of layers with 12 heads of 32 numbers.
-func drawnCalls(layers []int, n int) map[int]*attention.Call[float32] {
-	calls := map[int]*attention.Call[float32]{}
+func drawnCalls(layers []int, n int) map[int]*attention.Call {
+	calls := map[int]*attention.Call{}
 	for _, layer := range layers {
-		c := &attention.Call[float32]{Q: tensor.NewHeads[float32](1, 12, n, 32), K: tensor.NewHeads[float32](1, 12, n, 32), V: tensor.NewHeads[float32](1, 12, n, 32)}
+		c := &attention.Call{Q: tensor.NewHeads(1, 12, n, 32), K: tensor.NewHeads(1, 12, n, 32), V: tensor.NewHeads(1, 12, n, 32)}
 		for i, x := range [][]float32{c.Q.Data, c.K.Data, c.V.Data} {
 			for j := range x {
 				x[j] = float32(rng.New(uint64(layer)).Fold(uint64(i)).Normal(uint64(j)))

@@ -206,31 +206,31 @@ func TestScoresWithinTenPercentPass(t *testing.T) {
 func TestSoftmaxMatrix(t *testing.T) {
 	const b, h, n, d = 2, 2, 33, 16
 	key := rng.New(5)
-	fill := func(i uint64) tensor.Heads[float32] {
-		x := tensor.NewHeads[float32](b, h, n, d)
+	fill := func(i uint64) tensor.Heads {
+		x := tensor.NewHeads(b, h, n, d)
 		for j := range x.Data {
 			x.Data[j] = float32(key.Fold(i).Normal(uint64(j)))
 		}
 		return x
 	}
-	c := &attention.Call[float32]{Q: fill(1), K: fill(2), V: fill(3)}
+	c := &attention.Call{Q: fill(1), K: fill(2), V: fill(3)}
 	dout := fill(4)
-	tiled, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	tiled, err := mechanism.New("softmax", mechanism.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var results [2][]tensor.Heads[float32]
-	for i, m := range []attention.Mechanism[float32]{tiled, headwise.New[float32](softmaxMatrix{})} {
-		var keep attention.Saved[float32]
-		out := tensor.NewHeads[float32](b, h, n, d)
+	var results [2][]tensor.Heads
+	for i, m := range []attention.Mechanism{tiled, headwise.New(softmaxMatrix{})} {
+		var keep attention.Saved
+		out := tensor.NewHeads(b, h, n, d)
 		if err := m.Forward(out, c, &keep); err != nil {
 			t.Fatal(err)
 		}
-		g := &attention.Grads[float32]{DQ: tensor.NewHeads[float32](b, h, n, d), DK: tensor.NewHeads[float32](b, h, n, d), DV: tensor.NewHeads[float32](b, h, n, d)}
+		g := &attention.Grads{DQ: tensor.NewHeads(b, h, n, d), DK: tensor.NewHeads(b, h, n, d), DV: tensor.NewHeads(b, h, n, d)}
 		if err := m.Backward(g, dout, out, c, &keep); err != nil {
 			t.Fatal(err)
 		}
-		results[i] = []tensor.Heads[float32]{out, g.DQ, g.DK, g.DV}
+		results[i] = []tensor.Heads{out, g.DQ, g.DK, g.DV}
 	}
 	for i, name := range []string{"out", "dq", "dk", "dv"} {
 		for j, x := range results[0][i].Data {
@@ -240,7 +240,7 @@ func TestSoftmaxMatrix(t *testing.T) {
 		}
 	}
 	c.KeyLens = []int64{n, n - 1}
-	if err := headwise.New[float32](softmaxMatrix{}).Forward(results[0][0], c, nil); err == nil {
+	if err := headwise.New(softmaxMatrix{}).Forward(results[0][0], c, nil); err == nil {
 		t.Error("no error for lengths of keys")
 	}
 }

@@ -72,7 +72,7 @@ func shapesLook(t *train.Trainer) (any, error) {
 	for i := range n {
 		x.Input, x.Target, x.Predicted = append(x.Input, float64(s.Values[i])), append(x.Target, float64(s.Targets[i])), append(x.Predicted, float64(y[i]))
 	}
-	err := eachHead(t.Model(), &model.Batch{B: 1, N: n, Values: s.Values}, func(at headPlace, a tensor.Mat[float32]) {
+	err := eachHead(t.Model(), &model.Batch{B: 1, N: n, Values: s.Values}, func(at headPlace, a tensor.Mat) {
 		m := newHeadMap(at, a)
 		x.Attention = &m
 	})

@@ -21,11 +21,11 @@ func (softmaxMatrix) Traits() attention.Traits {
 	return attention.Traits{Name: "softmax, matrix written down", Positive: true, NoCausal: "all keys are seen"}
 }
 
-func (softmaxMatrix) Setting() string                { return "softmax matrix" }
-func (softmaxMatrix) Params() *param.Set[float32]    { return nil }
-func (softmaxMatrix) Constants() *param.Set[float32] { return nil }
+func (softmaxMatrix) Setting() string       { return "softmax matrix" }
+func (softmaxMatrix) Params() *param.Set    { return nil }
+func (softmaxMatrix) Constants() *param.Set { return nil }
 
-func (softmaxMatrix) Check(c *attention.Call[float32]) error {
+func (softmaxMatrix) Check(c *attention.Call) error {
 	if c.KeyMask != nil || c.KeyLens != nil {
 		return errors.New("softmax matrix: masks of keys are not computed")
 	}
@@ -39,16 +39,16 @@ func (softmaxMatrix) Cost(s attention.Shape) (c headwise.Cost) {
 	return c
 }
 
-func (softmaxMatrix) Forward(h *headwise.Head[float32]) {
-	p := tensor.Mat[float32]{Data: h.SaveBuffer(h.Q.Rows * h.K.Rows), Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
+func (softmaxMatrix) Forward(h *headwise.Head) {
+	p := tensor.Mat{Data: h.SaveBuffer(h.Q.Rows * h.K.Rows), Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
 	h.Multiply(p, h.Q, h.K, false, true, false)
 	h.Table.Scale(p.Data, scaleOf(h), p.Data)
 	h.SoftmaxRows(p)
 	h.Multiply(h.Out, p, h.V, false, false, false)
 }
 
-func (softmaxMatrix) Backward(h *headwise.Head[float32], g *headwise.Grads[float32]) {
-	p := tensor.Mat[float32]{Data: h.Saved, Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
+func (softmaxMatrix) Backward(h *headwise.Head, g *headwise.Grads) {
+	p := tensor.Mat{Data: h.Saved, Rows: h.Q.Rows, Cols: h.K.Rows, Stride: h.K.Rows}
 	dp := h.TakeScratch(p.Rows, p.Cols)
 	h.Multiply(g.DV, p, g.DOut, true, false, false)
 	h.Multiply(dp, g.DOut, h.V, false, true, false)
@@ -58,13 +58,13 @@ func (softmaxMatrix) Backward(h *headwise.Head[float32], g *headwise.Grads[float
 	h.Multiply(g.DK, dp, h.Q, true, false, false)
 }
 
-func scaleOf(h *headwise.Head[float32]) float32 { return float32(1 / math.Sqrt(float64(h.Q.Cols))) }
+func scaleOf(h *headwise.Head) float32 { return float32(1 / math.Sqrt(float64(h.Q.Cols))) }
 
 // writeMatrices has models compute their attention so.
 func writeMatrices(u *bench.Update) {
 	for _, m := range u.Models() {
-		model.WrapMechanisms(m, func(string, attention.Mechanism[float32]) attention.Mechanism[float32] {
-			return headwise.New[float32](softmaxMatrix{})
+		model.WrapMechanisms(m, func(string, attention.Mechanism) attention.Mechanism {
+			return headwise.New(softmaxMatrix{})
 		})
 	}
 }

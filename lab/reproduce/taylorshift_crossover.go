@@ -114,12 +114,12 @@ func countBuffers(w *Work, d int) (b buffers, err error) {
 	both := [2][]float32{make([]float32, b.N1*d), make([]float32, b.N1*d)}
 	directTaylorShift(both[0], x[0], x[1], x[2], b.N1, d, &l)
 	efficientTaylorShift(both[1], x[0], x[1], x[2], b.N1, d, &l)
-	m, err := mechanism.New[float32]("taylorshift", mechanism.Options{Heads: 1})
+	m, err := mechanism.New("taylorshift", mechanism.Options{Heads: 1})
 	if err != nil {
 		return b, err
 	}
-	call := new(attention.Call[float32])
-	head := func(x []float32) tensor.Heads[float32] { return tensor.HeadsOf(x, 1, 1, b.N1, d) }
+	call := new(attention.Call)
+	head := func(x []float32) tensor.Heads { return tensor.HeadsOf(x, 1, 1, b.N1, d) }
 	call.Q, call.K, call.V = head(x[0]), head(x[1]), head(x[2])
 	out := head(make([]float32, b.N1*d))
 	if err := m.Forward(out, call, nil); err != nil {

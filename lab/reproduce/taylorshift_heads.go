@@ -91,11 +91,11 @@ func headsPieces(o *Options) (list []Piece, err error) {
 
 // formed computes a mechanism in one form.
 type formed struct {
-	attention.Mechanism[float32]
+	attention.Mechanism
 	form attention.Form
 }
 
-func (f *formed) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+func (f *formed) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	c.Form = f.form
 	return f.Mechanism.Forward(out, c, keep)
 }
@@ -127,7 +127,7 @@ func (c *headsConfig) run(w *Work) ([]timing, error) {
 			if err != nil {
 				return nil, err
 			}
-			model.WrapMechanisms(u.Model, func(_ string, of attention.Mechanism[float32]) attention.Mechanism[float32] {
+			model.WrapMechanisms(u.Model, func(_ string, of attention.Mechanism) attention.Mechanism {
 				return &formed{of, x.form}
 			})
 			logits := make([]float32, c.Images*config.Outputs)

@@ -60,28 +60,28 @@ func TestHeadsSpeed(t *testing.T) {
 
 // TestFormed has a mechanism compute in the form that is asked for.
 func TestFormed(t *testing.T) {
-	m, err := mechanism.New[float32]("taylorshift", mechanism.Options{Heads: 1})
+	m, err := mechanism.New("taylorshift", mechanism.Options{Heads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var seen attention.Form
 	f := &formed{spy{m, &seen}, attention.Linear}
-	x := tensor.NewHeads[float32](1, 1, 4, 4)
+	x := tensor.NewHeads(1, 1, 4, 4)
 	for i := range x.Data {
 		x.Data[i] = float32(i%3) + 1
 	}
-	if err := f.Forward(tensor.NewHeads[float32](1, 1, 4, 4), &attention.Call[float32]{Q: x, K: x, V: x}, nil); err != nil || seen != attention.Linear {
+	if err := f.Forward(tensor.NewHeads(1, 1, 4, 4), &attention.Call{Q: x, K: x, V: x}, nil); err != nil || seen != attention.Linear {
 		t.Errorf("form %v, %v", seen, err)
 	}
 }
 
 // spy tells the form of a call.
 type spy struct {
-	attention.Mechanism[float32]
+	attention.Mechanism
 	form *attention.Form
 }
 
-func (s spy) Forward(out tensor.Heads[float32], c *attention.Call[float32], keep *attention.Saved[float32]) error {
+func (s spy) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	*s.form = c.Form
 	return s.Mechanism.Forward(out, c, keep)
 }

@@ -9,28 +9,27 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Block is n queries and the nk keys that at least one of them sees. Results for a query depend
 // only on its own keys, not on other queries or on the position of its keys in the block.
-type Block[T tensor.Float] struct {
-	Table *kernel.Table[T]
+type Block struct {
+	Table *kernel.Table[float]
 	Arena *arena.Arena // of scratch memory
 
-	Queries      []T // [n,LDQ], zero from D to kernel.Pad(D) for Backward
+	Queries      []float // [n,LDQ], zero from D to kernel.Pad(D) for Backward
 	LDQ          int
-	Keys         []T // transposed [D,LDK]; elements beyond the keys are read, but have no effect
-	LDK          int // at least kernel.Pad(nk)
-	Values       []T // [nk,LDV], zero beyond Dv and where a key is masked
-	LDV          int // at least kernel.Pad(Dv)
+	Keys         []float // transposed [D,LDK]; elements beyond the keys are read, but have no effect
+	LDK          int     // at least kernel.Pad(nk)
+	Values       []float // [nk,LDV], zero beyond Dv and where a key is masked
+	LDV          int     // at least kernel.Pad(Dv)
 	D, Dv        int
-	Factor       T       // multiplies scores to give exponents of 2; above 0
+	Factor       float   // multiplies scores to give exponents of 2; above 0
 	Starts, Ends []int32 // [n] query r sees keys Starts[r] ≤ j < Ends[r]
 	Mask         []bool  // [nk] unmasked keys; nil: all
 	Keep         []bool  // pairs: Keep[r*KeepStride+j]; nil: all
 	KeepStride   int
-	Rates        []T     // [nk] log-decay of keys; nil: none
+	Rates        []float // [nk] log-decay of keys; nil: none
 	SlowestRate  float64 // lower bound of sums of Rates
 
 	finite        bool // all rows that mix reads are finite
@@ -55,7 +54,7 @@ type tile struct{ r0, n, first, cols, ld int }
 
 // tileAt returns the tile of at most most rows that begins with row r0. Its first key is a multiple of
 // kernel.Lanes.
-func (b *Block[T]) tileAt(r0, most int) tile {
+func (b *Block) tileAt(r0, most int) tile {
 	n := min(most, len(b.Ends)-r0)
 	first := int(b.Starts[r0]) &^ (kernel.Lanes - 1)
 	x := tile{r0: r0, n: n, first: first, cols: int(b.Ends[r0+n-1]) - first}
@@ -66,15 +65,15 @@ func (b *Block[T]) tileAt(r0, most int) tile {
 }
 
 // bounds returns the columns lo ≤ c < hi that row r of a tile sees.
-func (b *Block[T]) bounds(x *tile, r int) (lo, hi int) {
+func (b *Block) bounds(x *tile, r int) (lo, hi int) {
 	return int(b.Starts[x.r0+r]) - x.first, int(b.Ends[x.r0+r]) - x.first
 }
 
 // isPlain reports whether queries see all keys of their range, without decay.
-func (b *Block[T]) isPlain() bool { return b.Mask == nil && b.Keep == nil && b.Rates == nil }
+func (b *Block) isPlain() bool { return b.Mask == nil && b.Keep == nil && b.Rates == nil }
 
 // countDiagonal returns the number of rows from r on whose bounds move by one column from row to row.
-func (b *Block[T]) countDiagonal(x *tile, r int) int {
+func (b *Block) countDiagonal(x *tile, r int) int {
 	if !b.isPlain() {
 		return 1
 	}
@@ -87,19 +86,19 @@ func (b *Block[T]) countDiagonal(x *tile, r int) int {
 }
 
 // sees reports whether row r of the block sees key j of its range.
-func (b *Block[T]) sees(r, j int) bool {
+func (b *Block) sees(r, j int) bool {
 	return (b.Mask == nil || b.Mask[j]) && (b.Keep == nil || b.Keep[r*b.KeepStride+j])
 }
 
 // Attend sets rows of out [n,Dv], stride apart, to weighted means of values, and sums [n] to
 // the sums of weights. Both are zero for a query that sees no key.
-func (b *Block[T]) Attend(out []T, stride int, sums rowscale.Sums[T]) {
+func (b *Block) Attend(out []float, stride int, sums rowscale.Sums) {
 	mark := b.Arena.Mark()
 	defer b.Arena.Reset(mark)
 	width := kernel.Pad(b.Dv)
 	most := TileRows(b.D)
 	size := min(most, len(b.Ends))
-	o, over := arena.Take[T](b.Arena, size*width), arena.Take[T](b.Arena, size)
+	o, over := arena.Take[float](b.Arena, size*width), arena.Take[float](b.Arena, size)
 	if !b.valuesChecked {
 		b.setFinite(b.Values, b.LDV, width)
 		b.valuesChecked = true
@@ -114,7 +113,7 @@ func (b *Block[T]) Attend(out []T, stride int, sums rowscale.Sums[T]) {
 			continue
 		}
 		mark := b.Arena.Mark()
-		s := arena.Take[T](b.Arena, x.n*x.ld)
+		s := arena.Take[float](b.Arena, x.n*x.ld)
 		b.scores(&x, s)
 		b.weigh(&x, s, sums)
 		b.mix(&x, s, b.Values, b.LDV, width, o, width)
@@ -129,12 +128,12 @@ func (b *Block[T]) Attend(out []T, stride int, sums rowscale.Sums[T]) {
 }
 
 // scores sets s to the scores of a tile.
-func (b *Block[T]) scores(x *tile, s []T) {
+func (b *Block) scores(x *tile, s []float) {
 	b.Table.Block(x.n, kernel.Pad(x.cols), b.D, b.Queries[x.r0*b.LDQ:], b.LDQ, 1, b.Keys[x.first:], b.LDK, s, x.ld, false)
 }
 
 // weigh turns scores into weights over a power of 2 of each row, and what a row does not see into 0.
-func (b *Block[T]) weigh(x *tile, s []T, sums rowscale.Sums[T]) {
+func (b *Block) weigh(x *tile, s []float, sums rowscale.Sums) {
 	sums.Clear()
 	for r := 0; r < x.n; {
 		n := b.countDiagonal(x, r)
@@ -148,7 +147,7 @@ func (b *Block[T]) weigh(x *tile, s []T, sums rowscale.Sums[T]) {
 }
 
 // clearOutside sets to 0 what n rows of a tile from r on do not see, whose bounds move by one column from row to row.
-func (b *Block[T]) clearOutside(x *tile, s []T, r, n int) {
+func (b *Block) clearOutside(x *tile, s []float, r, n int) {
 	lo, hi := b.bounds(x, r)
 	first, last := s[r*x.ld:], s[(r+n-1)*x.ld:]
 	clear(first[:lo])
@@ -158,7 +157,7 @@ func (b *Block[T]) clearOutside(x *tile, s []T, r, n int) {
 }
 
 // exponentials is weigh for the columns that n rows from r on see.
-func (b *Block[T]) exponentials(x *tile, s []T, r, n int, sums rowscale.Sums[T]) {
+func (b *Block) exponentials(x *tile, s []float, r, n int, sums rowscale.Sums) {
 	lo, hi := b.bounds(x, r)
 	cols, rs := hi-lo, x.ld+1
 	s = s[r*x.ld+lo:]
@@ -181,20 +180,20 @@ func (b *Block[T]) exponentials(x *tile, s []T, r, n int, sums rowscale.Sums[T])
 
 // powerOf returns the power of a row of scores: of score y, or of the largest one where y is not finite; 0 if all
 // are -Inf.
-func (b *Block[T]) powerOf(row []T, y T) rowscale.Power[T] {
+func (b *Block) powerOf(row []float, y float) rowscale.Power {
 	if y-y != 0 {
 		if y = b.Table.Max(row); math.IsInf(float64(y), -1) {
-			return rowscale.Power[T]{}
+			return rowscale.Power{}
 		}
 	}
 	return rowscale.PowerOf(y, b.Factor, 0)
 }
 
 // redo computes the weights of one row over the power of the largest, and their sum.
-func (b *Block[T]) redo(x *tile, r int, row []T, sum rowscale.Sums[T]) {
+func (b *Block) redo(x *tile, r int, row []float, sum rowscale.Sums) {
 	mark := b.Arena.Mark()
 	defer b.Arena.Reset(mark)
-	s := arena.Take[T](b.Arena, x.ld)
+	s := arena.Take[float](b.Arena, x.ld)
 	one := tile{r0: x.r0 + r, n: 1, first: x.first, cols: x.cols, ld: x.ld}
 	b.scores(&one, s)
 	lo, hi := b.bounds(x, r)
@@ -202,7 +201,7 @@ func (b *Block[T]) redo(x *tile, r int, row []T, sum rowscale.Sums[T]) {
 	if !b.isPlain() {
 		b.adjust(x, r, row)
 	}
-	power := b.powerOf(row, T(math.NaN()))
+	power := b.powerOf(row, float(math.NaN()))
 	rowscale.Lower(row, power.Base)
 	sum.Base[0], sum.Top[0], sum.Sum[0] = power.Base, power.Top, 0
 	b.Table.ExpRows(row, x.ld, len(row), b.Factor, sum.Top, sum.Sum)
@@ -210,14 +209,14 @@ func (b *Block[T]) redo(x *tile, r int, row []T, sum rowscale.Sums[T]) {
 
 // Weights sets weights [Ends[r]-Starts[r]] to the weights of the keys that query r sees, and
 // sum [1] to their sum.
-func (b *Block[T]) Weights(r int, weights []T, sum rowscale.Sums[T]) {
+func (b *Block) Weights(r int, weights []float, sum rowscale.Sums) {
 	if sum.Clear(); len(weights) == 0 {
 		return
 	}
 	mark := b.Arena.Mark()
 	defer b.Arena.Reset(mark)
 	x := b.tileAt(r, 1)
-	s := arena.Take[T](b.Arena, x.ld)
+	s := arena.Take[float](b.Arena, x.ld)
 	b.scores(&x, s)
 	b.weigh(&x, s, sum)
 	lo, hi := b.bounds(&x, 0)
@@ -226,7 +225,7 @@ func (b *Block[T]) Weights(r int, weights []T, sum rowscale.Sums[T]) {
 
 // adjust adds to the scores of the range of row r the logarithms of their decay, which is summed back from the last
 // key that the row sees, and sets scores of keys that it does not see to -Inf.
-func (b *Block[T]) adjust(x *tile, r int, row []T) {
+func (b *Block) adjust(x *tile, r int, row []float) {
 	lo, _ := b.bounds(x, r)
 	first := x.first + lo
 	if b.Rates != nil {
@@ -236,19 +235,19 @@ func (b *Block[T]) adjust(x *tile, r int, row []T) {
 		}
 		var sum float64
 		for c := last; c >= 0; c-- {
-			row[c] += T(sum)
+			row[c] += float(sum)
 			sum = max(sum+float64(b.Rates[first+c]), b.SlowestRate)
 		}
 	}
 	for c := range row {
 		if !b.sees(x.r0+r, first+c) {
-			row[c] = T(math.Inf(-1))
+			row[c] = float(math.Inf(-1))
 		}
 	}
 }
 
 // setFinite finds out whether all rows of x, which lie ld apart, are finite.
-func (b *Block[T]) setFinite(x []T, ld, width int) {
+func (b *Block) setFinite(x []float, ld, width int) {
 	if n := len(b.Ends); n > 0 {
 		lo := int(b.Starts[0]) &^ (kernel.Lanes - 1) // a tile begins there
 		b.finite = b.findFinite(x[min(lo*ld, len(x)):], ld, int(b.Ends[n-1])-lo, width) == nil
@@ -256,12 +255,12 @@ func (b *Block[T]) setFinite(x []T, ld, width int) {
 }
 
 // findFinite returns for each of n rows a number that is 0 where the row is finite; nil: all are.
-func (b *Block[T]) findFinite(x []T, ld, n, width int) []T {
+func (b *Block) findFinite(x []float, ld, n, width int) []float {
 	if n <= 0 {
 		return nil
 	}
 	// A number times zero is zero, if it is finite.
-	zeros, none := arena.Take[T](b.Arena, n), arena.TakeZeros[T](b.Arena, width)
+	zeros, none := arena.Take[float](b.Arena, n), arena.TakeZeros[float](b.Arena, width)
 	b.Table.Dots(zeros, x, ld, none)
 	for _, z := range zeros {
 		if z != 0 {
@@ -273,7 +272,7 @@ func (b *Block[T]) findFinite(x []T, ld, n, width int) []T {
 
 // mix sets rows of o [n,width] to weights w of a tile times rows of y. A row of y that is not finite is added only
 // to the rows that see it, since 0·∞ is not 0.
-func (b *Block[T]) mix(x *tile, w, y []T, ldy, width int, o []T, ldo int) {
+func (b *Block) mix(x *tile, w, y []float, ldy, width int, o []float, ldo int) {
 	y = y[x.first*ldy:]
 	if b.finite {
 		b.product(x, w, y, ldy, width, o, ldo)
@@ -287,7 +286,7 @@ func (b *Block[T]) mix(x *tile, w, y []T, ldy, width int, o []T, ldo int) {
 		b.product(x, w, y, ldy, width, o, ldo)
 		return
 	}
-	finite := arena.TakeZeros[T](b.Arena, x.cols*width)
+	finite := arena.TakeZeros[float](b.Arena, x.cols*width)
 	for c := lo; c < x.cols; c++ {
 		if zeros == nil || zeros[c-lo] == 0 {
 			copy(finite[c*width:][:width], y[c*ldy:])
@@ -307,7 +306,7 @@ func (b *Block[T]) mix(x *tile, w, y []T, ldy, width int, o []T, ldo int) {
 }
 
 // product is mix for finite rows.
-func (b *Block[T]) product(x *tile, w, y []T, ldy, width int, o []T, ldo int) {
+func (b *Block) product(x *tile, w, y []float, ldy, width int, o []float, ldo int) {
 	if x.n == 1 {
 		clear(o[:width])
 		b.Table.Mix(o[:width], w[:x.cols], x.cols, y, ldy, nil, 0)

@@ -4,37 +4,36 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Grad holds the inputs and results of Backward for a block. The weights are 2^(Factor·(score -
 // Base) - Top).
-type Grad[T tensor.Float] struct {
-	KeyRows []T // keys [nk,LDQ], zero from D to kernel.Pad(D)
-	ValuesT []T // values, transposed [Dv,LDK]
+type Grad struct {
+	KeyRows []float // keys [nk,LDQ], zero from D to kernel.Pad(D)
+	ValuesT []float // values, transposed [Dv,LDK]
 
-	DOut      []T // [n,LDO] gradients of means, zero from Dv to kernel.Pad(Dv)
+	DOut      []float // [n,LDO] gradients of means, zero from Dv to kernel.Pad(Dv)
 	LDO       int
-	Delta     []T // [n] -(DOut·mean)
-	Top, Base []T // [n]; a nil Base means 0. Top of a query that sees no key must be finite
+	Delta     []float // [n] -(DOut·mean)
+	Top, Base []float // [n]; a nil Base means 0. Top of a query that sees no key must be finite
 
-	DQueries []T // [n,LDQ], overwritten
-	DKeys    []T // [nk,LDQ], added to
-	DValues  []T // [nk,LDV], added to
-	DRates   []T // [kernel.Pad(nk)] sums of weights times Delta, added to; nil: not wanted
-	LDV      int // stride of DValues, at least kernel.Pad(Dv)
+	DQueries []float // [n,LDQ], overwritten
+	DKeys    []float // [nk,LDQ], added to
+	DValues  []float // [nk,LDV], added to
+	DRates   []float // [kernel.Pad(nk)] sums of weights times Delta, added to; nil: not wanted
+	LDV      int     // stride of DValues, at least kernel.Pad(Dv)
 }
 
 // Backward computes the gradients of the prepared queries, keys and values. With the weights W,
 // already divided by their sum, dW = DOut·Vᵀ and dS = W∘(dW + Delta), so that
 //
 //	DQueries = dS·K,  DKeys += dSᵀ·Q,  DValues += Wᵀ·DOut
-func (b *Block[T]) Backward(g *Grad[T]) {
+func (b *Block) Backward(g *Grad) {
 	mark := b.Arena.Mark()
 	defer b.Arena.Reset(mark)
 	width, widthV := kernel.Pad(b.D), kernel.Pad(b.Dv)
 	most := TileRows(b.D)
-	sum := arena.TakeZeros[T](b.Arena, min(most, len(b.Ends)))
+	sum := arena.TakeZeros[float](b.Arena, min(most, len(b.Ends)))
 	b.setFinite(g.KeyRows, b.LDQ, width)
 	b.valuesChecked = false // of values
 	for r0 := 0; r0 < len(b.Ends); r0 += most {
@@ -45,7 +44,7 @@ func (b *Block[T]) Backward(g *Grad[T]) {
 			continue
 		}
 		mark := b.Arena.Mark()
-		w, dw := arena.Take[T](b.Arena, x.n*x.ld), arena.Take[T](b.Arena, x.n*x.ld)
+		w, dw := arena.Take[float](b.Arena, x.n*x.ld), arena.Take[float](b.Arena, x.n*x.ld)
 		do, delta := g.DOut[r0*g.LDO:], g.Delta[r0:][:x.n]
 		b.scores(&x, w)
 		b.Table.Block(x.n, kernel.Pad(x.cols), b.Dv, do, g.LDO, 1, g.ValuesT[x.first:], b.LDK, dw, x.ld, false)
@@ -68,7 +67,7 @@ func (b *Block[T]) Backward(g *Grad[T]) {
 
 // gradWeights turns the scores w of n rows from r on into weights, and their
 // gradients dw into the gradients of scores.
-func (b *Block[T]) gradWeights(x *tile, w, dw []T, r, n int, g *Grad[T], sum []T) {
+func (b *Block) gradWeights(x *tile, w, dw []float, r, n int, g *Grad, sum []float) {
 	lo, hi := b.bounds(x, r)
 	cols, rs := hi-lo, x.ld+1
 	if cols <= 0 {
@@ -92,7 +91,7 @@ func (b *Block[T]) gradWeights(x *tile, w, dw []T, r, n int, g *Grad[T], sum []T
 }
 
 // AddFarRows adds the weights of the block's keys to the rows of far.
-func (b *Block[T]) AddFarRows(far *rowscale.FarRows[T]) {
+func (b *Block) AddFarRows(far *rowscale.FarRows) {
 	mark := b.Arena.Mark()
 	defer b.Arena.Reset(mark)
 	most := TileRows(b.D)
@@ -102,7 +101,7 @@ func (b *Block[T]) AddFarRows(far *rowscale.FarRows[T]) {
 			continue
 		}
 		mark := b.Arena.Mark()
-		s := arena.Take[T](b.Arena, x.n*x.ld)
+		s := arena.Take[float](b.Arena, x.n*x.ld)
 		b.scores(&x, s)
 		for r := range x.n {
 			lo, hi := b.bounds(&x, r)

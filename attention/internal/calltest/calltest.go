@@ -18,33 +18,33 @@ import (
 )
 
 // NewCall converts a call of the reference to a call of an engine.
-func NewCall[T tensor.Float](c *oracle.Call) *attention.Call[T] {
-	x := &attention.Call[T]{
-		Q: Convert[T](c.Q), K: Convert[T](c.K), V: Convert[T](c.V),
+func NewCall(c *oracle.Call) *attention.Call {
+	x := &attention.Call{
+		Q: Convert(c.Q), K: Convert(c.K), V: Convert(c.V),
 		Causal: c.Causal, KeyLens: c.KeyLens, KeyMask: c.KeyMask, AttnKeep: c.AttnKeep,
 		CuQ: c.CuQ, CuK: c.CuK,
 	}
 	if c.LogG.D > 0 {
-		x.LogG = Convert[T](c.LogG)
+		x.LogG = Convert(c.LogG)
 	}
 	if c.Theta != 0 {
-		x.Rope = attention.NewRope[T](c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
+		x.Rope = attention.NewRope(c.Q.D, c.Theta, 0, max(c.Q.N, c.K.N))
 	}
 	return x
 }
 
-// Convert returns x in the element type T.
-func Convert[T tensor.Float](x tensor.Heads[float64]) tensor.Heads[T] {
-	y := tensor.NewHeads[T](x.B, x.H, x.N, x.D)
+// Convert returns x in the element type.
+func Convert(x oracle.Heads) tensor.Heads {
+	y := tensor.NewHeads(x.B, x.H, x.N, x.D)
 	for i, v := range x.Data {
-		y.Data[i] = T(v)
+		y.Data[i] = float(v)
 	}
 	return y
 }
 
 // Normal returns normally distributed numbers that float32 represents exactly.
-func Normal(r *rand.Rand, b, h, n, d int) tensor.Heads[float64] {
-	x := tensor.NewHeads[float64](b, h, n, d)
+func Normal(r *rand.Rand, b, h, n, d int) oracle.Heads {
+	x := oracle.NewHeads(b, h, n, d)
 	for i := range x.Data {
 		x.Data[i] = float64(float32(r.NormFloat64()))
 	}
@@ -64,7 +64,7 @@ func Flags(r *rand.Rand, n int) []bool {
 // fast that earlier keys keep no weight.
 func Fade(r *rand.Rand, c *oracle.Call) {
 	c.Causal = true
-	c.LogG = tensor.NewHeads[float64](c.K.B, c.K.H, c.K.N, 1)
+	c.LogG = oracle.NewHeads(c.K.B, c.K.H, c.K.N, 1)
 	for i := range c.LogG.Data {
 		speed := []float64{0, 0.01, 0.3, 0.3, 5, 200}[r.IntN(6)]
 		c.LogG.Data[i] = float64(float32(-speed * r.Float64()))
@@ -166,7 +166,7 @@ func Problems() map[string]*oracle.Call {
 
 // Judge fails t if outputs, or denominators if keep has them, differ from want by more than the
 // limits.
-func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads[T], keep *attention.Saved[T]) {
+func Judge(t testing.TB, l check.Limits, m *oracle.Mechanism, c *oracle.Call, want *oracle.Result, out tensor.Heads, keep *attention.Saved) {
 	t.Helper()
 	maxV := check.MaxAbs(c.V.Data)
 	for b := range out.B {
@@ -193,15 +193,15 @@ func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c 
 	}
 	for at, den := range keep.Den {
 		cond, w := want.Cond[at], want.Den[at]
-		if cond == 0 || den == T(w) { // not specified for a row without weights, or both are infinite
+		if cond == 0 || den == float(w) { // not specified for a row without weights, or both are infinite
 			continue
 		}
 		terms := cond * (1 + math.Abs(w))
 		limit := l.Sum(n, terms)
 		if c.Drop != nil { // the rounded factor of kept elements is in each term, once for each row and degree
-			limit += 2 * float64(max(len(m.Coef)-1, 2)) * check.UnitRoundoff[T]() * terms
+			limit += 2 * float64(max(len(m.Coef)-1, 2)) * check.UnitRoundoff[float]() * terms
 		}
-		if ratio := check.ErrorRatio([]T{den}, []float64{w}, limit); ratio > 1 {
+		if ratio := check.ErrorRatio([]float{den}, []float64{w}, limit); ratio > 1 {
 			t.Fatalf("denominator %d is %v, want %v: %.2g of the limit", at, den, w, ratio)
 		}
 	}
@@ -212,13 +212,13 @@ func Judge[T tensor.Float](t testing.TB, l check.Limits, m *oracle.Mechanism, c 
 
 // JudgeGrads fails t if gradients, or dtau [H] of the temperature, differ from grads by more
 // than the limits.
-func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, g *attention.Grads[T], dtau []T) {
+func JudgeGrads(t testing.TB, l check.Limits, c *oracle.Call, do oracle.Heads, want *oracle.Result, grads *oracle.Grads, g *attention.Grads, dtau []float) {
 	t.Helper()
 	cond := check.MaxAbs(want.Cond)
 	floor := check.MaxAbs(do.Data) * check.MaxAbs(c.V.Data)
 	for _, x := range []struct {
 		name      string
-		got       []T
+		got       []float
 		want      []float64
 		tolerance float64
 	}{
@@ -236,11 +236,11 @@ func JudgeGrads[T tensor.Float](t testing.TB, l check.Limits, c *oracle.Call, do
 }
 
 // Forward calls e.Forward in the given form, with an output filled with NaN beforehand.
-func Forward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attention.Call[T], form attention.Form) (tensor.Heads[T], *attention.Saved[T]) {
+func Forward(t testing.TB, e attention.Mechanism, c *attention.Call, form attention.Form) (tensor.Heads, *attention.Saved) {
 	t.Helper()
 	c.Form = form
-	out := Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	keep := new(attention.Saved[T])
+	out := Poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	keep := new(attention.Saved)
 	if err := e.Forward(out, c, keep); err != nil {
 		t.Fatal(err)
 	}
@@ -249,17 +249,17 @@ func Forward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attentio
 
 // Backward calls e.Backward with gradients filled with NaN beforehand. It also returns a copy
 // of the gradient of the temperature.
-func Backward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attention.Call[T], do, out tensor.Heads[T], keep *attention.Saved[T]) (*attention.Grads[T], []T) {
+func Backward(t testing.TB, e attention.Mechanism, c *attention.Call, do, out tensor.Heads, keep *attention.Saved) (*attention.Grads, []float) {
 	t.Helper()
-	g := &attention.Grads[T]{
-		DQ: Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D),
-		DK: Poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
-		DV: Poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D),
+	g := &attention.Grads{
+		DQ: Poisoned(c.Q.B, c.Q.H, c.Q.N, c.Q.D),
+		DK: Poisoned(c.K.B, c.K.H, c.K.N, c.K.D),
+		DV: Poisoned(c.V.B, c.V.H, c.V.N, c.V.D),
 	}
 	if c.HasDecay() {
-		g.DLogG = Poisoned[T](c.K.B, c.K.H, c.K.N, 1)
+		g.DLogG = Poisoned(c.K.B, c.K.H, c.K.N, 1)
 	}
-	var dtau []T
+	var dtau []float
 	for _, tau := range e.Params().All() {
 		clear(tau.Grad)
 		dtau = tau.Grad
@@ -271,10 +271,10 @@ func Backward[T tensor.Float](t testing.TB, e attention.Mechanism[T], c *attenti
 }
 
 // Poisoned returns an output filled with NaN.
-func Poisoned[T tensor.Float](b, h, n, d int) tensor.Heads[T] {
-	x := tensor.NewHeads[T](b, h, n, d)
+func Poisoned(b, h, n, d int) tensor.Heads {
+	x := tensor.NewHeads(b, h, n, d)
 	for i := range x.Data {
-		x.Data[i] = T(math.NaN())
+		x.Data[i] = float(math.NaN())
 	}
 	return x
 }

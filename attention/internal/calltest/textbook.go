@@ -7,7 +7,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Textbook holds mechanisms of the reference for tests.
@@ -23,35 +22,35 @@ var Textbook = map[string]*oracle.Mechanism{
 }
 
 // elementwise is a feature map of the reference.
-type elementwise[T tensor.Float] struct{ of *oracle.Map }
+type elementwise struct{ of *oracle.Map }
 
-func (e elementwise[T]) Dim(d int) int { return d }
+func (e elementwise) Dim(d int) int { return d }
 
-func (e elementwise[T]) Map(dst, x []T) {
+func (e elementwise) Map(dst, x []float) {
 	for c, v := range x {
-		dst[c] = T(e.of.F(float64(v)))
+		dst[c] = float(e.of.F(float64(v)))
 	}
 }
 
-func (e elementwise[T]) Grad(dx, dy, x []T) {
+func (e elementwise) Grad(dx, dy, x []float) {
 	for c, v := range x {
-		dx[c] = dy[c] * T(e.of.DF(float64(v)))
+		dx[c] = dy[c] * float(e.of.DF(float64(v)))
 	}
 }
 
 // SpecOf returns the Spec of a mechanism of the reference.
-func SpecOf[T tensor.Float](name string, m *oracle.Mechanism) attention.Spec[T] {
-	s := attention.Spec[T]{
+func SpecOf(name string, m *oracle.Mechanism) attention.Spec {
+	s := attention.Spec{
 		Name: name, Setting: "test", Norm: attention.Norm(m.Norm), Scale: m.Scale,
 		Exp: m.Exp, Coef: m.Coef, Eps: m.Eps, OutputNorm: m.OutputNorm, Positive: name != "fastmax1",
 	}
 	if m.Map != nil {
-		s.Map = elementwise[T]{m.Map}
+		s.Map = elementwise{m.Map}
 	}
 	if m.Tau != nil {
-		s.Tau = &param.Param[T]{Name: "tau", Shape: []int{len(m.Tau)}, Grad: make([]T, len(m.Tau))}
+		s.Tau = &param.Param{Name: "tau", Shape: []int{len(m.Tau)}, Grad: make([]float, len(m.Tau))}
 		for _, x := range m.Tau {
-			s.Tau.Data = append(s.Tau.Data, T(x))
+			s.Tau.Data = append(s.Tau.Data, float(x))
 		}
 	}
 	return s

@@ -14,7 +14,7 @@ import (
 )
 
 // Forward computes key head kh of sequence s in the forward pass, as task u.
-func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
+func (p *callPass) Forward(s *SequenceTask, kh int, u *headtask.Task) {
 	c, keep := p.c, p.keep
 	u.O = HeadsOf(u.O, p.out, s, u.QueryHeads(kh))
 	if u.SavesDen = keep != nil; u.SavesDen {
@@ -27,7 +27,7 @@ func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 		*u.SavedMoments = (*u.SavedMoments)[:0]
 	} else {
 		for range u.Q {
-			u.Den = append(u.Den, arena.Take[T](u.Arena, u.N))
+			u.Den = append(u.Den, arena.Take[float](u.Arena, u.N))
 		}
 	}
 	switch {
@@ -43,7 +43,7 @@ func (p *callPass[T]) Forward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 }
 
 // Backward computes key head kh of sequence s in the backward pass, as task u.
-func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
+func (p *callPass) Backward(s *SequenceTask, kh int, u *headtask.Task) {
 	c, g, keep, heads := p.c, &p.g, p.keep, u.QueryHeads(kh)
 	u.O = HeadsOf(u.O, p.out, s, heads)
 	u.DO = HeadsOf(u.DO, p.dout, s, heads)
@@ -101,7 +101,7 @@ func (p *callPass[T]) Backward(s *SequenceTask, kh int, u *headtask.Task[T]) {
 
 // HeadsOf appends to m the rows of x [B,H,N,D] that belong to sequence s, for each head of a
 // range.
-func HeadsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *SequenceTask, r headtask.HeadRange) []tensor.Mat[T] {
+func HeadsOf(m []tensor.Mat, x tensor.Heads, s *SequenceTask, r headtask.HeadRange) []tensor.Mat {
 	for h := range r.N {
 		m = append(m, x.Head(s.Batch, r.Lo+h).Slice(s.Q0, s.Q0+s.N))
 	}
@@ -110,7 +110,7 @@ func HeadsOf[T tensor.Float](m []tensor.Mat[T], x tensor.Heads[T], s *SequenceTa
 
 // DenOf appends to d the denominators in den [B,H,N] that belong to sequence s, for each head
 // of a range.
-func DenOf[T tensor.Float](d [][]T, den []T, c *attention.Call[T], s *SequenceTask, r headtask.HeadRange) [][]T {
+func DenOf(d [][]float, den []float, c *attention.Call, s *SequenceTask, r headtask.HeadRange) [][]float {
 	for h := range r.N {
 		d = append(d, den[(s.Batch*c.Q.H+r.Lo+h)*c.Q.N+s.Q0:][:s.N])
 	}
@@ -119,21 +119,21 @@ func DenOf[T tensor.Float](d [][]T, den []T, c *attention.Call[T], s *SequenceTa
 
 // callPass is Forward or Backward of one call, whose pieces are the key heads of
 // its sequences.
-type callPass[T tensor.Float] struct {
-	e    *Engine[T]
-	c    *attention.Call[T]
+type callPass struct {
+	e    *Engine
+	c    *attention.Call
 	seqs []SequenceTask
 	room []attention.Sequence // of the call
-	out  tensor.Heads[T]
-	keep *attention.Saved[T]
-	seg  segment[T] // nil where no state comes before or after
+	out  tensor.Heads
+	keep *attention.Saved
+	seg  segment // nil where no state comes before or after
 
 	back   bool
-	dout   tensor.Heads[T]
-	g      attention.Grads[T]
+	dout   tensor.Heads
+	g      attention.Grads
 	dscale []float64 // [sequences, H]
 
-	dparams []T // [sequences, Hkv] gradients of the features' parameters
+	dparams []float // [sequences, Hkv] gradients of the features' parameters
 
 	work float64 // arithmetic of all sequences
 
@@ -141,18 +141,18 @@ type callPass[T tensor.Float] struct {
 }
 
 // newPass returns a pass forward. Release takes it back.
-func (e *Engine[T]) newPass(c *attention.Call[T], out tensor.Heads[T], keep *attention.Saved[T]) *callPass[T] {
-	p, _ := e.passes.Get().(*callPass[T])
+func (e *Engine) newPass(c *attention.Call, out tensor.Heads, keep *attention.Saved) *callPass {
+	p, _ := e.passes.Get().(*callPass)
 	if p == nil {
-		p = new(callPass[T])
+		p = new(callPass)
 	}
-	*p = callPass[T]{e: e, c: c, seqs: e.Sequences(p.seqs[:0], &p.room, c), room: p.room, out: out, keep: keep, dscale: p.dscale[:0], dparams: p.dparams[:0]}
+	*p = callPass{e: e, c: c, seqs: e.Sequences(p.seqs[:0], &p.room, c), room: p.room, out: out, keep: keep, dscale: p.dscale[:0], dparams: p.dparams[:0]}
 	return p
 }
 
 // Sequences appends to list the sequences of c. If the mechanism has a lag, the last keys of
 // each sequence are left out, as if its key length were shorter.
-func (e *Engine[T]) Sequences(list []SequenceTask, room *[]attention.Sequence, c *attention.Call[T]) []SequenceTask {
+func (e *Engine) Sequences(list []SequenceTask, room *[]attention.Sequence, c *attention.Call) []SequenceTask {
 	list = AppendSequenceTasks(list, room, c)
 	for i := range list {
 		list[i].M = max(list[i].M-e.Spec.FarLag, 0)
@@ -162,14 +162,14 @@ func (e *Engine[T]) Sequences(list []SequenceTask, room *[]attention.Sequence, c
 }
 
 // release keeps p for another call, without what it points at.
-func (p *callPass[T]) release() {
+func (p *callPass) release() {
 	e := p.e
-	*p = callPass[T]{seqs: p.seqs, room: p.room, dscale: p.dscale, dparams: p.dparams}
+	*p = callPass{seqs: p.seqs, room: p.room, dscale: p.dscale, dparams: p.dparams}
 	e.passes.Put(p)
 }
 
 // run chooses the form of every sequence and does its key heads, in parallel.
-func (p *callPass[T]) run() {
+func (p *callPass) run() {
 	p.e.measure(p.c, p.seqs)
 	for i := range p.seqs {
 		s := &p.seqs[i]
@@ -180,23 +180,23 @@ func (p *callPass[T]) run() {
 		}
 		p.work += s.Work
 	}
-	par.Run(len(p.seqs)*p.c.K.H, 1, p.work, passTask[T]{p})
+	par.Run(len(p.seqs)*p.c.K.H, 1, p.work, passTask{p})
 	if p.back {
 		p.e.wideGrad(p.c, p.seqs, &p.g)
 	}
 }
 
 // passTask is the pass as a task.
-type passTask[T tensor.Float] struct{ *callPass[T] }
+type passTask struct{ *callPass }
 
-func (p *callPass[T]) RunRange(i0, i1 int) {
+func (p *callPass) RunRange(i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		p.head(&p.seqs[i/p.c.K.H], i%p.c.K.H)
 	}
 }
 
 // head does key head kh of sequence s.
-func (p *callPass[T]) head(s *SequenceTask, kh int) {
+func (p *callPass) head(s *SequenceTask, kh int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := p.e.NewTask(p.c, s, kh, ar)
@@ -215,8 +215,8 @@ func (p *callPass[T]) head(s *SequenceTask, kh int) {
 }
 
 // countPriorKeys returns the number of keys of a key head in the state before a sequence.
-func (p *callPass[T]) countPriorKeys(s *SequenceTask, kh int) float64 {
-	if st, is := p.c.Init.(*RecurrentState[T]); is && st != nil {
+func (p *callPass) countPriorKeys(s *SequenceTask, kh int) float64 {
+	if st, is := p.c.Init.(*RecurrentState); is && st != nil {
 		h := st.Heads[s.Index*p.c.K.H+kh]
 		return h.CountClosedKeys() + float64(h.CountOpenKeys(h.Count))
 	}
@@ -227,8 +227,8 @@ func (p *callPass[T]) countPriorKeys(s *SequenceTask, kh int) float64 {
 }
 
 // addParamGrads adds the gradients of all tasks to the parameters'.
-func (p *callPass[T]) addParamGrads() {
-	t := kernel.Active[T]()
+func (p *callPass) addParamGrads() {
+	t := kernel.Active[float]()
 	from := p.dparams
 	for len(from) > 0 {
 		for _, x := range p.e.Spec.Features.Params().All() {
@@ -239,7 +239,7 @@ func (p *callPass[T]) addParamGrads() {
 }
 
 // paramGradsOf returns the parts of dparams that belong to task i.
-func (p *callPass[T]) paramGradsOf(i int) (parts [][]T) {
+func (p *callPass) paramGradsOf(i int) (parts [][]float) {
 	all := p.e.Spec.Features.Params().All()
 	size := p.e.Spec.Features.Params().Size()
 	from := p.dparams[i*size:][:size]
@@ -251,14 +251,14 @@ func (p *callPass[T]) paramGradsOf(i int) (parts [][]T) {
 }
 
 // bandSumsOf returns the sums of a band that Forward is to leave in keep; nil: none are wanted.
-func bandSumsOf[T tensor.Float](keep *attention.Saved[T]) *headtask.BandSums[T] {
-	sums, _ := keep.Own.(*headtask.BandSums[T])
+func bandSumsOf(keep *attention.Saved) *headtask.BandSums {
+	sums, _ := keep.Own.(*headtask.BandSums)
 	return sums
 }
 
 // SumsOf appends to list the sums of a band that belong to sequence q, for each head of a
 // range.
-func SumsOf[T tensor.Float](list []rowscale.Sums[T], s *headtask.BandSums[T], c *attention.Call[T], q *SequenceTask, r headtask.HeadRange) []rowscale.Sums[T] {
+func SumsOf(list []rowscale.Sums, s *headtask.BandSums, c *attention.Call, q *SequenceTask, r headtask.HeadRange) []rowscale.Sums {
 	for h := range r.N {
 		at := (q.Batch*c.Q.H+r.Lo+h)*c.Q.N + q.Q0
 		list = append(list, s.Slice(at, at+q.N))
@@ -277,12 +277,12 @@ type SequenceTask struct {
 }
 
 // SequenceTasks returns the sequences of a call.
-func SequenceTasks[T tensor.Float](c *attention.Call[T]) []SequenceTask {
+func SequenceTasks(c *attention.Call) []SequenceTask {
 	return AppendSequenceTasks(nil, new([]attention.Sequence), c)
 }
 
 // AppendSequenceTasks appends the sequences of a call to list. room is reused memory.
-func AppendSequenceTasks[T tensor.Float](list []SequenceTask, room *[]attention.Sequence, c *attention.Call[T]) []SequenceTask {
+func AppendSequenceTasks(list []SequenceTask, room *[]attention.Sequence, c *attention.Call) []SequenceTask {
 	*room = c.AppendSequences((*room)[:0])
 	for _, s := range *room {
 		list = append(list, SequenceTask{Sequence: s})
@@ -296,21 +296,21 @@ func AppendSequenceTasks[T tensor.Float](list []SequenceTask, room *[]attention.
 
 // rowsOf are the queries or keys of one head of a sequence, and their
 // gradients.
-type rowsOf[T tensor.Float] struct {
-	x, dx tensor.Mat[T]
+type rowsOf struct {
+	x, dx tensor.Mat
 	mask  []bool // unmasked tokens; nil: all
 }
 
-func (r *rowsOf[T]) exists(t int) bool { return r.mask == nil || r.mask[t] }
+func (r *rowsOf) exists(t int) bool { return r.mask == nil || r.mask[t] }
 
 // sides calls f in parallel, for the queries of each head of each sequence and for the keys of
 // each key head. i is their index in the sequence's statistics.
-func (e *Engine[T]) sides(c *attention.Call[T], seqs []SequenceTask, g *attention.Grads[T], f func(s *SequenceTask, i int, r rowsOf[T])) {
+func (e *Engine) sides(c *attention.Call, seqs []SequenceTask, g *attention.Grads, f func(s *SequenceTask, i int, r rowsOf)) {
 	heads := c.Q.H + c.K.H
 	work := 8 * float64(c.Q.D*c.Q.B) * (float64(c.Q.N)*float64(c.Q.H) + float64(c.K.N)*float64(c.K.H))
 	par.RunEach(len(seqs)*heads, work, func(at int) {
 		s, i := &seqs[at/heads], at%heads
-		var r rowsOf[T]
+		var r rowsOf
 		if i < c.Q.H {
 			r.x = c.Q.Head(s.Batch, i).Slice(s.Q0, s.Q0+s.N)
 			if g != nil {
@@ -330,7 +330,7 @@ func (e *Engine[T]) sides(c *attention.Call[T], seqs []SequenceTask, g *attentio
 }
 
 // measure takes the statistics of sequences, where the normalisation has any.
-func (e *Engine[T]) measure(c *attention.Call[T], seqs []SequenceTask) {
+func (e *Engine) measure(c *attention.Call, seqs []SequenceTask) {
 	norm := e.Spec.Norm
 	if !norm.NeedsAllTokens() {
 		return
@@ -339,7 +339,7 @@ func (e *Engine[T]) measure(c *attention.Call[T], seqs []SequenceTask) {
 		seqs[i].stats = make([]headtask.NormStats, c.Q.H+c.K.H)
 	}
 	if norm == attention.TokenCentred || norm == attention.GlobalCentred {
-		e.sides(c, seqs, nil, func(s *SequenceTask, i int, r rowsOf[T]) { s.stats[i].Mean = r.means(r.x) })
+		e.sides(c, seqs, nil, func(s *SequenceTask, i int, r rowsOf) { s.stats[i].Mean = r.means(r.x) })
 	}
 	for i := range seqs {
 		if st := seqs[i].stats; norm == attention.GlobalCentred {
@@ -347,7 +347,7 @@ func (e *Engine[T]) measure(c *attention.Call[T], seqs []SequenceTask) {
 			shareMean(st[c.Q.H:])
 		}
 	}
-	e.sides(c, seqs, nil, func(s *SequenceTask, i int, r rowsOf[T]) {
+	e.sides(c, seqs, nil, func(s *SequenceTask, i int, r rowsOf) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
 		for t := range r.x.Rows {
 			if !r.exists(t) {
@@ -363,7 +363,7 @@ func (e *Engine[T]) measure(c *attention.Call[T], seqs []SequenceTask) {
 
 // means returns the mean row of x. It is taken of the differences from the
 // first token, so that it is exactly that token where all are equal.
-func (r *rowsOf[T]) means(x tensor.Mat[T]) []float64 {
+func (r *rowsOf) means(x tensor.Mat) []float64 {
 	mean, n, first := make([]float64, x.Cols), 0, 0
 	for t := range x.Rows {
 		if !r.exists(t) {
@@ -412,14 +412,14 @@ func shareMean(heads []headtask.NormStats) {
 //
 // It is added to the token with that norm, in the direction x̃/M. The mean that was subtracted
 // from rows is subtracted from gradients, too.
-func (e *Engine[T]) wideGrad(c *attention.Call[T], seqs []SequenceTask, g *attention.Grads[T]) {
+func (e *Engine) wideGrad(c *attention.Call, seqs []SequenceTask, g *attention.Grads) {
 	norm := e.Spec.Norm
 	if !norm.NeedsAllTokens() {
 		return
 	}
 	heads := c.Q.H + c.K.H
 	means := make([]headtask.NormStats, len(seqs)*heads) // of the gradients
-	e.sides(c, seqs, g, func(s *SequenceTask, i int, r rowsOf[T]) {
+	e.sides(c, seqs, g, func(s *SequenceTask, i int, r rowsOf) {
 		st, row := &s.stats[i], make([]float64, c.Q.D)
 		if _, power := norm.InvertLength(st.Length); power > 0 {
 			var along float64
@@ -440,7 +440,7 @@ func (e *Engine[T]) wideGrad(c *attention.Call[T], seqs []SequenceTask, g *atten
 			}
 			headtask.CentreRow(row, r.x.Row(st.Place), norm, st)
 			for c, y := range row {
-				r.dx.Row(st.Place)[c] -= T(along * (y / divisor))
+				r.dx.Row(st.Place)[c] -= float(along * (y / divisor))
 			}
 		}
 		switch norm {
@@ -460,13 +460,13 @@ func (e *Engine[T]) wideGrad(c *attention.Call[T], seqs []SequenceTask, g *atten
 		shareMean(m[:c.Q.H])
 		shareMean(m[c.Q.H:])
 	}
-	e.sides(c, seqs, g, func(s *SequenceTask, i int, r rowsOf[T]) {
+	e.sides(c, seqs, g, func(s *SequenceTask, i int, r rowsOf) {
 		r.subtract(make([]float64, c.Q.D), norm, &means[s.Index*heads+i])
 	})
 }
 
 // subtract centres the gradients of unmasked tokens.
-func (r *rowsOf[T]) subtract(row []float64, norm attention.Norm, s *headtask.NormStats) {
+func (r *rowsOf) subtract(row []float64, norm attention.Norm, s *headtask.NormStats) {
 	for t := range r.dx.Rows {
 		if !r.exists(t) {
 			continue
@@ -474,14 +474,14 @@ func (r *rowsOf[T]) subtract(row []float64, norm attention.Norm, s *headtask.Nor
 		dx := r.dx.Row(t)
 		headtask.CentreRow(row, dx, norm, s)
 		for c, y := range row {
-			dx[c] = T(y)
+			dx[c] = float(y)
 		}
 	}
 }
 
 // segment returns c as a segment, whose sequences are seqs; nil if it is none.
 // Keep says that Backward will be asked.
-func (e *Engine[T]) segment(c *attention.Call[T], seqs []SequenceTask, keep bool) (segment[T], error) {
+func (e *Engine) segment(c *attention.Call, seqs []SequenceTask, keep bool) (segment, error) {
 	if !c.HasState() {
 		return nil, nil
 	}
@@ -489,9 +489,9 @@ func (e *Engine[T]) segment(c *attention.Call[T], seqs []SequenceTask, keep bool
 	if err != nil {
 		return nil, err
 	}
-	start := newSumsSegment[T]
+	start := newSumsSegment
 	if e.Spec.IsPairwise() {
-		start = newCacheSegment[T]
+		start = newCacheSegment
 	}
 	x, err := start(e, c, seqs, keys)
 	if err != nil {
@@ -506,7 +506,7 @@ func (e *Engine[T]) segment(c *attention.Call[T], seqs []SequenceTask, keep bool
 // IsWellConditioned reports whether no denominator of c can cancel, because weights are never
 // negative and positive at all possible scores, also with dropout. They can still be so small
 // that all weights of a row underflow.
-func (e *Engine[T]) IsWellConditioned(c *attention.Call[T]) bool {
+func (e *Engine) IsWellConditioned(c *attention.Call) bool {
 	s := &e.Spec
 	if s.Unnormalized || s.Floor > 0 {
 		return true
@@ -525,7 +525,7 @@ func (e *Engine[T]) IsWellConditioned(c *attention.Call[T]) bool {
 
 // largestWeight returns the bound for weak of weights of c with scores within ±reach.
 // Negative: only a denominator of 0 is weak.
-func (e *Engine[T]) largestWeight(c *attention.Call[T], reach float64) float64 {
+func (e *Engine) largestWeight(c *attention.Call, reach float64) float64 {
 	if s := &e.Spec; e.IsWellConditioned(c) || s.IsPositive(headtask.ScoreGain(c.Drop)) && (s.HasMap() || s.Similarity != nil || s.Coef[0] <= 0) {
 		return -1
 	}
@@ -537,8 +537,8 @@ func (e *Engine[T]) largestWeight(c *attention.Call[T], reach float64) float64 {
 
 // BoundScore returns a bound of |s| for query i of head h of a sequence. It comes from the
 // normalisation or, if longest is not nil, from the lengths of the query and the longest key.
-func (e *Engine[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longest []float64, h, i int) float64 {
-	if p, ok := e.Spec.Map.(headtask.Products[T]); ok {
+func (e *Engine) BoundScore(c *attention.Call, s *SequenceTask, longest []float64, h, i int) float64 {
+	if p, ok := e.Spec.Map.(headtask.Products); ok {
 		return headtask.ScoreGain(c.Drop) * e.Spec.ProductReach(p.Coef, c.Q.D, h)
 	}
 	if longest == nil {
@@ -551,7 +551,7 @@ func (e *Engine[T]) BoundScore(c *attention.Call[T], s *SequenceTask, longest []
 // LongestKeys returns the length of the longest unmasked key of each key head of a sequence. It
 // returns nil if the lengths are not needed: if keys are normalised or mapped, or weights are
 // never negative.
-func (e *Engine[T]) LongestKeys(c *attention.Call[T], s *SequenceTask, mask []bool) []float64 {
+func (e *Engine) LongestKeys(c *attention.Call, s *SequenceTask, mask []bool) []float64 {
 	if e.Spec.Norm != attention.NoNorm || e.Spec.HasMap() || e.Spec.Positive {
 		return nil
 	}
@@ -570,7 +570,7 @@ func (e *Engine[T]) LongestKeys(c *attention.Call[T], s *SequenceTask, mask []bo
 // countEffectiveKeys returns, for each key head of s and each query, the number of visible keys; with
 // decay the sum of their factors. before holds this of the initial state for each key
 // head.
-func (e *Engine[T]) countEffectiveKeys(c *attention.Call[T], s *SequenceTask, mask []bool, before []headtask.PriorKeys) [][]float64 {
+func (e *Engine) countEffectiveKeys(c *attention.Call, s *SequenceTask, mask []bool, before []headtask.PriorKeys) [][]float64 {
 	left := make([][]float64, c.K.H)
 	for h := range left {
 		a, x := headtask.HeapAges(s.M), before[h]
@@ -618,7 +618,7 @@ func (e *Engine[T]) countEffectiveKeys(c *attention.Call[T], s *SequenceTask, ma
 
 // countWeakRows counts the queries that see no key and those whose denominator nearly
 // cancels, or has vanished.
-func (e *Engine[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg segment[T], keep *attention.Saved[T], vanished bool) {
+func (e *Engine) countWeakRows(c *attention.Call, seqs []SequenceTask, seg segment, keep *attention.Saved, vanished bool) {
 	for i := range seqs {
 		s := &seqs[i]
 		var mask []bool
@@ -709,7 +709,7 @@ func (e *Engine[T]) countWeakRows(c *attention.Call[T], seqs []SequenceTask, seg
 
 // gateFactor returns the gate factor of a key in a state, found from the length of its
 // features: without a gate the features have the length of their bound.
-func gateFactor[T tensor.Float](s *headtask.Spec[T], length float64) float64 {
+func gateFactor(s *headtask.Spec, length float64) float64 {
 	if b, ok := s.Features.(attention.BoundedProduct); ok && s.Gated {
 		return length / math.Sqrt(b.Bound())
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -49,9 +48,9 @@ func eachPolynomial(t *testing.T, f func(t *testing.T, name string, m *oracle.Me
 }
 
 // linearLimits are the limits of the linear form for rows of width d.
-func linearLimits[T tensor.Float](e attention.Mechanism[T], d, chunk int) check.Limits {
+func linearLimits(e attention.Mechanism, d, chunk int) check.Limits {
 	p := e.Plan(attention.Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1, D: d, Dv: 1, Form: attention.Linear, Chunk: chunk})
-	return check.LinearLimits[T](p.F, p.Chunk)
+	return check.LinearLimits[float](p.F, p.Chunk)
 }
 
 func TestLinearAgainstTextbook(t *testing.T) {
@@ -61,15 +60,14 @@ func TestLinearAgainstTextbook(t *testing.T) {
 		do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		grads := m.Backward(c, do)
 		for _, chunk := range chunks {
-			linearAgainst[float64](t, name, chunk, m, c, do, want, grads)
-			linearAgainst[float32](t, name, chunk, m, c, do, want, grads)
+			linearAgainst(t, name, chunk, m, c, do, want, grads)
 		}
 	})
 }
 
-func linearAgainst[T tensor.Float](t *testing.T, name string, chunk int, m *oracle.Mechanism, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
+func linearAgainst(t *testing.T, name string, chunk int, m *oracle.Mechanism, c *oracle.Call, do oracle.Heads, want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
-	e, call := mechanismOf[T](t, name, m), calltest.NewCall[T](c)
+	e, call := mechanismOf(t, name, m), calltest.NewCall(c)
 	call.Chunk = chunk
 	limits := linearLimits(e, c.Q.D, chunk)
 	out, keep := calltest.Forward(t, e, call, attention.Linear)
@@ -79,11 +77,11 @@ func linearAgainst[T tensor.Float](t *testing.T, name string, chunk int, m *orac
 			t.Fatalf("chunk %d: row %d has denominator %v, its condition is %v", chunk, i, den, want.Cond[i])
 		}
 	}
-	g, dtau := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
+	g, dtau := calltest.Backward(t, e, call, calltest.Convert(do), out, keep)
 	calltest.JudgeGrads(t, limits, c, do, want, grads, g, dtau)
 }
 
-func mustNew[T tensor.Float](t *testing.T, s attention.Spec[T]) attention.Mechanism[T] {
+func mustNew(t *testing.T, s attention.Spec) attention.Mechanism {
 	t.Helper()
 	e, err := newMechanism(s)
 	if err != nil {
@@ -93,130 +91,19 @@ func mustNew[T tensor.Float](t *testing.T, s attention.Spec[T]) attention.Mechan
 }
 
 // squares maps x to x/2 and x²/4: prepared rows are wider than given ones.
-type squares[T tensor.Float] struct{}
+type squares struct{}
 
-func (squares[T]) Dim(d int) int { return 2 * d }
+func (squares) Dim(d int) int { return 2 * d }
 
-func (squares[T]) Map(dst, x []T) {
+func (squares) Map(dst, x []float) {
 	for i, v := range x {
 		dst[i], dst[len(x)+i] = v/2, v*v/4
 	}
 }
 
-func (squares[T]) Grad(dx, dy, x []T) {
+func (squares) Grad(dx, dy, x []float) {
 	for i, v := range x {
 		dx[i] = dy[i]/2 + dy[len(x)+i]*v/2
-	}
-}
-
-// A feature map that widens rows is the same as rows mapped beforehand.
-func TestLinearFeatureMapThatWidens(t *testing.T) {
-	const n, d, dv = 40, 3, 5
-	r := rand.New(rand.NewPCG(16, 17))
-	widen := func(x tensor.Heads[float64]) tensor.Heads[float64] {
-		y := tensor.NewHeads[float64](x.B, x.H, x.N, 2*x.D)
-		for i := range x.N {
-			squares[float64]{}.Map(y.Head(0, 0).Row(i), x.Head(0, 0).Row(i))
-		}
-		return y
-	}
-	for _, causal := range []bool{false, true} {
-		c := &oracle.Call{Q: calltest.Normal(r, 1, 1, n, d), K: calltest.Normal(r, 1, 1, n, d), V: calltest.Normal(r, 1, 1, n, dv), Causal: causal}
-		do := calltest.Normal(r, 1, 1, n, dv)
-		mapped := *c
-		mapped.Q, mapped.K = widen(c.Q), widen(c.K)
-		m := &oracle.Mechanism{Scale: 1, Coef: []float64{3, 1, 0.5}}
-		want, grads := m.Forward(&mapped), m.Backward(&mapped, do)
-		dq, dk := tensor.NewHeads[float64](1, 1, n, d), tensor.NewHeads[float64](1, 1, n, d)
-		for i := range n {
-			squares[float64]{}.Grad(dq.Head(0, 0).Row(i), grads.DQ.Head(0, 0).Row(i), c.Q.Head(0, 0).Row(i))
-			squares[float64]{}.Grad(dk.Head(0, 0).Row(i), grads.DK.Head(0, 0).Row(i), c.K.Head(0, 0).Row(i))
-		}
-		grads.DQ, grads.DK = dq, dk
-
-		e := mustNew(t, attention.Spec[float64]{Name: "squares", Scale: 1, Map: squares[float64]{}, Coef: m.Coef})
-		call := calltest.NewCall[float64](c)
-		call.Chunk = 16
-		out, keep := calltest.Forward(t, e, call, attention.Linear)
-		calltest.Judge(t, linearLimits(e, d, 16), m, c, want, out, keep)
-		g, _ := calltest.Backward(t, e, call, do, out, keep)
-		calltest.JudgeGrads(t, linearLimits(e, d, 16), c, do, want, grads, g, nil)
-	}
-}
-
-// Gradients are those that central differences of Forward show.
-func TestLinearGradientsAreDerivatives(t *testing.T) {
-	all := calltest.Problems()
-	for _, what := range []string{"groups", "causal mask", "packed causal rope"} {
-		for _, name := range []string{"taylorshift", "fastmax3", "square"} {
-			c := calltest.NewCall[float64](all[what])
-			c.Chunk = 4
-			e := mechanismOf[float64](t, name, polynomials()[name])
-			do := calltest.Normal(rand.New(rand.NewPCG(5, 6)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
-			out, keep := calltest.Forward(t, e, c, attention.Linear)
-			g, dtau := calltest.Backward(t, e, c, do, out, keep)
-			loss := func() float64 {
-				var s float64
-				out, _ := calltest.Forward(t, e, c, attention.Linear)
-				for i, o := range out.Data {
-					s += o * do.Data[i]
-				}
-				return s
-			}
-			parts := []struct {
-				name   string
-				got, x []float64
-			}{{"dq", g.DQ.Data, c.Q.Data}, {"dk", g.DK.Data, c.K.Data}, {"dv", g.DV.Data, c.V.Data}}
-			if tau := e.(*Engine[float64]).Spec.Tau; tau != nil {
-				parts = append(parts, struct {
-					name   string
-					got, x []float64
-				}{"dtau", dtau, tau.Data})
-			}
-			for _, x := range parts {
-				want := check.NumericGradient(loss, x.x)
-				if ratio := check.ErrorRatio(x.got, want, 1e-7*max(1, check.MaxAbs(want))); ratio > 1 {
-					t.Errorf("%s, %s: %s is wrong, %.3g of the limit", name, what, x.name, ratio)
-				}
-			}
-		}
-	}
-}
-
-func TestNewRefuses(t *testing.T) {
-	for want, s := range map[string]attention.Spec[float64]{
-		"x: needs one of the exponential, a similarity and coefficients": {Name: "x"},
-		"y: needs one of the exponential, a similarity and coefficients": {Name: "y", Exp: true, Coef: []float64{1, 1}},
-		"constant: a constant is no kernel":                              {Name: "constant", Coef: []float64{1}},
-		"short: the highest of 3 coefficients is 0":                      {Name: "short", Coef: []float64{1, 1, 0}},
-	} {
-		if _, err := newMechanism(s); err == nil || err.Error() != want {
-			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-}
-
-// A degree and width whose sums are beyond the limit is refused with both numbers, and
-// never chosen.
-func TestLinearTooManyFeatures(t *testing.T) {
-	e := mustNew(t, attention.Spec[float32]{Name: "wide", Coef: oracle.TaylorCoef(6)})
-	want := fmt.Sprintf("wide: the linear form of degree 6 has %d features for D = 300, whose sums with Dv = 64 are %s numbers a head, at most 1073741824",
-		min(int64(1085371516236), int64(math.MaxInt)), "86829721298880")
-	c := &attention.Call[float32]{Q: tensor.NewHeads[float32](1, 1, 1, 300), K: tensor.NewHeads[float32](1, 1, 1, 300), V: tensor.NewHeads[float32](1, 1, 1, 64), Form: attention.Linear}
-	if err := e.Forward(tensor.NewHeads[float32](1, 1, 1, 64), c, nil); err == nil || err.Error() != want {
-		t.Errorf("Forward: error %v, want %q", err, want)
-	}
-	if _, err := e.NewState(c.Shape()); err == nil || err.Error() != want {
-		t.Errorf("NewState: error %v, want %q", err, want)
-	}
-	s := c.Shape()
-	s.N, s.M, s.Form = 1<<50, 1<<50, attention.Auto
-	if p := e.Plan(s); p.Form != attention.Direct || p.Back != attention.Direct || p.WidthError == nil || p.WidthError.Error() != want {
-		t.Errorf("Plan of 2^50 tokens: %v, %v, %v", p.Form, p.Back, p.WidthError)
-	}
-	s.D = 8
-	if p := e.Plan(s); p.Form != attention.Linear || p.WidthError != nil {
-		t.Errorf("Plan at D = 8: %v, %v", p.Form, p.WidthError)
 	}
 }
 
@@ -224,13 +111,13 @@ func TestLinearThreads(t *testing.T) {
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(10, 11))
 	for name, m := range polynomials() {
-		e := mechanismOf[float32](t, name, m)
+		e := mechanismOf(t, name, m)
 		for _, causal := range []bool{false, true} {
-			c := calltest.NewCall[float32](&oracle.Call{
+			c := calltest.NewCall(&oracle.Call{
 				Q: calltest.Normal(r, 3, 4, 90, 6), K: calltest.Normal(r, 3, 2, 101, 6), V: calltest.Normal(r, 3, 2, 101, 7), Causal: causal,
 			})
 			c.Chunk = 32
-			do := calltest.Convert[float32](calltest.Normal(r, 3, 4, 90, 7))
+			do := calltest.Convert(calltest.Normal(r, 3, 4, 90, 7))
 			var first []byte
 			for _, threads := range []int{1, 2, 5} {
 				par.SetThreads(threads)
@@ -248,59 +135,6 @@ func TestLinearThreads(t *testing.T) {
 	}
 }
 
-// What keys hold that do not exist, or come later, changes no bit.
-func TestLinearIgnoresWhatIsHidden(t *testing.T) {
-	const n = 40
-	nan, inf := float32(math.NaN()), float32(math.Inf(1))
-	r := rand.New(rand.NewPCG(8, 9))
-	for name, m := range polynomials() {
-		e := mechanismOf[float32](t, name, m)
-		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, n, 5), K: calltest.Normal(r, 1, 2, n, 5), V: calltest.Normal(r, 1, 2, n, 3)})
-		c.Chunk = 16
-		do := calltest.Convert[float32](calltest.Normal(r, 1, 4, n, 3))
-		// spoil overwrites keys and values of every head.
-		spoil := func(key, value float32, tokens ...int) {
-			for h := range c.K.H {
-				for _, j := range tokens {
-					c.K.Head(0, h).Row(j)[1], c.V.Head(0, h).Row(j)[1] = key, value
-				}
-			}
-		}
-		for _, causal := range []bool{false, true} {
-			c.Causal = causal
-			c.KeyMask = slices.Repeat([]bool{true}, n)
-			hidden := []int{0, 1, 15, 16, n - 1}
-			for _, j := range hidden {
-				c.KeyMask[j] = false
-			}
-			bits := func() []byte {
-				out, keep := calltest.Forward(t, e, c, attention.Linear)
-				g, dtau := calltest.Backward(t, e, c, do, out, keep)
-				return fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
-			}
-			before := bits()
-			spoil(nan, inf, hidden...)
-			if !slices.Equal(before, bits()) {
-				t.Errorf("%s, causal %v: a masked key changes bits", name, causal)
-			}
-			spoil(1, 1, hidden...)
-		}
-		c.KeyMask = nil
-		before, _ := calltest.Forward(t, e, c, attention.Linear)
-		for j := n - 1; j > 0; j-- {
-			spoil(inf, nan, j)
-			after, _ := calltest.Forward(t, e, c, attention.Linear)
-			for h := range after.H {
-				for i := range j {
-					if !slices.Equal(after.Head(0, h).Row(i), before.Head(0, h).Row(i)) {
-						t.Fatalf("%s: key %d changes query %d", name, j, i)
-					}
-				}
-			}
-		}
-	}
-}
-
 // Scratch is lent: what a call allocates does not grow with its tokens.
 func TestLinearAllocations(t *testing.T) {
 	if calltest.Raced {
@@ -309,14 +143,14 @@ func TestLinearAllocations(t *testing.T) {
 	par.SetThreads(1)
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(14, 15))
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
 	for _, causal := range []bool{false, true} {
 		var few float64
 		for i, n := range []int{300, 1100} {
-			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, n, 5), K: calltest.Normal(r, 1, 1, n, 5), V: calltest.Normal(r, 1, 1, n, 3), Causal: causal})
+			c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 1, 2, n, 5), K: calltest.Normal(r, 1, 1, n, 5), V: calltest.Normal(r, 1, 1, n, 3), Causal: causal})
 			c.Form = attention.Linear
-			out, keep := tensor.NewHeads[float32](1, 2, n, 3), new(attention.Saved[float32])
-			g := &attention.Grads[float32]{DQ: tensor.NewHeads[float32](1, 2, n, 5), DK: tensor.NewHeads[float32](1, 1, n, 5), DV: tensor.NewHeads[float32](1, 1, n, 3)}
+			out, keep := tensor.NewHeads(1, 2, n, 3), new(attention.Saved)
+			g := &attention.Grads{DQ: tensor.NewHeads(1, 2, n, 5), DK: tensor.NewHeads(1, 1, n, 5), DV: tensor.NewHeads(1, 1, n, 3)}
 			allocs := testing.AllocsPerRun(5, func() {
 				if err := e.Forward(out, c, keep); err != nil {
 					t.Fatal(err)
@@ -337,13 +171,13 @@ func TestLinearAllocations(t *testing.T) {
 // nothing of it outlasts a call that leaves none.
 func TestMomentsKeptForBackward(t *testing.T) {
 	r := rand.New(rand.NewPCG(16, 17))
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
-	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 2, 2, 40, 6), K: calltest.Normal(r, 2, 1, 50, 6), V: calltest.Normal(r, 2, 1, 50, 3)})
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
+	c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 2, 2, 40, 6), K: calltest.Normal(r, 2, 1, 50, 6), V: calltest.Normal(r, 2, 1, 50, 3)})
 	c.Chunk = 16
-	do := calltest.Convert[float32](calltest.Normal(r, 2, 2, 40, 3))
+	do := calltest.Convert(calltest.Normal(r, 2, 2, 40, 3))
 	out, keep := calltest.Forward(t, e, c, attention.Linear)
 	with, _ := calltest.Backward(t, e, c, do, out, keep)
-	alone := &attention.Saved[float32]{Den: keep.Den}
+	alone := &attention.Saved{Den: keep.Den}
 	without, _ := calltest.Backward(t, e, c, do, out, alone)
 	if !slices.Equal(with.DQ.Data, without.DQ.Data) || !slices.Equal(with.DK.Data, without.DK.Data) || !slices.Equal(with.DV.Data, without.DV.Data) {
 		t.Error("gradients differ from those without what Forward kept")

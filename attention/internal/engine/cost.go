@@ -12,12 +12,11 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Chunk returns the number of tokens of a chunk for rows of width d: wish if that is above 0,
 // otherwise 64 to 256, more for wider rows.
-func (e *Engine[T]) Chunk(d, wish int) int {
+func (e *Engine) Chunk(d, wish int) int {
 	switch {
 	case wish > 0:
 		return wish
@@ -33,7 +32,7 @@ func (e *Engine[T]) Chunk(d, wish int) int {
 // depends only on the mechanism, the instruction set and the shape of the sequence. If it
 // depended on threads, batch, padding or whether gradients are wanted, these would change the
 // bits of results.
-func (e *Engine[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) attention.Form {
+func (e *Engine) choose(c *attention.Call, s *SequenceTask, back bool) attention.Form {
 	if e.Spec.IsPairwise() || c.AttnKeep != nil || c.Form == attention.Direct {
 		return attention.Direct
 	}
@@ -46,7 +45,7 @@ func (e *Engine[T]) choose(c *attention.Call[T], s *SequenceTask, back bool) att
 
 // ChooseCheaper returns the form with the lower cost. The linear form is possible only if its
 // moments are within the limits.
-func (e *Engine[T]) ChooseCheaper(c *attention.Call[T], direct, linear float64) attention.Form {
+func (e *Engine) ChooseCheaper(c *attention.Call, direct, linear float64) attention.Form {
 	if linear < direct && e.checkMoments(c.Q.D, c.V.D) == nil {
 		return attention.Linear
 	}
@@ -54,7 +53,7 @@ func (e *Engine[T]) ChooseCheaper(c *attention.Call[T], direct, linear float64) 
 }
 
 // CountFLOPs returns the floating-point operations of Forward for one sequence, all heads.
-func (e *Engine[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64 {
+func (e *Engine) CountFLOPs(c *attention.Call, s *SequenceTask) float64 {
 	d, l := e.CountOperations(s.N, s.M, s.Offset, c.Q.D, c.V.D, c.Causal, e.Chunk(c.Q.D, c.Chunk))
 	if s.Form == attention.Direct {
 		return d * float64(c.Q.H)
@@ -66,7 +65,7 @@ func (e *Engine[T]) CountFLOPs(c *attention.Call[T], s *SequenceTask) float64 {
 // CountOperations returns the floating-point operations of one head in both forms, for n
 // queries and m keys. In a causal call query i sees keys j ≤ i+offset. A fused multiply-add
 // counts as 2.
-func (e *Engine[T]) CountOperations(n, m, offset, d, dv int, causal bool, chunk int) (direct, linear float64) {
+func (e *Engine) CountOperations(n, m, offset, d, dv int, causal bool, chunk int) (direct, linear float64) {
 	w := float64(e.Spec.Width(d))
 	pairs := float64(n) * float64(m)
 	switch width := e.Spec.WindowWidth; {
@@ -95,34 +94,34 @@ func visiblePairs(n, m, offset int) float64 {
 // countSumOperations is the arithmetic of bringing n tokens of one head and its moments
 // together: per feature one product to make it, and multiply-adds with the
 // values and the ones.
-func (e *Engine[T]) countSumOperations(n, d, dv int) float64 {
+func (e *Engine) countSumOperations(n, d, dv int) float64 {
 	return 2 * float64(e.Spec.CountFeatures(e.Spec.Width(d))) * float64(n) * (float64(dv) + 1.5)
 }
 
 // CountScratch returns the number of scratch elements that Forward takes for a key head. In the
 // direct form these are the prepared keys, the values, and a block of queries with its outputs
 // and weights; in the linear form the moments, the open chunk and a block of features.
-func (e *Engine[T]) CountScratch(form attention.Form, m, group, d, dv, chunk int) float64 {
+func (e *Engine) CountScratch(form attention.Form, m, group, d, dv, chunk int) float64 {
 	w, v := e.Spec.Width(d), kernel.Pad(dv)
 	if e.Spec.WindowWidth > 0 {
 		nk := min(e.Spec.WindowWidth+headtask.QueryBlock-1, m)
 		rows := band.TileRows(w)
 		tile := rows * (kernel.Pad(min(e.Spec.WindowWidth+rows, m)) + kernel.Lanes + v)
-		return float64(w*scratch.Stride[T](nk) + nk*scratch.Stride[T](dv) + headtask.QueryBlock*(scratch.Stride[T](w)+5) + tile)
+		return float64(w*scratch.Stride[float](nk) + nk*scratch.Stride[float](dv) + headtask.QueryBlock*(scratch.Stride[float](w)+5) + tile)
 	}
 	if form == attention.Direct {
-		keys := math.Ceil(float64(m)/headtask.KeyBlock) * float64(w*scratch.Stride[T](min(m, headtask.KeyBlock)))
-		rows := group * (w*scratch.Stride[T](headtask.QueryBlock) + headtask.QueryBlock*(scratch.Stride[T](dv)+2))
-		return keys + float64(m)*float64(scratch.Stride[T](dv)) + float64(rows+min(headtask.QueryBlock, headtask.MaxRows(m))*scratch.Stride[T](min(m, headtask.KeyBlock)))
+		keys := math.Ceil(float64(m)/headtask.KeyBlock) * float64(w*scratch.Stride[float](min(m, headtask.KeyBlock)))
+		rows := group * (w*scratch.Stride[float](headtask.QueryBlock) + headtask.QueryBlock*(scratch.Stride[float](dv)+2))
+		return keys + float64(m)*float64(scratch.Stride[float](dv)) + float64(rows+min(headtask.QueryBlock, headtask.MaxRows(m))*scratch.Stride[float](min(m, headtask.KeyBlock)))
 	}
 	f := float64(e.Spec.CountFeatures(w))
-	ld := scratch.Stride[T](chunk)
+	ld := scratch.Stride[float](chunk)
 	return f*float64(v+1) + float64(2*(w+1)*ld+2*chunk*v+min(features.BlockSize, int(f))*ld+chunk*(w+1)+min(chunk, headtask.MaxRows(chunk))*ld)
 }
 
 // Plan returns what Forward and Backward do for a shape, and the cost.
-func (e *Engine[T]) Plan(s attention.Shape) attention.Plan {
-	c := &attention.Call[T]{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
+func (e *Engine) Plan(s attention.Shape) attention.Plan {
+	c := &attention.Call{Causal: s.Causal, Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	lag := e.Spec.FarLag
@@ -148,13 +147,13 @@ func (e *Engine[T]) Plan(s attention.Shape) attention.Plan {
 	}
 	p.Bound = e.Bound(s, form, p.Chunk, p.F)
 	p.State, p.Renews = e.StateBytes(s), e.canFuseSteps(&s)
-	var z T
+	var z float
 	p.Bytes = float64(unsafe.Sizeof(z)) * e.CountScratch(p.Form, s.M, s.H/max(s.Hkv, 1), s.D, s.Dv, chunk)
 	return p
 }
 
 // reason is choose with the cost of a key head and the reason.
-func (e *Engine[T]) reason(c *attention.Call[T], s *SequenceTask, back bool) (form attention.Form, cost float64, why string) {
+func (e *Engine) reason(c *attention.Call, s *SequenceTask, back bool) (form attention.Form, cost float64, why string) {
 	form = e.choose(c, s, back)
 	direct, linear := e.CountCosts(c, s, back)
 	cost, why = e.Explain(c, form, direct, linear)
@@ -163,7 +162,7 @@ func (e *Engine[T]) reason(c *attention.Call[T], s *SequenceTask, back bool) (fo
 
 // Explain returns the cost of form, which was chosen by comparing direct and linear, and the
 // reason for the choice.
-func (e *Engine[T]) Explain(c *attention.Call[T], form attention.Form, direct, linear float64) (cost float64, why string) {
+func (e *Engine) Explain(c *attention.Call, form attention.Form, direct, linear float64) (cost float64, why string) {
 	cost = direct
 	if form == attention.Linear {
 		cost = linear
@@ -188,7 +187,7 @@ func (e *Engine[T]) Explain(c *attention.Call[T], form attention.Form, direct, l
 }
 
 // costKernel returns the kernel whose speeds s has.
-func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
+func costKernel(s *headtask.Spec) costmodel.Kernel {
 	switch {
 	case s.IsPairwise():
 		return costmodel.Softmax
@@ -204,7 +203,7 @@ func costKernel[T tensor.Float](s *headtask.Spec[T]) costmodel.Kernel {
 
 // Tally counts the work on sequence s, forward or backward. It leaves out keys beyond the key
 // length.
-func (e *Engine[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) costmodel.Tally {
+func (e *Engine) Tally(c *attention.Call, s *SequenceTask, back bool) costmodel.Tally {
 	n := s.N
 	if c.Causal {
 		n = max(n-max(s.Keys-e.Spec.FarLag-s.M, 0), 0)
@@ -252,7 +251,7 @@ func (e *Engine[T]) Tally(c *attention.Call[T], s *SequenceTask, back bool) cost
 
 // CountCosts returns the costs of a key head with its query heads in both forms, in the unit of
 // Plan.Cost.
-func (e *Engine[T]) CountCosts(c *attention.Call[T], s *SequenceTask, back bool) (direct, linear float64) {
+func (e *Engine) CountCosts(c *attention.Call, s *SequenceTask, back bool) (direct, linear float64) {
 	x, v := e.Tally(c, s, back), e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, c.Causal, back)
 	return x.DirectCost(v), x.LinearCost(v)
 }
@@ -260,7 +259,7 @@ func (e *Engine[T]) CountCosts(c *attention.Call[T], s *SequenceTask, back bool)
 // CountTwoSidedCosts is CountCosts for a far field on both sides of a window. It has the keys
 // of two causal sequences, but in the linear form keys are summed, and sums are read, only
 // once.
-func (e *Engine[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]SequenceTask, back bool) (direct, linear float64) {
+func (e *Engine) CountTwoSidedCosts(c *attention.Call, sides [2]SequenceTask, back bool) (direct, linear float64) {
 	v := e.speeds.Interpolate(costKernel(&e.Spec), c.Q.D, true, back)
 	for i := range sides {
 		sides[i].Keys = sides[i].M // all queries count
@@ -272,7 +271,7 @@ func (e *Engine[T]) CountTwoSidedCosts(c *attention.Call[T], sides [2]SequenceTa
 }
 
 // CountTwoSidedFLOPs is CountFLOPs for a far field on both sides of a window.
-func (e *Engine[T]) CountTwoSidedFLOPs(c *attention.Call[T], sides [2]SequenceTask) float64 {
+func (e *Engine) CountTwoSidedFLOPs(c *attention.Call, sides [2]SequenceTask) float64 {
 	flops := e.CountFLOPs(c, &sides[0]) + e.CountFLOPs(c, &sides[1])
 	if sides[0].Form == attention.Linear {
 		fewer := min(sides[0].M, sides[1].M)
@@ -292,8 +291,8 @@ func AccumulatedRounding(n, u float64) float64 {
 }
 
 // Rounding returns u, the largest relative error of one rounding to T.
-func Rounding[T tensor.Float]() float64 {
-	var z T
+func Rounding() float64 {
+	var z float
 	if unsafe.Sizeof(z) == 8 {
 		return math.Ldexp(1, -53)
 	}
@@ -301,8 +300,8 @@ func Rounding[T tensor.Float]() float64 {
 }
 
 // Bound returns Plan.Bound of a form. docs/numerics.md derives it.
-func (e *Engine[T]) Bound(s attention.Shape, form attention.Form, chunk, features int) float64 {
-	u := Rounding[T]()
+func (e *Engine) Bound(s attention.Shape, form attention.Form, chunk, features int) float64 {
+	u := Rounding()
 	d, m := float64(e.Spec.Width(s.D)), float64(s.M)
 	if e.Spec.WindowWidth > 0 {
 		m = min(m, float64(e.Spec.WindowWidth))
@@ -344,7 +343,7 @@ func carried(chunks float64, c attention.Carry, u float64) float64 {
 
 // rowError bounds the error of a prepared row's 2-norm in parts of the row's, for
 // rows of width d; it is not known for all normalisations and feature maps.
-func (e *Engine[T]) rowError(d int, u float64) (err float64, known bool) {
+func (e *Engine) rowError(d int, u float64) (err float64, known bool) {
 	w := float64(d)
 	err = AccumulatedRounding(3, u) // scale and temperature
 	switch e.Spec.Norm {
@@ -370,7 +369,7 @@ func (e *Engine[T]) rowError(d int, u float64) (err float64, known bool) {
 
 // canFuseSteps reports whether states of shape s can answer and absorb a token in one pass, if
 // their chunks have one token.
-func (e *Engine[T]) canFuseSteps(s *attention.Shape) bool {
+func (e *Engine) canFuseSteps(s *attention.Shape) bool {
 	spec := &e.Spec
 	return !spec.IsPairwise() && spec.IsDegree1() && spec.BuiltinDecay == nil &&
 		s.H == s.Hkv && s.Carry == attention.Rounded && spec.CountFeatures(spec.Width(s.D)) <= features.BlockSize
@@ -381,7 +380,7 @@ func (e *Engine[T]) canFuseSteps(s *attention.Shape) bool {
 // are enough to make writing cheap; more tokens would only add pairs to compute. Moments of
 // degree 1 are no larger than the keys and values of D/2 tokens and cheap to write, so their
 // chunks are short.
-func (e *Engine[T]) window(d, wish int) int {
+func (e *Engine) window(d, wish int) int {
 	switch {
 	case wish > 0:
 		return wish
@@ -392,7 +391,7 @@ func (e *Engine[T]) window(d, wish int) int {
 }
 
 // StateBytes returns the size of an empty state of shape s, or 0 if it grows with the tokens.
-func (e *Engine[T]) StateBytes(s attention.Shape) float64 {
+func (e *Engine) StateBytes(s attention.Shape) float64 {
 	if e.Spec.IsPairwise() || s.D < 1 || s.Dv < 1 {
 		return 0
 	}
@@ -402,8 +401,8 @@ func (e *Engine[T]) StateBytes(s attention.Shape) float64 {
 	if s.Carry == attention.Compensated {
 		sums *= 2
 	}
-	chunk := float64(w+1)*float64(scratch.Stride[T](c)) + float64(c)*ld
-	heads, size := float64(s.B)*float64(s.Hkv), float64(scratch.ElementSize[T]())
+	chunk := float64(w+1)*float64(scratch.Stride[float](c)) + float64(c)*ld
+	heads, size := float64(s.B)*float64(s.Hkv), float64(scratch.ElementSize[float]())
 	if heads == 0 {
 		return 0
 	}

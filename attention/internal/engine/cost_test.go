@@ -2,22 +2,20 @@ package engine
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // poly2 is Fastmax of degree 2 as the tables measure it.
-func poly2(t *testing.T) *Engine[float32] {
+func poly2(t *testing.T) *Engine {
 	t.Helper()
-	m, err := newMechanism(attention.Spec[float32]{Name: "poly", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true})
+	m, err := newMechanism(attention.Spec{Name: "poly", Norm: attention.Standard, Scale: 1, Coef: []float64{1, 1, 0.5}, Positive: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.(*Engine[float32])
+	return m.(*Engine)
 }
 
 // The form depends on nothing but the mechanism and the sequence's own shape,
@@ -48,7 +46,7 @@ func TestChoice(t *testing.T) {
 	if a.Form != b.Form || a.Back != b.Back || a.Chunk != b.Chunk || b.Cost != 256*a.Cost || b.BackCost != 256*a.BackCost {
 		t.Errorf("batch and heads change the plan from %+v to %+v", a, b)
 	}
-	soft, err := newMechanism(attention.Spec[float32]{Name: "exp", Exp: true})
+	soft, err := newMechanism(attention.Spec{Name: "exp", Exp: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,58 +106,10 @@ func TestSharedMomentsPullToTheLinearForm(t *testing.T) {
 	}
 }
 
-// Forward and Backward run in the forms of the plan, each in its own.
-func TestPlannedFormsRun(t *testing.T) {
-	fast := poly2(t)
-	const d = 8
-	mixed := false
-	for _, n := range []int{20, 64, 150, 700} {
-		for _, causal := range []bool{false, true} {
-			in := random32(1, n, d)
-			c := &attention.Call[float32]{Q: in, K: in, V: in, Causal: causal}
-			p := fast.Plan(c.Shape())
-			mixed = mixed || p.Form == attention.Linear
-			run := func(form, back attention.Form) (out tensor.Heads[float32], g attention.Grads[float32]) {
-				c := *c
-				c.Form = form
-				var keep attention.Saved[float32]
-				out = tensor.NewHeads[float32](1, 1, n, d)
-				g = attention.Grads[float32]{DQ: tensor.NewHeads[float32](1, 1, n, d), DK: tensor.NewHeads[float32](1, 1, n, d), DV: tensor.NewHeads[float32](1, 1, n, d)}
-				if err := fast.Forward(out, &c, &keep); err != nil {
-					t.Fatal(err)
-				}
-				c.Form = back
-				if err := fast.Backward(&g, in, out, &c, &keep); err != nil {
-					t.Fatal(err)
-				}
-				return out, g
-			}
-			out, g := run(attention.Auto, attention.Auto)
-			want, grads := run(p.Form, p.Back)
-			if !slices.Equal(out.Data, want.Data) || !slices.Equal(g.DQ.Data, grads.DQ.Data) ||
-				!slices.Equal(g.DK.Data, grads.DK.Data) || !slices.Equal(g.DV.Data, grads.DV.Data) {
-				t.Errorf("N = %d, causal %v: not what forward %v, backward %v gives", n, causal, p.Form, p.Back)
-			}
-		}
-	}
-	if !mixed {
-		t.Error("no length runs in the linear form")
-	}
-}
-
-func random32(key uint64, n, d int) tensor.Heads[float32] {
-	x := tensor.NewHeads[float32](1, 1, n, d)
-	for i := range x.Data {
-		key = key*6364136223846793005 + 1442695040888963407
-		x.Data[i] = float32(int64(key)) / (1 << 63)
-	}
-	return x
-}
-
 // A tally counts the tokens that meet moments.
 func TestTally(t *testing.T) {
 	fast := poly2(t)
-	c := &attention.Call[float32]{Causal: true, Chunk: 10}
+	c := &attention.Call{Causal: true, Chunk: 10}
 	c.Q.H, c.Q.D, c.K.H, c.V.D = 1, 8, 1, 16
 	for _, x := range []struct{ n, m, keys, queries int }{
 		{10, 10, 0, 0}, {11, 11, 10, 1}, {35, 35, 30, 25}, {5, 35, 30, 5}, {35, 5, 0, 0}, {35, 25, 20, 15},
@@ -179,7 +129,7 @@ func TestTally(t *testing.T) {
 func TestTallyOfAFarFieldHasAllQueries(t *testing.T) {
 	far, plain := poly2(t), poly2(t)
 	far.Spec.FarLag = 64
-	c := &attention.Call[float32]{Causal: true, Chunk: 10}
+	c := &attention.Call{Causal: true, Chunk: 10}
 	c.Q.H, c.Q.D, c.K.H, c.V.D = 1, 8, 1, 16
 	for _, n := range []int{40, 200} {
 		s := attention.Sequence{N: n, M: 200 - 64, Keys: 200, Offset: 200 - n - 64}

@@ -28,7 +28,7 @@ var ErrSegmentedDiagnosis = errors.New("diagnosis: not defined with a state befo
 
 // Diagnose describes the weights of each query head. It returns an error if c does not fit the
 // mechanism, or has a state.
-func (e *Engine[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
+func (e *Engine) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 	if err := e.CheckCall(c); err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (e *Engine[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 
 // diagnose looks at the rows of a piece, whose means it leaves as sums. Blocks
 // of the matrix go by from left to right and are not kept.
-func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
+func (e *Engine) diagnose(c *attention.Call, p *RowStretch) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	group := c.Q.H / c.K.H
@@ -83,14 +83,14 @@ func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 	defer e.Release(u)
 	u.TakeDecays()
 	n := p.I1 - p.I0
-	lda, ld := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](min(u.M, headtask.KeyBlock))
-	a := arena.Take[T](ar, n*lda)
+	lda, ld := scratch.Stride[float](u.PreparedWidth), scratch.Stride[float](min(u.M, headtask.KeyBlock))
+	a := arena.Take[float](ar, n*lda)
 	u.PrepareQ(a, lda, p.Head%group, p.I0, p.I1)
-	bt, s := arena.Take[T](ar, u.PreparedWidth*ld), arena.Take[T](ar, headtask.PanelRows*ld)
-	sum := arena.Take[T](ar, 1) // of the kernel; the diagnosis sums in float64
+	bt, s := arena.Take[float](ar, u.PreparedWidth*ld), arena.Take[float](ar, headtask.PanelRows*ld)
+	sum := arena.Take[float](ar, 1) // of the kernel; the diagnosis sums in float64
 	keys := u.KeySide()
 	rows := make([]attention.RowDiagnosis, n)
-	var coef []T
+	var coef []float
 	if !e.Spec.Exp {
 		coef = u.Coefficients()
 	}
@@ -107,7 +107,7 @@ func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 			}
 			for r := range b.Nq {
 				row := s[r*ld:][:b.CountVisible(r)]
-				var left []T // of each key; nil: all
+				var left []float // of each key; nil: all
 				if len(row) > 0 && !e.Spec.Exp {
 					u.Weigh(row, row, 0, len(row), coef, sum)
 					if b.Decays != nil {
@@ -151,7 +151,7 @@ func (e *Engine[T]) diagnose(c *attention.Call[T], p *RowStretch) {
 			if one.MinDen != 0 {
 				one.Condition = r.Size / math.Abs(one.MinDen)
 			}
-			if headtask.IsIllConditioned(T(one.MinDen), r.DecayedKeys, e.largestWeight(c, e.BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
+			if headtask.IsIllConditioned(float(one.MinDen), r.DecayedKeys, e.largestWeight(c, e.BoundScore(c, p.Sequence, p.Longest, p.Head, p.I0+i))) {
 				one.WeakCount = 1
 			}
 		}

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -33,53 +32,52 @@ func TestDropoutAgainstTextbook(t *testing.T) {
 				want := m.Forward(c)
 				do := calltest.Normal(r, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 				grads := m.Backward(c, do)
-				droppedAgainst[float64](t, name, m, c, d, do, want, grads)
-				droppedAgainst[float32](t, name, m, c, d, do, want, grads)
+				droppedAgainst(t, name, m, c, d, do, want, grads)
 			})
 		})
 	}
 }
 
 // droppedAgainst holds every form of a call with masks against the reference.
-func droppedAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *attention.Drop, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
+func droppedAgainst(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call, d *attention.Drop, do oracle.Heads, want *oracle.Result, grads *oracle.Grads) {
 	t.Helper()
-	e, call := mechanismOf[T](t, name, m), calltest.NewCall[T](c)
+	e, call := mechanismOf(t, name, m), calltest.NewCall(c)
 	call.Drop = d
 	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
 		if form == attention.Linear && (m.Exp || c.AttnKeep != nil) {
 			continue
 		}
 		call.Chunk = 3
-		limits := directLimits[T](m)
+		limits := directLimits(m)
 		if form == attention.Linear {
-			limits = linearLimits[T](e, c.Q.D, call.Chunk)
+			limits = linearLimits(e, c.Q.D, call.Chunk)
 		}
 		if d.Kind == attention.ProductDrop {
-			limits = check.LinearLimits[T](headtask.Products[T]{}.Dim(c.Q.D), call.Chunk)
+			limits = check.LinearLimits[float](headtask.Products{}.Dim(c.Q.D), call.Chunk)
 		}
 		out, keep := calltest.Forward(t, e, call, form)
 		calltest.Judge(t, limits, m, c, want, out, keep)
-		g, dtau := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
+		g, dtau := calltest.Backward(t, e, call, calltest.Convert(do), out, keep)
 		calltest.JudgeGrads(t, limits, c, do, want, grads, g, dtau)
 	}
 	if c.AttnKeep != nil || d.Kind == attention.ProductDrop {
 		return
 	}
 	call.Form = attention.Step
-	out := calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+	out := calltest.Poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	if err := e.Forward(out, call, nil); err != nil {
 		t.Fatal(err)
 	}
-	limits := directLimits[T](m)
+	limits := directLimits(m)
 	if !m.Exp {
-		limits = linearLimits[T](e, c.Q.D, call.Chunk)
+		limits = linearLimits(e, c.Q.D, call.Chunk)
 	}
 	calltest.Judge(t, limits, m, c, want, out, nil)
 }
 
 // drawn returns the masks that d draws for c, number by number, as its comment
 // says.
-func drawn[T tensor.Float](c *attention.Call[T], d *attention.Drop) *attention.Drop {
+func drawn(c *attention.Call, d *attention.Drop) *attention.Drop {
 	width := headtask.BitsOf(d.Kind, c.Q.D)
 	q, k := make([]bool, c.Q.B*c.Q.H*c.Q.N*width), make([]bool, c.K.B*c.K.H*c.K.N*width)
 	fill := func(to []bool, key rng.Key, position int64) {
@@ -128,8 +126,8 @@ func TestDropoutInvariance(t *testing.T) {
 			if kind == attention.ProductDrop && name == "softmax" {
 				continue
 			}
-			e := mechanismOf[float32](t, name, calltest.Textbook[name])
-			c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, b, 4, n, d), K: calltest.Normal(r, b, 2, n, d), V: calltest.Normal(r, b, 2, n, 5), Causal: true})
+			e := mechanismOf(t, name, calltest.Textbook[name])
+			c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, b, 4, n, d), K: calltest.Normal(r, b, 2, n, d), V: calltest.Normal(r, b, 2, n, 5), Causal: true})
 			c.Drop = &attention.Drop{Kind: kind, Rate: 0.5, Key: rng.New(3)}
 			out, _ := calltest.Forward(t, e, c, attention.Auto)
 			par.SetThreads(3)
@@ -150,18 +148,18 @@ func TestDropoutInvariance(t *testing.T) {
 			if kind == attention.ProductDrop {
 				continue // states have none
 			}
-			var first tensor.Heads[float32]
+			var first tensor.Heads
 			for _, step := range []int{n, 1, 7} {
 				st, err := e.NewState(c.Shape())
 				if err != nil {
 					t.Fatal(err)
 				}
-				all := calltest.Poisoned[float32](b, 4, n, 5)
+				all := calltest.Poisoned(b, 4, n, 5)
 				for i := 0; i < n; i += step {
 					j := min(i+step, n)
 					drop := *c.Drop
 					drop.Start = int64(i)
-					piece := &attention.Call[float32]{Q: c.Q.Tokens(i, j), K: c.K.Tokens(i, j), V: c.V.Tokens(i, j), Drop: &drop}
+					piece := &attention.Call{Q: c.Q.Tokens(i, j), K: c.K.Tokens(i, j), V: c.V.Tokens(i, j), Drop: &drop}
 					if err := st.Step(all.Tokens(i, j), piece); err != nil {
 						t.Fatal(err)
 					}
@@ -177,8 +175,8 @@ func TestDropoutInvariance(t *testing.T) {
 }
 
 // inOneRow packs batch rows.
-func inOneRow(x tensor.Heads[float32]) tensor.Heads[float32] {
-	y := tensor.NewHeads[float32](1, x.H, x.B*x.N, x.D)
+func inOneRow(x tensor.Heads) tensor.Heads {
+	y := tensor.NewHeads(1, x.H, x.B*x.N, x.D)
 	for b := range x.B {
 		for h := range x.H {
 			for i := range x.N {
@@ -189,43 +187,10 @@ func inOneRow(x tensor.Heads[float32]) tensor.Heads[float32] {
 	return y
 }
 
-// In the mean over keys nothing changes: n draws of rate r have a deviation of
-// √(r/((1-r)·n)).
-func TestDropoutExpectation(t *testing.T) {
-	const draws, d = 20000, 5
-	for _, kind := range []attention.DropKind{attention.TokenDrop, attention.ElementDrop, attention.ProductDrop} {
-		for _, rate := range []float64{0.1, 0.75} {
-			sum := make([]float64, d)
-			for seed := range draws {
-				x := []float64{1, 1, 1, 1, 1}
-				if kind == attention.ProductDrop {
-					x = append(x, make([]float64, 1+d*d)...)
-					headtask.Products[float64]{}.Map(x, slices.Repeat([]float64{1}, d))
-				}
-				drop := &attention.Drop{Kind: kind, Rate: rate, Key: rng.New(uint64(seed))}
-				m := headtask.NewHeadDropout(drop, &attention.DropCoords{}, true, 0, 1, d, 11)
-				if kind == attention.ProductDrop {
-					headtask.DropProducts(&m, x, d, 0)
-				} else {
-					headtask.DropOut(&m, x, 1, d, d, 0, 1)
-				}
-				for c, y := range x[len(x)-d:] {
-					sum[c] += y
-				}
-			}
-			for c, s := range sum {
-				if off := math.Abs(s/draws-1) / math.Sqrt(rate/(1-rate)/draws); off > 4.5 {
-					t.Errorf("%v, rate %v: channel %d is off by %.1f deviations", kind, rate, c, off)
-				}
-			}
-		}
-	}
-}
-
 func TestNoDropout(t *testing.T) {
 	r := rand.New(rand.NewPCG(24, 25))
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
-	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, 30, 6), K: calltest.Normal(r, 1, 1, 30, 6), V: calltest.Normal(r, 1, 1, 30, 5), Causal: true})
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
+	c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 1, 2, 30, 6), K: calltest.Normal(r, 1, 1, 30, 6), V: calltest.Normal(r, 1, 1, 30, 5), Causal: true})
 	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
 		c.Drop = nil
 		want, _ := calltest.Forward(t, e, c, form)
@@ -238,9 +203,9 @@ func TestNoDropout(t *testing.T) {
 
 func TestDropoutErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(26, 27))
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
-	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 2, 3, 4), K: calltest.Normal(r, 1, 1, 5, 4), V: calltest.Normal(r, 1, 1, 5, 2)})
-	out := tensor.NewHeads[float32](1, 2, 3, 2)
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
+	c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 1, 2, 3, 4), K: calltest.Normal(r, 1, 1, 5, 4), V: calltest.Normal(r, 1, 1, 5, 2)})
+	out := tensor.NewHeads(1, 2, 3, 2)
 	for _, x := range []struct {
 		drop attention.Drop
 		want string
@@ -269,16 +234,16 @@ func TestDropoutErrors(t *testing.T) {
 // have it.
 func TestProductDropErrors(t *testing.T) {
 	r := rand.New(rand.NewPCG(28, 29))
-	c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 4, 3, 4), K: calltest.Normal(r, 1, 1, 3, 4), V: calltest.Normal(r, 1, 1, 3, 2)})
-	out := tensor.NewHeads[float32](1, 4, 3, 2)
+	c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 1, 4, 3, 4), K: calltest.Normal(r, 1, 1, 3, 4), V: calltest.Normal(r, 1, 1, 3, 2)})
+	out := tensor.NewHeads(1, 4, 3, 2)
 	c.Drop = &attention.Drop{Kind: attention.ProductDrop, Rate: 0.5}
 	for _, name := range []string{"softmax", "fastmax1", "fastmax4", "linear"} {
-		err := mechanismOf[float32](t, name, calltest.Textbook[name]).Forward(out, c, nil)
+		err := mechanismOf(t, name, calltest.Textbook[name]).Forward(out, c, nil)
 		if want := "dropout: quadratic needs a kernel of degree 2 without a feature map, which " + name; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
 	c.Form = attention.Step
 	if err := e.Forward(out, c, nil); err == nil || !strings.Contains(err.Error(), "not defined in the step form") {
 		t.Errorf("step: error is %v", err)
@@ -295,10 +260,10 @@ func TestProductDropMemory(t *testing.T) {
 	par.SetThreads(1)
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(30, 31))
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
 	var need [2]int64
 	for i, n := range []int{300, 600} {
-		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, n, 12), K: calltest.Normal(r, 1, 1, n, 12), V: calltest.Normal(r, 1, 1, n, 4), Causal: true})
+		c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 1, 1, n, 12), K: calltest.Normal(r, 1, 1, n, 12), V: calltest.Normal(r, 1, 1, n, 4), Causal: true})
 		c.Drop = &attention.Drop{Kind: attention.ProductDrop, Rate: 0.1}
 		out, keep := calltest.Forward(t, e, c, attention.Auto)
 		arena.HighWater()
@@ -307,25 +272,6 @@ func TestProductDropMemory(t *testing.T) {
 	}
 	if need[1] > need[0] {
 		t.Errorf("scratch grows from %d to %d bytes", need[0], need[1])
-	}
-}
-
-// A diagnosis has the denominators of Forward, of the numbers that dropout leaves.
-func TestDiagnosisHasDropout(t *testing.T) {
-	for _, kind := range []attention.DropKind{attention.TokenDrop, attention.ElementDrop, attention.ProductDrop} {
-		r := rand.New(rand.NewPCG(32, 33))
-		e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
-		c := calltest.NewCall[float32](&oracle.Call{Q: calltest.Normal(r, 1, 1, 6, 4), K: calltest.Normal(r, 1, 1, 6, 4), V: calltest.Normal(r, 1, 1, 6, 2)})
-		c.Drop = &attention.Drop{Kind: kind, Rate: 0.6}
-		_, keep := calltest.Forward(t, e, c, attention.Direct)
-		found, err := e.Diagnose(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		d, least := found[0], slices.MinFunc(keep.Den, func(a, b float32) int { return cmp.Compare(math.Abs(float64(a)), math.Abs(float64(b))) })
-		if math.Abs(d.MinDen-float64(least)) > 1e-5*d.MaxCondition*math.Abs(d.MinDen) || d.WeakCount != keep.WeakCount {
-			t.Errorf("%v: the least denominator is %v with %d weak rows, Forward has %v with %d", kind, d.MinDen, d.WeakCount, least, keep.WeakCount)
-		}
 	}
 }
 
@@ -339,17 +285,17 @@ func TestDrawnMasks(t *testing.T) {
 				if kind == attention.ProductDrop && name != "fastmax2" {
 					continue
 				}
-				e, c := mechanismOf[float32](t, name, calltest.Textbook[name]), calltest.NewCall[float32](all[what])
+				e, c := mechanismOf(t, name, calltest.Textbook[name]), calltest.NewCall(all[what])
 				d := &attention.Drop{Kind: kind, Rate: 0.25, Key: rng.New(7), Start: 1 << 33}
 				given := drawn(c, d)
 				for _, form := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
 					if form == attention.Linear && name == "softmax" || form == attention.Step && kind == attention.ProductDrop {
 						continue
 					}
-					var outs [2]tensor.Heads[float32]
+					var outs [2]tensor.Heads
 					for i, d := range []*attention.Drop{d, given} {
 						c.Drop, c.Form = d, form
-						outs[i] = calltest.Poisoned[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+						outs[i] = calltest.Poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)
 						if err := e.Forward(outs[i], c, nil); err != nil {
 							t.Fatal(err)
 						}

@@ -18,20 +18,20 @@ import (
 )
 
 // Engine implements attention.Mechanism for a Spec without a window.
-type Engine[T tensor.Float] struct {
-	Spec     headtask.Spec[T]
-	ParamSet *param.Set[T]
+type Engine struct {
+	Spec     headtask.Spec
+	ParamSet *param.Set
 	speeds   *costmodel.Table
-	walkers  sync.Map  // by width: *monomials[T], whose weights their copies share
-	units    sync.Pool // of *task[T]
-	passes   sync.Pool // of *pass[T]
+	walkers  sync.Map  // by width: *monomials, whose weights their copies share
+	units    sync.Pool // of *task
+	passes   sync.Pool // of *pass
 
-	products atomic.Pointer[Engine[T]] // for ProductDrop; made when first needed
+	products atomic.Pointer[Engine] // for ProductDrop; made when first needed
 }
 
 // New returns the mechanism that s describes. It returns an error if the fields of s do not fit
 // together.
-func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
+func New(s headtask.Spec) (*Engine, error) {
 	kernels := 0
 	for _, is := range []bool{s.Exp, s.Similarity != nil, len(s.Coef) > 0} {
 		if is {
@@ -65,9 +65,9 @@ func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
 	if s.Gated && s.Features == nil {
 		return nil, fmt.Errorf("%s: a gate needs features, which it multiplies", s.Name)
 	}
-	e := &Engine[T]{Spec: s, speeds: costmodel.Speeds(kernel.Active[T]().Name)}
+	e := &Engine{Spec: s, speeds: costmodel.Speeds(kernel.Active[float]().Name)}
 	if s.Tau != nil || s.LearnsFeatures() {
-		e.ParamSet = new(param.Set[T])
+		e.ParamSet = new(param.Set)
 	}
 	if s.Tau != nil {
 		e.ParamSet.Add(s.Tau)
@@ -79,7 +79,7 @@ func New[T tensor.Float](s headtask.Spec[T]) (*Engine[T], error) {
 }
 
 // Traits returns what the mechanism supports.
-func (e *Engine[T]) Traits() attention.Traits {
+func (e *Engine) Traits() attention.Traits {
 	t := attention.Traits{
 		Dropout: true, Products: e.hasProducts(), Decay: !e.Spec.Norm.NeedsAllTokens() && !e.Spec.OutputNorm && e.Spec.Floor == 0,
 
@@ -97,13 +97,13 @@ func (e *Engine[T]) Traits() attention.Traits {
 }
 
 // Setting identifies what the mechanism computes.
-func (e *Engine[T]) Setting() string { return e.Spec.Setting }
+func (e *Engine) Setting() string { return e.Spec.Setting }
 
 // Params returns the learned parameters, or nil if there are none.
-func (e *Engine[T]) Params() *param.Set[T] { return e.ParamSet }
+func (e *Engine) Params() *param.Set { return e.ParamSet }
 
 // Constants returns numbers that were drawn once, or nil if there are none.
-func (e *Engine[T]) Constants() *param.Set[T] {
+func (e *Engine) Constants() *param.Set {
 	if e.Spec.Features == nil {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (e *Engine[T]) Constants() *param.Set[T] {
 
 // Forward sets out [B,H,N,Dv]. It returns an error if out or c do not fit, and, if keep is nil,
 // a *NonFiniteError for outputs that are not finite.
-func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (e *Engine) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if err := e.CheckCall(c); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 			return attention.ErrStepKeeps
 		}
 		if !c.HasState() { // a segment has the bits of steps
-			return attention.ForwardByStep(attention.Mechanism[T](e), out, c, false)
+			return attention.ForwardByStep(attention.Mechanism(e), out, c, false)
 		}
 	}
 	if e.Spec.BuiltinDecay != nil {
@@ -145,13 +145,13 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 		if need := c.Q.B * c.Q.H * c.Q.N; cap(keep.Den) >= need {
 			keep.Den = keep.Den[:need]
 		} else {
-			keep.Den = make([]T, need)
+			keep.Den = make([]float, need)
 		}
 		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual = 0, 0, 0, 0
 		if need := len(p.seqs) * c.K.H; cap(keep.Moments) >= need {
 			keep.Moments = keep.Moments[:need]
 		} else {
-			keep.Moments = make([][]T, need)
+			keep.Moments = make([][]float, need)
 		}
 	}
 	p.run()
@@ -166,7 +166,7 @@ func (e *Engine[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 
 // Backward sets g from dout and out [B,H,N,Dv]. It returns an error if a shape does not fit, or
 // keep is not from Forward for the same call.
-func (e *Engine[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (e *Engine) Backward(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if err := e.CheckCall(c); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (e *Engine[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	}
 	p.dscale = append(p.dscale, make([]float64, len(p.seqs)*c.Q.H)...)
 	if e.Spec.LearnsFeatures() {
-		p.dparams = append(p.dparams, make([]T, len(p.seqs)*c.K.H*e.Spec.Features.Params().Size())...)
+		p.dparams = append(p.dparams, make([]float, len(p.seqs)*c.K.H*e.Spec.Features.Params().Size())...)
 	}
 	p.run()
 	p.addParamGrads()
@@ -215,20 +215,20 @@ func (e *Engine[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 }
 
 // AddTau adds dscale [sequences, H], the gradients of the scales, to the gradient of Spec.Tau.
-func (e *Engine[T]) AddTau(dscale []float64, c *attention.Call[T]) {
+func (e *Engine) AddTau(dscale []float64, c *attention.Call) {
 	if tau := e.Spec.Tau; tau != nil {
 		one := e.Spec
 		one.Tau = nil
 		factor := float64(one.RowScale(c.Q.D, 0))
 		for i, d := range dscale {
-			tau.Grad[e.Spec.TauIndex(i%c.Q.H)] += T(factor * d)
+			tau.Grad[e.Spec.TauIndex(i%c.Q.H)] += float(factor * d)
 		}
 	}
 }
 
 // MonomialsOf returns the monomials for the rows of u, and creates them if they have another
 // width.
-func (e *Engine[T]) MonomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
+func (e *Engine) MonomialsOf(u *headtask.Task) *features.Monomials {
 	if w := u.FeatureWidth(); u.Monomials == nil || u.Monomials.Width != w {
 		u.Monomials = e.newMonomials(w)
 	}
@@ -237,15 +237,15 @@ func (e *Engine[T]) MonomialsOf(u *headtask.Task[T]) *features.Monomials[T] {
 
 // NewTask returns a task for key head kh of sequence s. Everything is set for Forward except
 // the outputs. Release takes the task back.
-func (e *Engine[T]) NewTask(c *attention.Call[T], s *SequenceTask, kh int, ar *arena.Arena) *headtask.Task[T] {
-	u, _ := e.units.Get().(*headtask.Task[T])
+func (e *Engine) NewTask(c *attention.Call, s *SequenceTask, kh int, ar *arena.Arena) *headtask.Task {
+	u, _ := e.units.Get().(*headtask.Task)
 	if u == nil {
-		u = new(headtask.Task[T])
+		u = new(headtask.Task)
 	}
 	u.Arena = ar
-	u.Geometry = headtask.Geometry[T]{
+	u.Geometry = headtask.Geometry{
 		Q: u.Q, Scale: u.Scale, // empty, with room
-		Table: kernel.Active[T](), Spec: &e.Spec,
+		Table: kernel.Active[float](), Spec: &e.Spec,
 		KeyHead: kh,
 		K:       c.K.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M),
 		V:       c.V.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M),
@@ -283,14 +283,14 @@ func (e *Engine[T]) NewTask(c *attention.Call[T], s *SequenceTask, kh int, ar *a
 }
 
 // Release resets u and keeps it for NewTask.
-func (e *Engine[T]) Release(u *headtask.Task[T]) {
+func (e *Engine) Release(u *headtask.Task) {
 	u.Clear()
 	e.units.Put(u)
 }
 
 // NewState returns an empty state. It returns an error if the mechanism has no state of shape
 // s.
-func (e *Engine[T]) NewState(s attention.Shape) (attention.State[T], error) {
+func (e *Engine) NewState(s attention.Shape) (attention.State, error) {
 	if err := e.refuseFuture("state"); err != nil {
 		return nil, err
 	}
@@ -321,7 +321,7 @@ func (e *Engine[T]) NewState(s attention.Shape) (attention.State[T], error) {
 
 // Weights sets dst [i1-i0,M] to rows of the attention matrix. It returns an error if the rows
 // do not exist or dst has another shape.
-func (e *Engine[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
+func (e *Engine) Weights(dst tensor.Mat, c *attention.Call, b, h, i0, i1 int) error {
 	if err := e.CheckCall(c); err != nil {
 		return err
 	}
@@ -358,20 +358,20 @@ func (e *Engine[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i
 
 // newMonomials returns a walker for prepared rows of a width. Walkers of one
 // engine share their weights.
-func (e *Engine[T]) newMonomials(width int) *features.Monomials[T] {
+func (e *Engine) newMonomials(width int) *features.Monomials {
 	first, ok := e.walkers.Load(width)
 	if !ok {
-		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[T](), e.Spec.Coef, !e.Spec.IsSinglePower(), width))
+		first, _ = e.walkers.LoadOrStore(width, features.NewMonomials(kernel.Active[float](), e.Spec.Coef, !e.Spec.IsSinglePower(), width))
 	}
-	return first.(*features.Monomials[T]).Clone()
+	return first.(*features.Monomials).Clone()
 }
 
 // withBuiltinDecay returns c with the mechanism's decay added to the call's decay, in scratch
 // memory.
-func (e *Engine[T]) withBuiltinDecay(ar *arena.Arena, c *attention.Call[T]) *attention.Call[T] {
+func (e *Engine) withBuiltinDecay(ar *arena.Arena, c *attention.Call) *attention.Call {
 	x := *c
 	k := &c.K
-	x.LogG = tensor.Heads[T]{Data: arena.Take[T](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
+	x.LogG = tensor.Heads{Data: arena.Take[float](ar, k.B*k.H*k.N), B: k.B, H: k.H, N: k.N, D: 1, SB: k.H * k.N, SH: k.N, SN: 1}
 	for i := range k.B * k.H {
 		b, h := i/k.H, i%k.H
 		own, to := e.Spec.BuiltinDecay.Log(h), x.LogG.Head(b, h)
@@ -380,31 +380,31 @@ func (e *Engine[T]) withBuiltinDecay(ar *arena.Arena, c *attention.Call[T]) *att
 			if c.HasDecay() {
 				g += float64(c.LogG.Head(b, h).Row(j)[0])
 			}
-			to.Row(j)[0] = T(max(g, -math.MaxFloat32))
+			to.Row(j)[0] = float(max(g, -math.MaxFloat32))
 		}
 	}
 	return &x
 }
 
 // hasProducts reports whether the mechanism can leave out products.
-func (e *Engine[T]) hasProducts() bool {
+func (e *Engine) hasProducts() bool {
 	return !e.Spec.Exp && !e.Spec.HasMap() && e.Spec.Degree() == 2
 }
 
 // onProducts returns the engine and the call that compute c on rows of products, or
 // nil if c does not need them. It takes the linear form unless c asks for another.
-func (e *Engine[T]) onProducts(c *attention.Call[T]) (*Engine[T], *attention.Call[T]) {
+func (e *Engine) onProducts(c *attention.Call) (*Engine, *attention.Call) {
 	if !c.Drop.IsActive() || c.Drop.Kind != attention.ProductDrop {
 		return nil, nil
 	}
-	if _, mapped := e.Spec.Map.(headtask.Products[T]); mapped {
+	if _, mapped := e.Spec.Map.(headtask.Products); mapped {
 		return nil, nil
 	}
 	p := e.products.Load()
 	if p == nil {
 		s := e.Spec
-		s.Map, s.Coef, s.Positive = headtask.Products[T]{Coef: [3]float64(s.Coef)}, []float64{0, 1}, false
-		e.products.CompareAndSwap(nil, &Engine[T]{Spec: s, ParamSet: e.ParamSet, speeds: e.speeds})
+		s.Map, s.Coef, s.Positive = headtask.Products{Coef: [3]float64(s.Coef)}, []float64{0, 1}, false
+		e.products.CompareAndSwap(nil, &Engine{Spec: s, ParamSet: e.ParamSet, speeds: e.speeds})
 		p = e.products.Load()
 	}
 	x := *c
@@ -415,7 +415,7 @@ func (e *Engine[T]) onProducts(c *attention.Call[T]) (*Engine[T], *attention.Cal
 }
 
 // CheckCall returns an error if c is not a valid call, or the mechanism does not support it.
-func (e *Engine[T]) CheckCall(c *attention.Call[T]) error {
+func (e *Engine) CheckCall(c *attention.Call) error {
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -447,7 +447,7 @@ func (e *Engine[T]) CheckCall(c *attention.Call[T]) error {
 	return e.CheckHeads(c.Q.H, c.K.H, c.Q.D)
 }
 
-func (e *Engine[T]) CheckHeads(heads, keyHeads, d int) error {
+func (e *Engine) CheckHeads(heads, keyHeads, d int) error {
 	if t := e.Spec.Tau; t != nil && len(t.Data) != 1 && len(t.Data) != heads {
 		return fmt.Errorf("%s: has %d heads, q has %d", t.Name, len(t.Data), heads)
 	}
@@ -459,9 +459,9 @@ func (e *Engine[T]) CheckHeads(heads, keyHeads, d int) error {
 
 // checkMoments reports a width and a degree whose features with values of width dv
 // have more moments than maxMoments.
-func (e *Engine[T]) checkMoments(d, dv int) error {
+func (e *Engine) checkMoments(d, dv int) error {
 	f := e.Spec.CountFeatures(e.Spec.Width(d))
-	size := float64(f) * float64(scratch.Stride[T](dv))
+	size := float64(f) * float64(scratch.Stride[float](dv))
 	if size <= maxMoments {
 		return nil
 	}
@@ -480,7 +480,7 @@ const maxMoments = 1 << 30
 
 // checkBuiltinDecay reports a call whose keys a decay of the mechanism's own does
 // not fit.
-func (e *Engine[T]) checkBuiltinDecay(c *attention.Call[T]) error {
+func (e *Engine) checkBuiltinDecay(c *attention.Call) error {
 	switch f := e.Spec.BuiltinDecay; {
 	case f == nil:
 		return nil
@@ -491,7 +491,7 @@ func (e *Engine[T]) checkBuiltinDecay(c *attention.Call[T]) error {
 	}
 }
 
-func (e *Engine[T]) checkBuiltinDecayHeads(heads int) error {
+func (e *Engine) checkBuiltinDecayHeads(heads int) error {
 	if f := e.Spec.BuiltinDecay; f != nil && f.Heads != 0 && f.Heads != heads {
 		return fmt.Errorf("%s: has %d numbers, k has %d heads", f.Name, f.Heads, heads)
 	}
@@ -500,11 +500,11 @@ func (e *Engine[T]) checkBuiltinDecayHeads(heads int) error {
 
 // checkProducts reports a call whose dropout of products the mechanism cannot
 // do.
-func (e *Engine[T]) checkProducts(c *attention.Call[T]) error {
+func (e *Engine) checkProducts(c *attention.Call) error {
 	if c.Drop == nil || c.Drop.Kind != attention.ProductDrop {
 		return nil
 	}
-	_, mapped := e.Spec.Map.(headtask.Products[T])
+	_, mapped := e.Spec.Map.(headtask.Products)
 	switch {
 	case !mapped && !e.hasProducts():
 		return fmt.Errorf("dropout: %v needs a kernel of degree 2 without a feature map, which %s does not have", c.Drop.Kind, e.Spec.Name)
@@ -518,7 +518,7 @@ func (e *Engine[T]) checkProducts(c *attention.Call[T]) error {
 
 // refuseFading reports a decay where outputs are multiplied by a number of keys:
 // with a decay, a state holds what is left of its keys, not how many they were.
-func (e *Engine[T]) refuseFading(c *attention.Call[T]) error {
+func (e *Engine) refuseFading(c *attention.Call) error {
 	switch {
 	case !c.HasDecay():
 		return nil
@@ -532,7 +532,7 @@ func (e *Engine[T]) refuseFading(c *attention.Call[T]) error {
 
 // refuseFuture reports a normalisation over all tokens where later ones must
 // not count.
-func (e *Engine[T]) refuseFuture(what string) error {
+func (e *Engine) refuseFuture(what string) error {
 	if !e.Spec.Norm.NeedsAllTokens() {
 		return nil
 	}

@@ -7,12 +7,11 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/oracle"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // newMechanism returns the mechanism that s describes.
-func newMechanism[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
-	e, err := New(headtask.Spec[T]{Spec: s})
+func newMechanism(s attention.Spec) (attention.Mechanism, error) {
+	e, err := New(headtask.Spec{Spec: s})
 	if err != nil {
 		return nil, err
 	}
@@ -20,9 +19,9 @@ func newMechanism[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], 
 }
 
 // mechanismOf returns the mechanism for what the reference describes.
-func mechanismOf[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism) attention.Mechanism[T] {
+func mechanismOf(t *testing.T, name string, m *oracle.Mechanism) attention.Mechanism {
 	t.Helper()
-	e, err := newMechanism(calltest.SpecOf[T](name, m))
+	e, err := newMechanism(calltest.SpecOf(name, m))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,13 +10,13 @@ import (
 
 // Merge appends the tokens of next to s. It closes the open chunk of s, so chunks end at other
 // tokens than in one stream. It returns the errors of states.Mergeable.
-func (s *RecurrentState[T]) Merge(next attention.State[T]) error {
-	n, err := states.Mergeable(s.Engine.Identity(), &s.Shape, next, func(n *RecurrentState[T]) (states.Identity, *attention.Shape) { return n.Engine.Identity(), &n.Shape })
+func (s *RecurrentState) Merge(next attention.State) error {
+	n, err := states.Mergeable(s.Engine.Identity(), &s.Shape, next, func(n *RecurrentState) (states.Identity, *attention.Shape) { return n.Engine.Identity(), &n.Shape })
 	if err != nil || n.TokenCount == 0 {
 		return err
 	}
 	if n == s {
-		n = s.Clone().(*RecurrentState[T])
+		n = s.Clone().(*RecurrentState)
 	}
 	s.HasClosedCount = false
 	ar := arena.Acquire()
@@ -36,8 +36,8 @@ func (s *RecurrentState[T]) Merge(next attention.State[T]) error {
 
 // Merge appends the keys and values of next to s. Later outputs have the same bits as after one
 // stream of all tokens; with decay they agree within the error bound.
-func (s *keyCache[T]) Merge(next attention.State[T]) error {
-	n, err := states.Mergeable(s.e.Identity(), &s.shape, next, func(n *keyCache[T]) (states.Identity, *attention.Shape) { return n.e.Identity(), &n.shape })
+func (s *keyCache) Merge(next attention.State) error {
+	n, err := states.Mergeable(s.e.Identity(), &s.shape, next, func(n *keyCache) (states.Identity, *attention.Shape) { return n.e.Identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}

@@ -3,7 +3,6 @@ package engine
 import (
 	"encoding/binary"
 	"math"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,15 +31,15 @@ func TestStateFarOn(t *testing.T) {
 	const n = 40
 	c := stateCall(n, 4, 3, 16)
 	for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
-		e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
-		st := statesOf(t, e, c, 1, carry)[0].(*RecurrentState[float32])
-		want, got := calltest.Poisoned[float32](2, 6, n, 3), calltest.Poisoned[float32](2, 6, n, 3)
+		e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
+		st := statesOf(t, e, c, 1, carry)[0].(*RecurrentState)
+		want, got := calltest.Poisoned(2, 6, n, 3), calltest.Poisoned(2, 6, n, 3)
 		steps(t, st, want, c, 0, 20)
 		data, err := st.AppendBinary(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		head := len(states.NewSnapshot[float32](nil, st.Engine.Identity(), 0, &st.Shape, 0, false).Data)
+		head := len(states.NewSnapshot(nil, st.Engine.Identity(), 0, &st.Shape, 0, false).Data)
 		restored, err := e.RestoreState(aged(t, data, len(data)-4-head))
 		if err != nil {
 			t.Fatal(err)
@@ -73,7 +72,7 @@ func TestStateFarOn(t *testing.T) {
 		// A call that begins after it sees as many keys.
 		p := tokens(c, 20, n)
 		p.Init, p.Final = restored, st
-		var keep attention.Saved[float32]
+		var keep attention.Saved
 		if err := e.Forward(got.Tokens(20, n), p, &keep); err != nil {
 			t.Fatal(err)
 		}
@@ -83,35 +82,9 @@ func TestStateFarOn(t *testing.T) {
 	}
 }
 
-// Rotations are exact at positions whose angles float64 does not hold.
-func TestRopeFarOn(t *testing.T) {
-	const d, theta = 8, 10000.0
-	r := attention.NewRope[float64](d, theta, far, 3)
-	turn := new(big.Float).SetPrec(300)
-	if _, _, err := turn.Parse("6.283185307179586476925286766559005768394338798750211641949889184615632812572417997256069650684234136", 10); err != nil {
-		t.Fatal(err)
-	}
-	for i := range 3 {
-		for j := range r.Half {
-			freq := new(big.Float).SetPrec(300).SetFloat64(math.Pow(theta, -2*float64(j)/d))
-			angle := freq.Mul(freq, new(big.Float).SetInt64(far+int64(i)))
-			whole, _ := new(big.Float).SetPrec(300).Quo(angle, turn).Int(nil)
-			angle.Sub(angle, new(big.Float).SetPrec(300).Mul(turn, new(big.Float).SetPrec(300).SetInt(whole)))
-			x, _ := angle.Float64()
-			s, c := math.Sincos(x)
-			if got := r.Sin[i*r.Half+j]; !(math.Abs(got-s) <= 1e-14) {
-				t.Errorf("position %d, pair %d: sine %v, want %v", far+int64(i), j, got, s)
-			}
-			if got := r.Cos[i*r.Half+j]; !(math.Abs(got-c) <= 1e-14) {
-				t.Errorf("position %d, pair %d: cosine %v, want %v", far+int64(i), j, got, c)
-			}
-		}
-	}
-}
-
 // repeated is one token as many: a view whose tokens lie in the same place.
-func repeated(n, d int) tensor.Heads[float32] {
-	x := tensor.NewHeads[float32](1, 1, 1, d)
+func repeated(n, d int) tensor.Heads {
+	x := tensor.NewHeads(1, 1, 1, d)
 	x.N, x.SN = n, 0
 	return x
 }
@@ -119,14 +92,14 @@ func repeated(n, d int) tensor.Heads[float32] {
 // Shapes whose products leave the integers are refused, and their plans are
 // made in floating point.
 func TestShapesBeyondIntegers(t *testing.T) {
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
 	side := 1 << (strconv.IntSize / 2) // its square is 0
 	q := repeated(side, 4)
-	for want, c := range map[string]*attention.Call[float32]{
+	for want, c := range map[string]*attention.Call{
 		"attn_keep: has 0 elements": {Q: q, K: q, V: q, AttnKeep: []bool{}},
 		"keymask: has 0 elements":   {Q: q, K: q, V: q, KeyMask: []bool{}},
 		"is beyond any memory":      {Q: repeated(math.MaxInt/3, 4), K: q, V: q},
-		"rope: has 8 rows":          {Q: q, K: q, V: q, Causal: true, Rope: attention.NewRope[float32](4, 100, far, 8)},
+		"rope: has 8 rows":          {Q: q, K: q, V: q, Causal: true, Rope: attention.NewRope(4, 100, far, 8)},
 	} {
 		if err := e.Forward(q, c, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)

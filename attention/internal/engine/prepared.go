@@ -8,11 +8,11 @@ import (
 
 // Prepared returns the query and key rows of c as they enter the feature map. It returns an
 // error if c does not fit.
-func (e *Engine[T]) Prepared(c *attention.Call[T]) (q, k tensor.Heads[T], err error) {
+func (e *Engine) Prepared(c *attention.Call) (q, k tensor.Heads, err error) {
 	if err := e.CheckCall(c); err != nil {
 		return q, k, err
 	}
-	q, k = tensor.NewHeads[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D)
+	q, k = tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.Q.D), tensor.NewHeads(c.K.B, c.K.H, c.K.N, c.K.D)
 	if c.K.H == 0 {
 		return q, k, nil
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // kind names the states of the mechanism.
-func (e *Engine[T]) kind() string {
+func (e *Engine) kind() string {
 	if e.Spec.IsPairwise() {
 		return states.CacheKind
 	}
@@ -17,12 +17,12 @@ func (e *Engine[T]) kind() string {
 }
 
 // Identity identifies the states of the mechanism.
-func (e *Engine[T]) Identity() states.Identity {
+func (e *Engine) Identity() states.Identity {
 	return states.Identity{Kind: e.kind(), Name: e.Spec.Name, Setting: e.Spec.Setting}
 }
 
 // ParameterSum returns the checksum of parameters and constants.
-func (e *Engine[T]) ParameterSum() snapshot.ParameterSum {
+func (e *Engine) ParameterSum() snapshot.ParameterSum {
 	var sum snapshot.ParameterSum
 	for _, p := range slices.Concat(e.ParamSet.All(), e.Constants().All()) {
 		sum = snapshot.AddParameters(sum, p.Data)
@@ -32,18 +32,18 @@ func (e *Engine[T]) ParameterSum() snapshot.ParameterSum {
 
 // RestoreState returns the state in a snapshot of State.AppendBinary. It returns an error if
 // data is damaged or of another mechanism.
-func (e *Engine[T]) RestoreState(data []byte) (attention.State[T], error) {
+func (e *Engine) RestoreState(data []byte) (attention.State, error) {
 	if err := e.refuseFuture("snapshot"); err != nil {
 		return nil, err
 	}
-	s, tokens, r, err := states.ReadSnapshot[T](data, e.Identity(), e.ParameterSum())
+	s, tokens, r, err := states.ReadSnapshot(data, e.Identity(), e.ParameterSum())
 	if err != nil {
 		return nil, err
 	}
 	if err := e.CheckHeads(s.H, s.Hkv, s.D); err != nil {
 		return nil, err
 	}
-	var st attention.State[T]
+	var st attention.State
 	if e.Spec.IsPairwise() {
 		st, err = restoreCache(e, s, tokens, r)
 	} else {

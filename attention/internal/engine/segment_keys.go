@@ -9,14 +9,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // keyCacheSegment is a segment between states that keep keys and values. Rows of the final
 // state have the length of the longest sequence. The missing keys of shorter sequences
 // are masked.
-type keyCacheSegment[T tensor.Float] struct {
-	init, final *keyCache[T]
+type keyCacheSegment struct {
+	init, final *keyCache
 	shape       *attention.Shape // of both
 	tokens      int              // of the state before
 	keys        int              // of the longest sequence
@@ -26,12 +25,12 @@ type keyCacheSegment[T tensor.Float] struct {
 	fades       bool
 }
 
-func newCacheSegment[T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []SequenceTask, keys int) (segment[T], error) {
-	init, final, err := StatesOf(e, c, seqs, func(s *keyCache[T]) (*Engine[T], *attention.Shape) { return s.e, &s.shape })
+func newCacheSegment(e *Engine, c *attention.Call, seqs []SequenceTask, keys int) (segment, error) {
+	init, final, err := StatesOf(e, c, seqs, func(s *keyCache) (*Engine, *attention.Shape) { return s.e, &s.shape })
 	if err != nil {
 		return nil, err
 	}
-	x := &keyCacheSegment[T]{init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: HasFadingKeys(c)}
+	x := &keyCacheSegment{init: init, final: final, keys: keys, seqs: seqs, group: c.K.H, fades: HasFadingKeys(c)}
 	if init != nil {
 		x.shape, x.tokens = &init.shape, init.tokens
 	} else {
@@ -51,7 +50,7 @@ func newCacheSegment[T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []
 	return x, nil
 }
 
-func (x *keyCacheSegment[T]) countPriorKeys(i int) (count int64) {
+func (x *keyCacheSegment) countPriorKeys(i int) (count int64) {
 	for _, exists := range x.exist[i][:x.tokens] {
 		if exists {
 			count++
@@ -60,7 +59,7 @@ func (x *keyCacheSegment[T]) countPriorKeys(i int) (count int64) {
 	return count
 }
 
-func (x *keyCacheSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
+func (x *keyCacheSegment) Earlier(i int) (e headtask.PriorKeys) {
 	if x.init == nil {
 		return e
 	}
@@ -88,7 +87,7 @@ func (x *keyCacheSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
 	return e
 }
 
-func (x *keyCacheSegment[T]) Check(g *attention.Grads[T]) error {
+func (x *keyCacheSegment) Check(g *attention.Grads) error {
 	if g.DInit != nil {
 		StateGradOf(g.DInit).Resize(x.shape)
 	}
@@ -98,7 +97,7 @@ func (x *keyCacheSegment[T]) Check(g *attention.Grads[T]) error {
 	return StateGradOf(g.DFinal).Check(x.shape, func(int) int { return x.tokens + x.keys })
 }
 
-func (x *keyCacheSegment[T]) end() {
+func (x *keyCacheSegment) end() {
 	f := x.final
 	if f == nil {
 		return
@@ -111,7 +110,7 @@ func (x *keyCacheSegment[T]) end() {
 }
 
 // all returns the task, of head i, that sees the keys before the call too.
-func (x *keyCacheSegment[T]) all(u *headtask.Task[T], q *SequenceTask, i int) *headtask.Task[T] {
+func (x *keyCacheSegment) all(u *headtask.Task, q *SequenceTask, i int) *headtask.Task {
 	all := *u
 	all.M, all.Offset, all.Mask = x.tokens+u.M, x.tokens+u.Offset, nil
 	exist := x.exist[q.Index]
@@ -133,10 +132,10 @@ func (x *keyCacheSegment[T]) all(u *headtask.Task[T], q *SequenceTask, i int) *h
 	return &all
 }
 
-func (x *keyCacheSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh int) {
+func (x *keyCacheSegment) Forward(u *headtask.Task, q *SequenceTask, kh int) {
 	i := q.Index*x.group + kh
 	all := x.all(u, q, i)
-	rows := &headtask.KeyRows[T]{Panel: headtask.CachePanel, Ldb: headtask.CachePanel, Ldv: kernel.Pad(u.Dv)}
+	rows := &headtask.KeyRows{Panel: headtask.CachePanel, Ldb: headtask.CachePanel, Ldv: kernel.Pad(u.Dv)}
 	rows.Bt = u.TakeScratch((all.M + headtask.CachePanel - 1) / headtask.CachePanel * u.PreparedWidth * rows.Ldb)
 	rows.V = u.TakeScratch(all.M * rows.Ldv)
 	if x.init != nil {
@@ -160,15 +159,15 @@ func (x *keyCacheSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh in
 	to.Copy(0, rows, all.M, u.PreparedWidth)
 }
 
-func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *attention.Grads[T]) {
+func (x *keyCacheSegment) Backward(u *headtask.Task, q *SequenceTask, kh int, g *attention.Grads) {
 	i, n := q.Index*x.group+kh, x.tokens
 	all := x.all(u, q, i)
 	if u.DAge != nil {
 		all.DAge = arena.TakeZeros[float64](u.Arena, n+len(u.DAge))
 		u.DAge = all.DAge[n:]
 	}
-	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
-	keys, values := arena.TakeZeros[T](u.Arena, all.M*lda), arena.TakeZeros[T](u.Arena, all.M*ldo)
+	lda, ldo := scratch.Stride[float](u.PreparedWidth), scratch.Stride[float](u.Dv)
+	keys, values := arena.TakeZeros[float](u.Arena, all.M*lda), arena.TakeZeros[float](u.Arena, all.M*ldo)
 	if x.init != nil {
 		rows := &x.init.heads[i].rows
 		for j := 0; j < n; j += rows.Panel {
@@ -201,7 +200,7 @@ func (x *keyCacheSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh i
 			copy(first.Values[j*u.Dv:][:u.Dv], dvalues[j*ldo:])
 		}
 		for j := 0; j < n && all.DAge != nil; j++ {
-			first.Ones[j] = T(-all.DAge[j]) // no query stands there
+			first.Ones[j] = float(-all.DAge[j]) // no query stands there
 		}
 	}
 	u.GradK(0, u.M, dkeys[n*lda:], lda)

@@ -11,25 +11,25 @@ import (
 )
 
 // segment is a call whose sequences begin after a state, end in one, or both.
-type segment[T tensor.Float] interface {
+type segment interface {
 	// countPriorKeys returns the number of keys of sequence i in the initial state, 0 if all of
 	// them are masked.
 	countPriorKeys(i int) int64
 	// Earlier describes the keys of head i in the state before the call.
 	Earlier(i int) headtask.PriorKeys
 	// Forward runs key head kh of a sequence, as task u.
-	Forward(u *headtask.Task[T], s *SequenceTask, kh int)
+	Forward(u *headtask.Task, s *SequenceTask, kh int)
 	// Backward is Forward for the gradients g.
-	Backward(u *headtask.Task[T], s *SequenceTask, kh int, g *attention.Grads[T])
+	Backward(u *headtask.Task, s *SequenceTask, kh int, g *attention.Grads)
 	// Check returns an error for gradients of states that do not fit.
-	Check(g *attention.Grads[T]) error
+	Check(g *attention.Grads) error
 	// end counts the tokens of the state after the call.
 	end()
 }
 
 // CheckSegment returns an error if a call with a state before or after it has a field that
 // states do not support. It also returns the number of keys of the longest sequence.
-func (e *Engine[T]) CheckSegment(c *attention.Call[T], seqs []SequenceTask, keep bool) (keys int, err error) {
+func (e *Engine) CheckSegment(c *attention.Call, seqs []SequenceTask, keep bool) (keys int, err error) {
 	if err := e.refuseFuture("init"); err != nil {
 		return 0, err
 	}
@@ -55,14 +55,14 @@ func (e *Engine[T]) CheckSegment(c *attention.Call[T], seqs []SequenceTask, keep
 // another type, mechanism or shape.
 func StatesOf[S interface {
 	comparable
-	attention.State[T]
-}, T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []SequenceTask, parts func(S) (*Engine[T], *attention.Shape)) (init, final S, err error) {
+	attention.State
+}](e *Engine, c *attention.Call, seqs []SequenceTask, parts func(S) (*Engine, *attention.Shape)) (init, final S, err error) {
 	var none S
 	want := attention.Shape{B: len(seqs), H: c.Q.H, Hkv: c.K.H, D: c.Q.D, Dv: c.V.D}
 	set := false
 	for _, x := range []struct {
 		name string
-		st   attention.State[T]
+		st   attention.State
 		to   *S
 	}{{"init", c.Init, &init}, {"final", c.Final, &final}} {
 		if x.st == nil {
@@ -90,7 +90,7 @@ func StatesOf[S interface {
 
 // CheckStateGrads returns an error if g has gradients of states that c does not have, or that
 // do not fit.
-func CheckStateGrads[T tensor.Float](g *attention.Grads[T], c *attention.Call[T], seg segment[T]) error {
+func CheckStateGrads(g *attention.Grads, c *attention.Call, seg segment) error {
 	switch {
 	case g.DInit != nil && c.Init == nil:
 		return fmt.Errorf("dinit: the call has no initial state")
@@ -103,9 +103,9 @@ func CheckStateGrads[T tensor.Float](g *attention.Grads[T], c *attention.Call[T]
 }
 
 // RecurrentSegment is a call between states of sums, at least one of which is set.
-type RecurrentSegment[T tensor.Float] struct {
-	Engine      *Engine[T]
-	Init, Final *RecurrentState[T]
+type RecurrentSegment struct {
+	Engine      *Engine
+	Init, Final *RecurrentState
 	Shape       *attention.Shape // shape of both states
 	Keys        int              // keys of the longest sequence
 	Sequences   []SequenceTask
@@ -113,12 +113,12 @@ type RecurrentSegment[T tensor.Float] struct {
 	Fades       bool
 }
 
-func newSumsSegment[T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []SequenceTask, keys int) (segment[T], error) {
-	init, final, err := StatesOf(e, c, seqs, func(s *RecurrentState[T]) (*Engine[T], *attention.Shape) { return s.Engine, &s.Shape })
+func newSumsSegment(e *Engine, c *attention.Call, seqs []SequenceTask, keys int) (segment, error) {
+	init, final, err := StatesOf(e, c, seqs, func(s *RecurrentState) (*Engine, *attention.Shape) { return s.Engine, &s.Shape })
 	if err != nil {
 		return nil, err
 	}
-	x := &RecurrentSegment[T]{Engine: e, Init: init, Final: final, Keys: keys, Sequences: seqs, Group: c.K.H, Fades: HasFadingKeys(c)}
+	x := &RecurrentSegment{Engine: e, Init: init, Final: final, Keys: keys, Sequences: seqs, Group: c.K.H, Fades: HasFadingKeys(c)}
 	if x.Shape = new(attention.Shape); init != nil {
 		*x.Shape = init.Shape
 	} else {
@@ -127,7 +127,7 @@ func newSumsSegment[T tensor.Float](e *Engine[T], c *attention.Call[T], seqs []S
 	return x, nil
 }
 
-func (x *RecurrentSegment[T]) countPriorKeys(i int) int64 {
+func (x *RecurrentSegment) countPriorKeys(i int) int64 {
 	if x.Init == nil || x.Init.Heads[i*x.Group].First == headtask.Unseen {
 		return 0
 	}
@@ -137,7 +137,7 @@ func (x *RecurrentSegment[T]) countPriorKeys(i int) int64 {
 // Earlier describes the keys of head i in the initial state. It counts the keys of closed
 // chunks by the sum of the constant feature, which single powers do not have. It knows the
 // lengths of keys in the open chunk only.
-func (x *RecurrentSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
+func (x *RecurrentSegment) Earlier(i int) (e headtask.PriorKeys) {
 	if x.Init == nil {
 		return e
 	}
@@ -166,7 +166,7 @@ func (x *RecurrentSegment[T]) Earlier(i int) (e headtask.PriorKeys) {
 	return e
 }
 
-func (x *RecurrentSegment[T]) end() {
+func (x *RecurrentSegment) end() {
 	if x.Final == nil {
 		return
 	}
@@ -178,7 +178,7 @@ func (x *RecurrentSegment[T]) end() {
 }
 
 // scan returns the scan of a task, with what the state before holds.
-func (x *RecurrentSegment[T]) stream(u *headtask.Task[T], i int) *headtask.Scan[T] {
+func (x *RecurrentSegment) stream(u *headtask.Task, i int) *headtask.Scan {
 	s := u.Scan.Start(u, x.Engine.newMonomials(u.PreparedWidth), x.Shape.Chunk, u.TakeScratch)
 	if x.Shape.Carry == attention.Compensated {
 		s.Moments.Compensate(u.TakeScratch)
@@ -194,7 +194,7 @@ func (x *RecurrentSegment[T]) stream(u *headtask.Task[T], i int) *headtask.Scan[
 }
 
 // reopen sets the open chunk of s to the open chunk of head i in the initial state.
-func (x *RecurrentSegment[T]) reopen(s *headtask.Scan[T], i int) {
+func (x *RecurrentSegment) reopen(s *headtask.Scan, i int) {
 	s.CopyOpenChunk(x.Init.Heads[i])
 	if x.Fades {
 		s.Decays = x.Init.Heads[i].Decays.CloneFor(s.ChunkSize)
@@ -203,7 +203,7 @@ func (x *RecurrentSegment[T]) reopen(s *headtask.Scan[T], i int) {
 }
 
 // OpenBefore returns the number of tokens in the open chunk of head i of the initial state.
-func (x *RecurrentSegment[T]) OpenBefore(i int) int {
+func (x *RecurrentSegment) OpenBefore(i int) int {
 	if x.Init == nil {
 		return 0
 	}
@@ -212,7 +212,7 @@ func (x *RecurrentSegment[T]) OpenBefore(i int) int {
 
 // Check returns an error if the gradients of states do not fit. It makes room for those of the
 // initial state.
-func (x *RecurrentSegment[T]) Check(g *attention.Grads[T]) error {
+func (x *RecurrentSegment) Check(g *attention.Grads) error {
 	if g.DInit != nil {
 		StateGradOf(g.DInit).Resize(x.Shape)
 	}
@@ -223,7 +223,7 @@ func (x *RecurrentSegment[T]) Check(g *attention.Grads[T]) error {
 }
 
 // Forward computes key head kh of a sequence, as task u.
-func (x *RecurrentSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh int) {
+func (x *RecurrentSegment) Forward(u *headtask.Task, q *SequenceTask, kh int) {
 	i := q.Index*x.Group + kh
 	s := x.stream(u, i)
 	for start := -s.Count; ; start += s.ChunkSize {
@@ -246,16 +246,16 @@ func (x *RecurrentSegment[T]) Forward(u *headtask.Task[T], q *SequenceTask, kh i
 // Backward goes through the chunks twice, like LinearBackward. The last chunk stays open unless
 // the final gradient is of a total, because later queries read the keys of an open chunk one by
 // one, and the keys of closed chunks through the moments.
-func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh int, g *attention.Grads[T]) {
+func (x *RecurrentSegment) Backward(u *headtask.Task, q *SequenceTask, kh int, g *attention.Grads) {
 	i := q.Index*x.Group + kh
 	s := x.stream(u, i)
 	before, ld := s.Count, s.Moments.Stride
 	last := (before+u.M)/s.ChunkSize*s.ChunkSize - before // where the last chunk begins
 	// Gradients of prepared keys and of values from the queries of their own
 	// chunks, the keys before the call first.
-	db := tensor.Mat[T]{Data: u.TakeScratch((before + u.M) * u.PreparedWidth), Rows: before + u.M, Cols: u.PreparedWidth, Stride: u.PreparedWidth}
+	db := tensor.Mat{Data: u.TakeScratch((before + u.M) * u.PreparedWidth), Rows: before + u.M, Cols: u.PreparedWidth, Stride: u.PreparedWidth}
 	dv := u.TakeScratch((before + u.M) * ld)
-	var ones []T // likewise of the ones under the values; nil: not wanted
+	var ones []float // likewise of the ones under the values; nil: not wanted
 	if u.DAge != nil {
 		ones = u.TakeScratch(before + u.M)
 	}
@@ -293,7 +293,7 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 	}
 
 	back := u.Moments(s.Monomials, u.TakeScratch)
-	var first *HeadGrad[T]
+	var first *HeadGrad
 	if g.DInit != nil {
 		first = &StateGradOf(g.DInit).Heads[i]
 		first.Moments.ShapeAs(&back)
@@ -314,7 +314,7 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 			u.Table.Add(row, row, after.Ones)
 		}
 	}
-	var firstKeys, firstValues []T
+	var firstKeys, firstValues []float
 	if first != nil {
 		first.Open(before, u.PreparedWidth, u.Dv)
 		firstKeys, firstValues = first.Keys, first.Values
@@ -330,9 +330,9 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 		s.AbsorbKeys(j0, j1)
 		past := &back
 		if start == last && !ended {
-			past = &features.Moments[T]{Stride: ld}
+			past = &features.Moments{Stride: ld}
 		}
-		var own []T
+		var own []float
 		if ones != nil {
 			own = ones[before+start:][:s.Count]
 		}
@@ -360,7 +360,7 @@ func (x *RecurrentSegment[T]) Backward(u *headtask.Task[T], q *SequenceTask, kh 
 }
 
 // ageAfter returns the sum of dG over what comes after the call, for key head i.
-func ageAfter[T tensor.Float](g *attention.Grads[T], i int) float64 {
+func ageAfter(g *attention.Grads, i int) float64 {
 	if g.DFinal == nil {
 		return 0
 	}
@@ -369,7 +369,7 @@ func ageAfter[T tensor.Float](g *attention.Grads[T], i int) float64 {
 
 // CheckAge returns an error if the gradient of log_g is wanted but does not have the shape of
 // log_g, or the call has no decay.
-func CheckAge[T tensor.Float](g *attention.Grads[T], c *attention.Call[T]) error {
+func CheckAge(g *attention.Grads, c *attention.Call) error {
 	switch {
 	case g.DLogG.D == 0:
 		return nil

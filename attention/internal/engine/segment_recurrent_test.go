@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -15,11 +14,11 @@ import (
 )
 
 // statesOf returns n empty states for the sequences of c.
-func statesOf[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attention.Call[T], n int, carry attention.Carry) []attention.State[T] {
+func statesOf(t *testing.T, e attention.Mechanism, c *attention.Call, n int, carry attention.Carry) []attention.State {
 	t.Helper()
 	s := c.Shape()
 	s.B, s.Carry = len(c.Sequences()), carry
-	var list []attention.State[T]
+	var list []attention.State
 	for range n {
 		st, err := e.NewState(s)
 		if err != nil {
@@ -32,32 +31,32 @@ func statesOf[T tensor.Float](t *testing.T, e attention.Mechanism[T], c *attenti
 
 // inSegments runs successive calls forward and then backward, the last first. It
 // returns the gradients of each call.
-func inSegments[T tensor.Float](t *testing.T, e attention.Mechanism[T], calls []*attention.Call[T], do []tensor.Heads[T], carry attention.Carry) (out []tensor.Heads[T], keep []*attention.Saved[T], grads []*attention.Grads[T]) {
+func inSegments(t *testing.T, e attention.Mechanism, calls []*attention.Call, do []tensor.Heads, carry attention.Carry) (out []tensor.Heads, keep []*attention.Saved, grads []*attention.Grads) {
 	t.Helper()
 	states := statesOf(t, e, calls[0], len(calls), carry)
-	out, keep, grads = make([]tensor.Heads[T], len(calls)), make([]*attention.Saved[T], len(calls)), make([]*attention.Grads[T], len(calls))
+	out, keep, grads = make([]tensor.Heads, len(calls)), make([]*attention.Saved, len(calls)), make([]*attention.Grads, len(calls))
 	for i, c := range calls {
 		if i > 0 {
 			c.Init = states[i-1]
 		}
-		c.Final, keep[i] = states[i], new(attention.Saved[T])
-		out[i] = calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		c.Final, keep[i] = states[i], new(attention.Saved)
+		out[i] = calltest.Poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		if err := e.Forward(out[i], c, keep[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var after *attention.StateGrad[T]
+	var after *attention.StateGrad
 	for i := len(calls) - 1; i >= 0; i-- {
 		c := calls[i]
-		g := &attention.Grads[T]{
-			DQ: calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.Q.D), DK: calltest.Poisoned[T](c.K.B, c.K.H, c.K.N, c.K.D),
-			DV: calltest.Poisoned[T](c.V.B, c.V.H, c.V.N, c.V.D), DFinal: after,
+		g := &attention.Grads{
+			DQ: calltest.Poisoned(c.Q.B, c.Q.H, c.Q.N, c.Q.D), DK: calltest.Poisoned(c.K.B, c.K.H, c.K.N, c.K.D),
+			DV: calltest.Poisoned(c.V.B, c.V.H, c.V.N, c.V.D), DFinal: after,
 		}
 		if c.HasDecay() {
-			g.DLogG = calltest.Poisoned[T](c.K.B, c.K.H, c.K.N, 1)
+			g.DLogG = calltest.Poisoned(c.K.B, c.K.H, c.K.N, 1)
 		}
 		if after = nil; i > 0 {
-			after = new(attention.StateGrad[T])
+			after = new(attention.StateGrad)
 			g.DInit = after
 		}
 		if err := e.Backward(g, do[i], out[i], c, keep[i]); err != nil {
@@ -69,7 +68,7 @@ func inSegments[T tensor.Float](t *testing.T, e attention.Mechanism[T], calls []
 }
 
 // fill copies heads from to the tokens of to from n0 on.
-func fill[T tensor.Float](to tensor.Heads[T], n0 int, from tensor.Heads[T]) {
+func fill(to tensor.Heads, n0 int, from tensor.Heads) {
 	for b := range from.B {
 		for h := range from.H {
 			for n := range from.N {
@@ -87,11 +86,11 @@ func allKinds() map[string]*oracle.Mechanism {
 }
 
 // segmentForm is the form whose bits segments have, and its limits.
-func segmentForm[T tensor.Float](e attention.Mechanism[T], d, chunk int) (attention.Form, check.Limits) {
+func segmentForm(e attention.Mechanism, d, chunk int) (attention.Form, check.Limits) {
 	if e.Traits().Linear {
 		return attention.Linear, linearLimits(e, d, chunk)
 	}
-	return attention.Direct, check.SoftmaxLimits[T]()
+	return attention.Direct, check.SoftmaxLimits[float]()
 }
 
 // A causal sequence in segments is the sequence: the same bits forward, where
@@ -127,44 +126,43 @@ func TestSegmentsAreOneSequence(t *testing.T) {
 				}
 				want, grads := m.Forward(oc), m.Backward(oc, do)
 				for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
-					segmentsAgainst[float32](t, name, m, oc, do, want, grads, carry)
-					segmentsAgainst[float64](t, name, m, oc, do, want, grads, carry)
+					segmentsAgainst(t, name, m, oc, do, want, grads, carry)
 				}
 			}
 		})
 	}
 }
 
-func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads, carry attention.Carry) {
+func segmentsAgainst(t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do oracle.Heads, want *oracle.Result, grads *oracle.Grads, carry attention.Carry) {
 	t.Helper()
 	const chunk = 16
 	n := oc.Q.N
-	e, c := mechanismOf[T](t, name, m), calltest.NewCall[T](oc)
+	e, c := mechanismOf(t, name, m), calltest.NewCall(oc)
 	c.Chunk = chunk
 	form, l := segmentForm(e, c.Q.D, chunk)
 	whole, wholeKeep := calltest.Forward(t, e, c, form)
 	c.Form = attention.Auto
 	for _, cuts := range [][]int{{n}, {64, n}, {3, 20, 21, 64, 100, 128, n}} {
-		var calls []*attention.Call[T]
-		var dos []tensor.Heads[T]
+		var calls []*attention.Call
+		var dos []tensor.Heads
 		mixed := false // some calls add up in another order, without decay
 		for i, j0 := 0, 0; i < len(cuts); j0, i = cuts[i], i+1 {
 			calls = append(calls, tokens(c, j0, cuts[i]))
 			if g := &calls[i].LogG; g.D > 0 && (cuts[i] <= 20 || j0 >= 100) && oc.LogG.Head(0, 0).Row(n - 1)[0] == 0 {
-				*g, mixed = tensor.Heads[T]{}, true // it is 0
+				*g, mixed = tensor.Heads{}, true // it is 0
 			}
-			dos = append(dos, calltest.Convert[T](do).Tokens(j0, cuts[i]))
+			dos = append(dos, calltest.Convert(do).Tokens(j0, cuts[i]))
 		}
-		if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
+		if tau := e.(*Engine).Spec.Tau; tau != nil {
 			clear(tau.Grad)
 		}
 		outs, keeps, gs := inSegments(t, e, calls, dos, carry)
-		out := calltest.Poisoned[T](2, 6, n, c.V.D)
-		g := &attention.Grads[T]{DQ: calltest.Poisoned[T](2, 6, n, c.Q.D), DK: calltest.Poisoned[T](2, 2, n, c.Q.D), DV: calltest.Poisoned[T](2, 2, n, c.V.D)}
+		out := calltest.Poisoned(2, 6, n, c.V.D)
+		g := &attention.Grads{DQ: calltest.Poisoned(2, 6, n, c.Q.D), DK: calltest.Poisoned(2, 2, n, c.Q.D), DV: calltest.Poisoned(2, 2, n, c.V.D)}
 		if c.HasDecay() {
-			g.DLogG = calltest.Convert[T](grads.DLogG) // of calls without
+			g.DLogG = calltest.Convert(grads.DLogG) // of calls without
 		}
-		keep := new(attention.Saved[T])
+		keep := new(attention.Saved)
 		for i, j0 := 0, 0; i < len(cuts); j0, i = cuts[i], i+1 {
 			fill(out, j0, outs[i])
 			fill(g.DLogG, j0, gs[i].DLogG)
@@ -181,8 +179,8 @@ func segmentsAgainst[T tensor.Float](t *testing.T, name string, m *oracle.Mechan
 			t.Errorf("%s, cut at %v: outputs have other bits than one call", name, cuts)
 		}
 		calltest.Judge(t, l, m, oc, want, out, keep)
-		var dtau []T
-		if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
+		var dtau []float
+		if tau := e.(*Engine).Spec.Tau; tau != nil {
 			dtau = tau.Grad
 		}
 		calltest.JudgeGrads(t, l, oc, do, want, grads, g, dtau)
@@ -213,7 +211,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 		if c.AttnKeep != nil || !c.Causal && c.Theta != 0 {
 			continue
 		}
-		first, _, lead, ok := split(calltest.NewCall[float64](c))
+		first, _, lead, ok := split(calltest.NewCall(c))
 		if !ok {
 			continue
 		}
@@ -231,8 +229,7 @@ func TestSegmentsAfterKeys(t *testing.T) {
 				want := m.Forward(c)
 				do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 				grads := m.Backward(c, do)
-				afterKeys[float64](t, name, m, c, do, want, grads)
-				afterKeys[float32](t, name, m, c, do, want, grads)
+				afterKeys(t, name, m, c, do, want, grads)
 			})
 		}
 	}
@@ -243,19 +240,19 @@ func TestSegmentsAfterKeys(t *testing.T) {
 	}
 }
 
-func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
+func afterKeys(t *testing.T, name string, m *oracle.Mechanism, oc *oracle.Call, do oracle.Heads, want *oracle.Result, grads *oracle.Grads) {
 	const chunk = 3
-	e, c := mechanismOf[T](t, name, m), calltest.NewCall[T](oc)
-	if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
+	e, c := mechanismOf(t, name, m), calltest.NewCall(oc)
+	if tau := e.(*Engine).Spec.Tau; tau != nil {
 		clear(tau.Grad)
 	}
 	first, second, lead, _ := split(c)
 	first.Chunk, second.Chunk = chunk, chunk
-	calls := []*attention.Call[T]{first, second}
-	outs, keeps, gs := inSegments(t, e, calls, []tensor.Heads[T]{calltest.Poisoned[T](c.Q.B, c.Q.H, 0, c.V.D), calltest.Convert[T](do)}, attention.Rounded)
-	g := &attention.Grads[T]{DQ: gs[1].DQ, DK: tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, c.K.D), DV: tensor.NewHeads[T](c.V.B, c.V.H, c.V.N, c.V.D)}
+	calls := []*attention.Call{first, second}
+	outs, keeps, gs := inSegments(t, e, calls, []tensor.Heads{calltest.Poisoned(c.Q.B, c.Q.H, 0, c.V.D), calltest.Convert(do)}, attention.Rounded)
+	g := &attention.Grads{DQ: gs[1].DQ, DK: tensor.NewHeads(c.K.B, c.K.H, c.K.N, c.K.D), DV: tensor.NewHeads(c.V.B, c.V.H, c.V.N, c.V.D)}
 	if c.HasDecay() {
-		g.DLogG = tensor.NewHeads[T](c.K.B, c.K.H, c.K.N, 1)
+		g.DLogG = tensor.NewHeads(c.K.B, c.K.H, c.K.N, 1)
 	}
 	from := [2]int{}
 	for s, q := range c.Sequences() {
@@ -278,8 +275,8 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 	}
 	_, l := segmentForm(e, c.Q.D, chunk)
 	calltest.Judge(t, l, m, oc, want, outs[1], keeps[1])
-	var dtau []T
-	if tau := e.(*Engine[T]).Spec.Tau; tau != nil {
+	var dtau []float
+	if tau := e.(*Engine).Spec.Tau; tau != nil {
 		dtau = tau.Grad
 	}
 	calltest.JudgeGrads(t, l, oc, do, want, grads, g, dtau)
@@ -288,15 +285,15 @@ func afterKeys[T tensor.Float](t *testing.T, name string, m *oracle.Mechanism, o
 // split returns c as the first of its keys, lead of each sequence and without
 // queries, and a call that follows them. Not every causal call has keys to
 // spare.
-func split[T tensor.Float](c *attention.Call[T]) (first, second *attention.Call[T], lead []int, ok bool) {
+func split(c *attention.Call) (first, second *attention.Call, lead []int, ok bool) {
 	a, b := *c, *c
 	first, second = &a, &b
 	seqs := c.Sequences()
-	pick := func(x tensor.Heads[T], part int) tensor.Heads[T] {
-		var rows []tensor.Mat[T] // of each batch row and head
+	pick := func(x tensor.Heads, part int) tensor.Heads {
+		var rows []tensor.Mat // of each batch row and head
 		for b := range x.B {
 			for h := range x.H {
-				y := tensor.NewMat[T](0, x.D)
+				y := tensor.NewMat(0, x.D)
 				for s, q := range seqs {
 					if q.Batch != b {
 						continue
@@ -312,7 +309,7 @@ func split[T tensor.Float](c *attention.Call[T]) (first, second *attention.Call[
 				rows = append(rows, y)
 			}
 		}
-		z := tensor.NewHeads[T](x.B, x.H, rows[0].Rows, x.D)
+		z := tensor.NewHeads(x.B, x.H, rows[0].Rows, x.D)
 		for i, y := range rows {
 			copy(z.Data[i*y.Rows*x.D:], y.Data)
 		}
@@ -332,7 +329,7 @@ func split[T tensor.Float](c *attention.Call[T]) (first, second *attention.Call[
 	if c.HasDecay() {
 		a.LogG, b.LogG = pick(c.LogG, 0), pick(c.LogG, 1)
 	}
-	a.Q = tensor.NewHeads[T](c.Q.B, c.Q.H, 0, c.Q.D)
+	a.Q = tensor.NewHeads(c.Q.B, c.Q.H, 0, c.Q.D)
 	if c.KeyMask != nil {
 		a.KeyMask, b.KeyMask = []bool{}, []bool{}
 		for s, q := range seqs {
@@ -368,80 +365,10 @@ func split[T tensor.Float](c *attention.Call[T]) (first, second *attention.Call[
 	return first, second, lead, true
 }
 
-// The gradient of a state is the derivative by what it holds.
-func TestStateGradientsAreDerivatives(t *testing.T) {
-	const n, d, dv, chunk = 9, 4, 3, 5
-	r := rand.New(rand.NewPCG(5, 6))
-	for name, m := range polynomials() {
-		for _, causal := range []bool{false, true} {
-			e := mechanismOf[float64](t, name, m)
-			c := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 4, n, d), K: calltest.Normal(r, 1, 2, n, d), V: calltest.Normal(r, 1, 2, n, dv), Causal: causal})
-			lead := calltest.NewCall[float64](&oracle.Call{Q: calltest.Normal(r, 1, 4, 0, d), K: calltest.Normal(r, 1, 2, 13, d), V: calltest.Normal(r, 1, 2, 13, dv)})
-			do, out := calltest.Convert[float64](calltest.Normal(r, 1, 4, n, dv)), tensor.NewHeads[float64](1, 4, n, dv)
-			c.Chunk = chunk
-			st := statesOf(t, e, c, 1, attention.Rounded)[0].(*RecurrentState[float64])
-			if err := st.Absorb(lead); err != nil {
-				t.Fatal(err)
-			}
-			c.Init = st
-			loss := func() (sum float64) {
-				if err := e.Forward(out, c, nil); err != nil {
-					t.Fatal(err)
-				}
-				for i, y := range out.Data {
-					sum += y * do.Data[i]
-				}
-				return sum
-			}
-			var keep attention.Saved[float64]
-			if err := e.Forward(out, c, &keep); err != nil {
-				t.Fatal(err)
-			}
-			var dinit attention.StateGrad[float64]
-			g := &attention.Grads[float64]{DQ: tensor.NewHeads[float64](1, 4, n, d), DK: tensor.NewHeads[float64](1, 2, n, d), DV: tensor.NewHeads[float64](1, 2, n, dv), DInit: &dinit}
-			if err := e.Backward(g, do, out, c, &keep); err != nil {
-				t.Fatal(err)
-			}
-			judge := func(what string, x *float64, got float64) {
-				t.Helper()
-				at, h := *x, 1e-4*max(1, math.Abs(*x))
-				diff := func(h float64) float64 {
-					*x = at + h
-					up := loss()
-					*x = at - h
-					down := loss()
-					*x = at
-					return (up - down) / (2 * h)
-				}
-				want := (4*diff(h/2) - diff(h)) / 3
-				if math.Abs(got-want) > 1e-6*max(1, math.Abs(want)) {
-					t.Errorf("%s, causal %t, %s: gradient is %v, the quotient of differences %v", name, causal, what, got, want)
-				}
-			}
-			for i, s := range st.Heads {
-				dh := &StateGradOf(&dinit).Heads[i]
-				if s.Count != 3 || dh.Count != 3 {
-					t.Fatalf("%d tokens are open, %d have gradients", s.Count, dh.Count)
-				}
-				for f := 0; f < s.Monomials.Count; f += 1 + s.Monomials.Count/7 {
-					if f > 0 || !m.OutputNorm { // a number of keys has no gradient
-						judge("z", &s.Moments.Z[f], s.Monomials.Weights[f]*dh.Moments.Z[f])
-					}
-					judge("s", &s.Moments.S[f*s.Moments.Stride+1], s.Monomials.Weights[f]*dh.Moments.S[f*s.Moments.Stride+1])
-				}
-				for j := range s.Count {
-					judge("prepared key", &s.X[2*s.ColumnStride+j], dh.Keys[j*d+1])
-					judge("value", &s.V[j*s.Moments.Stride+2], dh.Values[j*dv+2])
-				}
-			}
-		}
-	}
-}
-
 func TestSegmentsRefuse(t *testing.T) {
 	c := stateCall(6, 4, 3, 16)
-	e := mechanismOf[float32](t, "fastmax2", calltest.Textbook["fastmax2"])
-	state := func(change func(s *attention.Shape)) attention.State[float32] {
+	e := mechanismOf(t, "fastmax2", calltest.Textbook["fastmax2"])
+	state := func(change func(s *attention.Shape)) attention.State {
 		s := c.Shape()
 		change(&s)
 		st, err := e.NewState(s)
@@ -454,48 +381,48 @@ func TestSegmentsRefuse(t *testing.T) {
 	_, soft := softmaxState(t, c)
 	for _, x := range []struct {
 		want   string
-		change func(c *attention.Call[float32], g *attention.Grads[float32])
+		change func(c *attention.Call, g *attention.Grads)
 	}{
-		{"form: direct needs every key", func(c *attention.Call[float32], _ *attention.Grads[float32]) { c.Form = attention.Direct }},
-		{"form: step keeps nothing", func(c *attention.Call[float32], _ *attention.Grads[float32]) { c.Form = attention.Step }},
-		{"attn_keep: not defined", func(c *attention.Call[float32], _ *attention.Grads[float32]) { c.AttnKeep = make([]bool, 36) }},
-		{"init: kind of state is *engine.keyCache[float32], fastmax2 has *engine.RecurrentState[float32]", func(c *attention.Call[float32], _ *attention.Grads[float32]) { c.Init = soft }},
-		{"init: B is 1, needs 2", func(c *attention.Call[float32], _ *attention.Grads[float32]) {
+		{"form: direct needs every key", func(c *attention.Call, _ *attention.Grads) { c.Form = attention.Direct }},
+		{"form: step keeps nothing", func(c *attention.Call, _ *attention.Grads) { c.Form = attention.Step }},
+		{"attn_keep: not defined", func(c *attention.Call, _ *attention.Grads) { c.AttnKeep = make([]bool, 36) }},
+		{"init: kind of state is *engine.keyCache, fastmax2 has *engine.RecurrentState", func(c *attention.Call, _ *attention.Grads) { c.Init = soft }},
+		{"init: B is 1, needs 2", func(c *attention.Call, _ *attention.Grads) {
 			c.Init = state(func(s *attention.Shape) { s.B = 1 })
 		}},
-		{"init: D is 5, needs 4", func(c *attention.Call[float32], _ *attention.Grads[float32]) {
+		{"init: D is 5, needs 4", func(c *attention.Call, _ *attention.Grads) {
 			c.Init = state(func(s *attention.Shape) { s.D = 5 })
 		}},
-		{"init: chunk is 8, needs 16", func(c *attention.Call[float32], _ *attention.Grads[float32]) {
+		{"init: chunk is 8, needs 16", func(c *attention.Call, _ *attention.Grads) {
 			c.Init = state(func(s *attention.Shape) { s.Chunk = 8 })
 		}},
-		{"final: carry is compensated, needs rounded", func(c *attention.Call[float32], _ *attention.Grads[float32]) {
+		{"final: carry is compensated, needs rounded", func(c *attention.Call, _ *attention.Grads) {
 			c.Final = state(func(s *attention.Shape) { s.Carry = attention.Compensated })
 		}},
-		{"final: is the initial state itself", func(c *attention.Call[float32], _ *attention.Grads[float32]) { c.Final = c.Init }},
-		{"init: a causal sequence has 6 queries and only 5 keys", func(c *attention.Call[float32], _ *attention.Grads[float32]) {
+		{"final: is the initial state itself", func(c *attention.Call, _ *attention.Grads) { c.Final = c.Init }},
+		{"init: a causal sequence has 6 queries and only 5 keys", func(c *attention.Call, _ *attention.Grads) {
 			c.K, c.V, c.KeyMask, c.Rope = c.K.Tokens(0, 5), c.V.Tokens(0, 5), nil, nil
 		}},
-		{"dinit: the call has no initial state", func(c *attention.Call[float32], g *attention.Grads[float32]) {
-			c.Init, g.DInit = nil, new(attention.StateGrad[float32])
+		{"dinit: the call has no initial state", func(c *attention.Call, g *attention.Grads) {
+			c.Init, g.DInit = nil, new(attention.StateGrad)
 		}},
-		{"dfinal: the call has no final state", func(c *attention.Call[float32], g *attention.Grads[float32]) {
-			c.Final, g.DFinal = nil, new(attention.StateGrad[float32])
+		{"dfinal: the call has no final state", func(c *attention.Call, g *attention.Grads) {
+			c.Final, g.DFinal = nil, new(attention.StateGrad)
 		}},
-		{"d_log_g: the call has no log_g", func(c *attention.Call[float32], g *attention.Grads[float32]) {
-			g.DLogG = calltest.Poisoned[float32](2, 2, 6, 1)
+		{"d_log_g: the call has no log_g", func(c *attention.Call, g *attention.Grads) {
+			g.DLogG = calltest.Poisoned(2, 2, 6, 1)
 		}},
-		{"dfinal: is of a state of shape", func(c *attention.Call[float32], g *attention.Grads[float32]) {
-			g.DFinal = new(attention.StateGrad[float32])
+		{"dfinal: is of a state of shape", func(c *attention.Call, g *attention.Grads) {
+			g.DFinal = new(attention.StateGrad)
 		}},
 	} {
 		call := *c
 		call.Init, call.Final = state(same), state(same)
-		g := &attention.Grads[float32]{DQ: calltest.Poisoned[float32](2, 6, 6, 4), DK: calltest.Poisoned[float32](2, 2, 6, 4), DV: calltest.Poisoned[float32](2, 2, 6, 3)}
+		g := &attention.Grads{DQ: calltest.Poisoned(2, 6, 6, 4), DK: calltest.Poisoned(2, 2, 6, 4), DV: calltest.Poisoned(2, 2, 6, 3)}
 		x.change(&call, g)
 		g.DK.N, g.DV.N = call.K.N, call.K.N
-		var keep attention.Saved[float32]
-		out := calltest.Poisoned[float32](2, 6, 6, 3)
+		var keep attention.Saved
+		out := calltest.Poisoned(2, 6, 6, 3)
 		err := e.Forward(out, &call, &keep)
 		if err == nil {
 			err = e.Backward(g, out, out, &call, &keep)
@@ -511,10 +438,10 @@ func TestSegmentInPlace(t *testing.T) {
 	const n = 150
 	c := stateCall(n, 4, 3, 16)
 	for _, name := range []string{"fastmax2", "softmax"} {
-		e := mechanismOf[float32](t, name, calltest.Textbook[name])
+		e := mechanismOf(t, name, calltest.Textbook[name])
 		states := statesOf(t, e, c, 2, attention.Rounded)
 		fed, run := states[0], states[1]
-		want, got := calltest.Poisoned[float32](2, 6, n, 3), calltest.Poisoned[float32](2, 6, n, 3)
+		want, got := calltest.Poisoned(2, 6, n, 3), calltest.Poisoned(2, 6, n, 3)
 		steps(t, fed, want, c, 0, 20, n)
 		for _, cut := range [][2]int{{0, 20}, {20, 23}, {23, n}} {
 			p := tokens(c, cut[0], cut[1])

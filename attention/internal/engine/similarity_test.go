@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -13,15 +12,15 @@ import (
 )
 
 // similarityOf returns f and f′ on slices.
-func similarityOf[T tensor.Float](f, slope func(float64) float64) *attention.Similarity[T] {
-	over := func(f func(float64) float64) func(dst, s []T) {
-		return func(dst, s []T) {
+func similarityOf(f, slope func(float64) float64) *attention.Similarity {
+	over := func(f func(float64) float64) func(dst, s []float) {
+		return func(dst, s []float) {
 			for i, x := range s {
-				dst[i] = T(f(float64(x)))
+				dst[i] = float(f(float64(x)))
 			}
 		}
 	}
-	return &attention.Similarity[T]{F: over(f), Slope: over(slope)}
+	return &attention.Similarity{F: over(f), Slope: over(slope)}
 }
 
 // A polynomial as a similarity is the calltest.Textbook's polynomial, over every kind of
@@ -35,33 +34,32 @@ func TestSimilarityAgainstTextbook(t *testing.T) {
 			want := m.Forward(c)
 			do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 			grads := m.Backward(c, do)
-			similarityAgainst[float64](t, &m, c, do, want, grads)
-			similarityAgainst[float32](t, &m, c, do, want, grads)
+			similarityAgainst(t, &m, c, do, want, grads)
 		})
 	}
 }
 
-func similarityAgainst[T tensor.Float](t *testing.T, m *oracle.Mechanism, c *oracle.Call, do tensor.Heads[float64], want *oracle.Result, grads *oracle.Grads) {
-	e := mustNew(t, attention.Spec[T]{
+func similarityAgainst(t *testing.T, m *oracle.Mechanism, c *oracle.Call, do oracle.Heads, want *oracle.Result, grads *oracle.Grads) {
+	e := mustNew(t, attention.Spec{
 		Name: "third order", Norm: attention.Bounded, Scale: 1.5, Eps: 0.5, OutputNorm: m.OutputNorm, Positive: true,
-		Similarity: similarityOf[T](
+		Similarity: similarityOf(
 			func(x float64) float64 { return 1 + x + x*x/2 + x*x*x/6 },
 			func(x float64) float64 { return 1 + x + x*x/2 }),
 	})
-	call := calltest.NewCall[T](c)
+	call := calltest.NewCall(c)
 	// Outputs are multiplied by up to √(M/D), gradients as well.
-	l, wide := check.DirectLimits[T](2), *c
-	wide.V = tensor.NewHeads[float64](1, 1, 1, 1)
+	l, wide := check.DirectLimits[float](2), *c
+	wide.V = oracle.NewHeads(1, 1, 1, 1)
 	wide.V.Data[0] = check.MaxAbs(c.V.Data) * max(1, check.MaxAbs(want.Factor))
 	for _, form := range []attention.Form{attention.Auto, attention.Direct} {
 		out, keep := calltest.Forward(t, e, call, form)
 		calltest.Judge(t, l, m, &wide, want, out, keep)
-		g, _ := calltest.Backward(t, e, call, calltest.Convert[T](do), out, keep)
+		g, _ := calltest.Backward(t, e, call, calltest.Convert(do), out, keep)
 		calltest.JudgeGrads(t, l, &wide, do, want, grads, g, nil)
 	}
 	if c.AttnKeep == nil {
 		call.Form = attention.Step
-		out := calltest.Poisoned[T](c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		out := calltest.Poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		if err := e.Forward(out, call, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -69,80 +67,22 @@ func similarityAgainst[T tensor.Float](t *testing.T, m *oracle.Mechanism, c *ora
 	}
 }
 
-// Gradients of a similarity that is no polynomial, by central differences.
-func TestSimilarityGradientsAreDerivatives(t *testing.T) {
-	softplus := similarityOf[float64](
-		func(x float64) float64 { return math.Log1p(math.Exp(x)) },
-		func(x float64) float64 { return 1 / (1 + math.Exp(-x)) })
-	e := mustNew(t, attention.Spec[float64]{Name: "softplus", Similarity: softplus, Positive: true})
-	c := calltest.NewCall[float64](calltest.Problems()["causal rope"])
-	do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
-	out, keep := calltest.Forward(t, e, c, attention.Auto)
-	g, _ := calltest.Backward(t, e, c, do, out, keep)
-	loss := func() (sum float64) {
-		if err := e.Forward(out, c, nil); err != nil {
-			t.Fatal(err)
-		}
-		for i, o := range out.Data {
-			sum += o * do.Data[i]
-		}
-		return sum
-	}
-	for _, x := range []struct {
-		name      string
-		at, grads []float64
-	}{{"dq", c.Q.Data, g.DQ.Data}, {"dk", c.K.Data, g.DK.Data}, {"dv", c.V.Data, g.DV.Data}} {
-		want := check.NumericGradient(loss, x.at)
-		if ratio := check.ErrorRatio(x.grads, want, 1e-7*(1+check.MaxAbs(want))); ratio > 1 {
-			t.Errorf("%s differs from finite differences by %.3g limits", x.name, ratio)
-		}
-	}
-}
-
-func TestSimilarityHasNoSums(t *testing.T) {
-	f := similarityOf[float32](math.Tanh, func(x float64) float64 { return 1 - math.Tanh(x)*math.Tanh(x) })
-	e := mustNew(t, attention.Spec[float32]{Name: "tanh", Scale: 1, Similarity: f})
-	if tr := e.Traits(); tr.Linear || tr.Streaming || tr.Positive || !tr.Causal {
-		t.Errorf("traits %+v", tr)
-	}
-	c := &attention.Call[float32]{
-		Q: tensor.HeadsOf([]float32{1, 2}, 1, 1, 2, 1),
-		K: tensor.HeadsOf([]float32{3, -3, 3, -3}, 1, 1, 4, 1),
-		V: tensor.HeadsOf([]float32{1, 2, 3, 4}, 1, 1, 4, 1),
-	}
-	c.Form = attention.Linear
-	out := tensor.NewHeads[float32](1, 1, 2, 1)
-	if err := e.Forward(out, c, nil); err == nil || err.Error() != "form: tanh has no linear form" {
-		t.Errorf("linear form: %v", err)
-	}
-	// Cancelling weights are counted relative to f at the largest score.
-	if _, keep := calltest.Forward(t, e, c, attention.Direct); keep.WeakCount != 2 {
-		t.Errorf("%d weak rows, want 2", keep.WeakCount)
-	}
-	if _, err := newMechanism(attention.Spec[float32]{Name: "half", Similarity: &attention.Similarity[float32]{F: f.F}}); err == nil || err.Error() != "half: a similarity needs F and Slope" {
-		t.Errorf("without a slope: %v", err)
-	}
-	if _, err := newMechanism(attention.Spec[float32]{Name: "both", Similarity: f, Exp: true}); err == nil {
-		t.Error("two kernels are accepted")
-	}
-}
-
 // An exponential over centred rows has no single power.
 func TestExponentialOfCentredRows(t *testing.T) {
 	m := &oracle.Mechanism{Norm: oracle.Standard, Exp: true}
 	c := calltest.Problems()["causal"]
-	e, call := mustNew(t, attention.Spec[float32]{Name: "exp", Norm: attention.Standard, Exp: true, Positive: true}), calltest.NewCall[float32](c)
+	e, call := mustNew(t, attention.Spec{Name: "exp", Norm: attention.Standard, Exp: true, Positive: true}), calltest.NewCall(c)
 	out, keep := calltest.Forward(t, e, call, attention.Auto)
 	calltest.Judge(t, check.SoftmaxLimits[float32](), m, c, m.Forward(c), out, keep)
 }
 
 func TestOutputNormRefusesDecay(t *testing.T) {
 	const want = "log_g: counted with output_norm counts keys, which sums that lose weight do not tell"
-	e := mustNew(t, attention.Spec[float32]{Name: "counted", Coef: []float64{1, 1, 0.5}, OutputNorm: true, Positive: true})
-	c := calltest.NewCall[float32](calltest.Problems()["causal mask, decay"])
+	e := mustNew(t, attention.Spec{Name: "counted", Coef: []float64{1, 1, 0.5}, OutputNorm: true, Positive: true})
+	c := calltest.NewCall(calltest.Problems()["causal mask, decay"])
 	for _, form := range []attention.Form{attention.Auto, attention.Direct, attention.Linear, attention.Step} {
 		c.Form = form
-		if err := e.Forward(tensor.NewHeads[float32](c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err == nil || err.Error() != want {
+		if err := e.Forward(tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D), c, nil); err == nil || err.Error() != want {
 			t.Errorf("%v: %v", form, err)
 		}
 	}
@@ -150,7 +90,7 @@ func TestOutputNormRefusesDecay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Absorb(&attention.Call[float32]{K: c.K, V: c.V, LogG: c.LogG}); err == nil || err.Error() != want {
+	if err := st.Absorb(&attention.Call{K: c.K, V: c.V, LogG: c.LogG}); err == nil || err.Error() != want {
 		t.Errorf("a state absorbs: %v", err)
 	}
 }

@@ -11,27 +11,27 @@ import (
 
 // StateUnit returns the task for a key head of a state of shape s. BindState prepares it for
 // each call.
-func (e *Engine[T]) StateUnit(s *attention.Shape) *headtask.Task[T] {
+func (e *Engine) StateUnit(s *attention.Shape) *headtask.Task {
 	group := s.H / s.Hkv
-	return &headtask.Task[T]{
-		Geometry: headtask.Geometry[T]{
-			Table: kernel.Active[T](), Spec: &e.Spec,
-			Q: make([]tensor.Mat[T], group), Scale: make([]T, group),
+	return &headtask.Task{
+		Geometry: headtask.Geometry{
+			Table: kernel.Active[float](), Spec: &e.Spec,
+			Q: make([]tensor.Mat, group), Scale: make([]float, group),
 			D: s.D, Dv: s.Dv, PreparedWidth: e.Spec.Width(s.D),
 		},
-		Output: headtask.Output[T]{O: make([]tensor.Mat[T], group), Den: make([][]T, group)},
+		Output: headtask.Output{O: make([]tensor.Mat, group), Den: make([][]float, group)},
 	}
 }
 
 // BindState sets u, the task of key head i of a state of shape s, to the m keys and values of
 // c, its n queries and their outputs.
-func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *attention.Shape, i int, out tensor.Heads[T], c *attention.Call[T], n, m int) {
+func BindState(u *headtask.Task, ar *arena.Arena, s *attention.Shape, i int, out tensor.Heads, c *attention.Call, n, m int) {
 	b, kh := i/s.Hkv, i%s.Hkv
 	u.Arena, u.N, u.M, u.Rope, u.Drop, u.KeyHead = ar, n, m, c.Rope, nil, kh
 	if c.Drop.IsActive() {
 		u.Drop, u.Coords, u.KeyHeads = c.Drop, statePlace(c, b), s.Hkv
 	}
-	u.LogG = tensor.Mat[T]{}
+	u.LogG = tensor.Mat{}
 	if m > 0 {
 		if c.HasDecay() {
 			u.LogG = c.LogG.Head(b, kh)
@@ -45,7 +45,7 @@ func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *attentio
 		for g := range u.Q {
 			h := kh*len(u.Q) + g
 			u.Q[g], u.O[g] = c.Q.Head(b, h), out.Head(b, h)
-			u.Den[g] = arena.Take[T](ar, n)
+			u.Den[g] = arena.Take[float](ar, n)
 			u.Scale[g] = u.Spec.RowScale(u.D, h)
 		}
 	}
@@ -53,9 +53,9 @@ func BindState[T tensor.Float](u *headtask.Task[T], ar *arena.Arena, s *attentio
 
 // UnbindState removes the call and the arena from u, so that an idle state does not keep them
 // in memory.
-func UnbindState[T tensor.Float](u *headtask.Task[T]) {
+func UnbindState(u *headtask.Task) {
 	u.Arena, u.Rope, u.Drop = nil, nil, nil
-	u.K, u.V, u.LogG, u.Mask = tensor.Mat[T]{}, tensor.Mat[T]{}, tensor.Mat[T]{}, nil
+	u.K, u.V, u.LogG, u.Mask = tensor.Mat{}, tensor.Mat{}, tensor.Mat{}, nil
 	clear(u.Q)
 	clear(u.O)
 	clear(u.Den)
@@ -64,17 +64,17 @@ func UnbindState[T tensor.Float](u *headtask.Task[T]) {
 
 // stateHeads computes key heads of a state's call: m keys and n queries each. A call of
 // a single token has its prepared rows in rows.
-type stateHeads[T tensor.Float] struct {
+type stateHeads struct {
 	s interface {
-		Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T])
+		Do(lo, hi int, out tensor.Heads, c *attention.Call, n, m int, rows tokenRows)
 	}
-	out  tensor.Heads[T]
-	c    *attention.Call[T]
+	out  tensor.Heads
+	c    *attention.Call
 	n, m int
-	rows tokenRows[T]
+	rows tokenRows
 }
 
-func (h *stateHeads[T]) RunRange(lo, hi int) {
+func (h *stateHeads) RunRange(lo, hi int) {
 	if h.rows.x != nil {
 		ar := arena.Acquire()
 		h.rows.prepare(ar, lo, hi)
@@ -89,7 +89,7 @@ const tokenHeads = 16
 
 // runHeads does all n key heads. Little work does not look for memory to carry it
 // in.
-func runHeads[T tensor.Float](n int, work float64, h stateHeads[T]) {
+func runHeads(n int, work float64, h stateHeads) {
 	if work < par.MinWork {
 		h.RunRange(0, n)
 		return
@@ -102,13 +102,13 @@ func runHeads[T tensor.Float](n int, work float64, h stateHeads[T]) {
 }
 
 // decaying reports whether a state has absorbed a decay.
-func decaying[T tensor.Float](st attention.State[T]) bool {
+func decaying(st attention.State) bool {
 	s, ok := st.(interface{ HasDecay() bool })
 	return ok && s.HasDecay()
 }
 
 // statePlace is the place of batch row b of a call to a state.
-func statePlace[T tensor.Float](c *attention.Call[T], b int) attention.DropCoords {
+func statePlace(c *attention.Call, b int) attention.DropCoords {
 	if p := c.Drop.Source; p != nil {
 		return *p
 	}
@@ -116,6 +116,6 @@ func statePlace[T tensor.Float](c *attention.Call[T], b int) attention.DropCoord
 }
 
 // HasFadingKeys reports whether c has a decay, or continues from a state that has one.
-func HasFadingKeys[T tensor.Float](c *attention.Call[T]) bool {
+func HasFadingKeys(c *attention.Call) bool {
 	return c.HasDecay() || decaying(c.Init)
 }

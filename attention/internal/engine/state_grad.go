@@ -6,7 +6,6 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // StateGrad is the gradient of a State of the engine, kept in attention.StateGrad.Own. It has
@@ -15,32 +14,32 @@ import (
 // gradients of all prepared keys and values. The gradients of moments are divided by the
 // weights of the features, which are applied when they are read. With decay, Age holds the
 // gradient of the log-decay before the end of the state.
-type StateGrad[T tensor.Float] struct {
+type StateGrad struct {
 	shape       attention.Shape
-	Heads       []HeadGrad[T] // [B·Hkv]
-	WindowGrads []lateGrad[T] // [B·Hkv] of a window; otherwise nil
-	Total       bool          // the gradient is of a total, whose last chunk has ended
+	Heads       []HeadGrad // [B·Hkv]
+	WindowGrads []lateGrad // [B·Hkv] of a window; otherwise nil
+	Total       bool       // the gradient is of a total, whose last chunk has ended
 }
 
 // HeadGrad is the gradient of one key head of a state.
-type HeadGrad[T tensor.Float] struct {
-	Moments      features.Moments[T] // gradient of the moments of the closed chunks
-	Count        int                 // number of tokens after the closed chunks
-	Keys, Values []T                 // [n, da] gradient of their prepared keys, [n, dv] of their values
-	Ones         []T                 // [n] gradient of the ones under their values; 0 without decay
-	Age          float64             // Σ dG over the positions after the state; 0 without decay
+type HeadGrad struct {
+	Moments      features.Moments // gradient of the moments of the closed chunks
+	Count        int              // number of tokens after the closed chunks
+	Keys, Values []float          // [n, da] gradient of their prepared keys, [n, dv] of their values
+	Ones         []float          // [n] gradient of the ones under their values; 0 without decay
+	Age          float64          // Σ dG over the positions after the state; 0 without decay
 }
 
 // Resize makes room for the gradient of a state of shape s.
-func (g *StateGrad[T]) Resize(s *attention.Shape) {
+func (g *StateGrad) Resize(s *attention.Shape) {
 	g.Total = false
 	if g.shape != *s || len(g.Heads) != s.B*s.Hkv {
-		g.shape, g.Heads = *s, make([]HeadGrad[T], s.B*s.Hkv)
+		g.shape, g.Heads = *s, make([]HeadGrad, s.B*s.Hkv)
 	}
 }
 
 // CheckLate returns an error if the window of head i does not have tokens(i) tokens for some i.
-func (g *StateGrad[T]) CheckLate(tokens func(i int) int) error {
+func (g *StateGrad) CheckLate(tokens func(i int) int) error {
 	if len(g.WindowGrads) != len(g.Heads) {
 		return fmt.Errorf("dfinal: is of a state without a window")
 	}
@@ -54,7 +53,7 @@ func (g *StateGrad[T]) CheckLate(tokens func(i int) int) error {
 
 // Open makes room for n tokens after the closed chunks, with undefined contents, and sets Ones
 // and Age to 0.
-func (h *HeadGrad[T]) Open(n, da, dv int) {
+func (h *HeadGrad) Open(n, da, dv int) {
 	h.Count, h.Age = n, 0
 	h.Keys = scratch.Grow(h.Keys[:0], n*da)
 	h.Values = scratch.Grow(h.Values[:0], n*dv)
@@ -64,7 +63,7 @@ func (h *HeadGrad[T]) Open(n, da, dv int) {
 
 // Check returns an error if g is not for a state of shape s in which head i has tokens(i)
 // tokens outside its moments.
-func (g *StateGrad[T]) Check(s *attention.Shape, tokens func(i int) int) error {
+func (g *StateGrad) Check(s *attention.Shape, tokens func(i int) int) error {
 	if g.shape != *s {
 		return fmt.Errorf("dfinal: is of a state of shape %v, needs %v", g.shape, *s)
 	}
@@ -77,15 +76,15 @@ func (g *StateGrad[T]) Check(s *attention.Shape, tokens func(i int) int) error {
 }
 
 // lateGrad is the gradient of the last n tokens of a key head.
-type lateGrad[T tensor.Float] struct {
+type lateGrad struct {
 	Count                        int
-	TailRows, WindowRows, Values []T     // [n, da], [n, D], [n, Dv]; far where there is one denominator
-	Ones                         []T     // [n] of the ones under the values, as headGrad has them
+	TailRows, WindowRows, Values []float // [n, da], [n, D], [n, Dv]; far where there is one denominator
+	Ones                         []float // [n] of the ones under the values, as headGrad has them
 	Age                          float64 // as headGrad has it, of the window or with one denominator of both parts
 }
 
 // Open makes room for n tokens, with undefined contents.
-func (l *lateGrad[T]) Open(n, da, d, dv int) {
+func (l *lateGrad) Open(n, da, d, dv int) {
 	l.Count = n
 	l.TailRows, l.WindowRows, l.Values, l.Ones = scratch.Grow(l.TailRows[:0], n*da), scratch.Grow(l.WindowRows[:0], n*d), scratch.Grow(l.Values[:0], n*dv), scratch.Grow(l.Ones[:0], n)
 }
@@ -93,10 +92,10 @@ func (l *lateGrad[T]) Open(n, da, d, dv int) {
 // StateGradOf returns the gradient that g holds. If it holds none of the engine's, it gets an
 // empty one. Once a call has returned, several goroutines may call StateGradOf at the same
 // time.
-func StateGradOf[T tensor.Float](g *attention.StateGrad[T]) *StateGrad[T] {
-	x, ok := g.Own.(*StateGrad[T])
+func StateGradOf(g *attention.StateGrad) *StateGrad {
+	x, ok := g.Own.(*StateGrad)
 	if !ok {
-		x = new(StateGrad[T])
+		x = new(StateGrad)
 		g.Own = x
 	}
 	return x
@@ -104,7 +103,7 @@ func StateGradOf[T tensor.Float](g *attention.StateGrad[T]) *StateGrad[T] {
 
 // AppendSums appends the gradient of a total's sums to the slice to. It returns an error if the
 // state has tokens outside its sums.
-func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
+func (g *StateGrad) AppendSums(to []float) ([]float, error) {
 	for i := range g.Heads {
 		h := &g.Heads[i]
 		if h.Count > 0 {
@@ -116,7 +115,7 @@ func (g *StateGrad[T]) AppendSums(to []T) ([]T, error) {
 }
 
 // Ages appends the Age of each key head to the slice to.
-func (g *StateGrad[T]) Ages(to []float64) []float64 {
+func (g *StateGrad) Ages(to []float64) []float64 {
 	for i := range g.Heads {
 		to = append(to, g.Heads[i].Age)
 	}
@@ -125,7 +124,7 @@ func (g *StateGrad[T]) Ages(to []float64) []float64 {
 
 // SetTotalGrad makes grad the gradient of the total of s. It returns an error if there are too
 // few sums.
-func (s *RecurrentState[T]) SetTotalGrad(grad *attention.StateGrad[T], sums []T, ages []float64) error {
+func (s *RecurrentState) SetTotalGrad(grad *attention.StateGrad, sums []float, ages []float64) error {
 	g, shape := StateGradOf(grad), &s.Shape
 	g.Resize(shape)
 	g.Total = true

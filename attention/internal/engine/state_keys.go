@@ -16,27 +16,27 @@ import (
 
 // keyCache is the state of softmax and of similarities: it holds all prepared keys and all
 // values. Queries use the direct form, in the same blocks as in a single call.
-type keyCache[T tensor.Float] struct {
-	e         *Engine[T]
+type keyCache struct {
+	e         *Engine
 	shape     attention.Shape
 	tokens    int
-	valid     [][]bool          // [B][tokens]
-	hasMasked bool              // some are masked
-	heads     []keyCacheHead[T] // [B·Hkv]
+	valid     [][]bool       // [B][tokens]
+	hasMasked bool           // some are masked
+	heads     []keyCacheHead // [B·Hkv]
 
 	noticed headtask.RowNotices
 }
 
 // keyCacheHead is one key head, and the task that works on it.
-type keyCacheHead[T tensor.Float] struct {
-	unit *headtask.Task[T]
-	rows headtask.KeyRows[T]
+type keyCacheHead struct {
+	unit *headtask.Task
+	rows headtask.KeyRows
 	ages *headtask.LogDecays // nil: no decay
 }
 
-func newKeyCache[T tensor.Float](e *Engine[T], s attention.Shape) *keyCache[T] {
+func newKeyCache(e *Engine, s attention.Shape) *keyCache {
 	s.Chunk, s.Carry = 0, attention.Rounded // there are no sums
-	c := &keyCache[T]{e: e, shape: s, valid: make([][]bool, s.B), heads: make([]keyCacheHead[T], s.B*s.Hkv)}
+	c := &keyCache{e: e, shape: s, valid: make([][]bool, s.B), heads: make([]keyCacheHead, s.B*s.Hkv)}
 	for i := range c.heads {
 		h := &c.heads[i]
 		h.unit = e.StateUnit(&s)
@@ -46,26 +46,26 @@ func newKeyCache[T tensor.Float](e *Engine[T], s attention.Shape) *keyCache[T] {
 	return c
 }
 
-func (s *keyCache[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+func (s *keyCache) Absorb(c *attention.Call) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *keyCache[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *keyCache) Read(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedRead(out, c, s)
 }
 
-func (s *keyCache[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *keyCache) Step(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedStep(out, c, s)
 }
 
-func (s *keyCache[T]) StateShape() *attention.Shape { return &s.shape }
+func (s *keyCache) StateShape() *attention.Shape { return &s.shape }
 
 // MayBeNonFinite reports whether rows of the last call may hold NaN or infinities.
-func (s *keyCache[T]) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(false) }
+func (s *keyCache) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(false) }
 
-func (s *keyCache[T]) Refuse(c *attention.Call[T]) error { return s.e.refuseFading(c) }
+func (s *keyCache) Refuse(c *attention.Call) error { return s.e.refuseFading(c) }
 
 // Run absorbs m tokens and sets the outputs of n queries, in every head. If there are both,
 // query i sees no token after token i.
-func (s *keyCache[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
+func (s *keyCache) Run(out tensor.Heads, c *attention.Call, n, m int) {
 	for b := range s.valid {
 		s.valid[b] = scratch.Grow(s.valid[b], m)
 		for j := range m {
@@ -79,7 +79,7 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	var rows tokenRows[T]
+	var rows tokenRows
 	if max(n, m) == 1 {
 		rows = s.e.tokenRows(ar, &s.shape, c, n, m)
 	}
@@ -88,12 +88,12 @@ func (s *keyCache[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
 	for i := 0; i < len(s.heads) && rows.x == nil; i++ {
 		s.heads[i].unit.Workers = headtask.CountWorkers(len(s.heads), work, work)
 	}
-	runHeads(len(s.heads), work, stateHeads[T]{s, out, c, n, m, rows})
+	runHeads(len(s.heads), work, stateHeads{s, out, c, n, m, rows})
 	s.tokens += m
 }
 
 // startAges makes the state keep log-decays from now on.
-func (s *keyCache[T]) startAges() {
+func (s *keyCache) startAges() {
 	for i := range s.heads {
 		if h := &s.heads[i]; h.ages == nil {
 			h.ages = headtask.UndecayedAges(s.tokens, s.valid[i/s.shape.Hkv][:s.tokens])
@@ -102,18 +102,18 @@ func (s *keyCache[T]) startAges() {
 }
 
 // HasDecay reports whether the state has absorbed a decay.
-func (s *keyCache[T]) HasDecay() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
+func (s *keyCache) HasDecay() bool { return len(s.heads) > 0 && s.heads[0].ages != nil }
 
 // Do does the work of Run for key heads lo ≤ i < hi. For a single token, rows holds its
 // prepared rows.
-func (s *keyCache[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
+func (s *keyCache) Do(lo, hi int, out tensor.Heads, c *attention.Call, n, m int, rows tokenRows) {
 	for i := lo; i < hi; i++ {
 		s.head(i, out, c, n, m, rows)
 	}
 }
 
 // head does the work of Do for key head i.
-func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
+func (s *keyCache) head(i int, out tensor.Heads, c *attention.Call, n, m int, rows tokenRows) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := &s.heads[i]
@@ -151,7 +151,7 @@ func (s *keyCache[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, 
 	u.AttendAs(&long, &h.rows)
 }
 
-func (s *keyCache[T]) Clone() attention.State[T] {
+func (s *keyCache) Clone() attention.State {
 	c := newKeyCache(s.e, s.shape)
 	c.tokens, c.hasMasked = s.tokens, s.hasMasked
 	for b := range s.valid {
@@ -165,7 +165,7 @@ func (s *keyCache[T]) Clone() attention.State[T] {
 	return c
 }
 
-func (s *keyCache[T]) Reset() {
+func (s *keyCache) Reset() {
 	s.tokens, s.hasMasked = 0, false
 	for b := range s.valid {
 		s.valid[b] = s.valid[b][:0]
@@ -177,9 +177,9 @@ func (s *keyCache[T]) Reset() {
 	}
 }
 
-func (s *keyCache[T]) Tokens() int64 { return int64(s.tokens) }
+func (s *keyCache) Tokens() int64 { return int64(s.tokens) }
 
-func (s *keyCache[T]) Bytes() int64 {
+func (s *keyCache) Bytes() int64 {
 	var elements, flags int
 	var ages int64
 	for b := range s.valid {
@@ -189,11 +189,11 @@ func (s *keyCache[T]) Bytes() int64 {
 		elements += cap(s.heads[i].rows.Bt) + cap(s.heads[i].rows.V)
 		ages += s.heads[i].ages.Bytes()
 	}
-	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+	return int64(elements)*scratch.ElementSize[float]() + int64(flags) + ages
 }
 
 // HeapBytes returns the memory held, tasks included.
-func (s *keyCache[T]) HeapBytes() int64 {
+func (s *keyCache) HeapBytes() int64 {
 	n := s.Bytes() + int64(unsafe.Sizeof(*s))
 	for i := range s.heads {
 		n += int64(unsafe.Sizeof(s.heads[i])) + s.heads[i].unit.Bytes()
@@ -204,8 +204,8 @@ func (s *keyCache[T]) HeapBytes() int64 {
 // AppendBinary appends a snapshot. After the header come the mask of each batch row, and then
 // for each head the number of keys, the prepared keys [da, tokens] block by block, the values
 // [tokens, Dv] and, with decay, the log-decays.
-func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot[T](b, s.e.Identity(), s.e.ParameterSum(), &s.shape, int64(s.tokens), s.HasDecay())
+func (s *keyCache) AppendBinary(b []byte) ([]byte, error) {
+	w := states.NewSnapshot(b, s.e.Identity(), s.e.ParameterSum(), &s.shape, int64(s.tokens), s.HasDecay())
 	for _, exist := range s.valid {
 		w.Flags(exist)
 	}
@@ -213,8 +213,8 @@ func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 	for i := range s.heads {
 		w.Int(int64(s.tokens))
 		rows := &s.heads[i].rows
-		rows.Each(s.tokens, da, func(x []T) { snapshot.WriteElements(w, x) })
-		values := states.Buffer[T]{Data: rows.V, Count: s.shape.Dv, Stride: rows.Ldv}
+		rows.Each(s.tokens, da, func(x []float) { snapshot.WriteElements(w, x) })
+		values := states.Buffer{Data: rows.V, Count: s.shape.Dv, Stride: rows.Ldv}
 		values.Write(w, 0, s.tokens, 0)
 		if ages := s.heads[i].ages; ages != nil {
 			ages.Write(w, s.tokens)
@@ -224,9 +224,9 @@ func (s *keyCache[T]) AppendBinary(b []byte) ([]byte, error) {
 }
 
 // restoreCache reads what AppendBinary wrote after the header.
-func restoreCache[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64, r *snapshot.Reader) (*keyCache[T], error) {
+func restoreCache(e *Engine, s attention.Shape, tokens int64, r *snapshot.Reader) (*keyCache, error) {
 	da := e.Spec.Width(s.D)
-	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[T]())
+	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[float]())
 	if r.Decay {
 		head += headtask.AgesBytes(float64(tokens))
 	}
@@ -246,9 +246,9 @@ func restoreCache[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64,
 		}
 		rows := &c.heads[i].rows
 		rows.Grow(da, 0, c.tokens)
-		rows.Each(c.tokens, da, func(x []T) { snapshot.ReadElements(r, x) })
+		rows.Each(c.tokens, da, func(x []float) { snapshot.ReadElements(r, x) })
 		clear(rows.V)
-		values := states.Buffer[T]{Data: rows.V, Count: s.Dv, Stride: rows.Ldv}
+		values := states.Buffer{Data: rows.V, Count: s.Dv, Stride: rows.Ldv}
 		values.Read(r, c.tokens)
 		if r.Decay {
 			c.heads[i].ages = headtask.ReadAges(r, c.tokens, c.tokens)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -14,9 +13,9 @@ import (
 )
 
 // softmaxState returns softmax and an empty state of it for c.
-func softmaxState(t *testing.T, c *attention.Call[float32]) (attention.Mechanism[float32], attention.State[float32]) {
+func softmaxState(t *testing.T, c *attention.Call) (attention.Mechanism, attention.State) {
 	t.Helper()
-	e := mechanismOf[float32](t, "softmax", calltest.Textbook["softmax"])
+	e := mechanismOf(t, "softmax", calltest.Textbook["softmax"])
 	st, err := e.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +37,7 @@ func TestCachePieces(t *testing.T) {
 		"whole": {n}, "tokens": ones, "pieces": {1, 48, 60, 200, headtask.KeyBlock, headtask.KeyBlock + 1, n},
 	} {
 		_, st := softmaxState(t, c)
-		out := calltest.Poisoned[float32](2, 6, n, 3)
+		out := calltest.Poisoned(2, 6, n, 3)
 		steps(t, st, out, c, 0, cuts...)
 		if !slices.Equal(out.Data, want.Data) {
 			t.Errorf("%s: outputs differ from those of one call", name)
@@ -56,7 +55,7 @@ func TestCacheRead(t *testing.T) {
 	c.Causal = false
 	c.Q = c.Q.Tokens(0, n)
 	e, st := softmaxState(t, c)
-	out := calltest.Poisoned[float32](2, 6, n, 3)
+	out := calltest.Poisoned(2, 6, n, 3)
 	if err := st.Read(out, c); err != nil {
 		t.Fatal(err)
 	}
@@ -79,63 +78,19 @@ func TestCacheRead(t *testing.T) {
 	}
 }
 
-// The step form of every call has the bits of the direct form.
-func TestCacheStepForm(t *testing.T) {
-	for name, p := range calltest.Problems() {
-		if p.AttnKeep != nil {
-			continue
-		}
-		c := calltest.NewCall[float64](p)
-		e := mechanismOf[float64](t, "softmax", calltest.Textbook["softmax"])
-		want, _ := calltest.Forward(t, e, c, attention.Direct)
-		got := calltest.Poisoned[float64](c.Q.B, c.Q.H, c.Q.N, c.V.D)
-		c.Form = attention.Step
-		if err := e.Forward(got, c, nil); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		if !slices.Equal(got.Data, want.Data) {
-			t.Errorf("%s: step form gives other bits", name)
-		}
-	}
-}
-
 // A map that widens rows widens what the cache keeps.
 func TestCacheOfMappedRows(t *testing.T) {
 	c := stateCall(30, 4, 3, 0)
-	e := mustNew(t, attention.Spec[float32]{Name: "mapped", Exp: true, Map: squares[float32]{}, Positive: true})
+	e := mustNew(t, attention.Spec{Name: "mapped", Exp: true, Map: squares{}, Positive: true})
 	st, err := e.NewState(c.Shape())
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, _ := calltest.Forward(t, e, c, attention.Direct)
-	out := calltest.Poisoned[float32](2, 6, 30, 3)
+	out := calltest.Poisoned(2, 6, 30, 3)
 	steps(t, st, out, c, 0, 7, 30)
 	if !slices.Equal(out.Data, want.Data) {
 		t.Error("outputs differ from those of one call")
-	}
-}
-
-func TestCacheIgnoresMaskedTokens(t *testing.T) {
-	c := stateCall(40, 5, 3, 0)
-	_, st := softmaxState(t, c)
-	want := calltest.Poisoned[float32](2, 6, 40, 3)
-	steps(t, st, want, c, 0, 40)
-	for b := range 2 {
-		for j := range 40 {
-			if c.KeyMask[b*40+j] {
-				continue
-			}
-			for h := range 2 {
-				c.K.Head(b, h).Row(j)[0] = float32(math.NaN())
-				c.V.Head(b, h).Row(j)[0] = float32(math.Inf(1))
-			}
-		}
-	}
-	_, st = softmaxState(t, c)
-	out := calltest.Poisoned[float32](2, 6, 40, 3)
-	steps(t, st, out, c, 0, 11, 40)
-	if !slices.Equal(out.Data, want.Data) {
-		t.Error("masked tokens change outputs")
 	}
 }
 
@@ -143,7 +98,7 @@ func TestCacheCloneAndReset(t *testing.T) {
 	const n = headtask.KeyBlock + 20
 	c := stateCall(n, 4, 3, 0)
 	_, st := softmaxState(t, c)
-	out := calltest.Poisoned[float32](2, 6, n, 3)
+	out := calltest.Poisoned(2, 6, n, 3)
 	steps(t, st, out, c, 0, 200)
 	again := tensor.HeadsOf(slices.Clone(out.Data), 2, 6, n, 3)
 	clone := st.Clone()
@@ -159,7 +114,7 @@ func TestCacheCloneAndReset(t *testing.T) {
 	if st.Tokens() != 0 {
 		t.Errorf("%d tokens after Reset", st.Tokens())
 	}
-	again = calltest.Poisoned[float32](2, 6, n, 3)
+	again = calltest.Poisoned(2, 6, n, 3)
 	steps(t, st, again, c, 0, n)
 	if !slices.Equal(out.Data, again.Data) {
 		t.Error("a state that was reset gives other bits")
@@ -169,14 +124,14 @@ func TestCacheCloneAndReset(t *testing.T) {
 // Memory follows the tokens, and a token allocates only when it must grow.
 func TestCacheGrows(t *testing.T) {
 	const n = 2*headtask.KeyBlock + 10
-	c := calltest.NewCall[float32](&oracle.Call{
-		Q: tensor.NewHeads[float64](1, 2, n, 5), K: tensor.NewHeads[float64](1, 1, n, 5), V: tensor.NewHeads[float64](1, 1, n, 3),
+	c := calltest.NewCall(&oracle.Call{
+		Q: oracle.NewHeads(1, 2, n, 5), K: oracle.NewHeads(1, 1, n, 5), V: oracle.NewHeads(1, 1, n, 3),
 	})
 	_, st := softmaxState(t, c)
 	if b := st.Bytes(); b != 0 {
 		t.Errorf("an empty cache holds %d bytes", b)
 	}
-	out := tensor.NewHeads[float32](1, 2, n, 3)
+	out := tensor.NewHeads(1, 2, n, 3)
 	steps(t, st, out, c, 0, n)
 	if b, least := st.Bytes(), int64(n*(4*(5+3)+1)); b < least || b > 8*least {
 		t.Errorf("%d bytes for %d tokens, their rows have %d", b, n, least)
@@ -197,18 +152,18 @@ func TestCacheGrows(t *testing.T) {
 func TestCacheRefuses(t *testing.T) {
 	c := stateCall(6, 4, 3, 0)
 	_, st := softmaxState(t, c)
-	out := calltest.Poisoned[float32](2, 6, 6, 3)
+	out := calltest.Poisoned(2, 6, 6, 3)
 	for _, x := range []struct {
 		want   string
-		change func(c *attention.Call[float32])
+		change func(c *attention.Call)
 	}{
-		{"key_lengths: ", func(c *attention.Call[float32]) { c.KeyLens = []int64{6, 6} }},
-		{"attn_keep: ", func(c *attention.Call[float32]) { c.AttnKeep = make([]bool, 36) }},
-		{"cu_q: ", func(c *attention.Call[float32]) { c.CuQ = []int64{0, 6} }},
-		{"keymask: has 3 elements", func(c *attention.Call[float32]) { c.KeyMask = c.KeyMask[:3] }},
-		{"k: D is 5, the state has 4", func(c *attention.Call[float32]) { c.K = tensor.NewHeads[float32](2, 2, 6, 5) }},
-		{"v: Dv is 4, the state has 3", func(c *attention.Call[float32]) { c.V = tensor.NewHeads[float32](2, 2, 6, 4) }},
-		{"q: has 2 heads, the state has 6", func(c *attention.Call[float32]) { c.Q = tensor.NewHeads[float32](2, 2, 6, 4) }},
+		{"key_lengths: ", func(c *attention.Call) { c.KeyLens = []int64{6, 6} }},
+		{"attn_keep: ", func(c *attention.Call) { c.AttnKeep = make([]bool, 36) }},
+		{"cu_q: ", func(c *attention.Call) { c.CuQ = []int64{0, 6} }},
+		{"keymask: has 3 elements", func(c *attention.Call) { c.KeyMask = c.KeyMask[:3] }},
+		{"k: D is 5, the state has 4", func(c *attention.Call) { c.K = tensor.NewHeads(2, 2, 6, 5) }},
+		{"v: Dv is 4, the state has 3", func(c *attention.Call) { c.V = tensor.NewHeads(2, 2, 6, 4) }},
+		{"q: has 2 heads, the state has 6", func(c *attention.Call) { c.Q = tensor.NewHeads(2, 2, 6, 4) }},
 	} {
 		call := *c
 		x.change(&call)

@@ -17,44 +17,44 @@ import (
 // the closed chunks, and the keys and values of the open chunk. Chunks end at multiples of
 // their size from the first token on, so that neither the moments nor the outputs depend on how
 // tokens are divided into calls.
-type RecurrentState[T tensor.Float] struct {
-	Engine     *Engine[T]
+type RecurrentState struct {
+	Engine     *Engine
 	Shape      attention.Shape
 	TokenCount int64
-	Heads      []*headtask.Scan[T] // [B·Hkv]
+	Heads      []*headtask.Scan // [B·Hkv]
 
-	moments        blocks[T] // of the heads
-	held           int64     // bytes of all blocks
-	byHead         bool      // rows of a head lie together, not rows of a batch row
-	HasClosedCount bool      // all heads hold only moments; see allHeadsClosed
+	moments        blocks // of the heads
+	held           int64  // bytes of all blocks
+	byHead         bool   // rows of a head lie together, not rows of a batch row
+	HasClosedCount bool   // all heads hold only moments; see allHeadsClosed
 
 	noticed headtask.RowNotices
 }
 
 // blocks are pieces of memory of one size, each from one cache line to another.
-type blocks[T tensor.Float] struct {
-	data []T
+type blocks struct {
+	data []float
 	size int
 }
 
-func makeBlocks[T tensor.Float](n, size int) blocks[T] {
+func makeBlocks(n, size int) blocks {
 	size = kernel.Pad(size)
-	b := blocks[T]{make([]T, n*size), size}
+	b := blocks{make([]float, n*size), size}
 	arena.AdviseHugePages(b.data)
 	return b
 }
 
 // slice returns the first n elements of piece i.
-func (b *blocks[T]) slice(i, n int) []T { return b.data[i*b.size:][:n:n] }
+func (b *blocks) slice(i, n int) []float { return b.data[i*b.size:][:n:n] }
 
-func newRecurrentState[T tensor.Float](e *Engine[T], s attention.Shape) *RecurrentState[T] {
+func newRecurrentState(e *Engine, s attention.Shape) *RecurrentState {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv
-	st := &RecurrentState[T]{Engine: e, Shape: s, Heads: make([]*headtask.Scan[T], n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
+	st := &RecurrentState{Engine: e, Shape: s, Heads: make([]*headtask.Scan, n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
 	// A step reads all arrays of a head and then all arrays of the next head: they lie
 	// in memory in that order.
-	streams, exist := make([]headtask.Scan[T], n), make([]bool, n*s.Chunk)
-	var kinds []blocks[T]
+	streams, exist := make([]headtask.Scan, n), make([]bool, n*s.Chunk)
+	var kinds []blocks
 	for i := range st.Heads {
 		u, h := e.StateUnit(&s), &streams[i]
 		u.Noticed = &st.noticed
@@ -64,10 +64,10 @@ func newRecurrentState[T tensor.Float](e *Engine[T], s attention.Shape) *Recurre
 		if st.byHead {
 			at = i%s.Hkv*s.B + i/s.Hkv
 		}
-		take := func(size int) []T {
+		take := func(size int) []float {
 			if i == 0 {
-				kinds = append(kinds, makeBlocks[T](n, size))
-				st.held += scratch.AllocatedBytes(int64(len(kinds[kind].data)) * scratch.ElementSize[T]())
+				kinds = append(kinds, makeBlocks(n, size))
+				st.held += scratch.AllocatedBytes(int64(len(kinds[kind].data)) * scratch.ElementSize[float]())
 			}
 			kind++
 			return kinds[kind-1].slice(at, size)
@@ -84,31 +84,31 @@ func newRecurrentState[T tensor.Float](e *Engine[T], s attention.Shape) *Recurre
 }
 
 // Absorb adds the keys and values of c. It returns an error if c does not fit the state.
-func (s *RecurrentState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+func (s *RecurrentState) Absorb(c *attention.Call) error { return attention.CheckedAbsorb(c, s) }
 
 // Read sets out [B,H,N,Dv] for the queries of c. It returns the errors of CheckedRead.
-func (s *RecurrentState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *RecurrentState) Read(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedRead(out, c, s)
 }
 
 // Step absorbs and reads the tokens of c, out [B,H,N,Dv]. It returns the errors of CheckedStep.
-func (s *RecurrentState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *RecurrentState) Step(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedStep(out, c, s)
 }
 
 // StateShape returns the shape of the state.
-func (s *RecurrentState[T]) StateShape() *attention.Shape { return &s.Shape }
+func (s *RecurrentState) StateShape() *attention.Shape { return &s.Shape }
 
 // MayBeNonFinite reports whether rows of the last call may hold NaN or infinities.
-func (s *RecurrentState[T]) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(false) }
+func (s *RecurrentState) MayBeNonFinite() bool { return s.noticed.Overflow.Swap(false) }
 
 // Refuse returns an error if c has a decay that the mechanism does not support.
-func (s *RecurrentState[T]) Refuse(c *attention.Call[T]) error {
+func (s *RecurrentState) Refuse(c *attention.Call) error {
 	return s.Engine.refuseFading(c)
 }
 
 // Run absorbs m keys and sets the outputs of n queries, in every head.
-func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
+func (s *RecurrentState) Run(out tensor.Heads, c *attention.Call, n, m int) {
 	sh := &s.Shape
 	_, work := s.Engine.CountOperations(n, m, 0, sh.D, sh.Dv, true, sh.Chunk)
 	if max(n, m) == 1 {
@@ -129,7 +129,7 @@ func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m 
 		s.StartAges()
 	}
 	s.HasClosedCount = n == m && c.KeyMask == nil && !c.HasDecay() && s.allHeadsClosed()
-	var rows tokenRows[T]
+	var rows tokenRows
 	if max(n, m) == 1 {
 		rows = s.Engine.tokenRows(ar, sh, c, n, m)
 		rows.byHead = s.HasClosedCount
@@ -138,23 +138,23 @@ func (s *RecurrentState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m 
 			st.Task.Workers = headtask.CountWorkers(len(s.Heads), work, work)
 		}
 	}
-	runHeads(len(s.Heads), work, stateHeads[T]{s, out, c, n, m, rows})
+	runHeads(len(s.Heads), work, stateHeads{s, out, c, n, m, rows})
 	s.TokenCount += int64(m)
 }
 
 // StartAges makes the state keep log-decays from now on.
-func (s *RecurrentState[T]) StartAges() {
+func (s *RecurrentState) StartAges() {
 	for _, st := range s.Heads {
 		st.StartAges()
 	}
 }
 
 // HasDecay reports whether the state has absorbed a decay.
-func (s *RecurrentState[T]) HasDecay() bool { return len(s.Heads) > 0 && s.Heads[0].Decays != nil }
+func (s *RecurrentState) HasDecay() bool { return len(s.Heads) > 0 && s.Heads[0].Decays != nil }
 
 // Do does the work of Run for key heads lo ≤ i < hi. For a single token, rows holds its
 // prepared rows.
-func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
+func (s *RecurrentState) Do(lo, hi int, out tensor.Heads, c *attention.Call, n, m int, rows tokenRows) {
 	if rows.x != nil && s.HasClosedCount {
 		s.fuseStepHeads(lo, hi, out, c, rows)
 		return
@@ -169,7 +169,7 @@ func (s *RecurrentState[T]) Do(lo, hi int, out tensor.Heads[T], c *attention.Cal
 }
 
 // head does the work of Do for key head i.
-func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
+func (s *RecurrentState) head(i int, out tensor.Heads, c *attention.Call, n, m int, rows tokenRows) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	st := s.Heads[i]
@@ -183,7 +183,7 @@ func (s *RecurrentState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T
 }
 
 // Clone returns a copy of the state.
-func (s *RecurrentState[T]) Clone() attention.State[T] {
+func (s *RecurrentState) Clone() attention.State {
 	c := newRecurrentState(s.Engine, s.Shape)
 	c.TokenCount = s.TokenCount
 	for i, from := range s.Heads {
@@ -193,7 +193,7 @@ func (s *RecurrentState[T]) Clone() attention.State[T] {
 }
 
 // Reset removes all tokens.
-func (s *RecurrentState[T]) Reset() {
+func (s *RecurrentState) Reset() {
 	s.TokenCount, s.HasClosedCount = 0, false
 	for _, st := range s.Heads {
 		st.Moments.NonEmpty = false
@@ -203,10 +203,10 @@ func (s *RecurrentState[T]) Reset() {
 }
 
 // Tokens returns the number of absorbed tokens.
-func (s *RecurrentState[T]) Tokens() int64 { return s.TokenCount }
+func (s *RecurrentState) Tokens() int64 { return s.TokenCount }
 
 // Bytes returns the memory held.
-func (s *RecurrentState[T]) Bytes() int64 {
+func (s *RecurrentState) Bytes() int64 {
 	var elements, flags int
 	var ages int64
 	for i, st := range s.Heads {
@@ -220,12 +220,12 @@ func (s *RecurrentState[T]) Bytes() int64 {
 		}
 		flags += len(st.Valid)
 	}
-	return int64(elements)*scratch.ElementSize[T]() + int64(flags) + ages
+	return int64(elements)*scratch.ElementSize[float]() + int64(flags) + ages
 }
 
 // HeapBytes returns the memory held, including tasks and the rounding of allocations. It leaves
 // out the weights of features, which states share.
-func (s *RecurrentState[T]) HeapBytes() int64 {
+func (s *RecurrentState) HeapBytes() int64 {
 	n := s.held + int64(unsafe.Sizeof(*s))
 	for _, st := range s.Heads {
 		n += st.Decays.Bytes() + int64(cap(st.Valid)) + int64(unsafe.Sizeof(st)+unsafe.Sizeof(*st)) + st.Task.Bytes() + st.Monomials.Bytes()
@@ -245,18 +245,18 @@ func (s *RecurrentState[T]) HeapBytes() int64 {
 //
 // Numbers that are not present yet are zero. It returns an error if there are far more heads
 // than bytes, which a restore would refuse.
-func (s *RecurrentState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot[T](b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
+func (s *RecurrentState) AppendBinary(b []byte) ([]byte, error) {
+	w := states.NewSnapshot(b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
 	s.Write(w)
 	return w.End()
 }
 
 // Write appends the part of a snapshot after the header.
-func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
+func (s *RecurrentState) Write(w *snapshot.Writer) {
 	if len(s.Heads) == 0 {
 		return
 	}
-	zeros := make([]T, max(s.Shape.Dv, 1))
+	zeros := make([]float, max(s.Shape.Dv, 1))
 	for _, st := range s.Heads {
 		rest := s.Shape.Chunk - st.Count
 		p := &st.Moments
@@ -275,10 +275,10 @@ func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
 		w.Flags(st.Valid[:st.Count])
 		w.Flags(make([]bool, rest))
 		for c := 1; c <= st.Task.PreparedWidth; c++ {
-			column := states.Buffer[T]{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
+			column := states.Buffer{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
 			column.Write(w, 0, st.Count, rest)
 		}
-		values := states.Buffer[T]{Data: st.V, Count: s.Shape.Dv, Stride: p.Stride}
+		values := states.Buffer{Data: st.V, Count: s.Shape.Dv, Stride: p.Stride}
 		values.Write(w, 0, st.Count, rest)
 		if st.Decays != nil {
 			st.Decays.Write(w, st.ChunkSize)
@@ -288,13 +288,13 @@ func (s *RecurrentState[T]) Write(w *snapshot.Writer) {
 
 // RestoreSums reads the output of Write into a new state of shape s. It returns an error if the
 // snapshot is damaged.
-func RestoreSums[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64, r *snapshot.Reader) (*RecurrentState[T], error) {
+func RestoreSums(e *Engine, s attention.Shape, tokens int64, r *snapshot.Reader) (*RecurrentState, error) {
 	width, chunk := float64(e.Spec.Width(s.D)), float64(s.Chunk)
 	moments := float64(e.Spec.CountFeatures(e.Spec.Width(s.D))) * float64(s.Dv+1)
 	if s.Carry == attention.Compensated {
 		moments *= 2
 	}
-	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(scratch.ElementSize[T]())
+	head := 8 + 2 + chunk + (moments+chunk*(width+float64(s.Dv)))*float64(scratch.ElementSize[float]())
 	if r.Decay {
 		head += headtask.AgesBytes(chunk)
 	}
@@ -331,10 +331,10 @@ func RestoreSums[T tensor.Float](e *Engine[T], s attention.Shape, tokens int64, 
 		}
 		r.Flags(st.Valid)
 		for c := 1; c <= st.Task.PreparedWidth; c++ {
-			column := states.Buffer[T]{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
+			column := states.Buffer{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
 			column.Read(r, s.Chunk)
 		}
-		values := states.Buffer[T]{Data: st.V, Count: s.Dv, Stride: p.Stride}
+		values := states.Buffer{Data: st.V, Count: s.Dv, Stride: p.Stride}
 		values.Read(r, s.Chunk)
 		for _, exists := range st.Valid[:n] {
 			st.AppendToken(exists)

@@ -9,7 +9,7 @@ import (
 )
 
 // size is the number of elements of a total's sums.
-func (s *RecurrentState[T]) size() int {
+func (s *RecurrentState) size() int {
 	size := 0
 	for _, h := range s.Heads {
 		size += h.Monomials.Count * (1 + h.Task.Dv)
@@ -18,7 +18,7 @@ func (s *RecurrentState[T]) size() int {
 }
 
 // Total sets t to the total of s. It closes the open chunk.
-func (s *RecurrentState[T]) Total(t *attention.Total[T]) {
+func (s *RecurrentState) Total(t *attention.Total) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t.Tokens, t.Decay = s.TokenCount, s.HasDecay()
@@ -38,7 +38,7 @@ func (s *RecurrentState[T]) Total(t *attention.Total[T]) {
 
 // SetTotal replaces the content of s by the total t. It returns an error if t has other heads
 // or sums.
-func (s *RecurrentState[T]) SetTotal(t *attention.Total[T]) error {
+func (s *RecurrentState) SetTotal(t *attention.Total) error {
 	if len(t.Spans) != len(s.Heads) {
 		return fmt.Errorf("total: has %d heads, the state %d", len(t.Spans), len(s.Heads))
 	}
@@ -69,7 +69,7 @@ func (s *RecurrentState[T]) SetTotal(t *attention.Total[T]) error {
 // TotalAges appends to the slice to, for each key head, the part of StateGrad.Ages that comes
 // from the keys of a total. It returns an error if the lengths of sums and gradient do not fit
 // s.
-func (s *RecurrentState[T]) TotalAges(to []float64, sums, gradient []T) ([]float64, error) {
+func (s *RecurrentState) TotalAges(to []float64, sums, gradient []float) ([]float64, error) {
 	if len(gradient) != len(sums) {
 		return nil, fmt.Errorf("total: has %d sums, its gradient %d", len(sums), len(gradient))
 	}

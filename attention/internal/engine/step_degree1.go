@@ -11,13 +11,13 @@ import (
 // bits of longer pieces.
 
 // isDegree1 reports whether single tokens use stepDegree1.
-func (s *RecurrentState[T]) isDegree1() bool {
+func (s *RecurrentState) isDegree1() bool {
 	return s.Engine.Spec.IsDegree1() && !s.HasDecay()
 }
 
 // stepDegree1 absorbs one key for each of heads lo ≤ i < hi, if c has keys, and then sets the
 // outputs of their queries, if it has queries.
-func (s *RecurrentState[T]) stepDegree1(lo, hi int, out tensor.Heads[T], c *attention.Call[T], n, m int, rows tokenRows[T]) {
+func (s *RecurrentState) stepDegree1(lo, hi int, out tensor.Heads, c *attention.Call, n, m int, rows tokenRows) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u := s.Heads[lo].Task

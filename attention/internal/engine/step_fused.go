@@ -13,7 +13,7 @@ import (
 // allHeadsClosed reports whether all heads hold only moments, with an unmasked key, so that a
 // step need not check each head. The result is cached in HasClosedCount, which every other
 // change of the heads resets.
-func (s *RecurrentState[T]) allHeadsClosed() bool {
+func (s *RecurrentState) allHeadsClosed() bool {
 	if s.HasClosedCount {
 		return true
 	}
@@ -31,14 +31,14 @@ func (s *RecurrentState[T]) allHeadsClosed() bool {
 
 // fuseStepHeads steps one token of heads lo ≤ i < hi, all of which hold only moments. Heads are
 // counted head by head, over all batch rows.
-func (s *RecurrentState[T]) fuseStepHeads(lo, hi int, out tensor.Heads[T], c *attention.Call[T], rows tokenRows[T]) {
+func (s *RecurrentState) fuseStepHeads(lo, hi int, out tensor.Heads, c *attention.Call, rows tokenRows) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	u, n := s.Heads[0].Task, s.Shape.B
 	r := u.NewFusedStepper(ar, s.Heads[0].Monomials, n)
 	size := r.Count * r.Ld
-	o, ldo := arena.Take[T](ar, n*r.Ld), r.Ld
-	factors := arena.Take[T](ar, n)
+	o, ldo := arena.Take[float](ar, n*r.Ld), r.Ld
+	factors := arena.Take[float](ar, n)
 	for ; lo < hi; lo = (lo/n + 1) * n {
 		b0, h := lo%n, lo/n
 		b1 := min(n, b0+hi-lo)

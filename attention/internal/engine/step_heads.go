@@ -8,7 +8,7 @@ import (
 )
 
 // StepMemory returns the moments of all heads if the state steps head by head, otherwise nil.
-func (s *RecurrentState[T]) StepMemory() []T {
+func (s *RecurrentState) StepMemory() []float {
 	if !s.byHead {
 		return nil
 	}
@@ -17,7 +17,7 @@ func (s *RecurrentState[T]) StepMemory() []T {
 
 // RunPerHead is Run for one token whose rows are computed by from, one head at a time. Each
 // head is stepped as soon as from has made its rows, while rows and moments are in the caches.
-func (s *RecurrentState[T]) RunPerHead(out tensor.Heads[T], c *attention.Call[T], from attention.HeadProjector[T], work float64) {
+func (s *RecurrentState) RunPerHead(out tensor.Heads, c *attention.Call, from attention.HeadProjector, work float64) {
 	sh := &s.Shape
 	if s.HasClosedCount = c.KeyMask == nil && !c.HasDecay() && s.allHeadsClosed(); !s.HasClosedCount {
 		attention.ProjectHeads(from, sh.H, work)
@@ -28,19 +28,19 @@ func (s *RecurrentState[T]) RunPerHead(out tensor.Heads[T], c *attention.Call[T]
 	defer ar.Release()
 	rows := s.Engine.tokenRows(ar, sh, c, 1, 1)
 	rows.byHead = true
-	par.Run(sh.H, 1, work, headSteps[T]{from, s, out, rows})
+	par.Run(sh.H, 1, work, headSteps{from, s, out, rows})
 	s.TokenCount++
 }
 
 // headSteps does heads of all batch rows.
-type headSteps[T tensor.Float] struct {
-	source attention.HeadProjector[T]
-	s      *RecurrentState[T]
-	out    tensor.Heads[T]
-	rows   tokenRows[T]
+type headSteps struct {
+	source attention.HeadProjector
+	s      *RecurrentState
+	out    tensor.Heads
+	rows   tokenRows
 }
 
-func (f *headSteps[T]) RunRange(lo, hi int) {
+func (f *headSteps) RunRange(lo, hi int) {
 	n := f.s.Shape.B
 	for h := lo; h < hi; h++ {
 		f.source.ProjectHead(h, f.s.moments.data[h*n*f.s.moments.size:][:n*f.s.moments.size])

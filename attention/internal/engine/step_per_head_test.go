@@ -14,33 +14,24 @@ import (
 
 // revealed copies the rows of a head from whole, and records the requests.
 type revealed struct {
-	c, whole *attention.Call[float32]
+	c, whole *attention.Call
 
 	mu    sync.Mutex
 	heads []int
 	ahead int
 }
 
-func (r *revealed) ProjectHead(h int, next []float32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.heads, r.ahead = append(r.heads, h), r.ahead+len(next)
-	reveal(&r.c.Q, &r.whole.Q, h)
-	reveal(&r.c.K, &r.whole.K, h)
-	reveal(&r.c.V, &r.whole.V, h)
-}
-
-func reveal(to, from *tensor.Heads[float32], h int) {
+func reveal(to, from *tensor.Heads, h int) {
 	for b := range to.B {
 		copy(to.Head(b, h).Row(0), from.Head(b, h).Row(0))
 	}
 }
 
 // hidden is a call of one token that is all NaN, its rows head by head or not.
-func hidden(c *attention.Call[float32], byHead bool) *attention.Call[float32] {
+func hidden(c *attention.Call, byHead bool) *attention.Call {
 	h := *c
-	for _, x := range []*tensor.Heads[float32]{&h.Q, &h.K, &h.V} {
-		*x = calltest.Poisoned[float32](x.B, x.H, 1, x.D)
+	for _, x := range []*tensor.Heads{&h.Q, &h.K, &h.V} {
+		*x = calltest.Poisoned(x.B, x.H, 1, x.D)
 		if byHead {
 			x.SB, x.SH = x.D, x.B*x.D
 		}
@@ -56,7 +47,7 @@ func TestStepHeads(t *testing.T) {
 	kernels := firstDegrees()
 	kernels["fastmax2"] = calltest.Textbook["fastmax2"]
 	for name, m := range kernels {
-		e := mechanismOf[float32](t, name, m)
+		e := mechanismOf(t, name, m)
 		for _, shape := range [][2]int{{5, 3}, {16, 32}, {32, 32}} {
 			d, dv := shape[0], shape[1]
 			for _, theta := range []float64{0, 100} {
@@ -66,7 +57,7 @@ func TestStepHeads(t *testing.T) {
 					want, got := newState(t, e, c), newState(t, e, c)
 					for i := range n {
 						one := tokens(c, i, i+1)
-						out, byHead := calltest.Poisoned[float32](2, 3, 1, dv), calltest.Poisoned[float32](2, 3, 1, dv)
+						out, byHead := calltest.Poisoned(2, 3, 1, dv), calltest.Poisoned(2, 3, 1, dv)
 						if err := want.Step(out, one); err != nil {
 							t.Fatal(err)
 						}
@@ -93,14 +84,14 @@ func TestStepHeads(t *testing.T) {
 
 func TestStepHeadsErrors(t *testing.T) {
 	c := aloneCall(2, 4, 4, 0)
-	e := mechanismOf[float32](t, "linear", calltest.Textbook["linear"])
-	out := calltest.Poisoned[float32](2, 3, 1, 4)
-	for want, call := range map[string]*attention.Call[float32]{
+	e := mechanismOf(t, "linear", calltest.Textbook["linear"])
+	out := calltest.Poisoned(2, 3, 1, 4)
+	for want, call := range map[string]*attention.Call{
 		"call":             nil,
 		"q: N is 2":        c,
-		"q: has 2 heads":   func() *attention.Call[float32] { c := tokens(c, 0, 1); c.Q.H = 2; return c }(),
-		"k: M is 2":        func() *attention.Call[float32] { x := tokens(c, 0, 1); x.K, x.V = c.K, c.V; return x }(),
-		"key_lengths: not": func() *attention.Call[float32] { c := tokens(c, 0, 1); c.KeyLens = []int64{1, 1}; return c }(),
+		"q: has 2 heads":   func() *attention.Call { c := tokens(c, 0, 1); c.Q.H = 2; return c }(),
+		"k: M is 2":        func() *attention.Call { x := tokens(c, 0, 1); x.K, x.V = c.K, c.V; return x }(),
+		"key_lengths: not": func() *attention.Call { c := tokens(c, 0, 1); c.KeyLens = []int64{1, 1}; return c }(),
 	} {
 		st := newState(t, e, c)
 		r := &revealed{c: tokens(c, 0, 1), whole: tokens(c, 0, 1)}
@@ -121,8 +112,8 @@ func TestStepHeadsDoesNotAllocate(t *testing.T) {
 	defer par.SetThreads(par.Threads())
 	par.SetThreads(1)
 	c := aloneCall(1, 16, 16, 0)
-	e := mechanismOf[float32](t, "linear", calltest.Textbook["linear"])
-	st, out := newState(t, e, c), calltest.Poisoned[float32](2, 3, 1, 16)
+	e := mechanismOf(t, "linear", calltest.Textbook["linear"])
+	st, out := newState(t, e, c), calltest.Poisoned(2, 3, 1, 16)
 	r := &revealed{c: hidden(c, true), whole: c, heads: make([]int, 0, 1<<10)}
 	if n := testing.AllocsPerRun(50, func() {
 		if err := attention.StepPerHead(st, out, r.c, r, 1); err != nil {
@@ -131,4 +122,13 @@ func TestStepHeadsDoesNotAllocate(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+func (r *revealed) ProjectHead(h int, next []float) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heads, r.ahead = append(r.heads, h), r.ahead+len(next)
+	reveal(&r.c.Q, &r.whole.Q, h)
+	reveal(&r.c.K, &r.whole.K, h)
+	reveal(&r.c.V, &r.whole.V, h)
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // A single token is computed by functions of its own. The results have the same bits as
@@ -16,11 +15,11 @@ import (
 
 // tokenRows holds the prepared queries and keys of one token of every head. With byHead
 // the rows of a head lie together, else the rows of a batch row.
-type tokenRows[T tensor.Float] struct {
-	e       *Engine[T]
+type tokenRows struct {
+	e       *Engine
 	s       *attention.Shape
-	c       *attention.Call[T]
-	x       []T // [queries+keys, ld]
+	c       *attention.Call
+	x       []float // [queries+keys, ld]
 	ld      int
 	queries int
 	keys    int
@@ -28,7 +27,7 @@ type tokenRows[T tensor.Float] struct {
 }
 
 // place returns the batch row and the head of row i, for the given number of heads.
-func (r *tokenRows[T]) place(i, heads int) (b, h int) {
+func (r *tokenRows) place(i, heads int) (b, h int) {
 	if r.byHead {
 		return i % r.s.B, i / r.s.B
 	}
@@ -37,21 +36,21 @@ func (r *tokenRows[T]) place(i, heads int) (b, h int) {
 
 // query returns the rows from query head h of batch row b on, h counted over
 // the whole batch.
-func (r *tokenRows[T]) query(h int) []T { return r.x[h*r.ld:] }
+func (r *tokenRows) query(h int) []float { return r.x[h*r.ld:] }
 
 // key returns the row of key head h, counted over the whole batch.
-func (r *tokenRows[T]) key(h int) []T { return r.x[(r.queries+h)*r.ld:] }
+func (r *tokenRows) key(h int) []float { return r.x[(r.queries+h)*r.ld:] }
 
 // tokenRows returns room for n ≤ 1 queries and m ≤ 1 keys of each head of c.
-func (e *Engine[T]) tokenRows(ar *arena.Arena, s *attention.Shape, c *attention.Call[T], n, m int) tokenRows[T] {
-	r := tokenRows[T]{e: e, s: s, c: c, ld: e.Spec.Width(s.D), queries: n * s.B * s.H, keys: m * s.B * s.Hkv}
-	r.x = arena.Take[T](ar, (r.queries+r.keys)*r.ld)
+func (e *Engine) tokenRows(ar *arena.Arena, s *attention.Shape, c *attention.Call, n, m int) tokenRows {
+	r := tokenRows{e: e, s: s, c: c, ld: e.Spec.Width(s.D), queries: n * s.B * s.H, keys: m * s.B * s.Hkv}
+	r.x = arena.Take[float](ar, (r.queries+r.keys)*r.ld)
 	return r
 }
 
 // prepare sets the rows of key heads lo ≤ i < hi, counted over the whole batch,
 // and of the query heads that share them.
-func (r *tokenRows[T]) prepare(ar *arena.Arena, lo, hi int) {
+func (r *tokenRows) prepare(ar *arena.Arena, lo, hi int) {
 	s, c := r.s, r.c
 	if r.queries > 0 {
 		group := s.H / s.Hkv
@@ -71,7 +70,7 @@ func (r *tokenRows[T]) prepare(ar *arena.Arena, lo, hi int) {
 
 // token returns the row that row i is made of, and its factor. Tokens of one
 // factor are columns that are normalised together.
-func (r *tokenRows[T]) token(i int) (x []T, scale T) {
+func (r *tokenRows) token(i int) (x []float, scale float) {
 	s, spec := r.s, &r.e.Spec
 	if i < r.queries {
 		b, h := r.place(i, s.H)
@@ -85,7 +84,7 @@ func (r *tokenRows[T]) token(i int) (x []T, scale T) {
 }
 
 // dropoutOf returns what is left out of row i.
-func (r *tokenRows[T]) dropoutOf(i int) headtask.HeadDropout {
+func (r *tokenRows) dropoutOf(i int) headtask.HeadDropout {
 	s, c := r.s, r.c
 	if i < r.queries {
 		b, h := r.place(i, s.H)
@@ -98,8 +97,8 @@ func (r *tokenRows[T]) dropoutOf(i int) headtask.HeadDropout {
 }
 
 // fill sets rows i0 ≤ i < i1, all of queries or all of keys.
-func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
-	d, own, t := r.s.D, &r.e.Spec, kernel.Active[T]()
+func (r *tokenRows) fill(ar *arena.Arena, i0, i1 int) {
+	d, own, t := r.s.D, &r.e.Spec, kernel.Active[float]()
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	if r.needsMapOnly(i0) {
@@ -113,11 +112,11 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 	}
 	// A row is mapped from room of its own unless the map is elementwise: it may have
 	// fewer features than D.
-	var room []T
+	var room []float
 	if !own.IsElementwise() {
-		room = arena.Take[T](ar, d)
+		room = arena.Take[float](ar, d)
 	}
-	unmapped := func(i int) []T {
+	unmapped := func(i int) []float {
 		if room == nil {
 			return r.x[i*r.ld:][:d]
 		}
@@ -131,7 +130,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 			r.finish(t, ar, i, row)
 		}
 	} else {
-		columns := arena.Take[T](ar, d*kernel.Lanes)
+		columns := arena.Take[float](ar, d*kernel.Lanes)
 		for i := i0; i < i1; {
 			_, scale := r.token(i)
 			first := i
@@ -162,7 +161,7 @@ func (r *tokenRows[T]) fill(ar *arena.Arena, i0, i1 int) {
 
 // needsMapOnly reports whether the rows of the kind of row i, queries or keys, need only an
 // elementwise map.
-func (r *tokenRows[T]) needsMapOnly(i int) bool {
+func (r *tokenRows) needsMapOnly(i int) bool {
 	own := &r.e.Spec
 	if own.Norm != attention.NoNorm || !own.IsElementwise() || own.Tau != nil || r.c.Rope != nil || r.c.Drop.IsActive() {
 		return false
@@ -173,7 +172,7 @@ func (r *tokenRows[T]) needsMapOnly(i int) bool {
 
 // rowsInPlace returns the raw rows i0 ≤ i < i1. If they are not consecutive in memory, it
 // copies them to room.
-func (r *tokenRows[T]) rowsInPlace(i0, i1 int, room []T) []T {
+func (r *tokenRows) rowsInPlace(i0, i1 int, room []float) []float {
 	x, d := &r.c.Q, r.s.D
 	if i0 >= r.queries {
 		x, i0, i1 = &r.c.K, i0-r.queries, i1-r.queries
@@ -193,7 +192,7 @@ func (r *tokenRows[T]) rowsInPlace(i0, i1 int, room []T) []T {
 
 // finish rotates x [D], the unmapped row i, by the first position of the call,
 // leaves out what is lost, and maps it, unless all rows can be mapped at once.
-func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int, x []T) {
+func (r *tokenRows) finish(t *kernel.Table[float], ar *arena.Arena, i int, x []float) {
 	d, own := r.s.D, &r.e.Spec
 	if rope := r.c.Rope; rope != nil && rope.Half > 0 {
 		// Channels are columns of one row each.
@@ -212,11 +211,11 @@ func (r *tokenRows[T]) finish(t *kernel.Table[T], ar *arena.Arena, i int, x []T)
 }
 
 // mapToken sets row i to the features of x [D].
-func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
+func (r *tokenRows) mapToken(ar *arena.Arena, i int, x []float) {
 	mark := ar.Mark()
 	row, s := r.x[i*r.ld:][:r.ld], r.s
 	group := s.H / s.Hkv
-	b := attention.FeatureBlock[T]{Scratch: arena.Of[T]{Arena: ar}, D: s.D, N: 1, Stride: kernel.Lanes}
+	b := attention.FeatureBlock{Scratch: arena.Of[float]{Arena: ar}, D: s.D, N: 1, Stride: kernel.Lanes}
 	if b.Keys = i >= r.queries; b.Keys {
 		_, kh := r.place(i-r.queries, s.Hkv)
 		b.First = kh * group
@@ -225,7 +224,7 @@ func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 		_, b.Head = r.place(i, s.H)
 		b.First = b.Head / group * group
 	}
-	b.X, b.Y = arena.TakeZeros[T](ar, s.D*b.Stride), arena.Take[T](ar, r.ld*b.Stride)
+	b.X, b.Y = arena.TakeZeros[float](ar, s.D*b.Stride), arena.Take[float](ar, r.ld*b.Stride)
 	for c, y := range x {
 		b.X[c*b.Stride] = y
 	}
@@ -238,13 +237,13 @@ func (r *tokenRows[T]) mapToken(ar *arena.Arena, i int, x []T) {
 
 // enter multiplies the prepared keys lo ≤ i < hi of a token by the factors with
 // which they enter.
-func (r *tokenRows[T]) enter(lo, hi int) {
+func (r *tokenRows) enter(lo, hi int) {
 	if !r.e.Spec.Gated || !r.c.HasDecay() {
 		return
 	}
 	for i := lo; i < hi; i++ {
 		g := r.c.LogG.Head(r.place(i, r.s.Hkv))
-		row, by := r.key(i)[:r.ld], T(-math.Expm1(float64(g.Row(0)[0])))
+		row, by := r.key(i)[:r.ld], float(-math.Expm1(float64(g.Row(0)[0])))
 		for f := range row {
 			row[f] *= by
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Monomials generates the packed features of the linear form one after another. Let x = (1, x₁
@@ -24,14 +23,14 @@ import (
 //
 // Features are computed for a block of tokens at a time, from rows x[i] that hold component i
 // of every token. Row 0 is 1, or 0 for a masked token, all of whose features are then 0.
-type Monomials[T tensor.Float] struct {
-	table      *kernel.Table[T]
-	First      int   // smallest index in a tuple: 0, or 1 without the constant
-	Width      int   // largest index in a tuple
-	Count      int   // number of tuples
-	Weights    []T   // [count], and room for a vector
-	start      []int // first tuple [p]
-	parts      []*Monomials[T]
+type Monomials struct {
+	table      *kernel.Table[float]
+	First      int     // smallest index in a tuple: 0, or 1 without the constant
+	Width      int     // largest index in a tuple
+	Count      int     // number of tuples
+	Weights    []float // [count], and room for a vector
+	start      []int   // first tuple [p]
+	parts      []*Monomials
 	next       int   // feature that comes next
 	tuple      []int // its tuple [p]
 	savedTuple []int // an earlier tuple, [p]
@@ -40,8 +39,8 @@ type Monomials[T tensor.Float] struct {
 
 // NewMonomials returns the monomials of the polynomial with coefficients coef [p+1], for rows
 // of the given width. Without the constant there are only the monomials of degree p.
-func NewMonomials[T tensor.Float](t *kernel.Table[T], coef []float64, withConstant bool, width int) *Monomials[T] {
-	m := &Monomials[T]{table: t, Width: width, Count: CountMonomials(len(coef)-1, width, withConstant)}
+func NewMonomials(t *kernel.Table[float], coef []float64, withConstant bool, width int) *Monomials {
+	m := &Monomials{table: t, Width: width, Count: CountMonomials(len(coef)-1, width, withConstant)}
 	if !withConstant {
 		m.First = 1
 	}
@@ -50,10 +49,10 @@ func NewMonomials[T tensor.Float](t *kernel.Table[T], coef []float64, withConsta
 	for l := range m.start {
 		m.start[l] = m.First
 	}
-	m.Weights = make([]T, m.Count, m.Count+kernel.Lanes)
+	m.Weights = make([]float, m.Count, m.Count+kernel.Lanes)
 	m.Rewind()
 	for f := range m.Weights {
-		m.Weights[f] = T(multinomial(m.tuple) * coef[nonzero(m.tuple)])
+		m.Weights[f] = float(multinomial(m.tuple) * coef[nonzero(m.tuple)])
 		m.skip(1)
 	}
 	return m
@@ -77,7 +76,7 @@ func CountMonomials(p, w int, withConstant bool) int {
 }
 
 // Clone returns a copy that shares the weights.
-func (m *Monomials[T]) Clone() *Monomials[T] {
+func (m *Monomials) Clone() *Monomials {
 	c := *m
 	c.parts = nil
 	c.allocate(len(c.tuple))
@@ -87,9 +86,9 @@ func (m *Monomials[T]) Clone() *Monomials[T] {
 // Parts returns the monomials divided into parts of BlockSize features, in order. The moments
 // of a part are a slice of the moments of all features. The parts are made once and cached.
 // They do not support ReadFewTokens.
-func (m *Monomials[T]) Parts() []*Monomials[T] {
+func (m *Monomials) Parts() []*Monomials {
 	if m.parts == nil && m.Count <= BlockSize {
-		m.parts = []*Monomials[T]{m}
+		m.parts = []*Monomials{m}
 	}
 	if m.parts != nil {
 		return m.parts
@@ -110,13 +109,13 @@ func (m *Monomials[T]) Parts() []*Monomials[T] {
 }
 
 // Bytes returns the memory of the monomials, without the weights that clones share.
-func (m *Monomials[T]) Bytes() int64 {
+func (m *Monomials) Bytes() int64 {
 	size := unsafe.Sizeof(*m) + uintptr(2*cap(m.tuple))*unsafe.Sizeof(m.next) + uintptr(cap(m.runs))*unsafe.Sizeof(kernel.Run{})
 	return int64(size)
 }
 
 // allocate makes room for tuples of p indices and for runs.
-func (m *Monomials[T]) allocate(p int) {
+func (m *Monomials) allocate(p int) {
 	tuples := make([]int, 2*p)
 	m.tuple, m.savedTuple = tuples[:p], tuples[p:]
 	m.runs = make([]kernel.Run, 0, m.maxRuns(p))
@@ -124,7 +123,7 @@ func (m *Monomials[T]) allocate(p int) {
 
 // maxRuns bounds the runs of a block of features of degree p: each has its own prefix of at
 // most one factor, or there is one at a time.
-func (m *Monomials[T]) maxRuns(p int) int {
+func (m *Monomials) maxRuns(p int) int {
 	if p > 2 {
 		return 1
 	}
@@ -159,24 +158,24 @@ func multinomial(tuple []int) float64 {
 }
 
 // blockCount is the number of features that exist at a time.
-func (m *Monomials[T]) blockCount() int { return min(BlockSize, m.Count) }
+func (m *Monomials) blockCount() int { return min(BlockSize, m.Count) }
 
 // Rewind goes back to the first tuple.
-func (m *Monomials[T]) Rewind() {
+func (m *Monomials) Rewind() {
 	m.next = 0
 	copy(m.tuple, m.start)
 }
 
 // runBounds returns the last indices lo ≤ i < hi of the features that come next and
 // share their other factors, n at most.
-func (m *Monomials[T]) runBounds(n int) (lo, hi int) {
+func (m *Monomials) runBounds(n int) (lo, hi int) {
 	lo = m.tuple[len(m.tuple)-1]
 	return lo, min(lo+n, m.Width+1)
 }
 
 // skip goes n features further within a run and returns the first position in
 // the tuple that changes, -1 after the last tuple.
-func (m *Monomials[T]) skip(n int) int {
+func (m *Monomials) skip(n int) int {
 	m.next += n
 	l := len(m.tuple) - 1
 	m.tuple[l] += n
@@ -197,7 +196,7 @@ func (m *Monomials[T]) skip(n int) int {
 // prefixProducts returns the product of all factors but the last, for n tokens. Rows
 // of tmp keep the products of the first two factors and more. Products with the factor
 // at position changed or a later one are computed anew.
-func (m *Monomials[T]) prefixProducts(tmp, x []T, ld, n, changed int) []T {
+func (m *Monomials) prefixProducts(tmp, x []float, ld, n, changed int) []float {
 	last := len(m.tuple) - 2
 	p := x[m.tuple[0]*ld:][:n]
 	for l := 1; l <= last; l++ {
@@ -212,12 +211,12 @@ func (m *Monomials[T]) prefixProducts(tmp, x []T, ld, n, changed int) []T {
 
 // hasShortTuples reports whether prefixes have at most one factor, so that they are rows of
 // the components.
-func (m *Monomials[T]) hasShortTuples() bool { return len(m.tuple) <= 2 }
+func (m *Monomials) hasShortTuples() bool { return len(m.tuple) <= 2 }
 
 // nextRuns returns runs of rows of p and x for the first of the next count features, and
 // their number. Changed is the first position in the tuple whose product tmp does not
 // hold. The result skipped is the value of skip.
-func (m *Monomials[T]) nextRuns(tmp, x []T, ld, n, count, changed int) (runs []kernel.Run, p []T, features, skipped int) {
+func (m *Monomials) nextRuns(tmp, x []float, ld, n, count, changed int) (runs []kernel.Run, p []float, features, skipped int) {
 	m.runs = m.runs[:0]
 	if !m.hasShortTuples() {
 		p = m.prefixProducts(tmp, x, ld, n, changed)
@@ -240,9 +239,9 @@ func (m *Monomials[T]) nextRuns(tmp, x []T, ld, n, count, changed int) (runs []k
 
 // Expand sets dst [count, ld] to the next count features of len(y) tokens x [1+width, ld], and
 // sums [count] to the sums over tokens of feature times y.
-func (m *Monomials[T]) Expand(ar *arena.Arena, dst, x []T, ld, count int, y, sums []T) {
+func (m *Monomials) Expand(ar *arena.Arena, dst, x []float, ld, count int, y, sums []float) {
 	mark := ar.Mark()
-	tmp := arena.Take[T](ar, len(m.tuple)*ld)
+	tmp := arena.Take[float](ar, len(m.tuple)*ld)
 	changed := 0
 	for f := 0; f < count; {
 		runs, p, k, next := m.nextRuns(tmp, x, ld, len(y), count-f, changed)
@@ -256,9 +255,9 @@ func (m *Monomials[T]) Expand(ar *arena.Arena, dst, x []T, ld, count int, y, sum
 // [1+width, ld], multiplied by their weights. It adds to sums the products of each token's
 // features with z [count], which are first summed from zero. Weights are applied when moments
 // are read, not when they are summed.
-func (m *Monomials[T]) ExpandWeighted(ar *arena.Arena, dst, x []T, ld, count int, z, sums []T) {
+func (m *Monomials) ExpandWeighted(ar *arena.Arena, dst, x []float, ld, count int, z, sums []float) {
 	mark := ar.Mark()
-	tmp, total := arena.Take[T](ar, len(m.tuple)*ld), arena.TakeZeros[T](ar, len(sums))
+	tmp, total := arena.Take[float](ar, len(m.tuple)*ld), arena.TakeZeros[float](ar, len(sums))
 	weight := m.Weights[m.next:]
 	changed := 0
 	for f := 0; f < count; {
@@ -276,7 +275,7 @@ func (m *Monomials[T]) ExpandWeighted(ar *arena.Arena, dst, x []T, ld, count int
 // prefix is collected over its features and passed on to its own factors at the end of the run,
 // so that a feature takes two row operations for any p. A prefix of no factors is the constant
 // and has no gradient.
-func (m *Monomials[T]) FoldGrad(ar *arena.Arena, dx, dphi, x []T, ld, count int, z, y []T) {
+func (m *Monomials) FoldGrad(ar *arena.Arena, dx, dphi, x []float, ld, count int, z, y []float) {
 	n, weight := len(y), m.Weights[m.next:]
 	if m.hasShortTuples() {
 		runs, _, _, _ := m.nextRuns(nil, x, ld, n, count, 0)
@@ -285,8 +284,8 @@ func (m *Monomials[T]) FoldGrad(ar *arena.Arena, dx, dphi, x []T, ld, count int,
 	}
 	mark := ar.Mark()
 	last := len(m.tuple) - 2 // position of the prefix's last factor
-	tmp := arena.Take[T](ar, len(m.tuple)*ld)
-	grad := arena.TakeZeros[T](ar, len(m.tuple)*ld) // of the prefix up to each position
+	tmp := arena.Take[float](ar, len(m.tuple)*ld)
+	grad := arena.TakeZeros[float](ar, len(m.tuple)*ld) // of the prefix up to each position
 	changed := 0
 	for f := 0; f < count; {
 		copy(m.savedTuple, m.tuple)
@@ -320,7 +319,7 @@ func (m *Monomials[T]) FoldGrad(ar *arena.Arena, dx, dphi, x []T, ld, count int,
 // while there is room, and returns their number. The products are ExpandWeighted's, along
 // the features. kernel.Lanes elements beyond x and beyond the features in dst are
 // scratch.
-func (m *Monomials[T]) ExpandToken(dst, x []T) (count int) {
+func (m *Monomials) ExpandToken(dst, x []float) (count int) {
 	weight := m.Weights[m.next:]
 	last := len(m.tuple) - 1
 	if last == 0 {
@@ -331,7 +330,7 @@ func (m *Monomials[T]) ExpandToken(dst, x []T) (count int) {
 	room := len(dst) - kernel.Lanes
 	for m.next < m.Count {
 		// Runs that share all but the last two of their factors.
-		p, row := T(1), m.tuple[last-1]
+		p, row := float(1), m.tuple[last-1]
 		for _, i := range m.tuple[:last-1] {
 			p *= x[i]
 		}
@@ -362,22 +361,22 @@ const BlockSize = 176
 // sum of feature times row and the sum of feature times number. For keys the rows are values
 // and the numbers are 1. For the gradient of keys, rows and numbers come from the queries that
 // see the keys.
-type Moments[T tensor.Float] struct {
-	S        []T          // [F, Stride] sums of feature times row
-	Z        []T          // [F] sums of feature times number, with spare room for a vector
-	Stride   int          // a multiple of kernel.Lanes
-	NonEmpty bool         // whether tokens have been added; otherwise S and Z are undefined
-	Residual *Rounding[T] // rounding errors of S and Z; nil: not kept
+type Moments struct {
+	S        []float   // [F, Stride] sums of feature times row
+	Z        []float   // [F] sums of feature times number, with spare room for a vector
+	Stride   int       // a multiple of kernel.Lanes
+	NonEmpty bool      // whether tokens have been added; otherwise S and Z are undefined
+	Residual *Rounding // rounding errors of S and Z; nil: not kept
 }
 
 // AddTokens adds n tokens with components x [1+width, ld], rows y [n, Stride], ldy apart, and
 // numbers w [n]. The sums over these tokens start from zero and are then added to the moments.
-func (s *Moments[T]) AddTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n int, y []T, ldy int, w []T) {
+func (s *Moments) AddTokens(ar *arena.Arena, m *Monomials, x []float, ld, n int, y []float, ldy int, w []float) {
 	mark := ar.Mark()
-	phi, sums := arena.Take[T](ar, m.blockCount()*ld), arena.Take[T](ar, m.blockCount())
-	var rows []T
+	phi, sums := arena.Take[float](ar, m.blockCount()*ld), arena.Take[float](ar, m.blockCount())
+	var rows []float
 	if s.Residual != nil {
-		rows = arena.Take[T](ar, m.blockCount()*s.Stride)
+		rows = arena.Take[float](ar, m.blockCount()*s.Stride)
 	}
 	m.Rewind()
 	for f := 0; f < m.Count; f += BlockSize {
@@ -402,9 +401,9 @@ func (s *Moments[T]) AddTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n in
 
 // ReadTokens multiplies the features of n tokens x [1+width, ld] by the moments. It adds the
 // results to rows of o [n, Stride], ldo apart, and to den [n]. If acc is false it overwrites o.
-func (s *Moments[T]) ReadTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n int, acc bool, o []T, ldo int, den []T) {
+func (s *Moments) ReadTokens(ar *arena.Arena, m *Monomials, x []float, ld, n int, acc bool, o []float, ldo int, den []float) {
 	mark := ar.Mark()
-	phi := arena.Take[T](ar, m.blockCount()*ld)
+	phi := arena.Take[float](ar, m.blockCount()*ld)
 	m.Rewind()
 	for f := 0; f < m.Count; f += BlockSize {
 		k := min(BlockSize, m.Count-f)
@@ -418,9 +417,9 @@ func (s *Moments[T]) ReadTokens(ar *arena.Arena, m *Monomials[T], x []T, ld, n i
 // AddGrad adds to dx [1+width, ld] the gradient of Σ y·o + w·den, where o and den are the
 // results of ReadTokens for n tokens x [1+width, ld]. yt [dv+1, ld] holds the rows y as
 // columns, and below them the numbers w.
-func (s *Moments[T]) AddGrad(ar *arena.Arena, m *Monomials[T], dx, x, yt []T, ld, n, dv int) {
+func (s *Moments) AddGrad(ar *arena.Arena, m *Monomials, dx, x, yt []float, ld, n, dv int) {
 	mark := ar.Mark()
-	dphi := arena.Take[T](ar, m.blockCount()*ld)
+	dphi := arena.Take[float](ar, m.blockCount()*ld)
 	m.Rewind()
 	for f := 0; f < m.Count; f += BlockSize {
 		k := min(BlockSize, m.Count-f)
@@ -431,25 +430,25 @@ func (s *Moments[T]) AddGrad(ar *arena.Arena, m *Monomials[T], dx, x, yt []T, ld
 }
 
 // Rounding holds numbers in the layout of Moments: the sums, or their rounding errors.
-type Rounding[T kernel.Float] struct{ S, Z []T }
+type Rounding struct{ S, Z []float }
 
 // Halves returns the sums and, if they are kept, their rounding errors.
-func (s *Moments[T]) Halves() []Rounding[T] {
-	upper := Rounding[T]{s.S, s.Z}
+func (s *Moments) Halves() []Rounding {
+	upper := Rounding{s.S, s.Z}
 	if s.Residual == nil {
-		return []Rounding[T]{upper}
+		return []Rounding{upper}
 	}
-	return []Rounding[T]{upper, *s.Residual}
+	return []Rounding{upper, *s.Residual}
 }
 
 // Compensate makes the moments keep the rounding errors of their sums, in memory from take.
-func (s *Moments[T]) Compensate(take func(n int) []T) {
-	s.Residual = &Rounding[T]{take(len(s.S)), take(len(s.Z))}
+func (s *Moments) Compensate(take func(n int) []float) {
+	s.Residual = &Rounding{take(len(s.S)), take(len(s.Z))}
 }
 
 // carry adds rows [k, Stride] and sums [k] to the moments of k features from f on, which
 // have a lower half.
-func (s *Moments[T]) carry(t *kernel.Table[T], f int, rows, sums []T) {
+func (s *Moments) carry(t *kernel.Table[float], f int, rows, sums []float) {
 	k := len(sums)
 	hi, lo := s.S[f*s.Stride:][:k*s.Stride], s.Residual.S[f*s.Stride:][:k*s.Stride]
 	hiz, loz := s.Z[f:][:k], s.Residual.Z[f:][:k]
@@ -465,7 +464,7 @@ func (s *Moments[T]) carry(t *kernel.Table[T], f int, rows, sums []T) {
 }
 
 // CopyFrom copies from, which has the same shape.
-func (s *Moments[T]) CopyFrom(from *Moments[T]) {
+func (s *Moments) CopyFrom(from *Moments) {
 	if s.NonEmpty = from.NonEmpty; !s.NonEmpty {
 		return
 	}
@@ -484,7 +483,7 @@ func (s *Moments[T]) CopyFrom(from *Moments[T]) {
 }
 
 // Fade multiplies the moments by a factor.
-func (s *Moments[T]) Fade(t *kernel.Table[T], by T) {
+func (s *Moments) Fade(t *kernel.Table[float], by float) {
 	if !s.NonEmpty || by == 1 {
 		return
 	}
@@ -497,7 +496,7 @@ func (s *Moments[T]) Fade(t *kernel.Table[T], by T) {
 }
 
 // AddMoments adds from, which has the same shape.
-func (s *Moments[T]) AddMoments(t *kernel.Table[T], from *Moments[T]) {
+func (s *Moments) AddMoments(t *kernel.Table[float], from *Moments) {
 	switch {
 	case !from.NonEmpty:
 	case !s.NonEmpty:
@@ -515,18 +514,18 @@ func (s *Moments[T]) AddMoments(t *kernel.Table[T], from *Moments[T]) {
 
 // ReadFewTokens is ReadTokens for n ≤ kernel.Lanes prepared rows a [n, lda]. It adds to o [n,
 // Stride] and den [n]. Each sum takes the same operations in the same order as in ReadTokens.
-func (s *Moments[T]) ReadFewTokens(ar *arena.Arena, m *Monomials[T], a []T, lda, n int, o, den []T) {
+func (s *Moments) ReadFewTokens(ar *arena.Arena, m *Monomials, a []float, lda, n int, o, den []float) {
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	ldx := m.Width + 1 + kernel.Lanes
-	x := arena.Take[T](ar, n*ldx)
+	x := arena.Take[float](ar, n*ldx)
 	for i := range n {
 		row := x[i*ldx:][:ldx]
 		row[0] = 1
 		copy(row[1:], a[i*lda:][:m.Width])
 	}
 	ld := BlockSize + max(featureRoom, m.Width+1) + kernel.Lanes
-	phi := arena.Take[T](ar, n*ld)
+	phi := arena.Take[float](ar, n*ld)
 	m.Rewind()
 	have := 0 // features that phi holds, from f on
 	for f := 0; f < m.Count; {
@@ -552,7 +551,7 @@ func (s *Moments[T]) ReadFewTokens(ar *arena.Arena, m *Monomials[T], a []T, lda,
 
 // mix adds to o and den the products of k features phi [n, ld] of n tokens with the
 // moments of features from f on, a multiple of BlockSize.
-func (s *Moments[T]) mix(ar *arena.Arena, t *kernel.Table[T], phi []T, ld, f, k, n int, o, den []T) {
+func (s *Moments) mix(ar *arena.Arena, t *kernel.Table[float], phi []float, ld, f, k, n int, o, den []float) {
 	if n == 1 {
 		den[0] = t.Mix(o[:s.Stride], phi[:k], BlockSize, s.S[f*s.Stride:], s.Stride, s.Z[f:], den[0])
 		return
@@ -560,7 +559,7 @@ func (s *Moments[T]) mix(ar *arena.Arena, t *kernel.Table[T], phi []T, ld, f, k,
 	mark := ar.Mark()
 	// Column c has the sums of Z from f+c on. The first is wanted, the others fill the
 	// vector.
-	sums := arena.TakeZeros[T](ar, n*kernel.Lanes)
+	sums := arena.TakeZeros[float](ar, n*kernel.Lanes)
 	for i := range n {
 		sums[i*kernel.Lanes] = den[i]
 	}
@@ -581,12 +580,12 @@ const featureRoom = 32 * BlockSize
 
 // AppendFlat appends the moments to the slice to as [F, 1+dv]: for each feature its element of
 // Z and its row of S, without padding and without Residual.
-func (s *Moments[T]) AppendFlat(to []T, dv int) []T {
+func (s *Moments) AppendFlat(to []float, dv int) []float {
 	for f := range len(s.S) / s.Stride {
 		if s.NonEmpty {
 			to = append(append(to, s.Z[f]), s.S[f*s.Stride:][:dv]...)
 		} else {
-			to = append(to, make([]T, 1+dv)...)
+			to = append(to, make([]float, 1+dv)...)
 		}
 	}
 	return to
@@ -594,7 +593,7 @@ func (s *Moments[T]) AppendFlat(to []T, dv int) []T {
 
 // SetFlat sets the moments from [F, 1+dv] elements in the order of AppendFlat, and returns the
 // elements of from after them.
-func (s *Moments[T]) SetFlat(from []T, dv int) []T {
+func (s *Moments) SetFlat(from []float, dv int) []float {
 	for f := range len(s.S) / s.Stride {
 		row := s.S[f*s.Stride:][:s.Stride]
 		clear(row[copy(row, from[1:1+dv]):])
@@ -606,6 +605,6 @@ func (s *Moments[T]) SetFlat(from []T, dv int) []T {
 }
 
 // ShapeAs gives s the shape of p, with undefined contents.
-func (s *Moments[T]) ShapeAs(p *Moments[T]) {
+func (s *Moments) ShapeAs(p *Moments) {
 	s.S, s.Z, s.Stride = scratch.Grow(s.S[:0], len(p.S)), scratch.Grow(s.Z[:0], len(p.Z)), p.Stride
 }

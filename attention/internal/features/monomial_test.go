@@ -1,3 +1,5 @@
+//go:build float64
+
 package features
 
 import (

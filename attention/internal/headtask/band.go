@@ -9,7 +9,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // A band is a causal exponential in which a query sees only the last Spec.WindowWidth keys,
@@ -17,7 +16,7 @@ import (
 // tokens. Results for a query do not depend on how queries are grouped.
 
 // Lowest returns the first key that query i sees by position, before masks.
-func (u *Geometry[T]) Lowest(i int) int {
+func (u *Geometry) Lowest(i int) int {
 	if u.Spec.WindowWidth == 0 {
 		return 0
 	}
@@ -30,8 +29,8 @@ func (u *Geometry[T]) Lowest(i int) int {
 
 // eachBandTogether calls f for every piece of the queries, i0 ≤ i < i0+n, on the workers of
 // the task.
-func (u *Task[T]) eachBandTogether(stages int, f func(u *Task[T], t *tokenGroup, piece, i0, n int)) {
-	u.runParallel(pieces(u.N, QueryBlock), stages, func(u *Task[T], t *tokenGroup) {
+func (u *Task) eachBandTogether(stages int, f func(u *Task, t *tokenGroup, piece, i0, n int)) {
+	u.runParallel(pieces(u.N, QueryBlock), stages, func(u *Task, t *tokenGroup) {
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			f(u, t, i, i*QueryBlock, min(QueryBlock, u.N-i*QueryBlock))
 		}
@@ -39,23 +38,23 @@ func (u *Task[T]) eachBandTogether(stages int, f func(u *Task[T], t *tokenGroup,
 }
 
 // BandSums holds the sums of weights of all queries of a call [B,H,N].
-type BandSums[T tensor.Float] struct {
-	rowscale.Sums[T]
+type BandSums struct {
+	rowscale.Sums
 	Logless bool // the logarithms of denominators are not needed
 
 	// Shares and Adds are for Backward only.
-	Shares []T  // [B,H,N] factors of the gradients of outputs; nil: 1
-	Adds   bool // gradients are added to, not overwritten
+	Shares []float // [B,H,N] factors of the gradients of outputs; nil: 1
+	Adds   bool    // gradients are added to, not overwritten
 }
 
 // Resize makes room for n sums, with undefined contents.
-func (s *BandSums[T]) Resize(n int) {
+func (s *BandSums) Resize(n int) {
 	s.Base, s.Top, s.Sum = scratch.Grow(s.Base[:0], n), scratch.Grow(s.Top[:0], n), scratch.Grow(s.Sum[:0], n)
 }
 
-func (u *Task[T]) BandForward() {
+func (u *Task) BandForward() {
 	if u.Workers > 1 {
-		u.eachBandTogether(0, func(u *Task[T], _ *tokenGroup, _, i0, n int) { u.bandAttend(i0, n) })
+		u.eachBandTogether(0, func(u *Task, _ *tokenGroup, _, i0, n int) { u.bandAttend(i0, n) })
 		return
 	}
 	for i0 := 0; i0 < u.N; i0 += QueryBlock {
@@ -65,16 +64,16 @@ func (u *Task[T]) BandForward() {
 
 // bandAttend sets the outputs of n queries of every head from i0 on, and the
 // sums of their weights, the logarithms of their denominators or both.
-func (u *Task[T]) bandAttend(i0, n int) {
+func (u *Task) bandAttend(i0, n int) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	x, _, _ := u.BandRange(i0, n)
 	for g := range u.Q {
-		var sums rowscale.Sums[T]
+		var sums rowscale.Sums
 		if u.Sums != nil {
 			sums = u.Sums[g].Slice(i0, i0+n)
 		} else {
-			sums = rowscale.TakeSums[T](u.Arena, n)
+			sums = rowscale.TakeSums(u.Arena, n)
 		}
 		u.PrepareQ(x.Queries, x.LDQ, g, i0, i0+n)
 		out := &u.O[g]
@@ -90,12 +89,12 @@ func (u *Task[T]) bandAttend(i0, n int) {
 
 // BandRange describes n queries from i0 on and the nk keys from lo on that any of them sees.
 // The rows of x are left for the caller to set.
-func (u *Task[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
+func (u *Task) BandRange(i0, n int) (x band.Block, lo, nk int) {
 	lo = u.Lowest(i0)
 	nk = max(u.CountVisible(i0+n-1)-lo, 0)
-	x = band.Block[T]{
+	x = band.Block{
 		Table: u.Table, Arena: u.Arena, D: u.PreparedWidth, Dv: u.Dv, Factor: math.Log2E,
-		LDQ: scratch.Stride[T](u.PreparedWidth), LDK: scratch.Stride[T](nk), LDV: scratch.Stride[T](u.Dv),
+		LDQ: scratch.Stride[float](u.PreparedWidth), LDK: scratch.Stride[float](nk), LDV: scratch.Stride[float](u.Dv),
 		Starts: arena.Take[int32](u.Arena, n), Ends: arena.Take[int32](u.Arena, n), SlowestRate: Slowest,
 	}
 	for r := range n {
@@ -109,9 +108,9 @@ func (u *Task[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
 		x.Keep, x.KeepStride = u.Keep[i0*u.KeepRow+lo:], u.KeepRow
 	}
 	if len(u.LogG.Data) > 0 {
-		x.Rates = arena.Take[T](u.Arena, nk)
+		x.Rates = arena.Take[float](u.Arena, nk)
 		for j := range x.Rates {
-			x.Rates[j] = T(u.LogDecay(lo + j))
+			x.Rates[j] = float(u.LogDecay(lo + j))
 		}
 	}
 	x.Queries, x.Keys = u.bandRows(n, u.PreparedWidth), u.TakeScratch(u.PreparedWidth*x.LDK)
@@ -126,21 +125,21 @@ func (u *Task[T]) BandRange(i0, n int) (x band.Block[T], lo, nk int) {
 	return x, lo, nk
 }
 
-func (u *Task[T]) BandBackward() {
+func (u *Task) BandBackward() {
 	dkeys, dvalues := u.BandPairs()
-	u.GradK(0, u.M, dkeys, scratch.Stride[T](u.PreparedWidth))
+	u.GradK(0, u.M, dkeys, scratch.Stride[float](u.PreparedWidth))
 	u.SetValuesGrad(dvalues, 0, u.M)
 }
 
 // BandPairs sets dq and returns the gradients of the prepared keys [m, stride(da)] and of the
 // values [m, stride(dv)]. The gradients from each piece of queries are summed from zero and
 // then added in the order of the pieces.
-func (u *Task[T]) BandPairs() (dkeys, dvalues []T) {
-	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
-	dkeys, dvalues = arena.TakeZeros[T](u.Arena, u.M*lda), arena.TakeZeros[T](u.Arena, u.M*ldo)
-	var age []T
+func (u *Task) BandPairs() (dkeys, dvalues []float) {
+	lda, ldo := scratch.Stride[float](u.PreparedWidth), scratch.Stride[float](u.Dv)
+	dkeys, dvalues = arena.TakeZeros[float](u.Arena, u.M*lda), arena.TakeZeros[float](u.Arena, u.M*ldo)
+	var age []float
 	if u.DAge != nil {
-		age = arena.TakeZeros[T](u.Arena, u.M)
+		age = arena.TakeZeros[float](u.Arena, u.M)
 	}
 	if u.Workers > 1 {
 		u.bandPairsTogether(dkeys, dvalues, age)
@@ -158,8 +157,8 @@ func (u *Task[T]) BandPairs() (dkeys, dvalues []T) {
 }
 
 // bandPairsTogether does the pieces of bandPairs on the workers of the task.
-func (u *Task[T]) bandPairsTogether(dkeys, dvalues, age []T) {
-	u.eachBandTogether(1, func(u *Task[T], t *tokenGroup, piece, i0, n int) {
+func (u *Task) bandPairsTogether(dkeys, dvalues, age []float) {
+	u.eachBandTogether(1, func(u *Task, t *tokenGroup, piece, i0, n int) {
 		mark := u.Arena.Mark()
 		lo, nk, x := u.bandGradient(i0, n)
 		t.waitForTurn(0, piece)
@@ -170,9 +169,9 @@ func (u *Task[T]) bandPairsTogether(dkeys, dvalues, age []T) {
 }
 
 // addBandGrad adds the gradients of nk keys from lo on to the gradients of all.
-func (u *Geometry[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, age []T) {
-	add := func(to, part []T) { u.Table.Add(to[:len(part)], to, part) }
-	add(dkeys[lo*scratch.Stride[T](u.PreparedWidth):], x.DKeys)
+func (u *Geometry) addBandGrad(x *band.Grad, lo, nk int, dkeys, dvalues, age []float) {
+	add := func(to, part []float) { u.Table.Add(to[:len(part)], to, part) }
+	add(dkeys[lo*scratch.Stride[float](u.PreparedWidth):], x.DKeys)
 	add(dvalues[lo*x.LDV:], x.DValues)
 	if age != nil {
 		add(age[lo:], x.DRates[:nk])
@@ -181,14 +180,14 @@ func (u *Geometry[T]) addBandGrad(x *band.Grad[T], lo, nk int, dkeys, dvalues, a
 
 // bandGradient sets dq of n queries of every head from i0 on, and returns what
 // they give the nk keys from lo on.
-func (u *Task[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
+func (u *Task) bandGradient(i0, n int) (lo, nk int, g band.Grad) {
 	b, lo, nk := u.BandRange(i0, n)
-	ldo := scratch.Stride[T](u.Dv)
-	g = band.Grad[T]{
-		DKeys: arena.TakeZeros[T](u.Arena, nk*b.LDQ), DValues: arena.TakeZeros[T](u.Arena, nk*ldo), LDV: ldo,
+	ldo := scratch.Stride[float](u.Dv)
+	g = band.Grad{
+		DKeys: arena.TakeZeros[float](u.Arena, nk*b.LDQ), DValues: arena.TakeZeros[float](u.Arena, nk*ldo), LDV: ldo,
 	}
 	if u.DAge != nil {
-		g.DRates = arena.TakeZeros[T](u.Arena, kernel.Pad(nk))
+		g.DRates = arena.TakeZeros[float](u.Arena, kernel.Pad(nk))
 	}
 	mark := u.Arena.Mark()
 	g.KeyRows, g.ValuesT = u.bandRows(nk, u.PreparedWidth), u.TakeScratch(u.Dv*b.LDK)
@@ -214,25 +213,25 @@ func (u *Task[T]) bandGradient(i0, n int) (lo, nk int, g band.Grad[T]) {
 }
 
 // bandRows returns n rows of width elements, zero beyond them up to whole vectors.
-func (u *Task[T]) bandRows(n, width int) []T {
+func (u *Task) bandRows(n, width int) []float {
 	if width%kernel.Lanes == 0 {
-		return u.TakeScratch(n * scratch.Stride[T](width))
+		return u.TakeScratch(n * scratch.Stride[float](width))
 	}
-	return arena.TakeZeros[T](u.Arena, n*scratch.Stride[T](width))
+	return arena.TakeZeros[float](u.Arena, n*scratch.Stride[float](width))
 }
 
 // bandOutputGrad sets DOut, Delta and Top of queries of head h from i0 on.
-func (u *Task[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
+func (u *Task) bandOutputGrad(g *band.Grad, h, i0, n int) {
 	blind := false // some query sees no key
 	for r, den := range u.Den[h][i0:][:n] {
-		if g.Top[r] = T(float64(den) * math.Log2E); math.IsInf(float64(den), -1) {
+		if g.Top[r] = float(float64(den) * math.Log2E); math.IsInf(float64(den), -1) {
 			g.Top[r], blind = 0, true
 		}
 	}
 	do, o := &u.DO[h], &u.O[h]
 	if g.DOut, g.LDO = do.Data[i0*do.Stride:], do.Stride; len(u.Shares) > 0 {
 		shares := u.Shares[h][i0:][:n]
-		g.DOut, g.LDO = u.bandRows(n, u.Dv), scratch.Stride[T](u.Dv)
+		g.DOut, g.LDO = u.bandRows(n, u.Dv), scratch.Stride[float](u.Dv)
 		u.Table.ScaleRows(g.DOut, g.LDO, do.Data[i0*do.Stride:], do.Stride, u.Dv, shares)
 		for r, share := range shares {
 			if share == 0 {
@@ -240,7 +239,7 @@ func (u *Task[T]) bandOutputGrad(g *band.Grad[T], h, i0, n int) {
 			}
 		}
 	} else if blind || u.Dv%kernel.Lanes != 0 {
-		g.DOut, g.LDO = u.bandRows(n, u.Dv), scratch.Stride[T](u.Dv)
+		g.DOut, g.LDO = u.bandRows(n, u.Dv), scratch.Stride[float](u.Dv)
 		for r := range n {
 			row := g.DOut[r*g.LDO:][:u.Dv]
 			if clear(row); !math.IsInf(float64(u.Den[h][i0+r]), -1) {
@@ -262,7 +261,7 @@ type BandAges struct {
 
 // BandAges returns the log-decays of a task's queries, the zero value without a decay.
 // behind is the pending log_g before the first key.
-func (u *Task[T]) BandAges(behind float64) (x BandAges) {
+func (u *Task) BandAges(behind float64) (x BandAges) {
 	if len(u.LogG.Data) == 0 {
 		return x
 	}
@@ -302,7 +301,7 @@ func (u *Task[T]) BandAges(behind float64) (x BandAges) {
 // BandLeft returns for each query the number of keys before its band; with a decay, the sum of
 // their decay factors up to the last of them. before describes the keys before the first key.
 // The result is in scratch memory.
-func (u *Task[T]) BandLeft(before PriorKeys) []float64 {
+func (u *Task) BandLeft(before PriorKeys) []float64 {
 	if u.Spec.IsSymmetric {
 		return u.countFar()
 	}
@@ -334,7 +333,7 @@ func (u *Task[T]) BandLeft(before PriorKeys) []float64 {
 }
 
 // countFar returns for each query of a band the number of keys outside of it.
-func (u *Geometry[T]) countFar() []float64 {
+func (u *Geometry) countFar() []float64 {
 	far := make([]float64, u.N)
 	exist := make([]int, u.M+1) // unmasked keys before each
 	for j := range u.M {
@@ -360,7 +359,7 @@ func (u *Geometry[T]) countFar() []float64 {
 
 // Skip sets the outputs of the first n queries, or of all if there are fewer, to those of
 // queries that see no key, and removes these queries from the task.
-func (u *Task[T]) Skip(n int) {
+func (u *Task) Skip(n int) {
 	if n = min(n, u.N); n <= 0 {
 		return
 	}

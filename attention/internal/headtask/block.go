@@ -7,7 +7,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // gradRows is PanelRows for gradients, whose products sum over the rows of a
@@ -21,14 +20,14 @@ const diagonalRows = PanelRows / 2
 // block is a rectangle of the attention matrix: prepared queries against
 // prepared keys. An invisible pair has weight exactly 0, and the contents of its
 // key and value reach nothing.
-type block[T tensor.Float] struct {
-	a   []T // prepared queries [nq, lda]
+type block struct {
+	a   []float // prepared queries [nq, lda]
 	lda int
 	// hasColumns says that a query is a column instead: a is [da, lda]. Gradients
 	// need rows.
 	hasColumns bool
-	bt         []T // prepared keys, transposed panel by panel [da, ldb]
-	ldb        int // at least kernel.Pad of a panel's keys; elements beyond them are not used
+	bt         []float // prepared keys, transposed panel by panel [da, ldb]
+	ldb        int     // at least kernel.Pad of a panel's keys; elements beyond them are not used
 
 	panel   int // keys of a panel
 	Nq, nk  int
@@ -50,10 +49,10 @@ type block[T tensor.Float] struct {
 }
 
 // CountVisible returns the number of keys that row r sees by position, before masks.
-func (b *block[T]) CountVisible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
+func (b *block) CountVisible(r int) int { return min(max(r+b.diag+1, 0), b.nk) }
 
 // lowest returns the first key that row r could see by position.
-func (b *block[T]) lowest(r int) int {
+func (b *block) lowest(r int) int {
 	if b.band == 0 {
 		return 0
 	}
@@ -64,13 +63,13 @@ func (b *block[T]) lowest(r int) int {
 	return min(max(end-b.band, 0), b.nk)
 }
 
-func (b *block[T]) IsVisible(r, c int) bool {
+func (b *block) IsVisible(r, c int) bool {
 	return c < b.CountVisible(r) && c >= b.lowest(r) && (b.mask == nil || b.mask[c]) && (b.keep == nil || b.keep[r*b.keepRow+c])
 }
 
 // maskRow overwrites with x what row r does not see, and reports whether that was
 // anything among the visible keys.
-func (b *block[T]) maskRow(row []T, r int, x T) bool {
+func (b *block) maskRow(row []float, r int, x float) bool {
 	n := b.CountVisible(r)
 	if beyond := row[n:]; x == 0 {
 		clear(beyond)
@@ -103,17 +102,17 @@ func (b *block[T]) maskRow(row []T, r int, x T) bool {
 // polyBlock adds to o [nq, ldo] the values v [nk, ldv] times their weights, or
 // sets it to them where a row of a panel sees any, and adds to den the sums of
 // weights, where weights are the kernel polynomial of scores. Rows of o and v hold kernel.Pad(dv) elements.
-func (u *Task[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T) {
+func (u *Task) polyBlock(b *block, v []float, ldv int, o []float, ldo int, den []float) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	coef := u.Coefficients()
-	ld := scratch.Stride[T](b.nk)
+	ld := scratch.Stride[float](b.nk)
 	panel := b.panelHeight(MaxRows(b.nk))
 	size := min(panel, b.Nq)
-	w, sum := arena.Take[T](u.Arena, size*ld), arena.Take[T](u.Arena, size)
+	w, sum := arena.Take[float](u.Arena, size*ld), arena.Take[float](u.Arena, size)
 	decay, left := u.Fader(b), w // what is left of weights
 	if b.Decays != nil {
-		left = arena.Take[T](u.Arena, size*ld)
+		left = arena.Take[float](u.Arena, size*ld)
 	}
 	for r0 := 0; r0 < b.Nq; r0 += panel {
 		rows, cols := u.ComputeScores(b, r0, panel, w, ld)
@@ -144,7 +143,7 @@ func (u *Task[T]) polyBlock(b *block[T], v []T, ldv int, o []T, ldo int, den []T
 
 // panelHeight returns how many rows to work on at a time, most of them off the
 // diagonal.
-func (b *block[T]) panelHeight(most int) int {
+func (b *block) panelHeight(most int) int {
 	if b.CountVisible(0) < b.nk {
 		return diagonalRows
 	}
@@ -153,7 +152,7 @@ func (b *block[T]) panelHeight(most int) int {
 
 // countEqualRows returns how many rows of a panel can be worked on at a time: all
 // where they see the same keys, else one.
-func (b *block[T]) countEqualRows(r0, rows, cols int) int {
+func (b *block) countEqualRows(r0, rows, cols int) int {
 	if b.CountVisible(r0) == cols {
 		return rows
 	}
@@ -161,7 +160,7 @@ func (b *block[T]) countEqualRows(r0, rows, cols int) int {
 }
 
 // HasMask reports whether a row may not see some key that its position would let it see.
-func (b *block[T]) HasMask() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
+func (b *block) HasMask() bool { return b.mask != nil || b.keep != nil || b.band > 0 }
 
 // tooLarge is the sum of a row's weights in a block from which on its power is
 // set anew. Below it nothing overflows, and above it weights of before would
@@ -174,13 +173,13 @@ const tooLarge = 1 << 40
 // weights leave the range, the power of the largest score replaces it, and o and den are
 // rescaled (Milakov and Gimelshein 2018, online normalizer calculation for softmax, algorithm
 // 3). If den is 0 nothing is rescaled.
-func (u *Task[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo int, den, base, top []T) {
+func (u *Task) softmaxBlock(b *block, factor float, v []float, ldv int, o []float, ldo int, den, base, top []float) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	ld := scratch.Stride[T](b.nk)
+	ld := scratch.Stride[float](b.nk)
 	panel := b.panelHeight(MaxRows(b.nk))
 	size := min(panel, b.Nq)
-	w, sum := arena.Take[T](u.Arena, size*ld), arena.Take[T](u.Arena, size)
+	w, sum := arena.Take[float](u.Arena, size*ld), arena.Take[float](u.Arena, size)
 	decay := u.Fader(b)
 	since, room := b.sinks(u.Arena, size)
 	for r0 := 0; r0 < b.Nq; r0 += panel {
@@ -201,9 +200,9 @@ func (u *Task[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 			for r := range rows {
 				row := w[r*ld:][:b.CountVisible(r0+r)]
 				if !(sum[r] < tooLarge) {
-					before := rowscale.Power[T]{Base: base[r], Top: top[r]}
+					before := rowscale.Power{Base: base[r], Top: top[r]}
 					base[r], top[r] = u.rowPower(row, u.Table.Max(row), factor, since, r)
-					fade := T(math.Exp2(before.Exceed(rowscale.Power[T]{Base: base[r], Top: top[r]}, factor)))
+					fade := float(math.Exp2(before.Exceed(rowscale.Power{Base: base[r], Top: top[r]}, factor)))
 					den[r0+r] *= fade
 					u.Table.Scale(o[(r0+r)*ldo:][:u.Dv], fade, o[(r0+r)*ldo:])
 				}
@@ -220,18 +219,18 @@ func (u *Task[T]) softmaxBlock(b *block[T], factor T, v []T, ldv int, o []T, ldo
 
 // maskScores overwrites with -Inf the scores of a panel of rows that a row could
 // see by position and does not.
-func (u *Geometry[T]) maskScores(b *block[T], r0, rows int, w []T, ld int) {
+func (u *Geometry) maskScores(b *block, r0, rows int, w []float, ld int) {
 	if !b.HasMask() {
 		return
 	}
 	for r := range rows {
-		b.maskRow(w[r*ld:][:b.CountVisible(r0+r)], r0+r, T(math.Inf(-1)))
+		b.maskRow(w[r*ld:][:b.CountVisible(r0+r)], r0+r, float(math.Inf(-1)))
 	}
 }
 
 // likelyMax returns a score of a row that is seldom far below the largest: with
 // decay the last, which loses least.
-func (b *block[T]) likelyMax(row []T) T {
+func (b *block) likelyMax(row []float) float {
 	if b.Decays != nil {
 		return row[len(row)-1]
 	}
@@ -241,8 +240,8 @@ func (b *block[T]) likelyMax(row []T) T {
 // rowPower returns the power of row r of scores times factor. From all scores
 // decay has taken since[r]: the power of score x, or of the largest score if x is
 // -Inf; 0 if all are.
-func (u *Geometry[T]) rowPower(row []T, x, factor T, since []T, r int) (base, top T) {
-	if lowest := T(math.Inf(-1)); x == lowest {
+func (u *Geometry) rowPower(row []float, x, factor float, since []float, r int) (base, top float) {
+	if lowest := float(math.Inf(-1)); x == lowest {
 		if x = u.Table.Max(row); x == lowest {
 			return 0, 0
 		}
@@ -260,7 +259,7 @@ func (u *Geometry[T]) rowPower(row []T, x, factor T, since []T, r int) (base, to
 // exponentials turns the scores of a panel of rows, times factor, into weights
 // over 2^top, which are 0 where a row does not see, sets sum to their sums and
 // reports whether any of those is too large.
-func (u *Geometry[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, cols int, top, sum []T) bool {
+func (u *Geometry) exponentials(b *block, factor float, r0 int, w []float, ld, cols int, top, sum []float) bool {
 	clear(sum)
 	together := b.countEqualRows(r0, len(top), cols)
 	for r := 0; r < len(top); r += together {
@@ -279,40 +278,40 @@ func (u *Geometry[T]) exponentials(b *block[T], factor T, r0 int, w []T, ld, col
 // gradient holds the inputs and results of the backward pass of a block. Rows of prepared
 // queries and keys and of their gradients have the stride lda of the block's queries, at least
 // kernel.Pad(da), and are zero beyond da.
-type gradient[T tensor.Float] struct {
-	b  []T // prepared keys [nk, lda]
-	vt []T // values, transposed [dv, ldb]
+type gradient struct {
+	b  []float // prepared keys [nk, lda]
+	vt []float // values, transposed [dv, ldb]
 
 	// For a polynomial do holds do_i/g_i and w holds -(do_i·o_i)/g_i, with the denominator g_i.
 	// For the exponential they hold do_i and -(do_i·o_i), and top holds the logarithms of the
 	// denominators to base 2, relative to base times log₂e. Rows of do are zero beyond dv.
-	do     []T // [nq, ldo]
-	ldo    int // at least kernel.Pad(dv)
-	w, top []T // [nq]
-	base   []T // [nq] scores to which the scores of a row are relative; nil: 0
+	do     []float // [nq, ldo]
+	ldo    int     // at least kernel.Pad(dv)
+	w, top []float // [nq]
+	base   []float // [nq] scores to which the scores of a row are relative; nil: 0
 
-	Age []T // [kernel.Pad(nk)] sums of weights times w; added to; nil: not wanted
+	Age []float // [kernel.Pad(nk)] sums of weights times w; added to; nil: not wanted
 
-	da, Db []T // [nq, lda], [nk, lda]; added to
-	Dv     []T // [nk, ldo]; added to
+	da, Db []float // [nq, lda], [nk, lda]; added to
+	Dv     []float // [nk, ldo]; added to
 }
 
 // blockGrad adds the gradients of one block to x. With weights W = f(S), S = A·Bᵀ, and do and w
 // as in gradient:
 //
 //	dW = do·Vᵀ + w,  dS = f'(S)∘dW,  da += dS·B,  db += dSᵀ·A,  dv += Wᵀ·do
-func (u *Task[T]) blockGrad(b *block[T], x *gradient[T]) {
+func (u *Task) blockGrad(b *block, x *gradient) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	var coef, slope []T
+	var coef, slope []float
 	if !u.Spec.Exp {
 		coef, slope = u.Coefficients(), u.derivative()
 	}
-	ld := scratch.Stride[T](b.nk)
+	ld := scratch.Stride[float](b.nk)
 	panel := b.panelHeight(gradRows)
 	most := min(panel, b.Nq)
-	s, w, dw := arena.Take[T](u.Arena, most*ld), arena.Take[T](u.Arena, most*ld), arena.Take[T](u.Arena, most*ld)
-	sum := arena.TakeZeros[T](u.Arena, most)
+	s, w, dw := arena.Take[float](u.Arena, most*ld), arena.Take[float](u.Arena, most*ld), arena.Take[float](u.Arena, most*ld)
+	sum := arena.TakeZeros[float](u.Arena, most)
 	width := kernel.Pad(u.PreparedWidth)
 	decay := u.Fader(b)
 	since, room := b.sinks(u.Arena, most)
@@ -325,7 +324,7 @@ func (u *Task[T]) blockGrad(b *block[T], x *gradient[T]) {
 			for r := 0; r < rows && x.base != nil; r++ {
 				rowscale.Lower(s[r*ld:][:cols], x.base[r0+r])
 			}
-			u.Table.ExpRows(s, ld, cols, T(math.Log2E), subtractDecay(x.top[r0:][:rows], since, room), sum)
+			u.Table.ExpRows(s, ld, cols, float(math.Log2E), subtractDecay(x.top[r0:][:rows], since, room), sum)
 			w = s
 		} else {
 			u.Weigh(w, s, ld, cols, coef, sum[:rows])
@@ -351,13 +350,13 @@ func (u *Task[T]) blockGrad(b *block[T], x *gradient[T]) {
 }
 
 // measureFarRows adds the weights of a block's keys to far rows.
-func (u *Task[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
+func (u *Task) measureFarRows(b *block, far *rowscale.FarRows) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	ld := scratch.Stride[T](b.nk)
+	ld := scratch.Stride[float](b.nk)
 	panel := b.panelHeight(gradRows)
 	most := min(panel, b.Nq)
-	s := arena.Take[T](u.Arena, most*ld)
+	s := arena.Take[float](u.Arena, most*ld)
 	decay := u.Fader(b)
 	since, _ := b.sinks(u.Arena, most)
 	for r0 := 0; r0 < b.Nq; r0 += panel {
@@ -376,7 +375,7 @@ func (u *Task[T]) measureFarRows(b *block[T], far *rowscale.FarRows[T]) {
 
 // ComputeScores sets s [rows, ld] to the scores of a panel of at most most rows from r0 on, for
 // the columns that its last row sees by position. It returns the size of the panel.
-func (u *Geometry[T]) ComputeScores(b *block[T], r0, most int, s []T, ld int) (rows, cols int) {
+func (u *Geometry) ComputeScores(b *block, r0, most int, s []float, ld int) (rows, cols int) {
 	rows = min(most, b.Nq-r0)
 	cols = b.CountVisible(r0 + rows - 1)
 	ars, acs := b.lda, 1
@@ -393,7 +392,7 @@ func (u *Geometry[T]) ComputeScores(b *block[T], r0, most int, s []T, ld int) (r
 // addProduct adds w [rows, cols] times n columns of x [cols, ldx] to the
 // rows of o from r0 on, or sets them to it in a first block. A row of x that is
 // not finite is added only to the rows that see it, since 0·∞ is not 0.
-func (u *Task[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u *Task) addProduct(b *block, r0, rows, cols int, w []float, ld int, x []float, ldx, n int, o []float, ldo int) {
 	if cols == 0 {
 		return
 	}
@@ -410,7 +409,7 @@ func (u *Task[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x [
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	// A number times zero is zero, if it is finite.
-	zeros, none := arena.Take[T](u.Arena, cols), arena.TakeZeros[T](u.Arena, n)
+	zeros, none := arena.Take[float](u.Arena, cols), arena.TakeZeros[float](u.Arena, n)
 	u.Table.Dots(zeros[first:], x[first*ldx:], ldx, none)
 	finite := func(c int) bool { return zeros[c] == 0 }
 	c0 := first
@@ -421,7 +420,7 @@ func (u *Task[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x [
 		u.finiteProduct(b, rows, cols, w, ld, x, ldx, n, o, ldo)
 		return
 	}
-	tame := arena.Take[T](u.Arena, cols*ldx)
+	tame := arena.Take[float](u.Arena, cols*ldx)
 	copy(tame, x)
 	for c := c0; c < cols; c++ {
 		if !finite(c) {
@@ -443,7 +442,7 @@ func (u *Task[T]) addProduct(b *block[T], r0, rows, cols int, w []T, ld int, x [
 
 // finiteProduct is product for finite rows of x, and rows of o from the first of
 // the panel on.
-func (u *Geometry[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, x []T, ldx, n int, o []T, ldo int) {
+func (u *Geometry) finiteProduct(b *block, rows, cols int, w []float, ld int, x []float, ldx, n int, o []float, ldo int) {
 	if rows > 1 {
 		u.Table.Block(rows, n, cols, w, ld, 1, x, ldx, o, ldo, !b.first)
 		return
@@ -455,26 +454,26 @@ func (u *Geometry[T]) finiteProduct(b *block[T], rows, cols int, w []T, ld int, 
 }
 
 // Coefficients returns the coefficients of the kernel polynomial in scratch memory.
-func (u *Task[T]) Coefficients() []T {
-	c := arena.Take[T](u.Arena, len(u.Spec.Coef))
+func (u *Task) Coefficients() []float {
+	c := arena.Take[float](u.Arena, len(u.Spec.Coef))
 	for l, x := range u.Spec.Coef {
-		c[l] = T(x)
+		c[l] = float(x)
 	}
 	return c
 }
 
 // derivative returns the coefficients of its derivative.
-func (u *Task[T]) derivative() []T {
-	c := arena.TakeZeros[T](u.Arena, max(u.Spec.Degree(), 1))
+func (u *Task) derivative() []float {
+	c := arena.TakeZeros[float](u.Arena, max(u.Spec.Degree(), 1))
 	for l := 1; l <= u.Spec.Degree(); l++ {
-		c[l-1] = T(float64(l) * u.Spec.Coef[l])
+		c[l-1] = float(float64(l) * u.Spec.Coef[l])
 	}
 	return c
 }
 
 // Weigh sets the first n elements of each row of dst (stride ld) to the weights of the scores
 // s, and adds the weights of each row to its element of sum.
-func (u *Geometry[T]) Weigh(dst, s []T, ld, n int, coef, sum []T) {
+func (u *Geometry) Weigh(dst, s []float, ld, n int, coef, sum []float) {
 	f := u.Spec.Similarity
 	if f == nil {
 		u.Table.PolyRows(dst, s, ld, n, coef, sum)
@@ -488,7 +487,7 @@ func (u *Geometry[T]) Weigh(dst, s []T, ld, n int, coef, sum []T) {
 }
 
 // slopes is weigh for derivatives; sum is scratch.
-func (u *Geometry[T]) slopes(dst, s []T, ld, n int, slope, sum []T) {
+func (u *Geometry) slopes(dst, s []float, ld, n int, slope, sum []float) {
 	f := u.Spec.Similarity
 	if f == nil {
 		u.Table.PolyRows(dst, s, ld, n, slope, sum)

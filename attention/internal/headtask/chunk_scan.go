@@ -14,19 +14,19 @@ import (
 // Scan is the linear form of one key head. Keys arrive in order and fill an open chunk, whose
 // weights are computed pair by pair. A full chunk is closed: it is added to the moments, which
 // queries read with their features.
-type Scan[T tensor.Float] struct {
-	scanGeometry[T]
-	Moments features.Moments[T] // sums over the keys of closed chunks
-	openTokens[T]
+type Scan struct {
+	scanGeometry
+	Moments features.Moments // sums over the keys of closed chunks
+	openTokens
 	scanDecays
 
 	lead int // in a worker's copy: the task's first unmasked key, or -1
 }
 
 // scanGeometry holds the shape of a scan and the layout of its rows. Start sets it.
-type scanGeometry[T tensor.Float] struct {
-	Task         *Task[T]
-	Monomials    *features.Monomials[T]
+type scanGeometry struct {
+	Task         *Task
+	Monomials    *features.Monomials
 	ChunkSize    int // tokens of a chunk
 	ColumnStride int // stride of rows that run over a chunk's tokens
 	RowStride    int // stride of prepared rows
@@ -36,16 +36,16 @@ type scanGeometry[T tensor.Float] struct {
 }
 
 // openTokens holds the keys and values that are not in the moments yet.
-type openTokens[T tensor.Float] struct {
-	Count          int // tokens in it
-	X              []T // [da+1, ld] components of the prepared keys, under their ones
-	V              []T // [c, ldv] values: room, or where the call has them
+type openTokens struct {
+	Count          int     // tokens in it
+	X              []float // [da+1, ld] components of the prepared keys, under their ones
+	V              []float // [c, ldv] values: room, or where the call has them
 	ldv            int
-	Room           []T    // [c, past.ld]
-	usesCallValues bool   // the values of a chunk may stay in the call's memory
-	Valid          []bool // [c] unmasked tokens
-	hasMasked      bool   // some are masked
-	First          int    // first unmasked key: -1 if before this chunk, Unseen if there is none
+	Room           []float // [c, past.ld]
+	usesCallValues bool    // the values of a chunk may stay in the call's memory
+	Valid          []bool  // [c] unmasked tokens
+	hasMasked      bool    // some are masked
+	First          int     // first unmasked key: -1 if before this chunk, Unseen if there is none
 }
 
 // scanDecays holds the log-decays of a scan's keys.
@@ -58,15 +58,15 @@ type scanDecays struct {
 const Unseen = math.MaxInt
 
 // newChunkScan returns an empty scan for chunks of c tokens, in memory from take.
-func newChunkScan[T tensor.Float](u *Task[T], m *features.Monomials[T], c int, take func(n int) []T) *Scan[T] {
-	return new(Scan[T]).Start(u, m, c, take)
+func newChunkScan(u *Task, m *features.Monomials, c int, take func(n int) []float) *Scan {
+	return new(Scan).Start(u, m, c, take)
 }
 
 // Start sets s to the result of newChunkScan and returns it.
-func (s *Scan[T]) Start(u *Task[T], m *features.Monomials[T], c int, take func(n int) []T) *Scan[T] {
-	*s = Scan[T]{
-		scanGeometry: scanGeometry[T]{Task: u, Monomials: m, ChunkSize: c, ColumnStride: scratch.Stride[T](c), RowStride: kernel.Pad(u.PreparedWidth), dropsAxis: m.Width < u.PreparedWidth},
-		openTokens:   openTokens[T]{Valid: slices.Grow(s.Valid[:0], c)[:c], First: Unseen},
+func (s *Scan) Start(u *Task, m *features.Monomials, c int, take func(n int) []float) *Scan {
+	*s = Scan{
+		scanGeometry: scanGeometry{Task: u, Monomials: m, ChunkSize: c, ColumnStride: scratch.Stride[float](c), RowStride: kernel.Pad(u.PreparedWidth), dropsAxis: m.Width < u.PreparedWidth},
+		openTokens:   openTokens{Valid: slices.Grow(s.Valid[:0], c)[:c], First: Unseen},
 	}
 	s.Moments = u.Moments(m, take)
 	s.X = take((u.PreparedWidth + 1) * s.ColumnStride)
@@ -76,7 +76,7 @@ func (s *Scan[T]) Start(u *Task[T], m *features.Monomials[T], c int, take func(n
 }
 
 // scratchScan is a scan in the task's own scratch memory.
-func (u *Task[T]) scratchScan(m *features.Monomials[T]) *Scan[T] {
+func (u *Task) scratchScan(m *features.Monomials) *Scan {
 	s := u.Scan.Start(u, m, min(u.Chunk, max(u.N, u.M, 1)), u.TakeScratch)
 	s.usesCallValues = true
 	if len(u.LogG.Data) > 0 {
@@ -86,18 +86,18 @@ func (u *Task[T]) scratchScan(m *features.Monomials[T]) *Scan[T] {
 }
 
 // TakeScratch returns n elements of the task's scratch memory.
-func (u *Task[T]) TakeScratch(n int) []T { return arena.Take[T](u.Arena, n) }
+func (u *Task) TakeScratch(n int) []float { return arena.Take[float](u.Arena, n) }
 
 // Moments returns empty moments for the task's values.
-func (u *Geometry[T]) Moments(m *features.Monomials[T], take func(n int) []T) features.Moments[T] {
+func (u *Geometry) Moments(m *features.Monomials, take func(n int) []float) features.Moments {
 	ld := kernel.Pad(u.Dv)
 	n := m.Count * ld
 	all := take(n + m.Count + kernel.Lanes - 1)
-	return features.Moments[T]{S: all[:n:n], Z: all[n:], Stride: ld}
+	return features.Moments{S: all[:n:n], Z: all[n:], Stride: ld}
 }
 
 // AbsorbKeys adds keys j0 ≤ j < j1 to the open chunk.
-func (s *Scan[T]) AbsorbKeys(j0, j1 int) {
+func (s *Scan) AbsorbKeys(j0, j1 int) {
 	u, n := s.Task, j1-j0
 	if n <= 0 {
 		return
@@ -122,7 +122,7 @@ func (s *Scan[T]) AbsorbKeys(j0, j1 int) {
 
 // absorbValues puts the values of keys j0 ≤ j < j1 into the open chunk. They are
 // read where they lie if they are all of it, and whole vectors.
-func (s *Scan[T]) absorbValues(j0, j1 int) {
+func (s *Scan) absorbValues(j0, j1 int) {
 	u := s.Task
 	if s.Count == 0 {
 		if s.usesCallValues && u.Mask == nil && u.Dv == s.Moments.Stride {
@@ -136,7 +136,7 @@ func (s *Scan[T]) absorbValues(j0, j1 int) {
 
 // prepare sets columns of x, under a row for the caller to set, to tokens
 // i0 ≤ i < i1.
-func (s *Scan[T]) prepare(x []T, from *headRows[T], i0, i1 int) {
+func (s *Scan) prepare(x []float, from *headRows, i0, i1 int) {
 	s.Task.Prepare(x[s.ColumnStride:], s.ColumnStride, from, i0, i1)
 	if s.dropsAxis {
 		s.Task.Table.Reflect(x[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, i1-i0)
@@ -144,7 +144,7 @@ func (s *Scan[T]) prepare(x []T, from *headRows[T], i0, i1 int) {
 }
 
 // prepareGrad is the task's, for columns under a row to ignore.
-func (s *Scan[T]) prepareGrad(to tensor.Mat[T], dx []T, from *headRows[T], i0, i1 int) (dscale float64) {
+func (s *Scan) prepareGrad(to tensor.Mat, dx []float, from *headRows, i0, i1 int) (dscale float64) {
 	if s.dropsAxis {
 		s.Task.Table.ReflectGrad(dx[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, i1-i0)
 	}
@@ -153,7 +153,7 @@ func (s *Scan[T]) prepareGrad(to tensor.Mat[T], dx []T, from *headRows[T], i0, i
 
 // AppendToken counts one more token in the open chunk, whose row is already in place. exists
 // says that its key is unmasked.
-func (s *Scan[T]) AppendToken(exists bool) {
+func (s *Scan) AppendToken(exists bool) {
 	s.Valid[s.Count] = exists
 	s.X[s.Count] = 0
 	if exists {
@@ -166,7 +166,7 @@ func (s *Scan[T]) AppendToken(exists bool) {
 }
 
 // CloseChunk adds the open chunk to the moments and starts a new chunk.
-func (s *Scan[T]) CloseChunk() {
+func (s *Scan) CloseChunk() {
 	if s.Count == 0 {
 		return
 	}
@@ -178,7 +178,7 @@ func (s *Scan[T]) CloseChunk() {
 }
 
 // sumChunk adds the open chunk to the moments, which decay by it.
-func (s *Scan[T]) sumChunk() {
+func (s *Scan) sumChunk() {
 	mark := s.Task.Arena.Mark()
 	if s.Decays != nil {
 		s.Moments.Fade(s.Task.Table, s.ChunkDecay())
@@ -189,7 +189,7 @@ func (s *Scan[T]) sumChunk() {
 }
 
 // ClearChunk removes all tokens from the open chunk.
-func (s *Scan[T]) ClearChunk() {
+func (s *Scan) ClearChunk() {
 	s.Count, s.hasMasked = 0, false
 	if s.Decays != nil {
 		s.Decays.clear()
@@ -198,8 +198,8 @@ func (s *Scan[T]) ClearChunk() {
 
 // openBlock describes the weights of n queries, the rows of a, with the open
 // chunk: query r sees its keys up to diag+r.
-func (s *Scan[T]) openBlock(a []T, n, diag int) block[T] {
-	b := block[T]{a: a, lda: s.RowStride, bt: s.X[s.ColumnStride:], panel: s.ChunkSize, ldb: s.ColumnStride, Nq: n, nk: s.Count, diag: min(diag, s.Count), Decays: s.Decays, rowPlace: diag}
+func (s *Scan) openBlock(a []float, n, diag int) block {
+	b := block{a: a, lda: s.RowStride, bt: s.X[s.ColumnStride:], panel: s.ChunkSize, ldb: s.ColumnStride, Nq: n, nk: s.Count, diag: min(diag, s.Count), Decays: s.Decays, rowPlace: diag}
 	if s.hasMasked {
 		b.mask = s.Valid[:s.Count]
 	}
@@ -208,8 +208,8 @@ func (s *Scan[T]) openBlock(a []T, n, diag int) block[T] {
 
 // onesColumns returns n columns of components under a row of ones; the rest is for
 // the caller to set.
-func (s *Scan[T]) onesColumns(n int) []T {
-	x := arena.Take[T](s.Task.Arena, (s.Task.PreparedWidth+1)*s.ColumnStride)
+func (s *Scan) onesColumns(n int) []float {
+	x := arena.Take[float](s.Task.Arena, (s.Task.PreparedWidth+1)*s.ColumnStride)
 	for i := range n {
 		x[i] = 1
 	}
@@ -217,30 +217,30 @@ func (s *Scan[T]) onesColumns(n int) []T {
 }
 
 // prepareQueries returns the prepared queries i0 ≤ i < i1 of head g as columns.
-func (s *Scan[T]) prepareQueries(g, i0, i1 int) []T {
+func (s *Scan) prepareQueries(g, i0, i1 int) []float {
 	x, q := s.onesColumns(i1-i0), s.Task.QuerySide(g)
 	s.prepare(x, &q, i0, i1)
 	return x
 }
 
 // transposeColumns returns n columns of components as rows.
-func (s *Scan[T]) transposeColumns(x []T, n int) []T {
-	a := arena.TakeZeros[T](s.Task.Arena, n*s.RowStride)
+func (s *Scan) transposeColumns(x []float, n int) []float {
+	a := arena.TakeZeros[float](s.Task.Arena, n*s.RowStride)
 	s.Task.Table.Transpose(a, s.RowStride, x[s.ColumnStride:], s.ColumnStride, s.Task.PreparedWidth, n)
 	return a
 }
 
 // sumQueryRows returns numerators o [n, s.past.ld] and denominators den [n] of n queries, the
 // columns of x. Query r sees keys up to diag+r of the open chunk.
-func (s *Scan[T]) sumQueryRows(x []T, n, diag int) (o, den []T) {
+func (s *Scan) sumQueryRows(x []float, n, diag int) (o, den []float) {
 	u := s.Task
-	den = arena.TakeZeros[T](u.Arena, kernel.Pad(n))
+	den = arena.TakeZeros[float](u.Arena, kernel.Pad(n))
 	if s.Count == 0 && s.Decays == nil && s.Moments.NonEmpty && n > kernel.Lanes {
-		o = arena.Take[T](u.Arena, n*s.Moments.Stride)
+		o = arena.Take[float](u.Arena, n*s.Moments.Stride)
 		s.Moments.ReadTokens(u.Arena, s.Monomials, x, s.ColumnStride, n, false, o, s.Moments.Stride, den)
 		return o, den
 	}
-	o = arena.TakeZeros[T](u.Arena, n*s.Moments.Stride)
+	o = arena.TakeZeros[float](u.Arena, n*s.Moments.Stride)
 	if s.Decays != nil {
 		s.readMoments(x, n, o, den)
 		s.fadeRows(o, den, n, diag)
@@ -257,7 +257,7 @@ func (s *Scan[T]) sumQueryRows(x []T, n, diag int) (o, den []T) {
 }
 
 // readMoments adds what the moments hold for n queries, the columns of x.
-func (s *Scan[T]) readMoments(x []T, n int, o, den []T) {
+func (s *Scan) readMoments(x []float, n int, o, den []float) {
 	switch {
 	case !s.Moments.NonEmpty:
 	case n <= kernel.Lanes:
@@ -269,7 +269,7 @@ func (s *Scan[T]) readMoments(x []T, n int, o, den []T) {
 
 // AnswerQueries sets the outputs and denominators of queries i0 ≤ i < i1 of every head. Query
 // i0+r sees the keys up to number diag+r of the open chunk.
-func (s *Scan[T]) AnswerQueries(i0, i1, diag int) {
+func (s *Scan) AnswerQueries(i0, i1, diag int) {
 	if i0 >= i1 {
 		return
 	}
@@ -284,10 +284,10 @@ func (s *Scan[T]) AnswerQueries(i0, i1, diag int) {
 
 // divideRows divides the numerators o of queries i0 ≤ i < i1 of head g by their
 // denominators den. Query i0+r sees keys up to diag+r of the open chunk.
-func (s *Scan[T]) divideRows(g, i0, i1, diag int, o, den []T) {
+func (s *Scan) divideRows(g, i0, i1, diag int, o, den []float) {
 	u := s.Task
 	mark := u.Arena.Mark()
-	over := arena.Take[T](u.Arena, i1-i0)
+	over := arena.Take[float](u.Arena, i1-i0)
 	for r := range over {
 		den[r] = u.Spec.denominator(den[r], s.eps(diag+r))
 		over[r] = u.invertDen(den[r])
@@ -304,8 +304,8 @@ func (s *Scan[T]) divideRows(g, i0, i1, diag int, o, den []T) {
 }
 
 // ones returns n times 1.
-func ones[T tensor.Float](ar *arena.Arena, n int) []T {
-	x := arena.Take[T](ar, n)
+func ones(ar *arena.Arena, n int) []float {
+	x := arena.Take[float](ar, n)
 	for i := range x {
 		x[i] = 1
 	}
@@ -314,7 +314,7 @@ func ones[T tensor.Float](ar *arena.Arena, n int) []T {
 
 // ClearUnseen sets the outputs and denominators of queries i0 ≤ i < i1 of head g, which see no
 // key, to 0.
-func (u *Task[T]) ClearUnseen(g, i0, i1 int) {
+func (u *Task) ClearUnseen(g, i0, i1 int) {
 	for i := i0; i < i1; i++ {
 		clear(u.O[g].Row(i))
 		u.Den[g][i] = 0
@@ -323,23 +323,23 @@ func (u *Task[T]) ClearUnseen(g, i0, i1 int) {
 
 // chunkBounds returns the keys and queries of a causal sequence whose positions are
 // pos ≤ p < pos+c.
-func (u *Geometry[T]) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
+func (u *Geometry) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
 	within := func(i, n int) int { return min(max(i, 0), n) }
 	return min(pos, u.M), min(pos+c, u.M), within(pos-u.Offset, u.N), within(pos+c-u.Offset, u.N)
 }
 
 // PositionCount returns the number of positions of a causal sequence.
-func (u *Geometry[T]) PositionCount() int { return max(u.M, u.N+u.Offset) }
+func (u *Geometry) PositionCount() int { return max(u.M, u.N+u.Offset) }
 
 // absorbAllKeys adds all keys to the moments.
-func (s *Scan[T]) absorbAllKeys() {
+func (s *Scan) absorbAllKeys() {
 	for j := 0; j < s.Task.M; j += s.ChunkSize {
 		s.AbsorbKeys(j, min(j+s.ChunkSize, s.Task.M))
 		s.CloseChunk()
 	}
 }
 
-func (u *Task[T]) LinearForward(m *features.Monomials[T]) {
+func (u *Task) LinearForward(m *features.Monomials) {
 	if u.Workers > 1 {
 		u.linearForwardTogether()
 		return
@@ -371,7 +371,7 @@ func (u *Task[T]) LinearForward(m *features.Monomials[T]) {
 // Run absorbs the keys of the task and sets the outputs of its queries. If there are both,
 // query i sees the keys up to number i of the task; without keys, queries see all absorbed
 // keys.
-func (s *Scan[T]) Run() {
+func (s *Scan) Run() {
 	u := s.Task
 	if s.Decays != nil {
 		s.PendingLogDecay = s.Decays.Pending
@@ -408,14 +408,14 @@ func (s *Scan[T]) Run() {
 }
 
 // CopyFrom copies the content of from, a scan of the same shape.
-func (s *Scan[T]) CopyFrom(from *Scan[T]) {
+func (s *Scan) CopyFrom(from *Scan) {
 	s.Moments.CopyFrom(&from.Moments)
 	s.CopyOpenChunk(from)
 	s.Decays = from.Decays.CloneFor(s.ChunkSize)
 }
 
 // CopyOpenChunk copies the open chunk of from.
-func (s *Scan[T]) CopyOpenChunk(from *Scan[T]) {
+func (s *Scan) CopyOpenChunk(from *Scan) {
 	copy(s.X, from.X)
 	s.V, s.ldv = s.Room, s.Moments.Stride
 	for i := range from.Count {
@@ -426,7 +426,7 @@ func (s *Scan[T]) CopyOpenChunk(from *Scan[T]) {
 }
 
 // MergeNext closes the open chunk and appends the tokens of next.
-func (s *Scan[T]) MergeNext(next *Scan[T]) {
+func (s *Scan) MergeNext(next *Scan) {
 	s.CloseChunk()
 	seen := s.First != Unseen
 	s.appendAges(next)
@@ -440,7 +440,7 @@ func (s *Scan[T]) MergeNext(next *Scan[T]) {
 // The moments of a scan are relative to the last token before the open chunk.
 
 // age adds the log-decays of keys j0 ≤ j < j1 of the task to those of the open chunk.
-func (s *Scan[T]) age(j0, j1 int) {
+func (s *Scan) age(j0, j1 int) {
 	if s.Decays == nil {
 		return
 	}
@@ -450,34 +450,34 @@ func (s *Scan[T]) age(j0, j1 int) {
 }
 
 // ChunkDecay returns the decay factor of the whole open chunk.
-func (s *Scan[T]) ChunkDecay() T {
+func (s *Scan) ChunkDecay() float {
 	if s.Decays == nil {
 		return 1
 	}
-	return T(math.Exp(s.Decays.SumBetween(-1, s.Decays.tokens()-1)))
+	return float(math.Exp(s.Decays.SumBetween(-1, s.Decays.tokens()-1)))
 }
 
 // place returns the position in the open chunk of a query that sees its keys up to i, or -1 if
 // the chunk is empty.
-func (s *Scan[T]) place(i int) int { return min(i, s.Count-1) }
+func (s *Scan) place(i int) int { return min(i, s.Count-1) }
 
 // eps is the task's, for a query that sees keys of the open chunk up to i.
-func (s *Scan[T]) eps(i int) T {
+func (s *Scan) eps(i int) float {
 	if s.Decays == nil {
-		return T(s.Task.Spec.Eps)
+		return float(s.Task.Spec.Eps)
 	}
 	return s.Task.RelativeEps(s.Decays.pendingAfter(s.place(i)))
 }
 
 // agedKeys returns the values of the open chunk, and ones, as they are at its
 // end.
-func (s *Scan[T]) agedKeys() (v []T, ldv int, w []T) {
+func (s *Scan) agedKeys() (v []float, ldv int, w []float) {
 	if s.Decays == nil {
 		return s.V, s.ldv, s.X
 	}
-	w = arena.Take[T](s.Task.Arena, s.Count)
+	w = arena.Take[float](s.Task.Arena, s.Count)
 	for j := range w {
-		w[j] = T(s.Decays.SumBetween(j, s.Count-1))
+		w[j] = float(s.Decays.SumBetween(j, s.Count-1))
 	}
 	s.Task.Table.Exp(w, w, 0)
 	return s.scaleRows(s.V, s.ldv, w), s.Moments.Stride, w
@@ -485,44 +485,44 @@ func (s *Scan[T]) agedKeys() (v []T, ldv int, w []T) {
 
 // scaleRows returns rows of the moments' stride, each of those ldr apart times its
 // factor.
-func (s *Scan[T]) scaleRows(rows []T, ldr int, factors []T) []T {
+func (s *Scan) scaleRows(rows []float, ldr int, factors []float) []float {
 	ld := s.Moments.Stride
-	y := arena.Take[T](s.Task.Arena, len(factors)*ld)
+	y := arena.Take[float](s.Task.Arena, len(factors)*ld)
 	s.Task.Table.ScaleRows(y, ld, rows, ldr, ld, factors)
 	return y
 }
 
 // decaySince returns the decay factors [n] of the moments before the open chunk for n
 // queries. The first query sees keys of the open chunk up to diag.
-func (s *Scan[T]) decaySince(n, diag int) []T {
-	f := arena.Take[T](s.Task.Arena, n)
+func (s *Scan) decaySince(n, diag int) []float {
+	f := arena.Take[float](s.Task.Arena, n)
 	for r := range f {
-		f[r] = T(math.Exp(s.Decays.SumBetween(-1, s.place(diag+r))))
+		f[r] = float(math.Exp(s.Decays.SumBetween(-1, s.place(diag+r))))
 	}
 	return f
 }
 
 // agedQueries returns rows y and numbers w of n queries as the moments before
 // the open chunk see them.
-func (s *Scan[T]) agedQueries(y, w []T, n, diag int) (ya, wa []T) {
+func (s *Scan) agedQueries(y, w []float, n, diag int) (ya, wa []float) {
 	if s.Decays == nil {
 		return y, w
 	}
 	f := s.decaySince(n, diag)
-	wa = arena.Take[T](s.Task.Arena, n)
+	wa = arena.Take[float](s.Task.Arena, n)
 	s.Task.Table.Mul(wa, w, f)
 	return s.scaleRows(y, s.Moments.Stride, f), wa
 }
 
 // StartAges makes the scan keep log-decays from now on.
-func (s *Scan[T]) StartAges() {
+func (s *Scan) StartAges() {
 	if s.Decays == nil {
 		s.Decays = UndecayedAges(s.ChunkSize, s.Valid[:s.Count])
 	}
 }
 
 // Recede resets the pending log-decay to its value before key j0 of the task.
-func (s *Scan[T]) Recede(j0 int) {
+func (s *Scan) Recede(j0 int) {
 	if s.Decays == nil {
 		return
 	}
@@ -540,14 +540,14 @@ func (s *Scan[T]) Recede(j0 int) {
 
 // agedValues returns the gradients of the values of the open chunk, and of the ones
 // under them. dv and ones are the gradients of agedKeys's results with factors w.
-func (s *Scan[T]) agedValues(dv, ones, w []T) (values, keys []T) {
+func (s *Scan) agedValues(dv, ones, w []float) (values, keys []float) {
 	s.Task.Table.Mul(ones, ones, w)
 	return s.scaleRows(dv, s.Moments.Stride, w), ones
 }
 
 // fadeRows multiplies the numerators and denominators that n queries have read from the moments
 // by the decay since the closed chunks.
-func (s *Scan[T]) fadeRows(o, den []T, n, diag int) {
+func (s *Scan) fadeRows(o, den []float, n, diag int) {
 	mark := s.Task.Arena.Mark()
 	for r, f := range s.decaySince(n, diag) {
 		row := o[r*s.Moments.Stride:][:s.Moments.Stride]
@@ -559,7 +559,7 @@ func (s *Scan[T]) fadeRows(o, den []T, n, diag int) {
 
 // appendAges sets the ages to the ages of next, whose tokens follow the scan. It decays
 // the moments of the scan by the decay of next.
-func (s *Scan[T]) appendAges(next *Scan[T]) {
+func (s *Scan) appendAges(next *Scan) {
 	if s.Decays == nil && next.Decays == nil {
 		return
 	}
@@ -577,7 +577,7 @@ func (s *Scan[T]) appendAges(next *Scan[T]) {
 			after.pendings[n-1] = after.Pending
 		}
 	} else {
-		s.Moments.Fade(s.Task.Table, T(math.Exp(before.Pending+after.Forgotten)))
+		s.Moments.Fade(s.Task.Table, float(math.Exp(before.Pending+after.Forgotten)))
 		after.Forgotten += before.Forgotten + before.Pending
 	}
 	s.Decays = after

@@ -10,12 +10,12 @@ import (
 // outputGrad returns, for queries i0 ≤ i < i1 of head g, the gradients of their
 // numerators, dO/den [n, s.past.ld], and of their denominators, -(dO·o)/den.
 // Both are zero for a query that sees no key.
-func (s *Scan[T]) outputGrad(g, i0, i1 int) (y, w []T) {
+func (s *Scan) outputGrad(g, i0, i1 int) (y, w []float) {
 	u, ld := s.Task, s.Moments.Stride
 	y = s.rowsOf(i1 - i0)
-	w = arena.Take[T](u.Arena, i1-i0)
+	w = arena.Take[float](u.Arena, i1-i0)
 	mark := u.Arena.Mark()
-	over := arena.Take[T](u.Arena, i1-i0)
+	over := arena.Take[float](u.Arena, i1-i0)
 	for r, den := range u.Den[g][i0:i1] {
 		over[r] = u.invertDen(den)
 	}
@@ -36,25 +36,25 @@ func (s *Scan[T]) outputGrad(g, i0, i1 int) (y, w []T) {
 }
 
 // rowsOf returns n rows of the moments' stride, which are zero beyond Dv.
-func (s *Scan[T]) rowsOf(n int) []T {
+func (s *Scan) rowsOf(n int) []float {
 	if s.Moments.Stride == s.Task.Dv {
-		return arena.Take[T](s.Task.Arena, n*s.Moments.Stride)
+		return arena.Take[float](s.Task.Arena, n*s.Moments.Stride)
 	}
-	return arena.TakeZeros[T](s.Task.Arena, n*s.Moments.Stride)
+	return arena.TakeZeros[float](s.Task.Arena, n*s.Moments.Stride)
 }
 
 // gradPast returns the gradient of n tokens with components x, as columns under a row
 // to ignore. It is the sum of the rows of dx, if there are any, and of the gradient
 // through moments p from rows y and numbers w.
-func (s *Scan[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n int, y []T, ldy int, w []T) []T {
+func (s *Scan) gradPast(p *features.Moments, dx tensor.Mat, x []float, n int, y []float, ldy int, w []float) []float {
 	u := s.Task
-	dxt := arena.TakeZeros[T](u.Arena, (u.PreparedWidth+1)*s.ColumnStride)
+	dxt := arena.TakeZeros[float](u.Arena, (u.PreparedWidth+1)*s.ColumnStride)
 	if dx.Rows > 0 {
 		u.Table.Transpose(dxt[s.ColumnStride:], s.ColumnStride, dx.Data, dx.Stride, n, u.PreparedWidth)
 	}
 	if p.NonEmpty {
 		mark := u.Arena.Mark()
-		yt := arena.Take[T](u.Arena, (u.Dv+1)*s.ColumnStride)
+		yt := arena.Take[float](u.Arena, (u.Dv+1)*s.ColumnStride)
 		u.Table.Transpose(yt, s.ColumnStride, y, ldy, n, u.Dv)
 		copy(yt[u.Dv*s.ColumnStride:][:n], w)
 		p.AddGrad(u.Arena, s.Monomials, dxt, x, yt, s.ColumnStride, n, u.Dv)
@@ -68,14 +68,14 @@ func (s *Scan[T]) gradPast(p *features.Moments[T], dx tensor.Mat[T], x []T, n in
 // and values it sums queries: T = Σ φ(q)·[dO/den, -(dO·o)/den]. In a causal sequence one pass
 // goes forward, with the sums of the keys before each query, and another goes backward, with
 // the sums of the queries after each key.
-func (u *Task[T]) LinearBackward(m *features.Monomials[T]) {
+func (u *Task) LinearBackward(m *features.Monomials) {
 	if u.Workers > 1 {
 		u.linearBackwardTogether()
 		return
 	}
 	s := u.scratchScan(m)
 	back := u.Moments(m, u.TakeScratch)
-	var db tensor.Mat[T]
+	var db tensor.Mat
 	if u.Causal {
 		db = u.pendingKeyGrad()
 	}
@@ -126,21 +126,21 @@ func (u *Task[T]) LinearBackward(m *features.Monomials[T]) {
 // pendingKeyGrad returns room for the gradients of prepared keys from the queries of their own
 // chunks. The gradients are stored in the final gradients of the keys if they fit.
 // Wider gradients have no room and are passed on at once.
-func (u *Task[T]) pendingKeyGrad() tensor.Mat[T] {
+func (u *Task) pendingKeyGrad() tensor.Mat {
 	if u.HasPreparedKeys || u.PreparedWidth <= u.D {
 		return u.DK
 	}
-	return tensor.Mat[T]{}
+	return tensor.Mat{}
 }
 
 // gradsFromSumsAlone reports whether dV is exactly what the sums of queries give, in whole
 // vectors.
-func (u *Geometry[T]) gradsFromSumsAlone() bool {
+func (u *Geometry) gradsFromSumsAlone() bool {
 	return !u.Causal && u.N > 0 && u.Mask == nil && len(u.LogG.Data) == 0 && u.Dv == kernel.Pad(u.Dv)
 }
 
 // clearValues sets dV of keys j0 ≤ j < j1 to 0, where something is added to it.
-func (u *Task[T]) clearValues(j0, j1 int) {
+func (u *Task) clearValues(j0, j1 int) {
 	if u.gradsFromSumsAlone() {
 		return
 	}
@@ -152,7 +152,7 @@ func (u *Task[T]) clearValues(j0, j1 int) {
 // backChunk sets dq of queries i0 ≤ i < i1 of every head. Query i0+r sees keys up to
 // diag+r of the open chunk, whose first key is j0. The gradients of these keys are set
 // in db, or in dK if db has no rows, and the gradients of their values are added to dV.
-func (s *Scan[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
+func (s *Scan) backChunk(j0, i0, i1, diag int, db tensor.Mat) {
 	u := s.Task
 	mark := u.Arena.Mark()
 	x := s.OpenGradient()
@@ -164,7 +164,7 @@ func (s *Scan[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 			copy(db.Row(j0 + j)[:u.PreparedWidth], x.Db[j*s.RowStride:])
 		}
 	} else if s.Count > 0 {
-		dk, from := arena.Take[T](u.Arena, (u.PreparedWidth+1)*s.ColumnStride), u.KeySide()
+		dk, from := arena.Take[float](u.Arena, (u.PreparedWidth+1)*s.ColumnStride), u.KeySide()
 		u.Table.Transpose(dk[s.ColumnStride:], s.ColumnStride, x.Db, s.RowStride, s.Count, u.PreparedWidth)
 		s.prepareGrad(u.DK, dk, &from, j0, j0+s.Count)
 	}
@@ -176,18 +176,18 @@ func (s *Scan[T]) backChunk(j0, i0, i1, diag int, db tensor.Mat[T]) {
 }
 
 // OpenGradient returns a gradient, set to zero, for the keys and values of the open chunk.
-func (s *Scan[T]) OpenGradient() gradient[T] {
+func (s *Scan) OpenGradient() gradient {
 	u := s.Task
-	x := gradient[T]{ldo: s.Moments.Stride}
+	x := gradient{ldo: s.Moments.Stride}
 	if s.Count > 0 {
-		x.Db = arena.TakeZeros[T](u.Arena, s.Count*s.RowStride)
-		x.b = arena.TakeZeros[T](u.Arena, s.Count*s.RowStride)
+		x.Db = arena.TakeZeros[float](u.Arena, s.Count*s.RowStride)
+		x.b = arena.TakeZeros[float](u.Arena, s.Count*s.RowStride)
 		u.Table.Transpose(x.b, s.RowStride, s.X[s.ColumnStride:], s.ColumnStride, u.PreparedWidth, s.Count)
-		x.vt = arena.Take[T](u.Arena, u.Dv*s.ColumnStride)
+		x.vt = arena.Take[float](u.Arena, u.Dv*s.ColumnStride)
 		u.Table.Transpose(x.vt, s.ColumnStride, s.V, s.ldv, s.Count, u.Dv)
-		x.Dv = arena.TakeZeros[T](u.Arena, s.Count*s.Moments.Stride)
+		x.Dv = arena.TakeZeros[float](u.Arena, s.Count*s.Moments.Stride)
 		if u.DAge != nil {
-			x.Age = arena.TakeZeros[T](u.Arena, kernel.Pad(s.Count))
+			x.Age = arena.TakeZeros[float](u.Arena, kernel.Pad(s.Count))
 		}
 	}
 	return x
@@ -195,7 +195,7 @@ func (s *Scan[T]) OpenGradient() gradient[T] {
 
 // BackQueries sets dq of queries i0 ≤ i < i1 of head g and adds their contributions to the
 // gradient x of the open chunk. If back is not nil, it also adds the queries to the sums back.
-func (s *Scan[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *features.Moments[T]) {
+func (s *Scan) BackQueries(g, i0, i1, diag int, x *gradient, back *features.Moments) {
 	u, n := s.Task, i1-i0
 	if n <= 0 {
 		return
@@ -207,9 +207,9 @@ func (s *Scan[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *feature
 		u.ageQueries(i0, w, func(i int) float64 { return s.Decays.pendingAfter(s.place(diag + i - i0)) })
 	}
 	u.Spec.maskDenGrad(w, u.Den[g][i0:i1])
-	var da tensor.Mat[T]
+	var da tensor.Mat
 	if s.Count > 0 {
-		da = tensor.Mat[T]{Data: arena.TakeZeros[T](u.Arena, n*s.RowStride), Rows: n, Cols: u.PreparedWidth, Stride: s.RowStride}
+		da = tensor.Mat{Data: arena.TakeZeros[float](u.Arena, n*s.RowStride), Rows: n, Cols: u.PreparedWidth, Stride: s.RowStride}
 		x.do, x.w, x.da = y, w, da.Data
 		b := s.openBlock(s.transposeColumns(q, n), n, diag)
 		u.blockGrad(&b, x)
@@ -225,7 +225,7 @@ func (s *Scan[T]) BackQueries(g, i0, i1, diag int, x *gradient[T], back *feature
 
 // SumQueries adds queries i0 ≤ i < i1 of head g to the sums back. Query i0+r sees the keys up
 // to number diag+r of the open chunk.
-func (s *Scan[T]) SumQueries(back *features.Moments[T], g, i0, i1, diag int) {
+func (s *Scan) SumQueries(back *features.Moments, g, i0, i1, diag int) {
 	u, n := s.Task, i1-i0
 	if n <= 0 {
 		return
@@ -240,7 +240,7 @@ func (s *Scan[T]) SumQueries(back *features.Moments[T], g, i0, i1, diag int) {
 
 // backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
 // summed in back and the gradient db of the prepared keys so far.
-func (s *Scan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[T]) {
+func (s *Scan) backKeys(back *features.Moments, j0, j1 int, db tensor.Mat) {
 	u, n := s.Task, j1-j0
 	s.ClearChunk()
 	if n <= 0 {
@@ -254,9 +254,9 @@ func (s *Scan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 	case !back.NonEmpty:
 	case u.gradsFromSumsAlone():
 		to := &u.DVal
-		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[T](u.Arena, n))
+		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[float](u.Arena, n))
 	default:
-		dv, ones := arena.TakeZeros[T](u.Arena, n*s.Moments.Stride), arena.TakeZeros[T](u.Arena, n)
+		dv, ones := arena.TakeZeros[float](u.Arena, n*s.Moments.Stride), arena.TakeZeros[float](u.Arena, n)
 		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, dv, s.Moments.Stride, ones)
 		if s.Decays != nil {
 			dv, ones = s.agedValues(dv, ones, w)
@@ -269,9 +269,9 @@ func (s *Scan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 	if db.Rows > 0 {
 		db = db.Slice(j0, j1)
 	}
-	var own []T // what their own chunk's queries gave wide rows
+	var own []float // what their own chunk's queries gave wide rows
 	if u.Causal && db.Rows == 0 {
-		own = arena.Take[T](u.Arena, n*u.D)
+		own = arena.Take[float](u.Arena, n*u.D)
 		for j := range n {
 			copy(own[j*u.D:][:u.D], u.DK.Row(j0+j))
 		}
@@ -286,7 +286,7 @@ func (s *Scan[T]) backKeys(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 }
 
 // addValues adds rows dv to dV of the keys of the open chunk.
-func (s *Scan[T]) addValues(j0 int, dv []T) {
+func (s *Scan) addValues(j0 int, dv []float) {
 	if to := &s.Task.DVal; !s.hasMasked && s.Count > 0 {
 		rows := to.Data[j0*to.Stride:]
 		s.Task.Table.AddRows(rows, to.Stride, rows, to.Stride, dv, s.Moments.Stride, s.Count, to.Cols)
@@ -305,7 +305,7 @@ func (s *Scan[T]) addValues(j0 int, dv []T) {
 // chunk, and of what the summed later queries in back give. Gradients of keys before the call
 // go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. The gradients of the
 // ones under the values are added to own, unless own is nil.
-func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[T], dv, own, firstKeys, firstValues []T) {
+func (s *Scan) GiveBack(back *features.Moments, j0, j1 int, db tensor.Mat, dv, own, firstKeys, firstValues []float) {
 	u, n, ld := s.Task, s.Count, s.Moments.Stride
 	if n == 0 {
 		return
@@ -313,7 +313,7 @@ func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 	mark := u.Arena.Mark()
 	v, ldv, w := s.agedKeys()
 	if back.NonEmpty {
-		more, ones := arena.TakeZeros[T](u.Arena, n*ld), arena.TakeZeros[T](u.Arena, n)
+		more, ones := arena.TakeZeros[float](u.Arena, n*ld), arena.TakeZeros[float](u.Arena, n)
 		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, more, ld, ones)
 		if s.Decays != nil {
 			more, ones = s.agedValues(more, ones, w)
@@ -350,7 +350,7 @@ func (s *Scan[T]) GiveBack(back *features.Moments[T], j0, j1 int, db tensor.Mat[
 // StretchOf returns the keys j0 ≤ j < j1 and queries i0 ≤ i < i1 of the chunk that begins at
 // key start of the call. start is negative if the chunk was open before the call. Query i0 sees
 // the keys up to number diag of the chunk.
-func (s *Scan[T]) StretchOf(start int) (j0, j1, i0, i1, diag int) {
+func (s *Scan) StretchOf(start int) (j0, j1, i0, i1, diag int) {
 	u, after := s.Task, s.Task.queryOffset()
 	within := func(i int) int { return min(max(i, 0), u.N) }
 	j0, j1 = max(start, 0), min(start+s.ChunkSize, u.M)
@@ -359,10 +359,10 @@ func (s *Scan[T]) StretchOf(start int) (j0, j1, i0, i1, diag int) {
 }
 
 // FirstTrailingQuery returns the first query that comes after all keys of the call.
-func (u *Geometry[T]) FirstTrailingQuery() int { return min(max(u.M-u.queryOffset(), 0), u.N) }
+func (u *Geometry) FirstTrailingQuery() int { return min(max(u.M-u.queryOffset(), 0), u.N) }
 
 // queryOffset is the number of keys of the call that come before query 0.
-func (u *Geometry[T]) queryOffset() int {
+func (u *Geometry) queryOffset() int {
 	if u.Causal {
 		return u.Offset
 	}

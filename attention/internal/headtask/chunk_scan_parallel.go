@@ -12,10 +12,10 @@ import (
 // linearForward and linearBackward, each with the same operations.
 
 // tokens returns the tokens of a chunk.
-func (u *Geometry[T]) tokens() int { return min(u.Chunk, max(u.N, u.M, 1)) }
+func (u *Geometry) tokens() int { return min(u.Chunk, max(u.N, u.M, 1)) }
 
 // memberScan returns a scan for chunks of its task anywhere.
-func (u *Task[T]) memberScan() *Scan[T] {
+func (u *Task) memberScan() *Scan {
 	s := newChunkScan(u, u.Monomials, u.tokens(), u.TakeScratch)
 	s.usesCallValues = true
 	if u.Mask != nil {
@@ -28,7 +28,7 @@ func (u *Task[T]) memberScan() *Scan[T] {
 }
 
 // beginChunk opens a chunk after j keys of the task.
-func (s *Scan[T]) beginChunk(j int) {
+func (s *Scan) beginChunk(j int) {
 	s.ClearChunk()
 	s.First = Unseen
 	if 0 <= s.lead && s.lead < j {
@@ -38,14 +38,14 @@ func (s *Scan[T]) beginChunk(j int) {
 }
 
 // openChunk opens chunk i of a causal sequence.
-func (s *Scan[T]) openChunk(i int) {
+func (s *Scan) openChunk(i int) {
 	j0, j1, _, _ := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
 	s.beginChunk(j0)
 	s.AbsorbKeys(j0, j1)
 }
 
 // openChunkAges is open for the ages of a chunk alone.
-func (s *Scan[T]) openChunkAges(i int) {
+func (s *Scan) openChunkAges(i int) {
 	if s.Decays == nil {
 		return
 	}
@@ -56,7 +56,7 @@ func (s *Scan[T]) openChunkAges(i int) {
 }
 
 // addOpenChunk adds the open chunk to m.
-func (s *Scan[T]) addOpenChunk(m *features.Moments[T]) {
+func (s *Scan) addOpenChunk(m *features.Moments) {
 	if s.Count == 0 {
 		return
 	}
@@ -67,29 +67,29 @@ func (s *Scan[T]) addOpenChunk(m *features.Moments[T]) {
 }
 
 // sumKeysTogether brings all keys into the sum of c.
-func (u *Task[T]) sumKeysTogether(c *orderedScan[T]) {
-	c.extend(u, pieces(u.M, u.tokens()), scanPart[T]{add: func(s *Scan[T], i int, m *features.Moments[T]) {
+func (u *Task) sumKeysTogether(c *orderedScan) {
+	c.extend(u, pieces(u.M, u.tokens()), scanPart{add: func(s *Scan, i int, m *features.Moments) {
 		s.ClearChunk()
 		s.AbsorbKeys(i*s.ChunkSize, min((i+1)*s.ChunkSize, s.Task.M))
 		s.addOpenChunk(m)
 	}})
 }
 
-func (u *Task[T]) linearForwardTogether() {
-	c := &orderedScan[T]{u.Moments(u.Monomials, u.TakeScratch)}
+func (u *Task) linearForwardTogether() {
+	c := &orderedScan{u.Moments(u.Monomials, u.TakeScratch)}
 	if u.Causal {
 		for g := range u.Q {
 			u.ClearUnseen(g, 0, min(-u.Offset, u.N))
 		}
 		n := pieces(u.N+u.Offset, u.tokens())
-		c.extend(u, n, scanPart[T]{
-			add: func(s *Scan[T], i int, m *features.Moments[T]) {
+		c.extend(u, n, scanPart{
+			add: func(s *Scan, i int, m *features.Moments) {
 				if s.openChunk(i); i < n-1 {
 					s.addOpenChunk(m)
 				}
 			},
-			fade: func(s *Scan[T]) T { return s.ChunkDecay() },
-			read: func(s *Scan[T], i int, m *features.Moments[T]) {
+			fade: func(s *Scan) float { return s.ChunkDecay() },
+			read: func(s *Scan, i int, m *features.Moments) {
 				_, _, i0, i1 := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
 				s.Moments = *m
 				s.AnswerQueries(i0, i1, i0+s.Task.Offset-i*s.ChunkSize)
@@ -101,7 +101,7 @@ func (u *Task[T]) linearForwardTogether() {
 	if u.SavedMoments != nil {
 		*u.SavedMoments = append(append((*u.SavedMoments)[:0], c.sum.S...), c.sum.Z[:u.Monomials.Count]...)
 	}
-	u.runParallel(pieces(u.N, u.tokens()), 0, func(u *Task[T], t *tokenGroup) {
+	u.runParallel(pieces(u.N, u.tokens()), 0, func(u *Task, t *tokenGroup) {
 		s := u.memberScan()
 		s.beginChunk(u.M)
 		s.Moments = c.sum
@@ -111,9 +111,9 @@ func (u *Task[T]) linearForwardTogether() {
 	})
 }
 
-func (u *Task[T]) linearBackwardTogether() {
-	sums := &orderedScan[T]{u.Moments(u.Monomials, u.TakeScratch)}
-	back := &orderedScan[T]{u.Moments(u.Monomials, u.TakeScratch)}
+func (u *Task) linearBackwardTogether() {
+	sums := &orderedScan{u.Moments(u.Monomials, u.TakeScratch)}
+	back := &orderedScan{u.Moments(u.Monomials, u.TakeScratch)}
 	if u.Causal {
 		u.causalBackwardTogether(sums, back)
 		return
@@ -125,24 +125,24 @@ func (u *Task[T]) linearBackwardTogether() {
 	}
 	group, n := len(u.Q), pieces(u.N, u.tokens())
 	parts := u.scaleParts(n)
-	back.extend(u, n*group, scanPart[T]{add: func(s *Scan[T], i int, m *features.Moments[T]) {
+	back.extend(u, n*group, scanPart{add: func(s *Scan, i int, m *features.Moments) {
 		i, g := i/group, i%group
 		s.Moments = sums.sum
 		s.Task.scalePart(parts, i)
 		s.BackQueries(g, i*s.ChunkSize, min((i+1)*s.ChunkSize, s.Task.N), 0, nil, m)
 	}})
 	u.sumScale(parts)
-	u.runParallel(pieces(u.M, u.tokens()), 0, func(u *Task[T], t *tokenGroup) {
+	u.runParallel(pieces(u.M, u.tokens()), 0, func(u *Task, t *tokenGroup) {
 		s := u.memberScan()
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			j0, j1 := i*s.ChunkSize, min((i+1)*s.ChunkSize, u.M)
 			u.clearValues(j0, j1)
-			s.backKeys(&back.sum, j0, j1, tensor.Mat[T]{})
+			s.backKeys(&back.sum, j0, j1, tensor.Mat{})
 		}
 	})
 }
 
-func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
+func (u *Task) causalBackwardTogether(sums, back *orderedScan) {
 	for g := range u.Q {
 		for i := range min(-u.Offset, u.N) {
 			clear(u.DQ[g].Row(i))
@@ -154,14 +154,14 @@ func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 	}
 	db := u.pendingKeyGrad()
 	parts := u.scaleParts(n)
-	sums.extend(u, n, scanPart[T]{
-		add: func(s *Scan[T], i int, m *features.Moments[T]) {
+	sums.extend(u, n, scanPart{
+		add: func(s *Scan, i int, m *features.Moments) {
 			if s.openChunk(i); i < n-1 {
 				s.addOpenChunk(m)
 			}
 		},
-		fade: func(s *Scan[T]) T { return s.ChunkDecay() },
-		read: func(s *Scan[T], i int, m *features.Moments[T]) {
+		fade: func(s *Scan) float { return s.ChunkDecay() },
+		read: func(s *Scan, i int, m *features.Moments) {
 			j0, j1, i0, i1 := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
 			s.Moments = *m
 			s.Task.scalePart(parts, i)
@@ -174,8 +174,8 @@ func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 	// queries are added to these sums, head by head. The queries of the first chunk are not
 	// needed.
 	group := len(u.Q)
-	back.extend(u, (n-1)*group+1, scanPart[T]{
-		add: func(s *Scan[T], i int, m *features.Moments[T]) {
+	back.extend(u, (n-1)*group+1, scanPart{
+		add: func(s *Scan, i int, m *features.Moments) {
 			if c := n - 1 - i/group; c > 0 {
 				_, _, i0, i1 := s.Task.chunkBounds(c*s.ChunkSize, s.ChunkSize)
 				s.openChunkAges(c)
@@ -185,8 +185,8 @@ func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 				s.ClearChunk() // its chunk ages what comes before once
 			}
 		},
-		fade: func(s *Scan[T]) T { return s.ChunkDecay() },
-		read: func(s *Scan[T], i int, m *features.Moments[T]) {
+		fade: func(s *Scan) float { return s.ChunkDecay() },
+		read: func(s *Scan, i int, m *features.Moments) {
 			if i%group == 0 {
 				j0, j1, _, _ := s.Task.chunkBounds((n-1-i/group)*s.ChunkSize, s.ChunkSize)
 				s.backKeys(m, j0, j1, db)
@@ -197,14 +197,14 @@ func (u *Task[T]) causalBackwardTogether(sums, back *orderedScan[T]) {
 
 // runTogether is Run for the whole chunks of keys from key j on, if no chunk is open. It
 // returns the key after them.
-func (s *Scan[T]) runTogether(j int) int {
-	u, c := s.Task, &orderedScan[T]{s.Moments}
+func (s *Scan) runTogether(j int) int {
+	u, c := s.Task, &orderedScan{s.Moments}
 	n := (u.M - j) / s.ChunkSize
 	var gone []float64 // over each chunk
 	if s.Decays != nil {
 		gone = arena.Take[float64](u.Arena, n)
 	}
-	p := scanPart[T]{fade: func(s *Scan[T]) T { return s.ChunkDecay() }, add: func(t *Scan[T], i int, m *features.Moments[T]) {
+	p := scanPart{fade: func(s *Scan) float { return s.ChunkDecay() }, add: func(t *Scan, i int, m *features.Moments) {
 		j0 := j + i*t.ChunkSize
 		if s.Decays != nil && t.Decays == nil {
 			t.Decays = t.Task.takeAges(t.ChunkSize)
@@ -220,7 +220,7 @@ func (s *Scan[T]) runTogether(j int) int {
 		}
 	}}
 	if u.N > 0 {
-		p.read = func(t *Scan[T], i int, m *features.Moments[T]) {
+		p.read = func(t *Scan, i int, m *features.Moments) {
 			t.Moments = *m
 			t.AnswerQueries(j+i*t.ChunkSize, j+(i+1)*t.ChunkSize, 0)
 		}
@@ -240,9 +240,9 @@ func (s *Scan[T]) runTogether(j int) int {
 
 // readTogether is Run for queries without keys. The workers share the state of the scan, which
 // they do not change.
-func (s *Scan[T]) readTogether() {
+func (s *Scan) readTogether() {
 	u := s.Task
-	u.runParallel(pieces(u.N, s.ChunkSize), 0, func(u *Task[T], t *tokenGroup) {
+	u.runParallel(pieces(u.N, s.ChunkSize), 0, func(u *Task, t *tokenGroup) {
 		mine := *s
 		mine.Task, mine.Monomials = u, u.Monomials
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {

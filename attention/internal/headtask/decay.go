@@ -16,7 +16,7 @@ import (
 const Slowest = -1e280
 
 // LogDecay returns log_g of token j, or 0 without a decay.
-func (u *Geometry[T]) LogDecay(j int) float64 {
+func (u *Geometry) LogDecay(j int) float64 {
 	if len(u.LogG.Data) == 0 {
 		return 0
 	}
@@ -24,12 +24,12 @@ func (u *Geometry[T]) LogDecay(j int) float64 {
 }
 
 // takeAges returns room for n tokens in scratch memory.
-func (u *Task[T]) takeAges(n int) *LogDecays {
+func (u *Task) takeAges(n int) *LogDecays {
 	return newAges(n, func(n int) []float64 { return arena.Take[float64](u.Arena, n) })
 }
 
 // TakeDecays computes the log-decays of all keys, for the direct form.
-func (u *Task[T]) TakeDecays() {
+func (u *Task) TakeDecays() {
 	if len(u.LogG.Data) == 0 {
 		return
 	}
@@ -54,10 +54,10 @@ func (u *Task[T]) TakeDecays() {
 }
 
 // lastVisible returns the position of query i among the keys, at most the last key.
-func (u *Geometry[T]) lastVisible(i int) int { return min(u.CountVisible(i), u.M) - 1 }
+func (u *Geometry) lastVisible(i int) int { return min(u.CountVisible(i), u.M) - 1 }
 
 // Pending returns the log-decay between the last visible key of query i and the query.
-func (u *Task[T]) Pending(i int) float64 {
+func (u *Task) Pending(i int) float64 {
 	if u.Decays == nil {
 		return 0
 	}
@@ -71,11 +71,11 @@ func (u *Task[T]) Pending(i int) float64 {
 
 // RelativeEps returns eps on the scale of weights relative to the last visible key, if the
 // log-decay since that key is waits. It may be infinite; the output is 0 then.
-func (u *Geometry[T]) RelativeEps(waits float64) T {
+func (u *Geometry) RelativeEps(waits float64) float {
 	if waits == 0 || u.Spec.Eps == 0 {
-		return T(u.Spec.Eps)
+		return float(u.Spec.Eps)
 	}
-	return T(u.Spec.Eps * math.Exp(-waits))
+	return float(u.Spec.Eps * math.Exp(-waits))
 }
 
 // This is how log_g gets its gradient. Let G_i be the sum of log_g up to position i, so that
@@ -87,7 +87,7 @@ func (u *Geometry[T]) RelativeEps(waits float64) T {
 // Σ_l w_li·(-do_l·o_l)/g_l, where dv_i is already known.
 
 // ageQueries adds to dG the part that comes from eps, for len(w) queries from i0 on.
-func (u *Task[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
+func (u *Task) ageQueries(i0 int, w []float, waits func(i int) float64) {
 	if u.Spec.Exp || u.Spec.Eps == 0 {
 		return
 	}
@@ -103,7 +103,7 @@ func (u *Task[T]) ageQueries(i0 int, w []T, waits func(i int) float64) {
 }
 
 // AgeKeys subtracts x from dG of the keys from j0 on.
-func (u *Task[T]) AgeKeys(j0 int, x []T) {
+func (u *Task) AgeKeys(j0 int, x []float) {
 	for j, y := range x {
 		u.DAge[j0+j] -= float64(y)
 	}
@@ -113,7 +113,7 @@ func (u *Task[T]) AgeKeys(j0 int, x []T) {
 // over the positions after the call; the result also includes the positions of the call. The
 // gradient is 0 up to the first unmasked key, because nothing decays before it. seen says that
 // there is an unmasked key before the call.
-func (u *Task[T]) AgeGrad(after float64, seen bool) (sum float64) {
+func (u *Task) AgeGrad(after float64, seen bool) (sum float64) {
 	first := -1
 	for first < u.M && !seen {
 		first++
@@ -143,7 +143,7 @@ func (u *Task[T]) AgeGrad(after float64, seen bool) (sum float64) {
 		if u.DGate != nil {
 			own += u.DGate[j]
 		}
-		u.DLogG.Row(j)[0] = T(own)
+		u.DLogG.Row(j)[0] = float(own)
 	}
 	return sum
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // ageBorder is the distance between the borders that divide decay factors within a
@@ -18,29 +17,29 @@ const ageBorder = 16
 // is a single exponential. If all keys of a block are before a query, their border is the end
 // of the block, so that the first part of each column is computed only once. A factor depends
 // only on the two positions.
-type fader[T tensor.Float] struct {
-	t           *kernel.Table[T]
+type fader struct {
+	t           *kernel.Table[float]
 	log         bool
-	border      int // up to which the factors in column reach
-	column, row []T // [nk]; of logarithms a row of ones
-	decaySince  []T // [1]
+	border      int     // up to which the factors in column reach
+	column, row []float // [nk]; of logarithms a row of ones
+	decaySince  []float // [1]
 }
 
-func (u *Task[T]) Fader(b *block[T]) (f fader[T]) {
+func (u *Task) Fader(b *block) (f fader) {
 	if b.Decays == nil {
 		return f
 	}
-	f = fader[T]{u.Table, u.Spec.Exp, -1, arena.Take[T](u.Arena, b.nk), nil, arena.Take[T](u.Arena, 1)}
+	f = fader{u.Table, u.Spec.Exp, -1, arena.Take[float](u.Arena, b.nk), nil, arena.Take[float](u.Arena, 1)}
 	if f.log {
-		f.row = ones[T](u.Arena, b.nk)
+		f.row = ones(u.Arena, b.nk)
 	} else {
-		f.row = arena.Take[T](u.Arena, b.nk)
+		f.row = arena.Take[float](u.Arena, b.nk)
 	}
 	return f
 }
 
 // place returns the position of row r.
-func (b *block[T]) place(r int) int {
+func (b *block) place(r int) int {
 	if b.places != nil {
 		return b.places[r]
 	}
@@ -50,7 +49,7 @@ func (b *block[T]) place(r int) int {
 // countNear returns the number of visible keys before the border of a row at position at
 // that sees n keys. It sets their columns, and returns the sum of log_g from the border
 // on.
-func (f *fader[T]) countNear(b *block[T], at, n int) (near int, since float64) {
+func (f *fader) countNear(b *block, at, n int) (near int, since float64) {
 	border := at &^ (ageBorder - 1)
 	if end := b.key + KeyBlock; at >= end && b.nk <= KeyBlock {
 		border = end
@@ -65,7 +64,7 @@ func (f *fader[T]) countNear(b *block[T], at, n int) (near int, since float64) {
 			unit = b.log
 		}
 		for c := range column {
-			column[c] = T(b.Decays.SumBetween(b.key+c, border-1) * unit)
+			column[c] = float(b.Decays.SumBetween(b.key+c, border-1) * unit)
 		}
 		if !f.log {
 			f.t.Exp(column, column, 0)
@@ -75,16 +74,16 @@ func (f *fader[T]) countNear(b *block[T], at, n int) (near int, since float64) {
 }
 
 // Factors returns the decay factors of the keys that row r sees by position.
-func (f *fader[T]) Factors(b *block[T], r int) []T {
+func (f *fader) Factors(b *block, r int) []float {
 	row, at := f.row[:b.CountVisible(r)], b.place(r)
 	near, since := f.countNear(b, at, len(row))
 	if near > 0 {
-		f.t.Scale(row[:near], T(math.Exp(since)), f.column)
+		f.t.Scale(row[:near], float(math.Exp(since)), f.column)
 	}
 	for c := near; c < len(row); c++ {
-		row[c] = T(math.Inf(-1))
+		row[c] = float(math.Inf(-1))
 		if b.key+c <= at {
-			row[c] = T(b.Decays.SumBetween(b.key+c, at))
+			row[c] = float(b.Decays.SumBetween(b.key+c, at))
 		}
 	}
 	if near < len(row) {
@@ -94,21 +93,21 @@ func (f *fader[T]) Factors(b *block[T], r int) []T {
 }
 
 // fade sets dst to the weights of row r times its factors. They do not overlap.
-func (f *fader[T]) fade(b *block[T], r int, dst, weights []T) {
+func (f *fader) fade(b *block, r int, dst, weights []float) {
 	n := b.CountVisible(r)
 	near, since := f.countNear(b, b.place(r), n)
 	if near < n {
 		f.t.Mul(dst[:n], weights, f.Factors(b, r))
 		return
 	}
-	f.decaySince[0] = T(math.Exp(since))
+	f.decaySince[0] = float(math.Exp(since))
 	f.t.Products(dst, n, f.decaySince, f.column[:n], weights, n)
 }
 
 // AgeScores adds the log-decays to the scores of rows from r0 on. If since is not nil, it
 // leaves out the part that all keys of a row have in common, and sets since to that part, to
 // base 2.
-func (u *Geometry[T]) AgeScores(f *fader[T], b *block[T], r0, rows int, s []T, ld int, since []T) {
+func (u *Geometry) AgeScores(f *fader, b *block, r0, rows int, s []float, ld int, since []float) {
 	if b.Decays == nil {
 		return
 	}
@@ -118,20 +117,20 @@ func (u *Geometry[T]) AgeScores(f *fader[T], b *block[T], r0, rows int, s []T, l
 		f.t.Add(row[:near], row, f.column)
 		switch {
 		case since != nil && near == len(row):
-			since[r] = T(gone * math.Log2E)
+			since[r] = float(gone * math.Log2E)
 			continue
 		case since != nil:
 			since[r] = 0
 		}
 		if near > 0 {
-			f.decaySince[0] = T(gone * b.log)
+			f.decaySince[0] = float(gone * b.log)
 			f.t.MulRows(row, f.row, near, near, f.decaySince)
 		}
 		for c := near; c < len(row); c++ {
 			if b.key+c <= at {
-				row[c] += T(b.Decays.SumBetween(b.key+c, at) * b.log)
+				row[c] += float(b.Decays.SumBetween(b.key+c, at) * b.log)
 			} else {
-				row[c] = T(math.Inf(-1))
+				row[c] = float(math.Inf(-1))
 			}
 		}
 	}
@@ -139,15 +138,15 @@ func (u *Geometry[T]) AgeScores(f *fader[T], b *block[T], r0, rows int, s []T, l
 
 // sinks returns room for what ageScores leaves out of rows, and for powers less
 // that.
-func (b *block[T]) sinks(ar *arena.Arena, rows int) (since, less []T) {
+func (b *block) sinks(ar *arena.Arena, rows int) (since, less []float) {
 	if b.Decays == nil {
 		return nil, nil
 	}
-	return arena.Take[T](ar, rows), arena.Take[T](ar, rows)
+	return arena.Take[float](ar, rows), arena.Take[float](ar, rows)
 }
 
 // subtractDecay returns powers minus since in room; without decay it returns the powers.
-func subtractDecay[T tensor.Float](top, since, room []T) []T {
+func subtractDecay(top, since, room []float) []float {
 	if since == nil {
 		return top
 	}
@@ -159,7 +158,7 @@ func subtractDecay[T tensor.Float](top, since, room []T) []T {
 
 // sumWeights adds to x.age the sums over rows from r0 on of their weights, the
 // rows of w, times x.w.
-func (u *Geometry[T]) sumWeights(x *gradient[T], r0, rows, cols int, w []T, ld int) {
+func (u *Geometry) sumWeights(x *gradient, r0, rows, cols int, w []float, ld int) {
 	if x.Age == nil || cols == 0 {
 		return
 	}

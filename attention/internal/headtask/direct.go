@@ -26,8 +26,8 @@ const (
 
 // Block describes nq queries from i0 on, prepared in a, and nk keys from j0 on, transposed in
 // bt.
-func (u *Task[T]) Block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T] {
-	b := block[T]{a: a, lda: lda, bt: bt, panel: KeyBlock, ldb: ldb, Nq: nq, nk: nk, diag: nk}
+func (u *Task) Block(a []float, lda, i0, nq int, bt []float, ldb, j0, nk int) block {
+	b := block{a: a, lda: lda, bt: bt, panel: KeyBlock, ldb: ldb, Nq: nq, nk: nk, diag: nk}
 	if u.Causal {
 		b.diag = i0 + u.Offset - j0
 	}
@@ -51,7 +51,7 @@ func (u *Task[T]) Block(a []T, lda, i0, nq int, bt []T, ldb, j0, nk int) block[T
 }
 
 // SeesAnyKey reports whether query i sees any key.
-func (u *Geometry[T]) SeesAnyKey(i int) bool {
+func (u *Geometry) SeesAnyKey(i int) bool {
 	for j := u.Lowest(i); j < u.CountVisible(i); j++ {
 		if u.HasKey(j) && (u.Keep == nil || u.Keep[i*u.KeepRow+j]) {
 			return true
@@ -60,7 +60,7 @@ func (u *Geometry[T]) SeesAnyKey(i int) bool {
 	return false
 }
 
-func (u *Task[T]) DirectForward() {
+func (u *Task) DirectForward() {
 	u.TakeDecays()
 	x := u.keyRows()
 	if u.queriesInPlace() {
@@ -77,13 +77,13 @@ func (u *Task[T]) DirectForward() {
 }
 
 // AttendAs sets the outputs of the queries of u, which see the keys x of task all.
-func (u *Task[T]) AttendAs(all *Task[T], x *KeyRows[T]) {
+func (u *Task) AttendAs(all *Task, x *KeyRows) {
 	if u.Workers > 1 {
 		u.attendTogether(all, x, false)
 		return
 	}
-	lda := scratch.Stride[T](min(u.N, QueryBlock))
-	a := arena.Take[T](u.Arena, len(u.Q)*u.PreparedWidth*lda)
+	lda := scratch.Stride[float](min(u.N, QueryBlock))
+	a := arena.Take[float](u.Arena, len(u.Q)*u.PreparedWidth*lda)
 	for i0 := 0; i0 < u.N; i0 += QueryBlock {
 		n := min(QueryBlock, u.N-i0)
 		u.prepareGroup(a, lda, i0, n)
@@ -93,7 +93,7 @@ func (u *Task[T]) AttendAs(all *Task[T], x *KeyRows[T]) {
 
 // prepareGroup sets a [heads, da, lda] to n prepared queries from i0 on of every
 // head, each a column, without what exponent leaves to the exponential.
-func (u *Task[T]) prepareGroup(a []T, lda, i0, n int) {
+func (u *Task) prepareGroup(a []float, lda, i0, n int) {
 	for g := range u.Q {
 		s := u.QuerySide(g)
 		s.scale, _ = u.Spec.Exponent(s.scale)
@@ -104,7 +104,7 @@ func (u *Task[T]) prepareGroup(a []T, lda, i0, n int) {
 // queriesInPlace reports whether the queries can be read where they are: they
 // need no preparation, and the lines of a column of a few rows fit the
 // first-level cache beside each other.
-func (u *Geometry[T]) queriesInPlace() bool {
+func (u *Geometry) queriesInPlace() bool {
 	if u.Spec.Norm != attention.NoNorm || u.Spec.HasMap() || u.Rope != nil || u.Drop != nil {
 		return false
 	}
@@ -118,7 +118,7 @@ func (u *Geometry[T]) queriesInPlace() bool {
 
 // sumsInPlace reports whether numerators can be summed where the outputs will
 // be.
-func (u *Task[T]) sumsInPlace() bool {
+func (u *Task) sumsInPlace() bool {
 	for g := range u.O {
 		if s := u.O[g].Stride; s%kernel.Lanes != 0 || !avoidsCacheConflicts(s) {
 			return false
@@ -138,23 +138,23 @@ func avoidsCacheConflicts(stride int) bool {
 // Attend sets the outputs and denominators of n ≤ QueryBlock queries of every head from i0 on.
 // a holds the queries as prepareGroup prepares them; nil: they are used in place. Each block of
 // keys is read once for all heads.
-func (u *Task[T]) Attend(x *KeyRows[T], a []T, lda, i0, n int) {
+func (u *Task) Attend(x *KeyRows, a []float, lda, i0, n int) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	rows := len(u.Q) * n
-	var o []T
-	ldo := scratch.Stride[T](u.Dv)
+	var o []float
+	ldo := scratch.Stride[float](u.Dv)
 	if !u.sumsInPlace() {
-		o = arena.Take[T](u.Arena, rows*ldo)
+		o = arena.Take[float](u.Arena, rows*ldo)
 	}
 	// sums are the numerators of head g.
-	sums := func(g int) ([]T, int) {
+	sums := func(g int) ([]float, int) {
 		if o == nil {
 			return u.O[g].Data[i0*u.O[g].Stride:], u.O[g].Stride
 		}
 		return o[g*n*ldo:], ldo
 	}
-	den, base, top := arena.TakeZeros[T](u.Arena, rows), arena.TakeZeros[T](u.Arena, rows), arena.TakeZeros[T](u.Arena, rows)
+	den, base, top := arena.TakeZeros[float](u.Arena, rows), arena.TakeZeros[float](u.Arena, rows), arena.TakeZeros[float](u.Arena, rows)
 	blocks := pieces(u.CountVisible(i0+n-1), KeyBlock)
 	// With decay the keys that weigh most come last, and an exponential begins
 	// with them: the powers of rows then need not follow.
@@ -196,10 +196,10 @@ func (u *Task[T]) Attend(x *KeyRows[T], a []T, lda, i0, n int) {
 
 // finishRows sets the outputs and denominators of the queries of head g from i0 on, from
 // the sums of attend.
-func (u *Task[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
+func (u *Task) finishRows(g, i0 int, o []float, ldo int, den, base, top []float) {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	kept, over := u.Den[g][i0:], arena.Take[T](u.Arena, len(den))
+	kept, over := u.Den[g][i0:], arena.Take[float](u.Arena, len(den))
 	for r, sum := range den {
 		if !u.Spec.Exp {
 			sum = u.Spec.denominator(sum, u.RelativeEps(u.Pending(i0+r)))
@@ -212,7 +212,7 @@ func (u *Task[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
 	if u.Spec.Exp && u.SavesDen {
 		_, factor := u.Spec.Exponent(u.Scale[g])
 		for r, sum := range den {
-			kept[r] = rowscale.Power[T]{Base: base[r], Top: top[r]}.Log(sum, factor)
+			kept[r] = rowscale.Power{Base: base[r], Top: top[r]}.Log(sum, factor)
 		}
 	}
 	out := &u.O[g]
@@ -227,22 +227,22 @@ func (u *Task[T]) finishRows(g, i0 int, o []T, ldo int, den, base, top []T) {
 		clear(out.Row(i0 + r))
 		kept[r] = 0
 		if u.Spec.Exp {
-			kept[r] = T(math.Inf(-1))
+			kept[r] = float(math.Inf(-1))
 		}
 	}
 	u.noteNonFinite(g, i0, i0+len(den))
 }
 
-func (u *Task[T]) DirectBackward() {
+func (u *Task) DirectBackward() {
 	u.TakeDecays()
 	if u.Workers > 1 {
 		u.directBackwardTogether()
 		return
 	}
-	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
-	keys := arena.TakeZeros[T](u.Arena, u.M*lda)
+	lda, ldo := scratch.Stride[float](u.PreparedWidth), scratch.Stride[float](u.Dv)
+	keys := arena.TakeZeros[float](u.Arena, u.M*lda)
 	u.PrepareK(keys, lda, 0, u.M)
-	values := arena.Take[T](u.Arena, u.M*ldo)
+	values := arena.Take[float](u.Arena, u.M*ldo)
 	u.CopyValues(values, ldo, 0, u.M)
 	dkeys, dvalues := u.BackPairs(u, keys, values)
 	u.GradK(0, u.M, dkeys, lda)
@@ -250,8 +250,8 @@ func (u *Task[T]) DirectBackward() {
 }
 
 // SetValuesGrad sets dV of keys j0 ≤ j < j1 from rows of stride(dv).
-func (u *Task[T]) SetValuesGrad(dvalues []T, j0, j1 int) {
-	ldo := scratch.Stride[T](u.Dv)
+func (u *Task) SetValuesGrad(dvalues []float, j0, j1 int) {
+	ldo := scratch.Stride[float](u.Dv)
 	for j := j0; j < j1; j++ {
 		if u.Adds {
 			if u.HasKey(j) {
@@ -269,13 +269,13 @@ func (u *Task[T]) SetValuesGrad(dvalues []T, j0, j1 int) {
 
 // BackPairs sets dq of the queries of u, and returns the gradients of the prepared keys [all.m,
 // stride(da)] and values [all.m, stride(dv)] of task all, which they see.
-func (u *Task[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues []T) {
-	dkeys = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.PreparedWidth))
-	dvalues = arena.TakeZeros[T](u.Arena, all.M*scratch.Stride[T](u.Dv))
+func (u *Task) BackPairs(all *Task, keys, values []float) (dkeys, dvalues []float) {
+	dkeys = arena.TakeZeros[float](u.Arena, all.M*scratch.Stride[float](u.PreparedWidth))
+	dvalues = arena.TakeZeros[float](u.Arena, all.M*scratch.Stride[float](u.Dv))
 	mark := u.Arena.Mark()
-	r := backRow[T]{all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
+	r := backRow{all: all, keys: keys, values: values, dkeys: dkeys, dvalues: dvalues}
 	if all.DAge != nil {
-		r.age = arena.TakeZeros[T](u.Arena, kernel.Pad(all.M))
+		r.age = arena.TakeZeros[float](u.Arena, kernel.Pad(all.M))
 	}
 	if u.Workers > 1 {
 		u.backPairsTogether(r)
@@ -295,30 +295,30 @@ func (u *Task[T]) BackPairs(all *Task[T], keys, values []T) (dkeys, dvalues []T)
 }
 
 // backRow is what backPairs works in.
-type backRow[T tensor.Float] struct {
-	u, all                       *Task[T]
+type backRow struct {
+	u, all                       *Task
 	lda, ldb, ldo                int
-	keys, values, dkeys, dvalues []T
+	keys, values, dkeys, dvalues []float
 
-	a, da, do, w, top []T // gradQueries queries
-	bt, vt            []T // a block of keys and values, transposed
-	age               []T // [kernel.Pad(all.m)] what gradient.age has of all keys; nil: not wanted
+	a, da, do, w, top []float // gradQueries queries
+	bt, vt            []float // a block of keys and values, transposed
+	age               []float // [kernel.Pad(all.m)] what gradient.age has of all keys; nil: not wanted
 }
 
 // start gives r a task to work for, and its scratch memory.
-func (r *backRow[T]) start(u, all *Task[T]) {
+func (r *backRow) start(u, all *Task) {
 	n := min(u.N, GradQueries)
 	r.u, r.all = u, all
-	r.lda, r.ldb, r.ldo = scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](min(all.M, KeyBlock)), scratch.Stride[T](u.Dv)
-	r.a = arena.TakeZeros[T](u.Arena, n*r.lda)
+	r.lda, r.ldb, r.ldo = scratch.Stride[float](u.PreparedWidth), scratch.Stride[float](min(all.M, KeyBlock)), scratch.Stride[float](u.Dv)
+	r.a = arena.TakeZeros[float](u.Arena, n*r.lda)
 	r.da = u.TakeScratch(n * r.lda)
-	r.do = arena.TakeZeros[T](u.Arena, n*r.ldo)
+	r.do = arena.TakeZeros[float](u.Arena, n*r.ldo)
 	r.w, r.top = u.TakeScratch(n), u.TakeScratch(n)
 	r.bt, r.vt = u.TakeScratch(u.PreparedWidth*r.ldb), u.TakeScratch(u.Dv*r.ldb)
 }
 
 // run does row i of blocks of head g, as a member of t unless that is nil.
-func (r *backRow[T]) run(t *tokenGroup, g, i int) {
+func (r *backRow) run(t *tokenGroup, g, i int) {
 	u, all := r.u, r.all
 	i0 := i * GradQueries
 	n := min(GradQueries, u.N-i0)
@@ -340,7 +340,7 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 		if t != nil {
 			t.waitForTurn(c, all.rowsBefore(j0, g, i))
 		}
-		x := gradient[T]{
+		x := gradient{
 			b: keys, vt: r.vt, do: r.do, ldo: r.ldo, w: r.w, top: r.top, base: base,
 			da: r.da, Db: r.dkeys[j0*r.lda:], Dv: r.dvalues[j0*r.ldo:],
 		}
@@ -357,7 +357,7 @@ func (r *backRow[T]) run(t *tokenGroup, g, i int) {
 
 // findFar returns what scores of n queries from i0 on are relative to, nil: 0, and
 // sets what is left of the powers of those that are far.
-func (r *backRow[T]) findFar(i0, n int) (base []T) {
+func (r *backRow) findFar(i0, n int) (base []float) {
 	u, all := r.u, r.all
 	if !all.Spec.Exp {
 		return nil
@@ -379,7 +379,7 @@ func (r *backRow[T]) findFar(i0, n int) (base []T) {
 
 // outputGrad sets do [n, ldo], w and top as gradient has them, for queries of
 // head g from i0 on. Queries that see no key have zeros.
-func (u *Task[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
+func (u *Task) outputGrad(g, i0, n int, do []float, ldo int, w, top []float) {
 	for r := range n {
 		i, row := i0+r, do[r*ldo:][:u.Dv]
 		if !u.SeesAnyKey(i) {
@@ -387,9 +387,9 @@ func (u *Task[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 			w[r], top[r] = 0, 0
 			continue
 		}
-		delta, factor := u.Table.Dot(u.DO[g].Row(i), u.O[g].Row(i)), T(1)
+		delta, factor := u.Table.Dot(u.DO[g].Row(i), u.O[g].Row(i)), float(1)
 		if u.Spec.Exp {
-			top[r] = T(float64(u.Den[g][i]) * math.Log2E)
+			top[r] = float(float64(u.Den[g][i]) * math.Log2E)
 		} else {
 			factor = u.invertDen(u.Den[g][i])
 		}
@@ -400,13 +400,13 @@ func (u *Task[T]) outputGrad(g, i0, n int, do []T, ldo int, w, top []T) {
 
 // DirectWeights sets rows of dst [i1-i0, m] to the weights of queries i0 ≤ i < i1 of head g,
 // divided by their denominators. Weights of keys that a query does not see are 0.
-func (u *Task[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
+func (u *Task) DirectWeights(dst tensor.Mat, g, i0, i1 int) {
 	u.TakeDecays()
 	x := u.keyRows()
-	lda := scratch.Stride[T](u.PreparedWidth)
+	lda := scratch.Stride[float](u.PreparedWidth)
 	nq := min(i1-i0, PanelRows)
-	a := arena.Take[T](u.Arena, nq*lda)
-	s := arena.Take[T](u.Arena, nq*x.Ldb)
+	a := arena.Take[float](u.Arena, nq*lda)
+	s := arena.Take[float](u.Arena, nq*x.Ldb)
 	for i := i0; i < i1; i += PanelRows {
 		n := min(PanelRows, i1-i)
 		u.PrepareQ(a, lda, g, i, i+n)
@@ -430,7 +430,7 @@ func (u *Task[T]) DirectWeights(dst tensor.Mat[T], g, i0, i1 int) {
 }
 
 // normaliseWeights turns the scores of query i into weights.
-func (u *Task[T]) normaliseWeights(row []T, i int) {
+func (u *Task) normaliseWeights(row []float, i int) {
 	if !u.SeesAnyKey(i) {
 		clear(row)
 		return
@@ -438,11 +438,11 @@ func (u *Task[T]) normaliseWeights(row []T, i int) {
 	all := u.Block(nil, 0, i, 1, nil, 0, 0, u.M)
 	seen := row[:u.CountVisible(i)]
 	if u.Spec.Exp {
-		all.maskRow(row, 0, T(math.Inf(-1)))
+		all.maskRow(row, 0, float(math.Inf(-1)))
 		u.Table.Exp(seen, seen, u.Table.Max(seen))
 	} else {
 		mark := u.Arena.Mark()
-		u.Weigh(seen, seen, 0, len(seen), u.Coefficients(), arena.TakeZeros[T](u.Arena, 1))
+		u.Weigh(seen, seen, 0, len(seen), u.Coefficients(), arena.TakeZeros[float](u.Arena, 1))
 		if all.Decays != nil {
 			decay := u.Fader(&all)
 			weights := u.TakeScratch(len(seen))

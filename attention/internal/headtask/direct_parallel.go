@@ -8,8 +8,8 @@ import (
 // The direct form of a task that several workers do together.
 
 // keysTogether calls f for blocks of keys j0 ≤ j < j1, keys of them each.
-func (u *Task[T]) keysTogether(keys int, f func(u *Task[T], j0, j1 int)) {
-	u.runParallel(pieces(keys, KeyBlock), 0, func(u *Task[T], t *tokenGroup) {
+func (u *Task) keysTogether(keys int, f func(u *Task, j0, j1 int)) {
+	u.runParallel(pieces(keys, KeyBlock), 0, func(u *Task, t *tokenGroup) {
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
 			f(u, i*KeyBlock, min((i+1)*KeyBlock, keys))
 		}
@@ -17,14 +17,14 @@ func (u *Task[T]) keysTogether(keys int, f func(u *Task[T], j0, j1 int)) {
 }
 
 // attendTogether is attendAs, or for queries that are in place attend.
-func (u *Task[T]) attendTogether(all *Task[T], x *KeyRows[T], inPlace bool) {
-	u.runParallel(pieces(u.N, QueryBlock), 0, func(u *Task[T], t *tokenGroup) {
+func (u *Task) attendTogether(all *Task, x *KeyRows, inPlace bool) {
+	u.runParallel(pieces(u.N, QueryBlock), 0, func(u *Task, t *tokenGroup) {
 		all := *all
 		all.Arena = u.Arena
-		var a []T
+		var a []float
 		var lda int
 		if !inPlace {
-			lda = scratch.Stride[T](min(u.N, QueryBlock))
+			lda = scratch.Stride[float](min(u.N, QueryBlock))
 			a = u.TakeScratch(len(u.Q) * u.PreparedWidth * lda)
 		}
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
@@ -38,16 +38,16 @@ func (u *Task[T]) attendTogether(all *Task[T], x *KeyRows[T], inPlace bool) {
 	})
 }
 
-func (u *Task[T]) directBackwardTogether() {
-	lda, ldo := scratch.Stride[T](u.PreparedWidth), scratch.Stride[T](u.Dv)
+func (u *Task) directBackwardTogether() {
+	lda, ldo := scratch.Stride[float](u.PreparedWidth), scratch.Stride[float](u.Dv)
 	keys, values := u.TakeScratch(u.M*lda), u.TakeScratch(u.M*ldo)
-	u.keysTogether(u.M, func(u *Task[T], j0, j1 int) {
+	u.keysTogether(u.M, func(u *Task, j0, j1 int) {
 		clear(keys[j0*lda : j1*lda])
 		u.PrepareK(keys[j0*lda:], lda, j0, j1)
 		u.CopyValues(values[j0*ldo:], ldo, j0, j1)
 	})
 	dkeys, dvalues := u.BackPairs(u, keys, values)
-	u.keysTogether(u.M, func(u *Task[T], j0, j1 int) {
+	u.keysTogether(u.M, func(u *Task, j0, j1 int) {
 		u.GradK(j0, j1, dkeys[j0*lda:], lda)
 		u.SetValuesGrad(dvalues, j0, j1)
 	})
@@ -56,10 +56,10 @@ func (u *Task[T]) directBackwardTogether() {
 // backPairsTogether is backPairs. The gradients of a block of keys are added in the
 // order of the rows of blocks, so a worker enters a column after all earlier rows have
 // left it.
-func (u *Task[T]) backPairsTogether(x backRow[T]) {
+func (u *Task) backPairsTogether(x backRow) {
 	rows, places := pieces(u.N, GradQueries), len(x.all.DAge)
 	parts, dage := u.scaleParts(rows), arena.TakeZeros[float64](u.Arena, len(u.Q)*places)
-	u.runParallel(len(u.Q)*rows, pieces(x.all.M, KeyBlock), func(u *Task[T], t *tokenGroup) {
+	u.runParallel(len(u.Q)*rows, pieces(x.all.M, KeyBlock), func(u *Task, t *tokenGroup) {
 		r, all := x, *x.all
 		all.Arena = u.Arena
 		r.start(u, &all)
@@ -80,7 +80,7 @@ func (u *Task[T]) backPairsTogether(x backRow[T]) {
 
 // rowsBefore returns how many rows of blocks that have a query which could see
 // key j come before row i of head g.
-func (u *Geometry[T]) rowsBefore(j, g, i int) int {
+func (u *Geometry) rowsBefore(j, g, i int) int {
 	first := 0
 	if u.Causal {
 		first = max(j-u.Offset, 0) / GradQueries

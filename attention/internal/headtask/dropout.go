@@ -3,7 +3,6 @@ package headtask
 import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // HeadDropout is the dropout of the queries, or of the keys, of one head.
@@ -87,19 +86,19 @@ func (d *draws) Next() float64 {
 
 // DropOut multiplies the masks of tokens or channels into n tokens from token i on. Channel c
 // of token i+r is x[c·cs+r·ts], for d channels.
-func DropOut[T tensor.Float](m *HeadDropout, x []T, cs, ts, d, i, n int) {
+func DropOut(m *HeadDropout, x []float, cs, ts, d, i, n int) {
 	for r := range n {
 		switch x := x[r*ts:]; m.Kind {
 		case attention.TokenDrop:
 			bits := m.Token(i+r, 1)
-			f := T(bits.Next())
+			f := float(bits.Next())
 			for c := range d {
 				x[c*cs] *= f
 			}
 		case attention.ElementDrop:
 			bits := m.Token(i+r, d)
 			for c := range d {
-				x[c*cs] *= T(bits.Next())
+				x[c*cs] *= float(bits.Next())
 			}
 		}
 	}

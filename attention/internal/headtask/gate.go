@@ -13,7 +13,7 @@ import (
 // factor is applied to the features of the key, so that all forms and states contain it.
 
 // GateOf returns the factor of the features of key j.
-func (u *Geometry[T]) GateOf(j int) float64 {
+func (u *Geometry) GateOf(j int) float64 {
 	if !u.Spec.Gated || len(u.LogG.Data) == 0 {
 		return 1
 	}
@@ -21,21 +21,21 @@ func (u *Geometry[T]) GateOf(j int) float64 {
 }
 
 // hasGates reports whether the tokens of a side are multiplied by gate factors.
-func (u *Geometry[T]) hasGates(s *headRows[T]) bool {
+func (u *Geometry) hasGates(s *headRows) bool {
 	return s.keys && u.Spec.Gated && len(u.LogG.Data) > 0
 }
 
 // keyGates returns the factors of keys j0 ≤ j < j1.
-func (u *Task[T]) keyGates(j0, j1 int) []T {
+func (u *Task) keyGates(j0, j1 int) []float {
 	f := u.TakeScratch(j1 - j0)
 	for r := range f {
-		f[r] = T(u.GateOf(j0 + r))
+		f[r] = float(u.GateOf(j0 + r))
 	}
 	return f
 }
 
 // applyGates multiplies columns of y, features of keys j0 ≤ j < j1, by their factors.
-func (u *Task[T]) applyGates(y []T, ld, j0, j1 int) {
+func (u *Task) applyGates(y []float, ld, j0, j1 int) {
 	mark := u.Arena.Mark()
 	factors := u.keyGates(j0, j1)
 	for f := range u.PreparedWidth {
@@ -47,13 +47,13 @@ func (u *Task[T]) applyGates(y []T, ld, j0, j1 int) {
 
 // gateGrad replaces b.Y, the gradient of gated features for keys from j0 on, by the
 // gradient of the features. It adds the gradient of the gates: d(1-g)/d log g = -g.
-func (u *Task[T]) gateGrad(b *attention.FeatureBlock[T], j0 int) {
+func (u *Task) gateGrad(b *attention.FeatureBlock, j0 int) {
 	mark := u.Arena.Mark()
 	if u.DGate != nil {
 		dy := u.TakeScratch(len(b.Y))
 		copy(dy, b.Y)
 		u.Spec.Features.Map(b)
-		along := arena.TakeZeros[T](u.Arena, b.N)
+		along := arena.TakeZeros[float](u.Arena, b.N)
 		for f := range u.PreparedWidth {
 			u.Table.MulAdd(along, dy[f*b.Stride:][:b.N], b.Y[f*b.Stride:][:b.N])
 		}

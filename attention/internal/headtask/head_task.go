@@ -24,13 +24,13 @@ func MaxRows(n int) int { return PanelRows * max(1, KeyBlock/kernel.Pad(max(n, 1
 
 // Geometry describes the work for one key head of one sequence and the query heads that share it:
 // rows, shapes, masks and positions. It is set once a call; the forms only read it.
-type Geometry[T tensor.Float] struct {
-	Table *kernel.Table[T]
-	Spec  *Spec[T]
+type Geometry struct {
+	Table *kernel.Table[float]
+	Spec  *Spec
 
-	Q                  []tensor.Mat[T] // per query head that shares the key head: [n,D]
-	K, V               tensor.Mat[T]   // [m,D], [m,Dv]
-	Scale              []T             // per query head
+	Q                  []tensor.Mat // per query head that shares the key head: [n,D]
+	K, V               tensor.Mat   // [m,D], [m,Dv]
+	Scale              []float      // per query head
 	N, M               int
 	D, Dv              int
 	PreparedWidth      int // width of prepared rows
@@ -44,8 +44,8 @@ type Geometry[T tensor.Float] struct {
 	Mask    []bool // [m] unmasked keys; nil: all
 	Keep    []bool // pairs: Keep[i*KeepRow+j]; nil: all; direct form only
 	KeepRow int
-	Rope    *attention.Rope[T]
-	LogG    tensor.Mat[T] // [m,1] log-decay of the keys; no Data: none
+	Rope    *attention.Rope
+	LogG    tensor.Mat // [m,1] log-decay of the keys; no Data: none
 
 	Drop              *attention.Drop // nil: none; then the next fields are not used
 	Coords            attention.DropCoords
@@ -57,82 +57,82 @@ type Geometry[T tensor.Float] struct {
 }
 
 // Output holds the results of Forward, some of which Backward reads.
-type Output[T tensor.Float] struct {
-	O            []tensor.Mat[T]    // per query head: [n,Dv]
-	Den          [][]T              // per query head: denominators [n], set by Forward and read by Backward
-	Sums         []rowscale.Sums[T] // per query head of a band: sums of weights [n], set by Forward; nil: not needed
-	SavesDen     bool               // Den is needed after Forward
-	SavedMoments *[]T               // receives the moments for Backward; nil: not needed
-	Noticed      *RowNotices        // shared by the tasks of a call or state; nil: not needed
+type Output struct {
+	O            []tensor.Mat    // per query head: [n,Dv]
+	Den          [][]float       // per query head: denominators [n], set by Forward and read by Backward
+	Sums         []rowscale.Sums // per query head of a band: sums of weights [n], set by Forward; nil: not needed
+	SavesDen     bool            // Den is needed after Forward
+	SavedMoments *[]float        // receives the moments for Backward; nil: not needed
+	Noticed      *RowNotices     // shared by the tasks of a call or state; nil: not needed
 }
 
 // directScratch is the scratch state of the direct form and the band.
-type directScratch[T tensor.Float] struct {
-	keys   KeyRows[T]
+type directScratch struct {
+	keys   KeyRows
 	Decays *LogDecays // of all keys
 	places []int      // [n] the last key that each query sees; nil: it follows from the position
 }
 
 // linearScratch is the scratch state of the linear form. Its memory is kept from call to call.
-type linearScratch[T tensor.Float] struct {
-	Monomials *features.Monomials[T]
-	Scan      Scan[T]
+type linearScratch struct {
+	Monomials *features.Monomials
+	Scan      Scan
 }
 
 // Gradients holds the inputs and results of Backward.
-type Gradients[T tensor.Float] struct {
-	DO, DQ   []tensor.Mat[T] // per query head: [n,Dv], [n,D]
-	DK, DVal tensor.Mat[T]   // [m,D], [m,Dv]
-	DParams  [][]T           // gradients of the features' parameters, added to
-	Adds     bool            // DQ, DK and DVal are added to; for a band without rotation and dropout
-	Shares   [][]T           // per query head of a band: factors of DO [n]; none: 1
-	DScale   []float64       // per query head: gradient of the scale, Σ dq'·q' over the unscaled prepared queries
-	DLogG    tensor.Mat[T]   // [m,1]
-	DAge     []float64       // [positions] gradient of the sums of log_g; nil: not needed
-	DGate    []float64       // [m] part of the gradient of log_g from the factors of gated keys; nil: no gates
+type Gradients struct {
+	DO, DQ   []tensor.Mat // per query head: [n,Dv], [n,D]
+	DK, DVal tensor.Mat   // [m,D], [m,Dv]
+	DParams  [][]float    // gradients of the features' parameters, added to
+	Adds     bool         // DQ, DK and DVal are added to; for a band without rotation and dropout
+	Shares   [][]float    // per query head of a band: factors of DO [n]; none: 1
+	DScale   []float64    // per query head: gradient of the scale, Σ dq'·q' over the unscaled prepared queries
+	DLogG    tensor.Mat   // [m,1]
+	DAge     []float64    // [positions] gradient of the sums of log_g; nil: not needed
+	DGate    []float64    // [m] part of the gradient of log_g from the factors of gated keys; nil: no gates
 }
 
 // Task is a Geometry with memory for its results and scratch. Results depend on nothing else. A
 // task runs on one goroutine, or its tokens are divided among several goroutines that have a
 // copy of the task each.
-type Task[T tensor.Float] struct {
-	Geometry[T]
-	Output[T]
-	Gradients[T]
-	directScratch[T]
-	linearScratch[T]
+type Task struct {
+	Geometry
+	Output
+	Gradients
+	directScratch
+	linearScratch
 
 	Arena   *arena.Arena
 	Workers int // number of goroutines for its tokens; 0: one
 }
 
 // Bytes returns the memory of a task that a state keeps.
-func (u *Task[T]) Bytes() int64 {
-	size := uintptr(cap(u.Q)+cap(u.O))*unsafe.Sizeof(tensor.Mat[T]{}) + uintptr(cap(u.Den))*unsafe.Sizeof(u.Scale)
-	size += uintptr(cap(u.Sums)) * unsafe.Sizeof(rowscale.Sums[T]{})
-	return scratch.AllocatedBytes(int64(unsafe.Sizeof(*u))) + int64(size) + int64(cap(u.Scale))*scratch.ElementSize[T]()
+func (u *Task) Bytes() int64 {
+	size := uintptr(cap(u.Q)+cap(u.O))*unsafe.Sizeof(tensor.Mat{}) + uintptr(cap(u.Den))*unsafe.Sizeof(u.Scale)
+	size += uintptr(cap(u.Sums)) * unsafe.Sizeof(rowscale.Sums{})
+	return scratch.AllocatedBytes(int64(unsafe.Sizeof(*u))) + int64(size) + int64(cap(u.Scale))*scratch.ElementSize[float]()
 }
 
 // Clear resets u for another call. It keeps the memory of its slices, but nothing that they
 // point to.
-func (u *Task[T]) Clear() {
-	for _, m := range [][]tensor.Mat[T]{u.Q, u.O, u.DO, u.DQ} {
+func (u *Task) Clear() {
+	for _, m := range [][]tensor.Mat{u.Q, u.O, u.DO, u.DQ} {
 		clear(m)
 	}
 	clear(u.Den)
 	clear(u.Sums)
 	clear(u.Shares)
-	*u = Task[T]{
-		Geometry:      Geometry[T]{Q: u.Q[:0], Scale: u.Scale[:0]},
-		Output:        Output[T]{O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0]},
-		Gradients:     Gradients[T]{DO: u.DO[:0], DQ: u.DQ[:0], Shares: u.Shares[:0]},
-		linearScratch: linearScratch[T]{Monomials: u.Monomials, Scan: Scan[T]{openTokens: openTokens[T]{Valid: u.Scan.Valid}}},
+	*u = Task{
+		Geometry:      Geometry{Q: u.Q[:0], Scale: u.Scale[:0]},
+		Output:        Output{O: u.O[:0], Den: u.Den[:0], Sums: u.Sums[:0]},
+		Gradients:     Gradients{DO: u.DO[:0], DQ: u.DQ[:0], Shares: u.Shares[:0]},
+		linearScratch: linearScratch{Monomials: u.Monomials, Scan: Scan{openTokens: openTokens{Valid: u.Scan.Valid}}},
 	}
 }
 
 // CountVisible returns the number of keys that query i sees by position, before masks: keys 0 ≤
 // j < CountVisible.
-func (u *Geometry[T]) CountVisible(i int) int {
+func (u *Geometry) CountVisible(i int) int {
 	if !u.Causal {
 		return u.M
 	}
@@ -140,11 +140,11 @@ func (u *Geometry[T]) CountVisible(i int) int {
 }
 
 // HasKey reports whether key j is unmasked.
-func (u *Geometry[T]) HasKey(j int) bool { return u.Mask == nil || u.Mask[j] }
+func (u *Geometry) HasKey(j int) bool { return u.Mask == nil || u.Mask[j] }
 
 // CopyValues sets dst [j1-j0, ld], ld ≥ Dv, to the values of keys j0 ≤ j < j1. It writes zeros
 // beyond Dv and for masked keys.
-func (u *Geometry[T]) CopyValues(dst []T, ld, j0, j1 int) {
+func (u *Geometry) CopyValues(dst []float, ld, j0, j1 int) {
 	if u.Mask == nil && u.V.Stride == ld && u.Dv == ld {
 		copy(dst[:(j1-j0)*ld], u.V.Data[j0*ld:])
 		return
@@ -160,7 +160,7 @@ func (u *Geometry[T]) CopyValues(dst []T, ld, j0, j1 int) {
 }
 
 // QueryHeads returns the query heads that share key head kh.
-func (u *Geometry[T]) QueryHeads(kh int) HeadRange { return HeadRange{kh * len(u.Q), len(u.Q)} }
+func (u *Geometry) QueryHeads(kh int) HeadRange { return HeadRange{kh * len(u.Q), len(u.Q)} }
 
 // HeadRange is the range of query heads Lo ≤ h < Lo+N that share a key head.
 type HeadRange struct{ Lo, N int }
@@ -182,8 +182,8 @@ var SplitWork float64 = 1 << 23
 
 // Spec is an attention.Spec with fields for the two parts of a mechanism with a window, each of
 // which has its own Spec. The zero values of these fields are for a mechanism without a window.
-type Spec[T tensor.Float] struct {
-	attention.Spec[T]
+type Spec struct {
+	attention.Spec
 
 	// FarLag is the number of keys that the far field leaves out in a causal call, counted back
 	// from the last key that a query sees by position. WindowWidth is the number of keys that
@@ -197,13 +197,13 @@ type Spec[T tensor.Float] struct {
 }
 
 // IsElementwise reports whether there is no feature map or an elementwise one.
-func (s *Spec[T]) IsElementwise() bool {
+func (s *Spec) IsElementwise() bool {
 	_, ok := s.Map.(attention.Elementwise)
 	return ok || !s.HasMap()
 }
 
 // Width returns the width of prepared rows.
-func (s *Spec[T]) Width(d int) int {
+func (s *Spec) Width(d int) int {
 	switch {
 	case s.Features != nil:
 		return s.Features.Dim(d)
@@ -214,10 +214,10 @@ func (s *Spec[T]) Width(d int) int {
 }
 
 // RowScale returns the factor of the rows of query head h for width d.
-func (s *Spec[T]) RowScale(d, h int) T {
-	x := T(s.Scale)
+func (s *Spec) RowScale(d, h int) float {
+	x := float(s.Scale)
 	if s.Scale == 0 {
-		x = T(1 / math.Sqrt(float64(d)))
+		x = float(1 / math.Sqrt(float64(d)))
 	}
 	if s.Tau != nil {
 		x *= s.Tau.Data[s.TauIndex(h)]
@@ -226,7 +226,7 @@ func (s *Spec[T]) RowScale(d, h int) T {
 }
 
 // TauIndex returns the index in Tau of query head h.
-func (s *Spec[T]) TauIndex(h int) int {
+func (s *Spec) TauIndex(h int) int {
 	if len(s.Tau.Data) == 1 {
 		return 0
 	}
@@ -236,19 +236,19 @@ func (s *Spec[T]) TauIndex(h int) int {
 // Exponent splits the scale of a query head into two factors: one for the rows in the direct
 // form, and one for the scores in the exponential, to base 2. The second is positive, so that a
 // score of -Inf stays -Inf.
-func (s *Spec[T]) Exponent(scale T) (rows, scores T) {
-	if all := T(math.Log2E * float64(scale)); s.Exp && all > 0 {
+func (s *Spec) Exponent(scale float) (rows, scores float) {
+	if all := float(math.Log2E * float64(scale)); s.Exp && all > 0 {
 		return 1, all
 	}
-	return scale, T(math.Log2E)
+	return scale, float(math.Log2E)
 }
 
 // Degree returns the degree of the kernel polynomial.
-func (s *Spec[T]) Degree() int { return len(s.Coef) - 1 }
+func (s *Spec) Degree() int { return len(s.Coef) - 1 }
 
 // MaxScore returns the bound of |s| that follows from the normalisation, or +Inf if there is
 // none.
-func (s *Spec[T]) MaxScore(d, h int) float64 {
+func (s *Spec) MaxScore(d, h int) float64 {
 	if b, ok := s.Features.(attention.BoundedProduct); ok {
 		return b.Bound()
 	}
@@ -261,10 +261,10 @@ func (s *Spec[T]) MaxScore(d, h int) float64 {
 
 // AbsPoly returns f̄(x), as in Saved.WeakCount: Σ |Coef[l]|·x^l, or for a similarity the larger
 // of |f(x)| and |f(-x)|.
-func (s *Spec[T]) AbsPoly(x float64) float64 {
+func (s *Spec) AbsPoly(x float64) float64 {
 	var y float64
 	if s.Similarity != nil {
-		f := []T{T(x), T(-x)}
+		f := []float{float(x), float(-x)}
 		s.Similarity.F(f, f)
 		return max(math.Abs(float64(f[0])), math.Abs(float64(f[1])))
 	}
@@ -275,15 +275,15 @@ func (s *Spec[T]) AbsPoly(x float64) float64 {
 }
 
 // HasMap reports whether there is a feature map after normalisation, rotation and scale.
-func (s *Spec[T]) HasMap() bool { return s.Map != nil || s.Features != nil }
+func (s *Spec) HasMap() bool { return s.Map != nil || s.Features != nil }
 
 // IsPairwise reports whether weights can only be computed pair by pair, so that a state keeps
 // all keys.
-func (s *Spec[T]) IsPairwise() bool { return s.Exp || s.Similarity != nil }
+func (s *Spec) IsPairwise() bool { return s.Exp || s.Similarity != nil }
 
 // FeatureWidth returns the width of the rows from which features are made, for rows of width d.
 // moved says that rotation or dropout may change the mean of prepared rows.
-func (s *Spec[T]) FeatureWidth(d int, moved bool) int {
+func (s *Spec) FeatureWidth(d int, moved bool) int {
 	if s.Norm.IsCentred() && !s.HasMap() && !moved && d > 1 && !s.hasSinglePower() {
 		return d - 1
 	}
@@ -292,7 +292,7 @@ func (s *Spec[T]) FeatureWidth(d int, moved bool) int {
 
 // CountFeatures returns the number of packed features of the linear form for prepared rows of
 // width w, or math.MaxInt if there would be more.
-func (s *Spec[T]) CountFeatures(w int) int {
+func (s *Spec) CountFeatures(w int) int {
 	if s.IsPairwise() {
 		return 0
 	}
@@ -301,10 +301,10 @@ func (s *Spec[T]) CountFeatures(w int) int {
 
 // IsSinglePower reports whether the linear form needs only the features of a single power. With
 // OutputNorm it also needs the constant feature, to count keys.
-func (s *Spec[T]) IsSinglePower() bool { return s.hasSinglePower() && !s.OutputNorm }
+func (s *Spec) IsSinglePower() bool { return s.hasSinglePower() && !s.OutputNorm }
 
 // hasSinglePower reports whether the kernel is a single power.
-func (s *Spec[T]) hasSinglePower() bool {
+func (s *Spec) hasSinglePower() bool {
 	if s.Degree() < 1 {
 		return false
 	}
@@ -318,11 +318,11 @@ func (s *Spec[T]) hasSinglePower() bool {
 
 // IsDegree1 reports whether the features are the prepared row itself and outputs have no
 // further factor.
-func (s *Spec[T]) IsDegree1() bool { return s.Degree() == 1 && !s.OutputNorm }
+func (s *Spec) IsDegree1() bool { return s.Degree() == 1 && !s.OutputNorm }
 
 // HasNoRoot reports whether f is known to be positive at all scores of rows of width d, also
 // after dropout multiplies scores by up to gain. f must not be negative there.
-func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
+func (s *Spec) HasNoRoot(d int, gain float64) bool {
 	c := s.Coef
 	switch {
 	case c[0] <= 0:
@@ -339,7 +339,7 @@ func (s *Spec[T]) HasNoRoot(d int, gain float64) bool {
 
 // IsPositive reports whether f is known to be nonnegative if dropout multiplies scores by up to
 // gain. Spec.Positive is about scores without dropout.
-func (s *Spec[T]) IsPositive(gain float64) bool {
+func (s *Spec) IsPositive(gain float64) bool {
 	if s.NonNegative || gain == 1 || s.HasMap() || s.IsPairwise() || s.Norm == attention.NoNorm || s.Tau != nil {
 		return s.Positive // without a bound of scores it is for all scores
 	}
@@ -352,7 +352,7 @@ func (s *Spec[T]) IsPositive(gain float64) bool {
 }
 
 // isTaylorOfExp reports whether f is a partial sum of the exponential series.
-func (s *Spec[T]) isTaylorOfExp() bool {
+func (s *Spec) isTaylorOfExp() bool {
 	factorial := 1.0
 	for l, c := range s.Coef {
 		factorial *= float64(max(l, 1))
@@ -364,7 +364,7 @@ func (s *Spec[T]) isTaylorOfExp() bool {
 }
 
 // MapsToZeros reports whether mapped rows can be zero.
-func (s *Spec[T]) MapsToZeros() bool {
+func (s *Spec) MapsToZeros() bool {
 	_, row := s.Map.(attention.ZeroingMap)
 	_, block := s.Features.(attention.ZeroingMap)
 	return row || block
@@ -372,7 +372,7 @@ func (s *Spec[T]) MapsToZeros() bool {
 
 // ProductReach bounds the weights of a kernel with coefficients coef on rows of products,
 // without their masks. It returns 0 if there is no bound.
-func (s *Spec[T]) ProductReach(coef [3]float64, d, h int) float64 {
+func (s *Spec) ProductReach(coef [3]float64, d, h int) float64 {
 	plain := *s
 	plain.Map, plain.Coef = nil, coef[:]
 	x := plain.MaxScore(d, h)
@@ -383,7 +383,7 @@ func (s *Spec[T]) ProductReach(coef [3]float64, d, h int) float64 {
 }
 
 // LearnsFeatures reports whether the features have learned parameters.
-func (s *Spec[T]) LearnsFeatures() bool {
+func (s *Spec) LearnsFeatures() bool {
 	return s.Features != nil && s.Features.Params().Size() > 0
 }
 
@@ -393,21 +393,21 @@ func (s *Spec[T]) LearnsFeatures() bool {
 
 // denominator returns the denominator from the sum of the weights and eps. With
 // Spec.FloorSize it may be negative, though what divides is its size.
-func (s *Spec[T]) denominator(sum, eps T) T {
+func (s *Spec) denominator(sum, eps float) float {
 	switch {
 	case s.Unnormalized:
 		return eps
 	case sum-sum != 0:
 		return sum - sum // NaN: after an overflow there is no average
 	case s.Floor > 0:
-		return T(s.ApplyFloor(float64(sum)))
+		return float(s.ApplyFloor(float64(sum)))
 	}
 	return sum + eps
 }
 
 // ApplyFloor returns the denominator for the sum of weights sum under Spec.Floor.
-func (s *Spec[T]) ApplyFloor(sum float64) float64 {
-	floor := float64(T(s.Floor))
+func (s *Spec) ApplyFloor(sum float64) float64 {
+	floor := float64(float(s.Floor))
 	if s.FloorSize && sum < -floor {
 		return sum
 	}
@@ -416,14 +416,14 @@ func (s *Spec[T]) ApplyFloor(sum float64) float64 {
 
 // maskDenGrad replaces w, the gradients of the denominators den, by the gradients of the sums
 // of weights. They are 0 if there is no denominator or it is at its floor.
-func (s *Spec[T]) maskDenGrad(w, den []T) {
+func (s *Spec) maskDenGrad(w, den []float) {
 	switch {
 	case s.Unnormalized:
 		clear(w)
 	case s.Floor > 0:
 		for r, x := range den[:len(w)] {
 			switch {
-			case x == T(s.Floor):
+			case x == float(s.Floor):
 				w[r] = 0
 			case x < 0:
 				w[r] = -w[r]
@@ -436,7 +436,7 @@ func (s *Spec[T]) maskDenGrad(w, den []T) {
 // and they sum to 0 or to so little that 1/den overflows. Such a query gets the output of a
 // query without visible keys, and is counted (Saved.WeakCount). An exponential does not need
 // this: its largest weight is near 1 unless all scores have overflowed.
-func (u *Task[T]) invertDen(den T) T {
+func (u *Task) invertDen(den float) float {
 	if u.Spec.GivesNumerators {
 		return 1
 	}
@@ -454,7 +454,7 @@ func (u *Task[T]) invertDen(den T) T {
 
 // hasInfiniteReciprocal reports whether 1/den overflows: den is 0, or smaller than a quarter of
 // the smallest normal number.
-func hasInfiniteReciprocal[T tensor.Float](den T) bool {
+func hasInfiniteReciprocal(den float) bool {
 	x := 1 / den
 	return x-x != 0 && den == den
 }
@@ -463,7 +463,7 @@ func hasInfiniteReciprocal[T tensor.Float](den T) bool {
 // seen is the number of visible keys, with decay the sum of their factors, and most bounds the
 // weights. A negative most means that weights are never negative: they cannot cancel, but they
 // can all be 0. If den is 0 or less, negative weights dominate.
-func IsIllConditioned[T tensor.Float](den T, seen, most float64) bool {
+func IsIllConditioned(den float, seen, most float64) bool {
 	if most < 0 {
 		return hasInfiniteReciprocal(den)
 	}
@@ -472,13 +472,13 @@ func IsIllConditioned[T tensor.Float](den T, seen, most float64) bool {
 
 // noteNonFinite records whether outputs i0 ≤ i < i1 of head g may not be finite. It multiplies
 // them by zeros, because the product is 0 only for finite numbers.
-func (u *Task[T]) noteNonFinite(g, i0, i1 int) {
+func (u *Task) noteNonFinite(g, i0, i1 int) {
 	if u.Noticed == nil || i0 >= i1 {
 		return
 	}
 	mark := u.Arena.Mark()
 	x, out := u.TakeScratch(i1-i0), &u.O[g]
-	u.Table.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[T](u.Arena, u.Dv), 0, u.Dv)
+	u.Table.RowDots(x, out.Data[i0*out.Stride:], out.Stride, arena.TakeZeros[float](u.Arena, u.Dv), 0, u.Dv)
 	for _, y := range x {
 		if y != 0 {
 			u.Noticed.Overflow.Store(true)

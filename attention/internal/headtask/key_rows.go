@@ -4,27 +4,26 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // KeyRows holds the prepared keys of a key head, transposed panel by panel, and its values.
-type KeyRows[T tensor.Float] struct {
-	Bt    []T // [⌈m/panel⌉, da, ldb]
-	Panel int // keys of a panel; divides KeyBlock
+type KeyRows struct {
+	Bt    []float // [⌈m/panel⌉, da, ldb]
+	Panel int     // keys of a panel; divides KeyBlock
 	Ldb   int
-	V     []T // [m, ldv], zero beyond dv
+	V     []float // [m, ldv], zero beyond dv
 	Ldv   int
 }
 
 // keyRows returns the rows of all keys, in scratch memory.
-func (u *Task[T]) keyRows() *KeyRows[T] {
+func (u *Task) keyRows() *KeyRows {
 	x := &u.keys
-	*x = KeyRows[T]{Panel: KeyBlock, Ldb: scratch.Stride[T](min(u.M, KeyBlock)), Ldv: scratch.Stride[T](u.Dv)}
-	x.Bt = arena.Take[T](u.Arena, (u.M+KeyBlock-1)/KeyBlock*u.PreparedWidth*x.Ldb)
+	*x = KeyRows{Panel: KeyBlock, Ldb: scratch.Stride[float](min(u.M, KeyBlock)), Ldv: scratch.Stride[float](u.Dv)}
+	x.Bt = arena.Take[float](u.Arena, (u.M+KeyBlock-1)/KeyBlock*u.PreparedWidth*x.Ldb)
 	if u.valuesInPlace() {
 		x.V, x.Ldv = u.V.Data, u.V.Stride
 	} else {
-		x.V = arena.Take[T](u.Arena, u.M*x.Ldv)
+		x.V = arena.Take[float](u.Arena, u.M*x.Ldv)
 	}
 	if u.Workers > 1 {
 		u.keysTogether(u.M, x.fill)
@@ -35,7 +34,7 @@ func (u *Task[T]) keyRows() *KeyRows[T] {
 }
 
 // fill stores keys j0 ≤ j < j1 of u, and their values.
-func (x *KeyRows[T]) fill(u *Task[T], j0, j1 int) {
+func (x *KeyRows) fill(u *Task, j0, j1 int) {
 	if !u.valuesInPlace() {
 		u.CopyValues(x.V[j0*x.Ldv:], x.Ldv, j0, j1)
 	}
@@ -45,7 +44,7 @@ func (x *KeyRows[T]) fill(u *Task[T], j0, j1 int) {
 // valuesInPlace reports whether the values can be read in place: no key is masked, they fill
 // whole vectors, and a column of them fits the first-level cache, of which a stride can leave
 // only a few sets usable.
-func (u *Geometry[T]) valuesInPlace() bool {
+func (u *Geometry) valuesInPlace() bool {
 	const cacheLines = 512
 	perRow := u.V.Stride / kernel.Lanes
 	return u.Mask == nil && u.Dv%kernel.Lanes == 0 && u.V.Stride%kernel.Lanes == 0 &&
@@ -53,7 +52,7 @@ func (u *Geometry[T]) valuesInPlace() bool {
 }
 
 // Put prepares keys j0 ≤ j < j1 of u and stores them in x. Key 0 of u is key at of x.
-func (x *KeyRows[T]) Put(u *Task[T], at, j0, j1 int) {
+func (x *KeyRows) Put(u *Task, at, j0, j1 int) {
 	keys := u.KeySide()
 	for j := j0; j < j1; {
 		c := (at + j) % x.Panel
@@ -64,17 +63,17 @@ func (x *KeyRows[T]) Put(u *Task[T], at, j0, j1 int) {
 }
 
 // PanelOf returns the transposed keys from the start of the panel that holds key j.
-func (x *KeyRows[T]) PanelOf(j, da int) []T { return x.Bt[j/x.Panel*da*x.Ldb:] }
+func (x *KeyRows) PanelOf(j, da int) []float { return x.Bt[j/x.Panel*da*x.Ldb:] }
 
 // Append appends the first n keys and values of from to x, which has the given number of
 // tokens. Panels of both have the same size.
-func (x *KeyRows[T]) Append(tokens int, from *KeyRows[T], n, da int) {
+func (x *KeyRows) Append(tokens int, from *KeyRows, n, da int) {
 	x.Grow(da, tokens, tokens+n)
 	x.Copy(tokens, from, n, da)
 }
 
 // Copy is Append without Grow, for an x that has room.
-func (x *KeyRows[T]) Copy(tokens int, from *KeyRows[T], n, da int) {
+func (x *KeyRows) Copy(tokens int, from *KeyRows, n, da int) {
 	copy(x.V[tokens*x.Ldv:], from.V[:n*x.Ldv])
 	for j := 0; j < n; {
 		to, at := (tokens+j)%x.Panel, j%x.Panel
@@ -89,7 +88,7 @@ func (x *KeyRows[T]) Copy(tokens int, from *KeyRows[T], n, da int) {
 
 // Each calls f with slices of the prepared keys of the first tokens, in the order of a
 // snapshot: block by block of KeyBlock keys, and in a block channel by channel.
-func (x *KeyRows[T]) Each(tokens, da int, f func(x []T)) {
+func (x *KeyRows) Each(tokens, da int, f func(x []float)) {
 	for j0 := 0; j0 < tokens; j0 += KeyBlock {
 		j1 := min(j0+KeyBlock, tokens)
 		for c := range da {
@@ -101,14 +100,14 @@ func (x *KeyRows[T]) Each(tokens, da int, f func(x []T)) {
 }
 
 // Grow makes room for keys tokens ≤ j < end.
-func (x *KeyRows[T]) Grow(da, tokens, end int) {
+func (x *KeyRows) Grow(da, tokens, end int) {
 	panels := func(n int) int { return (n + x.Panel - 1) / x.Panel }
 	x.Bt = scratch.Grow(x.Bt, (panels(end)-panels(tokens))*da*x.Ldb)
 	x.V = scratch.Grow(x.V, (end-tokens)*x.Ldv)
 }
 
 // PutToken stores a prepared key [da] as key at of x.
-func (x *KeyRows[T]) PutToken(da, at int, key []T) {
+func (x *KeyRows) PutToken(da, at int, key []float) {
 	to := x.PanelOf(at, da)[at%x.Panel:]
 	for c, y := range key[:da] {
 		to[c*x.Ldb] = y

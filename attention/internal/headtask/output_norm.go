@@ -12,10 +12,10 @@ import (
 // the constant feature, which is 1 for every key.
 
 // outputFactor is what the output of a query over n keys is multiplied by.
-func (u *Geometry[T]) outputFactor(n float64) T { return T(math.Sqrt(n / float64(u.D))) }
+func (u *Geometry) outputFactor(n float64) float { return float(math.Sqrt(n / float64(u.D))) }
 
 // countSeen returns how many keys query i sees.
-func (u *Geometry[T]) countSeen(i int) int {
+func (u *Geometry) countSeen(i int) int {
 	n := u.CountVisible(i)
 	if u.Mask == nil && u.Keep == nil {
 		return n
@@ -30,7 +30,7 @@ func (u *Geometry[T]) countSeen(i int) int {
 }
 
 // CountClosedKeys returns the number of keys in closed chunks.
-func (s *Scan[T]) CountClosedKeys() float64 {
+func (s *Scan) CountClosedKeys() float64 {
 	if !s.Moments.NonEmpty {
 		return 0
 	}
@@ -42,7 +42,7 @@ func (s *Scan[T]) CountClosedKeys() float64 {
 }
 
 // CountOpenKeys returns the number of unmasked keys among the first n tokens of the open chunk.
-func (s *Scan[T]) CountOpenKeys(n int) int {
+func (s *Scan) CountOpenKeys(n int) int {
 	if !s.hasMasked {
 		return n
 	}
@@ -57,7 +57,7 @@ func (s *Scan[T]) CountOpenKeys(n int) int {
 
 // normaliseOver multiplies over, the factors of outputs, by the output norm. Query r
 // sees keys up to diag+r of the open chunk.
-func (s *Scan[T]) normaliseOver(over []T, diag int) {
+func (s *Scan) normaliseOver(over []float, diag int) {
 	closed := s.CountClosedKeys()
 	n := min(max(diag, 0), s.Count)
 	count := s.CountOpenKeys(n)
@@ -73,8 +73,8 @@ func (s *Scan[T]) normaliseOver(over []T, diag int) {
 
 // WithoutOutputNorm replaces the outputs and their gradients by those of the same mechanism
 // without Spec.OutputNorm. before is the number of keys before the sequence's own keys.
-func (u *Task[T]) WithoutOutputNorm(before float64) {
-	factors := arena.Take[T](u.Arena, u.N)
+func (u *Task) WithoutOutputNorm(before float64) {
+	factors := arena.Take[float](u.Arena, u.N)
 	count, j := 0, 0
 	for i := range factors {
 		if u.Keep != nil {
@@ -87,8 +87,8 @@ func (u *Task[T]) WithoutOutputNorm(before float64) {
 		}
 		factors[i] = u.outputFactor(before + float64(count))
 	}
-	scaled := func(x tensor.Mat[T], inverse bool) tensor.Mat[T] {
-		y := tensor.Mat[T]{Data: u.TakeScratch(u.N * u.Dv), Rows: u.N, Cols: u.Dv, Stride: u.Dv}
+	scaled := func(x tensor.Mat, inverse bool) tensor.Mat {
+		y := tensor.Mat{Data: u.TakeScratch(u.N * u.Dv), Rows: u.N, Cols: u.Dv, Stride: u.Dv}
 		for i, f := range factors {
 			if inverse && f > 0 {
 				f = 1 / f

@@ -9,9 +9,9 @@ import (
 )
 
 // headRows is the queries or the keys of one head as they come.
-type headRows[T tensor.Float] struct {
-	x          tensor.Mat[T]
-	scale      T
+type headRows struct {
+	x          tensor.Mat
+	scale      float
 	pos        int        // rotation of the first
 	mask       []bool     // unmasked tokens; nil: all
 	isPrepared bool       // they are prepared
@@ -23,22 +23,22 @@ type headRows[T tensor.Float] struct {
 }
 
 // QuerySide describes the queries of head g of the group.
-func (u *Geometry[T]) QuerySide(g int) headRows[T] {
-	s := headRows[T]{x: u.Q[g], scale: u.Scale[g], pos: u.FirstPosition, isPrepared: u.HasPreparedQueries, head: u.KeyHead*len(u.Q) + g}
+func (u *Geometry) QuerySide(g int) headRows {
+	s := headRows{x: u.Q[g], scale: u.Scale[g], pos: u.FirstPosition, isPrepared: u.HasPreparedQueries, head: u.KeyHead*len(u.Q) + g}
 	if u.Stats != nil {
 		s.stats = &u.Stats[g]
 	}
 	if u.Drop != nil {
 		s.drop = NewHeadDropout(u.Drop, &u.Coords, false, u.KeyHead*len(u.Q)+g, u.KeyHeads*len(u.Q), u.D, s.pos)
-		if p, ok := u.Spec.Map.(Products[T]); ok {
+		if p, ok := u.Spec.Map.(Products); ok {
 			s.drop.Coef = p.Coef
 		}
 	}
 	return s
 }
 
-func (u *Geometry[T]) KeySide() headRows[T] {
-	s := headRows[T]{x: u.K, scale: 1, mask: u.Mask, isPrepared: u.HasPreparedKeys, stats: u.KeyStats, keys: true, head: u.KeyHead * len(u.Q)}
+func (u *Geometry) KeySide() headRows {
+	s := headRows{x: u.K, scale: 1, mask: u.Mask, isPrepared: u.HasPreparedKeys, stats: u.KeyStats, keys: true, head: u.KeyHead * len(u.Q)}
 	if u.Drop != nil {
 		s.drop = NewHeadDropout(u.Drop, &u.Coords, true, u.KeyHead, u.KeyHeads, u.D, 0)
 	}
@@ -46,7 +46,7 @@ func (u *Geometry[T]) KeySide() headRows[T] {
 }
 
 // normalise normalises columns of x and multiplies them by scale.
-func (u *Geometry[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
+func (u *Geometry) normalise(x []float, ld, n int, s *headRows, scale float) {
 	if s.stats != nil {
 		normaliseWide(u.Table, u.Spec.Norm, s.stats, x, ld, u.D, n, scale)
 		return
@@ -55,7 +55,7 @@ func (u *Geometry[T]) normalise(x []T, ld, n int, s *headRows[T], scale T) {
 }
 
 // isMasked reports whether token i is masked.
-func (s *headRows[T]) isMasked(i int) bool { return s.mask != nil && !s.mask[i] }
+func (s *headRows) isMasked(i int) bool { return s.mask != nil && !s.mask[i] }
 
 // stretch is the number of tokens that are prepared at a time where they are
 // wanted as rows.
@@ -63,7 +63,7 @@ const stretch = 64
 
 // Prepare sets columns of dst [da, ld] to the prepared tokens i0 ≤ i < i1. A masked token gives
 // zeros, whatever it holds.
-func (u *Task[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task) Prepare(dst []float, ld int, s *headRows, i0, i1 int) {
 	n := i1 - i0
 	if n <= 0 {
 		return
@@ -78,7 +78,7 @@ func (u *Task[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 	}
 	if !u.Spec.IsElementwise() {
 		mark := u.Arena.Mark()
-		rows := arena.Take[T](u.Arena, n*u.PreparedWidth)
+		rows := arena.Take[float](u.Arena, n*u.PreparedWidth)
 		u.prepareRows(rows, u.PreparedWidth, s, i0, i1)
 		u.Table.Transpose(dst, ld, rows, u.PreparedWidth, n, u.PreparedWidth)
 		u.Arena.Reset(mark)
@@ -99,12 +99,12 @@ func (u *Task[T]) Prepare(dst []T, ld int, s *headRows[T], i0, i1 int) {
 // prepared rows is 0, they have one dimension less. A rotation, or dropout of channels, can
 // change that mean, so all dimensions are kept then. A single power keeps all dimensions, too:
 // it has no lower terms beside which the rounding errors of a change of basis would be small.
-func (u *Geometry[T]) FeatureWidth() int {
+func (u *Geometry) FeatureWidth() int {
 	return u.Spec.FeatureWidth(u.D, u.Rope != nil || u.Drop != nil && u.Drop.Kind != attention.TokenDrop)
 }
 
 // prepareRows is prepare for rows of dst (stride ld, width da).
-func (u *Task[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task) prepareRows(dst []float, ld int, s *headRows, i0, i1 int) {
 	for i := i0; i < i1 && s.isPrepared; i++ {
 		copy(dst[(i-i0)*ld:][:u.PreparedWidth], s.x.Row(i))
 	}
@@ -112,28 +112,28 @@ func (u *Task[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
 		return
 	}
 	if u.isScaling(s) {
-		u.scaleRows(tensor.Mat[T]{Data: dst, Rows: i1 - i0, Cols: u.D, Stride: ld}, tensor.Mat[T]{Data: s.x.Data[min(i0*s.x.Stride, len(s.x.Data)):], Cols: u.D, Stride: s.x.Stride}, s, i0)
+		u.scaleRows(tensor.Mat{Data: dst, Rows: i1 - i0, Cols: u.D, Stride: ld}, tensor.Mat{Data: s.x.Data[min(i0*s.x.Stride, len(s.x.Data)):], Cols: u.D, Stride: s.x.Stride}, s, i0)
 		return
 	}
 	for i := i0; i < i1; i += stretch {
 		n := min(stretch, i1-i)
 		to := dst[(i-i0)*ld:]
 		mark := u.Arena.Mark()
-		ldx := scratch.Stride[T](n)
+		ldx := scratch.Stride[float](n)
 		if u.Spec.Features != nil {
-			y := arena.Take[T](u.Arena, u.PreparedWidth*ldx)
+			y := arena.Take[float](u.Arena, u.PreparedWidth*ldx)
 			u.mapTokens(y, ldx, s, i, i+n)
 			u.Table.Transpose(to, ld, y, ldx, u.PreparedWidth, n)
 			u.Arena.Reset(mark)
 			continue
 		}
-		x := arena.Take[T](u.Arena, u.D*ldx)
+		x := arena.Take[float](u.Arena, u.D*ldx)
 		u.prepareUnmapped(x, ldx, s, i, i+n)
 		if u.Spec.IsElementwise() {
 			u.mapColumns(x, ldx, n)
 			u.Table.Transpose(to, ld, x, ldx, u.D, n)
 		} else {
-			rows := arena.Take[T](u.Arena, n*u.D)
+			rows := arena.Take[float](u.Arena, n*u.D)
 			u.Table.Transpose(rows, u.D, x, ldx, u.D, n)
 			for r := range n {
 				u.Spec.Map.Map(to[r*ld:][:u.PreparedWidth], rows[r*u.D:][:u.D])
@@ -153,7 +153,7 @@ func (u *Task[T]) prepareRows(dst []T, ld int, s *headRows[T], i0, i1 int) {
 
 // prepareUnmapped sets columns of x [d, ld] to tokens as they are before the feature
 // map.
-func (u *Task[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task) prepareUnmapped(x []float, ld int, s *headRows, i0, i1 int) {
 	n := i1 - i0
 	u.Table.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.D)
 	u.normalise(x, ld, n, s, s.scale)
@@ -166,7 +166,7 @@ func (u *Task[T]) prepareUnmapped(x []T, ld int, s *headRows[T], i0, i1 int) {
 }
 
 // mapColumns applies the feature map, which is elementwise, to columns of x.
-func (u *Geometry[T]) mapColumns(x []T, ld, n int) {
+func (u *Geometry) mapColumns(x []float, ld, n int) {
 	if u.Spec.Map == nil {
 		return
 	}
@@ -179,7 +179,7 @@ func (u *Geometry[T]) mapColumns(x []T, ld, n int) {
 // prepareGrad sets rows i0 ≤ i < i1 of dx from the gradient of the prepared tokens, columns dy
 // [da, ld], which it overwrites. Rows of masked tokens become zero. It returns the derivative
 // with respect to the scale, if the scale is learned.
-func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
+func (u *Task) prepareGrad(dx tensor.Mat, dy []float, ld int, s *headRows, i0, i1 int) (dscale float64) {
 	n := i1 - i0
 	if n <= 0 {
 		return 0
@@ -190,11 +190,11 @@ func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], 
 	}
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
-	x := arena.Take[T](u.Arena, u.D*ld)
+	x := arena.Take[float](u.Arena, u.D*ld)
 	switch {
 	case u.Spec.Features != nil:
 		mapped := dy
-		dy = arena.Take[T](u.Arena, u.D*ld)
+		dy = arena.Take[float](u.Arena, u.D*ld)
 		u.mapTokensGrad(dy, mapped, ld, s, i0, i1)
 	case u.Spec.Map == nil:
 	case u.Spec.IsElementwise():
@@ -205,7 +205,7 @@ func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], 
 		}
 	default:
 		u.prepareUnmapped(x, ld, s, i0, i1)
-		rows, dmapped, dmap := arena.Take[T](u.Arena, n*u.D), arena.Take[T](u.Arena, n*u.PreparedWidth), arena.Take[T](u.Arena, n*u.D)
+		rows, dmapped, dmap := arena.Take[float](u.Arena, n*u.D), arena.Take[float](u.Arena, n*u.PreparedWidth), arena.Take[float](u.Arena, n*u.D)
 		u.Table.Transpose(rows, u.D, x, ld, u.D, n)
 		u.Table.Transpose(dmapped, u.PreparedWidth, dy, ld, u.PreparedWidth, n)
 		for r := range n {
@@ -214,7 +214,7 @@ func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], 
 			}
 			u.Spec.Map.Grad(dmap[r*u.D:][:u.D], dmapped[r*u.PreparedWidth:][:u.PreparedWidth], rows[r*u.D:][:u.D])
 		}
-		dy = arena.Take[T](u.Arena, u.D*ld)
+		dy = arena.Take[float](u.Arena, u.D*ld)
 		u.Table.Transpose(dy, ld, dmap, u.D, n, u.D)
 	}
 	if s.drop.Drop != nil {
@@ -225,7 +225,7 @@ func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], 
 	}
 	u.Table.Transpose(x, ld, s.x.Data[i0*s.x.Stride:], s.x.Stride, n, u.D)
 	if u.Spec.Tau != nil {
-		unscaled := arena.Take[T](u.Arena, u.D*ld)
+		unscaled := arena.Take[float](u.Arena, u.D*ld)
 		copy(unscaled, x)
 		u.normalise(unscaled, ld, n, s, 1)
 		for c := range u.D {
@@ -234,7 +234,7 @@ func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], 
 	}
 	if s.stats != nil {
 		factor, _ := u.Spec.Norm.InvertLength(s.stats.Length) // wideGrad does the rest
-		scaleColumns(u.Table, dy, ld, u.D, n, T(factor)*s.scale)
+		scaleColumns(u.Table, dy, ld, u.D, n, float(factor)*s.scale)
 	} else {
 		normaliseGrad(u.Table, u.Spec.Norm, dy, x, ld, u.D, n, s.scale)
 	}
@@ -248,13 +248,13 @@ func (u *Task[T]) prepareGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], 
 }
 
 // isScaling reports whether prepared tokens are just the tokens times the scale.
-func (u *Geometry[T]) isScaling(s *headRows[T]) bool {
+func (u *Geometry) isScaling(s *headRows) bool {
 	return u.Spec.Norm == attention.NoNorm && u.Spec.Features == nil && !u.Spec.HasMap() && u.Rope == nil && s.drop.Drop == nil && s.stats == nil
 }
 
 // scaleRows sets rows of dst, tokens from i0 on, to rows of x times the scale.
 // Rows of masked tokens become zero.
-func (u *Task[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
+func (u *Task) scaleRows(dst, x tensor.Mat, s *headRows, i0 int) {
 	if dst.Rows == 0 {
 		return
 	}
@@ -274,7 +274,7 @@ func (u *Task[T]) scaleRows(dst, x tensor.Mat[T], s *headRows[T], i0 int) {
 
 // addRows adds to rows of dst, tokens from i0 on, rows y times the scale. Rows of
 // masked tokens stay.
-func (u *Task[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], i0 int) {
+func (u *Task) addRows(dst tensor.Mat, y []float, ld int, s *headRows, i0 int) {
 	if s.mask != nil {
 		for r := range dst.Rows {
 			if !s.isMasked(i0 + r) {
@@ -289,24 +289,24 @@ func (u *Task[T]) addRows(dst tensor.Mat[T], y []T, ld int, s *headRows[T], i0 i
 	for r := range scale {
 		scale[r] = s.scale
 	}
-	u.Table.MixRows(dst.Data, dst.Stride, dst.Data, dst.Stride, ones[T](u.Arena, dst.Rows), y, ld, scale, dst.Cols)
+	u.Table.MixRows(dst.Data, dst.Stride, dst.Data, dst.Stride, ones(u.Arena, dst.Rows), y, ld, scale, dst.Cols)
 }
 
 // prepareRowsGrad is prepareGrad from rows dy (stride ld, width da).
-func (u *Task[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[T], i0, i1 int) (dscale float64) {
+func (u *Task) prepareRowsGrad(dx tensor.Mat, dy []float, ld int, s *headRows, i0, i1 int) (dscale float64) {
 	if !s.isPrepared && u.isScaling(s) && u.Spec.Tau == nil {
 		if u.Adds {
 			u.addRows(dx.Slice(i0, i1), dy, ld, s, i0)
 			return 0
 		}
-		u.scaleRows(dx.Slice(i0, i1), tensor.Mat[T]{Data: dy, Cols: u.D, Stride: ld}, s, i0)
+		u.scaleRows(dx.Slice(i0, i1), tensor.Mat{Data: dy, Cols: u.D, Stride: ld}, s, i0)
 		return 0
 	}
 	for i := i0; i < i1; i += stretch {
 		n := min(stretch, i1-i)
 		mark := u.Arena.Mark()
-		ldx := scratch.Stride[T](n)
-		columns := arena.Take[T](u.Arena, u.PreparedWidth*ldx)
+		ldx := scratch.Stride[float](n)
+		columns := arena.Take[float](u.Arena, u.PreparedWidth*ldx)
 		u.Table.Transpose(columns, ldx, dy[(i-i0)*ld:], ld, n, u.PreparedWidth)
 		dscale += u.prepareGrad(dx, columns, ldx, s, i, i+n)
 		u.Arena.Reset(mark)
@@ -318,38 +318,38 @@ func (u *Task[T]) prepareRowsGrad(dx tensor.Mat[T], dy []T, ld int, s *headRows[
 
 // PrepareQ sets rows of dst (stride ld, width da) to the prepared queries i0 ≤ i < i1 of head g
 // of the group.
-func (u *Task[T]) PrepareQ(dst []T, ld, g, i0, i1 int) {
+func (u *Task) PrepareQ(dst []float, ld, g, i0, i1 int) {
 	s := u.QuerySide(g)
 	u.prepareRows(dst, ld, &s, i0, i1)
 }
 
 // PrepareK sets rows of dst to the prepared keys j0 ≤ j < j1.
-func (u *Task[T]) PrepareK(dst []T, ld, j0, j1 int) {
+func (u *Task) PrepareK(dst []float, ld, j0, j1 int) {
 	s := u.KeySide()
 	u.prepareRows(dst, ld, &s, j0, j1)
 }
 
 // GradQ sets dq of queries i0 ≤ i < i1 of head g from the gradients of the prepared queries,
 // rows of da, and adds to dscale.
-func (u *Task[T]) GradQ(g, i0, i1 int, da []T, ld int) {
+func (u *Task) GradQ(g, i0, i1 int, da []float, ld int) {
 	s := u.QuerySide(g)
 	u.DScale[g] += u.prepareRowsGrad(u.DQ[g], da, ld, &s, i0, i1)
 }
 
 // GradK sets dk of keys j0 ≤ j < j1 from the gradients of the prepared keys, rows of db.
-func (u *Task[T]) GradK(j0, j1 int, db []T, ld int) {
+func (u *Task) GradK(j0, j1 int, db []float, ld int) {
 	s := u.KeySide()
 	u.prepareRowsGrad(u.DK, db, ld, &s, j0, j1)
 }
 
 // PreparedRows sets n rows of dst, from row r0 on, to the first n tokens of s, prepared up to
 // the feature map.
-func (u *Task[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
+func (u *Task) PreparedRows(dst tensor.Mat, r0, n int, s *headRows) {
 	for i := 0; i < n; i += stretch {
 		l := min(stretch, n-i)
 		mark := u.Arena.Mark()
-		ld := scratch.Stride[T](l)
-		x := arena.Take[T](u.Arena, u.D*ld)
+		ld := scratch.Stride[float](l)
+		x := arena.Take[float](u.Arena, u.D*ld)
 		u.prepareUnmapped(x, ld, s, i, i+l)
 		rows := dst.Slice(r0+i, r0+i+l)
 		for r := range l {
@@ -366,9 +366,9 @@ func (u *Task[T]) PreparedRows(dst tensor.Mat[T], r0, n int, s *headRows[T]) {
 
 // featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Masked tokens are zero,
 // whatever they hold.
-func (u *Task[T]) featureBlock(s *headRows[T], i0, i1 int) attention.FeatureBlock[T] {
+func (u *Task) featureBlock(s *headRows, i0, i1 int) attention.FeatureBlock {
 	n := i1 - i0
-	b := attention.FeatureBlock[T]{Scratch: arena.Of[T]{Arena: u.Arena}, Keys: s.keys, Head: s.head, First: u.KeyHead * len(u.Q), D: u.D, N: n, Stride: scratch.Stride[T](n)}
+	b := attention.FeatureBlock{Scratch: arena.Of[float]{Arena: u.Arena}, Keys: s.keys, Head: s.head, First: u.KeyHead * len(u.Q), D: u.D, N: n, Stride: scratch.Stride[float](n)}
 	b.X, b.Y = u.TakeScratch(u.D*b.Stride), u.TakeScratch(u.PreparedWidth*b.Stride)
 	u.prepareUnmapped(b.X, b.Stride, s, i0, i1)
 	for i := i0; i < i1 && s.mask != nil; i++ {
@@ -382,7 +382,7 @@ func (u *Task[T]) featureBlock(s *headRows[T], i0, i1 int) attention.FeatureBloc
 }
 
 // mapTokens sets columns of dst [da, ld] to the features of tokens i0 ≤ i < i1.
-func (u *Task[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task) mapTokens(dst []float, ld int, s *headRows, i0, i1 int) {
 	mark := u.Arena.Mark()
 	b := u.featureBlock(s, i0, i1)
 	u.Spec.Features.Map(&b)
@@ -404,7 +404,7 @@ func (u *Task[T]) mapTokens(dst []T, ld int, s *headRows[T], i0, i1 int) {
 
 // mapTokensGrad sets columns of dx [d, ld] from columns dy [da, ld], the gradient
 // of the features of tokens i0 ≤ i < i1.
-func (u *Task[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) {
+func (u *Task) mapTokensGrad(dx, dy []float, ld int, s *headRows, i0, i1 int) {
 	mark := u.Arena.Mark()
 	b := u.featureBlock(s, i0, i1)
 	b.DX, b.DParams = u.TakeScratch(u.D*b.Stride), u.DParams
@@ -429,12 +429,12 @@ func (u *Task[T]) mapTokensGrad(dx, dy []T, ld int, s *headRows[T], i0, i1 int) 
 }
 
 // Normalise normalises the columns of x [d, ld] and multiplies them by scale.
-func Normalise[T tensor.Float](t *kernel.Table[T], norm attention.Norm, x []T, ld, d, n int, scale T) {
+func Normalise(t *kernel.Table[float], norm attention.Norm, x []float, ld, d, n int, scale float) {
 	if norm == attention.NoNorm {
 		scaleColumns(t, x, ld, d, n, scale)
 		return
 	}
-	length := scale * T(norm.MaxLen(d))
+	length := scale * float(norm.MaxLen(d))
 	if norm.IsCentred() {
 		t.Standardise(x, ld, d, n, length)
 	} else {
@@ -444,7 +444,7 @@ func Normalise[T tensor.Float](t *kernel.Table[T], norm attention.Norm, x []T, l
 
 // normaliseGrad replaces dy, the gradient of the normalised columns of x, by the
 // gradient of x. It overwrites x.
-func normaliseGrad[T tensor.Float](t *kernel.Table[T], norm attention.Norm, dy, x []T, ld, d, n int, scale T) {
+func normaliseGrad(t *kernel.Table[float], norm attention.Norm, dy, x []float, ld, d, n int, scale float) {
 	if norm == attention.NoNorm {
 		scaleColumns(t, dy, ld, d, n, scale)
 		return
@@ -453,10 +453,10 @@ func normaliseGrad[T tensor.Float](t *kernel.Table[T], norm attention.Norm, dy, 
 		t.Centre(x, ld, d, n)
 		t.Centre(dy, ld, d, n)
 	}
-	t.NormaliseGrad(dy, x, ld, d, n, scale*T(norm.MaxLen(d)))
+	t.NormaliseGrad(dy, x, ld, d, n, scale*float(norm.MaxLen(d)))
 }
 
-func scaleColumns[T tensor.Float](t *kernel.Table[T], x []T, ld, d, n int, scale T) {
+func scaleColumns(t *kernel.Table[float], x []float, ld, d, n int, scale float) {
 	if scale == 1 {
 		return
 	}
@@ -475,7 +475,7 @@ type NormStats struct {
 }
 
 // normaliseWide is normalise with statistics.
-func normaliseWide[T tensor.Float](t *kernel.Table[T], norm attention.Norm, s *NormStats, x []T, ld, d, n int, scale T) {
+func normaliseWide(t *kernel.Table[float], norm attention.Norm, s *NormStats, x []float, ld, d, n int, scale float) {
 	factor, _ := norm.InvertLength(s.Length)
 	if norm == attention.ChannelCentred {
 		t.Centre(x, ld, d, n)
@@ -490,13 +490,13 @@ func normaliseWide[T tensor.Float](t *kernel.Table[T], norm attention.Norm, s *N
 			mean = s.Mean[c]
 		}
 		for i, y := range row {
-			row[i] = T((float64(y) - mean) * factor * float64(scale))
+			row[i] = float((float64(y) - mean) * factor * float64(scale))
 		}
 	}
 }
 
 // CentreRow sets dst [D] to x [D] minus the mean that norm subtracts.
-func CentreRow[T tensor.Float](dst []float64, x []T, norm attention.Norm, s *NormStats) {
+func CentreRow(dst []float64, x []float, norm attention.Norm, s *NormStats) {
 	var mean float64
 	switch {
 	case norm == attention.ChannelCentred:

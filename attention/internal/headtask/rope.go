@@ -4,18 +4,17 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // TurnColumns rotates n columns of x [d, ld], the first by row i0 of the table and the others
 // by the rows that follow. With back set it rotates in the opposite direction.
-func TurnColumns[T tensor.Float](r *attention.Rope[T], t *kernel.Table[T], ar *arena.Arena, x []T, ld, i0, n int, back bool) {
+func TurnColumns(r *attention.Rope, t *kernel.Table[float], ar *arena.Arena, x []float, ld, i0, n int, back bool) {
 	if r.Half == 0 {
 		return
 	}
 	mark := ar.Mark()
 	h, lt := r.Half, kernel.Pad(n)
-	c, s := arena.Take[T](ar, h*lt), arena.Take[T](ar, h*lt)
+	c, s := arena.Take[float](ar, h*lt), arena.Take[float](ar, h*lt)
 	t.Transpose(c, lt, r.Cos[i0*h:], h, n, h)
 	t.Transpose(s, lt, r.Sin[i0*h:], h, n, h)
 	lo, hi := x, x[h*ld:]

@@ -4,12 +4,11 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // StepToken absorbs the prepared key [da] of one token, if the task has a key, and then sets
 // the outputs of its prepared queries q [heads, ldq], if it has queries.
-func (s *Scan[T]) StepToken(key, q []T, ldq int) {
+func (s *Scan) StepToken(key, q []float, ldq int) {
 	u := s.Task
 	if u.M > 0 {
 		for c, y := range key[:u.PreparedWidth] {
@@ -29,18 +28,18 @@ func (s *Scan[T]) StepToken(key, q []T, ldq int) {
 
 // answerToken sets the output of the token for n ≤ kernel.Lanes heads from g on. The heads
 // share one read of the state.
-func (s *Scan[T]) answerToken(g, n int, q []T, ldq int) {
+func (s *Scan) answerToken(g, n int, q []float, ldq int) {
 	u := s.Task
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	ld := s.Moments.Stride
-	o, den := arena.TakeZeros[T](u.Arena, n*ld), arena.TakeZeros[T](u.Arena, n)
+	o, den := arena.TakeZeros[float](u.Arena, n*ld), arena.TakeZeros[float](u.Arena, n)
 	if s.Decays != nil {
 		s.readMomentsFew(q, ldq, n, o, den)
 		s.fadeRows(o, den, n, s.Count-1)
 	}
 	if s.Count > 0 {
-		b := block[T]{a: q, lda: ldq, bt: s.X[s.ColumnStride:], panel: s.ChunkSize, ldb: s.ColumnStride, Nq: n, nk: s.Count, diag: s.Count, Decays: s.Decays, rowPlace: s.Count}
+		b := block{a: q, lda: ldq, bt: s.X[s.ColumnStride:], panel: s.ChunkSize, ldb: s.ColumnStride, Nq: n, nk: s.Count, diag: s.Count, Decays: s.Decays, rowPlace: s.Count}
 		if s.hasMasked {
 			b.mask = s.Valid[:s.Count]
 		}
@@ -66,7 +65,7 @@ func (s *Scan[T]) answerToken(g, n int, q []T, ldq int) {
 
 // readMomentsFew adds what the moments hold for n ≤ kernel.Lanes queries, the rows of
 // q.
-func (s *Scan[T]) readMomentsFew(q []T, ldq, n int, o, den []T) {
+func (s *Scan) readMomentsFew(q []float, ldq, n int, o, den []float) {
 	if s.Moments.NonEmpty {
 		s.Moments.ReadFewTokens(s.Task.Arena, s.Monomials, q, ldq, n, o, den)
 	}
@@ -74,17 +73,17 @@ func (s *Scan[T]) readMomentsFew(q []T, ldq, n int, o, den []T) {
 
 // NewDegree1Step returns the buffers that the heads of a step share, for chunks of c tokens, in
 // the task's scratch memory.
-func (u *Task[T]) NewDegree1Step(c int) degree1Step[T] {
-	f := degree1Step[T]{t: u.Table, u: u, sum: arena.Take[T](u.Arena, 1), coef: u.Coefficients()}
+func (u *Task) NewDegree1Step(c int) degree1Step {
+	f := degree1Step{t: u.Table, u: u, sum: arena.Take[float](u.Arena, 1), coef: u.Coefficients()}
 	f.weight, f.first = u.Monomials.Weights, u.Monomials.First
-	f.x, f.phi = arena.Take[T](u.Arena, u.PreparedWidth+1), arena.Take[T](u.Arena, len(f.weight))
-	f.w, f.o = arena.Take[T](u.Arena, kernel.Pad(c)), arena.Take[T](u.Arena, kernel.Pad(u.Dv))
+	f.x, f.phi = arena.Take[float](u.Arena, u.PreparedWidth+1), arena.Take[float](u.Arena, len(f.weight))
+	f.w, f.o = arena.Take[float](u.Arena, kernel.Pad(c)), arena.Take[float](u.Arena, kernel.Pad(u.Dv))
 	return f
 }
 
 // AbsorbToken adds a prepared key [da] and its value [Dv] to the open chunk. exists says that
 // the key is unmasked.
-func (s *Scan[T]) AbsorbToken(key, value []T, exists bool) {
+func (s *Scan) AbsorbToken(key, value []float, exists bool) {
 	column := s.X[s.ColumnStride+s.Count:]
 	for c, y := range key[:s.Task.PreparedWidth] {
 		column[c*s.ColumnStride] = y
@@ -99,14 +98,14 @@ func (s *Scan[T]) AbsorbToken(key, value []T, exists bool) {
 }
 
 // AnswerDegree1 sets out [Dv] to the output of a prepared query [da].
-func (s *Scan[T]) AnswerDegree1(f *degree1Step[T], q, out []T) {
+func (s *Scan) AnswerDegree1(f *degree1Step, q, out []float) {
 	if s.First == Unseen {
 		clear(out)
 		return
 	}
 	t, o, ld := f.t, f.o, s.Moments.Stride
 	clear(o)
-	var den T
+	var den float
 	if n := s.Count; n > 0 {
 		w := f.w[:n]
 		t.Block(1, kernel.Pad(n), len(q), q, len(q), 1, s.X[s.ColumnStride:], s.ColumnStride, f.w, len(f.w), false)
@@ -128,35 +127,35 @@ func (s *Scan[T]) AnswerDegree1(f *degree1Step[T], q, out []T) {
 		t.Mul(f.phi, f.weight, f.x[f.first:])
 		den = t.Mix(o, f.phi, features.BlockSize, s.Moments.S, ld, s.Moments.Z, den)
 	}
-	over := f.u.invertDen(f.u.Spec.denominator(den, T(f.u.Spec.Eps)))
+	over := f.u.invertDen(f.u.Spec.denominator(den, float(f.u.Spec.Eps)))
 	t.Scale(out, over, o)
 }
 
 // degree1Step is what the heads of a step of degree 1 share.
-type degree1Step[T tensor.Float] struct {
-	t      *kernel.Table[T]
-	u      *Task[T] // of any head
-	coef   []T      // of the kernel polynomial
-	weight []T      // [F] of the features
-	first  int      // 1 without a constant feature, else 0
+type degree1Step struct {
+	t      *kernel.Table[float]
+	u      *Task   // of any head
+	coef   []float // of the kernel polynomial
+	weight []float // [F] of the features
+	first  int     // 1 without a constant feature, else 0
 
-	x   []T // [da+1] a query behind a 1
-	phi []T // [F] its weighted features
-	w   []T // [kernel.Pad(chunk)] its weights of the open chunk's keys
-	sum []T // [1] their sum
-	o   []T // [kernel.Pad(Dv)] its numerators
+	x   []float // [da+1] a query behind a 1
+	phi []float // [F] its weighted features
+	w   []float // [kernel.Pad(chunk)] its weights of the open chunk's keys
+	sum []float // [1] their sum
+	o   []float // [kernel.Pad(Dv)] its numerators
 }
 
 // canFuseSteps reports whether all remaining tokens of the task can be stepped by fuseSteps: s
 // holds only moments, with an unmasked key, and every token has a query and an unmasked key.
-func (s *Scan[T]) canFuseSteps() bool {
+func (s *Scan) canFuseSteps() bool {
 	u := s.Task
 	return s.ChunkSize == 1 && s.Count == 0 && s.Moments.NonEmpty && s.First == -1 && s.Moments.Residual == nil && s.Decays == nil && !s.dropsAxis && u.Mask == nil && len(u.Q) == 1 && u.N == u.M &&
 		u.Spec.IsDegree1() && s.Monomials.Count <= features.BlockSize
 }
 
 // fuseSteps absorbs the task's tokens from j on and sets their outputs.
-func (s *Scan[T]) fuseSteps(j int) {
+func (s *Scan) fuseSteps(j int) {
 	u := s.Task
 	keys, queries := u.KeySide(), u.QuerySide(0)
 	mark := u.Arena.Mark()
@@ -169,7 +168,7 @@ func (s *Scan[T]) fuseSteps(j int) {
 		u.prepareRows(q, u.PreparedWidth, &queries, j, j+n)
 		r.Tokens(n, o, r.Ld, q, k, u.PreparedWidth, u.V.Data[j*u.V.Stride:], u.V.Stride, s.Moments.S, s.Moments.Z, 0, dens)
 		for i, den := range dens[:n] {
-			u.Den[0][j+i] = u.Spec.denominator(den, T(u.Spec.Eps))
+			u.Den[0][j+i] = u.Spec.denominator(den, float(u.Spec.Eps))
 			r.Table.Scale(u.O[0].Row(j+i), r.InvertDen(den), o[i*r.Ld:][:r.Ld])
 		}
 		u.noteNonFinite(0, j, j+n)
@@ -179,14 +178,14 @@ func (s *Scan[T]) fuseSteps(j int) {
 
 // NewFusedStepper returns a stepper for n tokens of heads of the same shape as the head of u.
 // Its buffers are in ar.
-func (u *Task[T]) NewFusedStepper(ar *arena.Arena, m *features.Monomials[T], n int) fusedStepper[T] {
-	r := fusedStepper[T]{Table: u.Table, u: u, Count: m.Count, lead: m.Count - u.PreparedWidth, Ld: kernel.Pad(u.Dv), c0: T(u.Spec.Coef[0]), c1: T(u.Spec.Coef[1])}
-	r.y, r.w = arena.TakeZeros[T](ar, r.Ld), arena.Take[T](ar, n)
+func (u *Task) NewFusedStepper(ar *arena.Arena, m *features.Monomials, n int) fusedStepper {
+	r := fusedStepper{Table: u.Table, u: u, Count: m.Count, lead: m.Count - u.PreparedWidth, Ld: kernel.Pad(u.Dv), c0: float(u.Spec.Coef[0]), c1: float(u.Spec.Coef[1])}
+	r.y, r.w = arena.TakeZeros[float](ar, r.Ld), arena.Take[float](ar, n)
 	if r.lead == 0 && allOnes(m.Weights) {
 		return r
 	}
 	r.weight = m.Weights
-	r.a, r.q, r.x = arena.Take[T](ar, m.Count), arena.Take[T](ar, m.Count), arena.Take[T](ar, m.Count)
+	r.a, r.q, r.x = arena.Take[float](ar, m.Count), arena.Take[float](ar, m.Count), arena.Take[float](ar, m.Count)
 	if r.lead > 0 {
 		r.a[0], r.q[0], r.x[0] = m.Weights[0], 0, 1
 	}
@@ -194,21 +193,21 @@ func (u *Task[T]) NewFusedStepper(ar *arena.Arena, m *features.Monomials[T], n i
 }
 
 // fusedStepper is what the tokens of a state share.
-type fusedStepper[T tensor.Float] struct {
-	Table  *kernel.Table[T]
-	u      *Task[T] // of any head
-	Count  int      // features
-	lead   int      // features before the components of a row, 0 or 1: the constant
-	Ld     int      // stride of the moments' rows
-	c0, c1 T
-	weight []T // [F] of the features; nil: they are a row's components
+type fusedStepper struct {
+	Table  *kernel.Table[float]
+	u      *Task // of any head
+	Count  int   // features
+	lead   int   // features before the components of a row, 0 or 1: the constant
+	Ld     int   // stride of the moments' rows
+	c0, c1 float
+	weight []float // [F] of the features; nil: they are a row's components
 
-	a, q, x []T // [F] a query's weighted features, and a query and a key, without the constant and with it
-	y       []T // [ld] a value, if it does not fill whole vectors
-	w       []T // weights that are not read
+	a, q, x []float // [F] a query's weighted features, and a query and a key, without the constant and with it
+	y       []float // [ld] a value, if it does not fill whole vectors
+	w       []float // weights that are not read
 }
 
-func allOnes[T tensor.Float](x []T) bool {
+func allOnes(x []float) bool {
 	for _, y := range x {
 		if y != 1 {
 			return false
@@ -222,7 +221,7 @@ func allOnes[T tensor.Float](x []T) bool {
 // keys and values to the moments s and z. Queries and keys [n] are prepared rows, ld apart;
 // values [n] are rows ldv apart. The moments of the next token lie next elements on, where 0
 // means that all tokens are of one head.
-func (r *fusedStepper[T]) Tokens(n int, o []T, ldo int, queries, keys []T, ld int, values []T, ldv int, s, z []T, next int, dens []T) {
+func (r *fusedStepper) Tokens(n int, o []float, ldo int, queries, keys []float, ld int, values []float, ldv int, s, z []float, next int, dens []float) {
 	if r.weight == nil && r.u.Dv == r.Ld {
 		r.Table.Renew(n, r.Ld, r.Count, o, ldo, queries, queries, keys, ld, values, ldv, s, r.Ld, z, next, r.c0, r.c1, dens, r.w)
 		return
@@ -245,6 +244,6 @@ func (r *fusedStepper[T]) Tokens(n int, o []T, ldo int, queries, keys []T, ld in
 }
 
 // InvertDen returns the factor that turns numerators into outputs, for the sum of weights den.
-func (r *fusedStepper[T]) InvertDen(den T) T {
-	return r.u.invertDen(r.u.Spec.denominator(den, T(r.u.Spec.Eps)))
+func (r *fusedStepper) InvertDen(den float) float {
+	return r.u.invertDen(r.u.Spec.denominator(den, float(r.u.Spec.Eps)))
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // tokenGroup is a group of workers that compute the tokens of one task together. They take
@@ -28,7 +27,7 @@ type tokenGroup struct {
 
 // runParallel runs f on the task's workers. Each worker has a task with scratch memory of
 // its own. The workers take n pieces, which pass the given number of stages.
-func (u *Task[T]) runParallel(n, stages int, f func(u *Task[T], t *tokenGroup)) {
+func (u *Task) runParallel(n, stages int, f func(u *Task, t *tokenGroup)) {
 	if n <= 0 {
 		return
 	}
@@ -48,7 +47,7 @@ func (u *Task[T]) runParallel(n, stages int, f func(u *Task[T], t *tokenGroup)) 
 		if u.Monomials != nil {
 			mine.Monomials = u.Monomials.Clone()
 		}
-		mine.Scan = Scan[T]{}
+		mine.Scan = Scan{}
 		mine.DScale = arena.TakeZeros[float64](mine.Arena, len(u.Q))
 		done := false
 		defer func() {
@@ -64,9 +63,9 @@ func (u *Task[T]) runParallel(n, stages int, f func(u *Task[T], t *tokenGroup)) 
 // eachPiece calls f for n pieces, which pass the given number of stages, on the workers of
 // the task. Start gives a worker what f works with. The group is nil where there is one
 // worker.
-func eachPiece[T tensor.Float, M any](u *Task[T], n, stages int, start func(u *Task[T]) M, f func(x M, group *tokenGroup, i int)) {
+func eachPiece[M any](u *Task, n, stages int, start func(u *Task) M, f func(x M, group *tokenGroup, i int)) {
 	if u.Workers > 1 {
-		u.runParallel(n, stages, func(u *Task[T], group *tokenGroup) {
+		u.runParallel(n, stages, func(u *Task, group *tokenGroup) {
 			x := start(u)
 			for i := group.nextPiece(); i < n; i = group.nextPiece() {
 				f(x, group, i)
@@ -139,7 +138,7 @@ func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
 // The derivatives by the scale that each piece and head has are added in order.
 
 // scaleParts returns room for the scale gradients of n pieces, if the scale is learned.
-func (u *Task[T]) scaleParts(n int) []float64 {
+func (u *Task) scaleParts(n int) []float64 {
 	if u.Spec.Tau == nil {
 		return nil
 	}
@@ -147,14 +146,14 @@ func (u *Task[T]) scaleParts(n int) []float64 {
 }
 
 // scalePart has the task add to the part of piece i.
-func (u *Task[T]) scalePart(parts []float64, i int) {
+func (u *Task) scalePart(parts []float64, i int) {
 	if parts != nil {
 		u.DScale = parts[i*len(u.Q):][:len(u.Q)]
 	}
 }
 
 // sumScale adds the parts up.
-func (u *Task[T]) sumScale(parts []float64) {
+func (u *Task) sumScale(parts []float64) {
 	for i, d := range parts {
 		u.DScale[i%len(u.Q)] += d
 	}

@@ -7,7 +7,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // This is a far field on both sides of a window. A query at position p = i+Offset has the far
@@ -21,8 +20,8 @@ import (
 // time, which fit the cache.
 
 // TwoSidedForm computes the far field on both sides of a window of the given width.
-type TwoSidedForm[T tensor.Float] struct {
-	*Task[T]
+type TwoSidedForm struct {
+	*Task
 	width int
 	first int // place of the first query of block 0, which may lie before query 0
 
@@ -31,27 +30,27 @@ type TwoSidedForm[T tensor.Float] struct {
 	stride  int // of values
 	lda     int // of prepared rows
 
-	keys    []T   // columns of each chunk under their ones [chunks, da+1, columns]
-	values  []T   // [M, stride]
-	queries [][]T // per head: columns of each block under ones [blocks, da+1, columns]
+	keys    []float   // columns of each chunk under their ones [chunks, da+1, columns]
+	values  []float   // [M, stride]
+	queries [][]float // per head: columns of each block under ones [blocks, da+1, columns]
 
-	o, den [][]T // forward, per head: numerators [N, stride] and denominators [N]
+	o, den [][]float // forward, per head: numerators [N, stride] and denominators [N]
 
 	// Backward. y and w are, per head, gradients of numerators and denominators.
-	y, w      [][]T
-	dq        [][]T // per head, like queries
-	db, dk, v []T   // of keys from tiles [M, lda], of keys like keys, and of values
+	y, w      [][]float
+	dq        [][]float // per head, like queries
+	db, dk, v []float   // of keys from tiles [M, lda], of keys like keys, and of values
 }
 
 // TwoSided returns the form of a far field on both sides of a window. u.Offset is the position
 // of query 0.
-func (u *Task[T]) TwoSided(width int) *TwoSidedForm[T] {
+func (u *Task) TwoSided(width int) *TwoSidedForm {
 	c := u.tokens()
 	// The keys that a block sees on its left then end with a chunk.
 	ahead := ((u.Offset-width)%c + c) % c
-	return &TwoSidedForm[T]{
+	return &TwoSidedForm{
 		Task: u, width: width, first: u.Offset - ahead,
-		chunk: c, columns: scratch.Stride[T](c), stride: kernel.Pad(u.Dv), lda: kernel.Pad(u.PreparedWidth),
+		chunk: c, columns: scratch.Stride[float](c), stride: kernel.Pad(u.Dv), lda: kernel.Pad(u.PreparedWidth),
 	}
 }
 
@@ -87,18 +86,18 @@ func twoSidedParts(size int) int { return max(TwoSidedRoom/(2*size), 8) }
 func momentsSize(features, stride int) int { return features * (stride + 1) }
 
 // queriesOf returns the queries i0 ≤ i < i1 of block t.
-func (u *TwoSidedForm[T]) queriesOf(t int) (i0, i1 int) {
+func (u *TwoSidedForm) queriesOf(t int) (i0, i1 int) {
 	i0 = u.first + t*u.chunk - u.Offset
 	return max(i0, 0), min(i0+u.chunk, u.N)
 }
 
 // keysOf returns the keys j0 ≤ j < j1 of chunk k.
-func (u *TwoSidedForm[T]) keysOf(k int) (j0, j1 int) {
+func (u *TwoSidedForm) keysOf(k int) (j0, j1 int) {
 	return k * u.chunk, min((k+1)*u.chunk, u.M)
 }
 
 // blocks returns the number of blocks of queries.
-func (u *TwoSidedForm[T]) blocks() int {
+func (u *TwoSidedForm) blocks() int {
 	if u.N == 0 {
 		return 0
 	}
@@ -106,10 +105,10 @@ func (u *TwoSidedForm[T]) blocks() int {
 }
 
 // chunks returns the number of chunks of keys.
-func (u *TwoSidedForm[T]) chunks() int { return pieces(u.M, u.chunk) }
+func (u *TwoSidedForm) chunks() int { return pieces(u.M, u.chunk) }
 
 // chunksBefore returns how many chunks of keys lie before the windows of all queries of block t.
-func (u *TwoSidedForm[T]) chunksBefore(t int) int {
+func (u *TwoSidedForm) chunksBefore(t int) int {
 	i0, _ := u.queriesOf(t)
 	keys := i0 + u.Offset - u.width + 1
 	if keys >= u.M {
@@ -120,18 +119,18 @@ func (u *TwoSidedForm[T]) chunksBefore(t int) int {
 
 // firstChunkAfter returns the first chunk of keys that lies after the windows of all queries of
 // block t.
-func (u *TwoSidedForm[T]) firstChunkAfter(t int) int {
+func (u *TwoSidedForm) firstChunkAfter(t int) int {
 	_, i1 := u.queriesOf(t)
 	return min(pieces(i1-1+u.Offset+u.width, u.chunk), u.chunks())
 }
 
 // blocksBefore returns how many blocks of queries, the first, have chunk k after them.
-func (u *TwoSidedForm[T]) blocksBefore(k int) int {
+func (u *TwoSidedForm) blocksBefore(k int) int {
 	return countUpTo(u.blocks(), func(t int) bool { return u.firstChunkAfter(t) <= k })
 }
 
 // firstBlockAfter returns the first block of queries that has chunk k before it.
-func (u *TwoSidedForm[T]) firstBlockAfter(k int) int {
+func (u *TwoSidedForm) firstBlockAfter(k int) int {
 	return countUpTo(u.blocks(), func(t int) bool { return u.chunksBefore(t) <= k })
 }
 
@@ -150,19 +149,19 @@ func countUpTo(n int, holds func(i int) bool) int {
 }
 
 // columnsAt returns chunk or block i of columns.
-func (u *TwoSidedForm[T]) columnsAt(x []T, i int) []T {
+func (u *TwoSidedForm) columnsAt(x []float, i int) []float {
 	size := (u.PreparedWidth + 1) * u.columns
 	return x[i*size:][:size]
 }
 
 // takeColumns takes columns of n chunks or blocks.
-func (u *TwoSidedForm[T]) takeColumns(n int) []T {
-	return arena.Take[T](u.Arena, n*(u.PreparedWidth+1)*u.columns)
+func (u *TwoSidedForm) takeColumns(n int) []float {
+	return arena.Take[float](u.Arena, n*(u.PreparedWidth+1)*u.columns)
 }
 
 // each calls f for n pieces, which pass the given number of stages.
-func (u *TwoSidedForm[T]) each(n, stages int, f func(s *Scan[T], group *tokenGroup, i int)) {
-	eachPiece(u.Task, n, stages, func(u *Task[T]) *Scan[T] {
+func (u *TwoSidedForm) each(n, stages int, f func(s *Scan, group *tokenGroup, i int)) {
+	eachPiece(u.Task, n, stages, func(u *Task) *Scan {
 		s := u.memberScan()
 		s.First = -1
 		return s
@@ -170,9 +169,9 @@ func (u *TwoSidedForm[T]) each(n, stages int, f func(s *Scan[T], group *tokenGro
 }
 
 // prepareKeys prepares all keys and values.
-func (u *TwoSidedForm[T]) prepareKeys() {
-	u.keys, u.values = u.takeColumns(u.chunks()), arena.Take[T](u.Arena, u.M*u.stride)
-	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
+func (u *TwoSidedForm) prepareKeys() {
+	u.keys, u.values = u.takeColumns(u.chunks()), arena.Take[float](u.Arena, u.M*u.stride)
+	u.each(u.chunks(), 0, func(s *Scan, _ *tokenGroup, k int) {
 		j0, j1 := u.keysOf(k)
 		x, side := u.columnsAt(u.keys, k), s.Task.KeySide()
 		s.prepare(x, &side, j0, j1)
@@ -186,7 +185,7 @@ func (u *TwoSidedForm[T]) prepareKeys() {
 }
 
 // prepareQueries prepares block t of the queries of head g.
-func (u *TwoSidedForm[T]) prepareQueries(s *Scan[T], g, t int) []T {
+func (u *TwoSidedForm) prepareQueries(s *Scan, g, t int) []float {
 	i0, i1 := u.queriesOf(t)
 	x, side := u.columnsAt(u.queries[g], t), s.Task.QuerySide(g)
 	s.prepare(x, &side, i0, i1)
@@ -197,19 +196,19 @@ func (u *TwoSidedForm[T]) prepareQueries(s *Scan[T], g, t int) []T {
 }
 
 // Forward sets the numerators and denominators of all queries.
-func (u *TwoSidedForm[T]) Forward() {
+func (u *TwoSidedForm) Forward() {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	u.prepareKeys()
 	for range u.Q {
 		u.queries = append(u.queries, u.takeColumns(u.blocks()))
-		u.o, u.den = append(u.o, arena.TakeZeros[T](u.Arena, u.N*u.stride)), append(u.den, arena.TakeZeros[T](u.Arena, u.N+kernel.Lanes))
+		u.o, u.den = append(u.o, arena.TakeZeros[float](u.Arena, u.N*u.stride)), append(u.den, arena.TakeZeros[float](u.Arena, u.N+kernel.Lanes))
 	}
-	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) { u.answerTiles(s, t) })
-	u.scanKeys(func(x *twoSidedMember[T], g, t, i0, i1 int) {
+	u.each(u.blocks(), 0, func(s *Scan, _ *tokenGroup, t int) { u.answerTiles(s, t) })
+	u.scanKeys(func(x *twoSidedMember, g, t, i0, i1 int) {
 		x.sum.ReadTokens(x.Arena, x.part, u.columnsAt(u.queries[g], t), u.columns, i1-i0, true, u.o[g][i0*u.stride:], u.stride, u.den[g][i0:i1])
 	})
-	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) {
+	u.each(u.blocks(), 0, func(s *Scan, _ *tokenGroup, t int) {
 		i0, i1 := u.queriesOf(t)
 		for g := range u.Q {
 			s.divideRows(g, i0, i1, 0, u.o[g][i0*u.stride:], u.den[g][i0:i1])
@@ -218,7 +217,7 @@ func (u *TwoSidedForm[T]) Forward() {
 }
 
 // answerTiles prepares block t of the queries and computes the pairs with their tiles.
-func (u *TwoSidedForm[T]) answerTiles(s *Scan[T], t int) {
+func (u *TwoSidedForm) answerTiles(s *Scan, t int) {
 	mark := s.Task.Arena.Mark()
 	defer s.Task.Arena.Reset(mark)
 	i0, _ := u.queriesOf(t)
@@ -226,7 +225,7 @@ func (u *TwoSidedForm[T]) answerTiles(s *Scan[T], t int) {
 	for g := range u.Q {
 		q := u.prepareQueries(s, g, t)
 		for i := range tiles {
-			tiles[i].eachBlock(func(b *block[T], r0, c0 int) {
+			tiles[i].eachBlock(func(b *block, r0, c0 int) {
 				b.a, b.lda, b.hasColumns = q[u.columns+r0:], u.columns, true
 				s.Task.polyBlock(b, tiles[i].values[c0*u.stride:], u.stride, u.o[g][(i0+r0)*u.stride:], u.stride, u.den[g][i0+r0:])
 			})
@@ -236,16 +235,16 @@ func (u *TwoSidedForm[T]) answerTiles(s *Scan[T], t int) {
 
 // scanKeys has queries i0 ≤ i < i1 of every head, block t, read the sums of their far keys
 // in whole chunks, for a block of features at a time.
-func (u *TwoSidedForm[T]) scanKeys(read func(x *twoSidedMember[T], g, t, i0, i1 int)) {
+func (u *TwoSidedForm) scanKeys(read func(x *twoSidedMember, g, t, i0, i1 int)) {
 	for _, part := range u.Monomials.Parts() {
-		twoSidedScan[T]{
+		twoSidedScan{
 			task: u.Task, part: part, parts: u.chunks(), readers: u.blocks(), countBefore: u.chunksBefore, firstAfter: u.firstChunkAfter,
-			add: func(x *twoSidedMember[T], k int, m *features.Moments[T]) {
+			add: func(x *twoSidedMember, k int, m *features.Moments) {
 				j0, j1 := u.keysOf(k)
 				keys := u.columnsAt(u.keys, k)
 				m.AddTokens(x.Arena, x.part, keys, u.columns, j1-j0, u.values[j0*u.stride:], u.stride, keys[:j1-j0])
 			},
-			read: func(x *twoSidedMember[T], t int) {
+			read: func(x *twoSidedMember, t int) {
 				i0, i1 := u.queriesOf(t)
 				for g := range u.Q {
 					read(x, g, t, i0, i1)
@@ -256,40 +255,40 @@ func (u *TwoSidedForm[T]) scanKeys(read func(x *twoSidedMember[T], g, t, i0, i1 
 }
 
 // Backward sets dQ, dK and dV.
-func (u *TwoSidedForm[T]) Backward() {
+func (u *TwoSidedForm) Backward() {
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	u.prepareKeys()
 	for range u.Q {
 		u.queries, u.dq = append(u.queries, u.takeColumns(u.blocks())), append(u.dq, u.takeColumns(u.blocks()))
-		u.y, u.w = append(u.y, arena.Take[T](u.Arena, u.N*u.stride)), append(u.w, arena.Take[T](u.Arena, u.N))
+		u.y, u.w = append(u.y, arena.Take[float](u.Arena, u.N*u.stride)), append(u.w, arena.Take[float](u.Arena, u.N))
 	}
-	u.dk, u.db = u.takeColumns(u.chunks()), arena.TakeZeros[T](u.Arena, u.M*u.lda)
-	u.v = arena.TakeZeros[T](u.Arena, u.M*u.stride)
+	u.dk, u.db = u.takeColumns(u.chunks()), arena.TakeZeros[float](u.Arena, u.M*u.lda)
+	u.v = arena.TakeZeros[float](u.Arena, u.M*u.stride)
 	u.each(u.blocks(), 1, u.backTiles)
-	u.scanKeys(func(x *twoSidedMember[T], g, t, i0, i1 int) {
+	u.scanKeys(func(x *twoSidedMember, g, t, i0, i1 int) {
 		x.addGrad(u, u.columnsAt(u.dq[g], t), u.columnsAt(u.queries[g], t), u.y[g][i0*u.stride:], u.w[g][i0:i1])
 	})
-	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
+	u.each(u.chunks(), 0, func(s *Scan, _ *tokenGroup, k int) {
 		j0, j1 := u.keysOf(k)
 		dk := u.columnsAt(u.dk, k)
 		clear(dk)
 		s.Task.Table.Transpose(dk[u.columns:], u.columns, u.db[j0*u.lda:], u.lda, j1-j0, u.PreparedWidth)
 	})
 	for _, part := range u.Monomials.Parts() {
-		twoSidedScan[T]{
+		twoSidedScan{
 			task: u.Task, part: part, parts: u.blocks(), readers: u.chunks(), countBefore: u.blocksBefore, firstAfter: u.firstBlockAfter,
-			add: func(x *twoSidedMember[T], t int, m *features.Moments[T]) {
+			add: func(x *twoSidedMember, t int, m *features.Moments) {
 				i0, i1 := u.queriesOf(t)
 				for g := range u.Q {
 					m.AddTokens(x.Arena, x.part, u.columnsAt(u.queries[g], t), u.columns, i1-i0, u.y[g][i0*u.stride:], u.stride, u.w[g][i0:i1])
 				}
 			},
-			read: func(x *twoSidedMember[T], k int) {
+			read: func(x *twoSidedMember, k int) {
 				j0, j1 := u.keysOf(k)
 				keys := u.columnsAt(u.keys, k)
 				mark := x.Arena.Mark()
-				x.sum.ReadTokens(x.Arena, x.part, keys, u.columns, j1-j0, true, u.v[j0*u.stride:], u.stride, arena.TakeZeros[T](x.Arena, j1-j0))
+				x.sum.ReadTokens(x.Arena, x.part, keys, u.columns, j1-j0, true, u.v[j0*u.stride:], u.stride, arena.TakeZeros[float](x.Arena, j1-j0))
 				x.Arena.Reset(mark)
 				x.addGrad(u, u.columnsAt(u.dk, k), keys, u.values[j0*u.stride:], keys[:j1-j0])
 			},
@@ -299,12 +298,12 @@ func (u *TwoSidedForm[T]) Backward() {
 }
 
 // setGrads takes the gradients of prepared rows back to the rows.
-func (u *TwoSidedForm[T]) setGrads() {
+func (u *TwoSidedForm) setGrads() {
 	var scales []float64
 	if u.Workers > 1 {
 		scales = u.scaleParts(u.blocks())
 	}
-	u.each(u.blocks(), 0, func(s *Scan[T], _ *tokenGroup, t int) {
+	u.each(u.blocks(), 0, func(s *Scan, _ *tokenGroup, t int) {
 		i0, i1 := u.queriesOf(t)
 		s.Task.scalePart(scales, t)
 		for g := range u.Q {
@@ -313,7 +312,7 @@ func (u *TwoSidedForm[T]) setGrads() {
 		}
 	})
 	u.sumScale(scales)
-	u.each(u.chunks(), 0, func(s *Scan[T], _ *tokenGroup, k int) {
+	u.each(u.chunks(), 0, func(s *Scan, _ *tokenGroup, k int) {
 		j0, j1 := u.keysOf(k)
 		side := s.Task.KeySide()
 		s.prepareGrad(u.DK, u.columnsAt(u.dk, k), &side, j0, j1)
@@ -329,7 +328,7 @@ func (u *TwoSidedForm[T]) setGrads() {
 
 // backTiles prepares block t of the queries and the gradients of their outputs, and sets
 // the gradients from tiles. It adds the gradients of keys and values in the block's turn.
-func (u *TwoSidedForm[T]) backTiles(s *Scan[T], group *tokenGroup, t int) {
+func (u *TwoSidedForm) backTiles(s *Scan, group *tokenGroup, t int) {
 	ar := s.Task.Arena
 	mark := ar.Mark()
 	defer ar.Reset(mark)
@@ -350,12 +349,12 @@ func (u *TwoSidedForm[T]) backTiles(s *Scan[T], group *tokenGroup, t int) {
 		dq := u.columnsAt(u.dq[g], t)
 		clear(dq)
 		if len(tiles) > 0 {
-			a, da := s.transposeColumns(q, n), arena.TakeZeros[T](ar, n*u.lda)
+			a, da := s.transposeColumns(q, n), arena.TakeZeros[float](ar, n*u.lda)
 			for i := range tiles {
 				x := &tiles[i]
-				x.eachBlock(func(b *block[T], r0, c0 int) {
+				x.eachBlock(func(b *block, r0, c0 int) {
 					b.a, b.lda = a[r0*u.lda:], u.lda
-					s.Task.blockGrad(b, &gradient[T]{
+					s.Task.blockGrad(b, &gradient{
 						b: x.rows[c0*u.lda:], vt: x.valuesT[c0:], do: y[r0*u.stride:], ldo: u.stride, w: w[r0:],
 						da: da[r0*u.lda:], Db: x.dkeys[c0*u.lda:], Dv: x.dvalues[c0*u.stride:],
 					})
@@ -381,24 +380,24 @@ func (u *TwoSidedForm[T]) backTiles(s *Scan[T], group *tokenGroup, t int) {
 
 // sideTile is the keys j0 ≤ j < j1 on one side of a block of queries that only some of
 // them see as far keys.
-type sideTile[T tensor.Float] struct {
-	u         *TwoSidedForm[T]
+type sideTile struct {
+	u         *TwoSidedForm
 	j0, j1, n int  // keys, and queries of the block
 	edge      int  // on the left query r sees keys j ≤ edge+r, on the right j ≥ edge+r
 	isRight   bool // side
 	mask      []bool
 
-	keys, values []T // columns of the keys [da, ld], values [j1-j0, stride]
+	keys, values []float // columns of the keys [da, ld], values [j1-j0, stride]
 	ld           int
 
-	rows, valuesT, dkeys, dvalues []T // backward: keys as rows, values as columns, gradients of both
+	rows, valuesT, dkeys, dvalues []float // backward: keys as rows, values as columns, gradients of both
 }
 
 // tiles returns the tiles of block t that have keys, in memory of task.
-func (u *TwoSidedForm[T]) tiles(task *Task[T], t int) (tiles []sideTile[T]) {
+func (u *TwoSidedForm) tiles(task *Task, t int) (tiles []sideTile) {
 	i0, i1 := u.queriesOf(t)
 	a, b, n := i0+u.Offset, i1-1+u.Offset, i1-i0
-	for _, x := range [2]sideTile[T]{
+	for _, x := range [2]sideTile{
 		{u: u, j0: u.chunksBefore(t) * u.chunk, j1: min(b-u.width+1, u.M), edge: a - u.width, n: n},
 		{u: u, j0: max(a+u.width, 0), j1: min(u.firstChunkAfter(t)*u.chunk, u.M), edge: a + u.width, n: n, isRight: true},
 	} {
@@ -411,10 +410,10 @@ func (u *TwoSidedForm[T]) tiles(task *Task[T], t int) (tiles []sideTile[T]) {
 }
 
 // load sets the keys and values of the tile.
-func (x *sideTile[T]) load(task *Task[T]) {
+func (x *sideTile) load(task *Task) {
 	u := x.u
-	x.ld = scratch.Stride[T](x.j1 - x.j0)
-	x.keys, x.values = arena.Take[T](task.Arena, u.PreparedWidth*x.ld), u.values[x.j0*u.stride:x.j1*u.stride]
+	x.ld = scratch.Stride[float](x.j1 - x.j0)
+	x.keys, x.values = arena.Take[float](task.Arena, u.PreparedWidth*x.ld), u.values[x.j0*u.stride:x.j1*u.stride]
 	for j := x.j0; j < x.j1; {
 		k := j / u.chunk
 		from, n := u.columnsAt(u.keys, k)[u.columns+j-k*u.chunk:], min((k+1)*u.chunk, x.j1)-j
@@ -429,13 +428,13 @@ func (x *sideTile[T]) load(task *Task[T]) {
 }
 
 // takeGrads takes room for the gradients of the tile.
-func (x *sideTile[T]) takeGrads(task *Task[T]) {
+func (x *sideTile) takeGrads(task *Task) {
 	u, n := x.u, x.j1-x.j0
-	x.rows = arena.TakeZeros[T](task.Arena, n*u.lda)
+	x.rows = arena.TakeZeros[float](task.Arena, n*u.lda)
 	task.Table.Transpose(x.rows, u.lda, x.keys, x.ld, u.PreparedWidth, n)
-	x.valuesT = arena.Take[T](task.Arena, u.Dv*x.ld)
+	x.valuesT = arena.Take[float](task.Arena, u.Dv*x.ld)
 	task.Table.Transpose(x.valuesT, x.ld, x.values, u.stride, n, u.Dv)
-	x.dkeys, x.dvalues = arena.TakeZeros[T](task.Arena, n*u.lda), arena.TakeZeros[T](task.Arena, n*u.stride)
+	x.dkeys, x.dvalues = arena.TakeZeros[float](task.Arena, n*u.lda), arena.TakeZeros[float](task.Arena, n*u.stride)
 }
 
 // sideRows is the number of queries on the right that meet keys at a time. These begin
@@ -444,7 +443,7 @@ const sideRows = diagonalRows
 
 // eachBlock calls f for blocks of queries from r0 on and keys from c0 on, which lack
 // the queries.
-func (x *sideTile[T]) eachBlock(f func(b *block[T], r0, c0 int)) {
+func (x *sideTile) eachBlock(f func(b *block, r0, c0 int)) {
 	nk := x.j1 - x.j0
 	if !x.isRight {
 		r0 := max(x.j0-x.edge, 0) // queries before it see none
@@ -465,9 +464,9 @@ func (x *sideTile[T]) eachBlock(f func(b *block[T], r0, c0 int)) {
 
 // block describes the weights of n queries with the keys from c0 on: query r sees keys
 // up to diag+r.
-func (x *sideTile[T]) block(c0, n, diag int) *block[T] {
+func (x *sideTile) block(c0, n, diag int) *block {
 	nk := x.j1 - x.j0 - c0
-	b := &block[T]{bt: x.keys[c0:], panel: nk, ldb: x.ld, Nq: n, nk: nk, diag: min(diag, nk)}
+	b := &block{bt: x.keys[c0:], panel: nk, ldb: x.ld, Nq: n, nk: nk, diag: min(diag, nk)}
 	if x.mask != nil {
 		b.mask = x.mask[c0:]
 	}

@@ -19,14 +19,14 @@ import (
 // returns numerators and denominators, and the window returns means and the logarithms
 // of its denominators. In the backward pass both read the output and the denominator of
 // the joined row in place of their own.
-type hybrid[T tensor.Float] struct {
-	window             attention.Window[T]
+type hybrid struct {
+	window             attention.Window
 	eps                float64
-	tail, windowEngine *engine.Engine[T]
-	unmaskedNear       *engine.Engine[T] // near, of calls that are not causal
-	params             *param.Set[T]
-	scratch            sync.Pool // of *windowScratch[T]
-	joints             sync.Pool // of *joint[T]
+	tail, windowEngine *engine.Engine
+	unmaskedNear       *engine.Engine // near, of calls that are not causal
+	params             *param.Set
+	scratch            sync.Pool // of *windowScratch
+	joints             sync.Pool // of *joint
 }
 
 // maxWidth bounds the width of a window, so that both of its sides fit an int.
@@ -34,8 +34,8 @@ const maxWidth = 1 << 30
 
 // New returns the mechanism with a window that s describes. It returns an error if the fields
 // of s do not fit together.
-func New[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
-	w, tail := *s.Window, headtask.Spec[T]{Spec: s}
+func New(s attention.Spec) (attention.Mechanism, error) {
+	w, tail := *s.Window, headtask.Spec{Spec: s}
 	switch {
 	case w.Width < 1:
 		return nil, fmt.Errorf("%s: window: %d tokens, needs 1 or more", s.Name, w.Width)
@@ -56,9 +56,9 @@ func New[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
 	case s.OutputNorm:
 		return nil, fmt.Errorf("%s: window: not defined with output_norm", s.Name)
 	}
-	x := &hybrid[T]{window: w, eps: s.Eps}
+	x := &hybrid{window: w, eps: s.Eps}
 	tail.Window = nil
-	near := headtask.Spec[T]{Spec: attention.Spec[T]{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, WindowWidth: w.Width}
+	near := headtask.Spec{Spec: attention.Spec{Name: s.Name, Setting: s.Setting, Exp: true, Positive: true}, WindowWidth: w.Width}
 	if w.Join == attention.OneDenominator {
 		tail.FarLag, tail.GivesNumerators, tail.Eps = w.Width, true, 0
 	}
@@ -75,44 +75,44 @@ func New[T tensor.Float](s attention.Spec[T]) (attention.Mechanism[T], error) {
 	}
 	x.params = x.tail.ParamSet
 	if w.LogGamma != nil {
-		x.params = new(param.Set[T])
+		x.params = new(param.Set)
 		x.params.AddPrefixed("", x.tail.ParamSet)
 		x.params.Add(w.LogGamma)
 	}
 	return x, nil
 }
 
-func (w *hybrid[T]) Traits() attention.Traits {
+func (w *hybrid) Traits() attention.Traits {
 	t := w.tail.Traits()
 	t.Products, t.Banded, t.PlacedQueries = false, true, true
 	return t
 }
 
-func (w *hybrid[T]) Setting() string { return w.tail.Setting() }
+func (w *hybrid) Setting() string { return w.tail.Setting() }
 
-func (w *hybrid[T]) Params() *param.Set[T] { return w.params }
+func (w *hybrid) Params() *param.Set { return w.params }
 
-func (w *hybrid[T]) Constants() *param.Set[T] { return nil }
+func (w *hybrid) Constants() *param.Set { return nil }
 
 // logGamma returns log γ of query head h.
-func (w *hybrid[T]) logGamma(h int) float64 {
+func (w *hybrid) logGamma(h int) float64 {
 	if p := w.window.LogGamma; p != nil {
 		return float64(p.Data[w.gammaIndex(h)])
 	}
 	return 0
 }
 
-func (w *hybrid[T]) gammaIndex(h int) int {
+func (w *hybrid) gammaIndex(h int) int {
 	if len(w.window.LogGamma.Data) == 1 {
 		return 0
 	}
 	return h
 }
 
-func (w *hybrid[T]) oneDenominator() bool { return w.window.Join == attention.OneDenominator }
+func (w *hybrid) oneDenominator() bool { return w.window.Join == attention.OneDenominator }
 
 // Check returns an error if c does not fit the tail or the window.
-func (w *hybrid[T]) Check(c *attention.Call[T]) error {
+func (w *hybrid) Check(c *attention.Call) error {
 	if err := w.tail.CheckCall(c); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (w *hybrid[T]) Check(c *attention.Call[T]) error {
 	return w.checkHeads(c.Q.H)
 }
 
-func (w *hybrid[T]) checkHeads(h int) error {
+func (w *hybrid) checkHeads(h int) error {
 	if g := w.window.LogGamma; g != nil && len(g.Data) != 1 && len(g.Data) != h {
 		return fmt.Errorf("%s: has %d heads, q has %d", g.Name, len(g.Data), h)
 	}
@@ -141,59 +141,59 @@ func (w *hybrid[T]) checkHeads(h int) error {
 }
 
 // windowSaved is what a window leaves for Backward.
-type windowSaved[T tensor.Float] struct {
-	tail, window attention.Saved[T]
-	sums         headtask.BandSums[T] // of the window
-	o            []T                  // [B,H,N,Dv] of the window alone
-	rows         []joinedRow          // [B,H,N]
-	tailFactors  []T                  // [B,H,N] factors of the tail's numerators; 0: none, or it overflows
-	share        []T                  // [B,H,N] the window's share of a joined denominator
+type windowSaved struct {
+	tail, window attention.Saved
+	sums         headtask.BandSums // of the window
+	o            []float           // [B,H,N,Dv] of the window alone
+	rows         []joinedRow       // [B,H,N]
+	tailFactors  []float           // [B,H,N] factors of the tail's numerators; 0: none, or it overflows
+	share        []float           // [B,H,N] the window's share of a joined denominator
 }
 
 // savedOf returns the intermediate results of a window in keep; nil: there are none.
-func savedOf[T tensor.Float](keep *attention.Saved[T]) *windowSaved[T] {
-	s, _ := keep.Own.(*windowSaved[T])
+func savedOf(keep *attention.Saved) *windowSaved {
+	s, _ := keep.Own.(*windowSaved)
 	return s
 }
 
 // resize makes room for what is kept of n joined rows.
-func (s *windowSaved[T]) resize(n int) {
+func (s *windowSaved) resize(n int) {
 	s.rows, s.share, s.tailFactors = scratch.Grow(s.rows[:0], n), scratch.Grow(s.share[:0], n), scratch.Grow(s.tailFactors[:0], n)
 }
 
 // windowScratch is what Forward and Backward work in.
-type windowScratch[T tensor.Float] struct {
-	saved             windowSaved[T]
-	tailDo, nearDo, o []T // [B,H,N,Dv]
-	dq, dk, dv, dlogG []T
+type windowScratch struct {
+	saved             windowSaved
+	tailDo, nearDo, o []float // [B,H,N,Dv]
+	dq, dk, dv, dlogG []float
 	dgamma            []float64 // [sequences, H]
 	seqs              []engine.SequenceTask
 	room              []attention.Sequence // of the call
-	windowCall        attention.Call[T]    // the call as the window has it
-	gradients         splitGrads[T]
-	nearGrads         attention.Grads[T]
+	windowCall        attention.Call       // the call as the window has it
+	gradients         splitGrads
+	nearGrads         attention.Grads
 }
 
-func (w *hybrid[T]) take() *windowScratch[T] {
-	if x, _ := w.scratch.Get().(*windowScratch[T]); x != nil {
+func (w *hybrid) take() *windowScratch {
+	if x, _ := w.scratch.Get().(*windowScratch); x != nil {
 		return x
 	}
-	return new(windowScratch[T])
+	return new(windowScratch)
 }
 
 // headsIn returns heads in memory that is kept.
-func headsIn[T tensor.Float](memory *[]T, b, h, n, d int) tensor.Heads[T] {
+func headsIn(memory *[]float, b, h, n, d int) tensor.Heads {
 	*memory = scratch.Grow((*memory)[:0], b*h*n*d)
 	return tensor.HeadsOf(*memory, b, h, n, d)
 }
 
 // likeOutput is headsIn for the outputs of c.
-func likeOutput[T tensor.Float](memory *[]T, c *attention.Call[T]) tensor.Heads[T] {
+func likeOutput(memory *[]float, c *attention.Call) tensor.Heads {
 	return headsIn(memory, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 }
 
 // nearOf returns the engine of the window.
-func (w *hybrid[T]) nearOf(causal bool) *engine.Engine[T] {
+func (w *hybrid) nearOf(causal bool) *engine.Engine {
 	if causal {
 		return w.windowEngine
 	}
@@ -201,19 +201,19 @@ func (w *hybrid[T]) nearOf(causal bool) *engine.Engine[T] {
 }
 
 // nearCall returns c as the window has it.
-func (x *windowScratch[T]) nearCall(c *attention.Call[T]) *attention.Call[T] {
+func (x *windowScratch) nearCall(c *attention.Call) *attention.Call {
 	x.windowCall = *c
 	x.windowCall.Form, x.windowCall.Chunk = attention.Auto, 0
 	return &x.windowCall
 }
 
 // release keeps x for another call, without what it points at.
-func (w *hybrid[T]) release(x *windowScratch[T]) {
-	x.windowCall, x.gradients, x.nearGrads = attention.Call[T]{}, splitGrads[T]{}, attention.Grads[T]{}
+func (w *hybrid) release(x *windowScratch) {
+	x.windowCall, x.gradients, x.nearGrads = attention.Call{}, splitGrads{}, attention.Grads{}
 	w.scratch.Put(x)
 }
 
-func (w *hybrid[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (w *hybrid) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if err := w.Check(c); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 			return attention.ErrStepKeeps
 		}
 		if !c.HasState() {
-			return attention.ForwardByStep(attention.Mechanism[T](w), out, c, false)
+			return attention.ForwardByStep(attention.Mechanism(w), out, c, false)
 		}
 	}
 	scratch := w.take()
@@ -233,7 +233,7 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 	saved := &scratch.saved
 	if keep != nil {
 		if savedOf(keep) == nil {
-			keep.Own = new(windowSaved[T])
+			keep.Own = new(windowSaved)
 		}
 		saved = savedOf(keep)
 	}
@@ -270,14 +270,14 @@ func (w *hybrid[T]) Forward(out tensor.Heads[T], c *attention.Call[T], keep *att
 }
 
 // addRows adds the window's part of query head h to the tail's.
-func (w *hybrid[T]) addRows(o, near tensor.Mat[T], h int) {
-	t, gamma := kernel.Active[T](), T(math.Exp(w.logGamma(h)))
+func (w *hybrid) addRows(o, near tensor.Mat, h int) {
+	t, gamma := kernel.Active[float](), float(math.Exp(w.logGamma(h)))
 	for i := range o.Rows {
 		t.Axpy(o.Row(i), gamma, near.Row(i))
 	}
 }
 
-func (w *hybrid[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) error {
+func (w *hybrid) Backward(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if err := w.Check(c); err != nil {
 		return err
 	}
@@ -310,18 +310,18 @@ func (w *hybrid[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 	sums.Adds = w.oneDenominator() && c.Rope == nil && !c.Drop.IsActive() && !c.HasDecay()
 	x := w.part(dout, out, c, len(seqs), keep, scratch)
 	if sums.Adds {
-		sums.Shares, x.nearDo = savedOf(keep).share, tensor.Heads[T]{}
+		sums.Shares, x.nearDo = savedOf(keep).share, tensor.Heads{}
 	}
-	windowTask[T]{w: w, c: c, seqs: seqs, gradients: x}.run()
+	windowTask{w: w, c: c, seqs: seqs, gradients: x}.run()
 	if !c.Causal && w.oneDenominator() {
 		w.farBackward(g, x, c)
 	} else if err := w.tail.Backward(g, x.tailDo, x.tailO, c, x.tail); err != nil {
 		return err
 	}
 	near, nearDo := &scratch.nearGrads, dout
-	*near = attention.Grads[T]{DQ: g.DQ, DK: g.DK, DV: g.DV}
+	*near = attention.Grads{DQ: g.DQ, DK: g.DK, DV: g.DV}
 	if !sums.Adds {
-		*near = attention.Grads[T]{
+		*near = attention.Grads{
 			DQ: headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D),
 			DK: headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D),
 			DV: headsIn(&scratch.dv, c.V.B, c.V.H, c.V.N, c.V.D),
@@ -348,8 +348,8 @@ func (w *hybrid[T]) Backward(g *attention.Grads[T], dout, out tensor.Heads[T], c
 }
 
 // addHeads adds x to y.
-func addHeads[T tensor.Float](y, x tensor.Heads[T]) {
-	t := kernel.Active[T]()
+func addHeads(y, x tensor.Heads) {
+	t := kernel.Active[float]()
 	for i := range y.B * y.H {
 		to, from := y.Head(i/y.H, i%y.H), x.Head(i/y.H, i%y.H)
 		t.AddRows(to.Data, to.Stride, to.Data, to.Stride, from.Data, from.Stride, to.Rows, to.Cols)
@@ -357,16 +357,16 @@ func addHeads[T tensor.Float](y, x tensor.Heads[T]) {
 }
 
 // addGamma adds the derivatives by log γ, of each head of each sequence.
-func (w *hybrid[T]) addGamma(d []float64, heads int) {
+func (w *hybrid) addGamma(d []float64, heads int) {
 	p := w.window.LogGamma
 	for i := range d {
 		if p != nil {
-			p.Grad[w.gammaIndex(i%heads)] += T(d[i])
+			p.Grad[w.gammaIndex(i%heads)] += float(d[i])
 		}
 	}
 }
 
-func (w *hybrid[T]) Plan(s attention.Shape) attention.Plan {
+func (w *hybrid) Plan(s attention.Shape) attention.Plan {
 	near := w.nearOf(s.Causal).Plan(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: s.N, M: s.M, D: s.D, Dv: s.Dv, Causal: true})
 	p := w.tail.Plan(s)
 	if !s.Causal && w.oneDenominator() {
@@ -390,9 +390,9 @@ func (w *hybrid[T]) Plan(s attention.Shape) attention.Plan {
 // bound is Plan.Bound of a window and its far field, from the bounds near and tail of
 // the two; 0 if the far field has none. The mean of the window errs twice, in numerator
 // and denominator, and so does the joined result.
-func (w *hybrid[T]) bound(tail, near float64) float64 {
+func (w *hybrid) bound(tail, near float64) float64 {
 	if tail == 0 {
 		return 0
 	}
-	return 4. / 3 * (max(tail, 2*near) + engine.AccumulatedRounding(64, engine.Rounding[T]()))
+	return 4. / 3 * (max(tail, 2*near) + engine.AccumulatedRounding(64, engine.Rounding()))
 }

@@ -19,18 +19,18 @@ import (
 // before the sweeps, so that rotations, masks and dropout use the positions of the call.
 
 // farSweep is one key head of a sequence whose far field is summed.
-type farSweep[T tensor.Float] struct {
-	*headtask.Task[T] // of the tail, with prepared rows
-	s                 *engine.SequenceTask
-	width             int  // of the window
-	m                 int  // keys of the head; the task has those that a query sees
-	isReversed        bool // rows lie in reverse order
+type farSweep struct {
+	*headtask.Task // of the tail, with prepared rows
+	s              *engine.SequenceTask
+	width          int  // of the window
+	m              int  // keys of the head; the task has those that a query sees
+	isReversed     bool // rows lie in reverse order
 
-	q       []tensor.Mat[T] // rows as they come
-	k, v    tensor.Mat[T]
+	q       []tensor.Mat // rows as they come
+	k, v    tensor.Mat
 	mask    []bool
-	keys    tensor.Mat[T] // prepared [m, da], and in reverse order after turn
-	values  tensor.Mat[T]
+	keys    tensor.Mat // prepared [m, da], and in reverse order after turn
+	values  tensor.Mat
 	keyMask []bool
 }
 
@@ -48,7 +48,7 @@ func farSides(s *engine.SequenceTask, width int) [2]engine.SequenceTask {
 
 // chunk returns the tokens of a chunk for width d: the caller's wish, or one that fits the
 // window.
-func (w *hybrid[T]) chunk(d, wish int) int {
+func (w *hybrid) chunk(d, wish int) int {
 	if wish > 0 {
 		return wish
 	}
@@ -56,19 +56,19 @@ func (w *hybrid[T]) chunk(d, wish int) int {
 }
 
 // farCall returns c as both sides of the far field have it.
-func (w *hybrid[T]) farCall(c *attention.Call[T]) *attention.Call[T] {
+func (w *hybrid) farCall(c *attention.Call) *attention.Call {
 	x := *c
 	x.Causal, x.Chunk = true, w.chunk(c.Q.D, c.Chunk)
 	return &x
 }
 
 // farCosts returns the costs of a key head of s in both forms.
-func (w *hybrid[T]) farCosts(c *attention.Call[T], s *engine.SequenceTask, back bool) (direct, linear float64) {
+func (w *hybrid) farCosts(c *attention.Call, s *engine.SequenceTask, back bool) (direct, linear float64) {
 	return w.tail.CountTwoSidedCosts(w.farCall(c), farSides(s, w.window.Width), back)
 }
 
 // farForm chooses the form of the far field of s, as Engine.choose does.
-func (w *hybrid[T]) farForm(c *attention.Call[T], s *engine.SequenceTask, back bool) attention.Form {
+func (w *hybrid) farForm(c *attention.Call, s *engine.SequenceTask, back bool) attention.Form {
 	if c.AttnKeep != nil || c.Form == attention.Direct {
 		return attention.Direct
 	}
@@ -80,13 +80,13 @@ func (w *hybrid[T]) farForm(c *attention.Call[T], s *engine.SequenceTask, back b
 }
 
 // farFLOPs returns the arithmetic of the far field of s, all heads.
-func (w *hybrid[T]) farFLOPs(c *attention.Call[T], s *engine.SequenceTask) float64 {
+func (w *hybrid) farFLOPs(c *attention.Call, s *engine.SequenceTask) float64 {
 	return w.tail.CountTwoSidedFLOPs(w.farCall(c), farSides(s, w.window.Width))
 }
 
 // planFar sets what p says of the far field of an unmasked call.
-func (w *hybrid[T]) planFar(p *attention.Plan, s attention.Shape) {
-	c := &attention.Call[T]{Form: s.Form, Chunk: s.Chunk}
+func (w *hybrid) planFar(p *attention.Plan, s attention.Shape) {
+	c := &attention.Call{Form: s.Form, Chunk: s.Chunk}
 	c.Q.H, c.Q.N, c.Q.D = s.H, s.N, s.D
 	c.K.H, c.K.N, c.V.D = s.Hkv, s.M, s.Dv
 	seq := &engine.SequenceTask{Sequence: attention.Sequence{N: s.N, M: s.M, Keys: s.M, Offset: s.M - s.N}}
@@ -113,18 +113,18 @@ func (w *hybrid[T]) planFar(p *attention.Plan, s attention.Shape) {
 	if p.Form == attention.Linear {
 		rows += headtask.CountTwoSidedScratch(s.M, p.F, s.Dv, chunk)
 	}
-	p.Bytes = float64(scratch.ElementSize[T]()) * (rows + w.tail.CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
+	p.Bytes = float64(scratch.ElementSize[float]()) * (rows + w.tail.CountScratch(p.Form, s.M, group, s.D, s.Dv, chunk))
 }
 
 // hasFar reports whether a query of s has far keys.
-func (w *hybrid[T]) hasFar(s *engine.SequenceTask) bool {
+func (w *hybrid) hasFar(s *engine.SequenceTask) bool {
 	sides := farSides(s, w.window.Width)
 	return sides[0].M > 0 || sides[1].M > 0
 }
 
 // eachFar calls f for the far field of every key head of every sequence, and none where
 // all keys are near.
-func (w *hybrid[T]) eachFar(c *attention.Call[T], back bool, f func(x *farSweep[T], kh int), none func(s *engine.SequenceTask, kh int)) {
+func (w *hybrid) eachFar(c *attention.Call, back bool, f func(x *farSweep, kh int), none func(s *engine.SequenceTask, kh int)) {
 	seqs := engine.SequenceTasks(c)
 	var work float64
 	for i := range seqs {
@@ -147,7 +147,7 @@ func (w *hybrid[T]) eachFar(c *attention.Call[T], back bool, f func(x *farSweep[
 		defer w.tail.Release(u)
 		u.Workers = headtask.CountWorkers(c.K.H, s.Work, work)
 		u.Chunk = w.chunk(c.Q.D, c.Chunk)
-		x := &farSweep[T]{Task: u, s: s, width: w.window.Width, m: u.M}
+		x := &farSweep{Task: u, s: s, width: w.window.Width, m: u.M}
 		if s.Form == attention.Linear {
 			w.tail.MonomialsOf(u)
 		} else {
@@ -158,15 +158,15 @@ func (w *hybrid[T]) eachFar(c *attention.Call[T], back bool, f func(x *farSweep[
 }
 
 // prepare replaces the rows of the task by prepared ones.
-func (x *farSweep[T]) prepare() {
+func (x *farSweep) prepare() {
 	u := x.Task
 	x.q, x.k, x.v, x.mask = append(x.q, u.Q...), u.K, u.V, u.Mask
 	for g := range u.Q {
-		rows := scratch.TakeMat[T](u.Arena, u.N, u.PreparedWidth)
+		rows := scratch.TakeMat(u.Arena, u.N, u.PreparedWidth)
 		u.PrepareQ(rows.Data, rows.Stride, g, 0, u.N)
 		x.Task.Q[g] = rows
 	}
-	x.keys = scratch.TakeMat[T](u.Arena, x.m, u.PreparedWidth)
+	x.keys = scratch.TakeMat(u.Arena, x.m, u.PreparedWidth)
 	u.PrepareK(x.keys.Data, x.keys.Stride, 0, x.m)
 	x.values, x.keyMask = u.V, u.Mask
 	u.HasPreparedQueries, u.HasPreparedKeys, u.Causal = true, true, true
@@ -174,7 +174,7 @@ func (x *farSweep[T]) prepare() {
 }
 
 // align has the task see the far keys of its sweep.
-func (x *farSweep[T]) align() {
+func (x *farSweep) align() {
 	sides := farSides(x.s, x.width)
 	side := &sides[0]
 	if x.isReversed {
@@ -189,13 +189,13 @@ func (x *farSweep[T]) align() {
 }
 
 // turn prepares the sweep over the reversed sequence.
-func (x *farSweep[T]) turn() {
+func (x *farSweep) turn() {
 	u := x.Task
 	for g := range u.Q {
 		reverseRows(u.Q[g])
 	}
 	reverseRows(x.keys)
-	x.values = scratch.TakeMat[T](u.Arena, x.m, u.Dv)
+	x.values = scratch.TakeMat(u.Arena, x.m, u.Dv)
 	for j := range x.m {
 		copy(x.values.Row(x.m-1-j), x.v.Row(j))
 	}
@@ -219,7 +219,7 @@ func (x *farSweep[T]) turn() {
 }
 
 // reverseRows reverses the order of the rows of x.
-func reverseRows[T tensor.Float](x tensor.Mat[T]) {
+func reverseRows(x tensor.Mat) {
 	for i, j := 0, x.Rows-1; i < j; i, j = i+1, j-1 {
 		a, b := x.Row(i), x.Row(j)
 		for c, y := range a {
@@ -230,10 +230,10 @@ func reverseRows[T tensor.Float](x tensor.Mat[T]) {
 
 // farForward sets out [B,H,N,Dv] to the numerators of the far field of an unmasked
 // call, and keep.Den to their denominators.
-func (w *hybrid[T]) farForward(out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T]) {
+func (w *hybrid) farForward(out tensor.Heads, c *attention.Call, keep *attention.Saved) {
 	keep.Den = scratch.Grow(keep.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	group := c.Q.H / max(c.K.H, 1)
-	w.eachFar(c, false, func(x *farSweep[T], kh int) {
+	w.eachFar(c, false, func(x *farSweep, kh int) {
 		u := x.Task
 		u.O, u.Den = engine.HeadsOf(u.O, out, x.s, u.QueryHeads(kh)), engine.DenOf(u.Den, keep.Den, c, x.s, u.QueryHeads(kh))
 		if x.s.Form == attention.Linear {
@@ -241,9 +241,9 @@ func (w *hybrid[T]) farForward(out tensor.Heads[T], c *attention.Call[T], keep *
 			return
 		}
 		x.Forward()
-		o, den := append([]tensor.Mat[T](nil), u.O...), append([][]T(nil), u.Den...)
+		o, den := append([]tensor.Mat(nil), u.O...), append([][]float(nil), u.Den...)
 		for g := range u.O {
-			u.O[g], u.Den[g] = scratch.TakeMat[T](u.Arena, u.N, kernel.Pad(u.Dv)), u.TakeScratch(u.N)
+			u.O[g], u.Den[g] = scratch.TakeMat(u.Arena, u.N, kernel.Pad(u.Dv)), u.TakeScratch(u.N)
 			u.O[g].Cols = u.Dv
 		}
 		x.turn()
@@ -265,7 +265,7 @@ func (w *hybrid[T]) farForward(out tensor.Heads[T], c *attention.Call[T], keep *
 }
 
 // Forward sets the numerators and denominators of a sweep.
-func (x *farSweep[T]) Forward() {
+func (x *farSweep) Forward() {
 	u := x.Task
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
@@ -280,10 +280,10 @@ func (x *farSweep[T]) Forward() {
 
 // farBackward sets the gradients in g of the far field of an unmasked call, from the
 // outputs and gradients in p.
-func (w *hybrid[T]) farBackward(g *attention.Grads[T], p *splitGrads[T], c *attention.Call[T]) {
+func (w *hybrid) farBackward(g *attention.Grads, p *splitGrads, c *attention.Call) {
 	group := c.Q.H / max(c.K.H, 1)
 	dscale := make([]float64, len(c.Sequences())*c.Q.H)
-	w.eachFar(c, true, func(x *farSweep[T], kh int) {
+	w.eachFar(c, true, func(x *farSweep, kh int) {
 		u, s := x.Task, x.s
 		heads := u.QueryHeads(kh)
 		u.O, u.DO, u.DQ = engine.HeadsOf(u.O, p.tailO, s, heads), engine.HeadsOf(u.DO, p.tailDo, s, heads), engine.HeadsOf(u.DQ, g.DQ, s, heads)
@@ -302,7 +302,7 @@ func (w *hybrid[T]) farBackward(g *attention.Grads[T], p *splitGrads[T], c *atte
 		for h := range group {
 			scratch.ClearRows(g.DQ.Head(s.Batch, kh*group+h), s.Q0, s.Q0+s.N)
 		}
-		for _, x := range []*tensor.Heads[T]{&g.DK, &g.DV} {
+		for _, x := range []*tensor.Heads{&g.DK, &g.DV} {
 			scratch.ClearRows(x.Head(s.Batch, kh), s.K0, s.K0+s.Keys)
 		}
 	})
@@ -311,9 +311,9 @@ func (w *hybrid[T]) farBackward(g *attention.Grads[T], p *splitGrads[T], c *atte
 
 // Backward sets dQ of the task, and the gradients dk [Keys, D] and dv [Keys, Dv] of its keys
 // and values.
-func (x *farSweep[T]) Backward(dk, dv tensor.Mat[T]) {
+func (x *farSweep) Backward(dk, dv tensor.Mat) {
 	u := x.Task
-	dqs := append([]tensor.Mat[T](nil), u.DQ...)
+	dqs := append([]tensor.Mat(nil), u.DQ...)
 	sum := x.sweepBoth()
 
 	// Back through the preparation of the rows.
@@ -333,15 +333,15 @@ func (x *farSweep[T]) Backward(dk, dv tensor.Mat[T]) {
 
 // sweepGrad is the gradient of prepared queries [n, da] per head, prepared keys [m, da]
 // and values [m, Dv].
-type sweepGrad[T tensor.Float] struct {
-	q    []tensor.Mat[T]
-	k, v tensor.Mat[T]
+type sweepGrad struct {
+	q    []tensor.Mat
+	k, v tensor.Mat
 }
 
 // sweepBoth returns the gradients of both sweeps.
-func (x *farSweep[T]) sweepBoth() sweepGrad[T] {
+func (x *farSweep) sweepBoth() sweepGrad {
 	u := x.Task
-	outputs, douts := append([]tensor.Mat[T](nil), u.O...), append([]tensor.Mat[T](nil), u.DO...)
+	outputs, douts := append([]tensor.Mat(nil), u.O...), append([]tensor.Mat(nil), u.DO...)
 	sum := x.sweepBack()
 	x.turn()
 	for g := range u.Q {
@@ -357,11 +357,11 @@ func (x *farSweep[T]) sweepBoth() sweepGrad[T] {
 }
 
 // sweepBack returns the gradients of a sweep, in scratch memory.
-func (x *farSweep[T]) sweepBack() sweepGrad[T] {
+func (x *farSweep) sweepBack() sweepGrad {
 	u := x.Task
-	d := sweepGrad[T]{k: scratch.ZeroMat[T](u.Arena, x.m, u.PreparedWidth), v: scratch.ZeroMat[T](u.Arena, x.m, u.Dv)}
+	d := sweepGrad{k: scratch.ZeroMat(u.Arena, x.m, u.PreparedWidth), v: scratch.ZeroMat(u.Arena, x.m, u.Dv)}
 	for g := range u.Q {
-		d.q = append(d.q, scratch.ZeroMat[T](u.Arena, u.N, u.PreparedWidth))
+		d.q = append(d.q, scratch.ZeroMat(u.Arena, u.N, u.PreparedWidth))
 		u.DQ[g] = d.q[g]
 	}
 	u.DK, u.DVal = d.k.Slice(0, u.M), d.v.Slice(0, u.M)
@@ -374,8 +374,8 @@ func (x *farSweep[T]) sweepBack() sweepGrad[T] {
 }
 
 // reversedRows returns the rows of x in reverse order, in scratch memory.
-func reversedRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T] {
-	y := scratch.TakeMat[T](ar, x.Rows, x.Cols)
+func reversedRows(ar *arena.Arena, x tensor.Mat) tensor.Mat {
+	y := scratch.TakeMat(ar, x.Rows, x.Cols)
 	for i := range x.Rows {
 		copy(y.Row(x.Rows-1-i), x.Row(i))
 	}
@@ -383,7 +383,7 @@ func reversedRows[T tensor.Float](ar *arena.Arena, x tensor.Mat[T]) tensor.Mat[T
 }
 
 // addReversed adds the rows of x, in reverse order, to y.
-func addReversed[T tensor.Float](t *kernel.Table[T], y, x tensor.Mat[T]) {
+func addReversed(t *kernel.Table[float], y, x tensor.Mat) {
 	for i := range y.Rows {
 		t.Add(y.Row(i), y.Row(i), x.Row(x.Rows-1-i))
 	}
@@ -391,9 +391,9 @@ func addReversed[T tensor.Float](t *kernel.Table[T], y, x tensor.Mat[T]) {
 
 // farWeights sets rows of dst [rows, M] to the weights of the far keys of queries from i0
 // on, and 0 elsewhere.
-func (x *windowMatrix[T]) farWeights(dst tensor.Mat[T], i0 int) {
+func (x *windowMatrix) farWeights(dst tensor.Mat, i0 int) {
 	u := *x.tail
-	u.Q = append([]tensor.Mat[T](nil), u.Q...)
+	u.Q = append([]tensor.Mat(nil), u.Q...)
 	u.Q[x.g] = u.Q[x.g].Slice(i0, i0+dst.Rows)
 	u.N, u.FirstPosition, u.Coords.Q0 = dst.Rows, u.FirstPosition+i0, u.Coords.Q0+i0
 	keep := make([]bool, dst.Rows*u.M)

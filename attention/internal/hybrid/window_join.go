@@ -30,16 +30,16 @@ const (
 )
 
 // joinTask is a key head of a sequence whose two parts are to be joined.
-type joinTask[T tensor.Float] struct {
-	windowTask *headtask.Task[T] // with the outputs of the window and the sums of its weights
-	o          []tensor.Mat[T]   // numerators of the tail, and then outputs
-	tail       [][]T             // denominators of the tail
+type joinTask struct {
+	windowTask *headtask.Task // with the outputs of the window and the sums of its weights
+	o          []tensor.Mat   // numerators of the tail, and then outputs
+	tail       [][]float      // denominators of the tail
 	ages       headtask.BandAges
 
-	den         [][]T                  // logarithms of the joined denominators; empty: the next fields are not kept
+	den         [][]float              // logarithms of the joined denominators; empty: the next fields are not kept
 	rows        [][]joinedRow          // flags of the rows
-	share       [][]T                  // the window's share of each denominator
-	tailFactors [][]T                  // factors of the tail's numerators; 0: none, or it overflows
+	share       [][]float              // the window's share of each denominator
+	tailFactors [][]float              // factors of the tail's numerators; 0: none, or it overflows
 	tailKeys    []float64              // number of keys of the tail; with decay the sum of their factors
 	reach       func(g, i int) float64 // bound of the tail's scores; nil: no row is ill-conditioned
 	isPositive  bool                   // weights of the tail are never negative
@@ -47,26 +47,26 @@ type joinTask[T tensor.Float] struct {
 
 // windowTask is the work on both parts of a call, key head by key head: it joins their outputs,
 // or divides the gradients between them.
-type windowTask[T tensor.Float] struct {
-	w    *hybrid[T]
-	c    *attention.Call[T]
+type windowTask struct {
+	w    *hybrid
+	c    *attention.Call
 	seqs []engine.SequenceTask
 
 	// Forward.
-	out   tensor.Heads[T]
-	saved *windowSaved[T]
-	keep  *attention.Saved[T] // nil: nothing is kept
+	out   tensor.Heads
+	saved *windowSaved
+	keep  *attention.Saved // nil: nothing is kept
 
-	gradients *splitGrads[T] // Backward; nil: Forward
+	gradients *splitGrads // Backward; nil: Forward
 }
 
 // run does all key heads.
-func (k windowTask[T]) run() {
+func (k windowTask) run() {
 	par.Run(len(k.seqs)*k.c.K.H, 1, k.w.joining(k.c), k)
 }
 
 // RunRange computes key heads lo ≤ i < hi, counted over all sequences.
-func (k *windowTask[T]) RunRange(lo, hi int) {
+func (k *windowTask) RunRange(lo, hi int) {
 	for i := lo; i < hi; i++ {
 		k.w.withUnit(k.c, k.seqs, i, k)
 	}
@@ -74,8 +74,8 @@ func (k *windowTask[T]) RunRange(lo, hi int) {
 
 // withUnit calls do of a task with the task of the window for key head i of all
 // sequences.
-func (w *hybrid[T]) withUnit(c *attention.Call[T], seqs []engine.SequenceTask, i int, k interface {
-	Do(u *headtask.Task[T], s *engine.SequenceTask, kh int)
+func (w *hybrid) withUnit(c *attention.Call, seqs []engine.SequenceTask, i int, k interface {
+	Do(u *headtask.Task, s *engine.SequenceTask, kh int)
 }) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -86,7 +86,7 @@ func (w *hybrid[T]) withUnit(c *attention.Call[T], seqs []engine.SequenceTask, i
 	k.Do(u, s, kh)
 }
 
-func (k *windowTask[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
+func (k *windowTask) Do(u *headtask.Task, s *engine.SequenceTask, kh int) {
 	w, c, heads := k.w, k.c, u.QueryHeads(kh)
 	if k.gradients != nil {
 		w.partHeads(k.gradients, c, s, heads, u.BandAges(0))
@@ -107,50 +107,50 @@ func (k *windowTask[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) 
 }
 
 // takeJoint returns a joint without rows.
-func (w *hybrid[T]) takeJoint() *joinTask[T] {
-	if x, _ := w.joints.Get().(*joinTask[T]); x != nil {
+func (w *hybrid) takeJoint() *joinTask {
+	if x, _ := w.joints.Get().(*joinTask); x != nil {
 		return x
 	}
-	return new(joinTask[T])
+	return new(joinTask)
 }
 
 // putJoint keeps x for another call, without its rows.
-func (w *hybrid[T]) putJoint(x *joinTask[T]) {
+func (w *hybrid) putJoint(x *joinTask) {
 	clear(x.o)
-	for _, list := range [][][]T{x.tail, x.den, x.share, x.tailFactors} {
+	for _, list := range [][][]float{x.tail, x.den, x.share, x.tailFactors} {
 		clear(list)
 	}
 	clear(x.rows)
-	*x = joinTask[T]{o: x.o[:0], tail: x.tail[:0], den: x.den[:0], share: x.share[:0], tailFactors: x.tailFactors[:0], rows: x.rows[:0]}
+	*x = joinTask{o: x.o[:0], tail: x.tail[:0], den: x.den[:0], share: x.share[:0], tailFactors: x.tailFactors[:0], rows: x.rows[:0]}
 	w.joints.Put(x)
 }
 
 // join makes outputs of numerators out.
-func (w *hybrid[T]) join(out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, saved *windowSaved[T], keep *attention.Saved[T]) {
+func (w *hybrid) join(out tensor.Heads, c *attention.Call, seqs []engine.SequenceTask, saved *windowSaved, keep *attention.Saved) {
 	if keep != nil {
 		resizeSaved(keep, c)
 		saved.resize(len(keep.Den))
 	}
-	windowTask[T]{w: w, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
+	windowTask{w: w, c: c, seqs: seqs, out: out, saved: saved, keep: keep}.run()
 	if keep != nil {
 		saved.count(c, seqs, keep)
 	}
 }
 
 // joining is the arithmetic of join.
-func (w *hybrid[T]) joining(c *attention.Call[T]) float64 {
+func (w *hybrid) joining(c *attention.Call) float64 {
 	return 4 * float64(c.Q.B) * float64(c.Q.H) * float64(c.Q.N) * float64(c.V.D+16)
 }
 
 // resizeSaved makes room for denominators, and nothing has been noticed.
-func resizeSaved[T tensor.Float](k *attention.Saved[T], c *attention.Call[T]) {
+func resizeSaved(k *attention.Saved, c *attention.Call) {
 	k.Den = scratch.Grow(k.Den[:0], c.Q.B*c.Q.H*c.Q.N)
 	k.UnseenCount, k.WeakCount, k.Aux, k.Residual = 0, 0, 0, 0
 }
 
 // keepRows makes x keep what Backward needs, and record the rows that see no key or are
 // weak. before describes the tail's keys in the state before the sequence.
-func (w *hybrid[T]) keepRows(x *joinTask[T], c *attention.Call[T], s *engine.SequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved[T], keep *attention.Saved[T]) {
+func (w *hybrid) keepRows(x *joinTask, c *attention.Call, s *engine.SequenceTask, kh int, before headtask.PriorKeys, saved *windowSaved, keep *attention.Saved) {
 	group := len(x.o)
 	heads := headtask.HeadRange{Lo: kh * group, N: group}
 	x.den, x.share, x.tailFactors = engine.DenOf(x.den, keep.Den, c, s, heads), engine.DenOf(x.share, saved.share, c, s, heads), engine.DenOf(x.tailFactors, saved.tailFactors, c, s, heads)
@@ -169,7 +169,7 @@ func (w *hybrid[T]) keepRows(x *joinTask[T], c *attention.Call[T], s *engine.Seq
 }
 
 // count counts the rows that see nothing and those that are weak.
-func (saved *windowSaved[T]) count(c *attention.Call[T], seqs []engine.SequenceTask, keep *attention.Saved[T]) {
+func (saved *windowSaved) count(c *attention.Call, seqs []engine.SequenceTask, keep *attention.Saved) {
 	for i := range seqs {
 		s := &seqs[i]
 		for r := range s.N {
@@ -196,7 +196,7 @@ type joinedSums struct{ top, fade, one, window, sum float64 }
 
 // sums returns the parts for query i, from the denominator of the tail and the logarithm
 // of the window's, with γ in it.
-func (w *hybrid[T]) sums(tail, near float64, ages headtask.BandAges, i int) (p joinedSums) {
+func (w *hybrid) sums(tail, near float64, ages headtask.BandAges, i int) (p joinedSums) {
 	eps := math.Log(w.eps)
 	if ages.Fade != nil {
 		p.fade, eps = ages.Fade[i], eps-ages.Waits[i]
@@ -224,7 +224,7 @@ const (
 
 // plainSums is sums over e^0 for the window's sum near of weights over 2^top, and
 // reports whether it can be.
-func (w *hybrid[T]) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
+func (w *hybrid) plainSums(tail, near, top, gamma float64) (p joinedSums, ok bool) {
 	if !(math.Abs(top) <= largestTop) {
 		return p, false
 	}
@@ -254,7 +254,7 @@ func (p *joinedSums) log() float64 { return p.top + math.Log(math.Abs(p.sum)) }
 // isIllConditioned reports whether the denominator nearly cancels; see Saved.WeakCount. left is
 // the number of keys of the tail, with decay the sum of their factors, and reach bounds their
 // scores. Weights of the tail may be negative unless isPositive is set.
-func (w *hybrid[T]) isIllConditioned(p *joinedSums, left, reach float64, isPositive bool) bool {
+func (w *hybrid) isIllConditioned(p *joinedSums, left, reach float64, isPositive bool) bool {
 	if isPositive {
 		return p.isZero()
 	}
@@ -269,20 +269,20 @@ func (w *hybrid[T]) isIllConditioned(p *joinedSums, left, reach float64, isPosit
 }
 
 // scaleTail sets dst to what numerators x of the tail are in the joined row.
-func scaleTail[T tensor.Float](t *kernel.Table[T], dst []T, p *joinedSums, x []T) {
-	if over, _ := p.factors(); !math.IsInf(float64(T(over)), 0) {
-		t.Scale(dst, T(over), x)
+func scaleTail(t *kernel.Table[float], dst []float, p *joinedSums, x []float) {
+	if over, _ := p.factors(); !math.IsInf(float64(float(over)), 0) {
+		t.Scale(dst, float(over), x)
 		return
 	}
 	scaleExp(dst, math.Copysign(1, p.sum), p.fade-p.log(), x)
 }
 
 // scaleExp sets dst to sign·e^log·x, where e^log is beyond all numbers. Zeros stay.
-func scaleExp[T tensor.Float](dst []T, sign, log float64, x []T) {
+func scaleExp(dst []float, sign, log float64, x []float) {
 	half := math.Exp(log / 2)
 	for c, y := range x {
 		if dst[c] = y; y != 0 {
-			dst[c] = T(sign * float64(y) * half * half)
+			dst[c] = float(sign * float64(y) * half * half)
 		}
 	}
 }
@@ -291,7 +291,7 @@ func scaleExp[T tensor.Float](dst []T, sign, log float64, x []T) {
 const joinedAtOnce = 64
 
 // joinRows joins the rows of head g of the group, which is query head h.
-func (w *hybrid[T]) joinRows(x *joinTask[T], g, h int) {
+func (w *hybrid) joinRows(x *joinTask, g, h int) {
 	u, logGamma := x.windowTask, w.logGamma(h)
 	gamma := math.Exp(logGamma)
 	mark := u.Arena.Mark()
@@ -327,13 +327,13 @@ func (w *hybrid[T]) joinRows(x *joinTask[T], g, h int) {
 		if len(x.den) > 0 {
 			w.keepRow(x, g, i, &p, tail, float64(sums.Sum[i]))
 		}
-		far[i-first], near[i-first] = T(over), T(share)
+		far[i-first], near[i-first] = float(over), float(share)
 	}
 	finish(u.N)
 }
 
 // joinRow joins row i of head g of the group. Its denominator may be of any size.
-func (w *hybrid[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
+func (w *hybrid) joinRow(x *joinTask, g, i int, tail, logGamma float64) {
 	t, o := x.windowTask.Table, x.o[g].Row(i)
 	near := float64(x.windowTask.Sums[g].Log(i, math.Log2E))
 	p := w.sums(tail, logGamma+near, x.ages, i)
@@ -342,35 +342,35 @@ func (w *hybrid[T]) joinRow(x *joinTask[T], g, i int, tail, logGamma float64) {
 	}
 	if p.isZero() {
 		if clear(o); x.windowTask.SeesAnyKey(i) { // scores that have overflowed
-			t.Scale(o, T(math.NaN()), o)
+			t.Scale(o, float(math.NaN()), o)
 		}
 		return
 	}
 	scaleTail(t, o, &p, o)
 	if _, share := p.factors(); share != 0 {
-		t.Axpy(o, T(share), x.windowTask.O[g].Row(i))
+		t.Axpy(o, float(share), x.windowTask.O[g].Row(i))
 	}
 }
 
 // keepRow keeps what is known of a row before it is joined; window is the sum of
 // its window.
-func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, window float64) {
+func (w *hybrid) keepRow(x *joinTask, g, i int, p *joinedSums, tail, window float64) {
 	var row joinedRow
 	if p.sum < 0 {
 		row |= negativeRow
 	}
-	if tail == 0 && !slices.ContainsFunc(x.o[g].Row(i), func(y T) bool { return y != 0 }) {
+	if tail == 0 && !slices.ContainsFunc(x.o[g].Row(i), func(y float) bool { return y != 0 }) {
 		row |= taillessRow
 	}
 	over, share := p.factors()
-	x.den[g][i], x.share[g][i], x.tailFactors[g][i] = T(p.log()), T(share), 0
-	if over := T(over); row&taillessRow == 0 && !p.isZero() && !math.IsInf(float64(over), 0) {
+	x.den[g][i], x.share[g][i], x.tailFactors[g][i] = float(p.log()), float(share), 0
+	if over := float(over); row&taillessRow == 0 && !p.isZero() && !math.IsInf(float64(over), 0) {
 		x.tailFactors[g][i] = over
 	}
 	switch {
 	case window == 0 && x.tailKeys[i] == 0:
 		row |= unseenRow
-		x.den[g][i] = T(math.Inf(-1))
+		x.den[g][i] = float(math.Inf(-1))
 	case x.reach != nil && w.isIllConditioned(p, x.tailKeys[i], x.reach(g, i), x.isPositive):
 		row |= weakRow
 	}
@@ -385,21 +385,21 @@ func (w *hybrid[T]) keepRow(x *joinTask[T], g, i int, p *joinedSums, tail, windo
 //
 // The weights of the joined row are the window's own weights times the window's share of g. The
 // share is multiplied into do; for a negative g it is negative.
-type splitGrads[T tensor.Float] struct {
-	dout, out tensor.Heads[T]
-	own       tensor.Heads[T] // outputs of the window without the tail
-	keep      *attention.Saved[T]
+type splitGrads struct {
+	dout, out tensor.Heads
+	own       tensor.Heads // outputs of the window without the tail
+	keep      *attention.Saved
 
-	tailDo, tailO, nearDo, nearO tensor.Heads[T]
-	tail                         *attention.Saved[T] // of the tail
-	dgamma                       []float64           // [sequences, H] derivatives by log γ
+	tailDo, tailO, nearDo, nearO tensor.Heads
+	tail                         *attention.Saved // of the tail
+	dgamma                       []float64        // [sequences, H] derivatives by log γ
 }
 
 // part makes room for it.
-func (w *hybrid[T]) part(dout, out tensor.Heads[T], c *attention.Call[T], sequences int, keep *attention.Saved[T], room *windowScratch[T]) *splitGrads[T] {
+func (w *hybrid) part(dout, out tensor.Heads, c *attention.Call, sequences int, keep *attention.Saved, room *windowScratch) *splitGrads {
 	own := tensor.HeadsOf(savedOf(keep).o, c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	x := &room.gradients
-	*x = splitGrads[T]{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
+	*x = splitGrads{dout: dout, out: out, own: own, keep: keep, tailDo: dout, tailO: out, nearDo: likeOutput(&room.nearDo, c), nearO: own, tail: keep}
 	if w.oneDenominator() {
 		x.tailDo, x.nearO, x.tail = likeOutput(&room.tailDo, c), out, &savedOf(keep).tail
 	} else {
@@ -411,11 +411,11 @@ func (w *hybrid[T]) part(dout, out tensor.Heads[T], c *attention.Call[T], sequen
 }
 
 // partHeads parts the rows of some heads of a sequence.
-func (w *hybrid[T]) partHeads(x *splitGrads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
+func (w *hybrid) partHeads(x *splitGrads, c *attention.Call, s *engine.SequenceTask, heads headtask.HeadRange, ages headtask.BandAges) {
 	for h := heads.Lo; h < heads.Lo+heads.N; h++ {
 		at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0
-		of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.Head(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
-		rows := partedRows[T]{
+		of := func(x tensor.Heads) tensor.Mat { return x.Head(s.Batch, h).Slice(s.Q0, s.Q0+s.N) }
+		rows := partedRows{
 			do: of(x.dout), o: of(x.out), own: of(x.own), windowDen: savedOf(x.keep).window.Den[at:][:s.N], ages: ages,
 			tailDo: of(x.tailDo), tailO: of(x.tailO),
 		}
@@ -433,19 +433,19 @@ func (w *hybrid[T]) partHeads(x *splitGrads[T], c *attention.Call[T], s *engine.
 // partedRows holds the rows of a head that are split between tail and window. The inputs are
 // do and o and, with one denominator, its logarithm (joined), the window's share of it
 // and the kinds of the rows; the other fields are computed from them.
-type partedRows[T tensor.Float] struct {
-	do, o, own               tensor.Mat[T] // own is of the window alone
-	windowDen, joined, share []T
-	tailFactors              []T // factors of the tail's gradients; 0: to be computed
+type partedRows struct {
+	do, o, own               tensor.Mat // own is of the window alone
+	windowDen, joined, share []float
+	tailFactors              []float // factors of the tail's gradients; 0: to be computed
 	rows                     []joinedRow
 	ages                     headtask.BandAges
-	tailDo, tailO, nearDo    tensor.Mat[T]
+	tailDo, tailO, nearDo    tensor.Mat
 }
 
 // partRows is part for query head h. It returns the derivative by log γ.
-func (w *hybrid[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
-	t, gamma := kernel.Active[T](), w.logGamma(h)
-	factor := T(math.Exp(gamma))
+func (w *hybrid) partRows(x *partedRows, h int) (dgamma float64) {
+	t, gamma := kernel.Active[float](), w.logGamma(h)
+	factor := float(math.Exp(gamma))
 	learned := w.window.LogGamma != nil
 	if !w.oneDenominator() {
 		for i := range x.do.Rows {
@@ -494,24 +494,24 @@ func (w *hybrid[T]) partRows(x *partedRows[T], h int) (dgamma float64) {
 
 // addEpsAges adds to the gradient of log_g its part through an eps beside one
 // denominator; see ageQueries.
-func (w *hybrid[T]) addEpsAges(d, dout, out tensor.Heads[T], c *attention.Call[T], seqs []engine.SequenceTask, keep *attention.Saved[T]) {
+func (w *hybrid) addEpsAges(d, dout, out tensor.Heads, c *attention.Call, seqs []engine.SequenceTask, keep *attention.Saved) {
 	if w.eps == 0 || !w.oneDenominator() {
 		return
 	}
 	par.RunEach(len(seqs)*c.K.H, w.joining(c), func(i int) {
-		w.withUnit(c, seqs, i, &epsAges[T]{w, c, d, dout, out, keep})
+		w.withUnit(c, seqs, i, &epsAges{w, c, d, dout, out, keep})
 	})
 }
 
 // epsAges is addEpsAges of a head.
-type epsAges[T tensor.Float] struct {
-	w            *hybrid[T]
-	c            *attention.Call[T]
-	d, dout, out tensor.Heads[T]
-	keep         *attention.Saved[T]
+type epsAges struct {
+	w            *hybrid
+	c            *attention.Call
+	d, dout, out tensor.Heads
+	keep         *attention.Saved
 }
 
-func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
+func (k *epsAges) Do(u *headtask.Task, s *engine.SequenceTask, kh int) {
 	u.DAge = arena.TakeZeros[float64](u.Arena, max(u.PositionCount(), u.M+1))
 	k.w.ageEps(u, u.BandAges(0), k.dout, k.out, k.c, s, u.QueryHeads(kh), k.keep)
 	first := 0
@@ -522,13 +522,13 @@ func (k *epsAges[T]) Do(u *headtask.Task[T], s *engine.SequenceTask, kh int) {
 	to := k.d.Head(s.Batch, kh).Slice(s.K0, s.K0+s.M)
 	for j := len(u.DAge) - 1; j > first; j-- {
 		if sum += u.DAge[j]; j < u.M {
-			to.Row(j)[0] += T(sum)
+			to.Row(j)[0] += float(sum)
 		}
 	}
 }
 
 // ageEps adds to dG of the task's positions the part that comes from eps; see ageQueries.
-func (w *hybrid[T]) ageEps(u *headtask.Task[T], ages headtask.BandAges, dout, out tensor.Heads[T], c *attention.Call[T], s *engine.SequenceTask, heads headtask.HeadRange, keep *attention.Saved[T]) {
+func (w *hybrid) ageEps(u *headtask.Task, ages headtask.BandAges, dout, out tensor.Heads, c *attention.Call, s *engine.SequenceTask, heads headtask.HeadRange, keep *attention.Saved) {
 	for h := heads.Lo; h < heads.Lo+heads.N && w.eps != 0; h++ {
 		for i := range s.N {
 			at := (s.Batch*c.Q.H+h)*c.Q.N + s.Q0 + i

@@ -15,9 +15,9 @@ import (
 // hybridSegment is a call between states of a mechanism with a window. The tail
 // is a segment of its own: with one denominator its keys are those that leave the
 // window, prepared already, and otherwise the call's.
-type hybridSegment[T tensor.Float] struct {
-	w           *hybrid[T]
-	init, final *hybridState[T]
+type hybridSegment struct {
+	w           *hybrid
+	init, final *hybridState
 	shape       attention.Shape // of both
 	seqs        []engine.SequenceTask
 	group       int // key heads of a sequence
@@ -25,13 +25,13 @@ type hybridSegment[T tensor.Float] struct {
 	fades       bool
 }
 
-func (w *hybrid[T]) segment(c *attention.Call[T], keep bool) (*hybridSegment[T], error) {
-	x := &hybridSegment[T]{w: w, seqs: engine.SequenceTasks(c), group: c.K.H, fades: engine.HasFadingKeys(c)}
+func (w *hybrid) segment(c *attention.Call, keep bool) (*hybridSegment, error) {
+	x := &hybridSegment{w: w, seqs: engine.SequenceTasks(c), group: c.K.H, fades: engine.HasFadingKeys(c)}
 	var err error
 	if x.keys, err = w.tail.CheckSegment(c, x.seqs, keep); err != nil {
 		return nil, err
 	}
-	x.init, x.final, err = engine.StatesOf(w.tail, c, x.seqs, func(s *hybridState[T]) (*engine.Engine[T], *attention.Shape) { return s.w.tail, &s.shape })
+	x.init, x.final, err = engine.StatesOf(w.tail, c, x.seqs, func(s *hybridState) (*engine.Engine, *attention.Shape) { return s.w.tail, &s.shape })
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (w *hybrid[T]) segment(c *attention.Call[T], keep bool) (*hybridSegment[T],
 }
 
 // tails returns the tails of the states before and after.
-func (x *hybridSegment[T]) tails() (init, final *engine.RecurrentState[T]) {
+func (x *hybridSegment) tails() (init, final *engine.RecurrentState) {
 	if x.init != nil {
 		init = x.init.tail
 	}
@@ -55,7 +55,7 @@ func (x *hybridSegment[T]) tails() (init, final *engine.RecurrentState[T]) {
 }
 
 // tailCall is c as a tail that sees all keys has it.
-func (x *hybridSegment[T]) tailCall(c *attention.Call[T]) *attention.Call[T] {
+func (x *hybridSegment) tailCall(c *attention.Call) *attention.Call {
 	t := *c
 	t.Init, t.Final = nil, nil
 	if x.init != nil {
@@ -68,32 +68,32 @@ func (x *hybridSegment[T]) tailCall(c *attention.Call[T]) *attention.Call[T] {
 }
 
 // windowHead is a key head of a sequence of the segment.
-type windowHead[T tensor.Float] struct {
+type windowHead struct {
 	s            *engine.SequenceTask
 	i, kh        int
 	heads        headtask.HeadRange
-	window, tail *headtask.Task[T]   // as they see tokens
-	own          [2]headtask.Task[T] // both as they see the call's own keys
-	x            recentTokens[T]
+	window, tail *headtask.Task   // as they see tokens
+	own          [2]headtask.Task // both as they see the call's own keys
+	x            recentTokens
 	tokensBefore int // tokens of the window before the call
 	end          int // the same with the tokens of the call
 	ages         headtask.BandAges
 }
 
 // each calls f for every key head.
-func (x *hybridSegment[T]) each(c *attention.Call[T], f func(h *windowHead[T], ar *arena.Arena)) {
+func (x *hybridSegment) each(c *attention.Call, f func(h *windowHead, ar *arena.Arena)) {
 	w := x.w
 	par.RunEach(len(x.seqs)*x.group, 3*w.joining(c)+w.Plan(c.Shape()).FLOPs, func(i int) {
 		ar := arena.Acquire()
 		defer ar.Release()
-		h := &windowHead[T]{s: &x.seqs[i/x.group], i: i, kh: i % x.group}
+		h := &windowHead{s: &x.seqs[i/x.group], i: i, kh: i % x.group}
 		h.window, h.tail = w.windowEngine.NewTask(c, h.s, h.kh, ar), w.tail.NewTask(c, h.s, h.kh, ar)
 		defer w.windowEngine.Release(h.window)
 		defer w.tail.Release(h.tail)
 		h.heads = h.window.QueryHeads(h.kh)
 		h.tail.FirstPosition = h.s.Offset
-		h.own = [2]headtask.Task[T]{*h.window, *h.tail}
-		take := func(n int) []T { return arena.Take[T](ar, n) }
+		h.own = [2]headtask.Task{*h.window, *h.tail}
+		take := func(n int) []float { return arena.Take[float](ar, n) }
 		m := h.window.M
 		if x.init != nil {
 			h.tokensBefore = x.init.rings[i].n
@@ -123,12 +123,12 @@ func (x *hybridSegment[T]) each(c *attention.Call[T], f func(h *windowHead[T], a
 }
 
 // sums is the segment of a tail that sees what leaves the window.
-func (x *hybridSegment[T]) sums() *engine.RecurrentSegment[T] {
+func (x *hybridSegment) sums() *engine.RecurrentSegment {
 	init, final := x.tails()
-	return &engine.RecurrentSegment[T]{Engine: x.w.tail, Init: init, Final: final, Shape: &x.shape, Keys: x.keys, Sequences: x.seqs, Group: x.group, Fades: x.fades}
+	return &engine.RecurrentSegment{Engine: x.w.tail, Init: init, Final: final, Shape: &x.shape, Keys: x.keys, Sequences: x.seqs, Group: x.group, Fades: x.fades}
 }
 
-func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], saved *windowSaved[T], keep *attention.Saved[T]) error {
+func (w *hybrid) segmentForward(out tensor.Heads, c *attention.Call, saved *windowSaved, keep *attention.Saved) error {
 	x, err := w.segment(c, keep != nil)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], sa
 		}
 	}
 	tail := x.sums()
-	x.each(c, func(h *windowHead[T], _ *arena.Arena) {
+	x.each(c, func(h *windowHead, _ *arena.Arena) {
 		near, far := h.window, h.tail
 		near.O, near.Den = engine.HeadsOf(near.O, own, h.s, h.heads), engine.DenOf(near.Den, saved.window.Den, c, h.s, h.heads)
 		far.O, far.Den = engine.HeadsOf(far.O, out, h.s, h.heads), engine.DenOf(far.Den, saved.tail.Den, c, h.s, h.heads)
@@ -161,7 +161,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], sa
 			}
 			tail.Forward(far, h.s, h.kh)
 		}
-		j := &joinTask[T]{windowTask: near, o: far.O, tail: far.Den, ages: h.ages}
+		j := &joinTask{windowTask: near, o: far.O, tail: far.Den, ages: h.ages}
 		if keep != nil && w.oneDenominator() {
 			before := tail.Earlier(h.i)
 			for i := range h.tokensBefore {
@@ -180,7 +180,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], sa
 			r := &x.final.rings[h.i]
 			n := min(h.end, w.window.Width)
 			if r.start, r.n, r.rates = 0, n, nil; x.fades {
-				r.rates = make([]T, len(r.exist))
+				r.rates = make([]float, len(r.exist))
 			}
 			r.recentTokens.copy(w, &x.shape, 0, &h.x, h.end-n, n)
 		}
@@ -203,7 +203,7 @@ func (w *hybrid[T]) segmentForward(out tensor.Heads[T], c *attention.Call[T], sa
 
 // checkGrads reports gradients of states that do not fit, and makes room for the
 // gradient of the state before.
-func (x *hybridSegment[T]) checkGrads(g *attention.Grads[T]) error {
+func (x *hybridSegment) checkGrads(g *attention.Grads) error {
 	width := x.w.window.Width
 	if g.DInit != nil {
 		d := engine.StateGradOf(g.DInit)
@@ -235,7 +235,7 @@ func (x *hybridSegment[T]) checkGrads(g *attention.Grads[T]) error {
 	return engine.StateGradOf(g.DFinal).CheckLate(func(i int) int { last, _ := ends(i); return last })
 }
 
-func (w *hybrid[T]) segmentBackward(g *attention.Grads[T], dout, out tensor.Heads[T], c *attention.Call[T], keep *attention.Saved[T], scratch *windowScratch[T]) error {
+func (w *hybrid) segmentBackward(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved, scratch *windowScratch) error {
 	x, err := w.segment(c, true)
 	if err != nil {
 		return err
@@ -245,12 +245,12 @@ func (w *hybrid[T]) segmentBackward(g *attention.Grads[T], dout, out tensor.Head
 	}
 	p := w.part(dout, out, c, len(x.seqs), keep, scratch)
 	if !w.oneDenominator() {
-		windowTask[T]{w: w, c: c, seqs: x.seqs, gradients: p}.run()
+		windowTask{w: w, c: c, seqs: x.seqs, gradients: p}.run()
 		if err := w.tail.Backward(g, p.tailDo, p.tailO, x.tailCall(c), p.tail); err != nil {
 			return err
 		}
 	}
-	b := &hybridBackward[T]{hybridSegment: x, splitGrads: p, c: c, g: g, tail: x.sums()}
+	b := &hybridBackward{hybridSegment: x, splitGrads: p, c: c, g: g, tail: x.sums()}
 	b.dscale = make([]float64, len(x.seqs)*c.Q.H)
 	b.dq = headsIn(&scratch.dq, c.Q.B, c.Q.H, c.Q.N, c.Q.D)
 	b.dk = headsIn(&scratch.dk, c.K.B, c.K.H, c.K.N, c.K.D)
@@ -265,29 +265,29 @@ func (w *hybrid[T]) segmentBackward(g *attention.Grads[T], dout, out tensor.Head
 }
 
 // hybridBackward is Backward of a segment.
-type hybridBackward[T tensor.Float] struct {
-	*hybridSegment[T]
-	*splitGrads[T]
-	c         *attention.Call[T]
-	g         *attention.Grads[T]
-	tail      *engine.RecurrentSegment[T] // with one denominator
-	dscale    []float64                   // [sequences, H]
+type hybridBackward struct {
+	*hybridSegment
+	*splitGrads
+	c         *attention.Call
+	g         *attention.Grads
+	tail      *engine.RecurrentSegment // with one denominator
+	dscale    []float64                // [sequences, H]
 	ageWanted bool
 
 	// What the window gives the call's queries and keys.
-	dq, dk, dlogG tensor.Heads[T]
+	dq, dk, dlogG tensor.Heads
 }
 
 // latelyGrad are gradients of tokens of a head: of the rows of both parts, and of the
 // values.
-type latelyGrad[T tensor.Float] struct {
-	windowRows, tailRows, v []T
+type latelyGrad struct {
+	windowRows, tailRows, v []float
 	ldn, ldf, ldv           int
 }
 
 // head does a key head. Gradients of all tokens that the window sees come first:
 // then those before the call go to the state, and the call's own to its keys.
-func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
+func (b *hybridBackward) head(h *windowHead, ar *arena.Arena) {
 	near, s, c := h.window, h.s, b.c
 	joined := b.w.oneDenominator()
 	if joined {
@@ -300,7 +300,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 	if ages {
 		near.DAge = arena.TakeZeros[float64](ar, h.end)
 	}
-	d := &latelyGrad[T]{ldn: scratch.Stride[T](near.PreparedWidth), ldv: scratch.Stride[T](near.Dv), ldf: scratch.Stride[T](h.tail.PreparedWidth)}
+	d := &latelyGrad{ldn: scratch.Stride[float](near.PreparedWidth), ldv: scratch.Stride[float](near.Dv), ldf: scratch.Stride[float](h.tail.PreparedWidth)}
 	d.windowRows, d.v = near.BandPairs()
 	if joined {
 		b.backTail(h, ar, d)
@@ -316,7 +316,7 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 		if joined {
 			b.w.ageEps(own, h.ages, b.dout, b.out, c, s, h.heads, b.keep)
 		}
-		own.DVal = tensor.Mat[T]{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.M, Cols: own.Dv, Stride: d.ldv}
+		own.DVal = tensor.Mat{Data: d.v[h.tokensBefore*d.ldv:], Rows: own.M, Cols: own.Dv, Stride: d.ldv}
 		if b.ageWanted {
 			own.DLogG = b.dlogG.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
 		}
@@ -334,14 +334,14 @@ func (b *hybridBackward[T]) head(h *windowHead[T], ar *arena.Arena) {
 
 // backTail goes back through the tail, of a joint denominator, and adds what that
 // gives to d.
-func (b *hybridBackward[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latelyGrad[T]) {
+func (b *hybridBackward) backTail(h *windowHead, ar *arena.Arena, d *latelyGrad) {
 	far, s, c := h.tail, h.s, b.c
-	d.tailRows = arena.TakeZeros[T](ar, h.end*d.ldf)
+	d.tailRows = arena.TakeZeros[float](ar, h.end*d.ldf)
 	far.O, far.DO, far.DQ = engine.HeadsOf(far.O, b.tailO, s, h.heads), engine.HeadsOf(far.DO, b.tailDo, s, h.heads), engine.HeadsOf(far.DQ, b.g.DQ, s, h.heads)
 	far.Den = engine.DenOf(far.Den, b.splitGrads.tail.Den, c, s, h.heads)
 	far.DScale = b.dscale[s.Index*c.Q.H+h.heads.Lo:][:h.heads.N]
-	far.DK = tensor.Mat[T]{Data: d.tailRows, Rows: far.M, Cols: far.PreparedWidth, Stride: d.ldf}
-	far.DVal = tensor.Mat[T]{Data: arena.TakeZeros[T](ar, far.M*far.Dv), Rows: far.M, Cols: far.Dv, Stride: far.Dv}
+	far.DK = tensor.Mat{Data: d.tailRows, Rows: far.M, Cols: far.PreparedWidth, Stride: d.ldf}
+	far.DVal = tensor.Mat{Data: arena.TakeZeros[float](ar, far.M*far.Dv), Rows: far.M, Cols: far.Dv, Stride: far.Dv}
 	if h.window.DAge != nil {
 		far.DAge = h.window.DAge // of the same tokens
 	}
@@ -357,12 +357,12 @@ func (b *hybridBackward[T]) backTail(h *windowHead[T], ar *arena.Arena, d *latel
 }
 
 // addLate adds the gradient of the window after the call to d, by token.
-func (b *hybridBackward[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
+func (b *hybridBackward) addLate(h *windowHead, d *latelyGrad) {
 	if b.g.DFinal == nil {
 		return
 	}
 	l := &engine.StateGradOf(b.g.DFinal).WindowGrads[h.i]
-	add := func(to, from []T) { h.window.Table.Add(to[:len(from)], to, from) }
+	add := func(to, from []float) { h.window.Table.Add(to[:len(from)], to, from) }
 	for k := range l.Count {
 		j := h.end - l.Count + k
 		add(d.windowRows[j*d.ldn:], l.WindowRows[k*h.window.PreparedWidth:][:h.window.PreparedWidth])
@@ -377,13 +377,13 @@ func (b *hybridBackward[T]) addLate(h *windowHead[T], d *latelyGrad[T]) {
 }
 
 // seenBefore reports whether there is an unmasked key before the call.
-func (b *hybridBackward[T]) seenBefore(h *windowHead[T]) bool {
+func (b *hybridBackward) seenBefore(h *windowHead) bool {
 	return b.init != nil && b.init.tail.Heads[h.i].First != headtask.Unseen || slices.Contains(h.x.exist[:h.tokensBefore], true)
 }
 
 // toState sets the gradient of the window before the call; age is the sum of dG
 // from the call on.
-func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age float64) {
+func (b *hybridBackward) toState(h *windowHead, d *latelyGrad, age float64) {
 	l, dn, df, dv := &engine.StateGradOf(b.g.DInit).WindowGrads[h.i], h.window.PreparedWidth, h.tail.PreparedWidth, h.window.Dv
 	if d.tailRows == nil {
 		df = 0
@@ -396,7 +396,7 @@ func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age floa
 	clear(l.Ones)
 	for j, exists := range h.x.exist[:h.tokensBefore] {
 		if h.window.DAge != nil {
-			l.Ones[j] = T(-h.window.DAge[j])
+			l.Ones[j] = float(-h.window.DAge[j])
 		}
 		if !exists {
 			continue
@@ -410,11 +410,11 @@ func (b *hybridBackward[T]) toState(h *windowHead[T], d *latelyGrad[T], age floa
 }
 
 // toKeys sets dk, dV and dlog_g of the call's own keys.
-func (b *hybridBackward[T]) toKeys(h *windowHead[T], d *latelyGrad[T]) {
+func (b *hybridBackward) toKeys(h *windowHead, d *latelyGrad) {
 	s, near, far := h.s, &h.own[0], &h.own[1]
 	near.DK = b.dk.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.M)
 	near.GradK(0, s.M, d.windowRows[h.tokensBefore*d.ldn:], d.ldn)
-	of := func(x tensor.Heads[T]) tensor.Mat[T] { return x.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
+	of := func(x tensor.Heads) tensor.Mat { return x.Head(s.Batch, h.kh).Slice(s.K0, s.K0+s.Keys) }
 	dk, dv := of(b.g.DK), of(b.g.DV)
 	if d.tailRows != nil {
 		far.DK = dk.Slice(0, s.M)

@@ -20,34 +20,34 @@ import (
 // hybridState is the state of a mechanism with a window: the state of the tail, and
 // the last Width tokens of each key head. With one denominator a token enters
 // the tail when it leaves the window, with the rows that it had when it came.
-type hybridState[T tensor.Float] struct {
-	w      *hybrid[T]
+type hybridState struct {
+	w      *hybrid
 	shape  attention.Shape
 	tokens int64
-	tail   *engine.RecurrentState[T]
-	units  []*headtask.Task[T] // of the window, [B·Hkv]
-	rings  []ring[T]           // [B·Hkv]
-	joints []joinTask[T]       // [B·Hkv] what a call works in
+	tail   *engine.RecurrentState
+	units  []*headtask.Task // of the window, [B·Hkv]
+	rings  []ring           // [B·Hkv]
+	joints []joinTask       // [B·Hkv] what a call works in
 }
 
 // ring is the last n ≤ Width tokens of a key head. They lie one after another in
 // memory for twice as many, and move to its front when its end is reached.
-type ring[T tensor.Float] struct {
-	recentTokens[T]
+type ring struct {
+	recentTokens
 	start, n int
 }
 
 // recentTokens holds tokens of a key head: their prepared rows for both parts, their values,
 // and their mask.
-type recentTokens[T tensor.Float] struct {
-	tailRows, windowRows, v []T // [room, da], [room, D], [room, kernel.Pad(Dv)]; far is nil where the tail has seen the tokens
+type recentTokens struct {
+	tailRows, windowRows, v []float // [room, da], [room, D], [room, kernel.Pad(Dv)]; far is nil where the tail has seen the tokens
 	exist                   []bool
-	rates                   []T // [room] log_g; nil: no decay
+	rates                   []float // [room] log_g; nil: no decay
 }
 
 // room returns memory for n tokens of a head of shape s, from take.
-func (w *hybrid[T]) room(s *attention.Shape, n int, decay bool, take func(n int) []T, exist []bool) recentTokens[T] {
-	x := recentTokens[T]{windowRows: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
+func (w *hybrid) room(s *attention.Shape, n int, decay bool, take func(n int) []float, exist []bool) recentTokens {
+	x := recentTokens{windowRows: take(n * s.D), v: take(n * kernel.Pad(s.Dv)), exist: exist}
 	if w.oneDenominator() {
 		x.tailRows = take(n * w.tail.Spec.Width(s.D))
 	}
@@ -59,8 +59,8 @@ func (w *hybrid[T]) room(s *attention.Shape, n int, decay bool, take func(n int)
 
 // buffers returns the numbers of the tokens, in the order of a snapshot; da is the width of rows
 // of the tail.
-func (x *recentTokens[T]) buffers(s *attention.Shape, da int) [4]states.Buffer[T] {
-	return [...]states.Buffer[T]{
+func (x *recentTokens) buffers(s *attention.Shape, da int) [4]states.Buffer {
+	return [...]states.Buffer{
 		{Data: x.tailRows, Count: da, Stride: da},
 		{Data: x.windowRows, Count: s.D, Stride: s.D},
 		{Data: x.v, Count: s.Dv, Stride: kernel.Pad(s.Dv)},
@@ -69,7 +69,7 @@ func (x *recentTokens[T]) buffers(s *attention.Shape, da int) [4]states.Buffer[T
 }
 
 // copy copies n tokens of from, from its token j on, to token i on.
-func (x *recentTokens[T]) copy(w *hybrid[T], s *attention.Shape, i int, from *recentTokens[T], j, n int) {
+func (x *recentTokens) copy(w *hybrid, s *attention.Shape, i int, from *recentTokens, j, n int) {
 	da := w.tail.Spec.Width(s.D)
 	to, of := x.buffers(s, da), from.buffers(s, da)
 	for k := range to {
@@ -79,7 +79,7 @@ func (x *recentTokens[T]) copy(w *hybrid[T], s *attention.Shape, i int, from *re
 }
 
 // slice views the tokens from i on.
-func (x recentTokens[T]) slice(w *hybrid[T], s *attention.Shape, i int) recentTokens[T] {
+func (x recentTokens) slice(w *hybrid, s *attention.Shape, i int) recentTokens {
 	if x.tailRows != nil {
 		x.tailRows = x.tailRows[i*w.tail.Spec.Width(s.D):]
 	}
@@ -90,7 +90,7 @@ func (x recentTokens[T]) slice(w *hybrid[T], s *attention.Shape, i int) recentTo
 	return x
 }
 
-func (w *hybrid[T]) NewState(s attention.Shape) (attention.State[T], error) {
+func (w *hybrid) NewState(s attention.Shape) (attention.State, error) {
 	tail, err := w.tail.NewState(s)
 	if err != nil {
 		return nil, err
@@ -101,52 +101,52 @@ func (w *hybrid[T]) NewState(s attention.Shape) (attention.State[T], error) {
 	if err := s.CheckStateSize(w.tail.StateBytes(s) + w.ringBytes(s)); err != nil {
 		return nil, err
 	}
-	return w.newState(tail.(*engine.RecurrentState[T])), nil
+	return w.newState(tail.(*engine.RecurrentState)), nil
 }
 
 // ringBytes is what the windows of a state of shape s take, in bytes.
-func (w *hybrid[T]) ringBytes(s attention.Shape) float64 {
+func (w *hybrid) ringBytes(s attention.Shape) float64 {
 	room := 2 * float64(w.window.Width)
 	row := float64(s.D) + float64(kernel.Pad(s.Dv))
 	if w.oneDenominator() {
 		row += float64(w.tail.Spec.Width(s.D))
 	}
-	return float64(s.B) * float64(s.Hkv) * room * (row*float64(scratch.ElementSize[T]()) + 1)
+	return float64(s.B) * float64(s.Hkv) * room * (row*float64(scratch.ElementSize[float]()) + 1)
 }
 
 // newState returns a state around a tail without tokens.
-func (w *hybrid[T]) newState(tail *engine.RecurrentState[T]) *hybridState[T] {
-	st := &hybridState[T]{w: w, shape: tail.Shape, tail: tail}
+func (w *hybrid) newState(tail *engine.RecurrentState) *hybridState {
+	st := &hybridState{w: w, shape: tail.Shape, tail: tail}
 	s := &st.shape
-	take := func(n int) []T { return make([]T, n) }
+	take := func(n int) []float { return make([]float, n) }
 	for range s.B * s.Hkv {
 		u := w.windowEngine.StateUnit(s)
 		u.Causal = true
 		st.units = append(st.units, u)
-		st.joints = append(st.joints, joinTask[T]{windowTask: u})
+		st.joints = append(st.joints, joinTask{windowTask: u})
 		room := 2 * w.window.Width
-		st.rings = append(st.rings, ring[T]{recentTokens: w.room(s, room, false, take, make([]bool, room))})
+		st.rings = append(st.rings, ring{recentTokens: w.room(s, room, false, take, make([]bool, room))})
 	}
 	return st
 }
 
-func (s *hybridState[T]) Absorb(c *attention.Call[T]) error { return attention.CheckedAbsorb(c, s) }
+func (s *hybridState) Absorb(c *attention.Call) error { return attention.CheckedAbsorb(c, s) }
 
-func (s *hybridState[T]) Read(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *hybridState) Read(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedRead(out, c, s)
 }
 
-func (s *hybridState[T]) Step(out tensor.Heads[T], c *attention.Call[T]) error {
+func (s *hybridState) Step(out tensor.Heads, c *attention.Call) error {
 	return attention.CheckedStep(out, c, s)
 }
 
-func (s *hybridState[T]) StateShape() *attention.Shape { return &s.shape }
+func (s *hybridState) StateShape() *attention.Shape { return &s.shape }
 
-func (s *hybridState[T]) Refuse(*attention.Call[T]) error { return nil }
+func (s *hybridState) Refuse(*attention.Call) error { return nil }
 
 // Run absorbs m tokens and sets the outputs of n queries, in every head. If there are both,
 // query i sees the tokens up to token i; without tokens, queries see all absorbed tokens.
-func (s *hybridState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int) {
+func (s *hybridState) Run(out tensor.Heads, c *attention.Call, n, m int) {
 	sh := &s.shape
 	if c.HasDecay() {
 		s.startAges()
@@ -179,7 +179,7 @@ func (s *hybridState[T]) Run(out tensor.Heads[T], c *attention.Call[T], n, m int
 }
 
 // head is run for key head i.
-func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], n, m int) {
+func (s *hybridState) head(i int, out tensor.Heads, c *attention.Call, n, m int) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	w, sh, r, st := s.w, &s.shape, &s.rings[i], s.tail.Heads[i]
@@ -223,10 +223,10 @@ func (s *hybridState[T]) head(i int, out tensor.Heads[T], c *attention.Call[T], 
 
 // open returns the ring's tokens followed by room for m more. It uses the ring's own memory if
 // that is large enough, otherwise scratch memory.
-func (r *ring[T]) open(w *hybrid[T], s *attention.Shape, ar *arena.Arena, m int) recentTokens[T] {
+func (r *ring) open(w *hybrid, s *attention.Shape, ar *arena.Arena, m int) recentTokens {
 	room := len(r.exist)
 	if r.n+m > room {
-		take := func(n int) []T { return arena.Take[T](ar, n) }
+		take := func(n int) []float { return arena.Take[float](ar, n) }
 		x := w.room(s, r.n+m, r.rates != nil, take, make([]bool, r.n+m))
 		x.copy(w, s, 0, &r.recentTokens, r.start, r.n)
 		return x
@@ -239,7 +239,7 @@ func (r *ring[T]) open(w *hybrid[T], s *attention.Shape, ar *arena.Arena, m int)
 }
 
 // close keeps the last of end tokens, which open gave.
-func (r *ring[T]) close(w *hybrid[T], s *attention.Shape, x *recentTokens[T], end int) {
+func (r *ring) close(w *hybrid, s *attention.Shape, x *recentTokens, end int) {
 	n := min(end, w.window.Width)
 	if end > len(r.exist) {
 		r.recentTokens.copy(w, s, 0, x, end-n, n)
@@ -251,7 +251,7 @@ func (r *ring[T]) close(w *hybrid[T], s *attention.Shape, x *recentTokens[T], en
 }
 
 // enter stores the m keys of both tasks after the first n tokens of x.
-func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *attention.Shape, x *recentTokens[T], n, m int) {
+func (w *hybrid) enter(near, far *headtask.Task, s *attention.Shape, x *recentTokens, n, m int) {
 	if m == 0 {
 		return
 	}
@@ -265,18 +265,18 @@ func (w *hybrid[T]) enter(near, far *headtask.Task[T], s *attention.Shape, x *re
 		to.exist[j] = near.HasKey(j)
 	}
 	for j := 0; j < m && to.rates != nil; j++ {
-		to.rates[j] = T(near.LogDecay(j))
+		to.rates[j] = float(near.LogDecay(j))
 	}
 }
 
 // see has the keys of a task be n tokens, whose prepared rows of width da are
 // given.
-func (x *recentTokens[T]) see(u *headtask.Task[T], rows []T, da, n int) {
-	mat := func(data []T, cols, stride int) tensor.Mat[T] {
-		return tensor.Mat[T]{Data: data, Rows: n, Cols: cols, Stride: stride}
+func (x *recentTokens) see(u *headtask.Task, rows []float, da, n int) {
+	mat := func(data []float, cols, stride int) tensor.Mat {
+		return tensor.Mat{Data: data, Rows: n, Cols: cols, Stride: stride}
 	}
 	u.K, u.V, u.M, u.HasPreparedKeys = mat(rows, da, da), mat(x.v, u.Dv, kernel.Pad(u.Dv)), n, true
-	u.Mask, u.LogG = nil, tensor.Mat[T]{}
+	u.Mask, u.LogG = nil, tensor.Mat{}
 	if slices.Contains(x.exist[:n], false) {
 		u.Mask = x.exist[:n]
 	}
@@ -286,24 +286,24 @@ func (x *recentTokens[T]) see(u *headtask.Task[T], rows []T, da, n int) {
 }
 
 // seeAll has the task of the window see end tokens of x.
-func (w *hybrid[T]) seeAll(near *headtask.Task[T], s *attention.Shape, x *recentTokens[T], end int) {
+func (w *hybrid) seeAll(near *headtask.Task, s *attention.Shape, x *recentTokens, end int) {
 	x.see(near, x.windowRows, s.D, end)
 }
 
 // seeLeft has the task of the tail see the tokens of x that have left the window
 // after end tokens.
-func (w *hybrid[T]) seeLeft(far *headtask.Task[T], s *attention.Shape, x *recentTokens[T], end int) {
+func (w *hybrid) seeLeft(far *headtask.Task, s *attention.Shape, x *recentTokens, end int) {
 	x.see(far, x.tailRows, far.PreparedWidth, max(end-w.window.Width, 0))
 }
 
 // answer sets the outputs of j, whose tail is done, of the heads that share key
 // head kh.
-func (w *hybrid[T]) answer(j *joinTask[T], kh int) {
+func (w *hybrid) answer(j *joinTask, kh int) {
 	near := j.windowTask
 	near.Sums = near.Sums[:0]
 	for g := range near.O {
-		near.Sums = append(near.Sums, rowscale.TakeSums[T](near.Arena, near.N))
-		near.O[g] = tensor.Mat[T]{Data: near.TakeScratch(near.N * near.Dv), Rows: near.N, Cols: near.Dv, Stride: near.Dv}
+		near.Sums = append(near.Sums, rowscale.TakeSums(near.Arena, near.N))
+		near.O[g] = tensor.Mat{Data: near.TakeScratch(near.N * near.Dv), Rows: near.N, Cols: near.Dv, Stride: near.Dv}
 	}
 	near.BandForward()
 	for g := range near.Q {
@@ -316,29 +316,29 @@ func (w *hybrid[T]) answer(j *joinTask[T], kh int) {
 }
 
 // startAges has the state count ages from now on.
-func (s *hybridState[T]) startAges() {
+func (s *hybridState) startAges() {
 	s.tail.StartAges()
 	for i := range s.rings {
 		if r := &s.rings[i]; r.rates == nil {
-			r.rates = make([]T, len(r.exist))
+			r.rates = make([]float, len(r.exist))
 		}
 	}
 }
 
 // HasDecay reports whether the state has absorbed a decay.
-func (s *hybridState[T]) HasDecay() bool { return s.tail.HasDecay() }
+func (s *hybridState) HasDecay() bool { return s.tail.HasDecay() }
 
 // set copies from, which has the same shape.
-func (r *ring[T]) set(w *hybrid[T], s *attention.Shape, from *ring[T]) {
+func (r *ring) set(w *hybrid, s *attention.Shape, from *ring) {
 	if r.rates = nil; from.rates != nil {
-		r.rates = make([]T, len(r.exist))
+		r.rates = make([]float, len(r.exist))
 	}
 	r.start, r.n = 0, from.n
 	r.recentTokens.copy(w, s, 0, &from.recentTokens, from.start, from.n)
 }
 
-func (s *hybridState[T]) Clone() attention.State[T] {
-	c := s.w.newState(s.tail.Clone().(*engine.RecurrentState[T]))
+func (s *hybridState) Clone() attention.State {
+	c := s.w.newState(s.tail.Clone().(*engine.RecurrentState))
 	c.tokens = s.tokens
 	for i := range s.rings {
 		c.rings[i].set(s.w, &s.shape, &s.rings[i])
@@ -346,7 +346,7 @@ func (s *hybridState[T]) Clone() attention.State[T] {
 	return c
 }
 
-func (s *hybridState[T]) Reset() {
+func (s *hybridState) Reset() {
 	s.tokens = 0
 	s.tail.Reset()
 	for i := range s.rings {
@@ -355,9 +355,9 @@ func (s *hybridState[T]) Reset() {
 	}
 }
 
-func (s *hybridState[T]) Tokens() int64 { return s.tokens }
+func (s *hybridState) Tokens() int64 { return s.tokens }
 
-func (s *hybridState[T]) Bytes() int64 {
+func (s *hybridState) Bytes() int64 {
 	n := s.tail.Bytes()
 	for i := range s.rings {
 		r := &s.rings[i]
@@ -370,7 +370,7 @@ func (s *hybridState[T]) Bytes() int64 {
 }
 
 // HeapBytes returns the memory held, including tasks and the rounding of allocations.
-func (s *hybridState[T]) HeapBytes() int64 {
+func (s *hybridState) HeapBytes() int64 {
 	n := s.tail.HeapBytes() + int64(unsafe.Sizeof(*s))
 	for i := range s.rings {
 		r := &s.rings[i]
@@ -379,20 +379,20 @@ func (s *hybridState[T]) HeapBytes() int64 {
 		}
 		j := &s.joints[i]
 		n += int64(len(r.exist)) + int64(unsafe.Sizeof(*r)+unsafe.Sizeof(*j)) + s.units[i].Bytes()
-		n += int64(uintptr(cap(j.o))*unsafe.Sizeof(tensor.Mat[T]{}) + uintptr(cap(j.tail))*unsafe.Sizeof(r.v))
+		n += int64(uintptr(cap(j.o))*unsafe.Sizeof(tensor.Mat{}) + uintptr(cap(j.tail))*unsafe.Sizeof(r.v))
 	}
 	return n
 }
 
 // Merge appends the tokens of next. It moves the tokens of s that leave the window into the
 // tail, and then adds the tail of next.
-func (s *hybridState[T]) Merge(next attention.State[T]) error {
-	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState[T]) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
+func (s *hybridState) Merge(next attention.State) error {
+	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
 	if err != nil || n.tokens == 0 {
 		return err
 	}
 	if n == s {
-		n = s.Clone().(*hybridState[T])
+		n = s.Clone().(*hybridState)
 	}
 	if n.HasDecay() || s.HasDecay() {
 		s.startAges()
@@ -428,11 +428,11 @@ func (s *hybridState[T]) Merge(next attention.State[T]) error {
 
 const windowSumsKind = states.SumsKind + " and a window"
 
-func (w *hybrid[T]) identity() states.Identity {
+func (w *hybrid) identity() states.Identity {
 	return states.Identity{Kind: windowSumsKind, Name: w.tail.Spec.Name, Setting: w.tail.Spec.Setting}
 }
 
-func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {
+func (w *hybrid) parameterSum() snapshot.ParameterSum {
 	sum := w.tail.ParameterSum()
 	if g := w.window.LogGamma; g != nil {
 		sum = snapshot.AddParameters(sum, g.Data)
@@ -445,8 +445,8 @@ func (w *hybrid[T]) parameterSum() snapshot.ParameterSum {
 // tokens in its window and the mask [Width], and, oldest token first, the prepared rows of the
 // tail [Width, da] if there is one denominator, the rows of the window [Width, D], the values
 // [Width, Dv] and, with decay, log_g [Width]. Missing tokens are zeros.
-func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot[T](b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.HasDecay())
+func (s *hybridState) AppendBinary(b []byte) ([]byte, error) {
+	w := states.NewSnapshot(b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.HasDecay())
 	s.tail.Write(w)
 	width, sh := s.w.window.Width, &s.shape
 	for i := range s.rings {
@@ -461,8 +461,8 @@ func (s *hybridState[T]) AppendBinary(b []byte) ([]byte, error) {
 	return w.End()
 }
 
-func (w *hybrid[T]) RestoreState(data []byte) (attention.State[T], error) {
-	s, tokens, r, err := states.ReadSnapshot[T](data, w.identity(), w.parameterSum())
+func (w *hybrid) RestoreState(data []byte) (attention.State, error) {
+	s, tokens, r, err := states.ReadSnapshot(data, w.identity(), w.parameterSum())
 	if err != nil {
 		return nil, err
 	}
@@ -481,7 +481,7 @@ func (w *hybrid[T]) RestoreState(data []byte) (attention.State[T], error) {
 		elements++
 	}
 	heads := float64(s.B) * float64(s.Hkv)
-	if err := r.Need(heads * (8 + float64(width)*(1+float64(elements)*float64(scratch.ElementSize[T]())))); err != nil {
+	if err := r.Need(heads * (8 + float64(width)*(1+float64(elements)*float64(scratch.ElementSize[float]())))); err != nil {
 		return nil, err
 	}
 	tail, err := engine.RestoreSums(w.tail, s, tokens, r)
@@ -496,7 +496,7 @@ func (w *hybrid[T]) RestoreState(data []byte) (attention.State[T], error) {
 	for i := range st.rings {
 		g, sums := &st.rings[i], tail.Heads[i]
 		if r.Decay {
-			g.rates = make([]T, len(g.exist))
+			g.rates = make([]float, len(g.exist))
 		}
 		n := r.Int()
 		if n < 0 || n > int64(width) || n > tokens {

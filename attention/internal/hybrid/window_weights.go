@@ -17,7 +17,7 @@ import (
 // separate terms the sum of both matrices, the window's times γ, whose rows sum
 // to 1 + γ. Outputs are their products with the values either way.
 
-func (w *hybrid[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i1 int) error {
+func (w *hybrid) Weights(dst tensor.Mat, c *attention.Call, b, h, i0, i1 int) error {
 	if err := w.Check(c); err != nil {
 		return err
 	}
@@ -42,16 +42,16 @@ func (w *hybrid[T]) Weights(dst tensor.Mat[T], c *attention.Call[T], b, h, i0, i
 }
 
 // windowMatrix gives rows of A of query head h of a sequence.
-type windowMatrix[T tensor.Float] struct {
-	w            *hybrid[T]
-	window, tail *headtask.Task[T]
+type windowMatrix struct {
+	w            *hybrid
+	window, tail *headtask.Task
 	g, h         int
 	ages         headtask.BandAges
 }
 
-func (w *hybrid[T]) matrix(c *attention.Call[T], s *engine.SequenceTask, h int, ar *arena.Arena) *windowMatrix[T] {
+func (w *hybrid) matrix(c *attention.Call, s *engine.SequenceTask, h int, ar *arena.Arena) *windowMatrix {
 	group := c.Q.H / c.K.H
-	x := &windowMatrix[T]{w: w, window: w.nearOf(c.Causal).NewTask(c, s, h/group, ar), g: h % group, h: h}
+	x := &windowMatrix{w: w, window: w.nearOf(c.Causal).NewTask(c, s, h/group, ar), g: h % group, h: h}
 	if c.Causal {
 		s = &w.tail.Sequences(nil, new([]attention.Sequence), c)[s.Index]
 	}
@@ -60,14 +60,14 @@ func (w *hybrid[T]) matrix(c *attention.Call[T], s *engine.SequenceTask, h int, 
 	return x
 }
 
-func (x *windowMatrix[T]) release() {
+func (x *windowMatrix) release() {
 	x.w.nearOf(x.tail.Causal).Release(x.window)
 	x.w.tail.Release(x.tail)
 }
 
 // rows sets the rows of dst to the weights of queries from i0 on, and returns the parts
 // of their denominators where there is one.
-func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
+func (x *windowMatrix) rows(dst tensor.Mat, i0 int) []joinedSums {
 	near, far := x.window, x.tail
 	mark := near.Arena.Mark()
 	defer near.Arena.Reset(mark)
@@ -87,25 +87,25 @@ func (x *windowMatrix[T]) rows(dst tensor.Mat[T], i0 int) []joinedSums {
 }
 
 // joinBand adds the window's part to a few rows that hold the tail's.
-func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums) {
+func (x *windowMatrix) joinBand(dst tensor.Mat, i0 int, sums []joinedSums) {
 	u, n := x.window, dst.Rows
 	mark := u.Arena.Mark()
 	defer u.Arena.Reset(mark)
 	b, _, nk := u.BandRange(i0, n)
 	u.PrepareQ(b.Queries, b.LDQ, x.g, i0, i0+n)
-	weights, sum := u.TakeScratch(nk), rowscale.TakeSums[T](u.Arena, 1)
+	weights, sum := u.TakeScratch(nk), rowscale.TakeSums(u.Arena, 1)
 	gamma := x.w.logGamma(x.h)
 	for r := range n {
 		i, row := i0+r, dst.Row(r)
 		band, ahead := row[u.Lowest(i):u.CountVisible(i)], row[u.CountVisible(i):]
 		window := weights[:len(band)]
 		b.Weights(r, window, sum)
-		var over T
+		var over float
 		if sum.Sum[0] != 0 {
 			over = 1 / sum.Sum[0]
 		}
 		if !x.w.oneDenominator() {
-			u.Table.Axpy(band, over*T(math.Exp(gamma)), window)
+			u.Table.Axpy(band, over*float(math.Exp(gamma)), window)
 			continue
 		}
 		tail := row[:u.Lowest(i)]
@@ -116,7 +116,7 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 			scaleTail(u.Table, tail, p, tail)
 			scaleTail(u.Table, ahead, p, ahead)
 			_, share := p.factors()
-			u.Table.Scale(band, over*T(share), window)
+			u.Table.Scale(band, over*float(share), window)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (x *windowMatrix[T]) joinBand(dst tensor.Mat[T], i0 int, sums []joinedSums)
 // With separate terms, the entropy and the condition come from rows of the attention matrix,
 // the condition divided by 1 + γ, and all else comes from the tail. It returns the errors of
 // Weights, and an error for a call with a state.
-func (w *hybrid[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error) {
+func (w *hybrid) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 	if err := w.Check(c); err != nil {
 		return nil, err
 	}
@@ -169,13 +169,13 @@ func (w *hybrid[T]) Diagnose(c *attention.Call[T]) ([]attention.Diagnosis, error
 }
 
 // diagnose looks at the rows of a piece, a few of them at a time.
-func (w *hybrid[T]) diagnose(c *attention.Call[T], p *engine.RowStretch) {
+func (w *hybrid) diagnose(c *attention.Call, p *engine.RowStretch) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	x := w.matrix(c, p.Sequence, p.Head, ar)
 	defer x.release()
 	left, m := x.window.BandLeft(headtask.PriorKeys{}), x.window.M
-	rows := tensor.Mat[T]{Data: arena.Take[T](ar, headtask.PanelRows*m), Cols: m, Stride: m}
+	rows := tensor.Mat{Data: arena.Take[float](ar, headtask.PanelRows*m), Cols: m, Stride: m}
 	whole := 1.0
 	if !w.oneDenominator() {
 		whole += math.Exp(w.logGamma(p.Head))

@@ -32,7 +32,6 @@ type Command struct {
 	Rate           *float64 `placeholder:"R" help:"Dropout rate, below 1 (the array rate)."`
 	Seed           uint64   `placeholder:"N" default:"1" help:"Seed of dropout masks and of --synthetic (${default})."`
 	Grad           bool     `help:"Also write dq, dk, dv, d_PARAMETER for the gradient do."`
-	Precision      string   `enum:"f32,f64" default:"f32" help:"Type of computation and output: ${enum}."`
 	AllowNonfinite bool     `help:"Accept NaN and infinities in input and output."`
 	JSON           bool     `name:"json" help:"Print the executed plan."`
 	Diagnose       bool     `help:"Print entropy, cancellation and least denominator of rows."`
@@ -76,11 +75,7 @@ func (c *Command) Run(e *env.Env) error {
 	var out []*array.Array
 	var ran *Report
 	err = e.RunInterruptibly(func() (err error) {
-		if c.Precision == "f64" {
-			out, ran, err = attend[float64](c, e.Notes())
-		} else {
-			out, ran, err = attend[float32](c, e.Notes())
-		}
+		out, ran, err = attend(c, e.Notes())
 		return err
 	})
 	if err != nil {
@@ -111,7 +106,6 @@ type Report struct {
 	Reason          string  `json:"why,omitempty"`
 	ISA             string  `json:"isa"`
 	Threads         int     `json:"threads"`
-	Precision       string  `json:"precision"`
 	FLOPs           float64 `json:"flops"` // forward
 	Seconds         float64 `json:"seconds"`
 	BackwardSeconds float64 `json:"backward_seconds,omitempty"`
@@ -133,13 +127,13 @@ type noticed struct {
 
 // attend reads, computes and returns the arrays to write. Unknown arrays are
 // named on notes.
-func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Report, error) {
+func attend(c *Command, notes io.Writer) ([]*array.Array, *Report, error) {
 	in, err := problem.OpenArrays(c.In)
 	if err != nil {
 		return nil, nil, env.MarkInput(err)
 	}
 	defer in.Close()
-	p, err := problem.ReadProblem[T](c.request(c.In), in)
+	p, err := problem.ReadProblem(c.request(c.In), in)
 	if err != nil {
 		return nil, nil, env.MarkInput(err)
 	}
@@ -147,13 +141,13 @@ func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Repor
 		fmt.Fprintf(notes, "farfield: not used: %s\n", strings.Join(display.EscapeAll(unknown), ", "))
 	}
 
-	ran := &Report{Mechanism: c.Mechanism, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision}
+	ran := &Report{Mechanism: c.Mechanism, ISA: kernel.Active[float32]().Name, Threads: par.Threads()}
 	planProblem(p, ran)
 	q, k, v := p.Call.Q, p.Call.K, p.Call.V
-	out := tensor.NewHeads[T](q.B, q.H, q.N, v.D)
-	var keep *attention.Saved[T]
+	out := tensor.NewHeads(q.B, q.H, q.N, v.D)
+	var keep *attention.Saved
 	if p.Call.Form != attention.Step {
-		keep = new(attention.Saved[T])
+		keep = new(attention.Saved)
 	}
 	start := time.Now()
 	if err := p.Mechanism.Forward(out, &p.Call, keep); err != nil && !errors.Is(err, attention.ErrNonFinite) {
@@ -170,19 +164,19 @@ func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Repor
 		start := time.Now()
 		from := out
 		if keep == nil { // the step form keeps nothing: differentiate another
-			p.Call.Form, keep = attention.Auto, new(attention.Saved[T])
-			from = tensor.NewHeads[T](q.B, q.H, q.N, v.D)
+			p.Call.Form, keep = attention.Auto, new(attention.Saved)
+			from = tensor.NewHeads(q.B, q.H, q.N, v.D)
 			if err := p.Mechanism.Forward(from, &p.Call, keep); err != nil {
 				return nil, nil, env.MarkInput(err)
 			}
 		}
-		g := attention.Grads[T]{
-			DQ: tensor.NewHeads[T](q.B, q.H, q.N, q.D),
-			DK: tensor.NewHeads[T](k.B, k.H, k.N, k.D),
-			DV: tensor.NewHeads[T](v.B, v.H, v.N, v.D),
+		g := attention.Grads{
+			DQ: tensor.NewHeads(q.B, q.H, q.N, q.D),
+			DK: tensor.NewHeads(k.B, k.H, k.N, k.D),
+			DV: tensor.NewHeads(v.B, v.H, v.N, v.D),
 		}
 		if p.DecayShape != nil {
-			g.DLogG = tensor.NewHeads[T](k.B, k.H, k.N, 1)
+			g.DLogG = tensor.NewHeads(k.B, k.H, k.N, 1)
 		}
 		if err := p.Mechanism.Backward(&g, p.DOut, from, &p.Call, keep); err != nil {
 			return nil, nil, env.MarkInput(err)
@@ -191,7 +185,7 @@ func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Repor
 		list = append(list, p.NewArray("dq", g.DQ), p.NewArray("dk", g.DK), p.NewArray("dv", g.DV))
 		for _, x := range []struct {
 			name string
-			rows tensor.Heads[T]
+			rows tensor.Heads
 		}{{"dq", g.DQ}, {"dk", g.DK}, {"dv", g.DV}, {"d_log_g", g.DLogG}} {
 			if _, err := nonFinite(x.name, x.rows, c.AllowNonfinite, notes); err != nil {
 				return nil, nil, err
@@ -227,7 +221,7 @@ func attend[T tensor.Float](c *Command, notes io.Writer) ([]*array.Array, *Repor
 
 // nonFinite counts the rows of a result that are not finite. They are an error unless
 // they are allowed, and then a line on notes.
-func nonFinite[T tensor.Float](name string, x tensor.Heads[T], allowed bool, notes io.Writer) (int64, error) {
+func nonFinite(name string, x tensor.Heads, allowed bool, notes io.Writer) (int64, error) {
 	rows, first := attention.NonFinite(x)
 	if rows == 0 {
 		return 0, nil
@@ -241,7 +235,7 @@ func nonFinite[T tensor.Float](name string, x tensor.Heads[T], allowed bool, not
 }
 
 // planProblem sets the plan in ran: the plans of all sequences together.
-func planProblem[T tensor.Float](p *problem.Problem[T], ran *Report) {
+func planProblem(p *problem.Problem, ran *Report) {
 	s := p.Call.Shape()
 	step := s.Form == attention.Step
 	switch {

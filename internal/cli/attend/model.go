@@ -23,7 +23,7 @@ func (c *Command) ofModel() error {
 		given bool
 	}{
 		{"--raw", c.RawShape != ""}, {"--synthetic", c.Synthetic != ""}, {"--check", c.Check != 0}, {"--order", c.Order != nil},
-		{"--set", len(c.Set) > 0}, {"--precision f64", c.Precision != "f32"}, {"--allow-nonfinite", c.AllowNonfinite},
+		{"--set", len(c.Set) > 0}, {"--allow-nonfinite", c.AllowNonfinite},
 	} {
 		if x.given {
 			return env.InputErrorf("%s: not with --model", x.name)

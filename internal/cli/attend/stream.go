@@ -28,7 +28,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/stream"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // streamed are the flags of inputs that need not fit in memory.
@@ -42,7 +41,7 @@ type streamed struct {
 	Checkpoint      string        `placeholder:"FILE" help:"File of the stream's checkpoint (OUT.checkpoint)."`
 	CheckpointEvery time.Duration `placeholder:"TIME" help:"Time between checkpoints, as 5m (30s)."`
 	RowsEvery       int64         `placeholder:"K" help:"Write only rows 0, K, 2K, ... of o; the CRC-32C is of all."`
-	Check           int           `placeholder:"K" help:"Compare K random rows of OUT with float64."`
+	Check           int           `placeholder:"K" help:"Compare K random rows of OUT with sums over all keys."`
 	Restart         bool          `name:"fresh" help:"Restart a stream, ignoring its checkpoint."`
 	env.Ranked
 }
@@ -74,9 +73,9 @@ func (c *Command) Help() string {
 		"OUT is .npy, .safetensors, .raw or - (numbers, token by token); without OUT only the CRC-32C of the output is printed. " +
 		"If a run is interrupted, the same command continues it; a run that is killed loses at most the time --checkpoint-every. " +
 		"Without OUT there is a checkpoint only if --checkpoint names its file. Every rank but the first adds its number to the name. " +
-		"--raw H,D reads the numbers of one sequence token by token, each as --precision says: q (H,D), k (Hkv,D), v (Hkv,Dv), without keymask and log_g.\n\n" +
+		"--raw H,D reads the numbers of one sequence token by token, each a float32: q (H,D), k (Hkv,D), v (Hkv,Dv), without keymask and log_g.\n\n" +
 		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, of which the latest checkpoint is read, or a checkpoint. Mechanism and parameters are those of the layer.\n\n" +
-		"--check computes the given number of rows again in float64 from all keys that they see, which takes its share of quadratic time; it needs memory for 4096 keys even if --memory is less. --diagnose takes time that grows with N times M." + flags.JoinExamples(
+		"--check computes the given number of rows again from all keys that they see, weight by weight, which takes its share of quadratic time; it needs memory for 4096 keys even if --memory is less. --diagnose takes time that grows with N times M." + flags.JoinExamples(
 		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
 		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
 		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3 o.npy",
@@ -99,7 +98,6 @@ type StreamReport struct {
 	Window      int     `json:"window"`
 	ISA         string  `json:"isa"`
 	Threads     int     `json:"threads"`
-	Precision   string  `json:"precision"`
 	N           int64   `json:"n"`
 	M           int64   `json:"m"`
 	Tokens      int64   `json:"tokens"` // of all passes
@@ -171,15 +169,13 @@ func (c *Command) stream(e *env.Env) error {
 		return err
 	}
 	return e.RunWithRanks("the same command continues", func() error {
-		if c.Precision == "f64" {
-			return streamAs[float64](c, e, in, out, memory)
-		}
-		return streamAs[float32](c, e, in, out, memory)
+		return c.runStream(e, in, out, memory)
 	})
 }
 
-func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int64) error {
-	src, rank, given, err := openStream[T](c, e, in)
+// runStream computes the stream in to out.
+func (c *Command) runStream(e *env.Env, in, out string, memory int64) error {
+	src, rank, given, err := openStream(c, e, in)
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -187,13 +183,13 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 	if c.Check < 0 || c.Check > 0 && (out == "" || out == "-") {
 		return env.InputErrorf("--check: %d rows; it needs a file OUT to read them from", c.Check)
 	}
-	to := stream.NewDigestOutput[T]()
+	to := stream.NewDigestOutput()
 	checkpoint := c.Checkpoint
 	switch {
 	case out == "-":
-		to = stream.NewWriterOutput[T](e.Stdout)
+		to = stream.NewWriterOutput(e.Stdout)
 	case out != "":
-		if to, err = stream.NewFileOutput[T](out, rank); err != nil {
+		if to, err = stream.NewFileOutput(out, rank); err != nil {
 			return env.MarkInput(err)
 		}
 		if checkpoint == "" {
@@ -231,13 +227,10 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 			return env.MarkInput(err)
 		}
 	}
-	var wide *problem.Problem[float64] // for the check
 	var rows []int64
 	if c.Check > 0 {
-		if wide, err = newMechanism[float64](c, s, given, in); err == nil {
-			_, err = stream.ComputeRows(e.Context, wide.Mechanism, src, c.Causal, nil, memory, nil) // refuses a stream that it cannot check
-		}
-		if err == nil {
+		// Refuses a stream that it cannot check.
+		if _, err = stream.ComputeRows(e.Context, p.Mechanism, src, c.Causal, nil, memory, nil); err == nil {
 			rows, err = drawRows(c, s, memory)
 		}
 		if err != nil {
@@ -271,7 +264,7 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 		return nil
 	}
 	report := &StreamReport{
-		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[T]().Name, Threads: par.Threads(), Precision: c.Precision,
+		Mechanism: c.Mechanism, Chunk: r.Chunk, Window: r.Window, ISA: kernel.Active[float32]().Name, Threads: par.Threads(),
 		N: r.Shape.N, M: r.Shape.M, Tokens: r.Tokens, Resumed: r.Resumed, Seconds: r.Seconds, Filling: r.Filling, Computing: r.Computing, FLOPs: r.FLOPs, Peak: peak,
 		StateBytes: r.StateBytes, Planned: r.Planned, Memory: memory, Checkpoints: r.Checkpoints, NonFinite: r.NonFinite,
 		Digest: fmt.Sprintf("%08x", r.Digest), Sent: r.Sent,
@@ -280,7 +273,7 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 		report.Ranks = e.Ranks.Size()
 	}
 	if c.Check > 0 {
-		if report.Check, err = checkRows(c, e, src, to, r, wide.Mechanism, rows, memory); err != nil {
+		if report.Check, err = checkRows(c, e, src, to, r, p.Mechanism, rows, memory); err != nil {
 			return err
 		}
 	}
@@ -299,18 +292,18 @@ func streamAs[T tensor.Float](c *Command, e *env.Env, in, out string, memory int
 
 // streamMechanism returns the mechanism of a source that has one, and makes it of
 // others.
-func streamMechanism[T tensor.Float](c *Command, src stream.Source[T], given array.Source, in string) (*problem.Problem[T], error) {
-	if of, ok := src.(interface{ Mechanism() attention.Mechanism[T] }); ok {
+func streamMechanism(c *Command, src stream.Source, given array.Source, in string) (*problem.Problem, error) {
+	if of, ok := src.(interface{ Mechanism() attention.Mechanism }); ok {
 		m := of.Mechanism()
 		c.Mechanism = m.Traits().Name
-		return &problem.Problem[T]{Mechanism: m}, nil
+		return &problem.Problem{Mechanism: m}, nil
 	}
-	return newMechanism[T](c, src.Shape(), given, in)
+	return newMechanism(c, src.Shape(), given, in)
 }
 
 // newMechanism makes the mechanism of a stream, with the parameters in given.
-func newMechanism[T tensor.Float](c *Command, s stream.Shape, given array.Source, in string) (*problem.Problem[T], error) {
-	return problem.NewStreamProblem[T](c.request(in), s.H, s.D, int(max(s.M, 0)), given)
+func newMechanism(c *Command, s stream.Shape, given array.Source, in string) (*problem.Problem, error) {
+	return problem.NewStreamProblem(c.request(in), s.H, s.D, int(max(s.M, 0)), given)
 }
 
 // peak measures the peak of the machine for synthetic tokens, which serve to measure.
@@ -346,7 +339,7 @@ func (r *StreamReport) print(w io.Writer) {
 
 // openStream opens the input of a stream. The caller closes given, which has the
 // parameters. Outputs have the number of dimensions of q.
-func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.Source[T], rank int, given array.Source, err error) {
+func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int, given array.Source, err error) {
 	given = new(array.Folder) // of nothing
 	switch {
 	case c.Model != "":
@@ -354,7 +347,7 @@ func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.S
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		return any(layer).(stream.Source[T]), 3, closing{given, text}, nil
+		return any(layer).(stream.Source), 3, closing{given, text}, nil
 	case c.Synthetic != "":
 		x, err := numbers("--synthetic", c.Synthetic, 3, 3)
 		if err != nil {
@@ -364,7 +357,7 @@ func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.S
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		src, err = stream.NewSyntheticSource[T](x[0], d, h, c.Seed)
+		src, err = stream.NewSyntheticSource(x[0], d, h, c.Seed)
 		return src, 3, given, err
 	case c.RawShape != "":
 		x, err := numbers("--raw", c.RawShape, 2, 4)
@@ -388,11 +381,11 @@ func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.S
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		var raw *stream.RawSource[T]
+		var raw *stream.RawSource
 		if f, ok := from.(*os.File); ok {
-			raw, err = stream.NewRawFileSource[T](f, s)
+			raw, err = stream.NewRawFileSource(f, s)
 		} else {
-			raw, err = stream.NewPipeSource[T](from, s)
+			raw, err = stream.NewPipeSource(from, s)
 		}
 		if err != nil {
 			from.Close()
@@ -420,7 +413,7 @@ func openStream[T tensor.Float](c *Command, e *env.Env, in string) (src stream.S
 			return nil, 0, nil, err
 		}
 	}
-	a, err := stream.NewArraySource[T](files)
+	a, err := stream.NewArraySource(files)
 	if err != nil {
 		files.Close()
 		return nil, 0, nil, err

@@ -114,7 +114,7 @@ func (c *Command) arrays(e *env.Env) (*Report, error) {
 		return nil, env.MarkInput(err)
 	}
 	defer in.Close()
-	p, err := problem.ReadProblem[float32](&problem.Request{Mechanism: CalibratedMechanism, Settings: c.Settings, Causal: c.Causal, Form: "auto", Path: c.In}, in)
+	p, err := problem.ReadProblem(&problem.Request{Mechanism: CalibratedMechanism, Settings: c.Settings, Causal: c.Causal, Form: "auto", Path: c.In}, in)
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
@@ -149,7 +149,7 @@ func (c *Command) arrays(e *env.Env) (*Report, error) {
 }
 
 // judge appends the heads of a layer. It returns an error if their errors are not finite.
-func (r *Report) judge(layer string, m attention.Mechanism[float32], c *attention.Call[float32]) error {
+func (r *Report) judge(layer string, m attention.Mechanism, c *attention.Call) error {
 	list, err := mechanism.MeasureTruncation(m, c)
 	for _, t := range list {
 		for _, x := range []float64{t.Error, t.PlainError, t.WholeError, t.LostError, t.NegativeShare, t.MaxDropped, t.Bound, t.MaxWeight} {
@@ -212,12 +212,12 @@ func (c *Command) model(e *env.Env) (*Report, error) {
 	if err := score(m, &r.StartLoss); err != nil {
 		return nil, err
 	}
-	if err := c.pass(e, m, text.Tokens(task.Train), func(_ string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	if err := c.pass(e, m, text.Tokens(task.Train), func(_ string, of attention.Mechanism, call *attention.Call) error {
 		return mechanism.CalibrateTruncation(of, call)
 	}); err != nil {
 		return nil, err
 	}
-	if err := c.pass(e, m, text.Tokens(task.Valid), func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	if err := c.pass(e, m, text.Tokens(task.Valid), func(name string, of attention.Mechanism, call *attention.Call) error {
 		return r.judge(name, of, call)
 	}); err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ const defaultTokens = 8192
 
 // pass runs the model over windows of --tokens tokens. It calls look before each call
 // of a layer's mechanism.
-func (c *Command) pass(e *env.Env, m *model.Model, tokens token.Sequence, look func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error) error {
+func (c *Command) pass(e *env.Env, m *model.Model, tokens token.Sequence, look func(name string, of attention.Mechanism, call *attention.Call) error) error {
 	most := defaultTokens
 	if c.Tokens != nil {
 		most = *c.Tokens
@@ -267,7 +267,7 @@ func (c *Command) pass(e *env.Env, m *model.Model, tokens token.Sequence, look f
 		b.Tokens = tokens.Append(b.Tokens, at, at+n)
 	}
 	b.Targets = b.Tokens // targets do not matter here
-	defer model.Watch(m, func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	defer model.Watch(m, func(name string, of attention.Mechanism, call *attention.Call) error {
 		if of.Traits().Name != CalibratedMechanism { // a layer with the near field alone
 			return nil
 		}

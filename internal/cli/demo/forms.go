@@ -30,7 +30,7 @@ type agreement struct {
 // agreements computes one causal attention over n tokens in every form, and
 // compares each with the textbook in float64.
 func agreements(n int) ([]agreement, error) {
-	m, err := mechanism.New[float32](demoMechanism, demoOptions)
+	m, err := mechanism.New(demoMechanism, demoOptions)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func agreements(n int) ([]agreement, error) {
 	add := func(form string, out []float32) {
 		list = append(list, agreement{form, digits(out, want)})
 	}
-	out := tensor.NewHeads[float32](1, demoHeads, n, demoWidth)
+	out := tensor.NewHeads(1, demoHeads, n, demoWidth)
 	forward := func(name string, form attention.Form, chunk int) error {
 		c.Form, c.Chunk = form, chunk
 		if err := m.Forward(out, c, nil); err != nil {
@@ -76,17 +76,17 @@ func agreements(n int) ([]agreement, error) {
 }
 
 // demoCall is a causal call over n random tokens.
-func demoCall(n int) *attention.Call[float32] {
+func demoCall(n int) *attention.Call {
 	key := rng.New(1)
-	return &attention.Call[float32]{
+	return &attention.Call{
 		Q: demoTokens(key.Fold(1), n), K: demoTokens(key.Fold(2), n), V: demoTokens(key.Fold(3), n),
 		Causal: true,
 	}
 }
 
 // demoTokens are numbers between -1 and 1.
-func demoTokens(key rng.Key, n int) tensor.Heads[float32] {
-	x := tensor.NewHeads[float32](1, demoHeads, n, demoWidth)
+func demoTokens(key rng.Key, n int) tensor.Heads {
+	x := tensor.NewHeads(1, demoHeads, n, demoWidth)
 	for i := range x.Data {
 		x.Data[i] = float32(2*key.Float64(uint64(i)) - 1)
 	}
@@ -95,12 +95,12 @@ func demoTokens(key rng.Key, n int) tensor.Heads[float32] {
 
 // textbook returns causal attention of c in float64, weight by weight: rows have mean 0
 // and variance 1, and a score x = q·k/√D weighs 1 + x + x²/2.
-func textbook(c *attention.Call[float32]) []float64 {
-	out := tensor.NewHeads[float64](c.V.B, c.V.H, c.V.N, c.V.D)
+func textbook(c *attention.Call) []float64 {
+	out := make([]float64, c.V.H*c.V.N*c.V.D)
 	for h := range c.Q.H {
 		q, k := standardRows(c.Q, h), standardRows(c.K, h)
 		for i := range q {
-			row, sum := out.Head(0, h).Row(i), 0.0
+			row, sum := out[(h*c.V.N+i)*c.V.D:][:c.V.D], 0.0
 			for j := range k[:i+1] {
 				x := 0.0
 				for d := range q[i] {
@@ -118,11 +118,11 @@ func textbook(c *attention.Call[float32]) []float64 {
 			}
 		}
 	}
-	return out.Data
+	return out
 }
 
 // standardRows returns the rows of a head with mean 0 and variance 1.
-func standardRows(x tensor.Heads[float32], head int) [][]float64 {
+func standardRows(x tensor.Heads, head int) [][]float64 {
 	rows := make([][]float64, x.N)
 	for i := range rows {
 		row := make([]float64, x.D)
@@ -145,9 +145,9 @@ func standardRows(x tensor.Heads[float32], head int) [][]float64 {
 
 // stepwise computes c with a state, which is written and read again after half
 // tokens.
-func stepwise(m attention.Mechanism[float32], c *attention.Call[float32], half int) ([]float32, error) {
+func stepwise(m attention.Mechanism, c *attention.Call, half int) ([]float32, error) {
 	s := c.Shape()
-	out := tensor.NewHeads[float32](s.B, s.H, s.N, s.Dv)
+	out := tensor.NewHeads(s.B, s.H, s.N, s.Dv)
 	state, err := m.NewState(s)
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func stepwise(m attention.Mechanism[float32], c *attention.Call[float32], half i
 				return nil, err
 			}
 		}
-		token := &attention.Call[float32]{Q: c.Q.Tokens(i, i+1), K: c.K.Tokens(i, i+1), V: c.V.Tokens(i, i+1)}
+		token := &attention.Call{Q: c.Q.Tokens(i, i+1), K: c.K.Tokens(i, i+1), V: c.V.Tokens(i, i+1)}
 		if err := state.Step(out.Tokens(i, i+1), token); err != nil {
 			return nil, err
 		}

@@ -105,7 +105,7 @@ func inspectMachine() (*display.Finding, error) {
 	table := &display.Table{Columns: []string{"mechanism", "D", "features", "chunk", "linear from N", "causal from N"}}
 	for _, name := range mechanism.Names() {
 		for _, d := range []int{16, 32, 64, 128} {
-			mech, err := mechanism.New[float32](name, mechanism.Options{Width: d})
+			mech, err := mechanism.New(name, mechanism.Options{Width: d})
 			if err != nil {
 				return nil, err
 			}
@@ -383,7 +383,7 @@ func describeConfig(f *display.Finding, m *model.Model) error {
 }
 
 // describeHeads says how attention runs at the model's context.
-func describeHeads(f *display.Finding, of attention.Mechanism[float32], s attention.Shape, c model.Config) {
+func describeHeads(f *display.Finding, of attention.Mechanism, s attention.Shape, c model.Config) {
 	p := of.Plan(s)
 	linear := ""
 	if of.Traits().Linear {

@@ -71,7 +71,7 @@ type Map struct {
 	Head   int    `json:"head"`
 	attention.Locality
 
-	weights tensor.Mat[float32]
+	weights tensor.Mat
 	call    int          // maps of one call have the same number
 	first   int          // query of the first row
 	tokens  []string     // of models: one for each key; nil: positions
@@ -195,7 +195,7 @@ func (c *Command) rows(n int) (from, to int, err error) {
 
 // addHeads appends the maps of the chosen heads of one call, of a sequence of n queries
 // before the padding.
-func (c *Command) addHeads(list []Map, m attention.Mechanism[float32], call *attention.Call[float32], row, n int, of Map) ([]Map, error) {
+func (c *Command) addHeads(list []Map, m attention.Mechanism, call *attention.Call, row, n int, of Map) ([]Map, error) {
 	heads, err := chosen("--heads", c.Heads, call.Q.H)
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (c *Command) addHeads(list []Map, m attention.Mechanism[float32], call *att
 	for _, h := range heads {
 		one := of
 		one.Head, one.first = h, from
-		one.weights = tensor.Mat[float32]{Data: make([]float32, (to-from)*keys), Rows: to - from, Cols: keys, Stride: keys}
+		one.weights = tensor.Mat{Data: make([]float32, (to-from)*keys), Rows: to - from, Cols: keys, Stride: keys}
 		if err := m.Weights(one.weights, call, row, h, from, to); err != nil {
 			return nil, fmt.Errorf("%s: %w", of.Source, err)
 		}
@@ -227,7 +227,7 @@ func (c *Command) addHeads(list []Map, m attention.Mechanism[float32], call *att
 			for i := range one.weights.Rows {
 				copy(one.weights.Data[i*valid:], one.weights.Row(i)[:valid])
 			}
-			one.weights = tensor.Mat[float32]{Data: one.weights.Data[:(to-from)*valid], Rows: to - from, Cols: valid, Stride: valid}
+			one.weights = tensor.Mat{Data: one.weights.Data[:(to-from)*valid], Rows: to - from, Cols: valid, Stride: valid}
 		}
 		if rows, first := attention.NonFinite(tensor.HeadsOf(one.weights.Data, 1, 1, one.weights.Rows, one.weights.Cols)); rows > 0 {
 			return nil, fmt.Errorf("%s: %d of %d rows of weights are %w, the first is query %d", one.title(), rows, one.weights.Rows, attention.ErrNonFinite, from+first[2])
@@ -274,7 +274,7 @@ func (c *Command) arrays(list []Map) ([]Map, error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := problem.ReadProblem[float32](&problem.Request{Mechanism: name, Settings: own, Causal: c.Causal, Form: "auto", Path: c.In}, src)
+		p, err := problem.ReadProblem(&problem.Request{Mechanism: name, Settings: own, Causal: c.Causal, Form: "auto", Path: c.In}, src)
 		if err != nil {
 			return nil, err
 		}

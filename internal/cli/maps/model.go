@@ -243,7 +243,7 @@ func (c *Command) look(list []Map, dir, mechanism string, names []string, in *re
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	b := in.batch
-	err = pass(func(name string, of attention.Mechanism[float32], call *attention.Call[float32]) error {
+	err = pass(func(name string, of attention.Mechanism, call *attention.Call) error {
 		if !slices.Contains(layers, slices.Index(names, name)) {
 			return nil
 		}

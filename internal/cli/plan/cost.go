@@ -48,7 +48,7 @@ func (c *Command) report() (*Report, error) {
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
-	mech, err := mechanism.New[float32](c.Mechanism, o)
+	mech, err := mechanism.New(c.Mechanism, o)
 	if err != nil {
 		return nil, env.MarkInput(err)
 	}
@@ -104,11 +104,11 @@ func (c *Command) report() (*Report, error) {
 }
 
 // compare sets the predicted time of softmax, and from which length on mech is faster.
-func (r *Report) compare(m bench.Machine, mech attention.Mechanism[float32], s attention.Shape) error {
+func (r *Report) compare(m bench.Machine, mech attention.Mechanism, s attention.Shape) error {
 	if r.Mechanism == "softmax" || mech.Plan(s).Cost == 0 {
 		return nil
 	}
-	softmax, err := mechanism.New[float32]("softmax", mechanism.Options{})
+	softmax, err := mechanism.New("softmax", mechanism.Options{})
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (r *Report) compare(m bench.Machine, mech attention.Mechanism[float32], s a
 }
 
 // costOf returns the cost of a form of mech for s.
-func costOf(m bench.Machine, mech attention.Mechanism[float32], s attention.Shape, form attention.Form) formCost {
+func costOf(m bench.Machine, mech attention.Mechanism, s attention.Shape, form attention.Form) formCost {
 	s.Form = form
 	p := mech.Plan(s)
 	return formCost{
@@ -138,7 +138,7 @@ func errorBound(p attention.Plan) float64 {
 
 // SwitchLengths returns the lengths at which mech changes its form, for shapes that
 // differ from s in N and M.
-func SwitchLengths(mech attention.Mechanism[float32], s attention.Shape) *switches {
+func SwitchLengths(mech attention.Mechanism, s attention.Shape) *switches {
 	form := func(n int, form attention.Form) attention.Plan {
 		s.N, s.M, s.Form = n, n, form
 		return mech.Plan(s)
@@ -165,7 +165,7 @@ func SwitchLengths(mech attention.Mechanism[float32], s attention.Shape) *switch
 }
 
 // stateOf returns the size of a session's state of one sequence.
-func stateOf(mech attention.Mechanism[float32], s attention.Shape) *stateCost {
+func stateOf(mech attention.Mechanism, s attention.Shape) *stateCost {
 	const size = 4 // bytes of a float32
 	s.B = 1
 	p := mech.Plan(s)
@@ -197,7 +197,7 @@ func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
 		if err != nil {
 			return err
 		}
-		mech, err := mechanism.New[float32](c.Mechanism, o)
+		mech, err := mechanism.New(c.Mechanism, o)
 		if err != nil {
 			return env.MarkInput(err)
 		}

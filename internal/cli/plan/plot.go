@@ -66,7 +66,7 @@ func (c *Command) figure() (*report.Figure, error) {
 			if err != nil {
 				return nil, err
 			}
-			mech, err := mechanism.New[float32](c.Mechanism, o)
+			mech, err := mechanism.New(c.Mechanism, o)
 			if err != nil {
 				return nil, env.MarkInput(err)
 			}

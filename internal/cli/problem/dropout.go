@@ -10,7 +10,7 @@ import (
 )
 
 // readDropout reads the flags of dropout, and its masks if the file has them.
-func (p *Problem[T]) readDropout(c *Request, r *arrayReader[T]) error {
+func (p *Problem) readDropout(c *Request, r *arrayReader) error {
 	if c.Dropout == "" {
 		if c.Rate != nil {
 			return fmt.Errorf("--rate: needs --dropout")
@@ -77,7 +77,7 @@ func (p *Problem[T]) readDropout(c *Request, r *arrayReader[T]) error {
 
 // dropMask reads a mask of the given shape. Leading dimensions of 1 may be missing, and
 // the last dimension if open is set.
-func (r *arrayReader[T]) dropMask(name string, shape []int, open bool) ([]bool, error) {
+func (r *arrayReader) dropMask(name string, shape []int, open bool) ([]bool, error) {
 	got, err := r.shape(name, bools, "u1 or bool")
 	if err != nil {
 		return nil, err

@@ -8,19 +8,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/safetensors"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // NewArray returns the array data [shape...] with a name. The shape must fit the data.
-func NewArray[T tensor.Float](name string, data []T, shape []int) *array.Array {
-	var a *array.Array
-	var err error
-	switch data := any(data).(type) {
-	case []float32:
-		a, err = array.New(name, data, shape...)
-	case []float64:
-		a, err = array.New(name, data, shape...)
-	}
+func NewArray(name string, data []float32, shape []int) *array.Array {
+	a, err := array.New(name, data, shape...)
 	if err != nil {
 		panic(err)
 	}

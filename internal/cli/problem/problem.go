@@ -27,11 +27,11 @@ type Request struct {
 }
 
 // Problem is a call with its mechanism, read from a file of arrays.
-type Problem[T tensor.Float] struct {
+type Problem struct {
 	rank         int // dimensions of q: 2, 3 or 4
-	Call         attention.Call[T]
-	DOut         tensor.Heads[T]
-	Mechanism    attention.Mechanism[T]
+	Call         attention.Call
+	DOut         tensor.Heads
+	Mechanism    attention.Mechanism
 	Shapes       map[string][]int // of the mechanism's parameters, as they were given
 	furtherNames []string         // further arrays that were read
 	DecayShape   []int            // shape of log_g; nil: none
@@ -48,7 +48,7 @@ func ArrayNames() []string { return slices.Clone(arrayNames) }
 
 // UnknownNames returns those of names that are neither arrays of a call nor parameters of its
 // mechanism.
-func (p *Problem[T]) UnknownNames(names []string) []string {
+func (p *Problem) UnknownNames(names []string) []string {
 	var list []string
 	for _, n := range names {
 		if _, parameter := p.Shapes[n]; !parameter && !slices.Contains(arrayNames, n) && !slices.Contains(p.furtherNames, n) {
@@ -61,8 +61,8 @@ func (p *Problem[T]) UnknownNames(names []string) []string {
 // ReadProblem reads the arrays of a call from src. It checks all names, types and shapes before it
 // reads elements, because a compressed array may be a thousand times as large as its file. It
 // returns an error if an array is missing or does not fit.
-func ReadProblem[T tensor.Float](c *Request, src array.Source) (*Problem[T], error) {
-	p := &Problem[T]{Shapes: map[string][]int{}}
+func ReadProblem(c *Request, src array.Source) (*Problem, error) {
+	p := &Problem{Shapes: map[string][]int{}}
 	p.Call.Causal = c.Causal
 	for _, f := range []attention.Form{attention.Direct, attention.Linear, attention.Step} {
 		if f.String() == c.Form {
@@ -70,7 +70,7 @@ func ReadProblem[T tensor.Float](c *Request, src array.Source) (*Problem[T], err
 		}
 	}
 	for _, headers := range []bool{true, false} {
-		if err := p.read(c, &arrayReader[T]{src, c.Path, c.AllowNonfinite, headers}); err != nil {
+		if err := p.read(c, &arrayReader{src, c.Path, c.AllowNonfinite, headers}); err != nil {
 			return nil, err
 		}
 	}
@@ -80,14 +80,14 @@ func ReadProblem[T tensor.Float](c *Request, src array.Source) (*Problem[T], err
 // NewStreamProblem returns the problem of a stream with the given number of heads of width d and at
 // most tokens keys: the mechanism, with its parameters from src. It returns an error if a setting
 // or a parameter does not fit.
-func NewStreamProblem[T tensor.Float](c *Request, heads, d, tokens int, src array.Source) (*Problem[T], error) {
-	p := &Problem[T]{Shapes: map[string][]int{}}
+func NewStreamProblem(c *Request, heads, d, tokens int, src array.Source) (*Problem, error) {
+	p := &Problem{Shapes: map[string][]int{}}
 	p.Call.Q.H, p.Call.Q.D, p.Call.K.N = heads, d, tokens
-	return p, p.readMechanism(c, &arrayReader[T]{src, c.Path, c.AllowNonfinite, false})
+	return p, p.readMechanism(c, &arrayReader{src, c.Path, c.AllowNonfinite, false})
 }
 
 // read reads all arrays, or their headers alone.
-func (p *Problem[T]) read(c *Request, r *arrayReader[T]) error {
+func (p *Problem) read(c *Request, r *arrayReader) error {
 	if err := p.readHeads(r); err != nil {
 		return err
 	}
@@ -105,10 +105,10 @@ func (p *Problem[T]) read(c *Request, r *arrayReader[T]) error {
 	return p.readMechanism(c, r)
 }
 
-func (p *Problem[T]) readHeads(r *arrayReader[T]) error {
+func (p *Problem) readHeads(r *arrayReader) error {
 	for _, x := range []struct {
 		name string
-		to   *tensor.Heads[T]
+		to   *tensor.Heads
 	}{{"q", &p.Call.Q}, {"k", &p.Call.K}, {"v", &p.Call.V}} {
 		var rank int
 		var err error
@@ -143,7 +143,7 @@ func (p *Problem[T]) readHeads(r *arrayReader[T]) error {
 	return nil
 }
 
-func (p *Problem[T]) readMasks(r *arrayReader[T]) (err error) {
+func (p *Problem) readMasks(r *arrayReader) (err error) {
 	c := &p.Call
 	if r.has("keymask") {
 		if c.KeyMask, err = r.mask("keymask", true, "(B,M) or (M)", c.K.B, c.K.N); err != nil {
@@ -203,7 +203,7 @@ func (p *Problem[T]) readMasks(r *arrayReader[T]) (err error) {
 
 // readDecay reads the decay of each token: of each key head, or one for all, or
 // one for all batch rows too.
-func (p *Problem[T]) readDecay(r *arrayReader[T]) error {
+func (p *Problem) readDecay(r *arrayReader) error {
 	if !r.has("log_g") {
 		return nil
 	}
@@ -230,7 +230,7 @@ func (p *Problem[T]) readDecay(r *arrayReader[T]) error {
 
 // SumDecayGradient adds up the gradients of log-decays, all [B,Hkv,N], over the batch rows and
 // heads that share one log-decay.
-func (p *Problem[T]) SumDecayGradient(all []T) []T {
+func (p *Problem) SumDecayGradient(all []float32) []float32 {
 	n := 1
 	for _, d := range p.DecayShape {
 		n *= d
@@ -239,9 +239,9 @@ func (p *Problem[T]) SumDecayGradient(all []T) []T {
 	for i, x := range all {
 		sums[i%n] += float64(x)
 	}
-	g := make([]T, n)
+	g := make([]float32, n)
 	for i, x := range sums {
-		g[i] = T(x)
+		g[i] = float32(x)
 	}
 	return g
 }
@@ -266,7 +266,7 @@ func checkOffsets(name string, cu []int64, tokens int) error {
 }
 
 // readGradient reads the gradient of the output, by either of its names.
-func (p *Problem[T]) readGradient(r *arrayReader[T]) error {
+func (p *Problem) readGradient(r *arrayReader) error {
 	name := "do"
 	if r.has("go") {
 		if r.has("do") {
@@ -296,12 +296,12 @@ func (p *Problem[T]) readGradient(r *arrayReader[T]) error {
 
 // readMechanism makes the mechanism and reads its parameters and constants from the
 // file. Their shapes set options that the flags do not.
-func (p *Problem[T]) readMechanism(c *Request, r *arrayReader[T]) error {
+func (p *Problem) readMechanism(c *Request, r *arrayReader) error {
 	row, err := mechanism.Lookup(c.Mechanism)
 	if err != nil {
 		return err
 	}
-	given := map[string][]T{}
+	given := map[string][]float32{}
 	for _, x := range slices.Concat(row.Params, row.Constants) {
 		if !r.has(x.Name) {
 			continue
@@ -316,7 +316,7 @@ func (p *Problem[T]) readMechanism(c *Request, r *arrayReader[T]) error {
 	}
 	o.KeyHeads = p.Call.K.H
 	if p.Mechanism == nil { // the headers made it otherwise
-		if p.Mechanism, err = mechanism.New[T](c.Mechanism, row.FitOptions(o, p.Shapes)); err != nil {
+		if p.Mechanism, err = mechanism.New(c.Mechanism, row.FitOptions(o, p.Shapes)); err != nil {
 			return err
 		}
 	}
@@ -345,7 +345,7 @@ func longDimensions(shape []int) []int {
 }
 
 // NewArray is an output array with as many dimensions as the input has.
-func (p *Problem[T]) NewArray(name string, x tensor.Heads[T]) *array.Array {
+func (p *Problem) NewArray(name string, x tensor.Heads) *array.Array {
 	shape := []int{x.B, x.H, x.N, x.D}
 	return NewArray(name, x.Data, shape[len(shape)-p.rank:])
 }

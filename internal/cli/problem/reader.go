@@ -11,14 +11,14 @@ import (
 )
 
 // arrayReader reads named arrays of one file as T.
-type arrayReader[T tensor.Float] struct {
+type arrayReader struct {
 	array.Source
 	path      string
 	nonfinite bool // NaN and Inf are accepted
 	headers   bool // shapes alone are read, and no data
 }
 
-func (r *arrayReader[T]) has(name string) bool { return slices.Contains(r.Names(), name) }
+func (r *arrayReader) has(name string) bool { return slices.Contains(r.Names(), name) }
 
 // Types of arrays, with the text of the error for another type.
 var (
@@ -28,7 +28,7 @@ var (
 )
 
 // shape returns the shape of an array, whose type has to be one of a list.
-func (r *arrayReader[T]) shape(name string, types []array.DType, needed string) ([]int, error) {
+func (r *arrayReader) shape(name string, types []array.DType, needed string) ([]int, error) {
 	t, shape, err := r.ReadHeader(name)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (r *arrayReader[T]) shape(name string, types []array.DType, needed string) 
 }
 
 // data reads an array of numbers. They are nil where headers alone are read.
-func (r *arrayReader[T]) data(name string) ([]T, []int, error) {
+func (r *arrayReader) data(name string) ([]float32, []int, error) {
 	if !r.has(name) {
 		return nil, nil, fmt.Errorf("%s: missing; %s has %s", name, r.path, strings.Join(r.Names(), ", "))
 	}
@@ -55,13 +55,7 @@ func (r *arrayReader[T]) data(name string) ([]T, []int, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var x []T
-	switch x := any(&x).(type) {
-	case *[]float32:
-		*x, err = a.Float32()
-	case *[]float64:
-		*x, err = a.Float64()
-	}
+	x, err := a.Float32()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -86,13 +80,13 @@ func position(i int, shape []int) string {
 }
 
 // heads reads an array of rank 2 to 4 as heads.
-func (r *arrayReader[T]) heads(name string) (tensor.Heads[T], int, error) {
+func (r *arrayReader) heads(name string) (tensor.Heads, int, error) {
 	x, shape, err := r.data(name)
 	if err != nil {
-		return tensor.Heads[T]{}, 0, err
+		return tensor.Heads{}, 0, err
 	}
 	if len(shape) < 2 || len(shape) > 4 {
-		return tensor.Heads[T]{}, 0, fmt.Errorf("%s: has %d dimensions, needs (N,D), (H,N,D) or (B,H,N,D)", name, len(shape))
+		return tensor.Heads{}, 0, fmt.Errorf("%s: has %d dimensions, needs (N,D), (H,N,D) or (B,H,N,D)", name, len(shape))
 	}
 	s := [4]int{1, 1, 1, 1}
 	copy(s[4-len(shape):], shape)
@@ -101,7 +95,7 @@ func (r *arrayReader[T]) heads(name string) (tensor.Heads[T], int, error) {
 
 // mask reads an array that holds one yes or no for each element of a shape,
 // or, where rows is set, of the last dimension of it, repeated.
-func (r *arrayReader[T]) mask(name string, rows bool, dims string, b, n int) ([]bool, error) {
+func (r *arrayReader) mask(name string, rows bool, dims string, b, n int) ([]bool, error) {
 	shape, err := r.shape(name, bools, "u1 or bool")
 	if err != nil {
 		return nil, err
@@ -118,7 +112,7 @@ func (r *arrayReader[T]) mask(name string, rows bool, dims string, b, n int) ([]
 }
 
 // flags reads an array of yes and no; nil where headers alone are read.
-func (r *arrayReader[T]) flags(name string) ([]bool, error) {
+func (r *arrayReader) flags(name string) ([]bool, error) {
 	if r.headers {
 		return nil, nil
 	}
@@ -130,7 +124,7 @@ func (r *arrayReader[T]) flags(name string) ([]bool, error) {
 }
 
 // integers reads n lengths or offsets. They are nil where headers alone are read.
-func (r *arrayReader[T]) integers(name string) (x []int64, shape []int, n int, err error) {
+func (r *arrayReader) integers(name string) (x []int64, shape []int, n int, err error) {
 	if shape, err = r.shape(name, integers, "i4, i8 or u1"); err != nil {
 		return nil, nil, 0, err
 	}

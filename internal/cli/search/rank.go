@@ -25,8 +25,8 @@ func compareHits(a, b hit) int {
 
 // ranking finds the rows that are closest to each query.
 type ranking struct {
-	queries nn.Linear[float32] // of length 1 or 0, [queries,width]
-	best    [][]hit            // of each query, the best first
+	queries nn.Linear // of length 1 or 0, [queries,width]
+	best    [][]hit   // of each query, the best first
 	top     int
 	cosines []float32 // [block,queries]
 }
@@ -36,7 +36,7 @@ func newRanking(queries []float32, width, top int) *ranking {
 	n := len(queries) / width
 	normalizeRows(queries, width)
 	r := &ranking{best: make([][]hit, n), top: top}
-	r.queries.W = &param.Param[float32]{Name: "queries", Shape: []int{n, width}, Data: queries}
+	r.queries.W = &param.Param{Name: "queries", Shape: []int{n, width}, Data: queries}
 	return r
 }
 
@@ -46,8 +46,8 @@ func (r *ranking) addRows(rows []float32, first int64, record func(row int) []by
 	n := len(rows) / width
 	normalizeRows(rows, width)
 	r.cosines = slices.Grow(r.cosines[:0], n*queries)[:n*queries]
-	r.queries.Forward(tensor.Mat[float32]{Data: r.cosines, Rows: n, Cols: queries, Stride: queries},
-		tensor.Mat[float32]{Data: rows, Rows: n, Cols: width, Stride: width}, false)
+	r.queries.Forward(tensor.Mat{Data: r.cosines, Rows: n, Cols: queries, Stride: queries},
+		tensor.Mat{Data: rows, Rows: n, Cols: width, Stride: width}, false)
 	par.RunEach(queries, 4*float64(n)*float64(queries), func(q int) {
 		best := r.best[q]
 		for i := range n {

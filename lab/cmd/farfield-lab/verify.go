@@ -16,8 +16,7 @@ import (
 
 // verifyCmd is the verb verify: golden files held against this build.
 type verifyCmd struct {
-	Precision string `enum:"f32,f64" default:"f32" help:"${enum}: f64 also computes every case in float64."`
-	JSON      bool   `name:"json" help:"Print one JSON object instead of lines."`
+	JSON bool `name:"json" help:"Print one JSON object instead of lines."`
 
 	Folder string `arg:"" optional:"" help:"Folder of golden files (default all of the checkout)."`
 }
@@ -85,7 +84,7 @@ func (c *verifyCmd) verifyAll(e *env.Env) error {
 	for _, folder := range folders {
 		var total caseCounts
 		err := e.RunInterruptibly(func() error {
-			return golden.Run(folder, golden.Options{Float64: c.Precision == "f64"}, func(k golden.Case) {
+			return golden.Run(folder, func(k golden.Case) {
 				if total.add(k); k.Failed {
 					printCase(e.Stdout, k)
 				}
@@ -113,7 +112,7 @@ func (c *verifyCmd) Run(e *env.Env) error {
 	var total caseCounts
 	cases := []golden.Case{}
 	err := e.RunInterruptibly(func() error {
-		return golden.Run(c.Folder, golden.Options{Float64: c.Precision == "f64"}, func(k golden.Case) {
+		return golden.Run(c.Folder, func(k golden.Case) {
 			total.add(k)
 			if c.JSON {
 				cases = append(cases, k)

@@ -15,7 +15,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/lab/golden"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // command runs the program as from a shell, without a terminal.
@@ -58,7 +57,7 @@ func goldenFolder(t *testing.T, wrong float64) string {
 		return x
 	}
 	q, k, v := random(1), random(2), random(3)
-	heads := func(x []float64) tensor.Heads[float64] { return tensor.HeadsOf(x, 1, 1, n, d) }
+	heads := func(x []float64) oracle.Heads { return oracle.HeadsOf(x, 1, 1, n, d) }
 	book := oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
 	o := slices.Clone(book.Forward(&oracle.Call{Q: heads(q), K: heads(k), V: heads(v)}).O.Data)
 	o[3] += wrong

@@ -1,0 +1,7 @@
+//go:build !float64
+
+package tensor
+
+// Float is the element type of all arrays: float32. Built with -tags float64 the library
+// computes in double precision, which serves to check formulas and nothing else.
+type Float = float32
