@@ -1,5 +1,5 @@
 # What main must pass: the steps of .ci/run, one at a time. A machine without make calls them itself.
-steps := format vet staticcheck cross mpi test lab verify recipes purego avx2 emulated assembly race smoke newer
+steps := format vet staticcheck cross mpi test float64 lab verify recipes purego avx2 emulated assembly race smoke newer
 more := poison long others platforms docs fuzz
 .PHONY: ci $(steps) $(more) generate calibrate bench zoo peers demo demo-model readme minutes release reproducible
 
@@ -24,7 +24,7 @@ bench: # GEMM against the FMA peak of the same run
 zoo: # speed and memory of every mechanism, and their tables in docs/results/zoo.md; minutes, on an idle machine
 	go run ./cmd/farfield bench zoo -n 1024,4096,16384 --measure forward,decode --json >docs/zoo.jsonl.part
 	mv docs/zoo.jsonl.part docs/zoo.jsonl
-	go test ./mechanism -run TestPageShowsWhatWasMeasured -write
+	go test -tags float64 ./mechanism -run TestPageShowsWhatWasMeasured -write
 
 # Where PyTorch and ONNX Runtime are installed.
 PEERS ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/farfield/peers
