@@ -101,7 +101,7 @@ func (x *relativeSoftmax) Add(t *headwise.PatternTile) {
 	}
 }
 
-// Grad adds the gradients of the scores to the terms.
+// Grad adds the gradients of a tile's scores to those of the terms.
 func (x *relativeSoftmax) Grad(t *headwise.PatternTile, g *headwise.Grads) {
 	for r := range t.Rows {
 		query := t.Query(r) + t.Head.Offset

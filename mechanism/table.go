@@ -88,7 +88,7 @@ func (r *Row) HasOrder() bool { return r.Order > 0 || r.MaxOrder > 0 }
 type FarField struct {
 	Order      int // degree
 	Period     int // layers from one that has it to the next; the first has it
-	WidestHead int // features of wider heads are too many
+	WidestHead int // widest head that gets a far field
 }
 
 // MaxGrowth bounds the growth of the planned operations of a row with Linear set, when

@@ -211,8 +211,8 @@ func isInverseRoot(scale float64, d int) bool {
 }
 
 // Exchanged returns a model of the configuration that Config.Exchanged returns, with copies of the
-// weights of m. What the mechanism draws is drawn, always the same. The learned numbers of a
-// mechanism that stays with other settings stay with it. Save writes the model, and Load reads it
+// weights of m; weights in fewer bits are shared. Constants that the mechanism draws come from fixed
+// seeds. A mechanism that only changes its settings keeps its learned numbers. Save writes the model, and Load reads it
 // back the same.
 //
 // Exchanged returns an error where Config.Exchanged and CheckMechanisms do, and if the learned

@@ -28,8 +28,8 @@ const (
 )
 
 // Logistics sets losses[i] to -log of the probability that the mixture of row i of y
-// [rows,3·K] gives to levels[i], in nats, and to 0 where that is not a number: not
-// counted. No probability is rounded to 0 before its logarithm is taken.
+// [rows,3·K] gives to levels[i], in nats. K is the number of logistics. Rows whose level is NaN
+// do not count: their loss is 0. No probability is rounded to 0 before its logarithm is taken.
 func Logistics(losses []float64, y tensor.Mat, levels []float32) {
 	par.Run(y.Rows, lossRows, logisticsWork*float64(y.Rows)*float64(y.Cols/3), logistics{losses, y, levels})
 }

@@ -32,10 +32,10 @@ type Input struct {
 }
 
 // Output holds the results of Forward under their names in transformers; those that the model does
-// not have are nil. Rows of masked tokens are 0. If a decoder classifies sequences, so are the rows
-// after the last token that is not padding.
+// not have are nil. Rows of masked tokens are 0. If a decoder classifies sequences, rows
+// are 0 after the last token that is not padding.
 type Output struct {
-	Hidden      *array.Array // hidden [L+1,B,N,C]: the rows before the first layer and after each; in an encoder-decoder those of the target
+	Hidden      *array.Array // hidden [L+1,B,N,C]: the rows before the first layer and after each, the last after the final norm; in an encoder-decoder those of the target
 	LastHidden  *array.Array // last_hidden_state [B,N,C], if the model has no head
 	Logits      *array.Array // logits: [B,N,classes] or [B,classes]
 	Pooled      *array.Array // pooler_output [B,C]

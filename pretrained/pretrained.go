@@ -309,7 +309,7 @@ func (m *Model) Model() *model.Model {
 // HasLogits reports whether the model has a head.
 func (m *Model) HasLogits() bool { return m.plan.scores }
 
-// Names returns the names of the weights in model.safetensors, in the order of the file.
+// Names returns the names of the weights that were read, in the order of the files.
 func (m *Model) Names() []string {
 	var names []string
 	for _, x := range m.stored {

@@ -87,7 +87,8 @@ func (t *Tokenizer) EncodePair(text, pair string) Encoding {
 	return e
 }
 
-// EncodePlain returns the ids of a text without special tokens.
+// EncodePlain returns the ids of a text and adds no special tokens. Those written in the text are
+// recognised.
 func (t *Tokenizer) EncodePlain(text string) Encoding {
 	var e Encoding
 	t.appendItem(&e, templateItem{id: sequenceA}, text, "")
@@ -279,8 +280,7 @@ func (t *Tokenizer) Kind() string {
 	return "BPE"
 }
 
-// Notes returns what the files of a folder say about the tokenizer that this package does not
-// follow.
+// Notes returns the settings of the folder's tokenizer that this package ignores.
 func (t *Tokenizer) Notes() []string { return t.notes }
 
 // Size returns one more than the largest id.

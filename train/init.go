@@ -243,7 +243,7 @@ func (s *startModel) startConfig() model.Config {
 }
 
 // SetAdapters selects low-rank adapters of the given rank and their learning rate. Rank 0 selects
-// training of all weights and its learning rate.
+// training of all weights and its learning rate. Adapters learn at ten times the rate.
 func (c *Config) SetAdapters(rank int) {
 	switch {
 	case c.Adapters == 0 && rank > 0:

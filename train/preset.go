@@ -225,8 +225,8 @@ func imagePreset(name string, layers, width, batch, steps int) Config {
 	return c
 }
 
-// LookupPreset returns the preset name. "" means "default", or "small" on a machine
-// without AVX2. It returns an error that lists all names if there is no such preset.
+// LookupPreset returns the preset name. "" means "default", or "small" where only the
+// generic kernels run. It returns an error that lists all names if there is no such preset.
 func LookupPreset(name string) (Preset, error) {
 	if name == "" {
 		name = "default"

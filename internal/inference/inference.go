@@ -203,8 +203,8 @@ func (m *Model) CheckNextTokens() error {
 func (m *Model) Vocabulary() (*token.Vocabulary, error) { return m.vocab, m.vocabErr }
 
 // Encode returns the tokens of text. If special is set, they include the special tokens of a text.
-// Bytes that are not UTF-8 become U+FFFD if the tokenizer reads characters. Encode returns an error
-// if there is no tokenizer or the vocabulary lacks a character.
+// In a published folder with a tokenizer, runs of bytes that are not UTF-8 become U+FFFD. Encode
+// returns an error if there is no tokenizer or the vocabulary lacks a character.
 func (m *Model) Encode(text string, special bool) ([]int32, error) {
 	if m.vocab == nil {
 		return nil, m.vocabErr

@@ -155,8 +155,8 @@ func (p *Predictor) PredictPair(ctx context.Context, text, pair string) (train.P
 	return p.prediction(&list[0]), nil
 }
 
-// Read returns the input that the model of a run gets for a line. It returns an error if inputs are
-// files or the line does not fit the task.
+// Read returns the input that the model of a run gets for a line. It returns an error for a
+// published model, and if inputs are files or the line does not fit the task.
 func (p *Predictor) Read(text []byte) (*train.Reading, error) {
 	if p.run == nil {
 		return nil, fmt.Errorf("an input is %s, no line of a task", p.Input)

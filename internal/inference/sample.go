@@ -35,7 +35,7 @@ func SampleText(ctx context.Context, m *model.Model, vocab *token.Vocabulary, st
 }
 
 // LineBreakTokens returns the tokens of a line break, after which anything may begin, or the first
-// token of the vocabulary if there is none.
+// token of the vocabulary if a line break cannot be encoded.
 func LineBreakTokens(vocab *token.Vocabulary) []int32 {
 	tokens, err := vocab.Encode(nil, []byte("\n"))
 	if err != nil {

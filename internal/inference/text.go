@@ -126,7 +126,7 @@ var ErrEmptyPrompt = fault.Mark(fault.ErrInput, errors.New("is empty, and the mo
 var errEnded = errors.New("the text has ended")
 
 // Continue draws at most n tokens with g, or fewer if the learned positions end, and calls emit
-// with each. It stops at a token that ends a text. It returns an error if emit does, if a number is
+// with each. It stops at a token that ends a text, which emit does not get. It returns an error if emit does, if a number is
 // not finite, or if ctx ends.
 func (m *Model) Continue(ctx context.Context, g *generate.Generator, n int, emit func(id int32) error) error {
 	if c := m.Config(); c.Positions == model.Learned {

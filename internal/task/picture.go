@@ -71,8 +71,9 @@ func checkSides(side, patch int) error {
 }
 
 // OpenPictures lists the files of a folder; Sample reads them. side is the square's side in
-// pixels, patch the side of patches, or 0 for pixels. It returns an error if a side is out of
-// range or the folder has fewer than two classes.
+// pixels, patch the side of patches, or 0 for pixels, and seed draws the split. It returns an
+// error if a side is out of range or no multiple of patch, or if the folder cannot be read or has
+// fewer than two classes.
 func OpenPictures(folder string, side, patch int, seed uint64) (*Pictures, error) {
 	return newPictures(folder, side, patch, splitter{seed: seed}, false)
 }

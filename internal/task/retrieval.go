@@ -25,8 +25,8 @@ func openRetrieval(o *settingsReader) (Source, error) {
 	return OpenRetrieval(filepath.Join(o.Folder, "aan"), length)
 }
 
-// OpenRetrieval reads the three files in a folder or its tsv_data, plain or gzip. length bounds
-// the bytes of each text. It returns an error if a file is missing or malformed.
+// OpenRetrieval reads new_aan_pairs.train.tsv, .eval.tsv and .test.tsv in a folder, plain or gzip, or
+// plain in its tsv_data. length bounds the bytes of each text. It returns an error if a file is missing or malformed.
 func OpenRetrieval(folder string, length int) (*Retrieval, error) {
 	t := &Retrieval{length: length}
 	for split, part := range []string{"train", "eval", "test"} {
@@ -176,7 +176,7 @@ func (t *Films) Spec() Spec {
 		Count: [3]int{Endless, Endless, Endless}}
 }
 
-// Sample overwrites s with two reviews; class 1 means one film. It returns an error if the
+// Sample overwrites s with two reviews; class 1 means that both are of the same film. It returns an error if the
 // split has no sample i.
 func (t *Films) Sample(s *Sample, split Split, i int) error {
 	spec := t.Spec()

@@ -79,7 +79,8 @@ type standardisedSource struct {
 
 // Standardise returns src with every value x of channel c replaced by
 // (x - mean[c])/deviation[c]; mean and deviation are [channels]. Targets and baselines do not
-// change. It returns an error if the lengths do not match the channels or a number is invalid.
+// change. It returns an error if the lengths do not match the channels if a mean is not
+// finite, or if a deviation is not positive and finite.
 func Standardise(src Source, mean, deviation []float64) (Source, error) {
 	spec := src.Spec()
 	if len(mean) != spec.Channels || len(deviation) != spec.Channels || spec.Channels == 0 {

@@ -8,7 +8,7 @@ import (
 
 // WritePathfinder writes the first count[split] samples of each split as records that
 // OpenPathfinder reads: the label and 1024 bytes. It calls each, which may be nil, before every
-// sample with its running index. It returns the first error of each, of t or of w.
+// sample with its running index. It returns the first error of the function each, of t or of w.
 func WritePathfinder(w io.Writer, t *Pathfinder, count [3]int, each func(i int) error) error {
 	b := bufio.NewWriter(w)
 	done := 0
@@ -33,7 +33,7 @@ func WritePathfinder(w io.Writer, t *Pathfinder, count [3]int, each func(i int) 
 
 // WriteListOps writes the first n samples of a split in the format of the Long Range Arena: TSV
 // with the header Source, Target and CRLF line ends. It calls each, which may be nil, before
-// every sample. It returns the first error of each, of t or of w.
+// every sample. It returns the first error of the function each, of t or of w.
 func WriteListOps(w io.Writer, t *ListOps, split Split, n int, each func(i int) error) error {
 	b := bufio.NewWriter(w)
 	b.WriteString("Source\tTarget\r\n")
