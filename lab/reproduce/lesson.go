@@ -533,7 +533,7 @@ func (out *Outcome) order(s *scored) {
 		}
 		beats, single := "", 0
 		for _, x := range list {
-			if metric.IsBetter(x.Value-sign(metric)*x.Spread, top.Score) {
+			if metric.IsBetter(x.Value-sign(metric)*max(x.Spread, twoErrors(&x, &top)), top.Score) {
 				beats += ", " + x.Label
 			}
 			if len(x.Runs) < 2 {
@@ -543,17 +543,28 @@ func (out *Outcome) order(s *scored) {
 		if beats == "" {
 			beats = ", none"
 		}
-		better := "better by more than the spread"
+		better := "better by more than the spread and the error of the samples"
 		switch single {
 		case 0:
 		case len(list):
-			better = "better, of one seed"
+			better = "better by more than the error of the samples, of one seed"
 		default:
 			better += ", or of one seed"
 		}
 		finding += fmt.Sprintf(". The best baseline, %s, has %s; %s: %s", top.Name, digits(top.Score), better, beats[2:])
 	}
 	out.find("%s.", finding)
+}
+
+// twoErrors returns twice the standard error of the difference between the accuracies of a mechanism and a
+// baseline, which may be judged by different samples. It is 0 for other metrics.
+func twoErrors(x *result, b *task.Baseline) float64 {
+	score := x.Runs[0].Score
+	if score.Metric != task.Accuracy || score.Samples == 0 || b.Judged == 0 {
+		return 0
+	}
+	variance := func(p float64, n int) float64 { return p * (1 - p) / float64(n) }
+	return 2 * math.Sqrt(variance(x.Value, int(score.Samples)*len(x.Runs))+variance(b.Score, b.Judged))
 }
 
 // sign is 1 where more is better, or else -1.

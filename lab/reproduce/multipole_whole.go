@@ -579,7 +579,9 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 			}
 		}
 	}
-	out.find("Weights are drawn. Queries, keys and values of the layers with softmax are those of layers 0, 3 and 5 of all-MiniLM-L6-v2 on a novel and meetings of 8192 tokens, two heads side by side; codebooks are keys that lie evenly apart. Processor time of one thread, medians of turns.")
+	if len(passes.Rows)+len(steps.Rows) > 0 {
+		out.find("Weights are drawn. Queries, keys and values of the layers with softmax are those of layers 0, 3 and 5 of all-MiniLM-L6-v2 on a novel and meetings of 8192 tokens, two heads side by side; codebooks are keys that lie evenly apart. Processor time of one thread, medians of turns.")
+	}
 	for _, t := range []report.Table{passes, steps} {
 		if len(t.Rows) > 0 {
 			out.Tables = append(out.Tables, t)
