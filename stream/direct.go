@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -142,23 +143,43 @@ func (s *rowSums) add(at int, x *rowSums, i int) {
 	}
 }
 
-// measureEps sets eps, by which the denominator of a key differs from half of the
-// denominator of two such keys.
+// measureEps sets eps, by which the denominator of a key differs from half of the denominator of two
+// such keys. Beside a large weight eps is rounded away, so that of several keys the one with the
+// least denominator counts.
 func (d *rowsCall) measureEps() error {
-	s := d.shape
-	var den [2]float64
-	for i := range den {
-		c := &attention.Call{
-			Q: tensor.NewHeads(1, s.H, 1, s.D), K: tensor.NewHeads(1, s.Hkv, i+1, s.D), V: tensor.NewHeads(1, s.Hkv, i+1, s.Dv), Form: attention.Direct,
+	least := math.Inf(1)
+	for i, level := range []tensor.Float{0, -10, -20} {
+		one, err := d.denominator(1, level)
+		two := 0.0
+		if err == nil {
+			two, err = d.denominator(2, level)
 		}
-		keep := &attention.Saved{}
-		if err := d.m.Forward(tensor.NewHeads(1, s.H, 1, s.Dv), c, keep); err != nil {
+		switch {
+		case err == nil && math.Abs(two) < least:
+			least, d.eps = math.Abs(two), 2*one-two
+		case err != nil && i == 0: // other levels may be out of range
 			return &BadInput{err}
 		}
-		den[i] = float64(keep.Den[0])
 	}
-	d.eps = 2*den[0] - den[1]
 	return nil
+}
+
+// denominator returns the denominator of a query beside n keys, all of the number level.
+func (d *rowsCall) denominator(n int, level tensor.Float) (float64, error) {
+	s := d.shape
+	c := &attention.Call{
+		Q: tensor.NewHeads(1, s.H, 1, s.D), K: tensor.NewHeads(1, s.Hkv, n, s.D), V: tensor.NewHeads(1, s.Hkv, n, s.Dv), Form: attention.Direct,
+	}
+	for _, x := range [][]tensor.Float{c.Q.Data, c.K.Data} {
+		for i := range x {
+			x[i] = level
+		}
+	}
+	keep := &attention.Saved{}
+	if err := d.m.Forward(tensor.NewHeads(1, s.H, 1, s.Dv), c, keep); err != nil {
+		return 0, err
+	}
+	return float64(keep.Den[0]), nil
 }
 
 // chooseWindow returns the keys of a window, in whole pieces, from the memory beside the rows.

@@ -74,11 +74,17 @@ func TestComputedRowsEqualTheTextbook(t *testing.T) {
 		{name: "fastmax", shape: Shape{B: 2, H: 4, Hkv: 2, N: 300, M: 300, D: 5, Dv: 3}, mask: true},
 		{name: "fastmax", shape: Shape{B: 1, H: 2, Hkv: 1, N: 70000, M: 70010, D: 2, Dv: 2}, causal: true, mask: true},
 		{name: "linear", shape: Shape{B: 1, H: 2, Hkv: 2, N: 20, M: 9000, D: 4, Dv: 3}},
+		{name: "linear", shape: Shape{B: 1, H: 1, Hkv: 1, N: 20, M: 9000, D: 64, Dv: 3}, shift: -12}, // eps is not small beside weights
 		{name: "polynomial", set: map[string]string{"eps": "100"}, shape: Shape{B: 1, H: 2, Hkv: 1, N: 20, M: 9000, D: 4, Dv: 3}, causal: true},
 		{name: "linear", set: map[string]string{"eps": "1"}, shape: Shape{B: 1, H: 2, Hkv: 2, N: 20, M: 3*pieceTokens + 20, D: 4, Dv: 3}, causal: true, mask: true},
 	} {
 		t.Run(p.String(), func(t *testing.T) {
 			c := p.call()
+			for _, x := range [][]float{c.Q.Data, c.K.Data} {
+				for i := range x {
+					x[i] += p.shift
+				}
+			}
 			if len(c.KeyMask) > 2*pieceTokens {
 				clear(c.KeyMask[pieceTokens : 2*pieceTokens]) // a whole piece has no key
 			}

@@ -38,6 +38,7 @@ type problem struct {
 	causal bool
 	mask   bool
 	decay  bool
+	shift  float // added to queries and keys
 }
 
 var problems = []problem{
