@@ -269,7 +269,7 @@ func (x *multipoleAttention) CostAtPeak(s attention.Shape) float64 {
 	return tokens*speed.token + c.moves/6*speed.number + weights*speed.weight + distances*speed.distance + c.flops/speed.share
 }
 
-// unitRoundoff returns the largest relative error of one rounding to T.
+// unitRoundoff returns the largest relative error of one rounding to the element type.
 func unitRoundoff() float64 {
 	if elementBytes() == 4 {
 		return 0x1p-24

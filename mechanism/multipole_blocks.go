@@ -82,7 +82,7 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 			keys = append(keys, int32(j))
 		}
 	}
-	// In units of the largest number, products stay in the range of T.
+	// In units of the largest number, products stay in the range of the element type.
 	mark2 := h.Scratch.Mark()
 	b.unit = unitOf(h.Table, rows.Data, arena.Take[float](h.Scratch, len(rows.Data)))
 	h.Scratch.Reset(mark2)

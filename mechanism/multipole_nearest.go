@@ -13,7 +13,7 @@ type nearestCells struct {
 	book   tensor.Mat // [K,D]
 	halves []float    // [Pad(K)] |c|²/2 of each row; +Inf beyond
 	reach  float64    // the largest |c|
-	safe   float64    // |k| up to which no product is beyond the range of T
+	safe   float64    // |k| up to which no product is beyond the range of the element type
 
 	// Room for a tile of keys.
 	columns    []float // [D][Stride(K)] rows of the book as columns

@@ -186,7 +186,7 @@ func (f *rfaProjection) inverseLengths(b *attention.FeatureBlock) []float {
 	}
 	for i, square := range over {
 		length := math.Sqrt(float64(square))
-		if math.IsInf(length, 1) { // of squares that T does not hold
+		if math.IsInf(length, 1) { // of squares that the element type does not hold
 			length = kernel.ColumnNorm(b.X[i:], b.Stride, b.D)
 		}
 		over[i] = float(1 / (length + f.normOffset))

@@ -56,7 +56,7 @@ func double(t testing.TB, name string, got []float64) []float64 {
 		t.Fatal(err)
 	}
 	if len(want) != len(got) {
-		t.Fatalf("%s: %d numbers, this test has %d", path, len(want), len(got))
+		t.Fatalf("%s: %d numbers, this test has %d: renew it with -tags float64 -write-double", path, len(want), len(got))
 	}
 	for i, x := range want {
 		if wide && !(math.Abs(got[i]-x) <= 1e-11*(1+math.Abs(x))) {

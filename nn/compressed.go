@@ -160,7 +160,7 @@ func (w *Compressed) WriteTo(to io.Writer) (n int64, err error) {
 }
 
 // Compress holds the weights in fewer bits and drops W's numbers: the layer can then neither
-// learn nor be saved. It returns an error if T is not float32 or the weights do not fit.
+// learn nor be saved. It returns an error if the elements are not float32 or the weights do not fit.
 func (l *Linear) Compress(p Precision) error {
 	if l.W == nil || p == Float32 {
 		return nil

@@ -186,7 +186,7 @@ func limitsOf(p *problem, m attention.Mechanism, call *attention.Call) check.Lim
 	return check.LinearLimits[float](plan.F, min(plan.Chunk, s.M))
 }
 
-// prepareCall makes p's mechanism and call in T.
+// prepareCall makes p's mechanism and call.
 func prepareCall(p *problem) (attention.Mechanism, *attention.Call, error) {
 	m, err := mechanism.New(p.mechanism, p.options)
 	if err != nil {

@@ -290,7 +290,7 @@ func AccumulatedRounding(n, u float64) float64 {
 	return n * u / (1 - n*u)
 }
 
-// Rounding returns u, the largest relative error of one rounding to T.
+// Rounding returns u, the largest relative error of one rounding to the element type.
 func Rounding() float64 {
 	var z float
 	if unsafe.Sizeof(z) == 8 {

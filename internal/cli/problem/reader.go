@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// arrayReader reads named arrays of one file as T.
+// arrayReader reads named arrays of one file as float32.
 type arrayReader struct {
 	array.Source
 	path      string

@@ -26,7 +26,7 @@ func (c *verifyCmd) Help() string {
 	return "A case fails where an error is larger than its tolerance; then the exit status is 1." + flags.JoinExamples(
 		"farfield-lab verify",
 		"farfield-lab verify golden",
-		"farfield-lab verify --precision f64 --json golden",
+		"farfield-lab verify --json golden",
 	)
 }
 
