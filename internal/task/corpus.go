@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"unicode/utf8"
 
@@ -28,6 +30,8 @@ type Corpus struct {
 	// IsMapped says that Text lies in a temporary file, which the system reads as it is touched: it
 	// exceeds half of the free memory.
 	IsMapped bool
+
+	memory *infile.Mapped // nil: Text is in memory
 }
 
 // binaryHead is the number of leading bytes that are searched for NUL, which marks a binary
@@ -41,36 +45,53 @@ const readPiece = 1 << 20
 // names. In a folder it ignores names that begin with a dot and everything but files, folders
 // and links to them; a link to a place in the folder is not read twice. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
 // set, files that are not UTF-8. A path to a file is read whatever the file contains, and
-// inflated if it is gzip or zstd. Texts in UTF-16 with a byte order mark become UTF-8. A text that exceeds half
-// of the free memory is copied to a file in the folder of temporary files, as MapCorpus does. It returns an error if a file
-// cannot be read or inflated, the text is empty, or there is no room for it.
-func ReadCorpus(path string, utf8Only bool) (*Corpus, error) {
-	c, err := readCorpus(path, utf8Only)
-	if room := (*roomError)(nil); errors.As(err, &room) {
-		if mapped, failed := MapCorpus(path, utf8Only); !errors.Is(failed, errors.ErrUnsupported) {
-			return mapped, failed
-		}
-	}
-	return c, err
-}
-
-// readCorpus is ReadCorpus of a text in memory. The error of a text that exceeds half of the free memory is a
-// roomError.
-func readCorpus(path string, utf8Only bool) (*Corpus, error) {
+// inflated if it is gzip or zstd. Texts in UTF-16 with a byte order mark become UTF-8.
+//
+// A text that exceeds half of the free memory is an error if inMemory is set. Otherwise it is copied to a file in the
+// folder of temporary files and mapped. A pipe, and a text for which that folder has no room, may take all of the free memory.
+// ReadCorpus returns an error if a file cannot be read or inflated, the text is empty, or there is no room for it.
+func ReadCorpus(path string, utf8Only, inMemory bool) (*Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
+	if !inMemory && !info.IsDir() && !info.Mode().IsRegular() {
+		return readCorpus(path, info, utf8Only, newRoom(1)) // it cannot be read twice
+	}
+	c, err := readCorpus(path, info, utf8Only, newRoom(2))
+	full := (*roomError)(nil)
+	if !errors.As(err, &full) {
+		return c, err
+	}
+	if inMemory {
+		return nil, fmt.Errorf("%w; tokens of a vocabulary need it whole, bytes and characters do not", err)
+	}
+	debug.FreeOSMemory() // what has been read of the text
+	c, failed := mapCorpus(path, info, utf8Only)
+	if noCopy := (*copyError)(nil); !errors.As(failed, &noCopy) {
+		return c, failed
+	}
+	if c, err = readCorpus(path, info, utf8Only, newRoom(1)); errors.As(err, &full) {
+		return nil, fmt.Errorf("%w; %w", err, failed)
+	}
+	return c, err
+}
+
+// readCorpus is ReadCorpus of a text in memory. The error of a text that exceeds the room is a roomError.
+func readCorpus(path string, info fs.FileInfo, utf8Only bool, room memoryRoom) (*Corpus, error) {
 	c := &Corpus{Name: path}
 	if !info.IsDir() {
 		c.Files = 1
-		if err := checkRoom(path, info.Size()); err != nil {
+		err := room.check(path, info.Size())
+		if err != nil {
 			return nil, err
 		}
-		if c.Text, err = appendFile(make([]byte, 0, info.Size()), path, dataset.Inflate); err != nil {
+		if c.Text, err = room.appendFile(make([]byte, 0, info.Size()), path, dataset.Inflate); err != nil {
 			return nil, err
 		}
-		c.Text = decodeText(c.Text, 0)
+		if c.Text, err = room.decodeText(c.Text, 0, path); err != nil {
+			return nil, err
+		}
 		if len(c.Text) == 0 {
 			return nil, fmt.Errorf("%s: the file is empty", path)
 		}
@@ -80,26 +101,35 @@ func readCorpus(path string, utf8Only bool) (*Corpus, error) {
 	if err != nil {
 		return nil, err
 	}
-	var size int64
-	for _, name := range names {
-		info, err := os.Stat(name)
-		if err != nil {
+	size, err := sumSizes(names)
+	if err != nil {
+		return nil, err
+	}
+	if room.check(path, size) != nil { // perhaps without binary files
+		all := len(names)
+		if names, err = dropBinary(names); err != nil {
 			return nil, err
 		}
-		size += info.Size()
-	}
-	if err := checkRoom(path, size); err != nil {
-		return nil, err
+		c.Skipped = all - len(names)
+		if size, err = sumSizes(names); err != nil {
+			return nil, err
+		}
+		if err := room.check(path, size); err != nil {
+			return nil, err
+		}
 	}
 	// Append in place: no memory for a second copy.
 	c.Text = make([]byte, 0, size)
 	for _, name := range names {
 		before := len(c.Text)
-		if c.Text, err = appendFile(c.Text, name, asIs); err != nil {
+		if c.Text, err = room.appendFile(c.Text, name, asIs); err != nil {
 			return nil, err
 		}
-		c.Text = decodeText(c.Text, before)
-		if !c.count(c.Text[before:], utf8Only) {
+		if c.Text, err = room.decodeText(c.Text, before, name); err != nil {
+			return nil, err
+		}
+		text := c.Text[before:]
+		if !c.count(isBinary(text), !utf8Only || utf8.Valid(text)) {
 			c.Text = c.Text[:before]
 		}
 	}
@@ -107,6 +137,38 @@ func readCorpus(path string, utf8Only bool) (*Corpus, error) {
 		return nil, c.noText(path, broken)
 	}
 	return c, nil
+}
+
+// sumSizes returns the bytes of files.
+func sumSizes(names []string) (size int64, err error) {
+	for _, name := range names {
+		info, err := os.Stat(name)
+		if err != nil {
+			return 0, err
+		}
+		size += info.Size()
+	}
+	return size, nil
+}
+
+// dropBinary returns the files that their first bytes do not show to be binary.
+func dropBinary(names []string) (texts []string, err error) {
+	head := make([]byte, binaryHead)
+	for _, name := range names {
+		f, err := infile.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		n, err := io.ReadFull(f, head)
+		f.Close()
+		if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+			return nil, withPath(name, err)
+		}
+		if !isBinary(head[:n]) || isUTF16(head[:n]) {
+			texts = append(texts, name)
+		}
+	}
+	return texts, nil
 }
 
 // listTexts returns the files of a folder that may be texts, and the number of links without a target.
@@ -123,9 +185,8 @@ func listTexts(path string) (names []string, broken int, err error) {
 }
 
 // count counts a file of a folder, and reports whether it belongs to the text.
-func (c *Corpus) count(text []byte, utf8Only bool) bool {
-	binary := isBinary(text)
-	if binary || utf8Only && !utf8.Valid(text) {
+func (c *Corpus) count(binary, valid bool) bool {
+	if binary || !valid {
 		c.Skipped++
 		if !binary {
 			c.NotUTF8++
@@ -144,22 +205,57 @@ func (c *Corpus) noText(path string, broken int) error {
 // freeMemory is machine.FreeMemory, but in tests.
 var freeMemory = machine.FreeMemory
 
-// roomError is the error of a text that exceeds half of the free memory.
+// memoryRoom is the memory that a text may take.
+type memoryRoom struct {
+	free int64 // bytes that were free before anything was read
+	part int64 // the text may take one of so many parts of them
+}
+
+// newRoom returns one of so many parts of the memory that is free now.
+func newRoom(part int64) memoryRoom { return memoryRoom{freeMemory(), part} }
+
+// roomError is the error of a text that exceeds its room.
 type roomError struct {
-	path       string
-	size, free int64
+	path string
+	need int64
+	room memoryRoom
 }
 
 func (e *roomError) Error() string {
-	return fmt.Sprintf("%s: %d bytes of text need twice as much memory, and %d bytes are free; give a part of it, or several runs", e.path, e.size, e.free)
+	may := ""
+	if e.room.part == 2 {
+		may = ", half of which a text may take"
+	}
+	return fmt.Sprintf("%s: the text needs %d bytes of memory or more, and %d bytes are free%s", e.path, e.need, e.room.free, may)
 }
 
-// checkRoom returns a roomError if a text of size bytes exceeds half of the free memory.
-func checkRoom(path string, size int64) error {
-	if free := freeMemory(); size > free/2 {
-		return &roomError{path, size, free}
+// limit returns the bytes of the longest text.
+func (r memoryRoom) limit() int64 { return min(r.free/r.part, math.MaxInt) }
+
+// check returns a roomError if a text of size bytes exceeds the room.
+func (r memoryRoom) check(path string, size int64) error {
+	if size > r.limit() {
+		return &roomError{path, size, r}
 	}
 	return nil
+}
+
+// leastGrowth is the least capacity of a text that grows.
+const leastGrowth = 1 << 16
+
+// grow returns text, which is full, with at least one byte of spare capacity. It returns a roomError if the memory does
+// not hold it together with the old one, or the text exceeds the room.
+func (r memoryRoom) grow(text []byte, path string) ([]byte, error) {
+	old := int64(len(text))
+	size := min(max(2*old, leastGrowth), r.free-old, r.limit())
+	if size <= old {
+		need := old + 1
+		if old < r.limit() {
+			need += old
+		}
+		return text, &roomError{path, need, r}
+	}
+	return append(make([]byte, 0, size), text...), nil
 }
 
 // asIs returns r. A folder has gzip files as any other that is not text.
@@ -167,8 +263,8 @@ func asIs(r io.Reader) (io.Reader, error) { return r, nil }
 
 // appendFile appends the content of a file or pipe, as open reads it, to dst. Spare capacity
 // of dst avoids a copy. It waits for the writer of a pipe. It returns an error if the file
-// cannot be read, or is longer than dst has room for and exceeds half of the free memory.
-func appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)) ([]byte, error) {
+// cannot be read, and a roomError if it is longer than dst has room for and than can be added.
+func (room memoryRoom) appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)) ([]byte, error) {
 	f, err := infile.OpenStream(context.Background(), name)
 	if err != nil {
 		return dst, err
@@ -184,8 +280,9 @@ func appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)
 			var more [1]byte
 			n, err := r.Read(more[:])
 			if n > 0 {
-				if err := checkRoom(name, 2*int64(len(dst))); err != nil { // append doubles it
-					return dst, err
+				var full error
+				if dst, full = room.grow(dst, name); full != nil {
+					return dst, full
 				}
 				dst = append(dst, more[0])
 			}
@@ -208,21 +305,41 @@ func appendFile(dst []byte, name string, open func(io.Reader) (io.Reader, error)
 	}
 }
 
+// isUTF16 reports whether a text begins with a byte order mark of UTF-16.
+func isUTF16(head []byte) bool {
+	e, _ := infile.FindEncoding(head)
+	return e == infile.UTF16LE || e == infile.UTF16BE
+}
+
 // decodeText replaces text[from:] by its characters if it is UTF-16 with a byte order mark. Other
-// bytes, also those of a file that only begins like that, stay as they are.
-func decodeText(text []byte, from int) []byte {
-	if e, _ := infile.FindEncoding(text[from:]); e != infile.UTF16LE && e != infile.UTF16BE {
-		return text
+// bytes, also those of a file that only begins like that, stay as they are. It returns a roomError if the memory does
+// not hold the characters beside the text, or the text then exceeds the room.
+func (room memoryRoom) decodeText(text []byte, from int, path string) ([]byte, error) {
+	if !isUTF16(text[from:]) {
+		return text, nil
 	}
-	decoded, err := io.ReadAll(infile.NewText(bytes.NewReader(text[from:])))
+	size, err := io.Copy(io.Discard, infile.NewText(bytes.NewReader(text[from:])))
 	if err != nil {
-		return text
+		return text, nil
 	}
-	return append(text[:from], decoded...)
+	if need := int64(cap(text)) + size; need > room.free {
+		return text, &roomError{path, need, room}
+	}
+	decoded := make([]byte, size)
+	if _, err := io.ReadFull(infile.NewText(bytes.NewReader(text[from:])), decoded); err != nil {
+		return text, err
+	}
+	if err := room.check(path, int64(from)+size); err != nil {
+		return text, err
+	}
+	return append(text[:from], decoded...), nil
 }
 
 // withPath adds the path to an error that lacks it.
 func withPath(path string, err error) error {
+	if err == nil {
+		return nil
+	}
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		return err
 	}

@@ -50,7 +50,7 @@ func TestFolderIsReadInOrder(t *testing.T) {
 		{false, "XAB" + late + "\xe9", 6, 1, 0},
 		{true, "XAB" + late, 5, 2, 1},
 	} {
-		got, err := ReadCorpus(dir, c.utf8)
+		got, err := ReadCorpus(dir, c.utf8, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestFolderMayBeALink(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Skip(err)
 	}
-	if c, err := ReadCorpus(link, true); err != nil || string(c.Text) != "text" {
+	if c, err := ReadCorpus(link, true, false); err != nil || string(c.Text) != "text" {
 		t.Errorf("%v, %v", c, err)
 	}
 }
@@ -80,14 +80,14 @@ func TestLinkedFilesAreRead(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	if c, err := ReadCorpus(dir, true); err != nil || string(c.Text) != "onetwo" || c.Files != 2 {
+	if c, err := ReadCorpus(dir, true, false); err != nil || string(c.Text) != "onetwo" || c.Files != 2 {
 		t.Errorf("%v, %v", c, err)
 	}
 }
 
 func TestFileIsReadWhateverItHolds(t *testing.T) {
 	path := filepath.Join(write(t, map[string]string{"a.bin": "\x00\xff"}), "a.bin")
-	if c, err := ReadCorpus(path, true); err != nil || string(c.Text) != "\x00\xff" {
+	if c, err := ReadCorpus(path, true, false); err != nil || string(c.Text) != "\x00\xff" {
 		t.Errorf("%v, %v", c, err)
 	}
 }
@@ -103,15 +103,15 @@ func TestGzipFileIsInflated(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := write(t, map[string]string{"log.gz": b.String(), "damaged.gz": b.String()[:b.Len()-9], "readme": "plain"})
-	c, err := ReadCorpus(filepath.Join(dir, "log.gz"), false)
+	c, err := ReadCorpus(filepath.Join(dir, "log.gz"), false, false)
 	if err != nil || string(c.Text) != text {
 		t.Errorf("%d bytes of %d are read, error %v", len(c.Text), len(text), err)
 	}
 	damaged := filepath.Join(dir, "damaged.gz")
-	if _, err := ReadCorpus(damaged, false); err == nil || !strings.HasPrefix(err.Error(), damaged) {
+	if _, err := ReadCorpus(damaged, false, false); err == nil || !strings.HasPrefix(err.Error(), damaged) {
 		t.Errorf("error of a damaged file is %v", err)
 	}
-	if c, err := ReadCorpus(dir, false); err != nil || string(c.Text) != "plain" || c.Skipped != 2 {
+	if c, err := ReadCorpus(dir, false, false); err != nil || string(c.Text) != "plain" || c.Skipped != 2 {
 		t.Errorf("a folder has %q, %d skipped, error %v", c.Text, c.Skipped, err)
 	}
 }
@@ -125,7 +125,7 @@ func TestNothingToReadIsAnError(t *testing.T) {
 		{"empty file", filepath.Join(write(t, map[string]string{"x": ""}), "x"), "empty"},
 		{"missing", filepath.Join(t.TempDir(), "none"), "none"},
 	} {
-		if _, err := ReadCorpus(c.path, false); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ReadCorpus(c.path, false, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error is %v", c.name, err)
 		}
 	}

@@ -582,13 +582,13 @@ func TestFormsOfAFileGiveTheSameTexts(t *testing.T) {
 		}
 	}
 	for _, path := range []string{folder, filepath.Join(folder, "a", "1.txt")} {
-		c, err := ReadCorpus(path, true)
+		c, err := ReadCorpus(path, true, false)
 		if err != nil || !strings.HasPrefix(string(c.Text), "é 𝄞 one") || c.Skipped != 0 {
 			t.Errorf("%s: %+v, %v", path, c, err)
 		}
 	}
 	bytes := folderOf(t, map[string][]byte{"mp3": []byte("\xff\xfeab\x00\xd8\x00")})
-	if c, err := ReadCorpus(filepath.Join(bytes, "mp3"), false); err != nil || len(c.Text) != 7 {
+	if c, err := ReadCorpus(filepath.Join(bytes, "mp3"), false, false); err != nil || len(c.Text) != 7 {
 		t.Errorf("bytes that are no text: %+v, %v", c, err)
 	}
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -43,11 +44,15 @@ var needleSettings = []Setting{
 }
 
 func openNeedle(o *settingsReader) (Source, error) {
-	c, err := ReadText(o.text("data"), o.Folder, token.KindBytes)
+	c, err := ReadText(o.text("data"), o.Folder, token.KindBytes, false)
 	if err != nil {
 		return nil, err
 	}
-	return NewNeedle(Needle{Lines: o.int("lines"), Distance: o.int("distance"), Seed: o.Seed}, c, o.int("length"))
+	t, err := NewNeedle(Needle{Lines: o.int("lines"), Distance: o.int("distance"), Seed: o.Seed}, c, o.int("length"))
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return t, nil
 }
 
 // NewNeedle returns a generator of t's samples in windows of length tokens of a text. It

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -67,11 +68,32 @@ func openText(o *settingsReader, kind string) (Source, error) {
 		return nil, err
 	}
 	data := o.text("data")
-	c, err := ReadText(data, o.Folder, kind)
+	inMemory := o.text("vocabulary") != ""
+	if o.Tokens != nil {
+		inMemory = o.Tokens.Vocabulary.Tokenizer() != nil
+	}
+	c, err := ReadText(data, o.Folder, kind, inMemory)
 	if err != nil {
 		return nil, err
 	}
+	t, err := newOpenText(o, c, kind)
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	t.length, t.seed = length, o.Seed
+	if o.Tokens != nil {
+		t.size = o.Tokens.Size
+	}
+	if textSets[data].hasTest {
+		t.halveValidation()
+	}
+	return t, nil
+}
+
+// newOpenText returns NewText of c in the vocabulary of the settings.
+func newOpenText(o *settingsReader, c *Corpus, kind string) (*Text, error) {
 	var vocab *token.Vocabulary
+	var err error
 	switch name := o.text("vocabulary"); {
 	case o.Tokens != nil:
 		vocab = o.Tokens.Vocabulary
@@ -89,18 +111,7 @@ func openText(o *settingsReader, kind string) (Source, error) {
 			return nil, fmt.Errorf("%s: %w; bytelm takes any bytes", c.Name, err)
 		}
 	}
-	t, err := NewText(c, vocab)
-	if err != nil {
-		return nil, err
-	}
-	t.length, t.seed = length, o.Seed
-	if o.Tokens != nil {
-		t.size = o.Tokens.Size
-	}
-	if textSets[data].hasTest {
-		t.halveValidation()
-	}
-	return t, nil
+	return NewText(c, vocab)
 }
 
 // learnVocabulary returns the vocabulary that setting name describes, learned from the first
@@ -140,15 +151,15 @@ func (t *Text) halveValidation() {
 }
 
 // ReadText reads the text that data names: a data set below folder, a path, or, if data is "", the
-// default corpus. If kind is a vocabulary of characters, files that are not UTF-8 are skipped.
+// default corpus. If kind is a vocabulary of characters, files that are not UTF-8 are skipped. inMemory is as in ReadCorpus.
 // ReadText returns an error if the text is missing or cannot be read.
-func ReadText(data, folder, kind string) (*Corpus, error) {
+func ReadText(data, folder, kind string, inMemory bool) (*Corpus, error) {
 	if data == "" {
 		return DefaultCorpus(), nil
 	}
 	set, ok := textSets[data]
 	if !ok {
-		return ReadCorpus(data, kind == token.KindChars)
+		return ReadCorpus(data, kind == token.KindChars, inMemory)
 	}
 	path, err := findFile(filepath.Join(folder, data), set.files...)
 	if err != nil {

@@ -20,14 +20,19 @@ import (
 // returns an error if the run has no text or the text cannot be read.
 func OpenRunText(dir, data, folder string, vocab *token.Vocabulary, isWhole bool) (*task.Text, error) {
 	if data != "" {
-		corpus, err := task.ReadCorpus(data, vocab.Kind() == token.KindChars)
+		corpus, err := task.ReadCorpus(data, vocab.Kind() == token.KindChars, vocab.Tokenizer() != nil)
 		if err != nil {
 			return nil, err
 		}
+		read := task.NewText
 		if isWhole {
-			return task.NewWholeText(corpus, vocab)
+			read = task.NewWholeText
 		}
-		return task.NewText(corpus, vocab)
+		text, err := read(corpus, vocab)
+		if err != nil {
+			return nil, errors.Join(err, corpus.Close())
+		}
+		return text, nil
 	}
 	src, _, err := OpenRunTask(dir, folder)
 	if errors.Is(err, train.ErrDataChanged) {
