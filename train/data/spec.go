@@ -2,6 +2,7 @@ package data
 
 import (
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -70,8 +71,8 @@ var metrics = map[Kind][]Metric{
 	Level:      {Bits, Nats},
 }
 
-// maxSize bounds every size of a Spec.
-const maxSize = 1 << 40
+// maxSize bounds every size of a Spec: 2⁴⁰, or what an int holds.
+const maxSize = min(1<<40, math.MaxInt)
 
 // Sequences returns the number of sequences of a sample: Parts, where 0 means 1.
 func (s *Spec) Sequences() int { return max(s.Parts, 1) }
