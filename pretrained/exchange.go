@@ -121,7 +121,8 @@ type ExchangeOptions struct {
 	// attention; nil: 8192 at most, and none if a higher Order is given, which has no fit.
 	Fit *int
 	// Updates is the number of updates that then train the fitted cells, so that the outputs of the
-	// model come closer to those of the trained one; 0: none. Cells then meet a wish at less cost.
+	// model come closer to those of the trained one; 0: none. They are kept where they lose less on
+	// windows that they do not draw. Cells then may meet a wish at less cost.
 	Updates int
 	Seed    uint64
 	// Progress is called with each step and the share of the work that is done. It may be nil.

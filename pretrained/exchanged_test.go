@@ -194,3 +194,14 @@ func TestWindowsCoverTheText(t *testing.T) {
 		t.Error("windows of special tokens alone are made")
 	}
 }
+
+func TestWriteExchangedRefusesUpdates(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "exchanged")
+	_, err := WriteExchanged(context.Background(), out, "testdata/tiny", []string{strings.Repeat(exchangeText, 8)}, ExchangeOptions{Length: 16, Updates: -3})
+	if err == nil || !strings.Contains(err.Error(), "updates: -3") {
+		t.Errorf("fewer updates than none: %v", err)
+	}
+	if _, err := os.Lstat(out); err == nil {
+		t.Error("a folder is written")
+	}
+}

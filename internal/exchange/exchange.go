@@ -60,6 +60,7 @@ type Options struct {
 	Fit    int   // tokens of the calibration by which cells of order 0 are fitted; 0: no fit
 	// Updates is the number of updates that train the queries of the cells, from where Fit leaves
 	// them, towards the outputs of the trained model; 0: none.
+	// Windows of the calibration that no update draws decide whether the updates are kept.
 	Updates int
 	Seed    uint64
 	// Say is called with each step and the share of the work that is done. It may be nil.
@@ -134,6 +135,8 @@ type Trial struct {
 	Pairs   float64  `json:"pairs,omitempty"`   // share of the pairs that clusters of the input compute one by one
 	Quality Quality  `json:"held_out"`
 	Other   *Quality `json:"other_texts,omitempty"`
+
+	tried bool
 }
 
 // loss is the greater of both losses.
@@ -188,9 +191,11 @@ type Result struct {
 	Unfitted   []Quality `json:"unfitted,omitempty"`
 	NearFitted []Quality `json:"near_fitted,omitempty"`
 	FitTokens  int       `json:"fit_tokens,omitempty"`
-	// Updates is the number of updates that trained the queries of the cells, and the far field of
-	// NearFitted. Untuned is the loss of the fitted cells before them.
+	// Updates is the number of updates that trained the queries of the cells and are kept. Untuned
+	// is the loss of the fitted cells before them. UpdatesNote says what the updates that were asked
+	// for did, to the cells and to the far field of NearFitted.
 	Updates      int       `json:"updates,omitempty"`
+	UpdatesNote  string    `json:"updates_note,omitempty"`
 	Untuned      []Quality `json:"untuned,omitempty"`
 	OtherNear    *Quality  `json:"other_texts_near_alone,omitempty"`
 	Length       int       `json:"length"`
@@ -224,10 +229,13 @@ type run struct {
 	own     map[int]attention.Mechanism
 	books   map[int]map[int][]float32    // [cells][layer]: centres [key heads,cells,d]
 	tilts   map[Choice]map[int][]float32 // [cells and near field][layer]: queries of cells
-	untuned map[Choice]map[int][]float32 // the same before updates, where they lose less
+	untuned map[Choice]map[int][]float32 // the same before updates, where these are kept
 	fitTo   [][]int32                    // windows
 
 	calibration [][]int32    // windows that updates draw from
+	judge       *Reference   // windows of the calibration that decide whether updates are kept
+	trained     []*training  // of cells, by updates
+	nearTrained *training    // of the near field beside the choice; nil: none
 	refs        []*Reference // held-out windows, and those of another kind
 	done        float64
 	expected    float64
@@ -241,8 +249,9 @@ func (r *run) say(steps float64, form string, args ...any) {
 	r.done += steps
 }
 
-// expect returns about how many passes of the held-out windows Run takes.
-func (r *run) expect(texts Texts) float64 {
+// expect returns about how many passes of the held-out windows Run takes. tunable is the number of choices
+// that updates may train.
+func (r *run) expect(texts Texts, tunable int) float64 {
 	held, sets := float64(len(texts.HeldOut)), 1.0
 	if texts.Other != nil {
 		sets = 1 + float64(len(texts.Other))/held
@@ -253,11 +262,16 @@ func (r *run) expect(texts Texts) float64 {
 	}
 	few := min(fewWindows, held)
 	updates := 0.0
-	if r.Updates > 0 { // of the choice, and of the near field beside it
-		n := len(texts.Calibration[0])
-		updates = sets + 2*float64(r.Updates*((updateTokens+n-1)/n)*updatePasses)/held
+	if r.Updates > 0 { // of choices, and of the near field beside the last
+		updates = float64(tunable)*(sets+r.updateSteps(texts)) + r.updateSteps(texts)
 	}
 	return updates + (float64(len(texts.Calibration))+few)/held + sets + trials*(sets+bookPasses+fitPasses*float64(len(r.fitTo))/held) + 1 + 2*float64(len(r.layers))*few/held + 2*sets + 5*timePasses
+}
+
+// updateSteps returns about how many passes of the held-out windows the updates of a choice take.
+func (r *run) updateSteps(texts Texts) float64 {
+	n := len(texts.Calibration[0])
+	return float64(r.Updates*((updateTokens+n-1)/n)*updatePasses) / float64(len(texts.HeldOut))
 }
 
 const (
@@ -275,11 +289,11 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	if err := r.findLayers(); err != nil {
 		return nil, err
 	}
-	if o.Updates > 0 && o.Fit == 0 {
-		return nil, fmt.Errorf("updates: %d, and fit is 0 tokens; updates go on from a fit", o.Updates)
-	}
 	if len(texts.Calibration) == 0 || len(texts.HeldOut) == 0 {
 		return nil, fmt.Errorf("texts: have %d windows to make codebooks of and %d to judge by, each needs 1", len(texts.Calibration), len(texts.HeldOut))
+	}
+	if err := r.checkUpdates(texts.Calibration); err != nil {
+		return nil, err
 	}
 	if err := s.Model.CheckMechanisms(); err != nil {
 		return nil, err
@@ -293,7 +307,6 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	if o.Fit > 0 {
 		r.fitTo = spread(texts.Calibration, o.Fit)
 	}
-	r.expected = r.expect(texts)
 	for _, ids := range texts.Calibration {
 		x.Tokens += max(len(ids)-r.nearToAll(), 0)
 	}
@@ -301,6 +314,13 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	if err != nil {
 		return nil, err
 	}
+	tunable := 0
+	for _, t := range list {
+		if t.Fitted {
+			tunable++
+		}
+	}
+	r.expected = r.expect(texts, tunable)
 	if err := r.gather(texts); err != nil {
 		return nil, err
 	}
@@ -309,9 +329,15 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 		return nil, err
 	}
 	if o.Updates > 0 {
+		var judge [][]int32
+		r.calibration, judge = leaveOut(texts.Calibration, r.fitTo)
+		if r.judge, err = s.Ask(ctx, judge); err != nil {
+			return nil, err
+		}
 		if best, err = r.tune(list, best, allowed, x); err != nil {
 			return nil, err
 		}
+		r.expected -= float64(tunable-len(r.trained)) * r.updateSteps(texts)
 	}
 	if best, err = r.searchInput(best, allowed, x); err != nil {
 		return nil, err
@@ -650,6 +676,11 @@ func (r *run) evaluate(c Choice, layers []int, nearAlone bool, ref *Reference, m
 			return q, err
 		}
 	}
+	return r.compare(list, ref, most)
+}
+
+// compare measures the model whose layers have the mechanisms of list.
+func (r *run) compare(list map[int]attention.Mechanism, ref *Reference, most int) (q Quality, err error) {
 	err = r.s.with(func(i int) attention.Mechanism { return list[i] }, func() (err error) {
 		q, err = r.s.Compare(r.ctx, ref, most)
 		return err
@@ -667,6 +698,7 @@ func (r *run) try(t *Trial, layers []int) (err error) {
 			return err
 		}
 	}
+	t.tried = true
 	r.say(float64(len(r.refs)), "%v in %d layers", t.Choice, len(layers))
 	if t.Quality, err = r.evaluate(t.Choice, layers, false, r.refs[0], math.MaxInt); err != nil || len(r.refs) == 1 {
 		return err
@@ -679,12 +711,12 @@ func (r *run) try(t *Trial, layers []int) (err error) {
 // search returns the cheapest trial whose loss is allowed, or if there is none the one with the least
 // loss. It takes for granted that more cells and more near keys of one order lose less.
 func (r *run) search(list []Trial, allowed *float64, x *Result) (*Trial, error) {
-	failed, tried := make([]bool, len(list)), make([]bool, len(list))
+	failed := make([]bool, len(list))
 	best := len(list)
 	for {
 		var open []int
 		for i := range best {
-			if !failed[i] && !tried[i] {
+			if !failed[i] && !list[i].tried {
 				open = append(open, i)
 			}
 		}
@@ -696,7 +728,6 @@ func (r *run) search(list []Trial, allowed *float64, x *Result) (*Trial, error) 
 		if err := r.try(t, r.layers); err != nil {
 			return nil, err
 		}
-		tried[at] = true
 		x.Trials = append(x.Trials, *t)
 		if allowed == nil || t.loss() <= *allowed {
 			best = at
@@ -711,7 +742,7 @@ func (r *run) search(list []Trial, allowed *float64, x *Result) (*Trial, error) 
 	}
 	best = -1
 	for i := range list {
-		if tried[i] && (best < 0 || list[i].loss() < list[best].loss()) {
+		if list[i].tried && (best < 0 || list[i].loss() < list[best].loss()) {
 			best = i
 		}
 	}
@@ -810,7 +841,7 @@ func (r *run) without(exact []int) []int {
 func (r *run) measureWhole(x *Result, exact []int) (err error) {
 	x.Exact, x.Exchanged = append([]int{}, exact...), r.without(exact)
 	r.say(2*float64(len(r.refs)), "the whole model, and its near field alone")
-	if x.Choice.Fitted {
+	if x.Choice.Fitted && len(x.Exchanged) > 0 {
 		if err := r.measureFit(x); err != nil {
 			return err
 		}
@@ -832,6 +863,9 @@ func (r *run) measureWhole(x *Result, exact []int) (err error) {
 				x.Other = &q
 			}
 		}
+	}
+	if r.Updates > 0 {
+		x.UpdatesNote = r.describeUpdates(x, r.nearTrained)
 	}
 	return nil
 }

@@ -80,6 +80,7 @@ type frozenFar struct {
 	attention.Mechanism  // the near field, of rows with a further number
 	params               param.Set
 	keys, values, powers *param.Param // [key heads,rows,d], [key heads,rows,dv], and [key heads,rows] logarithms of weights over the scale
+	live                 []bool       // rows [key heads,rows] of cells that have far keys; the others have no weight and stay
 	rows                 int
 	scale                float64
 }
@@ -98,6 +99,7 @@ func newFrozenFar(c Choice, scale float64, of *cellMeans) attention.Mechanism {
 	dv := width - 1 - d
 	heads := len(of.far)
 	x.keys, x.values, x.powers = x.params.New("keys", false, heads, x.rows, d), x.params.New("values", false, heads, x.rows, dv), x.params.New("powers", false, heads, x.rows)
+	x.live = make([]bool, heads*x.rows)
 	for h, far := range of.far {
 		for n := range x.rows {
 			row := h*x.rows + n
@@ -106,6 +108,7 @@ func newFrozenFar(c Choice, scale float64, of *cellMeans) attention.Mechanism {
 			if n >= of.cells || far[n*width] == 0 {
 				continue
 			}
+			x.live[row] = true
 			sums, at := far[n*width:][:width], (h*of.cells+n)*d
 			for e := range key {
 				key[e] = float32(sums[1+e] / sums[0])
@@ -122,8 +125,10 @@ func newFrozenFar(c Choice, scale float64, of *cellMeans) attention.Mechanism {
 // fade makes the weights of the further keys a thousandth of what they are, so that updates begin near the
 // near field alone. A mean far field harms the first queries of a text most, which see few far keys.
 func (x *frozenFar) fade() {
-	for i := range x.powers.Data {
-		x.powers.Data[i] -= float32(math.Log(1000) / x.scale)
+	for i, live := range x.live {
+		if live {
+			x.powers.Data[i] -= float32(math.Log(1000) / x.scale)
+		}
 	}
 }
 
@@ -189,6 +194,9 @@ func (x *frozenFar) Backward(g *attention.Grads, dout, out tensor.Heads, c *atte
 			dk, to := of.DK.Head(b, h), g.DK.Head(b, h)
 			for j := range x.rows {
 				row := h*x.rows + j
+				if !x.live[row] {
+					continue
+				}
 				add(x.keys.Grad[row*d:], dk.Row(j)[:d])
 				add(x.values.Grad[row*dv:], of.DV.Head(b, h).Row(j))
 				x.powers.Grad[row] += dk.Row(j)[d]

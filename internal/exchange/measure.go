@@ -101,7 +101,7 @@ func (s *Subject) answer(ctx context.Context, ids []int32) (a answer, err error)
 	}
 	for i, x := range a.rows {
 		if x-x != 0 {
-			return a, fmt.Errorf("row %d of the last layer is not finite", i/a.width)
+			return a, fmt.Errorf("row %d of the last layer is %w", i/a.width, attention.ErrNonFinite)
 		}
 	}
 	a.vector, err = s.pool(a.rows, a.tokens, a.width)

@@ -106,6 +106,9 @@ func (x *Result) Page(title string) []byte {
 			}
 		}
 	}
+	if x.UpdatesNote != "" {
+		line("\n%s", x.UpdatesNote)
+	}
 	x.fitTable(line)
 	line("\nA cosine or a loss near that of the trained model does not prove that a use needs the far field. Compare the model with and without it in your own use.\n")
 	unit := "1 - cosine"
@@ -169,7 +172,6 @@ func (x *Result) fitTable(line func(form string, args ...any)) {
 	line("\nFitted: each cell is expanded about the mean query that the trained model sends to it, taken from %d tokens, and not about 0. In the last column no far key of the input is read: each query gets the mean far field of those tokens in their place.\n", x.FitTokens)
 	head, rule, before := "cells, fitted", "---:", func(int) string { return "" }
 	if x.Updates > 0 {
-		line("%d updates of these queries, and of the far field of the mean, brought the outputs closer to those of the trained model.\n", x.Updates)
 		head, rule, before = "cells, fitted, after updates | before", "---:|---:", func(i int) string { return fmt.Sprintf(" %v |", x.Untuned[i]) }
 	}
 	line("| texts | %s | not fitted | near field alone | near field, far field of the mean |\n|---|%s|---:|---:|---:|", head, rule)

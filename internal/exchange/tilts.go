@@ -152,23 +152,24 @@ func (r *run) fit(c Choice) error {
 	return nil
 }
 
-// measureFit measures the same cells without updates and without a fit, and the near field alone with both,
-// on all texts.
+// measureFit measures the same cells without updates and without a fit, and the near field with the far
+// field of the mean, which updates train if they are asked for, on all texts.
 func (r *run) measureFit(x *Result) error {
 	for _, ids := range r.fitTo {
 		x.FitTokens += len(ids)
 	}
-	near, err := r.nearFitted(x.Choice, x.Exchanged)
-	if err != nil {
-		return err
-	}
 	now, before := r.tilts[x.Choice.place()], r.untuned[x.Choice.place()]
 	if before != nil {
 		x.Updates = r.Updates
-		for _, m := range near {
-			m.(*frozenFar).fade()
-		}
-		if err := r.update(near, "near field, far field of the mean"); err != nil {
+		r.tilts[x.Choice.place()] = before // of the near field, so that it begins as it does without updates
+	}
+	near, err := r.nearFitted(x.Choice, x.Exchanged)
+	r.tilts[x.Choice.place()] = now
+	if err != nil {
+		return err
+	}
+	if r.Updates > 0 {
+		if r.nearTrained, err = r.tuneNear(x.Choice, near); err != nil {
 			return err
 		}
 	}
@@ -189,11 +190,7 @@ func (r *run) measureFit(x *Result) error {
 			}
 			x.Untuned = append(x.Untuned, q)
 		}
-		err = r.s.with(func(i int) attention.Mechanism { return near[i] }, func() (err error) {
-			q, err = r.s.Compare(r.ctx, ref, math.MaxInt)
-			return err
-		})
-		if err != nil {
+		if q, err = r.compare(near, ref, math.MaxInt); err != nil {
 			return err
 		}
 		x.NearFitted = append(x.NearFitted, q)

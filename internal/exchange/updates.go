@@ -1,10 +1,14 @@
 package exchange
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -16,6 +20,9 @@ const (
 	updateRate   = 0.02 // the highest rate of learning, as a multiple of the size of the numbers that change
 	updateWarmUp = 10   // updates in which it rises
 	updatePasses = 4    // passes as long as a window's part in an update
+	judgingPart  = 5    // of this many windows, one judges updates
+
+	maxLogitBytes = 4 << 30 // of the outputs of both models for a window
 )
 
 // learner changes numbers.
@@ -25,32 +32,86 @@ type learner struct {
 	schedule optim.Cosine
 }
 
-// newLearner returns a learner of p.
-func newLearner(p *param.Param, updates int) *learner {
+// newLearner returns a learner of p. live says which of as many equal rows of p are in use; nil: all.
+func newLearner(p *param.Param, live []bool, updates int) *learner {
 	l := &learner{params: new(param.Set)}
 	l.params.Add(p)
 	l.adam = optim.NewAdamW(l.params)
-	l.schedule = optim.Cosine{Peak: updateRate * sizeOf(p.Data), WarmUp: updateWarmUp, Steps: updates}
+	l.schedule = optim.Cosine{Peak: updateRate * sizeOf(p.Data, live), WarmUp: updateWarmUp, Steps: updates}
 	return l
 }
 
-// sizeOf returns the root mean square of x without numbers that are a hundred times as large as the
-// median: logarithms of weights of empty cells.
-func sizeOf(x []float32) float64 {
-	sizes := make([]float64, len(x))
-	for i, y := range x {
-		sizes[i] = math.Abs(float64(y))
-	}
-	slices.Sort(sizes)
+// sizeOf returns the root mean square of the live rows of x; live nil: of all.
+func sizeOf(x []float32, live []bool) float64 {
 	var sum float64
 	n := 0
-	for _, y := range sizes {
-		if y <= 100*sizes[len(sizes)/2] {
-			sum += y * y
+	for i, y := range x {
+		if live == nil || live[i/(len(x)/len(live))] {
+			sum += float64(y) * float64(y)
 			n++
 		}
 	}
 	return math.Sqrt(sum / float64(max(n, 1)))
+}
+
+// checkUpdates returns an error if updates cannot be made: there are fewer than none, no fit from which
+// they go on, weights without gradients, too few windows, or windows whose outputs take too much room.
+func (r *run) checkUpdates(windows [][]int32) error {
+	if r.Updates < 0 {
+		return fmt.Errorf("updates: %d, needs 0 or more", r.Updates)
+	}
+	if r.Updates == 0 {
+		return nil
+	}
+	longest := 0
+	for _, ids := range windows {
+		longest = max(longest, len(ids))
+	}
+	width := cmp.Or(r.config.Outputs, r.config.Vocab)
+	switch room := 2 * 4 * longest * width; {
+	case r.Fit == 0:
+		return fmt.Errorf("updates: %d, and fit is 0 tokens; updates go on from a fit", r.Updates)
+	case r.s.Model.Precision() != nn.Float32:
+		return fmt.Errorf("updates: %d, and the weights are held as %v; updates need f32", r.Updates, r.s.Model.Precision())
+	case len(windows) < 2:
+		return fmt.Errorf("updates: %d, and texts have %d window to make codebooks of, needs 2: one to learn from, one to judge the updates by; give more text or tokens, or a smaller length", r.Updates, len(windows))
+	case r.s.predictsNext() && room > maxLogitBytes:
+		return fmt.Errorf("updates: %d, and outputs of %d tokens of %d words take %d bytes, at most %d; give a smaller length", r.Updates, longest, width, room, maxLogitBytes)
+	}
+	return nil
+}
+
+// leaveOut divides windows into those that updates draw, and others that judge them, spread evenly. The
+// latter are windows that the fit does not see, if there are enough.
+func leaveOut(windows, fitTo [][]int32) (learn, judge [][]int32) {
+	seen := map[*int32]bool{}
+	for _, ids := range fitTo {
+		seen[&ids[0]] = true
+	}
+	var free, rest []int
+	for i, ids := range windows {
+		if seen[&ids[0]] {
+			rest = append(rest, i)
+		} else {
+			free = append(free, i)
+		}
+	}
+	n, out := max(1, len(windows)/judgingPart), make([]bool, len(windows))
+	for _, list := range [][]int{free, rest} {
+		k := min(n, len(list))
+		for i := range k {
+			out[list[(2*i+1)*len(list)/(2*k)]] = true
+		}
+		n -= k
+	}
+	for i, ids := range windows {
+		if out[i] {
+			judge = append(judge, ids)
+		} else {
+			learn = append(learn, ids)
+		}
+	}
+	return learn, judge
 }
 
 // update changes the numbers of the mechanisms of layers so that the outputs of the model with them come
@@ -62,7 +123,11 @@ func (r *run) update(list map[int]attention.Mechanism, what string) error {
 			continue
 		}
 		for _, p := range list[i].Params().All() {
-			learners = append(learners, newLearner(p, r.Updates))
+			var live []bool
+			if x, ok := list[i].(*frozenFar); ok {
+				live = x.live
+			}
+			learners = append(learners, newLearner(p, live, r.Updates))
 		}
 	}
 	defer r.s.Model.Params().ZeroGrad() // of weights that do not change
@@ -123,11 +188,7 @@ func (t *teaching) learn(r *run, ids []int32, list map[int]attention.Mechanism, 
 	m := t.s.Model
 	replace := func(i int) attention.Mechanism { return list[i] }
 	if t.s.predictsNext() {
-		c := m.Config()
-		width := c.Outputs
-		if width == 0 {
-			width = c.Vocab
-		}
+		width := cmp.Or(r.config.Outputs, r.config.Vocab)
 		n := len(ids) * width
 		t.want, t.made = slices.Grow(t.want[:0], n)[:n], slices.Grow(t.made[:0], n)[:n]
 		if err := m.Logits(r.ctx, b, t.want); err != nil {
@@ -153,6 +214,11 @@ func (t *teaching) learn(r *run, ids []int32, list map[int]attention.Mechanism, 
 		t.made = append(t.made[:0], rows.Data[:rows.Rows*rows.Stride]...)
 		made := tensor.Mat{Data: t.made, Rows: rows.Rows, Cols: rows.Cols, Stride: rows.Stride}
 		for i := range made.Rows {
+			for _, x := range made.Row(i) {
+				if x-x != 0 {
+					return fmt.Errorf("row %d of the last layer is %w", i, attention.ErrNonFinite)
+				}
+			}
 			turn(made.Row(i), want.rows[i*want.width:][:want.width], share/float64(made.Rows))
 		}
 		return m.BackwardOutputs(made, 1)
@@ -198,28 +264,69 @@ func turn(row, want []float32, share float64) {
 	}
 }
 
-// tune trains the queries of the cells of best, if it is fitted, and of cheaper choices as long as they then
-// meet the wish. It returns the last that does, or best.
+// training tells what updates of some numbers did.
+type training struct {
+	what          string
+	choice        Choice
+	before, after Quality // on the windows that judge updates
+	failure       string  // why they were taken back; "": they are kept
+}
+
+// String says what the updates did, by the numbers.
+func (t *training) String() string {
+	if t.failure != "" {
+		return fmt.Sprintf("%s: %v before; they were taken back, since %s", t.what, t.before, t.failure)
+	}
+	return fmt.Sprintf("%s: %v before, %v after; they are kept", t.what, t.before, t.after)
+}
+
+// train updates list, and finds by the windows that judge whether it is better than before.
+func (r *run) train(t *training, list map[int]attention.Mechanism) error {
+	err := r.update(list, t.what)
+	if err == nil {
+		t.after, err = r.compare(list, r.judge, math.MaxInt)
+	}
+	switch {
+	case attention.IsNonFinite(err):
+		t.failure = "numbers became infinite"
+		return nil
+	case err == nil && !(t.after.Loss() < t.before.Loss()):
+		t.failure = fmt.Sprintf("it is %v after, which is no better", t.after)
+	}
+	return err
+}
+
+// tune trains the queries of fitted cells: of best, or, if best is not fitted, of the most promising choice
+// that is, among the cheaper ones if best meets the wish. If that then meets the wish, it goes on to
+// cheaper choices as long as they do. It returns the last that does, otherwise the one that loses least,
+// or best if that meets the wish.
 func (r *run) tune(list []Trial, best *Trial, allowed *float64, x *Result) (*Trial, error) {
-	if !best.Fitted {
+	meets := func(t *Trial) bool { return allowed == nil || t.loss() <= *allowed }
+	at := firstToTune(list, best, meets(best))
+	if at < 0 {
 		return best, nil
 	}
-	better, err := r.tuned(best, x)
-	if err != nil || allowed == nil || better.loss() > *allowed {
-		return better, err
+	better, err := r.tuned(&list[at], allowed, x)
+	switch {
+	case err != nil:
+		return nil, err
+	case !meets(better):
+		if best.Fitted || !meets(best) && better.loss() < best.loss() {
+			return better, nil
+		}
+		return best, nil
+	case allowed == nil:
+		return better, nil
 	}
-	for i := slices.IndexFunc(list, func(t Trial) bool { return t.Choice == best.Choice }) - 1; i >= 0; i-- {
+	for i := at - 1; i >= 0; i-- {
 		if !list[i].Fitted {
 			continue
 		}
-		if err := r.try(&list[i], r.layers); err != nil {
-			return nil, err
-		}
-		cheaper, err := r.tuned(&list[i], x)
+		cheaper, err := r.tuned(&list[i], allowed, x)
 		if err != nil {
 			return nil, err
 		}
-		if cheaper.loss() > *allowed {
+		if !meets(cheaper) {
 			break
 		}
 		better = cheaper
@@ -227,20 +334,51 @@ func (r *run) tune(list []Trial, best *Trial, allowed *float64, x *Result) (*Tri
 	return better, nil
 }
 
-// tuned returns the trial of t, which was tried, after updates. Where they lose more, the queries are
-// again what they were before.
-func (r *run) tuned(t *Trial, x *Result) (*Trial, error) {
-	before := r.tilts[t.place()]
+// firstToTune returns the number in list of the choice that is trained first; -1: none can be. meets
+// reports whether best meets the wish.
+func firstToTune(list []Trial, best *Trial, meets bool) int {
+	at := -1
+	for i := range list {
+		t := &list[i]
+		switch {
+		case t == best && (t.Fitted || meets):
+			if t.Fitted {
+				at = i
+			}
+			return at
+		case !t.Fitted || best.Fitted:
+		case at < 0 || t.tried && (!list[at].tried || t.loss() < list[at].loss()) || !t.tried && !list[at].tried:
+			at = i
+		}
+	}
+	return at
+}
+
+// tuned returns the trial of t after updates. Where they do no good in the windows that judge them, or t
+// meets the wish without them alone, the queries stay what they were, and tuned returns t.
+func (r *run) tuned(t *Trial, allowed *float64, x *Result) (*Trial, error) {
+	if !t.tried {
+		if err := r.try(t, r.layers); err != nil {
+			return nil, err
+		}
+		x.Trials = append(x.Trials, *t)
+	}
 	list := map[int]attention.Mechanism{}
-	for i := range before {
+	for _, i := range r.layers {
 		m, err := r.mechanism(i, t.Choice)
 		if err != nil {
 			return nil, err
 		}
 		list[i] = m
 	}
-	if err := r.update(list, t.String()); err != nil {
+	did := &training{what: t.String(), choice: t.Choice}
+	r.trained = append(r.trained, did)
+	var err error
+	if did.before, err = r.compare(list, r.judge, math.MaxInt); err != nil {
 		return nil, err
+	}
+	if err := r.train(did, list); err != nil || did.failure != "" {
+		return t, err
 	}
 	after := map[int][]float32{}
 	for i, m := range list {
@@ -250,16 +388,87 @@ func (r *run) tuned(t *Trial, x *Result) (*Trial, error) {
 		}
 		after[i] = p.Data
 	}
-	r.tilts[t.place()] = after
+	before := r.tilts[t.place()]
+	r.tilts[t.place()], r.untuned[t.place()] = after, before
 	y := &Trial{Choice: t.Choice, Cost: t.Cost, Updates: r.Updates}
-	if err := r.try(y, r.layers); err != nil {
+	err = r.try(y, r.layers)
+	switch {
+	case attention.IsNonFinite(err):
+		did.failure = "numbers became infinite in held-out texts"
+	case err != nil:
 		return nil, err
+	default:
+		x.Trials = append(x.Trials, *y)
+		if allowed != nil && t.loss() <= *allowed && y.loss() > *allowed {
+			did.failure = fmt.Sprintf("only without them the wish is met (%v after, in held-out texts %v)", did.after, y.Quality)
+		}
 	}
-	x.Trials = append(x.Trials, *y)
-	if y.loss() >= t.loss() {
+	if did.failure != "" {
 		r.tilts[t.place()] = before
+		delete(r.untuned, t.place())
 		return t, nil
 	}
-	r.untuned[t.place()] = before
 	return y, nil
+}
+
+// tuneNear trains the near field of the choice with the far field of the mean, and puts back what it was
+// if that is better.
+func (r *run) tuneNear(c Choice, near map[int]attention.Mechanism) (*training, error) {
+	did := &training{what: "near field with the far field of the mean", choice: c}
+	var err error
+	if did.before, err = r.compare(near, r.judge, math.MaxInt); err != nil {
+		return nil, err
+	}
+	before := map[*param.Param][]float32{}
+	for _, m := range near {
+		for _, p := range m.Params().All() {
+			before[p] = slices.Clone(p.Data)
+		}
+		m.(*frozenFar).fade()
+	}
+	if err := r.train(did, near); err != nil {
+		return nil, err
+	}
+	if did.failure != "" {
+		for p, data := range before {
+			copy(p.Data, data)
+		}
+	}
+	return did, nil
+}
+
+// describeUpdates returns what updates did, in words, with those of the near field beside the choice,
+// which is nil if it was not trained.
+func (r *run) describeUpdates(x *Result, near *training) string {
+	var trained []string
+	var own *training
+	for _, t := range r.trained {
+		trained = append(trained, t.what)
+		if t.choice == x.Choice {
+			own = t
+		}
+	}
+	switch {
+	case len(trained) == 0:
+		return fmt.Sprintf("None of the %d updates were made: there is no choice with fitted cells that could be better or cheaper.", r.Updates)
+	case own == nil:
+		return fmt.Sprintf("%d updates were made of each of these: %s. They did not make one of them the choice, which has no cells to train.", r.Updates, strings.Join(trained, "; "))
+	case near == nil:
+		return fmt.Sprintf("%d updates of %v are to no purpose, since no layer is exchanged.", r.Updates, own.what)
+	}
+	s := fmt.Sprintf("%d updates trained the queries of cells on texts of the codebooks (%d windows) towards the outputs of the trained model. Further windows of these texts (%d) decided whether the updates are kept. %s. As many trained the rival, %s.",
+		r.Updates, len(r.calibration), len(r.judge.windows), own, near)
+	for n, q := range x.Untuned {
+		texts, now := "held-out texts", x.Whole
+		if n > 0 {
+			texts, now = "texts of another kind", *x.Other
+		}
+		switch {
+		case now.Loss() < q.Loss():
+			s += fmt.Sprintf(" On %s, the updated cells lose less than before.", texts)
+		case now.Loss() > q.Loss():
+			s += fmt.Sprintf(" On %s, the updated cells lose more than before.", texts)
+		}
+	}
+	return s
 }

@@ -1,25 +1,30 @@
 package exchange
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Updates make the fitted model closer to the trained one, at the same cost and on any number of threads,
-// and train the near field with the far field of the mean, too.
+// and train the near field with the far field of the mean, too. Each is kept where other windows say so.
 func TestUpdatesOfFittedCells(t *testing.T) {
 	for _, kind := range []model.Kind{model.Encoder, model.Decoder} {
 		o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 30}
+		w := windows(24, 96)
 		run := func(o Options) *Result {
-			x, err := Run(t.Context(), subject(t, kind), texts(), o)
+			x, err := Run(t.Context(), subject(t, kind), Texts{Calibration: w[:18], HeldOut: w[18:]}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,10 +43,14 @@ func TestUpdatesOfFittedCells(t *testing.T) {
 		if a.Updates != 30 || len(a.Untuned) != 1 || a.Untuned[0].Loss() != fitted.Whole.Loss() || a.Unfitted[0].Loss() != fitted.Unfitted[0].Loss() {
 			t.Errorf("%s: without updates the loss is %v, not %v", kind, a.Untuned, fitted.Whole)
 		}
-		if a.Whole.Loss() >= fitted.Whole.Loss() || a.NearFitted[0].Loss() == fitted.NearFitted[0].Loss() || a.ChoiceFLOPs != fitted.ChoiceFLOPs {
-			t.Errorf("%s: %v and near field %v after updates, %v and %v before", kind, a.Whole, a.NearFitted, fitted.Whole, fitted.NearFitted)
+		if a.Whole.Loss() >= fitted.Whole.Loss() || a.ChoiceFLOPs != fitted.ChoiceFLOPs {
+			t.Errorf("%s: %v after updates, %v before", kind, a.Whole, fitted.Whole)
 		}
-		if page := string(a.Page("a model")); !strings.Contains(page, "30 updates of these queries") || !strings.Contains(page, "| 16 cells, fitted, 30 updates |") {
+		_, near, _ := strings.Cut(a.UpdatesNote, "the rival, ")
+		if back := strings.Contains(near, "taken back"); back != (a.NearFitted[0].Loss() == fitted.NearFitted[0].Loss()) || back == strings.Contains(near, "are kept") {
+			t.Errorf("%s: near field %v after updates, %v before: %s", kind, a.NearFitted, fitted.NearFitted, near)
+		}
+		if page := string(a.Page("a model")); !strings.Contains(page, "30 updates trained the queries of cells on texts of the codebooks (15 windows)") || !strings.Contains(page, "| 16 cells, fitted, 30 updates |") {
 			t.Errorf("%s: the page is %s", kind, page)
 		}
 	}
@@ -64,6 +73,200 @@ func TestUpdatesMakeCheaperCellsDo(t *testing.T) {
 	if !tuned.Meets || tuned.ChoiceFLOPs > fitted.ChoiceFLOPs {
 		t.Errorf("after updates %v meets %t, before %v %t", tuned.Choice, tuned.Meets, fitted.Choice, fitted.Meets)
 	}
+}
+
+// Updates that lead to infinite numbers leave what was there before, and the run goes on.
+func TestUpdatesThatFailAreTakenBack(t *testing.T) {
+	o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500}
+	run := func(updates int) *Result {
+		s, fails := subject(t, model.Decoder), false
+		o.Updates = updates
+		o.Say = func(text string, _ float64) { fails = strings.Contains(text, ", update 11 of") }
+		s.Batch = func(_ context.Context, ids []int32) (*model.Batch, error) {
+			if fails {
+				fails = false
+				return nil, fmt.Errorf("logits: %w", attention.ErrNonFinite)
+			}
+			return &model.Batch{B: 1, N: len(ids), Tokens: ids}, nil
+		}
+		x, err := Run(t.Context(), s, texts(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	want, got := run(0), run(20)
+	if !reflect.DeepEqual(got.Numbers(), want.Numbers()) || got.Updates != 0 || got.Untuned != nil || got.NearFitted[0].Loss() != want.NearFitted[0].Loss() {
+		t.Errorf("after failed updates %v, near field %v; without any %v and %v", got.Whole, got.NearFitted, want.Whole, want.NearFitted)
+	}
+	if page := string(got.Page("a model")); strings.Count(page, "taken back, since numbers became infinite") != 2 {
+		t.Errorf("the page is %s", page)
+	}
+}
+
+// Where no choice meets the wish, and the best is not fitted, the best fitted one is trained.
+func TestUpdatesWhereTheBestIsNotFitted(t *testing.T) {
+	x, err := Run(t.Context(), subject(t, model.Encoder), texts(), Options{Cells: number(16), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 12, Wish: &Wish{Cosine: 0.9999999}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(x.Trials) < 3 || !strings.Contains(x.UpdatesNote, "12 updates") || !strings.Contains(x.UpdatesNote, "16 cells of order 0") {
+		t.Errorf("the choice is %v of %+v: %s", x.Choice, x.Trials, x.UpdatesNote)
+	}
+	if !strings.Contains(string(x.Page("a model")), x.UpdatesNote) {
+		t.Errorf("the page lacks %s", x.UpdatesNote)
+	}
+}
+
+func TestFirstToTune(t *testing.T) {
+	trial := func(order int, tried bool, loss float64) Trial {
+		return Trial{Choice: Choice{Order: order, Fitted: order == 0}, tried: tried, Quality: Quality{Nats: loss, isDecoder: true}}
+	}
+	list := []Trial{trial(0, false, 0), trial(0, true, 3), trial(1, true, 2), trial(0, true, 2.5), trial(0, false, 0), trial(2, true, 1), trial(0, true, 2)}
+	for _, c := range []struct {
+		best  int
+		meets bool
+		want  int
+	}{{5, false, 6}, {5, true, 3}, {3, true, 3}, {3, false, 3}, {2, true, 1}, {2, false, 6}} {
+		if got := firstToTune(list, &list[c.best], c.meets); got != c.want {
+			t.Errorf("best %d, meets %t: %d is trained first, not %d", c.best, c.meets, got, c.want)
+		}
+	}
+	list = []Trial{trial(0, false, 0), trial(0, false, 0), trial(1, true, 1)}
+	if got := firstToTune(list, &list[2], true); got != 1 {
+		t.Errorf("of untried choices %d is trained first, not the dearest", got)
+	}
+	if got := firstToTune(list[2:], &list[2], true); got != -1 {
+		t.Errorf("a choice without fitted cells is trained: %d", got)
+	}
+}
+
+// Windows that judge updates are others than those that updates draw, and such as the fit does not see.
+func TestWindowsThatJudgeUpdates(t *testing.T) {
+	all := windows(12, 8)
+	for fit, want := range map[int]int{2: 2, 11: 1, 12: 0} {
+		fitTo := spread(all, 8*fit)
+		learn, judge := leaveOut(all, fitTo)
+		unseen := 0
+		for _, x := range judge {
+			same := func(y []int32) bool { return &x[0] == &y[0] }
+			if slices.ContainsFunc(learn, same) {
+				t.Errorf("fit %d: a window is learned from and judges", fit)
+			}
+			if !slices.ContainsFunc(fitTo, same) {
+				unseen++
+			}
+		}
+		if len(learn) != 10 || len(judge) != 2 || unseen != want {
+			t.Errorf("fit %d: %d windows teach, %d judge, of which the fit does not see %d", fit, len(learn), len(judge), unseen)
+		}
+	}
+}
+
+func TestUpdatesAreRefused(t *testing.T) {
+	small := texts()
+	small.Calibration = small.Calibration[:1]
+	held := subject(t, model.Decoder)
+	if err := held.Model.Compress(nn.Int8); err != nil {
+		t.Fatal(err)
+	}
+	wide, err := model.New(model.Config{Kind: model.Decoder, Vocab: 1 << 20, Context: 96, Layers: 1, Width: 8, Heads: 1, Mechanism: "softmax", Positions: model.Rotary}, rng.New(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := texts()
+	long.Calibration = [][]int32{make([]int32, 600), make([]int32, 1)}
+	for want, of := range map[string]struct {
+		s       *Subject
+		texts   Texts
+		updates int
+	}{
+		"updates: -3":              {subject(t, model.Decoder), texts(), -3},
+		"weights are held as int8": {held, texts(), 2},
+		"have 1 window":            {subject(t, model.Decoder), small, 2},
+		"600 tokens of 1048576":    {&Subject{Model: wide}, long, 2},
+	} {
+		_, err := Run(t.Context(), of.s, of.texts, Options{Cells: number(16), Length: 96, Fit: 90, Updates: of.updates})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error is %v, want %q", err, want)
+		}
+	}
+}
+
+// Rows beside the cells and empty cells neither change nor spoil the rate at which others learn.
+func TestUpdatesLeaveEmptyRows(t *testing.T) {
+	const n, d, cells, block = 160, 4, 16, 64
+	far := make([]float64, cells*(1+2*d))
+	for i := range far {
+		if c := i / (1 + 2*d); c == 3 || c >= 12 {
+			continue // empty
+		}
+		far[i] = 2 + math.Abs(rng.New(4).Normal(uint64(i)))
+	}
+	x := newFrozenFar(Choice{Cells: cells, Block: block, Window: 16}, 0, &cellMeans{cellQueries: &cellQueries{book: make([]float32, cells*d), cells: cells, d: d}, tilt: make([]float32, cells*d), queries: []float64{20}, far: [][]float64{far}}).(*frozenFar)
+	if x.rows != block {
+		t.Fatalf("%d rows", x.rows)
+	}
+	x.fade()
+	c := &attention.Call{Causal: true, Q: tensor.NewHeads(1, 1, n, d), K: tensor.NewHeads(1, 1, n, d), V: tensor.NewHeads(1, 1, n, d)}
+	out, dout := tensor.NewHeads(1, 1, n, d), tensor.NewHeads(1, 1, n, d)
+	for i, y := range [][]float32{c.Q.Data, c.K.Data, c.V.Data, dout.Data} {
+		for j := range y {
+			y[j] = float32(rng.New(uint64(i)).Normal(uint64(j)))
+		}
+	}
+	before := map[string][]float32{}
+	for _, p := range x.Params().All() {
+		before[p.Name] = slices.Clone(p.Data)
+		l := newLearner(p, x.live, 20)
+		var sum, count float64
+		for i, y := range p.Data {
+			if row := i / (len(p.Data) / block); row < 12 && row != 3 {
+				sum, count = sum+float64(y)*float64(y), count+1
+			}
+		}
+		if want := updateRate * math.Sqrt(sum/count); math.Abs(l.schedule.Peak-want) > 1e-12*want {
+			t.Errorf("%s: the rate rises to %g, not %g", p.Name, l.schedule.Peak, want)
+		}
+		keep := new(attention.Saved)
+		if err := x.Forward(out, c, keep); err != nil {
+			t.Fatal(err)
+		}
+		g := attention.Grads{DQ: tensor.NewHeads(1, 1, n, d), DK: tensor.NewHeads(1, 1, n, d), DV: tensor.NewHeads(1, 1, n, d)}
+		x.Params().ZeroGrad()
+		if err := x.Backward(&g, dout, out, c, keep); err != nil {
+			t.Fatal(err)
+		}
+		l.adam.Step(l.schedule.Rate(updateWarmUp), 1)
+		for i, y := range p.Data {
+			row := i / (len(p.Data) / block)
+			if changed := y != before[p.Name][i]; changed != (row < 12 && row != 3) {
+				t.Errorf("%s: row %d changes: %t", p.Name, row, changed)
+			}
+		}
+	}
+}
+
+// With blocks larger than the cells, the near field is trained as well.
+func TestUpdatesOfFewCellsAndLargeBlocks(t *testing.T) {
+	w := windows(9, 192)
+	x, err := Run(t.Context(), &Subject{Model: longer(t)}, Texts{Calibration: w[:6], HeldOut: w[6:]}, Options{Cells: number(16), Block: number(64), Window: number(16), Length: 192, Fit: 1000, Updates: 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A rate that padding made does not keep its updates.
+	if strings.Contains(x.UpdatesNote, "infinite") || !(math.Abs(x.NearFitted[0].Loss()) < 1) {
+		t.Errorf("near field %v: %s", x.NearFitted, x.UpdatesNote)
+	}
+}
+
+// longer returns the model of subject for longer texts.
+func longer(t *testing.T) *model.Model {
+	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: 31, Context: 192, Layers: 2, Width: 16, Heads: 4, KVHeads: 2, Mechanism: "softmax", Positions: model.Rotary}, rng.New(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // Each window comes once before one comes again, in an order that the seed decides.

@@ -51,7 +51,7 @@ type Command struct {
 	Tokens *int `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
 
 	Fit     *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of order 0, at most --tokens (8192; 0: no fit)."`
-	Updates int  `default:"0" placeholder:"N" help:"Updates that then train fitted cells on the trained model's outputs; takes minutes (${default})."`
+	Updates int  `default:"0" placeholder:"N" help:"Updates that then train fitted cells towards the trained model's outputs; takes minutes (${default}: no training)."`
 
 	Positions string `complete:"interpolate" placeholder:"interpolate" help:"Interpolate learned positions for texts of --length tokens (only the learned ones)."`
 
@@ -62,12 +62,14 @@ type Command struct {
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "Puts multipole attention, whose cost is linear in the tokens, in place of the softmax of a trained model, without training. " +
+	return "Puts multipole attention, whose cost is linear in the tokens, in place of the softmax of a trained model, without training unless you ask for --updates. " +
 		"Near keys keep their exact weights; far keys are summed in cells, whose centres are learned from the keys of your texts. " +
 		"It measures what the model loses on the last fifth of the texts: for encoders by the cosine of their vectors, for decoders by nats a token. " +
 		"It chooses the cheapest cells, order and near field that meet --cosine or --nats; if none does, the layers that lose most keep their softmax. " +
 		"With --cells, --order, --window or --block, and no --cosine or --nats, it takes these as they are, and measures.\n\n" +
-		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use.\n\n" +
+		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. " +
+		"--updates trains these mean queries, and nothing else, towards the outputs of the trained model on the texts of the codebooks; a fifth of their windows is left out and decides whether the updates are kept. " +
+		"If a choice then meets the wish, cheaper ones are trained too. It needs --precision f32.\n\n" +
 		"The new folder has the trained model, untouched, and the codebooks. All verbs read it. Its page exchange.md has losses, costs and times. " +
 		"The first line of the page says whether near keys alone, without any far keys, would do as well: they are cheaper still." + flags.JoinExamples(
 		"farfield exchange --model all-MiniLM-L6-v2 --data meetings.txt --also novel.txt --out minilm-multipole",
@@ -95,6 +97,8 @@ func (c *Command) check() error {
 		return env.InputErrorf("--nats: %g, needs to be above 0 and at most 100", *c.Nats)
 	case c.Positions != "" && c.Positions != exchanged.Interpolate:
 		return env.InputErrorf("--positions: %q is not %q", c.Positions, exchanged.Interpolate)
+	case c.Updates > 0 && c.Precision.Shown() != "":
+		return env.InputErrorf("--updates: %d, and --precision is %s; updates need f32", c.Updates, c.Precision.Shown())
 	case c.Field == "":
 		return env.InputErrorf("--field: is empty")
 	case c.Out == "":
@@ -160,6 +164,9 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}); err != nil {
 		return env.MarkInput(err)
+	}
+	if c.Updates > 0 && x.Updates == 0 {
+		fmt.Fprintf(e.Notes(), "--updates: %s\n", x.UpdatesNote)
 	}
 	page := x.Page(filepath.Base(path))
 	if c.Out != "" && (x.Meets || c.Closest) && len(x.Exchanged) > 0 {
