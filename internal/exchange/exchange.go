@@ -263,7 +263,7 @@ func (r *run) expect(texts Texts, tunable int) float64 {
 	few := min(fewWindows, held)
 	updates := 0.0
 	if r.Updates > 0 { // of choices, and of the near field beside the last
-		updates = float64(tunable)*(sets+r.updateSteps(texts)) + r.updateSteps(texts)
+		updates = float64(tunable)*(sets+r.updateSteps(texts)) + r.updateSteps(texts) + sets
 	}
 	return updates + (float64(len(texts.Calibration))+few)/held + sets + trials*(sets+bookPasses+fitPasses*float64(len(r.fitTo))/held) + 1 + 2*float64(len(r.layers))*few/held + 2*sets + 5*timePasses
 }
@@ -337,7 +337,7 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 		if best, err = r.tune(list, best, allowed, x); err != nil {
 			return nil, err
 		}
-		r.expected -= float64(tunable-len(r.trained)) * r.updateSteps(texts)
+		r.expected -= float64(tunable-len(r.trained)) * (float64(len(r.refs)) + r.updateSteps(texts))
 	}
 	if best, err = r.searchInput(best, allowed, x); err != nil {
 		return nil, err
