@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -110,12 +111,21 @@ func TestUpdatesWhereTheBestIsNotFitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(x.Trials) < 3 || !strings.Contains(x.UpdatesNote, "12 updates") || !strings.Contains(x.UpdatesNote, "16 cells of order 0") {
+	best := slices.MinFunc(x.Trials, func(a, b Trial) int { return cmp.Compare(a.loss(), b.loss()) })
+	if best.Fitted || x.Choice != best.Choice || len(updated(x.Trials)) != 1 {
 		t.Errorf("the choice is %v of %+v: %s", x.Choice, x.Trials, x.UpdatesNote)
+	}
+	if want := "12 updates were made of each of these: 16 cells of order 0, block 8, window 4, fitted."; !strings.HasPrefix(x.UpdatesNote, want) {
+		t.Errorf("%s", x.UpdatesNote)
 	}
 	if !strings.Contains(string(x.Page("a model")), x.UpdatesNote) {
 		t.Errorf("the page lacks %s", x.UpdatesNote)
 	}
+}
+
+// updated returns the trials after updates.
+func updated(list []Trial) []Trial {
+	return slices.DeleteFunc(slices.Clone(list), func(t Trial) bool { return t.Updates == 0 })
 }
 
 func TestFirstToTune(t *testing.T) {
