@@ -48,7 +48,7 @@ func catalogue(t *testing.T) map[string]Config {
 func TestEveryMechanismTrains(t *testing.T) {
 	for name, c := range catalogue(t) {
 		t.Run(name, func(t *testing.T) {
-			m, err := newModel(c, rng.New(1))
+			m, err := New(c, rng.New(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestEveryMechanismIsSaved(t *testing.T) {
 			if err := m.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			again, err := loadModel(dir, nil)
+			again, err := Load(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -99,7 +99,7 @@ func TestDividedRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	c.Mechanism, c.Set, c.Order = "softmax", nil, 0
-	m, err = newModel(c, rng.New(1))
+	m, err = New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ var writeDouble = flag.Bool("write-double", false, "write testdata/double in a b
 // madeSingle is made with weights that float32 represents, the same in every build.
 func madeSingle(t testing.TB, c Config) *Model {
 	t.Helper()
-	m, err := newModel(c, rng.New(3))
+	m, err := New(c, rng.New(3))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@ func TestShapesNets(t *testing.T) {
 		if mechanism == "softmax" {
 			c.Set = map[string]string{"scale": "1"}
 		}
-		m, err := newModel(c, rng.New(1))
+		m, err := New(c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func TestExchangedModelsAreSaved(t *testing.T) {
 			if err := y.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			z, err := loadModel(dir, nil)
+			z, err := Load(dir)
 			if err != nil {
 				t.Fatalf("%s, %+v: %v", name, x, err)
 			}

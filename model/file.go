@@ -87,13 +87,9 @@ func weightArray(p *param.Param) (*array.Array, error) {
 	return array.New(p.Name, p.Data, p.Shape...)
 }
 
-// loadModel is LoadWith.
-func loadModel(dir string, factories map[string]Factory) (*Model, error) {
-	return loadModelIn(dir, nn.Float32, factories)
-}
-
-// loadModelIn is LoadIn.
-func loadModelIn(dir string, p nn.Precision, factories map[string]Factory) (*Model, error) {
+// LoadIn is LoadWith of a model that holds its weights in a precision, as Compress makes one. They are
+// never all in memory in 32 bits. It also returns an error where Compress does.
+func LoadIn(dir string, p nn.Precision, factories map[string]Factory) (*Model, error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := infile.ReadFile(path)
 	if err != nil {

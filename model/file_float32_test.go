@@ -51,7 +51,7 @@ func TestRedrawnModelIsSaved(t *testing.T) {
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := loadModel(dir, nil)
+	loaded, err := Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestLoadRefuses(t *testing.T) {
 		}
 		x.change(t, dir)
 		for _, p := range []nn.Precision{nn.Float32, nn.Int8} {
-			_, err := loadModelIn(dir, p, nil)
+			_, err := LoadIn(dir, p, nil)
 			if err == nil || !strings.Contains(err.Error(), x.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%v: error is %v, want one line with %q", p, err, x.want)
 			}
@@ -153,7 +153,7 @@ func TestLoadRefuses(t *testing.T) {
 func FuzzModel(f *testing.F) {
 	for _, name := range []string{"fastmax", "performer", "mamba-2"} {
 		dir := f.TempDir()
-		m, err := newModel(tiny(Decoder, name), rng.New(1))
+		m, err := New(tiny(Decoder, name), rng.New(1))
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func TestSaveAndLoad(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		got, err := loadModel(dir, nil)
+		got, err := Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,14 +206,14 @@ func TestSaveAndLoad(t *testing.T) {
 		}
 		// Nothing is lost in a file of double precision.
 		rewriteDouble(t, filepath.Join(dir, WeightsFile))
-		if got, err = loadModel(dir, nil); err != nil {
+		if got, err = Load(dir); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(logits(t, m, b), logits(t, got, b)) {
 			t.Errorf("%s: weights in double precision give other bits", name)
 		}
 		for _, p := range []nn.Precision{nn.BFloat16, nn.Int8} {
-			few, err := loadModelIn(dir, p, nil)
+			few, err := LoadIn(dir, p, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

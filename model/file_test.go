@@ -26,7 +26,7 @@ func TestLoadedModelDrawsTheSame(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Fatal(err)
 		}
-		got, err := loadModel(dir, nil)
+		got, err := Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 func TestModelSaysWhatIsNotFinite(t *testing.T) {
 	c := tiny(Decoder, "linear")
 	c.Positions = Rotary
-	m, err := newModel(c, rng.New(1))
+	m, err := New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}

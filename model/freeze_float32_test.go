@@ -15,7 +15,7 @@ func TestFrozenModelKeepsItsBits(t *testing.T) {
 		"gated decoder":     {Kind: Decoder, Activation: "swiglu", Norm: "rms", Positions: Rotary, KVHeads: 2},
 	} {
 		c.Vocab, c.Layers, c.Heads, c.Width, c.Hidden, c.Context, c.Mechanism, c.Bias = 50, 2, 4, 64, 160, 40, "softmax", true
-		m, err := newModel(c, rng.New(3))
+		m, err := New(c, rng.New(3))
 		if err != nil {
 			t.Fatal(err)
 		}

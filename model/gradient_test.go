@@ -187,7 +187,7 @@ func wake(m *Model) {
 
 func made(t testing.TB, c Config) *Model {
 	t.Helper()
-	m, err := newModel(c, rng.New(3))
+	m, err := New(c, rng.New(3))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func TestSaveRefusesMechanismsThatNoFileDescribes(t *testing.T) {
 		if err := m.Save(dir); err != nil {
 			t.Errorf("%s: a model that is watched: %v", mechanism, err)
 		}
-		again, err := loadModel(dir, nil)
+		again, err := Load(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,9 @@ type passes struct {
 // a learned decay are nn.RetentionGate.
 //
 // New returns an error if c is invalid.
-func New(c Config, key rng.Key) (*Model, error) { return newModel(c, key) }
+func New(c Config, key rng.Key) (*Model, error) {
+	return buildModel(c, &builder{key: &key, seeds: map[string]uint64{}})
+}
 
 // NewUndrawn returns New without its draws of weights: matrices are 0. It serves callers that
 // set every weight. What mechanisms draw is drawn, always the same. It returns an error if c is
@@ -71,23 +73,12 @@ func NewUndrawn(c Config) (*Model, error) {
 
 // Load reads the model that Save wrote to a folder. Weights in float64 are rounded. It returns an
 // error for another version, and for weights that are missing, unknown, misshapen or not finite.
-func Load(dir string) (*Model, error) { return loadModel(dir, nil) }
+func Load(dir string) (*Model, error) { return LoadWith(dir, nil) }
 
 // LoadWith is Load of a model with mechanisms of your own, which factories build by their names
 // in the configuration. train.LoadModelWith reads those of a run.
 func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
-	return loadModel(dir, factories)
-}
-
-// LoadIn is LoadWith of a model that holds its weights in a precision, as Compress makes one. They are
-// never all in memory in 32 bits. It also returns an error where Compress does.
-func LoadIn(dir string, p nn.Precision, factories map[string]Factory) (*Model, error) {
-	return loadModelIn(dir, p, factories)
-}
-
-// newModel is New.
-func newModel(c Config, key rng.Key) (*Model, error) {
-	return buildModel(c, &builder{key: &key, seeds: map[string]uint64{}})
+	return LoadIn(dir, nn.Float32, factories)
 }
 
 // newUndrawn is NewUndrawn, in which layers that have a seed in seeds keep it.

@@ -176,7 +176,7 @@ func TestLearnsABatchByHeart(t *testing.T) {
 	for _, c := range []Config{
 		tiny(Decoder, "softmax"), tiny(Decoder, "fastmax"), tiny(Encoder, "taylorshift"), tiny(EncoderDecoder, "linear"),
 	} {
-		m, err := newModel(c, rng.New(3))
+		m, err := New(c, rng.New(3))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -242,7 +242,7 @@ func TestForwardPassIsWhatThePageSays(t *testing.T) {
 	} {
 		c := base
 		change(&c)
-		m, err := newModel(c, rng.New(5))
+		m, err := New(c, rng.New(5))
 		if err != nil {
 			t.Fatal(name, err)
 		}

@@ -27,7 +27,7 @@ func giving(tokens []int32) func([]int32) (int, error) {
 // A stream that was cut off goes on to the same bits, and tells another text.
 func TestProjectionsGoOn(t *testing.T) {
 	c := Config{Kind: Decoder, Width: 8, Heads: 2, KVHeads: 2, Layers: 2, Hidden: 8, Vocab: 5, Outputs: 5, Mechanism: "fastmax", Positions: Rotary, Loss: CrossEntropy, Context: 8}
-	m, err := newModel(c, rng.New(1))
+	m, err := New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestProjectionsAreRefused(t *testing.T) {
 	} {
 		c := c
 		x.change(&c)
-		m, err := newModel(c, rng.New(1))
+		m, err := New(c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,7 +102,7 @@ func TestProjectionsAreRefused(t *testing.T) {
 		}
 	}
 	c.Mechanism = "fastmax"
-	m, err := newModel(c, rng.New(1))
+	m, err := New(c, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}

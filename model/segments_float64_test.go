@@ -15,7 +15,7 @@ import (
 func segmented() map[string]Config {
 	all := decoders()
 	for name, c := range all {
-		m, err := newModel(c, rng.New(1))
+		m, err := New(c, rng.New(1))
 		if err != nil || m.CanSegment(max(c.Conv, 1)) != nil {
 			delete(all, name)
 		}
@@ -78,7 +78,7 @@ func TestSegmentsAreRefused(t *testing.T) {
 		"head_hidden is 12, segments have no units":        with(tiny(Decoder, "fastmax"), func(c *Config) { c.HeadHidden = 12 }),
 		"pool is mean": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Pool, c.Outputs, c.Tied = PoolMean, 3, false }),
 	} {
-		m, err := newModel(c, rng.New(1))
+		m, err := New(c, rng.New(1))
 		if err != nil {
 			t.Fatal(err)
 		}

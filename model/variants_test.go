@@ -144,7 +144,7 @@ func TestLayersWithAWindowCountTheirOwnWeights(t *testing.T) {
 			if err := m.Save(dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := loadModel(dir, nil); err != nil {
+			if _, err := Load(dir); err != nil {
 				t.Errorf("%s, windows %v: %v", mechanism, windows, err)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 
 func TestWatchedShareComputesBesideItsModel(t *testing.T) {
 	for _, kind := range []Kind{Decoder, Encoder, EncoderDecoder} {
-		m, err := newModel(Config{Kind: kind, Vocab: 11, Layers: 2, Heads: 2, Width: 8, Context: 16, Positions: Rotary, Mechanism: "softmax"}, rng.New(3))
+		m, err := New(Config{Kind: kind, Vocab: 11, Layers: 2, Heads: 2, Width: 8, Context: 16, Positions: Rotary, Mechanism: "softmax"}, rng.New(3))
 		if err != nil {
 			t.Fatal(err)
 		}
