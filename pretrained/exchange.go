@@ -120,9 +120,9 @@ type ExchangeOptions struct {
 	// Fit is how many of these tokens are used to fit cells of order 0 to the trained model's
 	// attention; nil: 8192 at most, and none if a higher Order is given, which has no fit.
 	Fit *int
-	// Updates is the number of updates that then train the fitted cells, so that the outputs of the
-	// model come closer to those of the trained one; 0: none. They are kept where they lose less on
-	// windows that they do not draw. Cells then may meet a wish at less cost.
+	// Updates is how often the queries of fitted cells are then trained towards the outputs of the
+	// trained model; 0: never. It needs a Fit above 0, weights in f32 and two windows of text. The
+	// result is kept if it loses less on windows set aside, and does not lose a wish that was met.
 	Updates int
 	Seed    uint64
 	// Progress is called with each step and the share of the work that is done. It may be nil.

@@ -22,19 +22,21 @@ const (
 // s: its number, its query, its sums, and the sums of one piece of keys.
 func RowBytes(s Shape) int64 { return 16 * (1 + int64(s.B)*int64(s.H)*int64(s.D+s.Dv+1)) }
 
-// RowsBound returns the error bound of ComputeRows, as attention.Plan.Bound; 0: unknown.
+// RowsBound returns the factor of the error's bound that holds for rows of ComputeRows, with the
+// meaning of attention.Plan.Bound; 0: none is derived.
 func RowsBound(m attention.Mechanism, s Shape) float64 {
 	return m.Plan(attention.Shape{B: s.B, H: s.H, Hkv: s.Hkv, N: 1, M: blockTokens, D: s.D, Dv: s.Dv, Form: attention.Direct}).Bound
 }
 
 // ComputeRows computes chosen rows of a stream's output directly from every visible key, and
 // returns o [B,H,len(rows),Dv]. Weights are numbers of the element type, and sums over more than
-// 256 keys are taken in float64: RowsBound bounds the error. rows holds query numbers, counted
-// from 0. The time is proportional to len(rows)·M. memory bounds the bytes for rows and keys (0:
-// DefaultMemory), but at least 4096 keys are held at a time. progress may be nil.
+// 256 keys are taken in float64: RowsBound gives the factor of the error's bound. rows holds query
+// numbers, counted from 0. A row that sees no key is 0. The time is at most proportional to
+// len(rows)·M. memory bounds the bytes for rows and keys (0: DefaultMemory), but all rows and at
+// least 4096 keys are held. progress may be nil.
 //
-// It returns an error if memory is negative, if the source is a pipe or has a decay, or if ctx
-// ends. It also returns an error if the mechanism cannot be computed from sums over pieces of
+// It returns an error if memory is negative, if rows has a number that is no query, if the source is
+// a pipe, has a decay or ends early, or if ctx ends. It also returns an error if the mechanism cannot be computed from sums over pieces of
 // keys: if it has no linear form, if its weights depend on positions, or if its outputs depend
 // on the number of keys or on a floor of the denominator.
 func ComputeRows(ctx context.Context, m attention.Mechanism, src Source, causal bool, rows []int64, memory int64, progress func(Progress)) ([]float64, error) {

@@ -2,7 +2,6 @@
 
 package tensor
 
-// Float is the element type of all arrays: float32. Built with -tags float64, attention,
-// mechanism, nn, model and what they need compute in double precision, which serves to check formulas
-// and nothing else.
+// Float is the element type of the arrays of attention, mechanism, nn, model and what they need:
+// float32. With -tags float64 it is float64, for tests of formulas only.
 type Float = float32

@@ -2,6 +2,6 @@
 
 package tensor
 
-// Float is the element type of all arrays, here float64: attention, mechanism, nn, model and what
-// they need are built with -tags float64, which serves to check formulas and nothing else.
+// Float is the element type of the arrays of attention, mechanism, nn, model and what they need,
+// here float64: the build has -tags float64, for tests of formulas only.
 type Float = float64

@@ -43,13 +43,14 @@ const readPiece = 1 << 20
 
 // ReadCorpus reads a file, or all texts of a folder and its subfolders in the order of their
 // names. In a folder it ignores names that begin with a dot and everything but files, folders
-// and links to them; a link to a place in the folder is not read twice. It skips and counts files with a NUL byte in their first 8 KiB and, if utf8Only is
-// set, files that are not UTF-8. A path to a file is read whatever the file contains, and
-// inflated if it is gzip or zstd. Texts in UTF-16 with a byte order mark become UTF-8.
+// and links to them; a link to a place in the folder is ignored. Texts in UTF-16 with a byte order
+// mark become UTF-8. Then it skips and counts files with a NUL byte in their first 8 KiB and, if
+// utf8Only is set, files that are not UTF-8. A path to a file is read whatever the file contains, and
+// inflated if it is gzip or zstd.
 //
-// A text that exceeds half of the free memory is an error if inMemory is set. Otherwise it is copied to a file in the
-// folder of temporary files and mapped. A pipe, and a text for which that folder has no room, may take all of the free memory.
-// ReadCorpus returns an error if a file cannot be read or inflated, the text is empty, or there is no room for it.
+// A text that exceeds half of the free memory is an error if inMemory is set. Otherwise it is copied
+// to a file in the folder of temporary files and mapped until Close. Without inMemory, a pipe, and a
+// text that cannot be copied or mapped, may take all of the free memory. ReadCorpus returns an error if a file cannot be read or inflated, the text is empty, or there is no room for it.
 func ReadCorpus(path string, utf8Only, inMemory bool) (*Corpus, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -539,7 +539,7 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 	passes := report.Table{Title: "Passes of ModernBERT-base's shape", Head: []string{"layers", "tokens", "attention", "processor s", "times as fast", "required", "exact pairs, %", "error of a row"},
 		Note: "Width 768. Each third layer sees all keys, and its attention is exchanged; the others have windows of 64 tokens on each side."}
 	steps := report.Table{Title: "Steps of SmolLM-135M's shape behind 32768 tokens", Head: []string{"layers", "step", "attention", "ms of a token", "times as fast", "MB read", "of softmax, %", "exact pairs, %", "error of a row"},
-		Note: "Width 576, 9 heads, 3 key heads, weights of 4 bytes. MB of keys, values and their sums, as counted; what several queries of a group choose counts for each. At the end of a span, once in 512 tokens, clusters are made anew; at 32768 nine blocks of them become one."}
+		Note: "Width 576, 9 heads, 3 key heads, weights of 4 bytes. MB of keys, values and their sums, as counted; what several queries of a group choose counts for each. At the end of a span, once in 512 tokens, clusters are made anew; at 32768 nine blocks and the span that ends become one. What that reads is not counted."}
 	for _, c := range wholeConfigs(o) {
 		list, found, err := get[[]wholeTime](r, c.name())
 		if err != nil {
@@ -575,12 +575,12 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 			if c.Steps == 0 {
 				out.find("A pass of %d tokens, %s: %s times as fast as with softmax, %s required: %s.", c.Tokens, x.Label, digits(speed), digits(required), verdict)
 			} else {
-				out.find("A step %s, %s: %s times as fast as with softmax and %s %% of the bytes, %s times and %s %% required: %s.", x.Part, x.Label, digits(speed), digits(100*x.Bytes/of.Bytes), digits(required), digits(100*decodeBytes), verdict)
+				out.find("A step %s, %s: %s times as fast as with softmax and %s %% of the bytes of keys and values, %s times and %s %% required: %s.", x.Part, x.Label, digits(speed), digits(100*x.Bytes/of.Bytes), digits(required), digits(100*decodeBytes), verdict)
 			}
 		}
 	}
 	if len(passes.Rows)+len(steps.Rows) > 0 {
-		out.find("Weights are drawn. Queries, keys and values of the layers with softmax are those of layers 0, 3 and 5 of all-MiniLM-L6-v2 on a novel and meetings of 8192 tokens, two heads side by side; codebooks are keys that lie evenly apart. Processor time of one thread, medians of turns.")
+		out.find("Weights are drawn. Exchanged layers have, with softmax too, the queries, keys and values of layers 0, 3 and 5 of all-MiniLM-L6-v2, two heads side by side: for a pass of 8192 tokens of a novel, for steps of two windows of 8192 tokens of a novel and two of meetings, one after another; codebooks are keys that lie evenly apart. Processor time of one thread, medians of turns; at the end of a span one step, measured once.")
 	}
 	for _, t := range []report.Table{passes, steps} {
 		if len(t.Rows) > 0 {
