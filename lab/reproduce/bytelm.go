@@ -54,9 +54,7 @@ var byteLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 				return nil, err
 			}
 			c := &l.Config
-			c.Model.Context = context
-			c.Batch, c.FirstBatch = max(1, byteUpdate/context), byteUpdate/c.FirstContext
-			c.EvalSamples, c.FinalSamples = (1<<15)/context, (1<<18)/context
+			l.growBytes(context)
 			if o.Budget == Full {
 				c.Model.Layers, c.Model.Width, c.Model.Heads = 6, 256, 16
 			}
@@ -67,12 +65,21 @@ var byteLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 					l.Methods = append(l.Methods, single(m))
 				}
 			}
-			l.Length, l.Vocab, l.Baseline, l.look = context, 256, true, byPosition
+			l.Baseline, l.look = true, byPosition
 			list = append(list, l)
 		}
 	}
 	return list, nil
 })
+
+// growBytes gives the lesson windows of bytes that grow to a context.
+func (l *lesson) growBytes(context int) {
+	c := &l.Config
+	c.Model.Context = context
+	c.Batch, c.FirstBatch = max(1, byteUpdate/context), byteUpdate/c.FirstContext
+	c.EvalSamples, c.FinalSamples = (1<<15)/context, (1<<18)/context
+	l.Length, l.Vocab = context, 256
+}
 
 // byteUpdates returns the number of updates that read the given tokens in windows that grow
 // to a context, equally many of each length.

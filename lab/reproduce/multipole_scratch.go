@@ -10,7 +10,7 @@ import (
 
 var multipoleScratch = Row{
 	Name:   "multipole-scratch",
-	Doc:    "multipole trained from scratch, with a codebook that is drawn and with clusters of the input, beside softmax, the default and the window alone: recall of keys and of lines of a text",
+	Doc:    "multipole trained from scratch, with a codebook that is drawn and with clusters of the input, beside softmax, the default and the window alone: recall of keys and of lines of a text, and bits per byte of a text",
 	Source: "a comparison of this project; the tasks of mqar and needle",
 	Claim:  "no table of this setting",
 	Seeds:  true, Tunes: true,
@@ -45,8 +45,29 @@ var scratchLessons = lessons(func(o *Options) ([]*lesson, error) {
 	for _, l := range list {
 		l.Methods, l.Seeds, l.Baseline = scratchMethods(), pick(o.Budget, 1, 1, 3), true
 	}
-	return list, nil
+	bytes, err := scratchBytes(o)
+	return append(list, bytes...), err
 })
+
+// scratchBytes returns the lessons of bytelm, at equal updates and, with the longest context, at
+// equal seconds. The near fields of multipole and of the window alone hold as many keys on average.
+func scratchBytes(o *Options) (list []*lesson, _ error) {
+	cells := multipoleOf(256, 0, nearKeys, nearKeys/2)
+	for _, context := range pick(o.Budget, []int{1 << 10}, []int{1 << 10, 1 << 12, byteEqual}, []int{1 << 10, 1 << 12, byteEqual}) {
+		l, err := presetLesson(fmt.Sprintf("enwik8-%dk", context>>10), "default", byteUpdates(context, pick(o.Budget, 1<<18, 5_000_000, 20_000_000)),
+			map[string]string{"data": "enwik8"})
+		if err != nil {
+			return nil, err
+		}
+		l.Methods, l.Seeds, l.Baseline = []method{softmax, cells, windowAlone, single(farThird)}, pick(o.Budget, 1, 3, 3), true
+		if l.EqualSeconds = context >= byteEqual; l.EqualSeconds {
+			l.Seeds = 1
+		}
+		l.growBytes(context)
+		list = append(list, l)
+	}
+	return list, nil
+}
 
 // scratchFindings put the scores side by side.
 func scratchFindings(out *Outcome, list []scored) error {
