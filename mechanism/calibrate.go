@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxSampleRows   = 1024    // queries, and keys, by which a head is calibrated
+	maxSampleRows   = 1024    // sampled queries of a head, and as many sampled keys
 	maxJudgedTokens = 512     // tokens of a sequence that MeasureTruncation compares
 	maxChoices      = 1 << 21 // monomials to choose from
 )
@@ -187,7 +187,7 @@ func largestMonomials(x, y []float64, d, p, keep int) (list [][]int) {
 		}
 	}
 	products(nil, slices.Repeat([]float64{1}, nx), slices.Repeat([]float64{1}, ny))
-	// Equal monomials are sorted by degree.
+	// Monomials with equal terms are sorted by degree.
 	slices.SortStableFunc(all, func(a, b choice) int {
 		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(len(a.at), len(b.at)))
 	})

@@ -178,7 +178,7 @@ func (x *clusteredAttention) assignClusters(h *headwise.Head, groups []float) {
 	}
 }
 
-// queryClusters are the clusters of a head, and the values that their queries share.
+// queryClusters holds the clusters of a head, and the numbers that their queries share.
 type queryClusters struct {
 	order, starts []int32    // queries sorted by cluster, and the first index of each cluster
 	means         tensor.Mat // of queries

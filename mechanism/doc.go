@@ -18,7 +18,7 @@
 //	linformer      softmax(q·(EᵀK)ᵀ/√D)·Fᵀ, E and F learned         none                  whole heads
 //	fourier        Π_d sinc(R(q_d-k_d))⁴, R learned                 none                  whole heads
 //	local          exp(q·k/√D), in a window                         none                  whole heads
-//	longformer     exp(q·k/√D), in a window and of global tokens    none                  whole heads
+//	longformer     exp(q·k/√D), in a window and with global tokens  none                  whole heads
 //	longnet        exp(q·k/√D), in dilated segments                 none                  whole heads
 //	sparse-…       exp(q·k/√D), by strides or blocks                none                  whole heads
 //	adaptive-span  exp(q·k/√D), fading beyond a learned span        none                  whole heads
@@ -29,12 +29,14 @@
 //	eva            softmax over a window and summaries of chunks    none                  whole heads
 //	clustered      softmax of means of clusters of queries          none                  whole heads
 //	improved-…     clustered, with exact weights of the top keys    none                  whole heads
-//	reformer       exp(q·k/√D), of tokens near in angle             k = q/|q|             whole heads
-//	scatterbrain   exp(q·k/√D) of near keys, φ(q)·φ(k) of others    none                  whole heads
-//	exact-topk     exp(q·k/√D) of the k largest                     none                  whole heads
+//	reformer       exp(q·k/√D), for tokens near in angle            k = q/|q|             whole heads
+//	scatterbrain   exp(q·k/√D) for near keys, φ(q)·φ(k) for others  none                  whole heads
+//	exact-topk     exp(q·k/√D) for the k largest scores             none                  whole heads
 //	primal         no weights: projections of q̂ and k̂               length 1              whole heads
-//	multipole      exp(q·k/√D), of far keys about means of cells    none                  whole heads
+//	multipole      exp(q·k/√D), far keys expanded about cell means  none                  whole heads
 //
-// A row divides by the sum of the weights plus its setting eps, which is 0 where the table
-// does not say otherwise. docs/mechanisms.md compares what each mechanism is good for.
+// Outputs are divided by the sum of the weights plus the setting eps, which is 0 unless the
+// table says otherwise. "Mean 0, deviation 1" and "length 1" are what each query and key is
+// scaled to before its score is computed. docs/mechanisms.md compares what each mechanism is
+// good for.
 package mechanism

@@ -66,7 +66,7 @@ func fitEVA(o *Options, shapes map[string][]int) {
 // al. 2023, section 4).
 type controlVariates struct {
 	window, overlap, landmarks int
-	chunk                      int  // tokens of a chunk; 0: there are landmarks
+	chunk                      int  // tokens of a chunk; 0: the sequence is cut into landmarks chunks
 	absentAsZero               bool // absent tokens are zeros in means
 	setting                    string
 	params, constants          *param.Set
@@ -348,8 +348,8 @@ func (x *evaPass) summariseChunk(c int) {
 // the other scores are.
 func absentScore() float { return float(math.Inf(-1)) }
 
-// evaWindow holds the queries i0 ≤ i < i1 of a window, its keys j0 ≤ j < j1 and the
-// first chunks, which its queries see.
+// evaWindow holds the queries i0 ≤ i < i1 of a window, its keys j0 ≤ j < j1 and how many
+// of the first chunks its queries see.
 type evaWindow struct {
 	first                    int // token of the window
 	i0, i1, j0, j1, chunks   int

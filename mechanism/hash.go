@@ -155,9 +155,10 @@ func Largest(places []int32, x []tensor.Float, exist []bool) {
 	slices.Sort(places)
 }
 
-// AngularBuckets sets buckets to the number of the largest of the products of
-// each row of x with the rows of axes, and then with their negatives: to which of
-// them it is nearest by its angle. Of equal ones it is the first.
+// AngularBuckets sets buckets [n] to the bucket of each row x of the matrix [n, D]: b if
+// the product with row b of axes [r, D] is the largest, r+b if its negative is. Of equal
+// products the lowest bucket wins (Kitaev et al. 2020, Reformer, arXiv 2001.04451,
+// section 2).
 func AngularBuckets(h *headwise.Head, buckets []int32, x, axes tensor.Mat) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)

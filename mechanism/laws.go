@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Law is a promise that every mechanism keeps. TestLaws checks each law.
+// Law is a property that every mechanism has, unless it is exempt. TestLaws checks it.
 type Law struct {
 	Name      string // of the subtests, TestLaws/NAME/SUBJECT
 	Statement string

@@ -70,8 +70,8 @@ func (eluPlusOne) Dim(d int) int { return d }
 
 func (eluPlusOne) Elementwise() {}
 
-// Roundings bounds the error of the exponential (kernel.TestExpAccuracy) and of the
-// sum.
+// Roundings returns a bound of the error in roundings: those of the exponential
+// (kernel.TestExpAccuracy) and of the sum.
 func (eluPlusOne) Roundings() float64 { return 8 }
 
 func (eluPlusOne) Map(dst, x []tensor.Float) { kernel.Active[float]().EluPlusOne(dst, x[:len(dst)]) }
@@ -88,7 +88,7 @@ func (rectifiedMap) Elementwise() {}
 // Sparse marks that a row without a positive number has weight 0 for all keys.
 func (rectifiedMap) Sparse() {}
 
-// Roundings counts the rounding of the square.
+// Roundings returns 1: the square is rounded.
 func (rectifiedMap) Roundings() float64 { return 1 }
 
 func (f rectifiedMap) Map(dst, x []tensor.Float) {

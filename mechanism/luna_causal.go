@@ -12,15 +12,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Pack is the causal attention of Luna (Ma et al. 2021, arXiv 2106.01540,
-// section 3.3). A key j weighs a_jl = ω(s·k_j·p_l) in row l of a packed sequence
-// of fixed length L, whose queries p_l are learned. Of the t keys that query i
-// sees
+// Pack is the causal attention of Luna (Ma et al. 2021, arXiv 2106.01540, section 3.3).
+// Keys and values are packed into L rows by learned queries p_l: key j enters row l with
+// the weight a_jl = ω(s·k_j·p_l). With sums over the t keys that query i sees,
 //
 //	u_i = softmax over l of s/t·Σ_j (q_i·k_j) a_jl      o_i = 1/t·Σ_j (u_i·a_j) v_j
 //
-// so that all it needs of them are sums of D·L and of L·Dv numbers. The weights
-// (u_i·a_j)/t do not sum to one: outputs are no averages.
+// The state is therefore two sums, Σ k⊗a [D,L] and Σ a⊗v [L,Dv]. The weights (u_i·a_j)/t
+// do not sum to 1, so an output is not an average of values.
 type Pack struct {
 	name, setting string
 	positive      bool
@@ -30,15 +29,15 @@ type Pack struct {
 	scale         float64 // s; 0: 1/√D
 }
 
-// PackMap is ω, elementwise.
+// PackMap is the function ω of Pack, applied to each element.
 type PackMap interface {
 	Map(dst, x []tensor.Float)     // dst may be x
 	Grad(dx, dy, x []tensor.Float) // sets dx, which may be dy
-	Positive() bool                // never negative
+	Positive() bool                // reports whether ω is never negative
 }
 
-// NewPack returns the mechanism of that name and setting with the parameter p
-// [H,L,D], or [1,L,D] for all heads. The scale s is 1/√D where it is 0.
+// NewPack returns a Pack whose learned queries are the parameter p [H,L,D], or [1,L,D] for
+// all heads. Traits and Setting report name and setting. scale is s; 0 means 1/√D.
 func NewPack(name, setting string, p *param.Param, omega PackMap, scale float64) *Pack {
 	set := new(param.Set)
 	set.Add(p)
@@ -56,13 +55,13 @@ func (p *Pack) Setting() string { return p.setting }
 // Params returns the learned parameters.
 func (p *Pack) Params() *param.Set { return p.params }
 
-// Constants returns nil: no numbers are drawn.
+// Constants returns nil: a Pack has no random numbers.
 func (p *Pack) Constants() *param.Set { return nil }
 
 // Check returns an error if the heads or the width of c do not fit the parameter.
 func (p *Pack) Check(c *attention.Call) error { return p.fits(c.Q.H, c.Q.D) }
 
-// fits reports heads or a width that the parameter is not of.
+// fits returns an error if the parameter does not fit heads query heads of width d.
 func (p *Pack) fits(heads, d int) error {
 	switch s := p.p.Shape; {
 	case s[0] != 1 && s[0] != heads:
@@ -80,25 +79,26 @@ func (p *Pack) factor() float {
 	return float(1 / math.Sqrt(float64(p.p.Shape[2])))
 }
 
-// learned returns the packed queries of a head, and their place among all.
+// learned returns the learned queries [L,D] of a head, and the index of their first
+// element in the parameter.
 func (p *Pack) learned(head int) (rows tensor.Mat, at int) {
 	l, d := p.p.Shape[1], p.p.Shape[2]
 	at = min(head, p.p.Shape[0]-1) * l * d
 	return tensor.Mat{Data: p.p.Data[at:][:l*d], Rows: l, Cols: d, Stride: d}, at
 }
 
-// packBlock is the number of queries that are done at a time.
+// packBlock is the number of queries that are computed at once.
 const packBlock = 64
 
-// packPass is a head on its way.
+// packPass holds the intermediate values of one head.
 type packPass struct {
 	*Pack
 	h        *headwise.Head
-	x, a     tensor.Mat // s·k·p, and ω of it: 0 for keys that do not exist
+	x, a     tensor.Mat // s·k·p, and ω of it; a is 0 for masked keys
 	u        tensor.Mat // [n,L]
 	rcp      []float    // 1/t of each query
 	s1, s2   tensor.Mat // sums of k⊗a and a⊗v over the keys before a block
-	w        tensor.Mat // pairs of a block
+	w        tensor.Mat // products of the pairs of a block
 	keyCount int        // keys in the sums
 }
 
@@ -131,8 +131,8 @@ func (p *Pack) open(h *headwise.Head, u []float) packPass {
 	return x
 }
 
-// packRange is a block of queries, and the keys that some of them see and others
-// do not.
+// packRange holds the queries i0 ≤ i < i1 of a block. All of them see the keys before j0,
+// some of them the keys j0 ≤ j < j1.
 type packRange struct{ i0, i1, j0, j1 int }
 
 func (x *packPass) block(i0 int) packRange {
@@ -140,7 +140,7 @@ func (x *packPass) block(i0 int) packRange {
 	return packRange{i0, i1, x.h.VisibleKeys(i0), x.h.VisibleKeys(i1 - 1)}
 }
 
-// reach takes the keys before j into the sums.
+// reach adds the keys before j to the sums, except those that they hold already.
 func (x *packPass) reach(j int) {
 	if j > x.keyCount {
 		k, a, v := x.h.K.Slice(x.keyCount, j), x.a.Slice(x.keyCount, j), x.h.V.Slice(x.keyCount, j)
@@ -150,8 +150,8 @@ func (x *packPass) reach(j int) {
 	}
 }
 
-// pairs returns the products of the rows a, one for each query of the block, and
-// b, one for each of its keys, and 0 where a query does not see the key.
+// pairs returns the products a·bᵀ of rows for the queries and for the keys of a block, with
+// 0 where a query does not see the key. It overwrites the result of the call before.
 func (x *packPass) pairs(r packRange, a, b tensor.Mat) tensor.Mat {
 	w := tensor.Mat{Data: x.w.Data, Rows: r.i1 - r.i0, Cols: r.j1 - r.j0, Stride: r.j1 - r.j0}
 	x.h.Multiply(w, a, b, false, true, false)
@@ -161,14 +161,14 @@ func (x *packPass) pairs(r packRange, a, b tensor.Mat) tensor.Mat {
 	return w
 }
 
-// divide multiplies the rows of y, of queries from i0 on, by f/t.
+// divide multiplies each row of y by f/t. Row i is that of query i0+i.
 func (x *packPass) divide(y tensor.Mat, i0 int, f float) {
 	for i := range y.Rows {
 		x.h.Table.Scale(y.Row(i), f*x.rcp[i0+i], y.Row(i))
 	}
 }
 
-// Forward computes the outputs of h, and keeps u for Backward.
+// Forward sets h.Out and saves u [queries,L] for Backward.
 func (p *Pack) Forward(h *headwise.Head) {
 	l := p.p.Shape[1]
 	x := p.open(h, h.SaveBuffer(h.Q.Rows*l))
@@ -191,13 +191,14 @@ func (p *Pack) Forward(h *headwise.Head) {
 	}
 }
 
-// Backward goes over the queries twice: forward for what reaches them from the
-// keys before, back for what reaches keys from the queries after.
+// Backward sets the gradients of queries, keys and values, and adds to the gradient of the
+// parameter. A first pass over the queries, forward, gives the gradients of queries; a second
+// one, backward, gives those of the keys and values that they see.
 func (p *Pack) Backward(h *headwise.Head, g *headwise.Grads) {
 	l, d, dv := p.p.Shape[1], h.K.Cols, h.V.Cols
 	x := p.open(h, h.Saved)
 	n, m := h.Q.Rows, h.K.Rows
-	do := h.TakeScratch(n, dv) // over t
+	do := h.TakeScratch(n, dv) // gradient of the output, divided by t
 	copy(do.Data, g.DOut.Data[:n*dv])
 	x.divide(do, 0, 1)
 	ds := h.TakeScratch(n, l) // the gradient of Σ (q·k) a
@@ -220,7 +221,7 @@ func (p *Pack) Backward(h *headwise.Head, g *headwise.Grads) {
 
 	r1, r2 := scratch.ZeroMat(h.Scratch, d, l), scratch.ZeroMat(h.Scratch, l, dv) // sums of q⊗ds and u⊗do
 	da := h.TakeScratch(m, l)
-	later := func(j0, j1 int) { // from the queries in the sums
+	later := func(j0, j1 int) { // gradients of keys j0 ≤ j < j1 from the queries in r1 and r2
 		if j1 <= j0 {
 			return
 		}

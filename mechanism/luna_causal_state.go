@@ -12,13 +12,14 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// packState holds, for each query head of each batch row, sums of k⊗a and of
-// a⊗v over the keys absorbed, with what their roundings leave out.
+// packState holds, for each query head of each batch row, the sums of k⊗a and of a⊗v over
+// the absorbed keys. Each sum is a pair of numbers hi + lo, where lo holds the rounding
+// errors of hi.
 type packState struct {
 	p      *Pack
 	shape  attention.Shape
 	tokens int64
-	exist  []int64   // tokens of each batch row that exist
+	exist  []int64   // unmasked tokens of each batch row
 	hi, lo [][]float // [B·H][D·L + L·Dv]
 }
 
@@ -63,8 +64,8 @@ func (s *packState) Refuse(c *attention.Call) error {
 	return headwise.RefuseHeadwise(s.p.name, c)
 }
 
-// Run takes the tokens of c one after another: their keys into the sums, their
-// queries to outputs, or both.
+// Run processes the tokens of c in order. For each token it adds the key to the sums if keys
+// is above 0, then answers the query if queries is above 0.
 func (s *packState) Run(out tensor.Heads, c *attention.Call, queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	l := s.p.p.Shape[1]
@@ -134,8 +135,8 @@ func (s *packState) take(ar *arena.Arena, t *kernel.Table[float], i, head int, k
 	t.AddCarry(s.hi[i], s.lo[i], one)
 }
 
-// answer sets out to the output of a query from the sums of head i, which hold exist
-// keys.
+// answer sets out [Dv] to the output of query q [D] from the sums of head i, to which exist
+// keys have been added. Without keys the output is 0.
 func (s *packState) answer(ar *arena.Arena, t *kernel.Table[float], i int, out, q []float, exist int64) {
 	clear(out)
 	if exist == 0 {
@@ -189,8 +190,7 @@ func (s *packState) Merge(next attention.State) error {
 	return nil
 }
 
-// fields lists the tokens of each batch row that exist, then the sums of each head and what
-// their roundings leave out.
+// fields lists the numbers of unmasked tokens of all batch rows, then hi and lo of each head.
 func (s *packState) fields() states.Fields {
 	f := states.Fields{}.AddCounts(s.exist)
 	for i := range s.hi {

@@ -72,8 +72,8 @@ type multipoleAttention struct {
 	scale                             float64 // s; 0: 1/√D
 
 	// With centres=input there is no codebook.
-	tol        float64 // of a row: the root of the sum of the squares of the deviations of far weights
-	size, span int     // mean keys of a cluster, 0: by their number; keys of a span of causal calls
+	tol        float64 // bound of the estimated relative error of an output row
+	size, span int     // average keys of a cluster, 0: clustersOf decides; keys of a span of causal calls
 	least      int     // keys up to which a call that is not causal is softmax
 	softmax    *headwise.PatternSoftmax
 
@@ -183,7 +183,8 @@ func (x *multipoleAttention) book(keyHead, keyHeads int) tensor.Mat {
 	return x.headRows(x.codebook.Data, keyHead, keyHeads)
 }
 
-// headRows returns the rows that a key head has of numbers of the shape of the codebook.
+// headRows returns the rows [cells,D] of a key head as a view of numbers that have the shape of
+// the codebook.
 func (x *multipoleAttention) headRows(of []float, keyHead, keyHeads int) tensor.Mat {
 	heads, k, d := x.codebook.Shape[0], x.codebook.Shape[1], x.codebook.Shape[2]
 	head := 0
@@ -209,7 +210,7 @@ func floorDiv(p, n int) int {
 	return p / n
 }
 
-// counted holds what a head of a sequence takes, forward.
+// counted holds the operations of Forward for one head of a sequence.
 type counted struct {
 	cells, near  float64 // cells and near keys that a query meets, at most
 	flops, moves float64 // of products, and of sums and moments
@@ -244,14 +245,16 @@ func (x *multipoleAttention) Cost(s attention.Shape) headwise.Cost {
 	}
 }
 
-// multipoleSpeed is what a head takes beside products: of a query with its key, of a number of
-// the sums of a cell, of a weight, and of the distance of a key from a centre, in operations at the
-// peak. share is the share of the peak that products reach.
+// multipoleSpeed holds the costs of a head beside matrix products, in operations at the peak
+// rate: token for a query with its key, number for a number that a key adds to the sums of its
+// cell, weight for a weight, and distance for the distance of a key from a centre. share is the
+// share of the peak rate that products reach.
 type multipoleSpeed struct{ token, number, weight, distance, share float64 }
 
 // multipoleSpeeds are fitted to the processor time of calls of 2048 tokens, 64 to 1024 cells of
-// order 0 and D from 16 to 128 on AMD EPYC (Zen 5). Half of them are within 11 in 100. Kernels that
-// search among products take no more than the products do.
+// order 0 and D from 16 to 128 on AMD EPYC (Zen 5). Half of the calls are within 11 % of the fit.
+// distance is 0 for kernels in which the search for the nearest centre takes no longer than the
+// products that it searches.
 var multipoleSpeeds = map[string]multipoleSpeed{
 	cpu.AVX512:  {70000, 314, 58, 0, 0.92},
 	cpu.AVX2:    {35000, 220, 39, 0, 0.91},
@@ -259,7 +262,8 @@ var multipoleSpeeds = map[string]multipoleSpeed{
 	cpu.Generic: {7700, 123, 48, 48, 0.83},
 }
 
-// CostAtPeak is that of the codebook; adapt is counted as products alone.
+// CostAtPeak returns the expected cost of Forward for one head of a sequence, in operations at
+// the peak rate. Of Lloyd steps it counts the products only.
 func (x *multipoleAttention) CostAtPeak(s attention.Shape) float64 {
 	speed, c := multipoleSpeeds[kernel.Active[float]().Name], x.count(s)
 	tokens, weights, distances := float64(s.N+s.M)/2, float64(s.N)*(c.cells+c.near), 0.0

@@ -25,8 +25,8 @@ type keyBlock struct {
 	offsets []uint64
 
 	unit float // power of 2 near the largest number among the keys
-	// Of each cluster: the mean, the halves of the variances in units, Σv, and the share of Σ|k-c̄|²
-	// of its group. Of each group: Σ (k-c̄) vᵀ, k-c̄ in units.
+	// For each cluster: its mean, half of the variance of each channel in units, Σv, and its share
+	// of the Σ|k-c̄|² of its group. For each group: Σ (k-c̄) vᵀ, with k-c̄ in units.
 	means, halves, sums, dipoles tensor.Mat // [clusters,D], [clusters,D], [clusters,Dv], [groups·D,Dv]
 	shares                       []float    // [clusters]
 	spreads                      []float    // [groups] Σ|k-c̄|² in units
@@ -36,7 +36,7 @@ type keyBlock struct {
 func (b *keyBlock) clusters() int  { return len(b.begin) - 1 }
 func (b *keyBlock) size(c int) int { return int(b.begin[c+1] - b.begin[c]) }
 
-// clustersOf returns into how many clusters n keys are divided.
+// clustersOf returns the number of clusters for n keys.
 func (x *multipoleAttention) clustersOf(n int) int {
 	size := x.size
 	if size == 0 {
@@ -45,12 +45,13 @@ func (x *multipoleAttention) clustersOf(n int) int {
 	return (n + size - 1) / size
 }
 
-// groupsOf returns the number of groups of n keys in so many clusters.
+// groupsOf returns the number of groups for n keys in the given number of clusters.
 func groupsOf(n, clusters int) int {
 	return min(int(math.Round(math.Sqrt(float64(clusters)))), max(n/groupKeys, 1), clusterGroups)
 }
 
-// set clusters the unmasked keys j0 ≤ j < j1 in two levels. It takes memory from ar.
+// set clusters the unmasked keys j0 ≤ j < j1 in two levels: into groups, and each group into
+// clusters. It takes memory from ar.
 func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena, j0, j1 int) {
 	*b = keyBlock{j0: j0, j1: j1, mark: ar.Mark()}
 	n, d, dv := 0, h.K.Cols, h.V.Cols
@@ -148,8 +149,8 @@ func takeCopy[E arena.Element](ar *arena.Arena, x []E) []E {
 	return y
 }
 
-// addCluster adds a cluster of the last keys in order. rows are these keys in units; they
-// become their distances from the mean.
+// addCluster appends a cluster of the last rows.Rows keys in order. rows holds these keys in
+// units, and is overwritten by their distances from the mean.
 func (b *keyBlock) addCluster(t *kernel.Table[float], rows tensor.Mat) {
 	c, n, d := b.clusters(), rows.Rows, rows.Cols
 	begin := int(b.begin[c])
@@ -269,13 +270,13 @@ func takeZeroRows(ar *arena.Arena, rows, cols int) tensor.Mat {
 	return tensor.Mat{Data: arena.TakeZeros[float](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
 }
 
-// farField is what queries are multiplied by, of all clusters of the blocks before them.
+// farField holds the operands of queries for all clusters of the blocks before them.
 type farField struct {
 	clusters, groups, stride int
 	unit                     float   // power of 2
 	means, halves            []float // [D][stride] c̄ and σ²/2 as columns, σ²/2 in units
-	// values [clusters,Dv+groups] has Σv of each cluster, and its share in the column of its group.
-	// dipoles [groups·D,Dv] are those of the groups, in units.
+	// values [clusters,Dv+groups] holds Σv of each cluster, and its share in the column of its
+	// group. dipoles [groups·D,Dv] holds the dipoles of the groups, in units.
 	values, dipoles tensor.Mat
 	keys            float   // of all clusters
 	counts, tails   []float // [clusters] n, and 4(min(n,16)-1) for the reach of scores in a cluster

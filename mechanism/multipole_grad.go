@@ -8,15 +8,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// multipoleGrads holds the gradients of a head. Blocks are taken from the last to the first.
-// sums holds the gradients of the sums of each cell through the blocks so far. A key gets
-// those of the blocks from which it is far: it takes sums when it becomes near or at the end,
-// and gives back what sums held when it became far.
+// multipoleGrads holds the gradients of a head. Backward visits the blocks from the last to the
+// first, and sums accumulates the gradients of the sums of each cell. A key gets the part that
+// accumulates while it is far: when it becomes far, its gradient is decreased by the gradient
+// through sums at that moment, and when it becomes near, or at the end, increased by it.
 type multipoleGrads struct {
 	*headwise.Grads
 	sums []float // [cells][width]
-	// With tilt: the gradient [cells][D] where r multiplies distances of keys from the first one, and the
-	// sums of what multiplies them, which are 0 in a whole call unless an exponent is bounded.
+	// With tilt. An exponent s r·(k-C) with gradient y gives r the gradient s·y·(k-C). tilts [cells][D]
+	// sums s·y·(k-k₀), where k₀ is the first key of the cell, and balances [cells] sums y, for the part
+	// s·y·(k₀-C) that balanceTilts adds. Over a whole call balances are 0 unless an exponent is bounded.
 	tilts, balances []float
 	bounded         bool
 
@@ -46,8 +47,8 @@ func (x *multipoleAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	}
 }
 
-// backward sets g from the queries of blocks from block down to end. Backward of a pass that
-// follows a state leaves the gradient of the state's sums in p.grads.sums.
+// backward adds to g the gradients through the queries of the blocks from block down to end.
+// After it p.grads.sums holds the gradient of the sums with which the pass began.
 func (p *multipolePass) backward(g *headwise.Grads, block, end int) {
 	l, ar := &p.sums.momentLayout, p.h.Scratch
 	p.grads = multipoleGrads{Grads: g, sums: arena.TakeZeros[float](ar, p.count*l.width),
@@ -89,9 +90,9 @@ func (p *multipolePass) backBlock(block int) {
 	}
 }
 
-// addNearGrads adds to the gradients of keys and values, and to dq [n,D] or with acc false sets it, what
-// the weights w of queries from i0 on and keys from j0 on bring. q are the scaled queries, delta the
-// products of dout and the outputs.
+// addNearGrads adds the gradients through the weights w of queries from i0 on and keys from j0 on to the
+// gradients of these keys and values, and to dq [n,D], which it sets if acc is false. q holds the scaled
+// queries, delta the products of dout and the outputs.
 func addNearGrads(h *headwise.Head, g *headwise.Grads, dq, w, q, dout tensor.Mat, delta []float, i0, j0 int, acc bool) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -139,8 +140,8 @@ func (p *multipolePass) backTile(x queryTile) {
 	}
 }
 
-// backFar adds to dq, the gradient of scaled queries, and to the gradients of means, moments
-// and squares what far weights bring.
+// backFar adds the gradients through the far weights of a tile to dq, the gradient of scaled
+// queries, and to the gradients of means, moments and squares.
 func (p *multipolePass) backFar(x *queryTile, dout, dq tensor.Mat, delta []float) {
 	h, t, g := p.h, p.h.Table, &p.grads
 	da := h.TakeScratch(x.n, p.used) // gradient of far weights, then of their exponents
@@ -203,8 +204,8 @@ func (p *multipolePass) backFar(x *queryTile, dout, dq tensor.Mat, delta []float
 	}
 }
 
-// addCell adds to the gradients of the sums of cell c those of its mean, moments and squares
-// in the current block.
+// addCell adds the gradients of the mean, moments and squares of cell c in the current block to
+// the gradients of its sums.
 func (p *multipolePass) addCell(c int) {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
@@ -284,8 +285,8 @@ func (p *multipolePass) addMoments(c int, dmean, dmoments []float) {
 	}
 }
 
-// pull adds to the gradients of key j and its value what the gradients of the sums of its cell
-// bring, times sign. In Forward it does nothing.
+// pull adds the gradient through the sums of its cell, times sign, to the gradients of key j and
+// its value. In Forward it does nothing.
 func (p *multipolePass) pull(j int, sign float) {
 	c := int(p.cells[j])
 	if c < 0 || p.grads.Grads == nil {
@@ -326,8 +327,8 @@ func (p *multipolePass) pull(j int, sign float) {
 	}
 }
 
-// pullTilt adds to the gradients of key j and of the tilt of its cell c what the gradient of its weight
-// brings, times sign. It returns the weight.
+// pullTilt adds the gradient through the weight of key j in the sums of cell c, times sign, to the
+// gradients of the key and of the cell's tilt. It returns the weight.
 func (p *multipolePass) pullTilt(j, c int, sign float) float {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
@@ -346,7 +347,7 @@ func (p *multipolePass) pullTilt(j, c int, sign float) float {
 	return w
 }
 
-// balanceTilts adds to the gradients of tilts what the distances of first keys from centres bring.
+// balanceTilts adds to the gradients of tilts the terms with the distances of first keys from centres.
 func (p *multipolePass) balanceTilts() {
 	s, g := &p.sums, &p.grads
 	for c, y := range g.balances {

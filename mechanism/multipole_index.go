@@ -5,15 +5,15 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
-// multipoleIndex is the index of a state with centres=input: the blocks of all spans before that
-// of the last token. Between the ends of spans a step reads the far field, the clusters that it
-// chooses, and the keys of the open span. At the end of a span its keys are clustered, with those
-// of earlier spans if they become one block, and the far field is laid out anew.
+// multipoleIndex holds the clusters of a state with centres=input: the blocks of all spans before
+// the open span, which contains the last token. A step reads the far field, the clusters that it
+// chooses, and the keys of the open span. When a span ends, its keys are clustered, together with
+// those of earlier spans if they become one block, and the far field is laid out anew.
 type multipoleIndex struct {
 	pass   inputPass
 	head   headwise.Head
 	span   int // number of the open span; -1: none
-	mark   int // of memory behind the blocks
+	mark   int // end of the blocks in memory
 	memory arena.Arena
 }
 

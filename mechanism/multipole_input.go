@@ -17,18 +17,17 @@ import (
 // With centres=input the cells are clusters of the keys of a call. A far cluster c of n keys with
 // mean c̄ and variances σ² of the channels weighs n·exp(s q·c̄)·(1 + h), h = ½ s² Σ_a q_a² σ_a²: the
 // Taylor polynomial of order 2, summed over keys whose channels are unrelated. The term of order 1,
-// Σ(k-c̄) vᵀ, is pooled over a group of clusters, which have shares of it by Σ|k-c̄|². A cluster
-// over whose keys the weights of a query deviate much from their mean is near to it. Products of
-// near clusters are computed cluster by cluster, for all queries of a wave that chose it: tiles over
-// contiguous rows.
+// Σ(k-c̄) vᵀ, is pooled over a group of clusters, which share it in proportion to Σ|k-c̄|². A query
+// chooses a cluster as near if its weights for the keys of the cluster would deviate much from their
+// mean. Near clusters are computed one after another, each for all queries of a wave that chose it.
 
 const (
 	// lloydSteps is the number of Lloyd steps of each of the two levels of clusters.
 	lloydSteps = 2
 	// clusterGroups is the largest number of groups of the clusters of a block.
 	clusterGroups = 16
-	// groupKeys is the least number of keys for each group after the first, and leastKeys that of a
-	// cluster where its size is not set.
+	// groupKeys is the least number of keys for each group after the first. leastKeys is the least
+	// average number of keys of a cluster if the setting size is 0.
 	groupKeys = 512
 	leastKeys = 16
 	// spanRadix is the number of blocks of closed spans that are joined into one.
@@ -42,10 +41,10 @@ const (
 	chosenKeys = 256
 	// maxSquare bounds squares of channels of queries, whose products with variances are finite.
 	maxSquare = 0x1p80
-	// keyShare times tol is the share of the denominator that no key of a far cluster may reach from a
-	// mean below it.
+	// keyShare times tol is a share of the denominator. A cluster whose mean weighs less is near if one
+	// of its keys may weigh more.
 	keyShare = 16
-	// safeExcess is how far a score may lie above the number that weights are relative to.
+	// safeExcess is how far a score may lie above the score that weights are relative to.
 	safeExcess = 8
 )
 
@@ -55,8 +54,8 @@ type inputPass struct {
 	h      *headwise.Head
 	memory *arena.Arena // of blocks and the far field
 	scale  float
-	// Keys before first and from last on are near to all queries. The others are in blocks, but
-	// for those of the open span lo ≤ j < hi of a causal call, which are near.
+	// Keys before first and from last on are near to all queries. In causal calls so are the keys
+	// lo ≤ j < hi of the open span. All other keys are in blocks.
 	first, last, lo, hi int
 
 	blocks []keyBlock // the last of them was made last
@@ -102,7 +101,7 @@ func (p *inputPass) cover(b int) {
 	p.drop(i)
 }
 
-// push adds a block.
+// push appends a block of the keys j0 ≤ j < j1.
 func (p *inputPass) push(j0, j1 int) {
 	p.blocks = append(p.blocks, keyBlock{})
 	b := &p.blocks[len(p.blocks)-1]
@@ -112,7 +111,8 @@ func (p *inputPass) push(j0, j1 int) {
 	}
 }
 
-// drop drops the blocks from number i on.
+// drop removes the blocks from number i on. In Backward it first adds their gradients to those of
+// their keys and values.
 func (p *inputPass) drop(i int) {
 	for len(p.blocks) > i {
 		b := &p.blocks[len(p.blocks)-1]
@@ -185,8 +185,8 @@ func (p *inputPass) eachSegment(x *inputTile, f func(part tensor.Mat, j0, j1 int
 	}
 }
 
-// scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key. far
-// has h times the exponential that weigh computes.
+// scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key. exps
+// holds the scores s q·c̄ of clusters and far their h; weigh turns both into weights.
 func (p *inputPass) scores(i0, i1 int) inputTile {
 	h, f, t := p.h, &p.far, p.h.Table
 	columns := 0
@@ -239,7 +239,8 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 }
 
 // weigh replaces the scores of a tile by weights relative to the exponentials of tops, chooses
-// near clusters, whose weights become 0, and sets sums to the sums of the weights of other near keys.
+// near clusters, whose weights become 0, and sets sums to the sums of the weights of the other near
+// keys. tops [n] is set to the largest score of each query.
 func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 	h, t, f := p.h, p.h.Table, &p.far
 	mark := h.Scratch.Mark()
@@ -262,10 +263,11 @@ func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 		t.Mul(errors, far, exps)
 		t.Add(far, far, exps)
 		most := float(p.tol) * (sums[r] + t.Dot(far, f.counts))
-		// The square of how far the score of a key may lie above the mean's, less that of how far it
-		// would have to for a share of the denominator. A key of n lies at most √(n-1) deviations from
-		// their mean, of which 16 are counted at most, and 4h is twice the square of the deviation: if the query resembles one of n keys
-		// in unrelated directions, variances of channels show about half of it.
+		// reach becomes the square of how far the score of a key may lie above the score of the mean,
+		// minus the square of how far it would have to lie above it to reach the share of keyShare. One
+		// of n keys lies at most √(n-1) standard deviations from their mean; n counts as at most 16. 4h
+		// is twice the variance of the scores by h: if the query resembles one of n keys in unrelated
+		// directions, the variances of channels show about half of the variance.
 		if most > 0 {
 			t.Axpy(gap, tops[r]+float(math.Log(keyShare*float64(most))), f.ones)
 			t.Mul(gap, gap, gap)
@@ -276,8 +278,8 @@ func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 	}
 }
 
-// choose makes near to query r of the tile the clusters with errors above most, or reach above 0,
-// and notes them.
+// choose adds the clusters with errors above most or reach above 0 to the picks of query r of the
+// tile, and sets their weights in the tile to 0.
 func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float) {
 	exps, far := x.exps.Row(r), x.far.Row(r)
 	for c0 := 0; c0 < len(errors); c0 += nearestRun {
@@ -299,8 +301,8 @@ func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reac
 	p.queries, p.ends = append(p.queries, int32(x.i0+r)), append(p.ends, int32(len(p.picks)))
 }
 
-// attend sets the sums of the weights of a tile of scores, which it overwrites, and the outputs
-// times them, but for what chosen clusters bring.
+// attend sets the sums of weights of a tile of scores, and the outputs before the division by
+// them, both without the clusters that queries chose. It overwrites the tile.
 func (p *inputPass) attend(x inputTile) {
 	h, t, f := p.h, p.h.Table, &p.far
 	tops, sums := p.tops[x.i0:x.i0+x.n], p.sums[x.i0:x.i0+x.n]
@@ -327,9 +329,9 @@ func (p *inputPass) attend(x inputTile) {
 	}
 }
 
-// farSums returns the products of far weights and the values of the far field: [n,Dv] and
-// [n,groups] weights of the dipoles of groups, 0 where the dipole of the whole group may bring more than
-// the tolerance.
+// farSums returns [n,Dv+groups]: the products of far weights and values, then the weights of the
+// dipoles of groups. A weight is 0 where the dipole of the whole group may add an error above the
+// tolerance.
 func (p *inputPass) farSums(x *inputTile) tensor.Mat {
 	f := &p.far
 	y := tensor.Mat{Data: arena.Take[float](p.h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
@@ -460,7 +462,7 @@ func (p *inputPass) eachClusterTile(c int, q tensor.Mat, f func(x clusterTile)) 
 	}
 }
 
-// attendCluster adds to outputs and sums what a cluster brings to queries that chose it.
+// attendCluster adds the keys of cluster c to the outputs and sums of the queries that chose it.
 func (p *inputPass) attendCluster(c int, queries []int32) {
 	h, t := p.h, p.h.Table
 	mark := h.Scratch.Mark()
@@ -482,8 +484,8 @@ func (p *inputPass) attendCluster(c int, queries []int32) {
 	})
 }
 
-// raise makes the output and the sum of query i relative to the exponential of a score that is
-// far above the present reference.
+// raise makes score the reference of query i and rescales its output and sum, if score lies more
+// than safeExcess above the present reference.
 func (p *inputPass) raise(i int, score float) {
 	t := p.h.Table
 	if score-p.tops[i] <= safeExcess {
@@ -495,8 +497,8 @@ func (p *inputPass) raise(i int, score float) {
 	p.tops[i] = score
 }
 
-// exactShare returns the share of the pairs that see each other whose weights were computed
-// one by one.
+// exactShare returns the share of visible pairs of query and key whose weights were computed
+// pair by pair.
 func (p *inputPass) exactShare() float64 {
 	h := p.h
 	mark := h.Scratch.Mark()
@@ -623,8 +625,8 @@ func (m *inputMultipole) Backward(h *headwise.Head, g *headwise.Grads) {
 	pairs.Release()
 }
 
-// nearShare is the share of pairs that Cost takes to be in chosen clusters: of keys of a trained
-// encoder of sentences it is 0.01 to 0.02 with the default tol.
+// nearShare is the share of pairs in chosen clusters that Cost assumes. In a trained sentence
+// encoder it is 0.01 to 0.02 with the default tol.
 const nearShare = 0.015
 
 func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
@@ -656,8 +658,8 @@ func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	}
 }
 
-// UntrainedWith returns Untrained for a mechanism with the settings given: "" if they choose a
-// function without numbers that need training.
+// UntrainedWith returns Untrained for a mechanism with the settings of set. It returns "" if they
+// choose a function without parameters or constants.
 func (r *Row) UntrainedWith(set map[string]string) string {
 	if r.Name == multipole.Name && set["centres"] == "input" {
 		return ""

@@ -23,7 +23,7 @@ type inputGrads struct {
 	means, halves, values, dipoles tensor.Mat
 }
 
-// newBlockGrads returns gradients of 0.
+// newBlockGrads returns zero gradients for block b.
 func (p *inputPass) newBlockGrads(b *keyBlock) blockGrads {
 	return blockGrads{
 		means: takeZeroRows(p.memory, b.means.Rows, b.means.Cols), halves: takeZeroRows(p.memory, b.halves.Rows, b.halves.Cols),
@@ -106,8 +106,8 @@ func (p *inputPass) backTile(x inputTile) {
 	}
 }
 
-// backFar adds to dq, the gradient of scaled queries, and to the gradients of the far field what
-// far weights times fades bring.
+// backFar adds the gradients through the far weights of a tile, times fades, to dq, the gradient of
+// scaled queries, and to the gradients of the far field.
 func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 	h, t, g, f := p.h, p.h.Table, &p.grads, &p.far
 	d, dv := h.Q.Cols, h.V.Cols

@@ -6,8 +6,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
 
-// momentLayout is where the sums of a cell lie. r is the distance of k from the first key of the
-// cell, or k with order 0 and no tilt. The sums are
+// momentLayout describes the sums of a cell, one after another. r is the distance of k from the
+// first key of the cell, or k itself with order 0 and no tilt. The sums are
 //
 //	Σr [D], Σv [Dv]
 //	order 1 and 2: Σ r_a v [D,Dv]
@@ -20,7 +20,7 @@ type momentLayout struct {
 	width                int // numbers of a cell
 	dipole, quad, square int // where the sums of orders 1 and 2 begin: Σ r_a v, Σ r_a r_b, Σ r_a r_b v
 	features             int // numbers of a query that a moment is multiplied by: 1, s q_a, (s q_a)(s q_b)
-	mass                 int // where the sum of the weights of keys lies; 0: keys are counted
+	mass                 int // index of the sum of the weights of keys; 0: keys are counted
 }
 
 // hasReferences reports whether sums are of distances from the first key of a cell.
@@ -51,8 +51,8 @@ func newMomentLayout(order, d, dv int) momentLayout {
 	return l
 }
 
-// setTerms sets dst [width] to what a key with distance r [D] from the reference and value v
-// [Dv] adds to the sums, times sign.
+// setTerms sets dst [width] to the terms that a key with distance r [D] from the reference and
+// value v [Dv] adds to the sums, times sign.
 func setTerms(t *kernel.Table[float], l *momentLayout, dst, r, v []float, sign float) {
 	t.Scale(dst[:l.d], sign, r)
 	t.Scale(dst[l.d:][:l.dv], sign, v)
@@ -86,20 +86,22 @@ type cellSums struct {
 	tilts      cellTilts
 }
 
-// cellTilts has what weighs the keys of each cell: exp(s r·(k-C)), where C is its centre.
+// cellTilts holds the weights exp(s r·(k-C)) of keys k in the sums of their cell, where r is the
+// tilt of the cell and C its centre.
 type cellTilts struct {
 	rows    []float   // [cells][D] s r; nil: keys weigh 1
 	offsets []float64 // [cells] s r·C
 }
 
-// maxTilt bounds the exponents of weights of keys, and of what makes up for them. A key whose weight is
-// taken away again leaves less than 2⁻⁴⁸·exp(20) of the smallest weight behind.
+// maxTilt bounds the exponents of the weights of keys in sums, and of the factor that undoes them. A key
+// that is added and taken away leaves an error of less than 2⁻⁴⁸·exp(20) times the smallest weight.
 const maxTilt = 10
 
 // boundTilt returns x, at most maxTilt on both sides of 0.
 func boundTilt(x float64) float64 { return max(min(x, maxTilt), -maxTilt) }
 
-// setTilts sets the tilts of a key head: of all rows of the codebook, or of those in cells.
+// setTilts sets c to the tilts of a key head: of the rows of the codebook in cells, or of all
+// rows if cells is nil.
 func (x *multipoleAttention) setTilts(c cellTilts, keyHead, keyHeads int, cells []int32) {
 	from, book := x.headRows(x.tilt.Data, keyHead, keyHeads), x.book(keyHead, keyHeads)
 	s := x.factor(book.Cols)
@@ -166,7 +168,7 @@ func (s *cellSums) add(t *kernel.Table[float], c int, k, v []float, sign float, 
 	s.counts[c] += uint64(int64(sign))
 }
 
-// setDistance sets r [D] of a key k in cell c.
+// setDistance sets r [D] to the distance of key k from the reference of cell c.
 func (s *cellSums) setDistance(t *kernel.Table[float], r []float, c int, k []float) {
 	copy(r, k)
 	if s.references != nil {
@@ -174,8 +176,8 @@ func (s *cellSums) setDistance(t *kernel.Table[float], r []float, c int, k []flo
 	}
 }
 
-// farTile holds what a tile of queries is multiplied by: for each cell the mean c̄ of its far
-// keys, their number, and moments about c̄.
+// farTile holds the operands of a tile of queries: for each cell the mean c̄ of its far keys,
+// their number, and moments about c̄.
 type farTile struct {
 	momentLayout
 	means   []float // [cells][D]
@@ -269,7 +271,7 @@ func (x *farTile) untilt(t *kernel.Table[float], c int, s *cellSums, from int) {
 	t.Scale(x.momentsOf(c, 0), w, x.momentsOf(c, 0))
 }
 
-// back returns exp(s r·(C-c̄)), which makes up for the weights of the keys of cell n with the mean c̄.
+// back returns exp(s r·(C-c̄)), the factor that undoes the weights of the keys of cell n at their mean c̄.
 func (c *cellTilts) back(n int, mean []float) float {
 	return float(math.Exp(boundTilt(-c.exponent(n, mean))))
 }
@@ -281,9 +283,8 @@ func (x *farTile) setColumn(c int) {
 	}
 }
 
-// setQueryFeatures sets psi [features] to what the moments of a cell are multiplied by for a
-// scaled query q [D]: 1, q_a, and q_a q_b of the second-order term, whose pairs a < b count
-// twice.
+// setQueryFeatures sets psi [features] to the factors of the moments of a cell for a scaled query
+// q [D]: 1, then q_a, then q_a²/2 and q_a q_b for a < b.
 func setQueryFeatures(l *momentLayout, psi, q []float) {
 	psi[0] = 1
 	if l.order == 0 {

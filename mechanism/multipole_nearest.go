@@ -76,9 +76,9 @@ func sumOfProducts(x, y []float) (sum float64) {
 	return sum
 }
 
-// find sets cells to the nearest rows of keys, nearestRows at most. Rows that the rounding of products
-// may hide are compared in float64, so that the way in which products are computed does not matter. Of
-// equal distances the first row wins.
+// find sets cells to the row of the book nearest to each of keys, which are at most nearestRows. Rows
+// that rounding cannot tell apart are compared in float64, so that the result does not depend on the
+// order in which products are summed. Of equal distances the first row wins.
 func (s *nearestCells) find(t *kernel.Table[float], ar *arena.Arena, cells []int32, keys tensor.Mat) {
 	n, d, stride := keys.Rows, s.book.Cols, kernel.Stride(s.book.Rows)
 	all := kernel.Pad(s.book.Rows)
@@ -104,7 +104,7 @@ func (s *nearestCells) findOne(t *kernel.Table[float], ar *arena.Arena, products
 	return s.choose(t, ar, 0, key)
 }
 
-// clearBest forgets what was found for n keys.
+// clearBest starts the search for n keys.
 func (s *nearestCells) clearBest(n int) {
 	least := float(math.Inf(-1))
 	for i := range n * kernel.Lanes {
@@ -112,7 +112,8 @@ func (s *nearestCells) clearBest(n int) {
 	}
 }
 
-// choose returns the nearest row of key number r, given the largest numbers of each lane.
+// choose returns the row of the book nearest to key, number r of the tile, given the two largest
+// products of each lane.
 func (s *nearestCells) choose(t *kernel.Table[float], ar *arena.Arena, r int, key []float) int32 {
 	best, next, at := s.best[r*kernel.Lanes:][:kernel.Lanes], s.next[r*kernel.Lanes:][:kernel.Lanes], s.at[r*kernel.Lanes:][:kernel.Lanes]
 	most, second, row := best[0], next[0], at[0]
@@ -135,7 +136,7 @@ func (s *nearestCells) choose(t *kernel.Table[float], ar *arena.Arena, r int, ke
 	return s.pick(t, arena.Take[float](ar, (s.book.Rows+nearestRun-1)/nearestRun), products, key)
 }
 
-// slack returns how far rounding may move the difference of two products of a key of that size.
+// slack returns how far rounding may move the difference of two products of a key of length size.
 func (s *nearestCells) slack(size float64) float64 {
 	return float64(s.book.Cols+4) * 2 * unitRoundoff() * s.reach * (size + s.reach)
 }

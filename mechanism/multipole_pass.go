@@ -15,8 +15,8 @@ const (
 	multipoleRows = 64
 	// momentColumns is about the number of moments that are multiplied at once.
 	momentColumns = 512
-	// nearColumns is the number of near keys that are multiplied at once. Products add up more
-	// keys in parts whose sizes depend on their number, and so on later tokens.
+	// nearColumns is the number of near keys that are multiplied at once. Products over more keys
+	// are summed in parts whose sizes depend on the number of keys, and so on later tokens.
 	nearColumns = 256
 	// assignedKeys is the number of keys whose cells are found at once.
 	assignedKeys = 96
@@ -28,9 +28,9 @@ type multipolePass struct {
 	*multipoleAttention
 	h     *headwise.Head
 	scale float
-	// Keys before first and from last on are near to all queries. Those in lo ≤ j < hi are
-	// near to the current block. The others are far, those from hi on in calls that are not
-	// causal.
+	// Keys before first and from last on are near to all queries. Keys lo ≤ j < hi are near to
+	// the current block. Keys between first and lo are far, and those between hi and last too
+	// unless the call is causal.
 	first, last, lo, hi int
 	length              int // B
 	skipped             int // tokens of the sequence between rows first-1 and first that have no rows
@@ -57,8 +57,9 @@ type multipolePass struct {
 	grads multipoleGrads // of Backward
 }
 
-// findCells sets cells [M] to the row of the codebook nearest to each key, -1 for keys that
-// are in no cell. With adapt above 0 it is the nearest centre after as many Lloyd steps.
+// findCells sets cells [M] to the row of the codebook nearest to each key, and to -1 for masked
+// keys and keys that are near to all queries. With adapt above 0 the rows first move by as many
+// Lloyd steps.
 func (x *multipoleAttention) findCells(h *headwise.Head, cells []float) {
 	ar := h.Scratch
 	mark := ar.Mark()
@@ -130,8 +131,8 @@ func moveCentres(h *headwise.Head, cells []float, centres tensor.Mat) {
 	}
 }
 
-// dropPadding leaves out the masked keys at the end of a call that is not causal, which are padding,
-// and returns the number of keys before.
+// dropPadding removes the masked keys at the end of a call that is not causal, which are padding,
+// and returns the number of keys that there were.
 func dropPadding(h *headwise.Head) (rows int) {
 	rows = h.K.Rows
 	if h.Causal || h.Mask == nil {
@@ -169,7 +170,7 @@ func (x *multipoleAttention) hasFar(h *headwise.Head, first, last int) bool {
 	return from < end && (before || !h.Causal && (first+1)*x.block+x.window < end)
 }
 
-// open returns the pass of a head, whose first block of queries is block. rows [M] has the
+// open returns the pass of a head, whose first block of queries is block. rows [M] holds the
 // rows of the codebook that findCells found.
 func (x *multipoleAttention) open(h *headwise.Head, rows []float, block int) (p multipolePass) {
 	ar := h.Scratch
@@ -431,9 +432,10 @@ func seenOf(h *headwise.Head, i, j0, n int) int {
 	return max(min(i+h.Shift+1-j0, n), 0)
 }
 
-// addSeen sets out to the product of weights w, of queries from i0 on and keys from j0 on, and
-// the rows of those keys in y, or adds it with acc. Weights of keys that a query does not see
-// are 0. Rows that are not finite reach only the queries that see them, since 0·NaN is not 0.
+// addSeen sets out, or adds to it with acc, the product of the weights w of queries from i0 on
+// and keys from j0 on with the rows of these keys in y. Weights of keys that a query does not
+// see are 0. It leaves out rows that are not finite for queries that do not see them, since
+// 0·NaN is not 0.
 func addSeen(h *headwise.Head, out, w, y tensor.Mat, i0, j0 int, acc bool) {
 	y = y.Slice(j0, j0+w.Cols)
 	unseen := w.Cols // the first key that some query does not see
@@ -464,8 +466,8 @@ func addSeen(h *headwise.Head, out, w, y tensor.Mat, i0, j0 int, acc bool) {
 	}
 }
 
-// nearKeys holds the near keys of a block as columns, and their values. Columns and rows of no
-// key, up to a multiple of kernel.Lanes, are zeros.
+// nearKeys holds the near keys of a block as columns, and their values as rows. Both are padded
+// with zeros to a multiple of kernel.Lanes.
 type nearKeys struct {
 	columns  []float // [D][stride]
 	stride   int

@@ -15,17 +15,18 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A call that is not causal may have its tokens divided among ranks. The keys that are near to
-// queries of another rank, a few beside each cut, and those that are near to all queries are the
-// border: every rank gets their rows. Of all other keys ranks exchange the sums of the cells. A rank
-// then makes a pass over the sinks, the keys near to its own queries and the ends, with the sums of
-// all other keys to begin with. In Backward the gradients of those sums go back to the keys.
+// The tokens of a call that is not causal may be divided among ranks. The keys that are near to
+// queries of another rank, a few on each side of a cut, and the keys that are near to all queries
+// form the border: every rank gets their rows. For all other keys the ranks exchange the sums of
+// the cells. A rank then makes a pass over the sinks, the keys near to its own queries and the
+// ends, which begins with the sums of all other keys. Backward sends the gradients of those sums
+// back to the keys.
 
 // rankPart is the part of a call that a rank has: queries q0 ≤ i < q1 and keys k0 ≤ j < k1.
 type rankPart struct{ q0, q1, k0, k1 int }
 
-// dividedRow says which keys of a batch row are near to whom. Keys before sinks and from ends up to
-// last are near to all queries. From last on all keys are masked.
+// dividedRow holds which keys of a batch row are near to the queries of which rank. Keys before
+// sinks and from ends up to last are near to all queries. From last on all keys are masked.
 type dividedRow struct {
 	sinks, ends, last int
 	near              [][2]int // [ranks] lo ≤ j < hi: keys between sinks and ends that are near to some query of a rank
@@ -70,7 +71,7 @@ func (s *dividedCall) exists(b, j int) bool {
 	return (c.KeyMask == nil || c.KeyMask[b*c.K.N+j]) && (c.KeyLens == nil || int64(j) < c.KeyLens[b])
 }
 
-// locate tells the ranks of each other's parts, and finds which keys are near to whom.
+// locate exchanges the sizes of the ranks' parts and sets parts, own, shift and rows.
 func (s *dividedCall) locate() error {
 	c := s.c
 	told := binary.LittleEndian.AppendUint64(nil, uint64(c.Q.N))
@@ -150,7 +151,7 @@ func (w *dividedRow) isIn(j, rank int) bool {
 // inBorder returns the place of key j in the border, and whether it is there.
 func (w *dividedRow) inBorder(j int) (int, bool) { return slices.BinarySearch(w.border, j) }
 
-// part is the part of a key head that the rank has.
+// dividedPart is the rank's part of a key head.
 type dividedPart struct {
 	b, keyHead int
 	row        *dividedRow
@@ -298,7 +299,7 @@ func (s *dividedCall) sumsOf(ar *arena.Arena, i int) cellSums {
 // exchangeSums sets past and counts: the sums of the keys that are not in the rank's pass.
 func (s *dividedCall) exchangeSums() error {
 	size := s.cells * (1 + s.width)
-	middle := perHead[float64](s.heads(), size) // of keys beside the border
+	middle := perHead[float64](s.heads(), size) // sums over the rank's keys that are not in the border
 	s.past, s.counts = perHead[float](s.heads(), 2*s.cells*s.width), perHead[uint64](s.heads(), s.cells)
 	t, rank := kernel.Active[float](), s.ranks.Rank()
 	each := func(f func(i int, p dividedPart, sums *cellSums, room []float)) {
@@ -447,8 +448,9 @@ func (s *dividedCall) pass(ar *arena.Arena, i, g int, p dividedPart, keys passKe
 	return h, m, first, end
 }
 
-// ForwardDivided is Forward of a call that is not causal, over tokens divided among ranks. It
-// returns an error if tilt is set, or of the exchange.
+// ForwardDivided computes Forward of a call that is not causal, with tokens divided among ranks.
+// It returns an error if tilt is set, if the sums would be too large, if the exchange between ranks
+// fails, or if keep is nil and an output is not finite.
 func (x *multipoleAttention) ForwardDivided(ranks *comm.Comm, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	if x.tilt != nil {
 		return errors.New("multipole: setting tilt=true: needs causal=true with ranks, causal is false; take tilt=false, or exchange with --fit 0")
@@ -505,7 +507,8 @@ func (x *multipoleAttention) ForwardDivided(ranks *comm.Comm, out tensor.Heads, 
 	return attention.ReportNonFinite(out, keep, slices.Contains(broken, true))
 }
 
-// BackwardDivided is Backward of a call over tokens divided among ranks.
+// BackwardDivided computes Backward of a call with tokens divided among ranks. It returns an error
+// if keep is not from ForwardDivided of this call, or if the exchange between ranks fails.
 func (x *multipoleAttention) BackwardDivided(ranks *comm.Comm, g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	s, ok := keep.Own.(*dividedCall)
 	var failed error
@@ -543,10 +546,10 @@ type dividedBackward struct {
 	sums      [][]float64 // [B·Hkv] gradients of past, by the rank's own queries
 	keys      [][]float   // [B·Hkv][own keys][D] gradients by the rank's own queries
 	values    [][]float   // [B·Hkv][own keys][Dv]
-	border    [][]float   // [B·Hkv][border][D+Dv] those of the border
+	border    [][]float   // [B·Hkv][border][D+Dv] gradients of the border by the rank's own queries
 }
 
-// backQueries sets gradients of head i by the rank's own queries.
+// backQueries sets the gradients of key head i through the rank's own queries.
 func (s *dividedBackward) backQueries(i int) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -584,7 +587,7 @@ func (s *dividedBackward) backQueries(i int) {
 	for e, y := range sums {
 		s.sums[i][e] = float64(y)
 	}
-	// Of keys in the pass, then of those that the pass has in its past.
+	// First the keys in the pass, then those in the sums with which the pass began.
 	p.row.eachPassKey(rank, func(r, j int) {
 		if at, shared := p.row.inBorder(j); shared {
 			copy(s.border[i][at*width:], dk.Row(r))
@@ -630,7 +633,7 @@ func (s *dividedBackward) cellNumbers(ar *arena.Arena, i int) []int32 {
 	return cells
 }
 
-// puller returns a pass that adds to dk and dv of keys what gradients of sums bring.
+// puller returns a pass for pull, which adds the gradients through the sums to dk and dv.
 func (s *dividedBackward) puller(ar *arena.Arena, i int, k, v tensor.Mat, cells []int32, dk, dv tensor.Mat, sums []float) multipolePass {
 	h := &headwise.Head{K: k, V: v, Scratch: ar, Table: kernel.Active[float]()}
 	m := multipolePass{multipoleAttention: s.x, h: h, cells: cells, count: s.cells, sums: cellSums{momentLayout: s.momentLayout},
@@ -641,8 +644,8 @@ func (s *dividedBackward) puller(ar *arena.Arena, i int, k, v tensor.Mat, cells 
 	return m
 }
 
-// backKeys sets the gradients of the keys of head i, given later: those of the sums by queries of the
-// other ranks.
+// backKeys sets the gradients of the keys and values of key head i. later holds the gradients of the
+// sums through the queries of the other ranks.
 func (s *dividedBackward) backKeys(i int, later []float64) {
 	ar := arena.Acquire()
 	defer ar.Release()

@@ -14,9 +14,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// A call that goes on from a state is a pass over the tokens that the state holds and then its
-// own, with the state's sums to begin with. Cells have the numbers of rows of the codebook, and
-// near keys take the same columns in every block, so that outputs have the bits of steps.
+// A call that continues a state is one pass over the tokens that the state keeps, followed by its
+// own tokens. The pass begins with the state's sums. Cells are numbered like the rows of the
+// codebook, and near keys take the same columns in every block, so that outputs are bitwise equal
+// to those of Step.
 
 // multipoleSegment is a call between states.
 type multipoleSegment struct {
@@ -61,7 +62,7 @@ func (x *multipoleAttention) segmentOf(c *attention.Call) (s multipoleSegment, e
 	return s, nil
 }
 
-// savedSegment is the call that a Saved is of.
+// savedSegment identifies the call that a Saved belongs to.
 type savedSegment struct{ queries, keys, units, heads, d, dv, tokens int }
 
 // saved returns the call, with the tokens of its initial state if it has queries.
@@ -73,8 +74,9 @@ func (s *multipoleSegment) saved() savedSegment {
 	return savedSegment{s.c.Q.N, s.c.K.N, s.c.K.B * s.c.K.H, s.c.Q.H, s.c.Q.D, s.c.V.D, tokens}
 }
 
-// ForwardSegment is Forward of a call between states. It keeps for each key head what Forward
-// of a call alone keeps for each query head.
+// ForwardSegment computes Forward of a call with an initial or a final state, and sets the final
+// state. keep.Heads gets one element for each key head. It returns an error if a state does not
+// fit the call, or if keep is nil and an output is not finite.
 func (x *multipoleAttention) ForwardSegment(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	s, err := x.segmentOf(c)
 	if err != nil {
@@ -120,7 +122,8 @@ func (s *multipoleSegment) work() float64 {
 	return float64(s.c.Q.B*s.c.Q.H) * s.x.Cost(shape).FLOPs
 }
 
-// segmentHead is a key head of a segment: rows of tokens that its state holds, then of its own.
+// segmentHead is a key head of a segment. Its rows are the tokens that its state keeps, then its
+// own tokens.
 type segmentHead struct {
 	b, keyHead, group int
 	before            int // rows of the state
@@ -139,8 +142,8 @@ func (x *multipoleAttention) kept(n int) (sinks, last int) {
 	return sinks, max(n-x.keep(), sinks)
 }
 
-// open returns a key head of the segment. cells are those of the call's own keys, nil if they
-// are to be found.
+// open returns key head i of the segment. cells holds the cells of the call's own keys; nil: open
+// finds them.
 func (s *multipoleSegment) open(ar *arena.Arena, i int, cells []float) *segmentHead {
 	c, x, keyHeads := s.c, s.x, s.shape.Hkv
 	h := &segmentHead{b: i / keyHeads, keyHead: i % keyHeads, group: s.shape.H / keyHeads}
@@ -293,7 +296,7 @@ func (s *multipoleSegment) forwardHead(ar *arena.Arena, i int, out tensor.Heads,
 	return h.left * h.group, broken
 }
 
-// close makes the head of the final state that of the first followed by the segment's keys.
+// close sets head i of the final state: the initial state followed by the segment's keys.
 func (s *multipoleSegment) close(ar *arena.Arena, i int, h *segmentHead) {
 	to := s.final.working(ar, i)
 	switch {
@@ -342,7 +345,8 @@ func (g *multipoleStateGrad) AppendNumbers(to []tensor.Float) []tensor.Float {
 	return to
 }
 
-// SetGradNumbers makes g the gradient of s, from numbers in the order of AppendNumbers.
+// SetGradNumbers sets g to the gradient of s, from numbers in the order of AppendNumbers. It
+// returns an error if their count does not fit s.
 func (s *multipoleState) SetGradNumbers(g *attention.StateGrad, numbers []tensor.Float) error {
 	x := &multipoleStateGrad{shape: s.shape, tokens: s.tokens, heads: make([]multipoleHeadGrad, len(s.heads))}
 	sinks, last := s.x.kept(s.tokens)
@@ -362,7 +366,9 @@ func (s *multipoleState) SetGradNumbers(g *attention.StateGrad, numbers []tensor
 	return nil
 }
 
-// BackwardSegment is Backward of a call between states.
+// BackwardSegment computes Backward of a call with an initial or a final state. g.DFinal, if not
+// nil, is the gradient of the final state; g.DInit, if not nil, is set to that of the initial one.
+// It returns an error if keep is not from ForwardSegment of this call, or DFinal does not fit.
 func (x *multipoleAttention) BackwardSegment(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
 	s, err := x.segmentOf(c)
 	if err != nil {
@@ -423,7 +429,7 @@ type segmentBackward struct {
 	*multipoleSegment
 	grads         *attention.Grads
 	dout, out     tensor.Heads
-	before, after *multipoleHeadGrad // nil: not wanted, nothing follows
+	before, after *multipoleHeadGrad // before is nil if it is not wanted, after if nothing follows
 	tilts         []float            // gradient of the tilt of the key head; nil: there is none
 }
 
@@ -482,7 +488,8 @@ func (s *segmentBackward) backwardHead(ar *arena.Arena, i int, saved []float) {
 	scratch.CopyMat(s.grads.DV.Head(h.b, h.keyHead), dv)
 }
 
-// addFinal adds what the gradient of the final state brings to rows and to the sums before.
+// addFinal adds the gradient of the final state to dk and dv of the rows, and to the gradient of
+// the sums with which the segment began.
 func (s *segmentBackward) addFinal(ar *arena.Arena, h *segmentHead, dk, dv tensor.Mat, sums []float) {
 	t, tokens := kernel.Active[float](), h.k.Rows+h.skipped
 	mark := ar.Mark()

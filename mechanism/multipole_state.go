@@ -39,9 +39,9 @@ type multipoleHead struct {
 
 	// sums are of tokens from sinks up to the last keep.
 	sums  cellSums
-	known []bool // [cells] has a reference, with orders above 0
+	known []bool // [cells] whether a cell has a reference; nil with order 0 and no tilt
 
-	// Derived from all these, for the current block: far keys before end by cells.
+	// Derived from the fields above, for the current block: the far keys before end, by cells.
 	end   int // -1: not computed
 	tile  farTile
 	empty []int32 // cells without far keys
@@ -49,8 +49,9 @@ type multipoleHead struct {
 	head headwise.Head // of the queries of a call; empty between calls
 }
 
-// keep returns the number of last tokens that a state keeps: those that are near to the next
-// query if its block has just begun where the last token stands, and a block before them.
+// keep returns the number of last tokens that a state keeps. A query is near to the tokens of its
+// block and to the window before it, which are at most the last block+window tokens wherever its
+// block begins.
 func (x *multipoleAttention) keep() int { return x.block + x.window }
 
 // NewState returns an empty state for calls of shape s. It returns an error if the codebook
@@ -142,7 +143,7 @@ func (s *multipoleState) Run(out tensor.Heads, c *attention.Call, queries, keys 
 	s.tokens += keys
 }
 
-// tiledTokens is the number of tokens from which on they are computed as a segment, tile by tile.
+// tiledTokens is the least number of tokens that Run computes as a segment, tile by tile.
 const tiledTokens = 16
 
 func (s *multipoleState) runHead(i int, out tensor.Heads, c *attention.Call, queries, keys int) {
@@ -184,7 +185,7 @@ func (s *multipoleState) runHead(i int, out tensor.Heads, c *attention.Call, que
 	}
 }
 
-// workingHead is a head of a state with what computing takes.
+// workingHead is a head of a state with the scratch memory for computing on it.
 type workingHead struct {
 	*multipoleHead
 	x       *multipoleAttention
@@ -197,7 +198,7 @@ type workingHead struct {
 	delta   []float64
 }
 
-// working returns head i of the state.
+// working returns head i of the state with scratch memory from ar.
 func (s *multipoleState) working(ar *arena.Arena, i int) workingHead {
 	h := &s.heads[i]
 	l := &h.sums.momentLayout
@@ -235,7 +236,7 @@ func (h *workingHead) cellOf(k []float) int32 {
 	return h.nearest.findOne(h.t, h.ar, arena.Take[float](h.ar, kernel.Pad(h.nearest.book.Rows)), k)
 }
 
-// push is absorb of a token whose cell is known, -1 for a masked token.
+// push appends a token whose cell is known. cell is -1 for a masked token.
 func (h *workingHead) push(k, v []float, cell int32) {
 	sinks, keep, at := h.x.sinks, h.x.keep(), h.tokens-h.base
 	if at == 2*keep { // forget the older half
@@ -279,7 +280,7 @@ func (h *workingHead) fold(at int, sums *cellSums) {
 	}
 }
 
-// folded returns the first token that sums do not hold, unless it is a sink.
+// folded returns the end of the tokens that sums hold, which begin after the sinks.
 func (h *workingHead) folded() int { return max(h.tokens-h.x.keep(), 0) }
 
 // answer sets out [queries, Dv] for queries at the place of the last token.
@@ -307,9 +308,8 @@ func (h *workingHead) answer(out, q tensor.Mat) {
 	h.head = headwise.Head{}
 }
 
-// moveTo makes the far keys those before end. A row of the tile is computed of the sums of its
-// cell and the last tokens before end, in their order, so that its bits depend on the keys
-// alone.
+// moveTo sets the tile to the far keys before end. Each row is computed from the sums of its cell
+// and the last tokens before end, in order, so that its bits depend only on the keys.
 func (h *workingHead) moveTo(end int) {
 	if end == h.end {
 		return
@@ -361,8 +361,9 @@ func (x *multipoleAttention) identity() states.Identity {
 
 const multipoleKind = "tokens and sums of cells"
 
-// Merge appends the tokens of next. With order 0 results are those of one stream unless sums
-// lose digits beyond twice the precision; with others they differ by rounding.
+// Merge appends the tokens of next. With order 0 results are those of one stream, unless sums need
+// more than twice the precision. With higher orders they differ by rounding. It returns an error if
+// next is not a state of the same mechanism, setting, shape and codebook.
 func (s *multipoleState) Merge(next attention.State) error {
 	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err == nil {
@@ -439,7 +440,7 @@ func (h *workingHead) merge(n *workingHead) {
 	h.exist += n.exist
 }
 
-// addCell adds the sums of cell c of n.
+// addCell adds the sums of cell c of n to those of h.
 func (h *workingHead) addCell(n *workingHead, c int) {
 	l := &h.sums.momentLayout
 	to := func(x []float) { h.t.AddCarry(h.sums.cell(h.sums.hi, c), h.sums.cell(h.sums.lo, c), x) }
@@ -461,8 +462,8 @@ func (h *workingHead) addCell(n *workingHead, c int) {
 	h.sums.counts[c] += n.sums.counts[c]
 }
 
-// shiftSums sets toHi + toLo to the sums hi + lo of n keys about another reference, from which
-// the reference of hi + lo is delta away.
+// shiftSums converts the sums hi + lo of n keys to another reference and sets toHi + toLo to them.
+// delta [D] is the old reference minus the new one.
 func shiftSums(l *momentLayout, toHi, toLo, hi, lo []float, n float64, delta []float64) {
 	sum := func(i int) float64 { return float64(hi[i]) + float64(lo[i]) }
 	set := func(i int, x float64) {
@@ -550,10 +551,10 @@ func (s *multipoleState) Tokens() int64 { return int64(s.tokens) }
 
 func (s *multipoleState) Bytes() int64 { return int64(s.x.StateBytes(s.shape)) }
 
-// AppendBinary appends a snapshot: after the header for each key head the flags, keys and
-// values of the sinks and of the last keep tokens, zeros where there are fewer; then for all
-// cells the numbers of their keys, with orders above 0 which have a reference and the
-// references, and the sums with what their roundings leave out.
+// AppendBinary appends a snapshot: the header, then for each key head the flags, keys and values
+// of the sinks and of the last keep tokens, padded with zeros; the numbers of keys of all cells;
+// with an order above 0 or tilt, flags of the cells that have a reference, and the references;
+// and the sums, first all hi, then all lo.
 func (s *multipoleState) AppendBinary(b []byte) ([]byte, error) {
 	w := states.NewSnapshot(b, s.x.identity(), s.x.parameterSum(), &s.shape, int64(s.tokens), false)
 	for i := range s.heads {
@@ -580,15 +581,16 @@ func (s *multipoleState) AppendBinary(b []byte) ([]byte, error) {
 	return w.End()
 }
 
-// eachTokens calls f for the sinks and for the last tokens with their first row, their number
-// and how many fewer they are than there may be.
+// eachTokens calls f for the sinks, then for the last tokens: with their first row, their number
+// and how many are missing to the largest number.
 func (h *multipoleHead) eachTokens(x *multipoleAttention, f func(row, n, missing int)) {
 	sinks, last := min(h.tokens, x.sinks), min(h.tokens, x.keep())
 	f(0, sinks, x.sinks-sinks)
 	f(x.sinks+h.tokens-last-h.base, last, x.keep()-last)
 }
 
-// sameNumbers returns an error if a state of from has cells of another codebook. what names the state.
+// sameNumbers returns an error if the codebook or tilts of from are not those of x. The error begins
+// with what.
 func (x *multipoleAttention) sameNumbers(what string, from *multipoleAttention) error {
 	if x == from {
 		return nil
@@ -637,7 +639,7 @@ func (x *multipoleAttention) RestoreState(data []byte) (attention.State, error) 
 	return s, nil
 }
 
-// restore reads a head of a state of that many tokens.
+// restore reads a head of a state with the given number of tokens.
 func (h *workingHead) restore(r *snapshot.Reader, tokens int) {
 	sums := &h.sums
 	h.tokens, h.base = tokens, max(tokens-h.x.keep(), 0)

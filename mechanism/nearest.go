@@ -19,7 +19,7 @@ func nearestNames(name string, names []string) []string {
 // editDistance returns the number of bytes to insert, delete or replace to turn a into
 // b (Levenshtein 1966).
 func editDistance(a, b string) int {
-	row := make([]int, len(b)+1) // distances of a's first i letters
+	row := make([]int, len(b)+1) // row[j] is the distance of the first i bytes of a to the first j of b
 	for j := range row {
 		row[j] = j
 	}

@@ -11,7 +11,7 @@ type Part struct {
 // Parts is a published cost, term by term.
 type Parts []Part
 
-// Total is the sum of the terms.
+// Total returns the sum of the terms.
 func (p Parts) Total() float64 {
 	var sum float64
 	for _, t := range p {
@@ -98,15 +98,15 @@ func TaylorShiftHeads(n, width, h int) (ops, entries float64) {
 	return ops, entries
 }
 
-// FastOrders is the order of costs that Gerami et al. 2024 (FAST, arXiv 2402.07901, sections
-// 2.4 and 2.5) state for Fastmax: the leading terms without their constants.
+// FastOrders holds the orders of the costs that Gerami et al. 2024 (FAST, arXiv 2402.07901,
+// sections 2.4 and 2.5) state for Fastmax: the leading terms without their constants.
 type FastOrders struct {
 	Time         float64 `json:"time"`          // ND^(p+1), causal or not
 	Memory       float64 `json:"memory"`        // ND^p + D^(p+1), unmasked, by automatic differentiation
 	CausalMemory float64 `json:"causal_memory"` // ND^(p+1): the sums of every prefix are kept
-	// GradientPrinted is ND^(p-1), the memory with hand-written gradients as
-	// section 2.5 ends. What it says must be kept, q̂, k̂, v, F and G, is
-	// GradientMemory: ND for any p, so the two agree for p = 2 alone.
+	// GradientPrinted is ND^(p-1), the memory with hand-written gradients that the end of
+	// section 2.5 states. The arrays that this section keeps, q̂, k̂, v, F and G, take
+	// GradientMemory, which is ND for any p. The two agree for p = 2 only.
 	GradientPrinted float64 `json:"gradient_memory_printed"`
 	GradientMemory  float64 `json:"gradient_memory"`
 }
@@ -135,5 +135,5 @@ func TrainingFLOPs(parameters, tokens float64, encoderDecoder bool) float64 {
 	return 6 * parameters * tokens
 }
 
-// PFDay is the operations of a day at 10¹⁵ a second.
+// PFDay is the number of operations in a petaFLOP/s-day: one day at 10¹⁵ a second.
 const PFDay = 1e15 * 24 * 60 * 60

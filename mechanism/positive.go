@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// signTest tells where a polynomial is negative. It is exact: the polynomial changes its
-// sign at roots of odd multiplicity, which Sturm's theorem counts.
+// signTest decides whether a polynomial is negative anywhere in an interval. It is exact: the
+// polynomial changes its sign only at roots of odd multiplicity, which Sturm's theorem counts.
 type signTest struct {
 	f     poly
 	chain []poly // Sturm's, of the factors with odd multiplicity; nil: there are none
@@ -230,7 +230,7 @@ type signKey struct {
 	limit float64
 }
 
-// polynomialSigns says where a polynomial is never negative.
+// polynomialSigns reports on which scores a polynomial is never negative.
 type polynomialSigns struct {
 	isPositive    bool // for numbers up to the limit
 	isNonNegative bool // for all numbers

@@ -25,12 +25,10 @@ import (
 // sees a key up to itself, and the key by the mean of the visible keys. Computed
 // projections have no causal form.
 //
-// Heads have an auxiliary loss, for which Wₑ and Wᵣ are singular vectors of the kernel
-// between q̂ and k̂:
+// Heads have an auxiliary loss J, the sum over the positions with an unmasked key. It draws
+// Wₑ and Wᵣ towards singular vectors of the kernel between q̂ and k̂:
 //
 //	J = ½Σ eᵀΛe + ½Σ rᵀΛr - tr(WₑᵀWᵣ)
-//
-// over the positions with an unmasked key.
 type Scores struct {
 	ScoresSpec
 	// [H,D,R], or [H,L,R] with Tokens; [1,...] for all heads. Narrower rows use the
@@ -42,24 +40,25 @@ type Scores struct {
 	params   param.Set
 }
 
-// ScoresSpec says what Scores compute.
+// ScoresSpec configures a Scores.
 type ScoresSpec struct {
 	Name, Setting string
 	Rank          int
 	Tokens        int // L, the tokens whose values make the projections; 0: the projections are learned
 
-	Weight float64 // of the loss in Head.Aux; 0: there is none
-	// Squared makes it J² of each head and sequence, not J.
+	// Weight multiplies the loss, which Forward leaves in Head.Aux; 0: there is no loss.
+	Weight float64
+	// Squared makes the loss J² of each head and sequence instead of J.
 	Squared bool
-	// Means has means over the tokens in J, and Λ² for Λ.
+	// Means replaces the sums over positions in J by means, and Λ by Λ².
 	Means bool
-	// LearnedTrace takes the trace of the learned matrices, where the projections are
-	// computed from them.
+	// LearnedTrace takes the trace in J over the learned matrices instead of the
+	// projections that are computed from them. It matters only where Tokens is not 0.
 	LearnedTrace bool
 }
 
-// NewScores returns scores for heads of that width, whose numbers are for the
-// caller to set.
+// NewScores returns a Scores for heads whose queries, keys and values have at most width
+// channels. All parameters are 0; the caller sets them.
 func NewScores(s ScoresSpec, heads, width int) *Scores {
 	x := &Scores{ScoresSpec: s}
 	rows := width
@@ -89,7 +88,7 @@ func (x *Scores) Setting() string { return x.ScoresSpec.Setting }
 // Params returns the learned parameters.
 func (x *Scores) Params() *param.Set { return &x.params }
 
-// Constants returns nil: no numbers are drawn.
+// Constants returns nil: a Scores has no random numbers.
 func (x *Scores) Constants() *param.Set { return nil }
 
 // NoMatrixReason says why there is no attention matrix.
@@ -119,7 +118,8 @@ func (x *Scores) Cost(s attention.Shape) headwise.Cost {
 	return c
 }
 
-// ofHead views the matrix that a head has in the numbers of a parameter.
+// ofHead returns the matrix of a head as a view of data, the elements or the gradient of
+// parameter p. A parameter of shape [H,R] gives one row.
 func (x *Scores) ofHead(p *param.Param, data []float, head int) tensor.Mat {
 	rows, cols := p.Shape[len(p.Shape)-2], p.Shape[len(p.Shape)-1]
 	if len(p.Shape) == 2 { // a row of each head
@@ -129,19 +129,19 @@ func (x *Scores) ofHead(p *param.Param, data []float, head int) tensor.Mat {
 	return tensor.Mat{Data: data[at:][:rows*cols], Rows: rows, Cols: cols, Stride: cols}
 }
 
-// matrix views the numbers of Wc.
+// matrix returns the first dv rows [dv,2R] of Wc or of its gradient as a view of data.
 func (x *Scores) matrix(data []float, dv int) tensor.Mat {
 	return tensor.Mat{Data: data, Rows: dv, Cols: 2 * x.Rank, Stride: 2 * x.Rank}
 }
 
-// scored is a head on its way.
+// scored holds the intermediate values of one head.
 type scored struct {
-	q, k        tensor.Mat // [n,D] as they are projected: means, divided by their lengths
-	lq, lk      []float64  // those lengths
+	q, k        tensor.Mat // [n,D] queries and keys, in causal calls their means, divided by their lengths
+	lq, lk      []float64  // the lengths
 	we, wr      tensor.Mat // [D,R]
 	projections tensor.Mat // [n,2R] e and r
-	sub         tensor.Mat // [L,min(D,Dv)] values that projections are made of
-	keys        int        // queries at whose place a key stands
+	sub         tensor.Mat // [L,min(D,Dv)] values from which projections are computed
+	keys        int        // queries with an unmasked key at their position
 }
 
 func (s *scored) e(rank int) tensor.Mat {
@@ -156,7 +156,7 @@ func (s *scored) r(rank int) tensor.Mat {
 	return m
 }
 
-// open projects the tokens of a head.
+// open computes the projections e and r of the queries of a head.
 func (x *Scores) open(h *headwise.Head) (s scored) {
 	n, d := h.Q.Rows, h.Q.Cols
 	s = scored{q: h.TakeScratch(n, d), k: h.TakeScratch(n, d), projections: h.TakeScratch(n, 2*x.Rank)}
@@ -210,7 +210,7 @@ func (x *Scores) open(h *headwise.Head) (s scored) {
 	return s
 }
 
-// stands reports whether a key stands at the place of query i.
+// hasKeyAt reports whether there is an unmasked key at the position of query i.
 func hasKeyAt(h *headwise.Head, i int) bool {
 	return i+h.Offset < h.K.Rows && h.IsUnmasked(i+h.Offset)
 }
@@ -221,8 +221,8 @@ func (x *Scores) sample(h *headwise.Head, s *scored) {
 	samples(h, s.sub.Rows, func(i, j int) { copy(s.sub.Row(i), h.V.Row(j)) })
 }
 
-// samples calls f with the number and the place of l keys of the m that exist: of
-// these number i·(m-1)/(l-1), rounded down.
+// samples calls f for l of the m unmasked keys, evenly spaced, with the number i of the
+// sample and the index j of the key. Sample i is unmasked key ⌊i·(m-1)/(l-1)⌋.
 func samples(h *headwise.Head, l int, f func(i, j int)) {
 	m, i, seen := h.CountUnmasked(), 0, 0
 	for j := range h.K.Rows {
@@ -237,28 +237,27 @@ func samples(h *headwise.Head, l int, f func(i, j int)) {
 	}
 }
 
-// addTo adds x to a sum.
+// addTo adds x to sum, element by element.
 func addTo[T kernel.Float](sum []float64, x []T) {
 	for c, v := range x {
 		sum[c] += float64(v)
 	}
 }
 
-// setMean sets row to a sum over n tokens.
+// setMean sets row to sum/n.
 func setMean(row []float, sum []float64, n int) {
 	for c, v := range sum {
 		row[c] = float(v / float64(n))
 	}
 }
 
-// meanOf sets row to the mean over n tokens; x is the last of them.
+// meanOf adds x to sum, which then holds n tokens, and sets row to their mean.
 func meanOf(row, x []float, sum []float64, n int) {
 	addTo(sum, x)
 	setMean(row, sum, n)
 }
 
-// toLength1 divides x by its length, which it returns, and leaves zeros what they
-// are.
+// toLength1 divides x by its length and returns the length. A row of zeros stays.
 func toLength1(x []float) float64 {
 	l := scratch.Norm2(x)
 	for c := range x {
@@ -286,7 +285,7 @@ func fromLength1(dy, y []float, l float64) {
 	}
 }
 
-// Forward sets h.Out and the auxiliary loss.
+// Forward sets h.Out, and h.Aux to the auxiliary loss.
 func (x *Scores) Forward(h *headwise.Head) {
 	s := x.open(h)
 	h.Multiply(h.Out, s.projections, x.matrix(x.Wc.Data, h.V.Cols), false, true, false)
@@ -303,7 +302,8 @@ func (x *Scores) Forward(h *headwise.Head) {
 	}
 }
 
-// share is what the squares of e and of r count in J.
+// share returns the factor of the squares of e and r in J: ½, with Means over the number of
+// positions.
 func (x *Scores) share(s *scored) float64 {
 	if x.Means {
 		return 0.5 / float64(max(s.keys, 1))
@@ -311,7 +311,8 @@ func (x *Scores) share(s *scored) float64 {
 	return 0.5
 }
 
-// weigh returns the factor of squares for λ, and its derivative.
+// weigh returns the factor of squares in J that an element of Λ gives, and the derivative of
+// that factor by lambda.
 func (x *Scores) weigh(lambda float) (f, slope float64) {
 	if x.Means {
 		return float64(lambda) * float64(lambda), 2 * float64(lambda)
@@ -319,7 +320,7 @@ func (x *Scores) weigh(lambda float) (f, slope float64) {
 	return float64(lambda), 1
 }
 
-// traces returns the matrices whose trace is in J.
+// traces returns the two matrices of the trace in J.
 func (x *Scores) traces(h *headwise.Head, s *scored) (we, wr tensor.Mat) {
 	if x.Tokens > 0 && x.LearnedTrace {
 		return x.ofHead(x.We, x.We.Data, h.Head), x.ofHead(x.Wr, x.Wr.Data, h.Head)
@@ -353,8 +354,8 @@ func (x *Scores) loss(h *headwise.Head, s *scored) float64 {
 	return j
 }
 
-// Backward sets the gradients in g. It computes the projections anew, because nothing
-// is saved.
+// Backward sets the gradients of queries, keys and values, and adds to those of parameters.
+// It recomputes the projections: Forward saves nothing.
 func (x *Scores) Backward(h *headwise.Head, g *headwise.Grads) {
 	s := x.open(h)
 	n, d, rank := h.Q.Rows, h.Q.Cols, x.Rank
@@ -398,7 +399,8 @@ func (x *Scores) Backward(h *headwise.Head, g *headwise.Grads) {
 	samples(h, l, func(i, j int) { copy(g.DV.Row(j)[:w], dsub.Row(i)) })
 }
 
-// lossGrad adds to the gradients of e and r, of Λ and of the matrices.
+// lossGrad adds the gradients of the loss to those of e and r in dboth [n,2R], of Λ and of
+// the matrices in the trace.
 func (x *Scores) lossGrad(h *headwise.Head, g *headwise.Grads, s *scored, dboth, dwe, dwr tensor.Mat) {
 	dj := float64(g.DAux) * x.Weight
 	if x.Squared {
@@ -431,8 +433,8 @@ func (x *Scores) lossGrad(h *headwise.Head, g *headwise.Grads, s *scored, dboth,
 	}
 }
 
-// tokensGrad turns the gradients of projected rows into gradients of queries, in g.DQ,
-// and of keys.
+// tokensGrad turns the gradients of rows that were projected, in g.DQ and dk, into gradients of
+// queries in g.DQ and of keys in g.DK. In causal calls these rows are means.
 func (x *Scores) tokensGrad(h *headwise.Head, g *headwise.Grads, dk tensor.Mat) {
 	n, d := h.Q.Rows, h.Q.Cols
 	if !h.Causal {
@@ -458,7 +460,7 @@ func (x *Scores) tokensGrad(h *headwise.Head, g *headwise.Grads, dk tensor.Mat) 
 		for c, v := range dk.Row(i) {
 			sumK[c] += float64(v) / float64(keys)
 		}
-		first := 0 // of the keys that queries from i on see, and none before
+		first := 0 // first key that query i sees and query i-1 does not
 		if i > 0 {
 			first = h.VisibleKeys(i - 1)
 		}
@@ -471,7 +473,7 @@ func (x *Scores) tokensGrad(h *headwise.Head, g *headwise.Grads, dk tensor.Mat) 
 	}
 }
 
-// addRows adds the rows of x to the first of y.
+// addRows adds x to the first rows of y.
 func addRows(y, x tensor.Mat) {
 	for i := range x.Rows {
 		for c, v := range x.Row(i) {

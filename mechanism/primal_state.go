@@ -11,15 +11,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// scoresState holds the sums of keys and of queries. Absorbed tokens add only to the
-// sums of keys, since they bring no queries. A query of Step counts from the first
-// unmasked token on. Queries before it are kept for Merge, which puts keys before them.
-// Queries of Read follow each other as queries of Step do, and leave the state unchanged.
+// scoresState holds the sums of keys and of queries. Absorb adds keys only, Step adds keys
+// and queries. Queries before the first unmasked key see no key and are summed separately:
+// Merge adds them if it puts keys before them. Read takes its queries as consecutive
+// positions and leaves the state unchanged.
 type scoresState struct {
 	x      *Scores
 	shape  attention.Shape
 	tokens int64
-	// Of each batch row: the keys that exist, the queries from the first key on, and those before.
+	// Numbers of each batch row: unmasked keys, queries from the first key on, and queries before it.
 	keys, queries, keylessQueries []int64
 	k, q, keylessQ                [][]float64 // [B·Hkv][D], [B·H][D], [B·H][D]
 }
@@ -65,8 +65,8 @@ func (s *scoresState) Refuse(c *attention.Call) error {
 	return headwise.RefuseHeadwise(s.x.Name, c)
 }
 
-// Run takes the tokens of c one after another: their keys into the sums, their
-// queries to outputs, or both.
+// Run processes the tokens of c in order. For each token it adds the key to the sums if keys
+// is above 0, then answers the query if queries is above 0.
 func (s *scoresState) Run(out tensor.Heads, c *attention.Call, queries, keys int) {
 	n, absorbs, reads := max(queries, keys), keys > 0, queries > 0
 	group := s.shape.H / s.shape.Hkv
@@ -134,8 +134,8 @@ func (s *scoresState) Run(out tensor.Heads, c *attention.Call, queries, keys int
 	s.tokens += int64(n)
 }
 
-// answer sets out for a query of a head, from the sums of the queries before it,
-// which it joins, and of the keys.
+// answer sets out [Dv] to the output of query q of a head. It adds q to sumQ, which then holds
+// the given number of queries; sumK is the sum of the given number of keys.
 func (s *scoresState) answer(ar *arena.Arena, head int, out, q []float, sumQ, sumK []float64, queries, keys int64) {
 	if keys == 0 {
 		clear(out)
@@ -173,8 +173,8 @@ func (x *Scores) parameterSum() (sum snapshot.ParameterSum) {
 	return sum
 }
 
-// Merge adds the sums of next. Where s has keys, the queries of next before its first key
-// count.
+// Merge appends the tokens of next: it adds the sums. In batch rows where s has keys, the
+// queries of next before its own first key count too, since they now follow a key.
 func (s *scoresState) Merge(next attention.State) error {
 	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
 	if err != nil {
@@ -203,8 +203,8 @@ func (s *scoresState) Merge(next attention.State) error {
 	return nil
 }
 
-// fields lists for each batch row the numbers of keys, of queries and of queries before all
-// keys, then the sums of each, in this order.
+// fields lists for each batch row the numbers of keys, of queries from the first key on and of
+// queries before it, then the sums of these three, in this order.
 func (s *scoresState) fields() (f states.Fields) {
 	for b := range s.keys {
 		for _, counts := range s.counts() {

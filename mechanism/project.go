@@ -5,7 +5,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
 
-// projectTokens returns w·X, [rows, b.Stride], for w [rows, D].
+// projectTokens returns w·X [rows, b.Stride] in scratch memory, for w [rows, D] and the tokens
+// X [D, b.Stride] of a block.
 func projectTokens(b *attention.FeatureBlock, w []float, rows int) []float {
 	table := kernel.Active[float]()
 	u := b.Scratch.Take(rows * b.Stride)

@@ -8,15 +8,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// pseudoInverse is the chain of products by which a square matrix A of weights
-// is inverted as far as it goes (Razavi et al. 2014, as in Xiong et al. 2021):
-// steps
+// pseudoInverse iterates towards the pseudo-inverse Z of a square matrix A whose rows sum to
+// 1 (Razavi et al. 2014, as in Xiong et al. 2021, arXiv 2102.03902). A step is
 //
 //	P = AZ   X = 7I - P   Y = 15I - PX   W = 13I - PY   Z ← ZW/4
 //
-// from Z = Aᵀ/c, c the largest sum of a column of A. Rows of A sum to 1, so this
-// is the start for which the chain is known to go to the pseudo-inverse, taken
-// from A alone.
+// The first Z is Aᵀ/c, where c is the largest column sum of A. The iteration converges from
+// Aᵀ/(|A|₁·|A|∞), and |A|∞ is 1.
 type pseudoInverse struct {
 	h          *headwise.Head
 	a          tensor.Mat
@@ -28,8 +26,7 @@ func newPseudoInverse(h *headwise.Head, a tensor.Mat) pseudoInverse {
 	return pseudoInverse{h, a, h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l), h.TakeScratch(l, l)}
 }
 
-// start sets z to that from which the chain begins, and returns c with its
-// column.
+// start sets z to the first Z, and returns c and the column that has this sum.
 func (s *pseudoInverse) start(z tensor.Mat) (c float, column int) {
 	sums := arena.TakeZeros[float](s.h.Scratch, s.a.Cols)
 	for i := range s.a.Rows {
@@ -45,7 +42,7 @@ func (s *pseudoInverse) start(z tensor.Mat) (c float, column int) {
 	return c, column
 }
 
-// factors sets P, X, Y and W of the step from z.
+// factors sets P, X, Y and W for the step from z.
 func (s *pseudoInverse) factors(z tensor.Mat) {
 	s.h.Multiply(s.p, s.a, z, false, false, false)
 	fromIdentity(s.x, s.p, 7)
@@ -66,7 +63,7 @@ func fromIdentity(dst, x tensor.Mat, c float) {
 	}
 }
 
-// step sets next to Z after the step from z.
+// step sets next to the Z that follows z.
 func (s *pseudoInverse) step(next, z tensor.Mat) {
 	s.factors(z)
 	s.h.Multiply(next, z, s.w, false, false, false)
@@ -74,8 +71,8 @@ func (s *pseudoInverse) step(next, z tensor.Mat) {
 }
 
 // PseudoInverse sets z [n,n] to an approximation of the pseudo-inverse of a [n,n] after
-// steps iterations. The rows of a are averages. It returns the largest element of AZA -
-// A, which is 0 in the limit. All three matrices are contiguous.
+// steps iterations. The rows of a need to sum to 1. It returns the largest magnitude in
+// AZA - A, which is 0 in the limit. Both matrices need to be contiguous.
 func PseudoInverse(h *headwise.Head, z, a tensor.Mat, steps int) (residual float64) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -94,9 +91,9 @@ func PseudoInverse(h *headwise.Head, z, a tensor.Mat, steps int) (residual float
 	return residual
 }
 
-// PseudoInverseGrad adds the gradient of a to da [n,n], from the gradient dz [n,n] of
-// PseudoInverse's result. It is the gradient of the start and the iterations, converged
-// or not. It overwrites dz.
+// PseudoInverseGrad adds the gradient of a to da [n,n], given the gradient dz [n,n] of the
+// result of PseudoInverse with as many steps. It differentiates the iterations that were
+// made, whether they have converged or not. It overwrites dz.
 func PseudoInverseGrad(h *headwise.Head, da, dz, a tensor.Mat, steps int) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -116,10 +113,10 @@ func PseudoInverseGrad(h *headwise.Head, da, dz, a tensor.Mat, steps int) {
 		h.Table.Scale(dz.Data, 0.25, dz.Data)
 		h.Multiply(next, dz, s.w, false, true, false)
 		h.Multiply(dw, z, dz, true, false, false)
-		negate(dw) // of PY
+		negate(dw) // gradient of PY
 		h.Multiply(dp, dw, s.y, false, true, false)
 		h.Multiply(dy, s.p, dw, true, false, false)
-		negate(dy) // of PX
+		negate(dy) // gradient of PX
 		h.Multiply(dp, dy, s.x, false, true, true)
 		h.Multiply(dx, s.p, dy, true, false, false)
 		h.Table.Axpy(dp.Data, -1, dx.Data)
@@ -127,7 +124,7 @@ func PseudoInverseGrad(h *headwise.Head, da, dz, a tensor.Mat, steps int) {
 		h.Multiply(next, a, dp, true, false, true)
 		copy(dz.Data, next.Data)
 	}
-	// Z = Aᵀ/c: 1/c of the transpose, and -Σ dZ∘Z/c of the column's sum.
+	// The first Z is Aᵀ/c: A gets dZᵀ/c, and each element of the column of c gets -Σ dZ∘Z/c.
 	var along float
 	for i := range l {
 		along += h.Table.Dot(dz.Row(i), at(0).Row(i))

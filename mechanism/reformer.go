@@ -49,11 +49,11 @@ var reformer = Row{
 // causal call it is the query at the position of key j. The sorting has no gradient.
 //
 // The paper sorts by bucket and position and cuts the sorted sequence into chunks, across buckets.
-// A later token of an earlier bucket then moves the borders of all chunks behind it. Causal calls
+// A later token of an earlier bucket then moves the borders of all chunks after it. Causal calls
 // cut each bucket by itself: with r unmasked keys of its bucket before it, a token lies in chunk
-// ⌊r/size⌋ of the bucket, and sees the keys of this chunk and of the chunk before up to its own
-// position, itself only where it sees no other (with self=seen always). Nothing in that depends on a later token or on the
-// length of the sequence, for which reason all buckets are used.
+// ⌊r/size⌋ of the bucket. It sees the keys of this chunk and of the chunk before, up to its own
+// position; itself only if it sees no other, or always with self=seen. Nothing in this depends on a
+// later token. All buckets are used, since their number must not depend on the length.
 type lshAttention struct {
 	setting                            string
 	bucket, rounds, buckets            int
@@ -250,7 +250,7 @@ func (p *lshPass) take(h *headwise.Head, tokens int) {
 	}
 }
 
-// axes returns the first axes of a round, one for two buckets.
+// axes returns the first buckets/2 axes [buckets/2, D] of a round.
 func (x *lshAttention) axes(round, buckets int) tensor.Mat {
 	d := x.rotations.Shape[2]
 	return tensor.Mat{Data: x.rotations.Data[round*x.buckets/2*d:], Rows: buckets / 2, Cols: d, Stride: d}
@@ -399,8 +399,7 @@ func asksItself(h *headwise.Head, i int) bool {
 	return i < h.K.Rows && h.IsUnmasked(i)
 }
 
-// tokenQuery returns the query of token j. nil: it is not given, as of masked tokens before the first
-// query.
+// tokenQuery returns the query of token j, nil if the call does not contain it.
 func tokenQuery(h *headwise.Head, j int) []float {
 	switch i := j - h.Offset; {
 	case i >= 0 && i < h.Q.Rows:

@@ -5,8 +5,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
-// sortCausal hashes and sorts the tokens of a causal call. A token is a position: that of a key, of a
-// query or of both.
+// sortCausal hashes and sorts the tokens of a causal call. A token is a position that has a key, a
+// query or both.
 func (p *lshPass) sortCausal(h *headwise.Head) {
 	x, m, ar := p.x, h.K.Rows, h.Scratch
 	tokens := max(m, h.Offset+h.Q.Rows)

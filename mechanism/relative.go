@@ -35,11 +35,11 @@ func (allKeys) addPairs(p *headwise.Pattern, s headGeometry) {
 
 // NewRelativeSoftmax returns softmax attention whose scores q·k/√D have a learned term by
 // head and distance j-i of key j from query i (Raffel et al. 2020, arXiv 1910.10683, section
-// 2.1). The parameter bias [buckets,heads] has a row for each
-// bucket of distances: the first half for keys up to the query, the second for keys after
-// it. The first half of these rows are single distances. The others grow by powers up to
-// 128. NewRelativeSoftmax returns an error if buckets is odd or not from 4 to 256, or if
-// heads is not from 1 to 2²⁴/buckets.
+// 2.1). The parameter bias [buckets,heads] has a row for each bucket of distances: the first
+// half for keys up to the query, the second half for keys after it. In each half, the first
+// half of the rows stand for single distances, the others for ranges that grow geometrically;
+// the last row stands for 128 and more. It returns an error if buckets is odd or not from 4
+// to 256, or if heads is not from 1 to 2²⁴/buckets.
 func NewRelativeSoftmax(heads, buckets int) (attention.Mechanism, error) {
 	if buckets < 4 || buckets > 256 || buckets%2 != 0 {
 		return nil, fmt.Errorf("buckets: %d, needs an even number from 4 to 256", buckets)
@@ -59,8 +59,8 @@ func NewRelativeSoftmax(heads, buckets int) (attention.Mechanism, error) {
 	return headwise.New(x), nil
 }
 
-// distanceBucket returns the bucket of distance j-i. Logarithms are rounded to float32, as
-// where such tables are trained.
+// distanceBucket returns the bucket of distance j-i. Logarithms are rounded to float32, as in
+// the programs that train such tables.
 func distanceBucket(distance, buckets int) int {
 	half, first := buckets/2, 0
 	if distance > 0 {

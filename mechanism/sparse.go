@@ -89,7 +89,7 @@ var sparseFixed = Row{
 	build: headwiseBuilder(newSparse(readFixed)),
 }
 
-// sparsity is what a row reads from its settings: which pairs of queries and keys see each other.
+// sparsity holds what a row reads from its settings: which pairs of queries and keys see each other.
 type sparsity struct {
 	setting string // in its printed form, without the scale
 	rule    visibilityRule
@@ -251,8 +251,8 @@ type sparseSoftmax struct {
 	name, setting string
 	rule          visibilityRule
 	softmax       *headwise.PatternSoftmax
-	// window is the largest number of keys up to its own that a causal query sees,
-	// and period the shift of positions that changes no result; 0: no bound.
+	// window is the number of last keys that a causal query may see, its own included; 0: no
+	// bound. A shift of all positions by a multiple of period changes no result.
 	window, period int
 }
 

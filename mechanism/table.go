@@ -65,13 +65,13 @@ type Row struct {
 	// that is useful by itself.
 	Untrained string
 
-	// FarField is what training takes beside a window where a run leaves the degree open.
-	// The zero value: Order in all layers. Encoders and wide heads have Order in place of its
-	// degree.
+	// FarField is the far field that training chooses beside a window if a run does not set
+	// the degree. The zero value means Order in all layers. Encoders, and heads wider than
+	// WidestHead, get Order instead of the degree of FarField.
 	FarField FarField
 
-	// Training returns settings for training at an order, where a run leaves them open;
-	// window reports whether its calls can have one. nil: the defaults.
+	// Training returns the settings at an order that training uses if a run does not set
+	// them. window is whether calls of the run can have a window. nil: the defaults.
 	Training func(order int, window bool) map[string]string
 
 	// fit sets unset options to match arrays of the given shapes; nil: there is
@@ -84,7 +84,7 @@ type Row struct {
 // HasOrder reports whether the row has a degree.
 func (r *Row) HasOrder() bool { return r.Order > 0 || r.MaxOrder > 0 }
 
-// FarField is the far field of a model's layers beside their windows.
+// FarField describes the far field of a model's layers beside their windows.
 type FarField struct {
 	Order      int // degree
 	Period     int // layers from one that has it to the next; the first has it
@@ -215,9 +215,9 @@ func (o *Options) setDefault(name, value string) {
 	}
 }
 
-// ReadSettings returns a reader of the settings in o, for rows of another catalogue, which
-// are no functions of q, k and v. It returns an error if the order, a size or the name of a
-// setting does not suit the row.
+// ReadSettings returns a reader of the settings in o, for rows of other catalogues, such as
+// the mixers of package nn. It returns an error if the order, a size or the name of a setting
+// does not suit the row.
 func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 	x := newReader(r, o)
 	return x.Reader, x.check()
@@ -228,9 +228,9 @@ func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 //
 // It returns an error, which names the field and its value, if the name is unknown; if
 // o.Set holds a setting that the row does not list, or a value outside the documented
-// range; if o.Order is not 0 for a row without an order, is negative or is above 33; if
-// Heads, Width or Length is negative; if the row needs a Width or Length that is 0; or
-// if Heads, Width or an array of parameters would exceed 2²⁴ elements.
+// range; if o.Order is not 0 for a row without an order, is negative, or is above 33 or the
+// row's MaxOrder; if Heads, KeyHeads, Width or Length is negative; if the row needs a Width
+// or Length that is 0; or if Heads, KeyHeads, Width or the elements of an array exceed 2²⁴.
 func New(name string, o Options) (attention.Mechanism, error) {
 	row, err := Lookup(name)
 	if err != nil {

@@ -144,7 +144,7 @@ func setMonomials(dst []float, p int, list [][]int) {
 	}
 }
 
-// truncationFeatures are the features of the kept monomials: with rows x = R·q of
+// truncationFeatures are the features of the kept monomials. With rows x = R·q of
 // queries and y = R·k of keys,
 //
 //	φ(q)·φ(k) = Σ_a x^a·y^a/a!,  a over the kept monomials
@@ -224,8 +224,8 @@ type monomialWalk struct {
 type monomialFactors struct {
 	factors   [maxTruncatedOrder]int
 	count     int
-	repeats   [maxTruncatedOrder + 1]int   // how many of the first l, from the last on, are the same
-	factorial [maxTruncatedOrder + 1]float // 1 over the coefficient of the first l
+	repeats   [maxTruncatedOrder + 1]int   // [l] how many equal factors the first l end with
+	factorial [maxTruncatedOrder + 1]float // [l] 1 over the coefficient of the first l
 }
 
 // countShared returns the number of leading factors that row shares with the current

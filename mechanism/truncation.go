@@ -31,7 +31,7 @@ type Truncation struct {
 //
 // The dropped part of a pair is φ(q)·φ(k), with φ the features of all dropped
 // monomials. Bound is max|φ(q)|·max|φ(k)| over queries and keys. |φ(x)|² is T_p(x·x)
-// minus the squares of the kept features, so that no dropped monomial is evaluated.
+// minus the squares of the kept features, which avoids evaluating the dropped monomials.
 //
 // It returns an error if m is not fastmax-truncated or if the call does not fit m.
 func MeasureTruncation(m attention.Mechanism, c *attention.Call) (list []Truncation, err error) {

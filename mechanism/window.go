@@ -10,8 +10,8 @@ import (
 	"github.com/farfield-ml/farfield/param"
 )
 
-// Settings of rows that stream: an exact softmax window beside the mechanism,
-// as in LoLCATs (arXiv 2410.10254) and Based (arXiv 2402.18668).
+// Settings of rows that can have an exact softmax window beside the mechanism, as in
+// LoLCATs (arXiv 2410.10254) and Based (arXiv 2402.18668).
 var (
 	windowSetting = Setting{"window", "0", "tokens of a window of weights exp(q·k/√D) beside these; 0: none"}
 	joinSetting   = Setting{"join", "denominator", "how the window is joined: " + strings.Join(joinNames(), " (the mechanism weighs the keys before it), ") + " (all keys)"}
