@@ -32,8 +32,7 @@ func ActivateGrad(a Activation, dx, dy, x tensor.Mat) {
 	par.Run(x.Rows, geluRows, geluWork*float64(x.Rows)*float64(x.Cols), activationGrad{a, dx, dy, x})
 }
 
-// geluRows is the number of rows of a piece, geluWork the arithmetic of an
-// element.
+// geluRows is the number of rows of a piece, geluWork the cost of an element in operations.
 const (
 	geluRows = 32
 	geluWork = 32
@@ -57,8 +56,7 @@ func (f *activationGrad) RunRange(i0, i1 int) {
 	activateRowsGrad(f.act, kernel.Active[float](), f.dx.Slice(i0, i1), f.dy.Slice(i0, i1), f.x.Slice(i0, i1))
 }
 
-// activateRows is activate for the rows of matrices, all at once where they follow
-// each other.
+// activateRows sets y to a of x. y may be x.
 func activateRows(a Activation, k *kernel.Table[float], y, x tensor.Mat) {
 	if isContiguous(y) && isContiguous(x) {
 		activateElements(a, k, y.Data[:y.Rows*y.Cols], x.Data[:y.Rows*y.Cols])
@@ -69,7 +67,7 @@ func activateRows(a Activation, k *kernel.Table[float], y, x tensor.Mat) {
 	}
 }
 
-// activateRowsGrad is activateGrad for the rows of matrices.
+// activateRowsGrad sets dx to dy times the derivative of a at x. dx may be dy or x.
 func activateRowsGrad(a Activation, k *kernel.Table[float], dx, dy, x tensor.Mat) {
 	if n := dx.Rows * dx.Cols; isContiguous(dx) && isContiguous(dy) && isContiguous(x) {
 		activateElementsGrad(a, k, dx.Data[:n], dy.Data[:n], x.Data[:n])
@@ -80,7 +78,7 @@ func activateRowsGrad(a Activation, k *kernel.Table[float], dx, dy, x tensor.Mat
 	}
 }
 
-// activateElements sets y, which x may be.
+// activateElements sets y to a of x. y may be x.
 func activateElements(a Activation, k *kernel.Table[float], y, x []float) {
 	switch a {
 	case TanhGELU:
@@ -100,7 +98,8 @@ func activateElements(a Activation, k *kernel.Table[float], y, x []float) {
 	}
 }
 
-// activateElementsGrad sets dx, which x may be; the derivative of ReLU at 0 is 0.
+// activateElementsGrad sets dx to dy times the derivative of a at x. dx may be dy or x. The
+// derivative of ReLU at 0 is 0.
 func activateElementsGrad(a Activation, k *kernel.Table[float], dx, dy, x []float) {
 	switch a {
 	case TanhGELU:

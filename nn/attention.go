@@ -11,9 +11,9 @@ import (
 )
 
 // Attention projects rows to heads of queries, keys and values, lets a
-// mechanism mix them, and projects the result back. The mechanism reads the
-// projections where they lie, through strided views. Without O the result is as wide
-// as x and stays as it is; such a layer has no Step and no Freeze.
+// mechanism mix them, and projects the result back. The mechanism reads the projections in
+// place, through strided views. If O.W is nil the outputs of the heads are the result and
+// H·D is the width; such a layer has no Step and no Freeze.
 type Attention struct {
 	Q Linear // [H·D,width]
 	K Linear // [Hkv·D,width]
@@ -32,7 +32,7 @@ type Attention struct {
 	Mechanism attention.Mechanism
 	H, Hkv, D int
 
-	// Undivided says that Mechanism sees all heads in one call, however long it is.
+	// Undivided makes Forward give Mechanism all heads in one call, however long it is.
 	Undivided bool
 }
 
@@ -45,19 +45,19 @@ type AttentionTrace struct {
 	saved attention.Saved
 	grads attention.Grads
 
-	normed, stats   []tensor.Float // a part of the input, where Scope has a norm
-	rawQ, rawK      []tensor.Float // queries and keys before their norms, where there are any
+	normed, stats   []tensor.Float // a part of the input after Scope.Norm
+	rawQ, rawK      []tensor.Float // queries and keys before QNorm and KNorm
 	statsQ, statsK  []tensor.Float
-	normedO, statsO []tensor.Float // outputs after ONorm, of a pass that is kept
+	normedO, statsO []tensor.Float // outputs after ONorm, with keep
 
 	heads headProducts     // of a step by heads
 	calls []attention.Call // of the parts of a step
 
-	ranks     *comm.Comm      // of the call
-	rankSaved *sequence.Saved // in the place of saved, with ranks
+	ranks     *comm.Comm      // ranks of the call; nil: none
+	rankSaved *sequence.Saved // takes the place of saved with ranks
 }
 
-// Aux returns the auxiliary loss of the mechanism in a saved pass.
+// Aux returns the auxiliary loss of the mechanism in the last Forward with keep set.
 func (tr *AttentionTrace) Aux() float64 {
 	if tr.ranks != nil {
 		return tr.rankSaved.Queries.Aux
@@ -68,7 +68,8 @@ func (tr *AttentionTrace) Aux() float64 {
 // Traits returns the traits of the mechanism.
 func (a *Attention) Traits() attention.Traits { return a.Mechanism.Traits() }
 
-// FLOPs counts projections, the gate of a decay and the mechanism.
+// FLOPs returns the operations of Forward for n tokens: projections, the gate of a decay and
+// the mechanism.
 func (a *Attention) FLOPs(n int, causal bool) float64 {
 	shape := a.callShape(1, causal)
 	shape.N, shape.M = n, n
@@ -93,8 +94,8 @@ func (a *Attention) Forward(y, base, x tensor.Mat, s Scope, tr Trace, keep bool)
 }
 
 // ForwardTo sets y [B·N,width] to base [B·N,width] plus the attention of x [B·N,width]
-// to context [B·M,width]. y may be base. context is x in self-attention. keep says that
-// Backward follows. It returns an error if the mechanism refuses the call.
+// to context [B·M,width]. y may be base. context is x in self-attention. keep saves what
+// BackwardTo needs in trace. It returns an error if the mechanism refuses the call.
 func (a *Attention) ForwardTo(y, base, x, context tensor.Mat, s Scope, trace Trace, keep bool) error {
 	tr := trace.(*AttentionTrace)
 	o, err := a.mixHeads(x, context, s, tr, keep)
@@ -111,8 +112,8 @@ func (a *Attention) ForwardTo(y, base, x, context tensor.Mat, s Scope, trace Tra
 	return nil
 }
 
-// mixHeads returns the outputs [B·N,H·D] of the mechanism, made all at once or in groups of
-// heads.
+// mixHeads returns the outputs [B·N,H·D] of the mechanism, computed all at once or in groups
+// of heads.
 func (a *Attention) mixHeads(x, context tensor.Mat, s Scope, tr *AttentionTrace, keep bool) (tensor.Mat, error) {
 	if size := a.groupSize(max(x.Rows, context.Rows), &s); !keep && size < a.Hkv {
 		return a.forwardGroups(x, context, s, tr, size)
@@ -135,7 +136,7 @@ func (a *Attention) runMechanism(out tensor.Heads, tr *AttentionTrace, ranks *co
 	return sequence.Forward(ranks, a.Mechanism, out, &tr.call, tr.rankSaved)
 }
 
-// runMechanismGrad is the gradient of mix, from do.
+// runMechanismGrad sets the gradients in tr.grads from the gradient do of the outputs o.
 func (a *Attention) runMechanismGrad(do, o tensor.Heads, tr *AttentionTrace) error {
 	if tr.ranks != nil {
 		return sequence.Backward(tr.ranks, a.Mechanism, &tr.grads, do, o, &tr.call, tr.rankSaved)
@@ -158,7 +159,7 @@ func (a *Attention) Step(y, x tensor.Mat, state State, s Scope, trace Trace) err
 // attentionState is the state of the mechanism.
 type attentionState struct{ attention.State }
 
-// HeapBytes returns the memory of the state with the tasks that it works in.
+// HeapBytes returns the memory of the state including its working memory.
 func (s attentionState) HeapBytes() int64 { return heapBytes(s.State) }
 
 // bytesOf returns the memory of x.
@@ -166,7 +167,7 @@ func bytesOf(x []float) int64 {
 	return int64(len(x)) * scratch.ElementSize[float]()
 }
 
-// heapBytes returns the memory of a state with its tasks, where it counts them.
+// heapBytes returns the memory of a state, including its working memory if the state counts it.
 func heapBytes(s attention.State) int64 {
 	if x, counts := s.(interface{ HeapBytes() int64 }); counts {
 		return x.HeapBytes()
@@ -176,7 +177,7 @@ func heapBytes(s attention.State) int64 {
 
 func (s attentionState) Clone() State { return attentionState{s.State.Clone()} }
 
-// mechanismState is the state of the mechanism in one of the mixer.
+// mechanismState returns the state of the mechanism in a State of Attention, nil for nil.
 func mechanismState(s State) attention.State {
 	if s == nil {
 		return nil
@@ -184,8 +185,8 @@ func mechanismState(s State) attention.State {
 	return s.(attentionState).State
 }
 
-// NewSums returns an empty state for calls between states. Its sums are compensated, so
-// that their error does not grow with the number of calls. It returns an error if the
+// NewSums returns an empty state for Scope.Init and Scope.Final. Its sums are compensated,
+// so that their error does not grow with the number of calls. It returns an error if the
 // mechanism has no state.
 func (a *Attention) NewSums(batch int) (State, error) {
 	shape := a.callShape(batch, true)
@@ -194,8 +195,9 @@ func (a *Attention) NewSums(batch int) (State, error) {
 	return attentionState{state}, err
 }
 
-// CanDivide returns an error if tokens cannot be divided among ranks: the state of the
-// mechanism is not a list of sums.
+// CanDivide returns nil if the tokens of causal sequences can be divided among ranks. The state
+// of the mechanism needs to be made of sums, or calls need to continue from states
+// (Traits.Segments).
 func (a *Attention) CanDivide() error {
 	state, err := a.Mechanism.NewState(a.callShape(1, true))
 	if err != nil || a.Mechanism.Traits().Segments {
@@ -220,8 +222,8 @@ func (a *Attention) stateShape(batch int) attention.Shape {
 	return shape
 }
 
-// hasFusedSteps reports that states take a token in while they answer it, where their chunks
-// have one.
+// hasFusedSteps reports whether states with chunks of one token absorb a token and answer its
+// query in one pass (Plan.Renews).
 func (a *Attention) hasFusedSteps(batch int) bool {
 	one := a.callShape(batch, true)
 	one.N, one.M = 1, 1
@@ -254,8 +256,8 @@ func restoreState(m attention.Mechanism, shape attention.Shape, hasDecay bool, d
 	return m.RestoreState(data)
 }
 
-// Project returns the call that self-attention makes of rows x [B·N,width], in the
-// memory of trace.
+// Project returns the call of self-attention for x [B·N,width]. Its arrays are memory of
+// trace.
 func (a *Attention) Project(x tensor.Mat, s Scope, trace Trace) *attention.Call {
 	tr := trace.(*AttentionTrace)
 	a.projectCall(x, x, s, tr, false)
@@ -296,8 +298,8 @@ func (a *Attention) projectRows(x, context tensor.Mat, s Scope, tr *AttentionTra
 	a.setDecay(tr, context, s.B, nil)
 }
 
-// normaliseHeads applies QNorm and KNorm to the projections of tr. keep says that
-// backwardHeads follows.
+// normaliseHeads applies QNorm and KNorm to the projections of tr. With keep it saves the
+// projections for backwardHeads.
 func (a *Attention) normaliseHeads(tr *AttentionTrace, keep bool) {
 	if a.QNorm == nil {
 		return
@@ -310,8 +312,8 @@ func (a *Attention) normaliseHeads(tr *AttentionTrace, keep bool) {
 	a.KNorm.Forward(k, k, resizeMatrix(&tr.statsK, k.Rows, 2).Data)
 }
 
-// normaliseOutputs returns the outputs o [rows,H·D] of the mechanism after ONorm, in their
-// place unless keep says that a gradient follows, which reads them.
+// normaliseOutputs returns the outputs o [rows,H·D] of the mechanism after ONorm. It overwrites
+// o unless keep is set: Backward reads it.
 func (a *Attention) normaliseOutputs(o tensor.Mat, tr *AttentionTrace, keep bool) tensor.Mat {
 	if a.ONorm == nil {
 		return o
@@ -353,8 +355,8 @@ func (a *Attention) backwardHeads(dq, dk tensor.Mat, tr *AttentionTrace, s *Scra
 // viewRows views projections as a row [D] for each head.
 func (a *Attention) viewRows(data []float) tensor.Mat { return viewMatrix(data, len(data)/a.D, a.D) }
 
-// setDecay gives the call of tr the decay of keys that are made of the rows of
-// context, if there is one; frozen is the gate for a few rows.
+// setDecay sets the log-decay of the call of tr from the rows of context, which its keys are
+// projected from. It does nothing without a decay. frozen, if not nil, is the packed gate.
 func (a *Attention) setDecay(tr *AttentionTrace, context tensor.Mat, b int, frozen *PackedLinear) {
 	if a.Decay == nil {
 		return

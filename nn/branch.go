@@ -18,7 +18,7 @@ type Branch interface {
 	// one type and size.
 	NewTrace() Trace
 	// Forward sets y [B·N,width] to base [B·N,width] plus the output for x
-	// [B·N,width]. y may be base. keep says that Backward follows.
+	// [B·N,width]. y may be base. keep saves what Backward needs in tr.
 	Forward(y, base, x tensor.Mat, s Scope, tr Trace, keep bool) error
 	// Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of
 	// the weights. x and tr are the arguments of Forward. dx overlaps neither dy nor x.
@@ -46,32 +46,32 @@ type Trace interface {
 	Aux() float64
 }
 
-// Scope says which tokens see which in a call.
+// Scope holds which tokens see which in a call, and what all layers of the call share.
 type Scope struct {
 	B       int // batch rows
 	Causal  bool
 	KeyLens []int64         // [B] valid keys of each batch row; nil: all
-	KeyMask []bool          // [B·N] keys of self-attention that exist; nil: all
+	KeyMask []bool          // [B·N] whether a key of self-attention is unmasked; nil: all are
 	Rope    *attention.Rope // nil: none
-	Drop    *attention.Drop // nil: none; stays as it is until Backward
+	Drop    *attention.Drop // nil: none; it must not change before Backward
 
 	// Source [B·M,width] is the encoder's output, which CrossAttention reads, and
 	// SourceLens [B] its valid rows; nil: all.
 	Source     tensor.Mat
 	SourceLens []int64
 
-	// Norm normalises the input of an Attention that TakesParts, a part of the rows at a
-	// time; nil: the input is normalised. Room [B·N·H·D] is then memory of the outputs of
-	// its mechanism. It overlaps nothing.
+	// Norm, if not nil, is applied by Attention to its input, some rows at a time; nil: the
+	// input is normalised already. Attention.TakesParts reports where Norm may be set. Room
+	// [B·N·H·D] is then memory for the outputs of the mechanism, which overlaps no other.
 	Norm Norm
 	Room []tensor.Float
 
-	// Next is memory that is read after a step: its products may prefetch it.
+	// Next is memory that is read after a step. The step may prefetch it.
 	Next []tensor.Float
 
 	// Init and Final are the states of Attention before and after a segment of causal
-	// sequences, in calls that Backward follows. Init is nil at the start, Final where
-	// it is not wanted. Other branches ignore them.
+	// sequences, in training. Init is nil at the start of the sequences, Final if it is
+	// not wanted. Other branches ignore them.
 	Init, Final State
 
 	// Ranks divide the tokens of causal sequences, in the order of the ranks (package
@@ -81,25 +81,25 @@ type Scope struct {
 
 // Scratch is memory that Backward works in. Layers may share it.
 type Scratch struct {
-	// Aux is the gradient of the auxiliary loss; 0: it is in no loss.
+	// Aux is the gradient of the auxiliary loss; 0: it is not part of the loss.
 	Aux tensor.Float
 
 	// DSource [B·M,width] receives the gradient of Scope.Source: CrossAttention adds
 	// to it.
 	DSource tensor.Mat
 
-	// DFinal and DInit are the gradients of Scope.Final and Scope.Init: nil where
-	// nothing follows, and where nothing came before.
+	// DFinal is the gradient of Scope.Final, nil if nothing follows. Backward sets DInit,
+	// unless it is nil, to the gradient of Scope.Init.
 	DFinal, DInit *attention.StateGrad
 
 	rooms     [][]tensor.Float
 	usedRooms int
 }
 
-// takeBack takes back all rooms.
+// takeBack makes all lent memory available again.
 func (s *Scratch) takeBack() { s.usedRooms = 0 }
 
-// lendMatrix lends a matrix with undefined contents until s is emptied.
+// lendMatrix lends a matrix with undefined contents until takeBack.
 func (s *Scratch) lendMatrix(rows, cols int) tensor.Mat {
 	if s.usedRooms == len(s.rooms) {
 		s.rooms = append(s.rooms, nil)

@@ -6,8 +6,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Cap replaces the elements x of y by c·tanh(x/c), which are between -c and c; c of 0 leaves them.
-// Elements that are not finite become NaN.
+// Cap replaces each element x of y by c·tanh(x/c), which lies between -c and c. Elements that are not
+// finite become NaN. If c is 0 it does nothing.
 func Cap(y tensor.Mat, c float64) {
 	if c > 0 {
 		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capRows{y, c})
@@ -25,8 +25,8 @@ func (f *capRows) RunRange(i0, i1 int) {
 	}
 }
 
-// CapGrad multiplies dy by the derivative of Cap where its result is y, which it overwrites; c of 0
-// leaves both.
+// CapGrad multiplies dy by the derivative of Cap, given the result y of Cap, which it overwrites. If c
+// is 0 it does nothing.
 func CapGrad(dy, y tensor.Mat, c float64) {
 	if c > 0 {
 		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capGradRows{dy, y, c})

@@ -12,7 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
-// Precision says how the weights of products are held.
+// Precision names the format in which the weights of products are held.
 type Precision int
 
 const (
@@ -46,7 +46,7 @@ type Compressed struct {
 	halves *kernel.HalfStrips // in place of bytes
 }
 
-// newCompressed returns weights [out,in] that are 0. It returns an error if they do not fit.
+// newCompressed returns weights [out,in] that are 0. It returns an error if in is too large for Int8.
 func newCompressed(p Precision, out, in int) (*Compressed, error) {
 	if p != Int8 {
 		return &Compressed{halves: kernel.NewHalfStrips(out, in)}, nil
@@ -93,14 +93,15 @@ func (w *Compressed) Set(i int, rows []float32) {
 	}
 }
 
-// setColumns sets outputs that are held in 16 bits, and reports whether all numbers are finite.
+// setColumns sets the weights of outputs from i on, which are held in 16 bits, and reports whether all
+// are finite.
 func (w *Compressed) setColumns(ar *arena.Arena, i int, rows []uint16) (finite bool) {
 	scratch := arena.Take[float32](ar, kernel.SetScratch(w.halves.K))
 	return w.halves.SetColumns(kernel.ActiveHalf(), i, rows, scratch)
 }
 
-// SetHalves is Set from the upper halves of numbers, which 16 bits hold as they are. It reports whether
-// all are finite. Multiples of 32 outputs, from one of them on, are the fastest.
+// SetHalves sets the weights of outputs from i on to rows [n,in] of bfloat16 bits, which BFloat16 holds
+// without rounding, and reports whether all are finite. It is fastest if i and n are multiples of 32.
 func (w *Compressed) SetHalves(i int, rows []uint16) (finite bool) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -116,13 +117,15 @@ func (w *Compressed) SetHalves(i int, rows []uint16) (finite bool) {
 	return finite
 }
 
-// Halves sets row [in] to the bits of output i, which are held in 16.
+// Halves sets row [in] to the bits of the weights of output i. They need to be held in 16 bits.
 func (w *Compressed) Halves(row []uint16, i int) { w.halves.Column(i, row) }
 
-// Bytes sets row [in] to the integers of output i, which are held in 8 bits, and returns their scale.
+// Bytes sets row [in] to the integers of output i and returns their scale. The weights need to be held
+// in 8 bits.
 func (w *Compressed) Bytes(row []int8, i int) (scale float32) { return w.bytes.Column(i, row) }
 
-// SetBytes sets output i, which is held in 8 bits, to integers from -127 to 127 times a scale.
+// SetBytes sets the weights of output i to integers row [in] from -127 to 127 times a scale. They need to
+// be held in 8 bits.
 func (w *Compressed) SetBytes(i int, row []int8, scale float32) { w.bytes.Set(i, row, scale) }
 
 // Row sets x [in] to the weights of output i.
@@ -134,7 +137,8 @@ func (w *Compressed) Row(x []float32, i int) {
 	}
 }
 
-// WriteTo writes what is held, output by output. It returns the error of writing.
+// WriteTo writes the weights output by output, in little-endian order: bfloat16 bits, or a float32 scale
+// and then the integers. It returns the number of bytes, and the error of writing.
 func (w *Compressed) WriteTo(to io.Writer) (n int64, err error) {
 	out, in := w.Size()
 	halves, bytes := make([]uint16, in), make([]int8, in)
@@ -159,8 +163,9 @@ func (w *Compressed) WriteTo(to io.Writer) (n int64, err error) {
 	return n, err
 }
 
-// Compress holds the weights in fewer bits and drops W's numbers: the layer can then neither
-// learn nor be saved. It returns an error if the elements are not float32 or the weights do not fit.
+// Compress replaces the elements of W by a copy in fewer bits. The layer can then neither learn nor be
+// saved. It does nothing for Float32 or without W. It returns an error if elements are not float32, if
+// the weights are compressed already, or if they are too many for Int8.
 func (l *Linear) Compress(p Precision) error {
 	if l.W == nil || p == Float32 {
 		return nil
@@ -174,8 +179,8 @@ func (l *Linear) Compress(p Precision) error {
 	return nil
 }
 
-// Reserve is Compress of a layer whose weights are still to be set, by Compressed. Until then they
-// are 0.
+// Reserve drops the elements of W and holds weights of precision p in their place, which are 0 until they
+// are set through Compressed. It does nothing where Compress does nothing, and returns the same errors.
 func (l *Linear) Reserve(p Precision) (err error) {
 	if l.W == nil || p == Float32 {
 		return nil
@@ -200,7 +205,7 @@ func (l *Linear) Compressed() *Compressed { return l.compressed }
 
 // Compressor is a layer whose weights can be held in fewer bits.
 type Compressor interface {
-	// Compressible returns the projections whose weights can be.
+	// Compressible returns the projections of the layer whose weights can be compressed.
 	Compressible() []*Linear
 }
 
@@ -222,6 +227,6 @@ func (m *GatedMLP) Compressible() []*Linear {
 const (
 	compressedColumns = 64
 	compressedRows    = rowTile
-	// compressedUnits is the number of rows whose hidden units are there at a time.
+	// compressedUnits is the number of rows whose hidden units are held at a time.
 	compressedUnits = 512
 )

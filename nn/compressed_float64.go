@@ -4,7 +4,8 @@ package nn
 
 import "github.com/farfield-ml/farfield/tensor"
 
-// Weights in fewer bits are those of float32: Reserve refuses them here.
+// In this build Reserve returns an error for every precision but Float32, so that no weights are
+// compressed and the functions below are not called.
 
 type compression struct {
 	w    *Compressed

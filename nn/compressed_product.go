@@ -9,7 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// compression compresses outputs.
+// compression sets the weights of outputs to rows.
 type compression struct {
 	w    *Compressed
 	rows tensor.Mat // [out,in]
@@ -38,8 +38,8 @@ type compressedProducts struct {
 	act   Activation
 }
 
-// areCompressed reports whether the layer of the first product has compressed weights; all
-// products that are made together have.
+// areCompressed reports whether the layers of products have compressed weights. The products that
+// are computed together all have, or none has.
 func areCompressed(ps []rowProduct) bool { return ps[0].layer.compressed != nil }
 
 // multiplyCompressed computes products y = act(base + x·Wᵀ + b) with compressed weights.

@@ -8,10 +8,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Conv is a short causal convolution of each channel on its own:
-// y_n = Σ_k W_k∘x_{n-k} + B, over the token itself and the K-1 before it. It tells
-// neighbours apart, which the few features of a linear attention cannot do in
-// a long context.
+// Conv is a short causal convolution of each channel by itself:
+// y_n = Σ_k W_k∘x_{n-k} + B, over the token itself and the K-1 before it. It
+// distinguishes neighbours, which linear attention with few features cannot do in a
+// long context.
 type Conv struct {
 	W *param.Param // [K,width]; row k is for the token k places back
 	B *param.Param // [width]; nil: none
@@ -20,13 +20,13 @@ type Conv struct {
 // countTaps returns K.
 func (c *Conv) countTaps() int { return c.W.Shape[0] }
 
-// PastSize returns the number of elements of the rows before a sequence that
-// Forward needs of each batch row: (K-1)·width.
+// PastSize returns (K-1)·width, the number of elements of past that Forward needs for
+// each batch row.
 func (c *Conv) PastSize() int { return (c.countTaps() - 1) * c.W.Shape[1] }
 
-// Forward sets y [B·N,width] from x. past [B·PastSize()] holds the rows before each
-// sequence, the latest last, and is brought up to date; nil means that nothing
-// came before.
+// Forward sets y [B·N,width] to the convolution of x [B·N,width]. past [B·PastSize()] holds
+// the rows before each sequence, the latest last, and is updated to the last rows of past
+// and x; nil means that nothing came before.
 func (c *Conv) Forward(y, x tensor.Mat, b int, past []tensor.Float) {
 	n, k, w := x.Rows/b, c.countTaps(), x.Cols
 	if f := (convForward{c, y, x, n, past}); x.Rows <= normRows {
@@ -82,11 +82,11 @@ func (f *convForward) RunRange(i0, i1 int) {
 // sequences, for Backward. The zero value is for whole sequences.
 type ConvEnds struct {
 	PastRows []tensor.Float // [B·PastSize()] as Forward had it; nil: nothing came before
-	// NextGrads [B·PastSize()] holds dy of the K-1 rows after each sequence, nil where nothing
-	// follows. It receives dy of the first K-1 rows: the Next of the part before.
-	// A part that others follow has K-1 rows or more.
+	// NextGrads [B·PastSize()] holds dy of the K-1 rows after each sequence; nil: nothing
+	// follows. Backward overwrites it by dy of the first K-1 rows, the NextGrads of the part
+	// before. A part with another part before it needs K-1 rows or more.
 	NextGrads []tensor.Float
-	// Last says that nothing follows, whatever Next holds.
+	// Last is set if nothing follows, whatever NextGrads holds.
 	Last bool
 }
 
@@ -114,7 +114,7 @@ func (c *Conv) Backward(dx, dy, x tensor.Mat, b int, ends ConvEnds) {
 	}
 }
 
-// convBackward does Backward for sequences of n rows. Each piece has sums of its own for
+// convBackward computes Backward for sequences of n rows. Each piece has sums of its own for
 // the gradient of W.
 type convBackward struct {
 	c                *Conv

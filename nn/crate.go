@@ -49,7 +49,7 @@ func newMSSA(m *MixerArgs) (Mixer, error) {
 	return x, err
 }
 
-// istaSettings are η and λ.
+// istaSettings returns η and λ.
 func istaSettings(v *settings.Reader) (step, lambda float64, err error) {
 	if step, err = v.Positive("step", ""); err == nil {
 		lambda, err = v.Positive("lambda", "")
@@ -57,8 +57,9 @@ func istaSettings(v *settings.Reader) (step, lambda float64, err error) {
 	return step, lambda, err
 }
 
-// NewISTA makes the layer that takes the place of the MLP in blocks of a row with ISTA
-// set. It returns an error if o has a setting that the row does not take.
+// NewISTA returns the layer that replaces the MLP in blocks of a mixer r with ISTA set, for
+// rows of the given width. w makes its weights. It returns an error if o holds a setting that
+// r does not have, or a value out of range.
 func NewISTA(r MixerRow, width int, o mechanism.Options, w *WeightMaker) (*ista, error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {
@@ -75,7 +76,7 @@ func (m *mssa) Traits() attention.Traits {
 	return attention.Traits{Name: crate.Name, Positive: true, Causal: true}
 }
 
-// FLOPs counts projections and attention.
+// FLOPs returns the operations of projections and attention.
 func (m *mssa) FLOPs(n int, causal bool) float64 {
 	s := m.callShape(1, causal)
 	s.N, s.M = n, n
@@ -86,7 +87,7 @@ func (m *mssa) callShape(batch int, causal bool) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.D, Causal: causal}
 }
 
-// mssaTrace holds the intermediate results of MSSA.Forward for Backward.
+// mssaTrace holds the intermediate results of mssa.Forward for Backward.
 type mssaTrace struct {
 	u, o  []float // [rows,H·D] projections, and outputs of attention
 	call  attention.Call
@@ -176,7 +177,7 @@ func (m *mssa) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	return nil
 }
 
-// packedMSSA is an MSSA for steps.
+// packedMSSA is an mssa for steps.
 type packedMSSA struct {
 	layer *mssa
 	u, o  *PackedLinear
@@ -187,7 +188,7 @@ func (m *mssa) Freeze(rows int) Stepper {
 	return &packedMSSA{m, m.U.Freeze(rows), m.O.Freeze(rows)}
 }
 
-// Step is MSSA.Step.
+// Step computes mssa.Step with packed weights.
 func (m *packedMSSA) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	l, tr := m.layer, trace.(*mssaTrace)
 	m.u.Forward(resizeMatrix(&tr.u, x.Rows, l.H*l.D), x, false)

@@ -18,7 +18,7 @@ type crossTrace struct {
 	source tensor.Mat
 }
 
-// FLOPs counts a source as long as the sequence.
+// FLOPs returns the operations for n rows and a source of n rows.
 func (c CrossAttention) FLOPs(n int, _ bool) float64 { return c.Layer.FLOPs(n, false) }
 
 // NewTrace returns an empty trace.
@@ -40,9 +40,9 @@ func (c CrossAttention) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) 
 	return c.Layer.BackwardTo(dx, s.DSource, dy, x, tr.source, &tr.AttentionTrace, s)
 }
 
-// SourceState returns the state of steps that attend to source [B·M,width]: its keys and
-// values. lens [B] are the valid rows of each sequence; nil: all. Tokens leave the state as
-// it is, so clones share its memory. It has no snapshot.
+// SourceState returns the state for steps that attend to source [B·M,width]: its keys and
+// values. lens [B] holds the number of valid rows of each sequence; nil: all are. Steps do not
+// change the state, so clones share its memory. It has no snapshot.
 func (c CrossAttention) SourceState(source tensor.Mat, b int, lens []int64) State {
 	a := c.Layer
 	narrow := a.Hkv * a.D
@@ -56,7 +56,7 @@ func (c CrossAttention) SourceState(source tensor.Mat, b int, lens []int64) Stat
 	return s
 }
 
-// sourceState is the keys and values [B·M,Hkv·D] of a source.
+// sourceState holds the keys and values [B·M,Hkv·D] of a source.
 type sourceState struct {
 	k, v []float
 	b    int
@@ -89,7 +89,7 @@ type projection interface {
 	Forward(y, x tensor.Mat, acc bool)
 }
 
-// step is Step with layers of queries and outputs.
+// step computes Step with the given projections of queries and outputs.
 func (c CrossAttention) step(y, x tensor.Mat, q, o projection, state *sourceState, b int, tr *AttentionTrace) error {
 	a, n := c.Layer, x.Rows/b
 	rows := resizeMatrix(&tr.q, x.Rows, a.H*a.D)
@@ -122,7 +122,7 @@ func (c CrossAttention) Freeze(rows int) Stepper {
 	return &packedCross{c, c.Layer.Q.Freeze(rows), c.Layer.O.Freeze(rows)}
 }
 
-// Step is CrossAttention.Step. It returns an error where CrossAttention.Step does.
+// Step computes CrossAttention.Step with packed weights.
 func (c *packedCross) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	return c.layer.step(y, x, c.q, c.o, state.(*sourceState), s.B, &trace.(*crossTrace).AttentionTrace)
 }

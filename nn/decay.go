@@ -21,15 +21,15 @@ type Decay struct {
 // (Sun et al. 2023, arXiv 2307.08621, section 2.3).
 func Retention(h int) float64 { return math.Log1p(-math.Exp2(-5 - float64(h))) }
 
-// RetentionGate returns the gate bias log γ_h/(1 - γ_h), which gives the log-decay
-// Retention(h) while the gate weights are 0.
+// RetentionGate returns the gate bias log(γ_h/(1 - γ_h)), with which the log-decay is
+// Retention(h) while the weights of the gate are 0.
 func RetentionGate(h int) float64 { return math.Log(math.Exp2(5+float64(h)) - 1) }
 
-// isLearned reports that there is a gate.
+// isLearned reports whether there is a gate.
 func (d *Decay) isLearned() bool { return d != nil && d.Gate.W != nil }
 
-// setLogDecay sets g [rows,Hkv] from the rows of x; frozen is the gate for a few rows,
-// nil where there are many.
+// setLogDecay sets g [rows,Hkv] to the log-decays for x [rows,width]. frozen, if not nil, is
+// the packed gate.
 func (d *Decay) setLogDecay(g, x tensor.Mat, frozen *PackedLinear) {
 	switch {
 	case !d.isLearned():
@@ -49,17 +49,17 @@ func (d *Decay) setLogDecay(g, x tensor.Mat, frozen *PackedLinear) {
 	}
 }
 
-// addGateGrad adds to dx and to the gradients of the gate, from dg, g and x. g is the
-// output of setLogDecay. It overwrites dg.
+// addGateGrad adds the gradients through the log-decays to dx [rows,width] and to the weights
+// of the gate, given dg [rows,Hkv], the result g of setLogDecay, and x. It overwrites dg.
 func (d *Decay) addGateGrad(dx, dg, g, x tensor.Mat) {
 	par.Run(g.Rows, rowTile, gateWork*float64(len(g.Data)), logSigmoidGrad{dg, g})
 	d.Gate.Backward(dx, dg, x, true)
 }
 
-// gateWork is the arithmetic that an element of a gate is worth.
+// gateWork is the cost of an element of a gate in operations.
 const gateWork = 100
 
-// logSigmoid replaces rows by log σ of them.
+// logSigmoid replaces the elements of g by their log σ.
 type logSigmoid struct{ g tensor.Mat }
 
 func (f logSigmoid) RunRange(i0, i1 int) {
@@ -85,8 +85,8 @@ func (f logSigmoidGrad) RunRange(i0, i1 int) {
 	}
 }
 
-// explainDecay adds attention.ErrNonFinite to the error of a call whose log-decays, which a
-// layer computed, are not finite.
+// explainDecay wraps the error of a call in attention.ErrNonFinite if log-decays of the call,
+// which a layer computed, are not finite.
 func explainDecay(err error, c *attention.Call) error {
 	if err == nil || !c.HasDecay() {
 		return err

@@ -17,8 +17,8 @@ type Dropout struct {
 }
 
 const (
-	dropWork = 32 // the arithmetic of drawing an element
-	dropWord = 4  // elements that a number of the key decides
+	dropWork = 32 // cost of drawing an element, in operations
+	dropWord = 4  // elements that one draw of the key decides
 )
 
 // DropoutForward sets y [rows,width] to x [rows,width] after dropout, plus base

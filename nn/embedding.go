@@ -15,7 +15,7 @@ type Embedding struct {
 	compressed *Compressed // of Compress, in place of W's numbers; nil: none
 }
 
-// ReadFrom reads rows from the weights of a layer, which has the same W, in fewer bits.
+// ReadFrom makes e read its rows from the compressed weights of l, which shares W with e.
 func (e *Embedding) ReadFrom(l *Linear) { e.compressed = l.compressed }
 
 // row returns the row of a token. It may overwrite room, which has the width of a row.
@@ -50,8 +50,8 @@ func (f *embedForward) RunRange(i0, i1 int) {
 	}
 }
 
-// Add adds the row of token i to row i of y [rows,width]; nil: tokens are all 0. It panics
-// on a token outside the vocabulary.
+// Add adds the row of token i to row i of y [rows,width]. If tokens is nil, all tokens are 0.
+// It panics on a token outside the vocabulary.
 func (e *Embedding) Add(y tensor.Mat, tokens []int32) {
 	if f := (embedAdd{embedForward{e, y, tokens}}); y.Rows <= normRows {
 		f.RunRange(0, y.Rows)
@@ -75,12 +75,13 @@ func (f *embedAdd) RunRange(i0, i1 int) {
 	}
 }
 
-// Backward adds dy to the gradients of the rows, token after token; nil: tokens are all 0.
+// Backward adds row i of dy [rows,width] to the gradient of the row of token i, in order. If
+// tokens is nil, all tokens are 0.
 func (e *Embedding) Backward(dy tensor.Mat, tokens []int32) {
 	par.Run(dy.Cols, moveColumns, moveWork*float64(dy.Rows)*float64(dy.Cols), embedBackward{e, dy, tokens})
 }
 
-// embedBackward does columns.
+// embedBackward computes Backward for a range of columns.
 type embedBackward struct {
 	e      *Embedding
 	dy     tensor.Mat

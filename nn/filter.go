@@ -20,7 +20,7 @@ import (
 // times a window e^(-δ_c·t), whose δ lies evenly from slow to fast channels.
 type filter struct {
 	Hidden []Linear     // the first from the features
-	Freq   *param.Param // [units] of the sines after each of them
+	Freq   *param.Param // [units] frequencies of the sines after each hidden layer
 	Out    Linear       // [width·filters, units]
 
 	Context     int
@@ -37,7 +37,7 @@ const (
 // filterLayers is the number of layers with sines.
 const filterLayers = 3
 
-// newFilter makes that many filters of every channel.
+// newFilter returns a filter that computes the given number of filters for every channel.
 func newFilter(m *MixerArgs, filters, features, units int, freq float64) filter {
 	f := filter{Context: m.Context, Features: features, WindowRates: make([]float, m.Width)}
 	for c := range f.WindowRates {
@@ -53,19 +53,19 @@ func newFilter(m *MixerArgs, filters, features, units int, freq float64) filter 
 	return f
 }
 
-// FanInInit draws elements uniformly within 1/√n.
+// FanInInit draws elements uniformly from -1/√n to 1/√n.
 func FanInInit(n int) Initializer {
 	return func(key rng.Key, i uint64) float64 { return (2*key.Float64(i) - 1) / math.Sqrt(float64(n)) }
 }
 
-// filterTrace holds the intermediate results of Filter.Forward for Backward.
+// filterTrace holds the intermediate results of filter.Forward for Backward.
 type filterTrace struct {
 	features []float               // [N,Features]
 	pre, act [filterLayers][]float // [N,units] before and after the sines
 	h        []float               // [N,filters·width]
 }
 
-// Forward returns the filters [N,filters·width] at the places from start on.
+// Forward returns the filters [n,filters·width] at n positions from start on, in memory of tr.
 func (f *filter) Forward(start, n int, tr *filterTrace) tensor.Mat {
 	x := resizeMatrix(&tr.features, n, f.Features)
 	for i := range n {
@@ -85,7 +85,7 @@ func (f *filter) Forward(start, n int, tr *filterTrace) tensor.Mat {
 
 func (f *filter) countUnits() int { return f.Hidden[0].W.Shape[0] }
 
-// weightSize is the number of weights that each place is multiplied with.
+// weightSize returns the number of weights that each position is multiplied with.
 func (f *filter) weightSize() float64 {
 	n := f.Out.weightSize()
 	for i := range f.Hidden {
@@ -94,10 +94,10 @@ func (f *filter) weightSize() float64 {
 	return n
 }
 
-// placeTime is the t of a place.
+// placeTime returns t of position n.
 func (f *filter) placeTime(n int) float64 { return float64(n) / float64(max(f.Context-1, 1)) }
 
-// setFeatures sets the features of place n.
+// setFeatures sets x to the features of position n.
 func (f *filter) setFeatures(x []float, n int) {
 	bands := (f.Features - 1) / 2
 	x[0] = float(f.placeTime(n))
@@ -111,7 +111,7 @@ func (f *filter) setFeatures(x []float, n int) {
 	}
 }
 
-// sineWork is the arithmetic that a sine is worth.
+// sineWork is the cost of a sine in operations.
 const sineWork = 100
 
 // sines sets y = sin(freq∘x).
@@ -151,7 +151,7 @@ func (f *windows) RunRange(i0, i1 int) {
 	}
 }
 
-// windowRate is the logarithm of the window of channel c at t = 1.
+// windowRate returns the logarithm of the window of channel c at t = 1.
 func windowRate(c, width int) float64 {
 	slow, fast := math.Log(filterTarget)/filterSlow, math.Log(filterTarget)/filterFast
 	if width == 1 {
@@ -160,8 +160,8 @@ func windowRate(c, width int) float64 {
 	return slow + (fast-slow)*float64(c)/float64(width-1)
 }
 
-// Backward adds to the gradients of the weights, from dh of the filters at the
-// places from 0 on. It uses up dh.
+// Backward adds to the gradients of the weights, given the gradient dh [n,filters·width] of
+// the filters at positions from 0 on. It overwrites dh.
 func (f *filter) Backward(dh tensor.Mat, tr *filterTrace) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -185,7 +185,8 @@ func (f *filter) Backward(dh tensor.Mat, tr *filterTrace) {
 	addWeights(weightGrad{&f.Hidden[0], d, viewMatrix(tr.features, n, f.Features)})
 }
 
-// sinesGrad turns d, the gradient of sines, into the gradient of their rows x.
+// sinesGrad replaces d, the gradient of sin(freq∘x), by the gradient of x, and sums the
+// gradient of freq in parts.
 type sinesGrad struct {
 	f           *filter
 	d, x, parts tensor.Mat

@@ -10,9 +10,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// FirstLayerCache is the self-attention that a model begins with, for steps. It projects
-// the rows e + p of a token and its position, normalised or not, so that its queries, keys
-// and values are
+// FirstLayerCache computes steps of the first self-attention layer of a model from tables.
+// This layer projects rows e + p of a token and its position, normalised or not, so that its
+// queries, keys and values are
 //
 //	(A·(e-ē) + A·(p-p̄))/σ + c
 //
@@ -20,7 +20,7 @@ import (
 // bias of the norm, ē and p̄ the means of the two rows, 0 for a norm that does not centre,
 // and 1/σ the factor of the norm. The first term is read from a table of tokens (Graef
 // 2024, arXiv 2402.13388, which has no positions), and the second is computed once for all
-// sequences. Errors are the errors of the layer times (|e|+|p|)/|e+p|. The weights must
+// sequences. Rounding errors are (|e|+|p|)/|e+p| times those of the layer. The weights must
 // not change while the cache is in use.
 type FirstLayerCache struct {
 	layer         *Attention
@@ -33,12 +33,12 @@ type FirstLayerCache struct {
 	positionCount int64          // that the model has learned; 0: any number
 }
 
-// maxCacheSize is the number of elements that the table of a FirstLayerCache has at most.
+// maxCacheSize bounds the elements of the table of a FirstLayerCache.
 const maxCacheSize = 1 << 20
 
-// NewFirstLayerCache returns the cache of a layer after the norm, for rows of the
-// embedding and the position. norm and position may be nil. The result is nil if the
-// table would have more than 2²⁰ elements.
+// NewFirstLayerCache returns the cache of layer a, whose input is the sum of embed and
+// position after norm. norm and position may be nil. It returns nil if the table would have
+// more than 2²⁰ elements.
 func NewFirstLayerCache(a *Attention, norm Norm, embed *Embedding, position Position) *FirstLayerCache {
 	width, out, vocab := a.Q.W.Shape[1], (a.H+2*a.Hkv)*a.D, embed.W.Shape[0]
 	if vocab*out > maxCacheSize {
@@ -80,7 +80,7 @@ func NewFirstLayerCache(a *Attention, norm Norm, embed *Embedding, position Posi
 	return l
 }
 
-// projectRows sets y [rows,out] to the term of rows x [rows,width], which it uses up.
+// projectRows sets y [rows,out] to A·(x-x̄) for rows x [rows,width], which it overwrites.
 func (l *FirstLayerCache) projectRows(y, x tensor.Mat) {
 	for i := 0; i < x.Rows && l.centred; i++ {
 		row, sum := x.Row(i), 0.0
@@ -95,7 +95,7 @@ func (l *FirstLayerCache) projectRows(y, x tensor.Mat) {
 	l.weights.Forward(y, x, false)
 }
 
-// PositionCache caches the first layer's terms of the next positions.
+// PositionCache holds the terms A·(p-p̄) of a FirstLayerCache for the next positions.
 type PositionCache struct {
 	rows, inputs []tensor.Float
 	start, end   int64
@@ -129,7 +129,7 @@ func (p *PositionCache) termsFrom(l *FirstLayerCache, start int64, n int) (tenso
 	return viewMatrix(p.rows[int(start-p.start)*out:], n, out), nil
 }
 
-// CachedRows are the rows of a step: tokens, positions, and the output of the norm.
+// CachedRows holds the rows of a step of a FirstLayerCache.
 type CachedRows struct {
 	Tokens    []int32        // [B·N]
 	Start     int64          // position of the first token of each sequence
@@ -157,8 +157,8 @@ func (l *FirstLayerCache) Step(y tensor.Mat, r *CachedRows, state State, s Scope
 	return nil
 }
 
-// StepParts is Step for every part without an error, with the positions of the part. It
-// sets the error of a part where Step returns one. y and r have the rows of all parts.
+// StepParts computes Step for every part that has no error, at the positions of the part. An
+// error of Step is set in its part. y and r hold the rows of all parts.
 func (l *FirstLayerCache) StepParts(y tensor.Mat, r *CachedRows, parts []StepPart, s Scope, trace Trace, frozen Stepper) {
 	a, tr := l.layer, trace.(*AttentionTrace)
 	resizeMatrix(&tr.q, r.X.Rows, l.weights.W.Shape[0])
@@ -225,13 +225,13 @@ func packedGate(frozen Stepper) *PackedLinear {
 	return nil
 }
 
-// StateMemory returns the memory that Step reads of a state. No product of the layer
-// comes before it that could prefetch it.
+// StateMemory returns the memory of a state that Step reads, for Scope.Next of the step before.
+// The layer itself has no product before this read that could prefetch it.
 func (l *FirstLayerCache) StateMemory(state State) []tensor.Float {
 	return attention.StepMemory(state.(attentionState).State)
 }
 
-// cachedForward does rows.
+// cachedForward sets rows of queries, keys and values.
 type cachedForward struct {
 	l             *FirstLayerCache
 	y             tensor.Mat

@@ -8,7 +8,7 @@ import (
 
 // WeightPacker is a layer that can keep a packed copy of its weights for Forward.
 type WeightPacker interface {
-	// PackWeights packs the weights. Results keep their bits. Until DropPacked the
+	// PackWeights packs the weights. Results are bitwise the same. Until DropPacked the
 	// weights must not change.
 	PackWeights()
 	// DropPacked drops the copy.
@@ -25,7 +25,7 @@ func (l *Linear) PackWeights() {
 	l.packed = &w
 }
 
-// packPanels returns the weights for products forward, in memory of their own.
+// packPanels returns the packed weights of Forward in newly allocated memory.
 func (l *Linear) packPanels() weightPanels {
 	data := make([]float, kernel.PanelsSize(l.W.Shape[0], l.W.Shape[1]))
 	arena.AdviseHugePages(data)

@@ -27,12 +27,12 @@ func (t *gatedMLPTrace) Aux() float64 { return 0 }
 // NewTrace returns an empty gatedMLPTrace.
 func (m *GatedMLP) NewTrace() Trace { return new(gatedMLPTrace) }
 
-// FLOPs counts the three products.
+// FLOPs returns the operations of the three products for n rows.
 func (m *GatedMLP) FLOPs(n int, _ bool) float64 {
 	return 2 * float64(n) * (m.GateProj.weightSize() + m.UpProj.weightSize() + m.DownProj.weightSize())
 }
 
-// forwardWork is the arithmetic of a pass over rows, once through the three layers.
+// forwardWork returns the operations of one pass through the three layers.
 func (m *GatedMLP) forwardWork(rows int) float64 { return m.FLOPs(rows, false) }
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
@@ -63,7 +63,8 @@ func (m *GatedMLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep boo
 	return nil
 }
 
-// forwardCompressed is Forward without Backward, with compressed weights, of few rows at a time.
+// forwardCompressed computes Forward with compressed weights, some rows at a time. It saves nothing
+// for Backward.
 func (m *GatedMLP) forwardCompressed(y, base, x tensor.Mat, tr *gatedMLPTrace) {
 	out := m.UpProj.W.Shape[0]
 	for i := 0; i < x.Rows; i += compressedUnits {
@@ -79,15 +80,16 @@ func (m *GatedMLP) forwardCompressed(y, base, x tensor.Mat, tr *gatedMLPTrace) {
 	}
 }
 
-// gatedForward computes pieces of rows. The units are in scratch memory where hidden has
-// no rows.
+// gatedForward computes Forward for pieces of rows. If hidden has no rows the hidden units are
+// in scratch memory.
 type gatedForward struct {
 	act                             Activation
 	gateW, upW, downW               weightPanels
 	y, base, x, gate, upOut, hidden tensor.Mat
 }
 
-// RunRange does rows. Gate and activation follow the products of a tile while it is cached.
+// RunRange computes rows i0 ≤ i < i1. It applies gate and activation to each tile of products
+// while the tile is in the cache.
 func (f *gatedForward) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -200,7 +202,8 @@ func (m *GatedMLP) Freeze(rows int) Stepper {
 	return &packedGatedMLP{m.GateProj.Freeze(rows), m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }
 
-// Step is GatedMLP.Step. For more than GEMVRows rows its products prefetch s.Next.
+// Step computes GatedMLP.Step with packed weights. For more than GEMVRows rows its products
+// prefetch s.Next.
 func (m *packedGatedMLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
 	tr := trace.(*gatedMLPTrace)
 	// Products read rows well that lie an odd number of cache lines apart.
@@ -219,7 +222,7 @@ func (m *packedGatedMLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) er
 	return nil
 }
 
-// gatedPanels does panels of columns of hidden, of some rows each.
+// gatedPanels computes panels of columns of hidden, each for some rows.
 type gatedPanels struct {
 	m          *packedGatedMLP
 	hidden, x  tensor.Mat

@@ -9,12 +9,12 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// groupElements bounds the queries, keys and values that a pass without a gradient projects
-// at once. Longer batches go through the mechanism in groups of heads.
+// groupElements bounds the elements of queries, keys and values that Forward without keep
+// projects at once. Larger batches go through the mechanism in groups of heads.
 var groupElements = 1 << 24
 
-// groupSize returns the number of key heads that are projected at once in a pass of a number
-// of rows; all of them where the call cannot be divided.
+// groupSize returns the number of key heads that are projected at once for the given number of
+// rows: all of them if the call is small or cannot be divided.
 func (a *Attention) groupSize(rows int, s *Scope) int {
 	each := rows * a.D * (a.H/a.Hkv + 2)
 	if each*a.Hkv <= groupElements || a.Undivided || a.O.W == nil || a.Q.compressed != nil || a.Decay != nil || a.Mechanism.Traits().PlacedHeads || a.Mechanism.Params().Size() > 0 || a.Mechanism.Constants().Size() > 0 ||
@@ -27,7 +27,8 @@ func (a *Attention) groupSize(rows int, s *Scope) int {
 	return (a.Hkv + groups - 1) / groups // of about the same size
 }
 
-// headGroup returns the layer of some key heads from h on and their query heads.
+// headGroup returns a layer of key heads h ≤ i < h+heads and their query heads. It shares weights
+// with a.
 func (a *Attention) headGroup(h, heads int) Attention {
 	share := a.H / a.Hkv
 	g := Attention{QNorm: a.QNorm, KNorm: a.KNorm, Mechanism: a.Mechanism, H: heads * share, Hkv: heads, D: a.D}
@@ -36,7 +37,7 @@ func (a *Attention) headGroup(h, heads int) Attention {
 	return g
 }
 
-// outputs returns the layer of n outputs from row i on.
+// outputs returns a layer of the n outputs from i on, which shares weights with l.
 func (l *Linear) outputs(i, n int) Linear {
 	in := l.W.Shape[1]
 	part := Linear{W: &param.Param{Name: l.W.Name, Shape: []int{n, in}, Data: l.W.Data[i*in:][:n*in]}}
@@ -46,14 +47,14 @@ func (l *Linear) outputs(i, n int) Linear {
 	return part
 }
 
-// TakesParts reports whether Forward of self-attention, without a gradient, takes input that
-// Scope.Norm is to normalise.
+// TakesParts reports whether Forward without keep, of self-attention over the given number of rows,
+// accepts a Scope.Norm.
 func (a *Attention) TakesParts(rows int, s *Scope) bool { return a.groupSize(rows, s) < a.Hkv }
 
 // normedRows is the number of rows that are normalised at a time.
 const normedRows = 2048
 
-// normalisedProducts makes products of the normalised rows of x.
+// normalisedProducts computes the products q, k and v of the rows of x after norm.
 func normalisedProducts(norm Norm, tr *AttentionTrace, x tensor.Mat, q, k, v rowProduct) {
 	part := func(f rowProduct, i0, i1 int, x tensor.Mat) rowProduct {
 		f.y, f.x = f.y.Slice(i0, i1), x
@@ -67,8 +68,8 @@ func normalisedProducts(norm Norm, tr *AttentionTrace, x tensor.Mat, q, k, v row
 	}
 }
 
-// forwardGroups returns the outputs [B·N,H·D] of the mechanism, in groups of size key
-// heads. Its bits are the bits of all heads at once.
+// forwardGroups returns the outputs [B·N,H·D] of the mechanism, computed in groups of size key
+// heads. Results are bitwise those of one call with all heads.
 func (a *Attention) forwardGroups(x, context tensor.Mat, s Scope, tr *AttentionTrace, size int) (tensor.Mat, error) {
 	share := a.H / a.Hkv
 	o := viewMatrix(s.Room, x.Rows, a.H*a.D)

@@ -35,7 +35,7 @@ var hyena = MixerRow{
 // hyenaLayer mixes tokens by convolutions as long as the sequence, with gates between them
 // (Poli et al. 2023, arXiv 2302.10866). In makes v and x¹ … xᴺ, which pass a short
 // convolution each. Then z¹ = v and zⁿ⁺¹ = xⁿ∘(hⁿ*zⁿ + dⁿ∘zⁿ), and Out projects the
-// last. Filters hⁿ are functions of the position (Filter).
+// last. Filters hⁿ are functions of the position (filter).
 type hyenaLayer struct {
 	In     Linear       // [width·(Order+1), width]: v, x¹, …
 	Conv   Conv         // of them
@@ -88,7 +88,7 @@ func newHyena(m *MixerArgs) (Mixer, error) {
 	return x, nil
 }
 
-// countConvs is the number of long convolutions.
+// countConvs returns the number of long convolutions.
 func (m *hyenaLayer) countConvs() int { return m.Order - m.Direct }
 
 func (m *hyenaLayer) rowWidth() int { return m.Out.W.Shape[0] }
@@ -98,7 +98,7 @@ func (m *hyenaLayer) partOf(x tensor.Mat, i int) tensor.Mat {
 	return viewColumns(x, i*m.rowWidth(), (i+1)*m.rowWidth())
 }
 
-// skipWeights is the d of convolution k, or its gradient.
+// skipWeights returns d of convolution k as a view of data, the elements of D or its gradient.
 func (m *hyenaLayer) skipWeights(data []float, k int) []float {
 	return data[k*m.rowWidth():][:m.rowWidth()]
 }
@@ -108,8 +108,8 @@ func (m *hyenaLayer) Traits() attention.Traits {
 	return attention.Traits{Name: hyena.Name, Causal: true, CausalOnly: true}
 }
 
-// FLOPs counts projections, convolutions, and the filters, which every call makes
-// again.
+// FLOPs returns the operations of projections, convolutions and the filters, which every call
+// recomputes.
 func (m *hyenaLayer) FLOPs(n int, _ bool) float64 {
 	size := fourier.ConvolutionLength(n)
 	weights := m.In.weightSize() + m.Out.weightSize() + m.Filter.weightSize() + float64(m.Conv.countTaps()*m.In.W.Shape[0])
@@ -117,10 +117,10 @@ func (m *hyenaLayer) FLOPs(n int, _ bool) float64 {
 	return 2*float64(n)*weights + pairs*(3*fourier.TransformFLOPs(size)+20*float64(size))
 }
 
-// hyenaTrace holds the intermediate results of Hyena.Forward for Backward.
+// hyenaTrace holds the intermediate results of hyenaLayer.Forward for Backward.
 type hyenaTrace struct {
 	proj, mixed []float   // [rows,(Order+1)·width] v, x¹, …, before and after the short convolution
-	z, c        [][]float // of each long convolution [rows,width]: zⁿ but that which is v, and what it gives
+	z, c        [][]float // [rows,width] for each long convolution: its input zⁿ, unless that is v, and its output
 	u           []float   // [rows,width] input of Out
 	filter      filterTrace
 	b           int
@@ -134,7 +134,7 @@ func (m *hyenaLayer) NewTrace() Trace {
 	return &hyenaTrace{z: make([][]float, m.countConvs()), c: make([][]float, m.countConvs())}
 }
 
-// convInput returns the matrix of zⁿ that convolution k has.
+// convInput returns the input zⁿ of convolution k.
 func (m *hyenaLayer) convInput(tr *hyenaTrace, rows, k int) tensor.Mat {
 	if k == 0 && m.Direct == 0 {
 		return m.partOf(viewMatrix(tr.mixed, rows, m.In.W.Shape[0]), 0)
@@ -143,7 +143,7 @@ func (m *hyenaLayer) convInput(tr *hyenaTrace, rows, k int) tensor.Mat {
 }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
-// token sees the tokens before it, valid or not. The error is nil.
+// token sees all tokens before it, also masked ones. The error is nil.
 func (m *hyenaLayer) Forward(y, base, x tensor.Mat, s Scope, trace Trace, _ bool) error {
 	tr := trace.(*hyenaTrace)
 	tr.b = s.B
@@ -152,8 +152,7 @@ func (m *hyenaLayer) Forward(y, base, x tensor.Mat, s Scope, trace Trace, _ bool
 	return nil
 }
 
-// runGates returns the rows that Out projects, after the tokens of state, which may be
-// nil.
+// runGates returns the input of Out for x, whose tokens follow those in state. state may be nil.
 func (m *hyenaLayer) runGates(x tensor.Mat, b int, tr *hyenaTrace, state *hyenaState) tensor.Mat {
 	rows, n := x.Rows, x.Rows/b
 	proj, mixed := resizeMatrix(&tr.proj, rows, m.In.W.Shape[0]), resizeMatrix(&tr.mixed, rows, m.In.W.Shape[0])
@@ -238,7 +237,7 @@ func (m *hyenaLayer) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) err
 type hyenaState struct {
 	convRows []float   // [B·Conv.PastSize()]
 	inputs   [][]float // [convolutions·B] of [tokens,width]
-	h        []float   // [places,convolutions·width] filters made so far
+	h        []float   // [positions,convolutions·width] filters computed so far
 	tokens   int64
 }
 
@@ -249,10 +248,10 @@ func (m *hyenaLayer) newState(batch int) *hyenaState {
 	return &hyenaState{convRows: make([]float, batch*m.Conv.PastSize()), inputs: make([][]float, m.countConvs()*batch)}
 }
 
-// filterPlaces is the number of places whose filters a state makes at a time.
+// filterPlaces is the number of positions whose filters a state computes at a time.
 const filterPlaces = 1 << 11
 
-// extendFilters returns the filters of all places up to n tokens after the state.
+// extendFilters returns the filters at the positions of the state's tokens and of n more.
 func (s *hyenaState) extendFilters(m *hyenaLayer, n int, tr *hyenaTrace) tensor.Mat {
 	cols := m.countConvs() * m.rowWidth()
 	need := int(s.tokens) + n
@@ -263,7 +262,7 @@ func (s *hyenaState) extendFilters(m *hyenaLayer, n int, tr *hyenaTrace) tensor.
 	return viewMatrix(s.h, need, cols)
 }
 
-// appendAndConvolve takes in the inputs z of convolution k and sets c.
+// appendAndConvolve appends z to the inputs of convolution k and sets c to its outputs.
 func (s *hyenaState) appendAndConvolve(m *hyenaLayer, c, z, h tensor.Mat, d []float, k, b int) {
 	n := z.Rows / b
 	for r := range b {
@@ -301,9 +300,9 @@ func (s *hyenaState) Bytes() int64 {
 	return n
 }
 
-// AppendBinary appends, in little-endian order, the number of tokens, the tail of
-// the short convolution, and the inputs of every long convolution and sequence.
-// Filters are made again.
+// AppendBinary appends, in little-endian order, the number of tokens, the last rows of the
+// short convolution, and the inputs of every long convolution and sequence. Filters are
+// recomputed after a restore.
 func (s *hyenaState) AppendBinary(b []byte) ([]byte, error) {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint64(b, uint64(s.tokens))
@@ -345,7 +344,7 @@ func (m *hyenaLayer) RestoreState(batch int, data []byte) (State, error) {
 }
 
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
-// sums the inputs of all tokens for each token: O(tokens). The error is nil.
+// sums over the inputs of all tokens for each token, which takes O(tokens). The error is nil.
 func (m *hyenaLayer) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	st := state.(*hyenaState)
 	u := m.runGates(x, s.B, trace.(*hyenaTrace), st)
@@ -354,5 +353,5 @@ func (m *hyenaLayer) Step(y, x tensor.Mat, state State, s Scope, trace Trace) er
 	return nil
 }
 
-// Freeze returns the layer itself: its sums, not its weights, take the time.
+// Freeze returns the layer itself: its steps spend their time on sums, not on weights.
 func (m *hyenaLayer) Freeze(int) Stepper { return m }

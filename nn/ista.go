@@ -6,17 +6,17 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// ista is a step of the iterative shrinkage-thresholding algorithm towards a code
-// of x in a dictionary D whose numbers are few and not negative (Yu et al. 2023,
-// CRATE, arXiv 2306.01129, section 2.4): max(x + η·Dᵀ(x - Dx) - ηλ, 0). It takes
-// the place of an MLP, without a residual.
+// ista is one step of the iterative shrinkage-thresholding algorithm towards a sparse,
+// non-negative code of x in a dictionary D (Yu et al. 2023, CRATE, arXiv 2306.01129,
+// section 2.4): max(x + η·Dᵀ(x - Dx) - ηλ, 0). It replaces an MLP, and its output is not
+// added to x.
 type ista struct {
 	D      Linear // [width,width], without bias
 	Rate   float  // η
 	Lambda float
 }
 
-// istaTrace holds the intermediate results of ISTA.Forward for Backward.
+// istaTrace holds the intermediate results of ista.Forward for Backward.
 type istaTrace struct {
 	r, y []float // [rows,width] x - Dx, and the output
 }
@@ -27,7 +27,7 @@ func (tr *istaTrace) Aux() float64 { return 0 }
 // NewTrace returns an empty istaTrace.
 func (m *ista) NewTrace() Trace { return new(istaTrace) }
 
-// FLOPs counts both products.
+// FLOPs returns the operations of both products for n rows.
 func (m *ista) FLOPs(n int, _ bool) float64 { return 4 * float64(n) * m.D.weightSize() }
 
 // Forward sets y [rows,width] from x [rows,width], which do not overlap. It does not read
@@ -58,7 +58,7 @@ func (m *ista) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
 	tr := trace.(*istaTrace)
 	r, y := viewMatrix(tr.r, x.Rows, x.Cols), viewMatrix(tr.y, x.Rows, x.Cols)
 	m.runRows(istaRows{m, dy, y, istaAlive})
-	// y is η times the gradient before max from here on, and then η times the gradient of r.
+	// From here on y holds η times the gradient before max, and later η times the gradient of r.
 	m.runRows(istaRows{m, y, dy, istaScale})
 	addWeights(weightGrad{&m.D, r, y})
 	multiplyRows(true, rowProduct{layer: &m.D, y: r, x: y})

@@ -17,7 +17,7 @@ type Linear struct {
 	compressed *Compressed   // of Compress, in place of W's numbers; nil: none
 }
 
-// weightSize is the number of elements of W, which need not be there.
+// weightSize returns the number of elements of W, also if they have been dropped; 0 without W.
 func (l *Linear) weightSize() float64 {
 	if l.W == nil {
 		return 0
@@ -42,38 +42,38 @@ func (l *Linear) Backward(dx, dy, x tensor.Mat, acc bool) {
 	multiplyRows(false, rowProduct{layer: l, y: dx, x: dy, acc: acc})
 }
 
-// BackwardWeights adds to the gradients of the weights from dy [rows,out] and x
-// [rows,in]: Backward without dx.
+// BackwardWeights adds to the gradients of the weights from dy [rows,out] and x [rows,in].
+// Unlike Backward it computes no dx.
 func (l *Linear) BackwardWeights(dy, x tensor.Mat) { addWeights(weightGrad{l, dy, x}) }
 
 // Tiles of a product. An element's bits do not depend on them.
 const (
 	rowTile    = 128
 	columnTile = 2 * kernel.PanelColumns
-	sumTile    = 4 * kernel.Lanes // columns whose rows are added at a time
-	// fewTiles is the number of tiles below which they are made smaller, for
-	// more workers.
+	sumTile    = 4 * kernel.Lanes // columns that are summed at a time
+	// fewTiles is the number of tiles below which tiles are made smaller, to occupy more
+	// workers.
 	fewTiles = 8
 )
 
-// rowPiece is how many of some rows are multiplied at a time.
+// rowPiece returns how many of the given number of rows are multiplied at a time.
 func rowPiece(rows int) int {
 	return max(rowTile/4, min(rowTile, kernel.Pad(rows/8)))
 }
 
-// rowProduct is y = x·Wᵀ + b, or y = x·W for gradients. With acc it is added to
-// y, or to base and y set, if there is one.
+// rowProduct is y = x·Wᵀ + b, or y = x·W for gradients. With acc it is added to y, or if base
+// has rows, y is set to base plus the product.
 type rowProduct struct {
 	layer      *Linear
 	y, x, base tensor.Mat
 	acc        bool
 }
 
-// maxProducts is the number of products, and of gradients, that are made together.
+// maxProducts is the largest number of products, or of gradients, that are computed together.
 const maxProducts = 4
 
-// multiplyRows computes products that have the same rows, in order for each row.
-// forward says which of the two they are.
+// multiplyRows computes products with the same number of rows. For each row they are computed in
+// order. forward selects x·Wᵀ + b, else x·W.
 func multiplyRows(forward bool, ps ...rowProduct) {
 	if forward && areCompressed(ps) {
 		multiplyCompressed(noActivation, ps...)
@@ -135,10 +135,11 @@ type weightPanels struct {
 	bias   []float // nil: none
 }
 
-// packWork is the arithmetic that copying an element is worth.
+// packWork is the cost of copying an element in operations.
 const packWork = 8
 
-// packWeights returns the layer's weights for products forward or for gradients.
+// packWeights returns the packed weights for x·Wᵀ + b if forward is set, else for x·W. Memory is
+// taken from ar unless PackWeights has kept a copy.
 func (l *Linear) packWeights(ar *arena.Arena, forward bool) weightPanels {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	if forward {
@@ -150,7 +151,7 @@ func (l *Linear) packWeights(ar *arena.Arena, forward bool) weightPanels {
 	return l.packWeightsIn(arena.Take[float](ar, kernel.PanelsSize(in, out)), false)
 }
 
-// packWeightsIn is pack in that memory.
+// packWeightsIn packs the weights into data.
 func (l *Linear) packWeightsIn(data []float, forward bool) weightPanels {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	n, k := in, out
@@ -180,9 +181,9 @@ func (f *packing) RunRange(i0, i1 int) {
 	}
 }
 
-// multiplyColumns computes columns of a product, those from j on that y has, on this
-// goroutine; j is a multiple of kernel.Lanes. It asks for the memory ahead, and
-// returns what it had no time for.
+// multiplyColumns sets y to its y.Cols columns from j on of the product for x, or adds them with
+// acc, on the calling goroutine. j needs to be a multiple of kernel.Lanes. Meanwhile it prefetches
+// the memory ahead, and returns the part that it had no time for.
 func (w *weightPanels) multiplyColumns(y, x tensor.Mat, j int, acc bool, scratch, ahead []float) (rest []float) {
 	return w.panels.Multiply(false, y.Rows, x.Data, x.Stride, j, j+y.Cols, acc, y.Data, y.Stride, w.bias, scratch, ahead)
 }
@@ -193,8 +194,7 @@ type weightGrad struct {
 	dy, x tensor.Mat
 }
 
-// addWeights adds to the gradients of layers. The sum over rows stays in one
-// tile.
+// addWeights adds to the gradients of layers. Each sum over rows is computed within one tile.
 func addWeights(gs ...weightGrad) {
 	var ps [maxProducts]product
 	for i, g := range gs {
@@ -247,7 +247,7 @@ func (f *products) RunRange(t0, t1 int) {
 	}
 }
 
-// runTile computes tile t of all products, and after these their sums of rows.
+// runTile computes piece t: the tiles of all products are numbered first, then their sums of rows.
 func (f *products) runTile(t int) {
 	for i := range f.count {
 		p := &f.ps[i]
@@ -271,7 +271,7 @@ func (f *products) runTile(t int) {
 	}
 }
 
-// sumPieces is the number of pieces of the sum of A's rows.
+// sumPieces returns the number of pieces of the sum of A's rows.
 func (p *product) sumPieces() int { return (len(p.sum) + sumTile - 1) / sumTile }
 
 // countTiles returns the number of tiles of at most the given number of rows.
@@ -283,8 +283,8 @@ func countTiles(ps []product, rows int) (n int) {
 	return n
 }
 
-// tileCounts returns the number of tiles below and beside one another, of at most the
-// given number of rows.
+// tileCounts returns the number of tiles of at most the given number of rows that cover C, down
+// and across.
 func (p *product) tileCounts(rows int) (down, across int) {
 	m, n := p.c.Rows, p.c.Cols
 	if m == 0 || n == 0 {
@@ -294,7 +294,8 @@ func (p *product) tileCounts(rows int) (down, across int) {
 	return (m + rows - 1) / rows, (n + cols - 1) / cols
 }
 
-// evenSize returns the size of pieces no larger than most that n is cut into.
+// evenSize returns the size of about equal pieces of at most most elements that cover n, padded for
+// kernels.
 func evenSize(n, most int) int {
 	pieces := (n + most - 1) / most
 	return kernel.Pad((n + pieces - 1) / pieces)

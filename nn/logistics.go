@@ -9,22 +9,22 @@ import (
 )
 
 // A mixture of K discretised logistics (Salimans et al. 2017, PixelCNN++, arXiv
-// 1701.05517, section 2.1) gives the levels 0 ≤ l < Levels their probabilities. A row
-// holds the logits of its parts, their means, and the logarithms of their scales:
-// 3·K numbers. Level l stands at x = 2l/(Levels-1) - 1 and has what a part's
-// distribution has within 1/(Levels-1) of it; the first and the last level have all
-// that lies beyond as well. Logarithms of scales below minLogScale are raised to it.
+// 1701.05517, section 2.1) gives a probability to each level 0 ≤ l < Levels. A row holds 3·K
+// numbers: the logits of the K parts, their means, and the logarithms of their scales. Level l
+// lies at x = 2l/(Levels-1) - 1. Its probability in a part is the mass of the logistic within
+// 1/(Levels-1) of x; the first and the last level also get all mass beyond them. Logarithms of
+// scales below minLogScale count as minLogScale.
 const (
-	// Levels is the number of levels that a mixture of logistics gives chances to.
+	// Levels is the number of levels that a mixture of logistics distinguishes.
 	Levels = 256
 
 	halfLevel   = 1. / (Levels - 1)
 	minLogScale = -7
 
-	nearEdges  = 0x1p-30   // a difference of edges below this share of them lacks digits
-	smallWidth = 0x1p-1000 // a difference of edges below this lacks digits
+	nearEdges  = 0x1p-30   // below this share of an edge, the difference of edges has lost digits
+	smallWidth = 0x1p-1000 // below this, the difference of edges has lost digits
 
-	logisticsWork = 256 // the arithmetic of a part
+	logisticsWork = 256 // cost of a part in operations
 )
 
 // Logistics sets losses[i] to -log of the probability that the mixture of row i of y
@@ -51,8 +51,8 @@ func (f *logistics) RunRange(i0, i1 int) {
 	}
 }
 
-// LogisticsGrad overwrites y [rows,3·K] with scale times the gradient of its
-// Logistics, 0 in rows that are not counted. A scale that was raised has none.
+// LogisticsGrad overwrites y [rows,3·K] with scale times the gradient of its Logistics, 0 in
+// rows whose level is NaN. The logarithm of a scale below the least one has gradient 0.
 func LogisticsGrad(y tensor.Mat, levels []float32, scale tensor.Float) {
 	par.Run(y.Rows, lossRows, 2*logisticsWork*float64(y.Rows)*float64(y.Cols/3), logisticsGrad{y, levels, scale})
 }
@@ -96,7 +96,7 @@ func partSums(row []float, level float32) (all, joint logSum) {
 	return all, joint
 }
 
-// logSum is e^most·sum.
+// logSum is e^largest·sum.
 type logSum struct{ largest, sum float64 }
 
 var noSum = logSum{largest: math.Inf(-1)}
@@ -113,13 +113,13 @@ func (s *logSum) addExp(x float64) {
 
 func (s *logSum) logTotal() float64 { return s.largest + math.Log(s.sum) }
 
-// mixturePart is a logistic seen from a level: its edges in units of the scale.
+// mixturePart holds the edges of a level relative to a logistic, in units of its scale.
 type mixturePart struct {
 	lo, hi      float64 // of the level
 	rate        float64 // 1/scale
 	logScale    float64 // at least minLogScale
 	first, last bool    // the level has no lower edge, or no upper one
-	raised      bool    // the scale is the least that there is
+	raised      bool    // the scale was raised to the least one
 }
 
 func partOf(row []float, j int, level float32) mixturePart {
@@ -135,9 +135,9 @@ func partOf(row []float, j int, level float32) mixturePart {
 
 // logShare returns the logarithm of the probability of the level in the part, and its
 // derivatives by the mean and by the logarithm of the scale. With σ(x) = 1/(1+e^-x),
-// σ(hi)-σ(lo) is σ(hi)·σ(-lo)·(1-e^(lo-hi)), which has no difference of nearly equal
-// numbers. Where lo and hi are nearly equal, or the scale is so large that they nearly
-// vanish, hi-lo is 2·halfLevel over the scale.
+// σ(hi)-σ(lo) is σ(hi)·σ(-lo)·(1-e^(lo-hi)), which avoids subtracting nearly equal numbers. If
+// lo and hi are nearly equal, or nearly 0 because the scale is large, hi-lo is computed as
+// 2·halfLevel over the scale.
 func (p *mixturePart) logShare() (log, dmean, dscale float64) {
 	above, below := logistic(-p.hi), logistic(p.lo)
 	switch {
@@ -164,7 +164,8 @@ func (p *mixturePart) logShare() (log, dmean, dscale float64) {
 	return log, p.rate * dmean, dscale
 }
 
-// SampleLogistics draws a level from the mixture of a row [3·K]: sample i of key.
+// SampleLogistics draws a level from the mixture of a row [3·K], with the random numbers 2i and
+// 2i+1 of key.
 func SampleLogistics(row []tensor.Float, key rng.Key, i uint64) int32 {
 	k := len(row) / 3
 	all := noSum

@@ -11,11 +11,11 @@ import (
 )
 
 // A long convolution is y_t = Σ_{j≤t} h_j∘x_{t-j} + d∘x_t over all tokens of a
-// sequence, with filters h [N,width] of every channel. By Fourier transforms it
-// takes O(N log N), in float64, two channels at a time as the real and the
-// imaginary part of one sequence: what comes out is rounded once.
+// sequence, with filters h [N,width]. Fourier transforms compute it in O(N log N), two
+// channels at a time as the real and the imaginary part of one sequence. They are in float64;
+// results are rounded once.
 
-// longConv sets y [B·N,width] from x.
+// longConv sets y [B·N,width] to the long convolution of x [B·N,width].
 func longConv(y, x, h tensor.Mat, d []float, b int) {
 	n := x.Rows / b
 	size := fourier.ConvolutionLength(n)
@@ -24,7 +24,7 @@ func longConv(y, x, h tensor.Mat, d []float, b int) {
 	par.Run(pairs, 1, work, longForward{y, x, h, d, b, n, size})
 }
 
-// longForward does pairs of channels.
+// longForward computes longConv for pairs of channels.
 type longForward struct {
 	y, x, h    tensor.Mat
 	d          []float
@@ -66,8 +66,8 @@ func (f *longForward) storePair(y, x tensor.Mat, z []complex128, row, c int) {
 	}
 }
 
-// longConvGrad sets dx [B·N,width] and dh [N,width], and adds to dd [width]; dx
-// may be dy.
+// longConvGrad sets dx [B·N,width] and dh [N,width], and adds to dd [width], given the gradient
+// dy [B·N,width] of longConv. dx may be dy.
 func longConvGrad(dx, dh, dy, x, h tensor.Mat, dd, d []float, b int) {
 	n := x.Rows / b
 	size := fourier.ConvolutionLength(n)
@@ -76,7 +76,7 @@ func longConvGrad(dx, dh, dy, x, h tensor.Mat, dd, d []float, b int) {
 	par.Run(pairs, 1, work, longBackward{longForward{dx, x, h, d, b, n, size}, dh, dy, dd})
 }
 
-// longBackward does pairs of channels: dx_s = Σ_t dy_t∘h_{t-s} + d∘dy_s and
+// longBackward computes longConvGrad for pairs of channels: dx_s = Σ_t dy_t∘h_{t-s} + d∘dy_s and
 // dh_j = Σ_t dy_t∘x_{t-j}, the latter summed over the sequences in order.
 type longBackward struct {
 	longForward
@@ -153,8 +153,8 @@ func loadPair(z []complex128, x tensor.Mat, row, n, c int) {
 	clear(z[n:])
 }
 
-// eachPair calls f once for the places of every two frequencies f and n-f, which
-// may be one.
+// eachPair calls f once for each pair of partner frequencies of a transform of length n, with
+// their indices, which are equal if a frequency is its own partner.
 func eachPair(n int, f func(i, j int)) {
 	f(0, 0)
 	if n > 1 {
@@ -167,8 +167,8 @@ func eachPair(n int, f func(i, j int)) {
 	}
 }
 
-// joinSpectra is what the spectrum of two real sequences, of values a and b at a
-// frequency, has there and at its partner.
+// joinSpectra returns the spectrum of the sequence x + iy at a frequency and at its partner,
+// where a and b are the spectra of the real sequences x and y at the frequency.
 func joinSpectra(a, b complex128) (f, partner complex128) {
 	a1, b1 := complexConjugate(a), complexConjugate(b)
 	return a + complex(-imag(b), real(b)), a1 + complex(-imag(b1), real(b1))
@@ -176,12 +176,12 @@ func joinSpectra(a, b complex128) (f, partner complex128) {
 
 func complexConjugate(x complex128) complex128 { return complex(real(x), -imag(x)) }
 
-// lagBlock is the number of lags that are summed from zero before they are added
-// to the others.
+// lagBlock is the number of lags that are summed by themselves before the sum is added to the
+// others.
 const lagBlock = 64
 
-// longSteps sets rows of y [n,width], of the last n tokens of a sequence whose
-// inputs x are all there, to their convolutions, each by itself: O(tokens).
+// longSteps sets y [n,width] to the long convolution at the last n tokens of a sequence with
+// inputs x [tokens,width]. Each token takes O(tokens).
 func longSteps(y, x, h tensor.Mat, d []float) {
 	work := 2 * float64(y.Rows) * float64(x.Rows) * float64(x.Cols)
 	if f := (longStep{y, x, h, d}); work < par.MinWork {

@@ -8,17 +8,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// lossRows is the number of rows of a piece, lossWork the arithmetic of an
-// element.
+// lossRows is the number of rows of a piece, lossWork the cost of an element in operations.
 const (
 	lossRows = 32
 	lossWork = 16
 )
 
-// CrossEntropy sets losses [rows] to -log softmax(logits row)[target] in nats, 0 for a
-// negative target, which is not counted. The largest logit is subtracted first, so that
-// no exponential overflows. logits [rows,vocab] are overwritten. It panics on a target
-// beyond the vocabulary.
+// CrossEntropy sets losses [rows] to -log softmax(logits row)[target] in nats, or to 0 for a
+// negative target. The largest logit is subtracted first, so that no exponential overflows.
+// It overwrites logits [rows,vocab]. It panics on a target beyond the vocabulary.
 func CrossEntropy(losses []float64, logits tensor.Mat, targets []int32) {
 	par.Run(logits.Rows, lossRows, lossWork*float64(logits.Rows)*float64(logits.Cols), entropy{losses, logits, targets})
 }
@@ -42,9 +40,8 @@ func (f *entropy) RunRange(i0, i1 int) {
 	}
 }
 
-// CrossEntropyGrad overwrites logits [rows,vocab] with scale times the gradient
-// of their CrossEntropy: softmax minus one at the target, 0 in rows that are not
-// counted.
+// CrossEntropyGrad overwrites logits [rows,vocab] with scale times the gradient of their
+// CrossEntropy: softmax minus one at the target, or 0 in rows with a negative target.
 func CrossEntropyGrad(logits tensor.Mat, targets []int32, scale tensor.Float) {
 	par.Run(logits.Rows, lossRows, lossWork*float64(logits.Rows)*float64(logits.Cols), entropyGrad{logits, targets, scale})
 }
@@ -69,9 +66,8 @@ func (f *entropyGrad) RunRange(i0, i1 int) {
 	}
 }
 
-// Squared sets losses[i] to the mean of (y - numbers)² over the numbers of row i that
-// are counted, those that are not NaN, and to 0 where none is. y and numbers are
-// [rows,outputs].
+// Squared sets losses[i] to the mean of (y - numbers)² over the numbers of row i that are not
+// NaN, or to 0 if all are. y and numbers are [rows,outputs].
 func Squared(losses []float64, y tensor.Mat, numbers []float32) {
 	for i := range y.Rows {
 		row, sum := y.Row(i), 0.0
@@ -86,8 +82,8 @@ func Squared(losses []float64, y tensor.Mat, numbers []float32) {
 	}
 }
 
-// SquaredGrad overwrites y [rows,outputs] with scale times the gradient of its
-// Squared, 0 where a number is not counted.
+// SquaredGrad overwrites y [rows,outputs] with scale times the gradient of its Squared, 0
+// where the number is NaN.
 func SquaredGrad(y tensor.Mat, numbers []float32, scale tensor.Float) {
 	for i := range y.Rows {
 		row := y.Row(i)
@@ -103,7 +99,7 @@ func SquaredGrad(y tensor.Mat, numbers []float32, scale tensor.Float) {
 	}
 }
 
-// numbersCounted returns how many are not NaN.
+// numbersCounted returns how many of the numbers are not NaN.
 func numbersCounted(numbers []float32) (n int) {
 	for _, x := range numbers {
 		if x == x {

@@ -62,8 +62,7 @@ type mamba2Layer struct {
 // rmsEps is added to the mean square.
 const rmsEps = 1e-5
 
-// Bounds of the first steps Δ and of the first decays e^ALog (arXiv 2405.21060's
-// code, which draws them so).
+// Bounds of the initial steps Δ and of the initial e^ALog, as in the authors' program.
 const (
 	leastStep, mostStep   = 1e-3, 1e-1
 	leastDecay, mostDecay = 1, 16
@@ -109,7 +108,7 @@ func newMamba2(m *MixerArgs) (Mixer, error) {
 	return x, err
 }
 
-// newSSD is linear attention whose weights are the products themselves.
+// newSSD returns linear attention with the weights q·k, not divided by their sum.
 func newSSD() (attention.Mechanism, error) {
 	return factorised.New(attention.Spec{Name: "mamba-2", Setting: "mamba-2", Scale: 1, Coef: []float64{0, 1}, Unnormalized: true})
 }
@@ -127,7 +126,7 @@ func (m *mamba2Layer) Traits() attention.Traits {
 	return attention.Traits{Name: mamba2.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
 
-// FLOPs counts projections, the convolution and the products with the state.
+// FLOPs returns the operations of projections, the convolution and the products with the state.
 func (m *mamba2Layer) FLOPs(n int, _ bool) float64 {
 	s := m.callShape(1)
 	s.N, s.M = n, n
@@ -135,12 +134,12 @@ func (m *mamba2Layer) FLOPs(n int, _ bool) float64 {
 	return 2*float64(n)*weights + float64(m.G)*m.core.Plan(s).FLOPs
 }
 
-// callShape is the shape of a call of the heads of a group.
+// callShape returns the shape of a call with the heads of a group.
 func (m *mamba2Layer) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.groupHeads(), Hkv: m.groupHeads(), D: m.S, Dv: m.P, Causal: true}
 }
 
-// mamba2Trace holds the intermediate results of Mamba2.Forward for Backward.
+// mamba2Trace holds the intermediate results of mamba2Layer.Forward for Backward.
 type mamba2Trace struct {
 	proj     []float // [rows, total] z, x, B, C, Δ as projected
 	pre, act []float // [rows, mixed] x, B, C after the convolution, and after SiLU
@@ -150,7 +149,7 @@ type mamba2Trace struct {
 	groups   []mamba2Group
 }
 
-// mamba2Group is the call of a group.
+// mamba2Group holds the call of a group, with its saved values and gradients.
 type mamba2Group struct {
 	call  attention.Call
 	saved attention.Saved
@@ -166,7 +165,7 @@ func (m *mamba2Layer) NewTrace() Trace {
 }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
-// token sees the tokens before it, valid or not. It returns an error if the mechanism
+// token sees all tokens before it, also masked ones. It returns an error if the mechanism
 // refuses the call.
 func (m *mamba2Layer) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) error {
 	tr := trace.(*mamba2Trace)
@@ -179,8 +178,8 @@ func (m *mamba2Layer) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep 
 	return nil
 }
 
-// runStates returns the rows that Out projects, from the projections in tr, after the
-// tokens of state, which may be nil.
+// runStates returns the input of Out, from the projections in tr of tokens that follow those in
+// state. state may be nil.
 func (m *mamba2Layer) runStates(rows, b int, tr *mamba2Trace, state *mamba2State, keep bool) (tensor.Mat, error) {
 	in := viewMatrix(tr.proj, rows, m.projWidth())
 	pre, act := resizeMatrix(&tr.pre, rows, m.convWidth()), resizeMatrix(&tr.act, rows, m.convWidth())
@@ -216,7 +215,7 @@ func (m *mamba2Layer) runStates(rows, b int, tr *mamba2Trace, state *mamba2State
 	return u, nil
 }
 
-// runBefore does f.
+// runBefore runs f over the given number of rows.
 func (m *mamba2Layer) runBefore(rows int, f mamba2Before) {
 	if rows <= normRows {
 		f.RunRange(0, rows)
@@ -235,7 +234,7 @@ func (m *mamba2Layer) setCall(i, b, n int, tr *mamba2Trace, c *attention.Call) t
 	return m.viewValues(tr.o, i, b, n)
 }
 
-// viewValues views the heads of a group in a [B·N, H·P] matrix, steps in a [B·N, H]
+// viewValues views the heads of group i in a [B·N, H·P] matrix, viewSteps in a [B·N, H]
 // matrix.
 func (m *mamba2Layer) viewValues(data []float, i, b, n int) tensor.Heads {
 	return tensor.Split(data, b, n, m.innerWidth(), i*m.groupHeads()*m.P, m.groupHeads(), m.P)
@@ -291,7 +290,7 @@ func (f *mamba2After) RunRange(i0, i1 int) {
 	}
 }
 
-// groupWidth is the number of channels that are normalised together.
+// groupWidth returns the number of channels that are normalised together.
 func (m *mamba2Layer) groupWidth() int { return m.innerWidth() / m.G }
 
 // addSkip sets y = o + D∘x.
@@ -365,8 +364,8 @@ func (f *headSum) RunRange(i0, i1 int) {
 	}
 }
 
-// mamba2AfterGrad turns du into do, and into the parts of z in din and of D∘x in
-// dact.
+// mamba2AfterGrad computes from du the gradient do, the part of din for z, and the part of dact
+// through D∘x.
 type mamba2AfterGrad struct {
 	m                                    *mamba2Layer
 	in, act, o, du, do, din, dact, parts tensor.Mat
@@ -443,14 +442,14 @@ func (f *mamba2BeforeGrad) RunRange(i0, i1 int) {
 	}
 }
 
-// mamba2State is the tail of the convolution and the state of each group.
+// mamba2State holds the last rows of the convolution and the state of each group.
 type mamba2State struct {
 	convRows []float // [B·Conv.PastSize()]
 	core     []attention.State
 }
 
-// NewState returns an empty state of fixed size. It returns an error if linear attention
-// does.
+// NewState returns an empty state of fixed size. It returns an error if the state would be too
+// large.
 func (m *mamba2Layer) NewState(batch int) (State, error) {
 	s := &mamba2State{convRows: make([]float, batch*m.Conv.PastSize())}
 	for range m.G {
@@ -488,7 +487,8 @@ func (s *mamba2State) Bytes() int64 {
 	return n
 }
 
-// HeapBytes returns the memory of the state with the tasks and the rounding of allocations.
+// HeapBytes returns the memory of the state including working memory and the rounding of
+// allocations.
 func (s *mamba2State) HeapBytes() int64 {
 	n := int64(unsafe.Sizeof(*s)) + scratch.AllocatedBytes(bytesOf(s.convRows))
 	for _, core := range s.core {
@@ -497,8 +497,8 @@ func (s *mamba2State) HeapBytes() int64 {
 	return n
 }
 
-// AppendBinary appends the tail of the convolution, and for each group the length
-// of the snapshot of its state and that, in little-endian order.
+// AppendBinary appends, in little-endian order, the last rows of the convolution, then for each
+// group the length of the snapshot of its state and the snapshot.
 func (s *mamba2State) AppendBinary(b []byte) ([]byte, error) {
 	le, start := binary.LittleEndian, len(b)
 	b, err := binary.Append(b, le, s.convRows)
@@ -516,9 +516,9 @@ func (s *mamba2State) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// RestoreState reads the state of batch sequences. It returns an error if data is no
-// such state, if the layer has no states of its heads, widths, chunk or decay, or if its groups
-// differ in their tokens.
+// RestoreState reads the state of batch sequences. It returns an error if data is not such a
+// state, if its heads, widths, chunk or decay are not those of the layer, or if its groups hold
+// different numbers of tokens.
 func (m *mamba2Layer) RestoreState(batch int, data []byte) (State, error) {
 	var z float
 	if need := batch * m.Conv.PastSize() * int(unsafe.Sizeof(z)); len(data) < need {
@@ -564,7 +564,7 @@ func (m *mamba2Layer) Step(y, x tensor.Mat, state State, s Scope, trace Trace) e
 	return nil
 }
 
-// packedMamba2 is a Mamba2 for steps.
+// packedMamba2 is a mamba2Layer for steps.
 type packedMamba2 struct {
 	layer   *mamba2Layer
 	in, out *PackedLinear
@@ -575,7 +575,7 @@ func (m *mamba2Layer) Freeze(rows int) Stepper {
 	return &packedMamba2{m, m.In.Freeze(rows), m.Out.Freeze(rows)}
 }
 
-// Step is Mamba2.Step.
+// Step computes mamba2Layer.Step with packed weights.
 func (m *packedMamba2) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	tr := trace.(*mamba2Trace)
 	m.in.Forward(resizeMatrix(&tr.proj, x.Rows, m.layer.projWidth()), x, false)

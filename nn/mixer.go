@@ -4,9 +4,9 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 )
 
-// Mixer is a Branch in which the tokens of a sequence see each other. Attention is one,
-// with any mechanism of package mechanism. MixerNames lists those that own their
-// projections.
+// Mixer is a Branch in which the tokens of a sequence see each other. Attention is a Mixer
+// with any mechanism of package mechanism. MixerNames lists the mixers with projections of
+// their own.
 type Mixer interface {
 	Branch
 
@@ -16,15 +16,17 @@ type Mixer interface {
 	// mixer has none.
 	NewState(batch int) (State, error)
 	// RestoreState reads the state of batch sequences that State.AppendBinary wrote.
-	// It returns an error if data is no such state.
+	// It returns an error if data is not such a state.
 	RestoreState(batch int, data []byte) (State, error)
 }
 
-// State holds the memory of a mixer for the tokens so far.
+// State holds what a mixer remembers of the tokens so far.
 type State interface {
-	Clone() State
-	Reset()
-	Tokens() int64 // of each sequence
-	Bytes() int64  // memory held
+	Clone() State  // returns a state that continues independently
+	Reset()        // forgets all tokens
+	Tokens() int64 // returns the number of tokens of each sequence
+	Bytes() int64  // returns the memory of the state
+	// AppendBinary appends a snapshot for Mixer.RestoreState. It returns an error if
+	// the state has none.
 	AppendBinary(b []byte) ([]byte, error)
 }

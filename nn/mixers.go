@@ -20,14 +20,14 @@ func mixerMakers() map[string]func(*MixerArgs) (Mixer, error) {
 	}
 }
 
-// MixerRow describes a mixer with its own projections. Such a layer is no function of
-// queries, keys and values, and so no row of package mechanism.
+// MixerRow describes a mixer with projections of its own. Such a layer is not a function of
+// queries, keys and values, and therefore not in the catalogue of package mechanism.
 type MixerRow struct {
 	mechanism.Row // Order, Params and Constants are empty
 
-	// Rope says that it rotates its queries and keys by Scope.Rope.
+	// Rope is set if the mixer rotates its queries and keys by Scope.Rope.
 	Rope bool
-	// ISTA says that its blocks have an ISTA step in place of the MLP.
+	// ISTA is set if its blocks have the layer of NewISTA instead of an MLP.
 	ISTA bool
 }
 
@@ -43,19 +43,19 @@ type MixerArgs struct {
 
 // WeightMaker makes the weights of a layer.
 type WeightMaker struct {
-	// New adds a weight. first gives the initial value of each element, from a key of
-	// its own. A weight that is only counted has no elements.
+	// New adds a weight and returns it. first gives the initial value of each element,
+	// from a key for this weight. If weights are only counted, the result has no elements.
 	New func(name string, decay bool, first Initializer, shape ...int) *param.Param
 
-	Bias      bool                 // of projections
-	Deviation func(in int) float64 // of initial weights by the number of inputs; nil: they are 0
-	Residual  float64              // share of it of those that add to the residual stream
+	Bias      bool                 // projections have a bias
+	Deviation func(in int) float64 // deviation of initial weights by the number of inputs; nil: they are 0
+	Residual  float64              // factor of Deviation for projections that add to the residual stream
 }
 
 // Initializer returns the initial value of element i of a weight.
 type Initializer func(key rng.Key, i uint64) float64
 
-// NormalInit draws elements from a normal distribution of mean 0.
+// NormalInit draws elements from a normal distribution with mean 0 and the given deviation.
 func NormalInit(deviation float64) Initializer {
 	return func(key rng.Key, i uint64) float64 { return deviation * key.Normal(i) }
 }
@@ -63,7 +63,8 @@ func NormalInit(deviation float64) Initializer {
 // constantInit sets all elements to x.
 func constantInit(x float64) Initializer { return func(rng.Key, uint64) float64 { return x } }
 
-// NewLinear makes a projection. Its initial weights are share times as large as others.
+// NewLinear returns a projection from in to out channels, with weights name.weight and, with
+// Bias, name.bias. The deviation of its initial weights is share·Deviation(in).
 func (w *WeightMaker) NewLinear(name string, share float64, out, in int) Linear {
 	l := Linear{W: w.New(name+".weight", true, w.fanInShare(share, in), out, in)}
 	if w.Bias {
@@ -72,7 +73,7 @@ func (w *WeightMaker) NewLinear(name string, share float64, out, in int) Linear 
 	return l
 }
 
-// fanInShare initialises weights with a share of the deviation for that many inputs.
+// fanInShare draws weights with the deviation share·Deviation(in).
 func (w *WeightMaker) fanInShare(share float64, in int) Initializer {
 	if w.Deviation == nil {
 		return constantInit(0)
@@ -89,8 +90,7 @@ func MixerNames() []string {
 	return names
 }
 
-// LookupMixer returns the row with the given name. The result is false if there is
-// none.
+// LookupMixer returns the mixer with the given name, and whether there is one.
 func LookupMixer(name string) (MixerRow, bool) {
 	for _, r := range mixers {
 		if r.Name == name {
@@ -100,8 +100,8 @@ func LookupMixer(name string) (MixerRow, bool) {
 	return MixerRow{}, false
 }
 
-// NotAFunction returns an error if name is a mixer, where a function of queries, keys
-// and values is needed.
+// NotAFunction returns an error if name is one of MixerNames, for callers that need a function
+// of queries, keys and values.
 func NotAFunction(name string) error {
 	if _, owns := LookupMixer(name); owns {
 		return fmt.Errorf("mechanism %s: owns its projections: it is a layer from x to y, not a function of q, k and v; farfield train --mechanism %s takes it", name, name)
@@ -109,8 +109,9 @@ func NotAFunction(name string) error {
 	return nil
 }
 
-// NewMixer makes the mixer of a row for rows of that width, with the Order, Heads,
-// Length and Set of o. It returns an error if a setting is unknown or out of range.
+// NewMixer returns mixer r for rows of the given width, with Heads, Length and Set of o. w makes
+// its weights. It returns an error if a setting is unknown or out of range, or if o.Order is not
+// 0.
 func NewMixer(r MixerRow, width int, o mechanism.Options, w *WeightMaker) (Mixer, error) {
 	values, err := r.ReadSettings(&o)
 	if err != nil {

@@ -31,7 +31,7 @@ func (t *mlpTrace) viewUnits(rows, hidden int) (pre, act tensor.Mat) {
 // NewTrace returns an empty mlpTrace.
 func (m *MLP) NewTrace() Trace { return new(mlpTrace) }
 
-// FLOPs counts both products.
+// FLOPs returns the operations of both products for n rows.
 func (m *MLP) FLOPs(n int, _ bool) float64 {
 	return 2 * float64(n) * (m.UpProj.weightSize() + m.DownProj.weightSize())
 }
@@ -60,7 +60,8 @@ func (m *MLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) er
 	return nil
 }
 
-// forwardOnce is Forward without Backward. It keeps the units of few rows at a time.
+// forwardOnce computes Forward without saving anything for Backward. It holds the hidden units of
+// a few rows at a time.
 func (m *MLP) forwardOnce(y, base, x tensor.Mat, tr *mlpTrace) {
 	hidden := m.UpProj.W.Shape[0]
 	if m.UpProj.compressed != nil {
@@ -92,8 +93,8 @@ func (m *MLP) forwardOnce(y, base, x tensor.Mat, tr *mlpTrace) {
 	par.Run(x.Rows, rowPiece(x.Rows), m.forwardWork(x.Rows), mlpForward{activation: m.Act, upProj: m.UpProj.packWeights(ar, true), downProj: m.DownProj.packWeights(ar, true), y: y, base: base, x: x})
 }
 
-// mlpForward computes pieces of rows. The units are in pre and act, or in scratch memory
-// where pre has no rows.
+// mlpForward computes Forward for pieces of rows. The hidden units are in pre and act, or in
+// scratch memory if pre has no rows.
 type mlpForward struct {
 	activation           Activation
 	upProj, downProj     weightPanels
@@ -124,7 +125,7 @@ func (f *mlpForward) RunRange(i0, i1 int) {
 	f.downProj.multiplyColumns(y, act, 0, true, scratch, nil)
 }
 
-// forwardWork is the arithmetic of a pass over rows, once through both layers.
+// forwardWork returns the operations of one pass through both layers.
 func (m *MLP) forwardWork(rows int) float64 {
 	return 2 * float64(rows) * float64(len(m.UpProj.W.Data)+len(m.DownProj.W.Data))
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// moveWork is the arithmetic that fetching and storing an element is worth
-// where little else is done with it; moveColumns the columns of a piece.
+// moveWork is the cost of loading and storing an element in operations, moveColumns the number
+// of columns of a piece.
 const (
 	moveWork    = 4
 	moveColumns = 4 * kernel.Lanes
@@ -24,7 +24,7 @@ func copyRows(y, x tensor.Mat) {
 	}
 }
 
-// isContiguous reports that the rows of m follow each other.
+// isContiguous reports whether the rows of m follow each other without gaps.
 func isContiguous(m tensor.Mat) bool { return m.Stride == m.Cols }
 
 // AddTo adds the rows of x to y.
@@ -43,7 +43,7 @@ func (f *rowsAdd) RunRange(i0, i1 int) {
 	kernel.Active[float]().AddRows(y.Data, y.Stride, y.Data, y.Stride, x.Data, x.Stride, y.Rows, y.Cols)
 }
 
-// viewColumns views columns j0 ≤ j < j1 of m.
+// viewColumns returns a view of columns j0 ≤ j < j1 of m.
 func viewColumns(m tensor.Mat, j0, j1 int) tensor.Mat {
 	if m.Rows > 0 {
 		m.Data = m.Data[j0:]
@@ -52,7 +52,7 @@ func viewColumns(m tensor.Mat, j0, j1 int) tensor.Mat {
 	return m
 }
 
-// viewMatrix returns n rows of a matrix over data.
+// viewMatrix returns the contiguous matrix [rows,cols] at the beginning of data.
 func viewMatrix(data []float, rows, cols int) tensor.Mat {
 	return tensor.Mat{Data: data, Rows: rows, Cols: cols, Stride: cols}
 }

@@ -17,8 +17,8 @@ type Norm interface {
 	// Backward adds to dx [rows,width] and to the gradients of the weights, from dy
 	// [rows,width]. x and stats are the arguments of Forward. dx overlaps no other.
 	Backward(dx, dy, x tensor.Mat, stats []tensor.Float)
-	// Affine returns the gain [width] and the bias [width] that a scaled row gets, nil
-	// for no bias, and reports whether a row loses its mean before it is scaled.
+	// Affine returns the gain [width] and the bias [width], nil for no bias, that are
+	// applied to a scaled row, and reports whether the mean of a row is subtracted before.
 	Affine() (gain, bias []tensor.Float, centred bool)
 }
 
@@ -34,10 +34,10 @@ type LayerNorm struct {
 // summed in each piece and then over the pieces in order.
 const normRows = 64
 
-// normWork is the arithmetic of an element, roughly.
+// normWork is the cost of an element in operations, roughly.
 const normWork = 8
 
-// Affine returns gain and bias. A row loses its mean.
+// Affine returns gain and bias. The mean of a row is subtracted.
 func (n *LayerNorm) Affine() (gain, bias []tensor.Float, centred bool) {
 	if n.Bias != nil {
 		bias = n.Bias.Data

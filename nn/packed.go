@@ -19,17 +19,17 @@ const GEMVRows = 4
 type PackedLinear struct {
 	strips    kernel.Strips[tensor.Float]
 	panels    weightPanels // in place of strips, for more than GEMVRows rows
-	hasPanels bool         // there are many
+	hasPanels bool         // panels are set, not strips
 	bias      []tensor.Float
 	out       int
-	work      float64 // of a row
+	work      float64 // operations for a row
 
 	layer *Linear // with compressed weights, in place of strips and panels; nil: none
 }
 
-// Freeze returns the layer with packed weights for steps of at most rows rows. Up to
-// GEMVRows rows they are packed in strips, otherwise in panels, for any number of rows. These
-// are the panels of PackWeights, where there are any.
+// Freeze returns the layer with packed weights for steps of at most rows rows. Up to GEMVRows
+// rows weights are packed in strips, otherwise in panels, which serve any number of rows. If
+// PackWeights has packed panels, they are shared.
 func (l *Linear) Freeze(rows int) *PackedLinear {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	w := &PackedLinear{out: out, work: 2 * float64(out) * float64(in), hasPanels: rows > GEMVRows}
@@ -53,13 +53,13 @@ func (l *Linear) Freeze(rows int) *PackedLinear {
 // stripsPerPiece is the number of strips that a piece of a product has.
 const stripsPerPiece = 4
 
-// Forward sets y [rows,out] from x [rows,in], or adds to y where acc is set.
+// Forward sets y [rows,out] to x·Wᵀ + B for x [rows,in], or adds it to y if acc is set.
 func (w *PackedLinear) Forward(y, x tensor.Mat, acc bool) {
 	w.forwardActivated(y, x, acc, noActivation, nil)
 }
 
-// forwardActivated is Forward, and applies an activation to y. Of many rows the products ask for
-// the memory ahead, as far as they have time.
+// forwardActivated computes Forward and applies an activation to y. With panels, the products
+// prefetch the memory ahead as far as they have time.
 func (w *PackedLinear) forwardActivated(y, x tensor.Mat, acc bool, act Activation, ahead []float) {
 	if w.layer != nil {
 		multiplyCompressed(act, rowProduct{layer: w.layer, y: y, x: x, acc: acc})
@@ -85,7 +85,7 @@ func (w *PackedLinear) forwardActivated(y, x tensor.Mat, acc bool, act Activatio
 	activateRows(act, kernel.Active[float](), y, y)
 }
 
-// stripForward does strips.
+// stripForward computes strips of outputs.
 type stripForward struct {
 	w    *PackedLinear
 	y, x tensor.Mat
@@ -128,7 +128,7 @@ type packedAttention struct {
 	layer      *Attention
 	q, k, v, o *PackedLinear
 	gate       *PackedLinear // of the decay; nil: none
-	byHead     bool          // states take a token head by head, and so it is made
+	byHead     bool          // single tokens are projected head by head, as states absorb them
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
@@ -141,7 +141,7 @@ func (a *Attention) Freeze(rows int) Stepper {
 	return t
 }
 
-// headProducts makes the queries, keys and values of a token, which lie head by head.
+// headProducts projects the queries, keys and values of a token head by head.
 type headProducts struct {
 	layer   *packedAttention
 	x       tensor.Mat
@@ -162,7 +162,7 @@ func (p *headProducts) ProjectHead(h int, next []tensor.Float) {
 	}
 }
 
-// stepHeads is Step for one token of each sequence, head by head.
+// stepHeads sets o to the outputs of the mechanism for one token of each sequence, head by head.
 func (a *packedAttention) stepHeads(o, x tensor.Mat, state State, s Scope, tr *AttentionTrace) error {
 	l, b := a.layer, x.Rows
 	byHead := func(data []float) tensor.Heads {
@@ -200,8 +200,8 @@ func (a *packedAttention) Step(y, x tensor.Mat, state State, s Scope, trace Trac
 	return nil
 }
 
-// resizeRows makes room in tr for the rows of a step and returns the outputs of the
-// mechanism [rows,H·D].
+// resizeRows resizes the arrays of tr for the rows of a step and returns the matrix [rows,H·D]
+// for the outputs of the mechanism.
 func (a *packedAttention) resizeRows(rows int, tr *AttentionTrace) tensor.Mat {
 	wide, narrow := a.layer.H*a.layer.D, a.layer.Hkv*a.layer.D
 	resizeMatrix(&tr.q, rows, wide)
@@ -210,8 +210,8 @@ func (a *packedAttention) resizeRows(rows int, tr *AttentionTrace) tensor.Mat {
 	return resizeMatrix(&tr.o, rows, wide)
 }
 
-// project sets the queries, keys and values of tr from x [rows,width], and returns the
-// room of the outputs.
+// project sets the queries, keys and values of tr from x [rows,width], and returns the matrix
+// for the outputs of the mechanism.
 func (a *packedAttention) project(x tensor.Mat, tr *AttentionTrace) tensor.Mat {
 	wide, narrow := a.layer.H*a.layer.D, a.layer.Hkv*a.layer.D
 	o := a.resizeRows(x.Rows, tr)

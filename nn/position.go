@@ -19,7 +19,7 @@ type Position interface {
 	Backward(dx tensor.Mat, batch int, start int64)
 }
 
-// Learned is a table of positions that is trained.
+// Learned is a trained table of position encodings.
 type Learned struct {
 	W      *param.Param // [rows,width]
 	Offset int          // row of the first position
@@ -62,7 +62,7 @@ func (p *Learned) Backward(dx tensor.Mat, batch int, start int64) {
 	par.Run(dx.Rows/batch, normRows, moveWork*float64(dx.Rows)*float64(dx.Cols), positionBackward{p, dx, batch, int(start) + p.Offset})
 }
 
-// positionBackward does positions.
+// positionBackward computes Backward for a range of positions.
 type positionBackward struct {
 	p            *Learned
 	dx           tensor.Mat
@@ -88,8 +88,8 @@ type Sinusoidal struct {
 	table     []tensor.Float // of the first positions
 }
 
-// NewSinusoidal returns the positions of a model of that width. The first rows
-// of them are kept as a table; those beyond are computed when asked for.
+// NewSinusoidal returns position encodings of the given width. Those of the first rows positions
+// are kept in a table, others are computed by Forward.
 func NewSinusoidal(width int, amplitude float64, rows int) *Sinusoidal {
 	s := &Sinusoidal{amplitude: amplitude, freq: make([]float64, (width+1)/2), table: make([]float, rows*width)}
 	for i := range s.freq {

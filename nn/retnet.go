@@ -76,7 +76,7 @@ func (m *MSR) Traits() attention.Traits {
 	return attention.Traits{Name: retnet.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
 
-// FLOPs counts projections and retention.
+// FLOPs returns the operations of projections and retention.
 func (m *MSR) FLOPs(n int, _ bool) float64 {
 	s := m.callShape(1)
 	s.N, s.M = n, n
@@ -97,7 +97,7 @@ type msrTrace struct {
 	saved attention.Saved
 	grads attention.Grads
 
-	rope      attention.Rope // rotations of places from start on
+	rope      attention.Rope // rotations of positions from start on
 	frequency attention.Frequencies
 	start     int64
 }
@@ -108,8 +108,8 @@ func (tr *msrTrace) Aux() float64 { return 0 }
 // NewTrace returns an empty msrTrace.
 func (m *MSR) NewTrace() Trace { return new(msrTrace) }
 
-// ropeFrom returns the rotations of n places from start on, for heads of width d. The
-// angle of pair j at place t is t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
+// ropeFrom returns the rotations of n positions from start on, for heads of width d. The
+// angle of pair j at position t is t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
 // last by 1/10000 with each token.
 func (tr *msrTrace) ropeFrom(d int, start int64, n int) *attention.Rope {
 	r, half := &tr.rope, d/2
@@ -153,7 +153,7 @@ func (m *MSR) setProjections(x tensor.Mat, tr *msrTrace) {
 }
 
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
-// token sees the tokens before it, valid or not. It returns an error if the mechanism
+// token sees all tokens before it, also masked ones. It returns an error if the mechanism
 // refuses the call.
 func (m *MSR) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) error {
 	tr := trace.(*msrTrace)
@@ -180,7 +180,7 @@ func (m *MSR) applyGate(tr *msrTrace, rows int) tensor.Mat {
 	return u
 }
 
-// msrGate makes u = norm(o)∘SiLU(g).
+// msrGate sets u = norm(o)∘SiLU(g).
 type msrGate struct {
 	m       *MSR
 	o, g, u tensor.Mat
@@ -212,7 +212,7 @@ func (m *MSR) normaliseHead(t *kernel.Table[float], y, x []float) float {
 	return scale
 }
 
-// subtractMean takes the mean from x.
+// subtractMean subtracts the mean of x from its elements.
 func subtractMean(x []float) {
 	var sum float64
 	for _, v := range x {
@@ -246,8 +246,8 @@ func (m *MSR) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
 	return nil
 }
 
-// msrGateGrad turns do, the gradient of the rows that Out projects, into the gradient of
-// the outputs of retention, and sets the gradient of the gate.
+// msrGateGrad replaces do, the gradient of the input of Out, by the gradient of the outputs of
+// retention, and sets dg to the gradient of the gate.
 type msrGateGrad struct {
 	m            *MSR
 	o, g, do, dg tensor.Mat
@@ -269,7 +269,7 @@ func (f *msrGateGrad) RunRange(i0, i1 int) {
 				d[j] *= s[at+j] * z
 			}
 			if m.Centred {
-				subtractMean(d) // y has no mean that this would change the product with
+				subtractMean(d) // the mean of y is 0, so that d·y does not change
 			}
 			mean := t.Dot(d, y) / float(len(y))
 			for j := range d {
@@ -279,14 +279,14 @@ func (f *msrGateGrad) RunRange(i0, i1 int) {
 	}
 }
 
-// NewState returns an empty state of fixed size. It returns an error if retention does.
+// NewState returns an empty state of fixed size. It returns an error if it would be too large.
 func (m *MSR) NewState(batch int) (State, error) {
 	state, err := m.core.NewState(m.callShape(batch))
 	return attentionState{state}, err
 }
 
-// RestoreState reads a state of retention for batch sequences. It returns an error if data is
-// no such state, or if the layer has no states of its heads, widths, chunk or decay.
+// RestoreState reads the state of batch sequences. It returns an error if data is not such a
+// state, or if its heads, widths, chunk or decay are not those of the layer.
 func (m *MSR) RestoreState(batch int, data []byte) (State, error) {
 	state, err := restoreState(m.core, m.callShape(batch), false, data)
 	return attentionState{state}, err
@@ -305,7 +305,7 @@ func (m *MSR) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	return nil
 }
 
-// stepState returns the rows that Out projects, after the tokens of state.
+// stepState returns the input of Out for tokens that follow those in state.
 func (m *MSR) stepState(tr *msrTrace, rows, b int, state State) (u tensor.Mat, err error) {
 	if err := state.(attentionState).State.Step(m.setCall(tr, rows, b, state.Tokens()), &tr.call); err != nil {
 		return u, err
@@ -324,7 +324,7 @@ func (m *MSR) Freeze(rows int) Stepper {
 	return &packedMSR{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
 }
 
-// Step is MSR.Step.
+// Step computes MSR.Step with packed weights.
 func (m *packedMSR) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	l, tr := m.layer, trace.(*msrTrace)
 	m.q.Forward(resizeMatrix(&tr.q, x.Rows, l.keyWidth()), x, false)

@@ -20,8 +20,8 @@ type RMSNorm struct {
 	Residual bool
 }
 
-// Affine returns the gain, with Offset a new slice of 1 plus the gain. A row keeps its
-// mean.
+// Affine returns the gain, or with Offset a new slice of 1 plus the gain, and no bias. The mean
+// of a row is not subtracted.
 func (n *RMSNorm) Affine() (gain, bias []tensor.Float, centred bool) {
 	return n.appliedGain(make([]float, len(n.Gain.Data))), nil, false
 }
@@ -139,7 +139,8 @@ func (f *rmsBackward) RunRange(i0, i1 int) {
 	}
 }
 
-// smallFactor is a factor of rows so large that r³ Σ(dy∘gain∘x) leaves the range of float32.
+// smallFactor is the factor below which a row is so large that r³·Σ(dy∘gain∘x) may leave the range
+// of float32.
 const smallFactor = 0x1p-40
 
 // subtractAlong sets d [width] to r·(d - x̂·mean(d∘x̂)), with x̂ = r·x of a row x [width].

@@ -7,8 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
 
-// siluWork is the arithmetic of an element of a SiLU: a vectorised exponential, and a
-// division in plain Go.
+// siluWork is the cost of a SiLU in operations: a vectorised exponential, and a division in
+// plain Go.
 const siluWork = 24
 
 // siluPart is the number of elements whose sigmoids are computed at a time.
@@ -56,7 +56,7 @@ func eachSigmoid(t *kernel.Table[float], x []float, do func(i int, s []float)) {
 	}
 }
 
-// siluSlope is the derivative of silu at x, whose sigmoid is s.
+// siluSlope returns the derivative of SiLU at x, given s = σ(x).
 func siluSlope(s, x float) float { return s * (1 + x*(1-s)) }
 
 // softplus is log(1 + e^x), logistic its derivative.

@@ -6,7 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// StepPart is the rows of one state in a step of several states.
+// StepPart describes the rows of one state in a step of several states.
 type StepPart struct {
 	State      State
 	B          int // sequences of the state
@@ -16,7 +16,7 @@ type StepPart struct {
 	Position  int64          // of the first new token
 	Positions *PositionCache // for FirstLayerCache
 
-	Err error // of the step that failed; later steps leave the part out
+	Err error // error of a step; later steps leave the part out
 }
 
 // Rows returns the rows of x that belong to p.
@@ -31,9 +31,9 @@ func (p *StepPart) scope(s Scope) Scope {
 	return s
 }
 
-// StepParts adds to y [rows,width] the output for x [rows,width], for every part without an
-// error. It sets the error of a part whose state refuses its tokens. The rows of each part
-// have the bits of a Step of that part alone. Packed attention multiplies the rows of all
+// StepParts adds to y [rows,width] the output of by for x [rows,width], for every part that has
+// no error. It sets Err of a part whose state refuses its tokens. The rows of each part are
+// bitwise those of a Step for that part alone. Packed attention multiplies the rows of all
 // parts at once.
 func StepParts(by Stepper, y, x tensor.Mat, parts []StepPart, s Scope, tr Trace) {
 	if a, shared := by.(*packedAttention); shared {
@@ -47,7 +47,7 @@ func StepParts(by Stepper, y, x tensor.Mat, parts []StepPart, s Scope, tr Trace)
 	}
 }
 
-// stepParts is StepParts of the layer.
+// stepParts computes StepParts with packed attention.
 func (a *packedAttention) stepParts(y, x tensor.Mat, parts []StepPart, s Scope, tr *AttentionTrace) {
 	a.project(x, tr)
 	a.layer.setDecay(tr, x, 1, a.gate)
@@ -87,8 +87,8 @@ func (a *Attention) partRates(tr *AttentionTrace, p *StepPart) tensor.Heads {
 	return a.viewRates(tr.g[p.Start*a.Hkv:p.End*a.Hkv], p.B, p.countTokens())
 }
 
-// stepStates runs the calls of tr on the states of parts. Parts of many tokens run one
-// after the other, each on all workers. Parts of single tokens run beside each other.
+// stepStates runs the calls of tr on the states of parts. Parts with several tokens run one
+// after another, each on all workers. Parts with single tokens run in parallel.
 func (a *Attention) stepStates(parts []StepPart, tr *AttentionTrace) {
 	f, work, singles := partSteps{a, parts, tr}, 0.0, false
 	for i := range parts {

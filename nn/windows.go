@@ -6,10 +6,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Windows sets y [B·N,K·width] to the windows of the rows of x [B·N,width]: the K rows
-// around each of them, K odd, side by side, with zeros where a sequence has none. A
-// Linear of windows is a convolution over all channels that keeps the length. Rows
-// beyond lens [B] are as zeros; nil: none are.
+// Windows sets row i of y [B·N,K·width] to the K rows of x [B·N,width] around row i, side by
+// side, with zeros beyond the ends of the sequence. K is odd. A Linear of windows is a
+// convolution over all channels that keeps the length. lens [B] holds the number of valid rows
+// of each sequence; others count as zeros. nil: all are valid.
 func Windows(y, x tensor.Mat, b int, lens []int64) {
 	par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), rowWindows{y, x, x.Rows / b, lens})
 }
@@ -47,13 +47,13 @@ func (f *rowWindows) RunRange(i0, i1 int) {
 	}
 }
 
-// WindowsGrad sets dx [B·N,width] to the gradient of rows whose windows have the
-// gradient dy [B·N,K·width]. lens [B] are the valid lengths.
+// WindowsGrad sets dx [B·N,width] to the gradient of x, given the gradient dy [B·N,K·width] of
+// the result of Windows with the same lens.
 func WindowsGrad(dx, dy tensor.Mat, b int, lens []int64) {
 	par.Run(dx.Rows, normRows, moveWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad{rowWindows{dy, dx, dx.Rows / b, lens}})
 }
 
-// rowWindowsGrad sets the rows of x from the gradients y of windows.
+// rowWindowsGrad sets the rows of x to their gradients from the gradients y of windows.
 type rowWindowsGrad struct{ rowWindows }
 
 func (f *rowWindowsGrad) RunRange(i0, i1 int) {
