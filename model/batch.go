@@ -18,16 +18,17 @@ type Batch struct {
 	Values []float32 // [B·N·Inputs] in place of Tokens
 	Lens   []int64   // [B]; nil: all are valid
 
-	// KeyMask [B·N] says which positions exist, beside Lens; nil: all. Others are masked,
-	// not pooled and not counted. It needs attention as the mixer.
+	// KeyMask [B·N] is whether a position is valid, in addition to Lens; nil: all are. Other
+	// positions are masked, not pooled and not counted. It needs attention as the mixer, and
+	// Config.Conv to be 0.
 	KeyMask []bool
-	// Positions [B·N] are rows of the learned table; nil: 0, 1, … of each sequence, after
-	// Config.PositionOffset.
+	// Positions [B·N] holds rows of the table of learned positions; nil: 0, 1, … in each
+	// sequence, plus Config.PositionOffset.
 	Positions []int32
 	Types     []int32 // [B·N] rows of the table of token types; nil: all 0
 
-	// Targets [Config.Rows(B, N)] are classes. Squared and Logistics have numbers
-	// [Config.Rows(B, N), Config.Numbers()] instead, which are levels for Logistics.
+	// Targets [Config.Rows(B, N)] holds classes, for CrossEntropy. Numbers
+	// [Config.Rows(B, N), Config.Numbers()] holds numbers for Squared, levels for Logistics.
 	Targets []int32   // a target of -1 is not counted
 	Numbers []float32 // a number that is NaN is not counted
 
@@ -42,8 +43,8 @@ type Batch struct {
 
 var errNoBatch = errors.New("batch: it is nil")
 
-// check returns an error for the first field that does not fit a configuration, except
-// targets.
+// check returns an error for the first field that does not fit a configuration. It does not
+// check targets.
 func (b *Batch) check(c *Config) error {
 	if b == nil {
 		return errNoBatch

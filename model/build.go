@@ -30,21 +30,21 @@ const (
 type builder struct {
 	c   Config
 	key *rng.Key
-	// undrawn leaves weights at 0: the key draws only what mechanisms draw.
+	// undrawn leaves weights at 0. The key then serves only the random numbers of mechanisms.
 	undrawn bool
 	set     param.Set
-	// seeds are of the layers whose mechanism draws as it computes. Files contain them,
-	// and a model without a key begins with the seeds of its file.
+	// seeds holds the seeds of layers whose mechanism draws random numbers while it
+	// computes. Files contain them; without a key, the builder starts with those of a file.
 	seeds map[string]uint64
-	// constants are numbers that mechanisms draw and do not learn.
+	// constants holds the numbers that mechanisms draw and do not learn.
 	constants param.Set
-	layers    []layer             // of attention
-	relative  attention.Mechanism // of all layers; nil: each has its own
+	layers    []layer             // layers of attention
+	relative  attention.Mechanism // the mechanism of all layers; nil: each has its own
 	err       error
 
 	countsOnly   bool    // weights are only counted: they have no elements
-	size         float64 // of bare weights
-	constantSize float64 // constants beside them
+	size         float64 // number of counted weights
+	constantSize float64 // number of counted constants
 }
 
 // addWeight adds a weight and draws its elements with first.
@@ -110,7 +110,7 @@ func (b *builder) newLinear(name string, share float64, out, in int, bias bool) 
 }
 
 // residualShare returns the factor of initial weights in projections that add to the
-// residual stream. It gives the 2·layers terms together the variance of one.
+// residual stream. With it the sum of their 2·Layers terms has the variance of one term.
 func (b *builder) residualShare() float64 { return 1 / math.Sqrt(2*float64(b.c.Layers)) }
 
 // newDecay makes the log-decay of attention, nil if the configuration has none. A gate
@@ -135,7 +135,7 @@ func (b *builder) newDecay(name string) *nn.Decay {
 }
 
 // newMixer makes the mixer of a block. causal selects causal self-attention. layer is the number
-// of the layer whose mechanism it has, or noLayer.
+// of the layer, or noLayer for Config.Mechanism.
 func (b *builder) newMixer(name string, causal bool, layer int) nn.Mixer {
 	if b.c.Kind == Convolutional {
 		return b.newBareAttention(name)
@@ -200,7 +200,7 @@ func (b *builder) newInnerBlock(name string) block {
 }
 
 // newAttention makes a layer of attention. causal selects causal self-attention. layer is the
-// number of the layer whose mechanism it has, or noLayer.
+// number of the layer, or noLayer for Config.Mechanism.
 func (b *builder) newAttention(name string, causal bool, layer int) *nn.Attention {
 	w, d, bias := b.c.Width, b.c.headWidth(), b.c.biases()
 	a := &nn.Attention{H: b.c.Heads, Hkv: b.c.kvHeads(), D: d}
@@ -228,7 +228,7 @@ func (b *builder) newAttention(name string, causal bool, layer int) *nn.Attentio
 	return a
 }
 
-// setMechanism sets the mechanism of attention to that of a layer, or for noLayer to
+// setMechanism sets the mechanism of a to the mechanism of layer number, or for noLayer to
 // Config.Mechanism.
 func (b *builder) setMechanism(name string, a *nn.Attention, number int) {
 	kind, o := b.c.layerMechanism(number)
@@ -259,8 +259,8 @@ func (b *builder) setMechanism(name string, a *nn.Attention, number int) {
 	b.constants.AddPrefixed(name+".", m.Constants())
 }
 
-// shareRelative sets the mechanism of a layer to the model's only softmax with a bias by
-// distance.
+// shareRelative sets the mechanism of a to softmax with a bias by distance, which all layers
+// of the model share.
 func (b *builder) shareRelative(name string, a *nn.Attention) {
 	if b.relative == nil {
 		if b.relative, b.err = mechanism.NewRelativeSoftmax(b.c.Heads, b.c.RelativeBuckets); b.err != nil {

@@ -7,28 +7,27 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// Compress holds the weights of projections, MLPs, embeddings of tokens and the head in fewer
-// bits; norms, biases, positions, mixers that own their projections, attention and states stay as
-// they are. The model then can neither learn nor be saved. Compress drops the weights that it
-// replaces. It returns an error if the model is compressed already or a layer is too wide, and
-// then the model must not be used.
+// Compress replaces the weights of projections, MLPs, token embeddings and the head by copies in
+// fewer bits. Norms, biases, positions, mixers with projections of their own, mechanisms and states
+// stay as they are. The model can then neither learn nor be saved. Compress returns an error if the
+// model is compressed already, or if a layer is too wide; the model must not be used after that.
 func (m *Model) Compress(p nn.Precision) error {
 	return m.hold(p, func(l *nn.Linear) error { return l.Compress(p) })
 }
 
-// Reserve is Compress of a model whose weights are still to be set. Weights in fewer bits are 0 until
-// Compressed sets them.
+// Reserve drops the weights that Compress replaces and holds zeros in fewer bits instead, for a model
+// whose weights are still to be set through Compressed. It returns an error as Compress does.
 func (m *Model) Reserve(p nn.Precision) error {
 	return m.hold(p, func(l *nn.Linear) error { return l.Reserve(p) })
 }
 
-// Compressed returns the weights in fewer bits of a parameter by its name; nil: it has numbers.
+// Compressed returns the compressed weights of the parameter named name, nil if it is not compressed.
 func (m *Model) Compressed(name string) *nn.Compressed { return m.compressed[name] }
 
 // Precision returns how the weights are held.
 func (m *Model) Precision() nn.Precision { return m.precision }
 
-// hold calls compress for each layer whose weights can be held in fewer bits.
+// hold calls compress for each layer whose weights can be compressed, and sets the precision.
 func (m *Model) hold(p nn.Precision, compress func(l *nn.Linear) error) error {
 	if m.precision != nn.Float32 {
 		return fmt.Errorf("the weights are held as %v, not as f32", m.precision)
@@ -91,8 +90,7 @@ func (m *Model) hold(p nn.Precision, compress func(l *nn.Linear) error) error {
 	return add(m.head.Linear)
 }
 
-// checkPrecision returns an error if the weights are held in fewer bits, so that the model cannot
-// do what is named.
+// checkPrecision returns an ErrCompressed that begins with what if the weights are compressed.
 func (m *Model) checkPrecision(what string) error {
 	if m.precision == nn.Float32 {
 		return nil
@@ -100,7 +98,7 @@ func (m *Model) checkPrecision(what string) error {
 	return fmt.Errorf("%s: %w, its weights are held as %v", what, ErrCompressed, m.precision)
 }
 
-// ErrCompressed says that a model with weights in fewer bits can neither learn nor be saved.
+// ErrCompressed is in the errors of a model with compressed weights that is to learn or to be saved.
 var ErrCompressed = errors.New("the model can neither learn nor be saved")
 
 // WeightBytes returns the memory of the weights, without packed copies.

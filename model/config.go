@@ -43,8 +43,8 @@ type Decay string
 // The kinds of log-decay.
 const (
 	NoDecay      Decay = "none"
-	FixedDecay   Decay = "fixed"   // by nn.Retention of the key head, for each token
-	LearnedDecay Decay = "learned" // by a gate, which begins there
+	FixedDecay   Decay = "fixed"   // nn.Retention of the key head, the same for all tokens
+	LearnedDecay Decay = "learned" // computed by a gate from each token; it starts as FixedDecay
 )
 
 // Config describes a model. Its JSON with a version is config.json, which Load reads.
@@ -78,8 +78,8 @@ type Config struct {
 	// (nn.Logistics).
 	Loss Loss `json:"loss,omitempty"`
 
-	// Layers is the number of layers, in an encoder-decoder of each side; of a convolutional net the
-	// number of convolutions, with the head.
+	// Layers is the number of layers, in an encoder-decoder the number of the decoder. In a convolutional
+	// net it is the number of convolutions, with the head.
 	Layers int `json:"layers"`
 	// SourceLayers is the number of layers of an encoder-decoder's encoder; 0: Layers.
 	SourceLayers int `json:"source_layers,omitempty"`
@@ -91,14 +91,15 @@ type Config struct {
 	Hidden    int `json:"hidden,omitempty"` // units of the MLP; 0: 4·Width
 	Context   int `json:"context"`          // tokens that the model is trained on at once
 
-	// Conv is the number of tokens that a convolution sees: in a decoder the short one before attention
-	// and MLP, 0: there is none; in a convolutional net every one.
+	// Conv is the number of tokens that a convolution sees. In a decoder it is the short convolution
+	// before attention and before the MLP; 0: none. In a convolutional net it is each convolution.
 	Conv int `json:"conv"`
 
 	Positions Positions `json:"positions"`
 	RopeTheta float64   `json:"rope_theta,omitempty"` // base of the rotations' frequencies, 1 or more; 0: 10000
 	// RopeFraction is the fraction of a head's channels that are rotated: the first
-	// ⌊D·RopeFraction⌋, in pairs of their halves. Where they are odd in number, one more is. 0: 1.
+	// ⌊D·RopeFraction⌋, or one more if that is odd. Channel j forms a pair with channel j plus half
+	// their number. 0: 1.
 	RopeFraction float64 `json:"rope_fraction,omitempty"`
 	// RopeScaling scales the frequencies of RopeTheta; nil: no scaling.
 	RopeScaling *RopeScaling `json:"rope_scaling,omitempty"`
@@ -134,22 +135,22 @@ type Config struct {
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
 
-	// Factories has mechanisms of your own, by the names by which Mechanism and
-	// LayerMechanisms may call them. Order and Set are given to the factory. Files have the
-	// names and settings alone: LoadWith takes the factories.
+	// Factories holds mechanisms of your own, by the names that Mechanism and LayerMechanisms
+	// use for them. A factory gets Order and Set. Files hold only the names and settings:
+	// LoadWith takes the factories.
 	Factories map[string]Factory `json:"-"`
 
-	// LayerMechanisms [Layers] has the mechanism of each layer's self-attention, in place of
-	// Mechanism and of LayerWindows. An element without a name leaves the layer as it is; nil:
-	// all layers are as they are. Exchanged sets it.
+	// LayerMechanisms [Layers] holds the mechanism of each layer's self-attention, which
+	// replaces Mechanism and LayerWindows. An element without a name replaces nothing; nil: no
+	// layer has one. Exchanged sets it.
 	LayerMechanisms []LayerMechanism `json:"layer_mechanisms,omitempty"`
 
 	// Dropout is the rate at which Forward drops elements of embeddings and of branch
 	// outputs. Losses, Logits and sessions drop nothing.
 	Dropout float64 `json:"dropout,omitempty"`
 
-	// AttentionDropout is the rate at which Forward drops parts of queries and keys.
-	// AttentionDropoutKind says which parts; "": DropTokens. Losses, Logits and sessions
+	// AttentionDropout is the rate at which Forward drops parts of queries and keys,
+	// AttentionDropoutKind selects the parts; "": DropTokens. Losses, Logits and sessions
 	// drop nothing.
 	AttentionDropout     float64     `json:"attention_dropout,omitempty"`
 	AttentionDropoutKind DropoutKind `json:"attention_dropout_kind,omitempty"`
@@ -187,7 +188,7 @@ type Config struct {
 	EntryNorm bool `json:"entry_norm,omitempty"`
 
 	Bias bool `json:"bias"` // of projections and norms
-	// Biases says which layers have a bias, in place of Bias; nil: all as Bias.
+	// Biases selects which layers have a bias and overrides Bias; nil: Bias holds for all.
 	Biases *Biases `json:"biases,omitempty"`
 	Tied   bool    `json:"tied"` // the head is the embedding
 	// SharedEmbedding gives the encoder of an encoder-decoder the embedding of the
@@ -473,7 +474,7 @@ func (c Config) Rows(b, n int) int {
 	return b
 }
 
-// Numbers returns how many numbers the target of a row has (Batch.Numbers); 0: it is a class.
+// Numbers returns how many numbers the target of a row has (Batch.Numbers), 0 if it is a class.
 func (c Config) Numbers() int {
 	switch c.Loss {
 	case Squared:

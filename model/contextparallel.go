@@ -28,7 +28,7 @@ func (m *Model) CanDivide() error {
 	return nil
 }
 
-// TrainDivided is Forward and Backward of b with sequences divided among ranks. Each
+// TrainDivided computes Forward and Backward of b with sequences divided among ranks. Each
 // rank has an equal number of tokens; the last rank has the remainder. Every rank gets
 // all of b and has the same weights.
 //
@@ -75,9 +75,9 @@ func rowsAfter(c *comm.Comm, next []float, x tensor.Mat, b int) error {
 	return exchangeRows(c, next, x, b, c.Rank()+1, 0)
 }
 
-// exchangeRows sends the rows of each sequence of x from first on to all ranks, 0 for
-// rows that do not exist. It sets dst to the rows of the given rank, or to 0 if there
-// is no such rank.
+// exchangeRows sends rows of each sequence of x, from row first on, to all ranks, with zeros
+// for rows that do not exist. It sets dst to the rows of the given rank, or to 0 if there
+// is no such rank. It returns the error of the exchange.
 func exchangeRows(c *comm.Comm, dst []float, x tensor.Mat, b, rank, first int) error {
 	n, w := x.Rows/b, x.Cols
 	rows := len(dst) / b / w

@@ -8,8 +8,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// convNet is a one-dimensional convolutional net (Fleuret). Convolutions over windows
-// of positions have a ReLU each. Attention without residual stands in the middle. The
+// convNet is a one-dimensional convolutional net (Fleuret). Each convolution over windows of
+// positions is followed by a ReLU. Attention without a residual stands in the middle. The
 // last convolution is the head, which reads windows.
 type convNet struct {
 	width, window int
@@ -89,7 +89,7 @@ func (c *convNet) backward(dy tensor.Mat, in *input, tr *convTrace, sc *scratch)
 	return nil
 }
 
-// newConvNet makes a net without its head, which is made with the heads of other kinds.
+// newConvNet makes a net without its head. buildModel makes the head, as for other kinds.
 func (b *builder) newConvNet() *convNet {
 	c := &convNet{width: b.c.Width, window: b.c.Conv}
 	channels := b.c.Inputs

@@ -14,10 +14,10 @@ func (c Config) Params() int {
 	return int(cost{c}.weightSize(size))
 }
 
-// NewMechanism returns the attention function of the layers that have none of their own, for
-// questions about its traits and plans, and the shape of its calls at Context: its learned numbers
-// have no elements. It returns nil if the mixer owns its projections or there is none, and an error
-// if the mechanism refuses its options.
+// NewMechanism returns Config.Mechanism with its options, and the shape of its calls for a sequence
+// of Context tokens. The result serves only to ask for traits and plans. It returns nil if the mixer
+// has projections of its own or there is no attention, and an error if the mechanism refuses its
+// options.
 func NewMechanism(c Config) (attention.Mechanism, attention.Shape, error) {
 	m, _, err := bareMixer(c, c.IsCausal(), noLayer)
 	a, is := m.(*nn.Attention)

@@ -7,8 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// embeddingInput makes the first rows of a stack from tokens or numbers, with positions and
-// types. If the head reads a class position, a learned row precedes each sequence.
+// embeddingInput computes the first rows of a stack from tokens or numbers, with positions and
+// types. With PoolCLS a learned row precedes each sequence.
 type embeddingInput struct {
 	embed    nn.Embedding
 	scale    float         // of embeddings; 1: none
@@ -26,7 +26,7 @@ type entryTrace struct {
 }
 
 // forward sets x [b·n,width] to the first rows for in, whose first position is start. keep
-// says that backward follows. It returns an error if learned positions run out.
+// saves what backward needs. It returns an error if learned positions run out.
 func (e *embeddingInput) forward(x tensor.Mat, in *input, start int64, tr *entryTrace, keep bool) error {
 	sum := x
 	if e.norm != nil && keep {
@@ -118,8 +118,7 @@ func (e *embeddingInput) backward(dx tensor.Mat, in *input, start int64, tr *ent
 	}
 }
 
-// batchCopy holds the sequences of a batch with front positions, where the batch's own
-// slices have none.
+// batchCopy holds copies of the sequences of a batch with front positions.
 type batchCopy struct {
 	tokens []int32
 	values []float

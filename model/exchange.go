@@ -20,21 +20,21 @@ type LayerMechanism struct {
 	Set       map[string]string `json:"set,omitempty"`
 }
 
-// Exchange puts another mechanism into layers of a trained model, which keeps its weights.
+// Exchange describes how layers of a trained model get another mechanism and keep their weights.
 type Exchange struct {
 	Mechanism string // a row of package mechanism
 	Order     int    // 0: the mechanism's default
 	Set       map[string]string
-	// Layers are the numbers of layers that get the mechanism. nil: all layers that see all
-	// keys, which are those without a window of LayerWindows, or with AllLayers every layer.
+	// Layers lists the layers that get the mechanism. nil: every layer if AllLayers is set,
+	// otherwise every layer without a window in LayerWindows.
 	Layers    []int
 	AllLayers bool
-	// Factory builds a mechanism of your own, whose name is Mechanism. Its zero value: the
-	// mechanism is a row of package mechanism, or one of Config.Factories.
+	// Factory builds a mechanism of your own, whose name is Mechanism. Its zero value means
+	// that the mechanism is a row of package mechanism, or one of Config.Factories.
 	Factory Factory `json:"-"`
-	// Numbers are the mechanism's own numbers by their names in the model, such as
-	// layers.0.attn.codebook. A mechanism whose numbers mean nothing before training needs them
-	// for each layer that gets it.
+	// Numbers holds parameters and constants of the mechanism by their names in the model,
+	// such as layers.0.attn.codebook. A mechanism whose first values mean nothing before
+	// training (mechanism.Row.Untrained) needs them for each layer that gets it.
 	Numbers map[string][]float32
 }
 
@@ -51,15 +51,14 @@ func (x Exchange) hasNumbers(i int) bool {
 // layerName returns the name of the self-attention of layer i.
 func layerName(i int) string { return fmt.Sprintf("layers.%d.attn", i) }
 
-// Exchanged returns a copy of c in which layers have the mechanism of x. The scale of the scores
-// of softmax goes along with a layer: unless x sets one, it becomes the setting scale of the
-// mechanism. A layer that gets its own function is as it was before any exchange. A layer that has the
-// mechanism already, with numbers that mean nothing before training, keeps the settings that x leaves
-// out.
+// Exchanged returns a copy of c in which layers have the mechanism of x. If x does not set a scale,
+// the scale of a layer's softmax becomes the setting scale of the mechanism. A layer that gets the
+// mechanism and settings that it had before any exchange has no element in LayerMechanisms. A layer
+// that has the mechanism already, with trained numbers, keeps the settings that x leaves out.
 //
-// Exchanged returns an error if a layer cannot have the mechanism, if the mechanism has no setting
-// for a scale that is not 1/√D, and if it has numbers that mean nothing before training
-// (mechanism.Row.UntrainedWith), the layer does not have them and x has no Numbers for it.
+// Exchanged returns an error if a layer cannot have the mechanism, if the layer's scale is not 1/√D
+// and the mechanism has no setting for it, or if the mechanism needs numbers
+// (mechanism.Row.UntrainedWith) that neither the layer nor x.Numbers has.
 func (c Config) Exchanged(x Exchange) (Config, error) {
 	c = c.Clone()
 	if x.Factory.build != nil {
@@ -167,8 +166,8 @@ func (x Exchange) layers(c Config) ([]int, error) {
 	return list, nil
 }
 
-// takeScale sets the scale and the limit of the scores to those of a layer of softmax with the options o,
-// unless they are set. A row without the setting cap has scores without a limit.
+// takeScale sets the settings scale and cap to those of a layer of softmax with the options o, unless
+// x sets them or row has no setting cap. It returns an error if row has no setting scale and needs one.
 func (x *LayerMechanism) takeScale(row mechanism.Row, o mechanism.Options) error {
 	has := func(name string) func(mechanism.Setting) bool {
 		return func(s mechanism.Setting) bool { return s.Name == name }
@@ -210,13 +209,12 @@ func isInverseRoot(scale float64, d int) bool {
 	return e < 1e-6 && e > -1e-6
 }
 
-// Exchanged returns a model of the configuration that Config.Exchanged returns, with copies of the
-// weights of m; weights in fewer bits are shared. Constants that the mechanism draws come from fixed
-// seeds. A mechanism that only changes its settings keeps its learned numbers. Save writes the model, and Load reads it
-// back the same.
+// Exchanged returns a model with the configuration of Config.Exchanged and copies of the weights of
+// m. Compressed weights are shared. Constants that the mechanism draws come from fixed seeds. Where
+// only settings of a mechanism change, its trained numbers are kept. Save and Load keep the model.
 //
-// Exchanged returns an error where Config.Exchanged and CheckMechanisms do, and if the learned
-// numbers of a mechanism that stays have other shapes with the new settings.
+// Exchanged returns an error if Config.Exchanged or CheckMechanisms does, or if kept numbers have
+// other shapes with the new settings.
 func (m *Model) Exchanged(x Exchange) (*Model, error) {
 	if err := m.CheckMechanisms(); err != nil {
 		return nil, err
@@ -286,8 +284,9 @@ func (m *Model) Exchanged(x Exchange) (*Model, error) {
 	return y, nil
 }
 
-// SetNumbers sets numbers of the mechanisms of m by their names, such as layers.0.attn.codebook.
-// Before it sets any it returns an error if m has no numbers of a name, or another count of them.
+// SetNumbers sets parameters and constants of the mechanisms of m by their names, such as
+// layers.0.attn.codebook. If a name is unknown or a count of numbers does not fit, it returns an error
+// and sets none.
 func (m *Model) SetNumbers(numbers map[string][]float32) error {
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {
 		p := m.numbers(name)
@@ -390,7 +389,7 @@ func (c validation) checkLayerMechanisms() error {
 	return nil
 }
 
-// layerGroup is the layers of one mechanism that is not Config.Mechanism.
+// layerGroup counts the layers that share one mechanism other than Config.Mechanism.
 type layerGroup struct{ first, count int }
 
 // layerGroups returns the groups of layers whose mechanism is not Config.Mechanism with its
@@ -436,8 +435,8 @@ func (c Config) HasFixedState() (bool, error) {
 	return true, nil
 }
 
-// Mechanisms returns the mechanism of each layer's self-attention, with its settings; nil: the
-// layers have mixers that are no attention, or none.
+// Mechanisms returns the mechanism of each layer's self-attention, with its settings. It returns nil
+// for a convolutional net, and for models whose mixer is not attention.
 func (c Config) Mechanisms() []LayerMechanism {
 	if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Heads == 0 || c.Kind == Convolutional {
 		return nil

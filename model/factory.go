@@ -10,7 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// Factory builds a mechanism of your own for each layer of attention that has it. NewFactory
+// Factory builds a mechanism of your own for each layer of attention that uses it. NewFactory
 // returns one.
 type Factory struct {
 	build func(o mechanism.Options) (attention.Mechanism, error) // returns the mechanism of a layer
@@ -18,14 +18,15 @@ type Factory struct {
 
 // NewFactory returns a factory that calls build for each layer. build gets the order and settings
 // of the configuration and the sizes of the layer, and returns a new mechanism, or an error if it
-// refuses them. The learned parameters of the mechanism are among the Params of the model and what
-// it draws among the Constants, by the name of the layer, so Save and LoadWith keep their numbers.
+// refuses them. Parameters and constants of the mechanism become part of Model.Params and
+// Model.Constants, with names that begin with the name of the layer. Save writes them, LoadWith
+// reads them.
 func NewFactory(build func(o mechanism.Options) (attention.Mechanism, error)) Factory {
 	return Factory{build}
 }
 
-// newMechanism returns the mechanism of a name, a row of package mechanism or one of the factories
-// of c.
+// newMechanism returns the mechanism named name with options o: a row of package mechanism, or one
+// of the factories of c.
 func newMechanism(c *Config, name string, o mechanism.Options) (attention.Mechanism, error) {
 	f, own := c.Factories[name]
 	if !own {
@@ -48,7 +49,8 @@ func errNoFactory(name string) error {
 	return fmt.Errorf("factories: %s has no function that builds it; set it to a result of NewFactory", name)
 }
 
-// lookupMechanism returns the row of a mechanism; of one of the factories of c it has the name alone.
+// lookupMechanism returns the row of the mechanism named name. For a factory of c, the row has only a
+// name.
 func lookupMechanism(c Config, name string) (mechanism.Row, error) {
 	if _, own := c.Factories[name]; own {
 		return mechanism.Row{Name: name}, nil

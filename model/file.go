@@ -40,9 +40,10 @@ type configFile struct {
 }
 
 // Save writes the configuration and the weights to a folder, and creates the folder if
-// it does not exist. Each file is replaced as a whole. Both together are replaced as a
-// whole only in an empty folder. Save returns an error if a file cannot be written, and
-// before anything is written the error of CheckMechanisms.
+// it does not exist. Each file is replaced atomically, but not both together: use an empty
+// folder if they must fit. Save returns ErrCompressed if weights are compressed and the
+// error of CheckMechanisms, before it writes anything, and an error if a file cannot be
+// written.
 func (m *Model) Save(dir string) error {
 	if err := m.checkPrecision("save"); err != nil {
 		return err
@@ -87,8 +88,9 @@ func weightArray(p *param.Param) (*array.Array, error) {
 	return array.New(p.Name, p.Data, p.Shape...)
 }
 
-// LoadIn is LoadWith of a model that holds its weights in a precision, as Compress makes one. They are
-// never all in memory in 32 bits. It also returns an error where Compress does.
+// LoadIn reads a model as LoadWith does, with its weights compressed to precision p as by Compress. The
+// weights are compressed as they are read, so that they are never all in memory in 32 bits. It returns
+// an error if LoadWith or Compress would.
 func LoadIn(dir string, p nn.Precision, factories map[string]Factory) (*Model, error) {
 	path := filepath.Join(dir, ConfigFile)
 	text, err := infile.ReadFile(path)
@@ -143,7 +145,7 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 	return c.Config, err
 }
 
-// readModel returns the model of configuration c with the weights of f, which it holds in a precision.
+// readModel returns the model of configuration c with the weights of f in the given precision.
 func readModel(f *safetensors.File, c Config, precision nn.Precision) (*Model, error) {
 	if v := f.Metadata()["version"]; v != strconv.Itoa(formatVersion) {
 		return nil, fmt.Errorf("version: is %q, %d is read", v, formatVersion)
@@ -232,7 +234,8 @@ func misshapen(name string, shape, want []int) error {
 	return fmt.Errorf("%s: shape is %v, the configuration needs %v", name, shape, want)
 }
 
-// checkNumbers returns an error if one of the elements x of a weight, from element at on, is not finite.
+// checkNumbers returns an error if an element of x is not finite. x holds the elements of a weight from
+// element at on.
 func checkNumbers[T kernel.Float](name string, at int, x []T) error {
 	for i, v := range x {
 		if v-v != 0 {
@@ -242,10 +245,10 @@ func checkNumbers[T kernel.Float](name string, at int, x []T) error {
 	return nil
 }
 
-// rowsRead is how many rows of a weight in fewer bits are read at a time.
+// rowsRead is how many rows of a compressed weight are read at a time.
 const rowsRead = 32
 
-// readCompressed sets a weight in fewer bits to a tensor of f, of which a few rows are in memory at a time.
+// readCompressed sets a compressed weight to the tensor of f named name, rowsRead rows at a time.
 func readCompressed(w *nn.Compressed, f *safetensors.File, name string, shape []int) error {
 	a, err := f.OpenStored(name)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // or infinite. x has rows of width numbers.
 func checkFinite[T kernel.Float](name string, x []T, width int) error {
 	if y := kernel.Active[T]().Sum(x); y-y == 0 {
-		return nil // as it is of finite numbers, unless it overflows
+		return nil // the sum of finite numbers is finite unless it overflows
 	}
 	for i, y := range x {
 		if y-y != 0 {

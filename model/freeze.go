@@ -2,15 +2,15 @@ package model
 
 import "github.com/farfield-ml/farfield/nn"
 
-// Freeze packs the weights of projections, MLPs and head for passes. Passes of few rows
-// gain most. Results keep their bits. The copy is as large as the weights. Until Thaw no
-// weight may change.
+// Freeze packs the weights of projections, MLPs and the head for passes. Passes of few rows
+// gain most. Results are bitwise the same. The packed copy is as large as the weights. Until
+// Thaw no weight may change.
 func (m *Model) Freeze() {
 	m.FreezeBody()
 	m.head.PackWeights()
 }
 
-// FreezeBody is Freeze without the head, for passes that do not read it.
+// FreezeBody packs the weights that Freeze packs, except those of the head.
 func (m *Model) FreezeBody() { m.eachPacker(nn.WeightPacker.PackWeights) }
 
 // Thaw drops the copy of Freeze.

@@ -14,34 +14,34 @@ import (
 // kept for the largest step.
 //
 // The model's weights must not change while the group is in use. NewSession and
-// RestoreSession may run at any time. Other methods must not run at the same time, and not
-// beside methods of the sessions that a call names.
+// RestoreSession may run at any time. Other methods must not run at the same time as each
+// other, nor as methods of the sessions in their steps.
 type SessionGroup struct {
 	sessionMaker
 
 	trace  trace
 	piece  packedStep
 	queue  []groupEntry // steps of the call
-	parts  []int        // queue entries of the parts of piece
+	parts  []int        // indices in queue of the parts of piece
 	rows   []float      // [sequences,width] input of the head
 	logits []float      // [sequences,outputs]
-	round  uint64       // of the call
+	round  uint64       // number of the call
 }
 
 // groupEntry is the progress of a step in a call.
 type groupEntry struct {
-	step   int // its index
-	tokens int // of each sequence
-	begun  int // tokens of each sequence that the session has or the piece
-	row    int // of the head's input; -1: none
+	step   int // index of the step
+	tokens int // tokens of each sequence
+	begun  int // tokens of each sequence that are in the session or in the piece
+	row    int // row in the head's input; -1: none
 }
 
-// SessionStep is new tokens of a session, and the result of SessionGroup.StepTogether.
+// SessionStep holds new tokens of a session, and the result of SessionGroup.StepTogether.
 type SessionStep struct {
 	Session *Session
 	Tokens  []int32 // [batch·N]: N tokens of each of the session's sequences
 
-	// SkipLogits leaves Logits nil: more tokens of a prompt follow.
+	// SkipLogits leaves Logits nil, for parts of a prompt that more tokens follow.
 	SkipLogits bool
 
 	Logits []tensor.Float // [batch,outputs] after the last token; nil with an error
@@ -63,26 +63,27 @@ func (m *Model) NewSessionGroup() (*SessionGroup, error) {
 	return g, nil
 }
 
-// NewSession returns Model.NewSession with the packed weights of the group. It returns an
-// error where Model.NewSession does.
+// NewSession returns a session as Model.NewSession does, which uses the packed weights of the
+// group.
 func (g *SessionGroup) NewSession(batch int) (*Session, error) {
 	return g.start(batch)
 }
 
-// RestoreSession returns Model.RestoreSession with the packed weights of the group. It
-// returns an error where Model.RestoreSession does.
+// RestoreSession returns a session as Model.RestoreSession does, which uses the packed weights
+// of the group.
 func (g *SessionGroup) RestoreSession(data []byte) (*Session, error) {
 	return g.restore(data)
 }
 
-// StepTogether sets Logits and Err of each step. It has the bits of Session.Step of each
-// session alone. The logits are valid until the next call.
+// StepTogether adds the tokens of each step to its session, and sets Logits and Err of the step.
+// Logits are bitwise those of Session.Step for each session alone. They are valid until the next
+// call.
 //
 // Steps may have different numbers of tokens, and their sessions different positions. The
-// error of a step leaves the others as they are. Err is the error of Session.Step, or says
-// that the session is nil, of another model, or in an earlier step of the call. Sessions
-// whose tokens are refused keep their state; after other errors a session has failed, as
-// after Session.Step, and must be Reset.
+// error of a step does not affect other steps. Err is the error of Session.Step, or an error if
+// the session is nil, of another model, or in an earlier step of the call. Sessions whose tokens
+// are refused keep their state; after other errors a session has failed, as after Session.Step,
+// and must be Reset.
 func (g *SessionGroup) StepTogether(steps []SessionStep) {
 	g.round++
 	g.queue = g.queue[:0]
@@ -112,7 +113,8 @@ func (g *SessionGroup) StepTogether(steps []SessionStep) {
 	g.setLogits(steps, last)
 }
 
-// checkStep returns an error if s cannot take part in the call, and counts its session in.
+// checkStep returns an error if s cannot take part in the call. It marks the session of s as used
+// in this call.
 func (g *SessionGroup) checkStep(s *SessionStep) error {
 	x := s.Session
 	switch {

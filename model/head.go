@@ -5,11 +5,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// head turns its input into logits or other numbers. It computes a range of rows at a
-// time, and once more for the gradient, so that memory does not grow with rows times
-// vocabulary.
+// head turns its input into logits or other numbers. It computes a range of rows at a time and
+// recomputes them for the gradient, so that memory does not grow with rows times vocabulary.
 type head struct {
-	*nn.Linear         // [outputs,width]; one for all models that share weights
+	*nn.Linear         // [outputs,width]; the same for all models that share weights
 	limit      float64 // of logits, Config.LogitCap
 	logits     []float
 	capped     []float // of backward
@@ -38,9 +37,9 @@ func (h *head) eachPart(x tensor.Mat, f func(i0, i1 int, x, logits tensor.Mat)) 
 	}
 }
 
-// setLosses sets dst [rows] to the loss of each row of x, 0 for rows that are not
-// counted. It computes no outputs of parts without counted rows, such as the first tokens of
-// windows that overlap.
+// setLosses sets dst [rows] to the loss of each row of x, or to 0 for rows that are not
+// counted. It skips ranges without counted rows, such as the first tokens of overlapping
+// windows.
 func (h *head) setLosses(dst []float64, x tensor.Mat, t *targets) {
 	h.eachPart(x, func(i0, i1 int, x, logits tensor.Mat) {
 		part := t.slice(i0, i1)

@@ -14,8 +14,8 @@ type Norm string
 
 // The kinds of norm.
 const (
-	LayerNorm Norm = "layer" // minus the mean, over the deviation
-	RMSNorm   Norm = "rms"   // over the root mean square, without a bias
+	LayerNorm Norm = "layer" // subtracts the mean, divides by the deviation
+	RMSNorm   Norm = "rms"   // divides by the root mean square, without a bias
 )
 
 // Activation is an activation of an MLP or of the units before the head.
@@ -34,10 +34,10 @@ const (
 	Tanh      Activation = "tanh"       // of the units before the head alone
 )
 
-// DropoutKind says what dropout of attention drops. The zero value is DropTokens.
+// DropoutKind is what dropout of attention drops. The zero value is DropTokens.
 type DropoutKind string
 
-// The kinds of dropout of attention, which are those of attention.DropKind.
+// The kinds of dropout of attention, which correspond to attention.DropKind.
 const (
 	DropTokens   DropoutKind = "1d"        // whole tokens
 	DropElements DropoutKind = "standard"  // elements of queries and keys
@@ -97,7 +97,7 @@ func (c Config) mlpKind() mlpKind {
 	return mlps[0]
 }
 
-// newNorm makes a norm of rows of a width.
+// newNorm makes a norm for rows of the given width.
 func (b *builder) newNorm(name string, width int) nn.Norm {
 	if b.c.Norm == RMSNorm {
 		return b.newRMSNorm(name, width)
@@ -109,7 +109,7 @@ func (b *builder) newNorm(name string, width int) nn.Norm {
 	return n
 }
 
-// newRMSNorm makes an RMSNorm of rows of a width.
+// newRMSNorm makes an RMSNorm for rows of the given width.
 func (b *builder) newRMSNorm(name string, width int) *nn.RMSNorm {
 	gain := float(1)
 	if b.c.NormOffset {
@@ -118,7 +118,7 @@ func (b *builder) newRMSNorm(name string, width int) *nn.RMSNorm {
 	return &nn.RMSNorm{Gain: b.addConstant(name+".weight", gain, width), Eps: float(b.c.epsilon()), Offset: b.c.NormOffset}
 }
 
-// identity leaves rows as they are, in place of a norm.
+// identity is a norm that leaves rows unchanged.
 type identity struct{}
 
 // Forward copies x to y. Factors of rows are 1.

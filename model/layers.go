@@ -14,13 +14,13 @@ import (
 // layer is a layer of attention with the prefix of its weights' names.
 type layer struct {
 	name string
-	// number is the layer of the stack whose mechanism it has, or noLayer.
+	// number is the number of the layer in the stack, or noLayer for Config.Mechanism.
 	number int
 	attn   *nn.Attention
-	built  attention.Mechanism // of the configuration
+	built  attention.Mechanism // the mechanism of the configuration
 }
 
-// mechanism returns the mechanism of the layer without those that only watch it.
+// mechanism returns the mechanism of the layer without the wrappers of Watch.
 func (l *layer) mechanism() attention.Mechanism {
 	m := l.attn.Mechanism
 	for {
@@ -32,16 +32,16 @@ func (l *layer) mechanism() attention.Mechanism {
 	}
 }
 
-// WrapMechanisms replaces the mechanism of each attention layer by the result of wrap for a
-// time: a mechanism that observes or changes its calls. Config.Factories gives a model a
-// mechanism of its own. wrap gets the name of a layer, such as
-// layers.0.attn, and its mechanism. restore puts the mechanisms back.
+// WrapMechanisms replaces the mechanism of each attention layer by the result of wrap, which
+// gets the name of the layer, such as layers.0.attn, and its mechanism. The result may observe
+// or change calls. restore puts the mechanisms back. To give a model a mechanism of your own
+// for good, use Config.Factories.
 //
-// Until then Params has the learned parameters that the new mechanisms expose, such as
-// layers.0.attn.scale, in place of those that no layer uses any more. A name that the layer
-// has already is a panic, as in param.Set.Add. Optimisers and other users of Params must be
-// made afterwards. Files do not describe such a model, so Save refuses it, and models that
-// Share returned have the new mechanisms as well. Redraw leaves new mechanisms as they are.
+// Until restore, Params holds the learned parameters of the new mechanisms, such as
+// layers.0.attn.scale, and not those that no layer uses any more. WrapMechanisms panics if the
+// layer has a parameter of such a name already, as param.Set.Add does. Make optimisers and
+// other users of Params after the call. Save refuses such a model, since files do not describe
+// it. Models that Share returned get the new mechanisms as well. Redraw does not change them.
 func WrapMechanisms(m *Model, wrap func(name string, of attention.Mechanism) attention.Mechanism) (restore func()) {
 	var before []attention.Mechanism
 	var undivided []bool
@@ -58,8 +58,8 @@ func WrapMechanisms(m *Model, wrap func(name string, of attention.Mechanism) att
 	}
 }
 
-// CheckMechanisms returns an error that names the first layer whose mechanism is not the one
-// of the configuration, because WrapMechanisms set it: no file describes such a model.
+// CheckMechanisms returns an error that names the first layer whose mechanism WrapMechanisms has
+// set, so that it is not the mechanism of the configuration.
 func (m *Model) CheckMechanisms() error {
 	for i := range m.layers {
 		l := &m.layers[i]
@@ -118,8 +118,8 @@ func (m *Model) collectParams() {
 // such as layers.0.attn. An error ends the pass.
 type Look func(name string, of attention.Mechanism, call *attention.Call) error
 
-// Watch calls look with each call of a layer's mechanism before the mechanism computes
-// it. restore ends the watching.
+// Watch makes every layer call look with each call of its mechanism before the mechanism
+// computes it. restore undoes this.
 func Watch(m *Model, look Look) (restore func()) {
 	return WrapMechanisms(m, func(name string, of attention.Mechanism) attention.Mechanism {
 		return &watched{of, func(call *attention.Call) error { return look(name, of, call) }}

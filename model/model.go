@@ -12,10 +12,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Model is a transformer with its weights and the memory of its passes. The memory is
-// kept for the largest batch. A pass whose context ends returns the error of the context
-// between two blocks. Methods must not run at the same time. Sessions of one
-// model may, while its weights do not change.
+// Model is a transformer with its weights and the memory of its passes, which is kept for the
+// largest batch. A pass checks its context between blocks and returns the error of the context.
+// Methods must not run at the same time. Sessions of one model may, while its weights do not
+// change.
 //
 // New, NewUndrawn and Load return models.
 type Model struct {
@@ -64,8 +64,8 @@ func New(c Config, key rng.Key) (*Model, error) {
 	return buildModel(c, &builder{key: &key, seeds: map[string]uint64{}})
 }
 
-// NewUndrawn returns New without its draws of weights: matrices are 0. It serves callers that
-// set every weight. What mechanisms draw is drawn, always the same. It returns an error if c is
+// NewUndrawn returns a model as New does, but with matrices of zeros, for callers that set every
+// weight. Mechanisms draw their random numbers from fixed seeds. It returns an error if c is
 // invalid.
 func NewUndrawn(c Config) (*Model, error) {
 	return newUndrawn(c, map[string]uint64{})
@@ -75,20 +75,21 @@ func NewUndrawn(c Config) (*Model, error) {
 // error for another version, and for weights that are missing, unknown, misshapen or not finite.
 func Load(dir string) (*Model, error) { return LoadWith(dir, nil) }
 
-// LoadWith is Load of a model with mechanisms of your own, which factories build by their names
-// in the configuration. train.LoadModelWith reads those of a run.
+// LoadWith reads a model as Load does, in which mechanisms of your own are built by factories, by
+// their names in the configuration. train.LoadModelWith does the same for a run.
 func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
 	return LoadIn(dir, nn.Float32, factories)
 }
 
-// newUndrawn is NewUndrawn, in which layers that have a seed in seeds keep it.
+// newUndrawn returns a model as NewUndrawn does, in which a layer whose name is in seeds has that
+// seed.
 func newUndrawn(c Config, seeds map[string]uint64) (*Model, error) {
 	key := rng.New(0)
 	return buildModel(c, &builder{key: &key, undrawn: true, seeds: seeds})
 }
 
-// buildModel returns a model of c by a new builder. The seeds of the builder receive those of
-// layers, or without a key hold them.
+// buildModel returns a model of configuration c, built by a new builder b. If b has a key, seeds of
+// layers that b.seeds lacks are drawn and added to it.
 func buildModel(c Config, b *builder) (*Model, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -160,8 +161,8 @@ func (m *Model) Params() *param.Set { return m.params }
 // features.
 func (m *Model) Constants() *param.Set { return m.constants }
 
-// Aux returns the auxiliary loss of the last Forward, in the mean of its sequences. It
-// is 0 for most mechanisms. Backward includes its gradient.
+// Aux returns the auxiliary loss of the last Forward, averaged over its sequences. It is 0 for
+// most mechanisms. Backward includes its gradient.
 func (m *Model) Aux() float64 {
 	aux := m.train.main.auxLoss() + m.train.encoder.auxLoss()
 	if m.net != nil && m.train.in.b > 0 {
@@ -173,8 +174,8 @@ func (m *Model) Aux() float64 {
 // Forward returns the mean loss of the counted outputs, in nats or squared differences,
 // and saves intermediate results for Backward. b must not change before Backward.
 // Forward returns an error if b does not fit the model, no target is counted, or a
-// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite. ctx
-// is that of Backward, too.
+// mechanism refuses its call, and attention.ErrNonFinite if the loss is not finite. Backward
+// uses the same ctx.
 func (m *Model) Forward(ctx context.Context, b *Batch) (loss float64, err error) {
 	m.canBackward, m.canBackwardOutputs = false, false
 	if err := m.train.run(ctx, m, b); err != nil {
@@ -214,9 +215,9 @@ func (m *Model) Backward(scale tensor.Float) error {
 }
 
 // ForwardLogits sets dst [Config.Rows(B, N), outputs] to the outputs of the head, and saves
-// intermediate results for BackwardLogits. It serves losses other than the model's: compute
-// the gradient of the loss for the logits, and give it to BackwardLogits. b needs no targets,
-// and must not change before BackwardLogits. Dropout drops what it drops in Forward.
+// intermediate results for BackwardLogits. Use it for a loss other than the model's: compute
+// the gradient of the loss with respect to the logits, and pass it to BackwardLogits. b needs
+// no targets, and must not change before BackwardLogits. Dropout applies as in Forward.
 //
 // ForwardLogits returns an error if dst or b do not fit the model, a mechanism refuses its
 // call, or ctx ends, and attention.ErrNonFinite if an output is not finite.
@@ -228,9 +229,9 @@ func (m *Model) ForwardLogits(ctx context.Context, b *Batch, dst []tensor.Float)
 }
 
 // Outputs returns the rows [B·N,width] before pooling and head, and saves intermediate
-// results for BackwardOutputs. It serves losses of these rows. With PoolCLS
-// each sequence begins with the class row. A convolutional net returns windows of rows.
-// The result is valid until the next pass; b must not change before BackwardOutputs.
+// results for BackwardOutputs, for losses of these rows. With PoolCLS each sequence begins
+// with the class row. A convolutional net returns windows of rows. The result is valid until
+// the next pass; b must not change before BackwardOutputs.
 //
 // Outputs returns an error if b does not fit the model or a mechanism refuses its call.
 func (m *Model) Outputs(ctx context.Context, b *Batch) (tensor.Mat, error) {
@@ -240,10 +241,9 @@ func (m *Model) Outputs(ctx context.Context, b *Batch) (tensor.Mat, error) {
 	return m.train.body, err
 }
 
-// BackwardOutputs adds the gradient of a loss to the gradients of the weights. dy is its gradient
-// for the rows that Outputs returned, of their shape. BackwardOutputs also adds scale times the
-// gradient of the auxiliary loss (Aux). It returns an error if no Outputs precedes it or dy has
-// another shape.
+// BackwardOutputs adds the gradient of a loss to the gradients of the weights, given its gradient
+// dy with respect to the rows that Outputs returned. It also adds scale times the gradient of the
+// auxiliary loss (Aux). It returns an error if no Outputs precedes it or dy has another shape.
 func (m *Model) BackwardOutputs(dy tensor.Mat, scale tensor.Float) error {
 	y := m.train.body
 	if !m.canBackwardOutputs {
@@ -292,7 +292,7 @@ func (m *Model) Logits(ctx context.Context, b *Batch, dst []tensor.Float) error 
 	return m.setLogits(&m.eval, b, dst, func() error { return m.eval.run(ctx, m, b) })
 }
 
-// setLogits sets dst to the outputs of the head after the pass that run runs in p.
+// setLogits calls run, which runs a pass in p, and sets dst to the outputs of the head.
 func (m *Model) setLogits(p *passes, b *Batch, dst []float, run func() error) error {
 	if b == nil {
 		return errNoBatch
@@ -332,7 +332,7 @@ func (m *Model) Vectors(ctx context.Context, dst []tensor.Float, b *Batch) (out 
 	return dst, x.Cols, checkFinite("vectors", dst[at:], x.Cols)
 }
 
-// run runs a pass of a model before pooling and head.
+// run computes the rows before pooling and head.
 func (p *passes) run(ctx context.Context, m *Model, b *Batch) (err error) {
 	if err := b.check(&m.config); err != nil {
 		return err
@@ -365,7 +365,8 @@ func (p *passes) readOutputs(by *pool) tensor.Mat {
 	return p.read
 }
 
-// backward is Backward of a model before pooling and head. It overwrites dy.
+// backward adds the gradients through the rows before pooling and head, given their gradient dy,
+// which it overwrites.
 func (p *passes) backward(m *Model, dy tensor.Mat, scale float) error {
 	sc := &m.scratch
 	sc.branch.Aux = scale / float(p.in.b)

@@ -7,26 +7,26 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// packedModel holds the layers that a session steps through, for a few rows, or for any
-// number of rows if the session has more sequences.
+// packedModel holds the layers of a session with packed weights: for at most nn.GEMVRows rows, or
+// for any number of rows if the session has more sequences.
 type packedModel struct {
 	blocks []nn.Stepper        // of each block
 	first  *nn.FirstLayerCache // in place of the mixer of the first block; nil: none
 	head   *nn.PackedLinear
-	limit  float64 // of logits
-	any    bool
+	limit  float64 // limit of logits
+	any    bool    // blocks serve any number of rows
 
 	hasFixedStates bool                         // no state grows with the tokens
-	snapshot       atomic.Pointer[snapshotSize] // of fixed states; nil: not known yet
+	snapshot       atomic.Pointer[snapshotSize] // size of snapshots, with fixed states; nil: not known yet
 }
 
-// stepWays replaces layers of a pass by their forms for the steps of a session.
+// stepWays holds the packed layers that a step of a session uses.
 type stepWays struct {
-	blocks []nn.Stepper        // nil: as in a pass
-	first  *nn.FirstLayerCache // nil: as the others
+	blocks []nn.Stepper        // nil: the layers of a pass
+	first  *nn.FirstLayerCache // replaces the first mixer; nil: none
 }
 
-// stepWays returns the forms of a step of the given number of rows.
+// stepWays returns the packed layers for a step of the given number of rows.
 func (t *packedModel) stepWays(rows int) stepWays {
 	by := stepWays{first: t.first}
 	if t.any || rows <= nn.GEMVRows {

@@ -11,14 +11,14 @@ type Pool string
 
 // The poolings of positions.
 const (
-	PoolMean  Pool = "mean"  // of those that are valid
-	PoolLast  Pool = "last"  // of the last that is valid
-	PoolFirst Pool = "first" // of the first, a token of the sequence
-	PoolCLS   Pool = "cls"   // of a learned token in front of the others
+	PoolMean  Pool = "mean"  // the mean of all valid positions
+	PoolLast  Pool = "last"  // the last valid position
+	PoolFirst Pool = "first" // the first valid position
+	PoolCLS   Pool = "cls"   // a learned token that precedes the sequence
 )
 
-// pool reduces the outputs of positions for the head. A sequence without valid
-// positions has zeros.
+// pool reduces the outputs of positions for the head. For a sequence without valid positions
+// the result is 0.
 type pool struct {
 	kind   Pool          // "": an output at every position
 	pairs  bool          // two sequences are read together
@@ -93,8 +93,8 @@ func (p *pool) hiddenInput(tr *poolTrace, act tensor.Mat) tensor.Mat {
 // exists reports whether position j of sequence i is unmasked.
 func (in *input) exists(i, j int) bool { return in.mask == nil || in.mask[i*in.n+j] }
 
-// pooledRange returns the pooled positions first ≤ j < end of sequence i, and the number of
-// them that exist.
+// pooledRange returns the pooled positions first ≤ j < end of sequence i, and how many of them
+// are unmasked.
 func (p *pool) pooledRange(in *input, i int) (first, end, count int) {
 	end = in.n
 	if in.lens != nil {

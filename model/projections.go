@@ -59,8 +59,8 @@ type projectionsOf struct {
 
 	piece  []int32
 	sum    uint32
-	window *stream.Window // nil: nowhere
-	filled int            // in it
+	window *stream.Window // receives the projections; nil: none does
+	filled int            // tokens in window
 }
 
 // projector is a layer of attention that stops before its mechanism.
@@ -74,7 +74,7 @@ func (p projector) Step(_, x tensor.Mat, _ nn.State, s nn.Scope, tr nn.Trace) er
 	return nil
 }
 
-// projections is NewProjections.
+// projections implements NewProjections.
 func (m *Model) projections(layer int, n int64, read func(dst []int32) (int, error)) (*projectionsOf, error) {
 	c := &m.config
 	switch {
@@ -159,7 +159,7 @@ func (p *projectionsOf) HasDecay() bool { return p.layer.Decay != nil }
 // IsSequential returns true: tokens are read in order.
 func (p *projectionsOf) IsSequential() bool { return true }
 
-// IsComputed returns true: FillWindow runs layers on the cores.
+// IsComputed returns true: FillWindow computes layers.
 func (p *projectionsOf) IsComputed() bool { return true }
 
 // Identity returns the layer and a checksum of the weights.

@@ -69,8 +69,8 @@ func (r *rotations) frequencies(theta float64) attention.Frequencies {
 	return f
 }
 
-// lengthClass returns the class of sequences of n tokens: those of one class have the same
-// frequencies. Class 0 has the plain ones.
+// lengthClass returns the class of sequences of n tokens. Sequences of one class have the same
+// frequencies, those of class 0 the plain ones.
 func (r *rotations) lengthClass(n int64) int64 {
 	switch {
 	case r.scaling == nil || n <= int64(r.scaling.OriginalContext):
@@ -91,8 +91,8 @@ func (r *rotations) ofClass(class int64) [rotationKinds]attention.Frequencies {
 	return f
 }
 
-// batchClass returns the class of the lengths of a batch of sequences of n tokens, of which lens
-// or mask exist. It returns an error if they differ in it.
+// batchClass returns the length class of b sequences of n positions, whose valid ones lens and mask
+// select. It returns an error if the sequences are of different classes.
 func (r *rotations) batchClass(b, n int, lens []int64, mask []bool) (class int64, err error) {
 	if r.scaling == nil || n <= r.scaling.OriginalContext {
 		return 0, nil
@@ -128,8 +128,8 @@ func (c Config) rotationKind(i int) int {
 // followsLength reports whether the frequencies depend on the length of a sequence.
 func (r *RopeScaling) followsLength() bool { return r.Kind == LongScaling || r.Kind == DynamicScaling }
 
-// scale scales the frequencies theta^(-2j/d) of the pairs of d channels as a
-// sequence of n tokens has them.
+// scale scales the frequencies f, which by.frequencies(by.theta) returned, for a sequence of n
+// tokens.
 func (r *RopeScaling) scale(f *attention.Frequencies, by *rotations, n int) {
 	d, theta := by.width, by.theta
 	switch r.Kind {

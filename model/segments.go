@@ -12,8 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// segmentContext describes a part of longer sequences: its positions and what blocks
-// remember.
+// segmentContext describes a part of longer sequences: its positions, and the states of blocks.
 type segmentContext struct {
 	start  int64
 	ropes  ropes      // of its positions
@@ -22,7 +21,7 @@ type segmentContext struct {
 	blocks []blockContext
 }
 
-// blockContext holds what a block remembers before and after a part.
+// blockContext holds the states of a block before and after a part.
 type blockContext struct {
 	init, final                     nn.State             // of its mixer; nil: nothing came before, or what comes after is not wanted
 	dinit, dfinal                   *attention.StateGrad // their gradients; nil: nothing came before, nothing follows
@@ -98,8 +97,9 @@ type segments struct {
 }
 
 // CanSegment returns an error if the model cannot process sequences in parts of size
-// positions. A decoder can if it has no units before the head, and if its mixers are
-// attention with a state of fixed size that has gradients.
+// positions. It can if it is a decoder of tokens without pooling, units before the head and
+// dropout, if its mixers are attention with a state of fixed size that has gradients, and if
+// size is at least 1 and at least Config.Conv.
 func (m *Model) CanSegment(size int) error {
 	c := &m.config
 	switch {
@@ -130,13 +130,14 @@ func (m *Model) CanSegment(size int) error {
 	return nil
 }
 
-// TrainSegments is Forward and Backward of b in segments of size positions. The
+// TrainSegments computes Forward and Backward of b in segments of size positions. The
 // gradient is the gradient of the whole sequences. A first pass saves the states at the
-// ends of segments. A second pass goes from the last segment to the first: it computes
-// each segment once more and passes the gradients of its initial states on. Memory
-// grows with size, and with each segment by its states.
+// ends of segments. A second pass goes from the last segment to the first: it recomputes
+// each segment and passes the gradients of its initial states on. Memory grows with size,
+// and by one set of states with each segment.
 //
-// done may be nil. It gets the finished positions and all positions of both passes.
+// done, if not nil, is called with the numbers of finished positions and of all positions of
+// both passes.
 //
 // TrainSegments returns an error if CanSegment does, b does not fit the model, no
 // target is counted, or done returns one.
@@ -181,9 +182,9 @@ func (m *Model) TrainSegments(ctx context.Context, b *Batch, size int, scale ten
 	return loss / float64(t.counted), checkFinite("loss", []float64{loss}, 1)
 }
 
-// SegmentLosses sets dst [B·N] to the Losses of b, in segments of size positions.
-// Memory grows with size alone. done may be nil. It gets the finished positions and all
-// positions.
+// SegmentLosses sets dst [B·N] to the Losses of b, computed in segments of size positions.
+// Memory grows with size only. done, if not nil, is called with the numbers of finished
+// positions and of all positions.
 //
 // SegmentLosses returns an error if CanSegment does, b or dst do not fit the model, a
 // loss is not finite, or done returns one.
@@ -299,7 +300,7 @@ func (s *segments) segmentInput(p *segmentContext, i int) input {
 
 // runForward runs segment i with the context p and returns the context of the next
 // segment. Without keep, initial states are overwritten by final states. The last
-// segment makes no final states.
+// segment has no final states.
 func (s *segments) runForward(p *segmentContext, i int, keep bool) (*segmentContext, error) {
 	main := s.m.main
 	next := &segmentContext{blocks: make([]blockContext, len(p.blocks))}
@@ -338,8 +339,8 @@ func (s *segments) segmentTargets(t *targets, i int) *targets {
 	return &x
 }
 
-// linkGradients sets the gradients of p's final states from the segment that follows;
-// nil: no segment follows.
+// linkGradients sets the gradients of p's final states to those of the initial states of
+// following, the next segment. following is nil if there is none.
 func (s *segments) linkGradients(p, following *segmentContext) {
 	for j := range p.blocks {
 		x := &p.blocks[j]
@@ -354,8 +355,8 @@ func (s *segments) linkGradients(p, following *segmentContext) {
 	}
 }
 
-// runBackward runs segment i once more, adds scale times its gradient to the gradients
-// of the weights, and returns the sum of its losses.
+// runBackward recomputes segment i, adds scale times its gradient to the gradients of the
+// weights, and returns the sum of its losses.
 func (s *segments) runBackward(p *segmentContext, i int, t *targets, scale float) (loss float64, err error) {
 	m := s.m
 	tr, sc := &m.train, &m.scratch

@@ -50,8 +50,8 @@ const (
 // a time.
 func (s *Session) pieceSize() int { return max(stepRows/s.batch, stepPiece) }
 
-// HasSessions reports whether models of the configuration have sessions: decoders of tokens with
-// outputs at every position have.
+// HasSessions reports whether models of the configuration have sessions: they need to be decoders
+// of tokens with outputs at every position.
 func (c Config) HasSessions() bool {
 	return c.checkSessions(Decoder) == nil
 }
@@ -80,8 +80,8 @@ func (f sessionMaker) start(batch int) (*Session, error) {
 	return s, s.addStates(nil)
 }
 
-// addStates adds an empty state for each mixer. source returns the state of
-// cross-attention; nil: the model has none.
+// addStates adds an empty state for each mixer. source returns the state of a layer of
+// cross-attention; it may be nil if the model has none.
 func (s *Session) addStates(source func(nn.CrossAttention) nn.State) error {
 	for i := range s.model.main.blocks {
 		b := &s.model.main.blocks[i]
@@ -98,8 +98,8 @@ func (s *Session) addStates(source func(nn.CrossAttention) nn.State) error {
 	return nil
 }
 
-// checkSessions returns an error if models of the configuration have no sessions of a kind:
-// Decoder, or EncoderDecoder for sessions with a source.
+// checkSessions returns an error if models of the configuration have no sessions of the given
+// kind, which is Decoder, or EncoderDecoder for sessions with a source.
 func (c Config) checkSessions(kind Kind) error {
 	switch {
 	case c.Kind == EncoderDecoder && kind == Decoder:
@@ -138,9 +138,9 @@ func (f sessionMaker) create(batch int) (*Session, error) {
 // Step returns an error if tokens do not fit the model, learned positions run out, a
 // mixer fails, or logits are not finite (attention.ErrNonFinite). After the last two
 // errors the states of the layers may differ in their tokens. The session then refuses
-// further tokens and AppendBinary, with ErrSessionFailed, until Reset. When ctx ends, Step
-// returns its error between two pieces of a long prompt: the session goes on after the
-// Tokens that it has by then.
+// further tokens and AppendBinary, with ErrSessionFailed, until Reset. If ctx ends, Step
+// returns the error of ctx between two pieces of a long prompt. The session is then usable
+// and holds the number of tokens that Tokens returns.
 func (s *Session) Step(ctx context.Context, tokens []int32, n int) (logits []tensor.Float, err error) {
 	m := s.model
 	var y tensor.Mat
@@ -157,8 +157,8 @@ func (s *Session) Step(ctx context.Context, tokens []int32, n int) (logits []ten
 // Losses adds n tokens to each sequence, tokens [batch·n]. It sets dst [batch·n] to the
 // loss of each target [batch·n] in nats, 0 for target -1.
 //
-// Losses returns an error where Step does, and if dst or targets do not fit or the
-// model's loss is not cross-entropy.
+// Losses returns an error if Step would, if dst or targets do not fit, or if the model's loss is
+// not cross-entropy.
 func (s *Session) Losses(ctx context.Context, dst []float64, tokens, targets []int32, n int) error {
 	m := s.model
 	if len(dst) != s.batch*n {
@@ -238,10 +238,10 @@ func (s *Session) eachPiece(ctx context.Context, tokens []int32, n int, each fun
 	return nil
 }
 
-// sameTurns returns the number of further tokens that leave the rotations of earlier ones as they
-// are, 1 or more. Where the next token changes them, it computes the states of earlier tokens anew:
-// the session then has the states of a longer sequence. It returns an error if ctx ends before, and
-// the session stays as it was, or if the states cannot be computed.
+// sameTurns returns how many further tokens, 1 or more, the session can take without a change of the
+// rotations of earlier tokens. If the next token changes them, sameTurns first recomputes the states
+// of the earlier tokens with the rotations of a longer sequence. It returns an error if ctx ends
+// meanwhile or the states cannot be computed; the session is then unchanged.
 func (s *Session) sameTurns(ctx context.Context) (int, error) {
 	if s.past == nil {
 		return math.MaxInt, nil
@@ -289,11 +289,11 @@ func (s *Session) Batch() int { return s.batch }
 // Tokens returns the number of tokens of each sequence.
 func (s *Session) Tokens() int64 { return s.tokens }
 
-// Bytes returns the memory of the session: states of mixers and convolutions in all layers, and
-// cached positions.
+// Bytes returns the memory of the session: states of mixers and convolutions in all layers, cached
+// positions, and tokens kept for LongScaling.
 func (s *Session) Bytes() int64 { return s.stateBytes() + s.places.Bytes() + s.pastBytes() }
 
-// pastBytes returns the memory of tokens that may have to be computed anew.
+// pastBytes returns the memory of the tokens whose states may have to be recomputed.
 func (s *decoding) pastBytes() (n int64) {
 	for _, x := range s.past {
 		n += 4 * int64(len(x))
@@ -314,8 +314,8 @@ func (s *Session) stateBytes() int64 {
 	return n
 }
 
-// HeapBytes returns the memory that the session takes: Bytes, the tasks of its states, and its
-// own fields. Packed weights, and the memory of Step, are left out.
+// HeapBytes returns the memory of the session: Bytes, the working memory of its states, and its own
+// fields. It does not count packed weights and the memory of Step.
 func (s *Session) HeapBytes() int64 {
 	n := s.Bytes() + int64(unsafe.Sizeof(*s)+unsafe.Sizeof(Session{}))
 	for _, state := range s.states {
@@ -329,8 +329,8 @@ func (s *Session) HeapBytes() int64 {
 	return n
 }
 
-// Clone returns an independent session that continues from the same tokens, or has failed
-// as well.
+// Clone returns an independent session that continues from the same tokens. The clone of a failed
+// session has failed as well.
 func (s *Session) Clone() *Session {
 	c := &Session{decoding: decoding{tokens: s.tokens, batch: s.batch}, model: s.model, frozen: s.frozen, failure: s.failure}
 	c.turns = s.turns

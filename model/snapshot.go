@@ -23,7 +23,7 @@ import (
 //	uint64   tokens of each sequence
 //	for each layer: uint64 length, snapshot of its state
 //	for each convolution: its rows before the next token
-//	uint32   of each token, sequence by sequence, where the next ones may change their rotations
+//	uint32   for each token, sequence by sequence, with LongScaling up to OriginalContext tokens
 //	uint32   CRC-32C of everything before
 const (
 	sessionMagic  = "farfield session"
@@ -81,8 +81,8 @@ func (s *Session) AppendBinary(b []byte) ([]byte, error) {
 // snapshotSize is the size of a snapshot, and the bytes of its states.
 type snapshotSize struct{ states, snapshot int64 }
 
-// SnapshotBytes returns the number of bytes that AppendBinary appends, or about this number
-// where states grow with the tokens or no snapshot was made before.
+// SnapshotBytes returns the number of bytes that AppendBinary appends. It is an estimate if
+// states grow with the tokens or no snapshot was made before.
 func (s *Session) SnapshotBytes() int64 {
 	n := s.stateBytes()
 	if x := s.frozen.snapshot.Load(); x != nil && x.states == n {

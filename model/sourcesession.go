@@ -7,19 +7,19 @@ import (
 )
 
 // NewSourceSession returns a session of batch empty targets of an encoder-decoder, for the
-// sources [batch·M]. lens [batch] are the tokens of each source; nil: M. The encoder reads
-// the sources once. The session keeps their keys and values, which Reset and Clone leave as
-// they are. It has no snapshot.
+// sources [batch·M]. lens [batch] holds the number of tokens of each source; nil: M. The
+// encoder reads the sources once. The session keeps their keys and values, which Reset and
+// Clone do not change. It has no snapshot.
 //
-// NewSourceSession returns an error if the model is no encoder-decoder, batch is out of
-// range, the sources do not fit the model, a mixer has no state, or cross-attention
-// depends on the places of its queries.
+// NewSourceSession returns an error if the model is not an encoder-decoder, batch is out of
+// range, the sources do not fit the model, a mixer has no state, or cross-attention depends
+// on the positions of its queries.
 func (m *Model) NewSourceSession(source []int32, lens []int64, batch int) (*Session, error) {
 	return sessionMaker{model: m}.startSource(source, lens, batch)
 }
 
-// NewSourceSession returns Model.NewSourceSession with the packed weights of the group. It
-// returns an error where Model.NewSourceSession does.
+// NewSourceSession returns a session as Model.NewSourceSession does, which uses the packed
+// weights of the group.
 func (g *SessionGroup) NewSourceSession(source []int32, lens []int64, batch int) (*Session, error) {
 	return g.startSource(source, lens, batch)
 }

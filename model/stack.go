@@ -29,9 +29,9 @@ type stack struct {
 }
 
 // block is x + f(norm(x)), or x + f(conv(norm(x))), where f is the branch. With post-norm
-// it is norm(x + f(x)), or norm(x + f(conv(x))). Without residual x is not added. A parallel
-// block reads the input of the block before it; without a norm it reads what that reads. With a norm
-// out it is x + out(f(norm(x))).
+// it is norm(x + f(x)), or norm(x + f(conv(x))). Without residual x is not added. With the norm
+// out it is x + out(f(norm(x))). A parallel block reads the input x of the block before it,
+// through its own norm, or if it has none, through the norm of that block.
 type block struct {
 	norm     nn.Norm
 	parallel bool
@@ -40,7 +40,7 @@ type block struct {
 	conv     *nn.Conv // nil: none
 	branch   nn.Branch
 	out      nn.Norm  // nil: none
-	mixer    nn.Mixer // the branch, where sessions have a state of it; nil: they have none
+	mixer    nn.Mixer // the branch if sessions have a state of it; nil: they have none
 	residual bool
 }
 
@@ -75,8 +75,8 @@ func (in *input) contextErr() error {
 	return in.ctx.Err()
 }
 
-// trace holds the intermediate results of a pass: all for Backward, or only the input
-// of the next block.
+// trace holds the intermediate results of a pass: with keep all that Backward needs, otherwise
+// only the input of the next block.
 type trace struct {
 	keep     bool
 	in       input
@@ -87,13 +87,13 @@ type trace struct {
 	stats    []float
 	cached   nn.CachedRows // of a step
 
-	// visit gets the rows before each layer and after the last, and then after the last
-	// norm; nil: nothing.
+	// visit, if not nil, is called with the rows before each layer, after the last layer, and
+	// after the final norm.
 	visit func(layer int, rows tensor.Mat) error
 }
 
 type blockTrace struct {
-	x, y  []float // [b·n,width] before the block, where that is kept, and after the norm, or before a post-norm
+	x, y  []float // [b·n,width] input of the block, with keep, and rows after the norm, or before a post-norm
 	z     []float // [b·n,width] after the convolution
 	stats []float
 	drop  attention.Drop
@@ -123,8 +123,8 @@ func resizeMatrix(data *[]float, rows, cols int) tensor.Mat {
 	return tensor.Mat{Data: *data, Rows: rows, Cols: cols, Stride: cols}
 }
 
-// auxLoss returns the auxiliary loss of the mechanisms in a saved pass, in the mean of
-// its sequences.
+// auxLoss returns the auxiliary loss of the mechanisms in a pass with keep, averaged over its
+// sequences.
 func (tr *trace) auxLoss() (loss float64) {
 	for _, branch := range tr.branches {
 		loss += branch.Aux() / float64(tr.in.b)
@@ -272,19 +272,19 @@ func (s *stack) forward(in input, tr *trace) (tensor.Mat, error) {
 	return y, nil
 }
 
-// takesParts reports whether the branch of b normalises its input by itself, and makes its
+// takesParts reports whether the branch of b can apply the norm to its input itself, and put its
 // outputs in the memory of the normalised rows.
 func (s *stack) takesParts(b *block, rows int, scope *nn.Scope, in *input) bool {
 	a, attends := b.mixer.(*nn.Attention)
 	return attends && !s.parallel && b.conv == nil && in.segment == nil && a.H*a.D == s.width && a.TakesParts(rows, scope)
 }
 
-// partRows is the number of rows of an MLP's pass without a gradient. It bounds the memory
-// of its units.
+// partRows is the number of rows that an MLP computes at a time without keep. It bounds the memory
+// of hidden units.
 const partRows = 2048
 
-// outputMemory returns the memory of the outputs of a pass. Without a gradient it is the
-// memory of a block.
+// outputMemory returns the memory for the outputs of a pass. Without keep it is memory of a
+// block.
 func (s *stack) outputMemory(tr *trace) *[]float {
 	if tr.keep {
 		return &tr.y
@@ -320,7 +320,7 @@ func (b *block) applyConv(y tensor.Mat, batch int, past []float, t *blockTrace) 
 }
 
 // inputRotations returns the rotations of the positions of in. It returns an error if its sequences
-// differ in them.
+// need different rotations.
 func (s *stack) inputRotations(in *input) (ropes, error) {
 	if in.segment != nil {
 		return in.segment.ropes, nil

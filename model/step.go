@@ -8,22 +8,22 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// decoding is a stack in the middle of sequences.
+// decoding holds the states of a stack in the middle of sequences.
 type decoding struct {
 	states   []nn.State // of each mixer
 	convRows [][]float  // of each convolution, the rows before the next token
 	tokens   int64      // of each sequence
 	batch    int        // sequences
 
-	// turns are the frequencies of the tokens. Where they become others beyond some length, past
-	// [batch] has the tokens of each sequence until then.
+	// turns holds the frequencies of rotations. With LongScaling, past [batch] keeps the tokens of
+	// each sequence until the frequencies change, at OriginalContext tokens.
 	turns [rotationKinds]attention.Frequencies
 	past  [][]int32
 
 	places nn.PositionCache
 }
 
-// start gives s the frequencies of sequences of a class of lengths.
+// start sets the frequencies of s to those of a length class.
 func (s *decoding) start(r *rotations, class int64) {
 	s.turns, s.past = r.ofClass(class), nil
 	if class == 0 && r.scaling != nil && r.scaling.Kind == LongScaling {
@@ -31,7 +31,7 @@ func (s *decoding) start(r *rotations, class int64) {
 	}
 }
 
-// packedStep is the new tokens of some sessions, in rows one session after another.
+// packedStep holds new tokens of some sessions, one session after another.
 type packedStep struct {
 	tokens   []int32
 	sessions []*decoding
@@ -46,7 +46,7 @@ func (p *packedStep) clear() {
 	p.tokens, p.sessions, p.parts, p.ropes = p.tokens[:0], p.sessions[:0], p.parts[:0], p.ropes[:0]
 }
 
-// add adds tokens from ≤ i < from+n of each sequence of s. tokens [batch·N] has all.
+// add adds the tokens from ≤ i < from+n of each sequence in tokens [batch·N] for session s.
 func (p *packedStep) add(s *decoding, tokens []int32, from, n int) {
 	start := len(p.tokens)
 	for b := range s.batch {
@@ -66,7 +66,7 @@ func (p *packedStep) add(s *decoding, tokens []int32, from, n int) {
 }
 
 // scope sets the states and rotations of b in each part, and returns the scope of the step.
-// state counts the states of the blocks before b.
+// state is the index of the state of b.
 func (p *packedStep) scope(b *block, state int) nn.Scope {
 	for i := range p.parts {
 		x := &p.parts[i]
@@ -87,8 +87,7 @@ func (p *packedStep) embed(e *embeddingInput, x tensor.Mat, tr *trace) {
 	}
 }
 
-// convolve returns the convolution of y [rows,width] in b. conv counts the convolutions
-// before it.
+// convolve returns the convolution of y [rows,width] in b. conv is the index of the convolution.
 func (p *packedStep) convolve(b *block, y tensor.Mat, conv int, t *blockTrace) tensor.Mat {
 	z := resizeMatrix(&t.z, y.Rows, y.Cols)
 	for i := range p.parts {
@@ -98,9 +97,9 @@ func (p *packedStep) convolve(b *block, y tensor.Mat, conv int, t *blockTrace) t
 	return z
 }
 
-// step returns the head's input [rows,width] for the new tokens of p, for the causal mixers
-// of a decoder. It continues the states of the sessions, and sets the error of a part that
-// fails. The other parts do not depend on it. Nothing is saved in tr.
+// step returns the head's input [rows,width] for the new tokens of p in a decoder. It updates the
+// states of the sessions. If a part fails it sets the error of the part; other parts are not
+// affected. tr is working memory: nothing is saved for Backward.
 func (s *stack) step(p *packedStep, tr *trace, by stepWays) tensor.Mat {
 	rows, w := len(p.tokens), s.width
 	t := tr.blockTrace(0)
@@ -157,8 +156,8 @@ func (s *stack) step(p *packedStep, tr *trace, by stepWays) tensor.Mat {
 	return y
 }
 
-// stepBlock adds to x [rows,width] the output of block i for f [rows,width], by a branch or
-// in the first block by first, if it is not nil. stats are of the norm of f.
+// stepBlock adds to x [rows,width] the output of block i for f [rows,width]. It computes the output
+// by branch, in the first block by first unless that is nil. stats are those of the norm of f.
 func (s *stack) stepBlock(i int, x, f tensor.Mat, stats []float, p *packedStep, scope nn.Scope, tr *trace, branch nn.Stepper, first *nn.FirstLayerCache) {
 	to, part := tr.branchTrace(s, i), &p.parts[0]
 	one := len(p.parts) == 1

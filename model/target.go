@@ -9,14 +9,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Loss is what Forward returns the mean of. The zero value is CrossEntropy.
+// Loss is the loss of an output, of which Forward returns the mean. The zero value is
+// CrossEntropy.
 type Loss string
 
 // The losses.
 const (
-	CrossEntropy Loss = ""          // -log of the probability of a class, by the softmax of the outputs
+	CrossEntropy Loss = ""          // -log of the probability of a class in the softmax of the outputs
 	Squared      Loss = "squared"   // mean of squared differences from numbers
-	Logistics    Loss = "logistics" // -log of the probability of a level, by a mixture of logistics
+	Logistics    Loss = "logistics" // -log of the probability of a level in a mixture of logistics
 )
 
 // targets holds the targets of output rows.

@@ -9,8 +9,8 @@ import (
 	"github.com/farfield-ml/farfield/nn"
 )
 
-// ParallelBlocks says what the attention and the MLP of a layer read if both read the same
-// input. The zero value means that the MLP reads the sum after attention.
+// ParallelBlocks selects the norms of layers whose attention and MLP read the same input. The
+// zero value means that the MLP reads the sum after attention.
 type ParallelBlocks string
 
 // The parallel blocks.
@@ -31,9 +31,9 @@ const (
 	// to OriginalContext tokens, one of LongFactors in longer ones (Ding et al. 2024, LongRoPE, arXiv
 	// 2402.13753).
 	LongScaling ScalingKind = "longrope"
-	// DynamicScaling leaves sequences of up to OriginalContext tokens as they are. In one of n tokens
-	// the base is multiplied by (Factor·n/OriginalContext - Factor + 1)^(d/(d-2)), for d rotated
-	// channels (Peng et al. 2023, arXiv 2309.00071, section 3.1).
+	// DynamicScaling does not scale in sequences of up to OriginalContext tokens. In a longer sequence
+	// of n tokens it multiplies the base by (Factor·n/OriginalContext - Factor + 1)^(d/(d-2)), for d
+	// rotated channels (Peng et al. 2023, arXiv 2309.00071, section 3.1).
 	DynamicScaling ScalingKind = "dynamic"
 )
 
@@ -46,8 +46,8 @@ const (
 // lengths.
 //
 // The logits of a session are those of a sequence that ends with its last token. When a session
-// grows beyond OriginalContext, LongScaling computes its states again, once. DynamicScaling returns
-// an error, because every further token would change all states.
+// grows beyond OriginalContext, LongScaling recomputes its states once; DynamicScaling returns an
+// error, because every further token would change all states.
 type RopeScaling struct {
 	Kind            ScalingKind `json:"kind"`
 	Factor          float64     `json:"factor"`                     // divides scaled frequencies; 1 or more
@@ -66,12 +66,12 @@ type RopeScaling struct {
 	// with LongScaling √(1 + ln(Factor)/ln(OriginalContext)).
 	AttentionFactor float64 `json:"attention_factor,omitempty"`
 
-	// ShortFactors and LongFactors of LongScaling have an element for each pair of channels.
+	// ShortFactors and LongFactors are for LongScaling: one element for each pair of channels.
 	ShortFactors []float64 `json:"short_factors,omitempty"`
 	LongFactors  []float64 `json:"long_factors,omitempty"`
 }
 
-// Biases says which layers have a bias.
+// Biases selects which layers have a bias.
 type Biases struct {
 	QKV        bool `json:"qkv"` // projections to queries, keys and values
 	O          bool `json:"o"`   // projections of attention's output
@@ -105,8 +105,8 @@ func (c Config) rotatedWidth() int {
 	return int(float64(c.headWidth()) * c.RopeFraction)
 }
 
-// rotatedPairs returns the number of pairs of channels that are rotated. Where the fraction is of an odd
-// number of channels, it is of one more.
+// rotatedPairs returns the number of pairs of channels that are rotated. An odd number of channels is
+// rounded up.
 func (c Config) rotatedPairs() int {
 	if c.RopeFraction == 0 {
 		return c.headWidth() / 2
@@ -122,14 +122,14 @@ func (c Config) positionRows() int {
 	return c.PositionTable
 }
 
-// LearnedPositions returns the number of positions of a sequence that the table of learned
-// positions has.
+// LearnedPositions returns the number of positions of a sequence for which the table of learned
+// positions has rows.
 func (c Config) LearnedPositions() int {
 	return c.positionRows() - c.PositionOffset - c.frontPositions()
 }
 
-// TrainedContext returns the number of tokens of a sequence that the model has learned: Context,
-// or the table of learned positions if it is shorter.
+// TrainedContext returns the number of tokens of the sequences that the model was trained on:
+// Context, or the positions of the learned table if these are fewer.
 func (c Config) TrainedContext() int {
 	if c.Positions == Learned {
 		return min(c.Context, c.LearnedPositions())
@@ -137,9 +137,9 @@ func (c Config) TrainedContext() int {
 	return c.Context
 }
 
-// ContextWindow returns the number of tokens of the windows that a longer text is best read in:
-// TrainedContext, or 0 for a model that predicts as well beyond it in one state, because all of its
-// layers forget: mamba-2 and retnet by their decay, local by its window. docs/command.md has figures.
+// ContextWindow returns the number of tokens of the windows in which a longer text is best read:
+// TrainedContext, or 0 if the model predicts as well beyond it in one session, because all layers
+// forget: mamba-2 and retnet by their decay, local by its window. docs/command.md has figures.
 func (c Config) ContextWindow() int {
 	forgets := func(name string) bool { return name == "mamba-2" || name == "retnet" || name == "local" }
 	holds := c.Kind == Decoder && forgets(c.Mechanism) && c.Positions != Learned && len(c.LayerWindows) == 0
@@ -167,7 +167,7 @@ func (c Config) layerWindow(i int) int {
 	return c.LayerWindows[i]
 }
 
-// checkVariants returns an error for an invalid field of the variants of a transformer.
+// checkVariants returns an error for an invalid field that describes a variant of the transformer.
 func (c validation) checkVariants() error {
 	switch {
 	case c.Kind == Convolutional && c.hasVariants():
@@ -350,7 +350,7 @@ func (c validation) checkAttentionVariants() error {
 	return nil
 }
 
-// noLayer is the number of a layer that is not self-attention of the stack: it has Mechanism.
+// noLayer stands for a layer that is not self-attention of the main stack. It has Config.Mechanism.
 const noLayer = -1
 
 // layerMechanism returns the mechanism of layer i and its options.

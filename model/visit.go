@@ -9,15 +9,16 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Visit gets the rows [B·N,width] of a place in a stack: before layer number layer, after
-// the last layer for layer = Layers, and after the norm behind it for layer = Layers+1. The
-// rows are valid until Visit returns and must not change. source says that the stack is the
-// encoder of an encoder-decoder, with rows [B·SourceN,width] and SourceLayers layers. An
+// Visit gets rows [B·N,width] of a stack: for 0 ≤ layer < Layers those before the layer, for
+// layer = Layers those after the last layer, and for layer = Layers+1 those after the final
+// norm. The rows are valid until Visit returns and must not be changed. source is set in the
+// encoder of an encoder-decoder, which has rows [B·SourceN,width] and SourceLayers layers. An
 // error ends the pass.
 type Visit func(source bool, layer int, rows tensor.Mat) error
 
-// VisitLayers runs a pass of b and calls visit with the rows between layers. With PoolCLS
-// each sequence begins with the class row. It may be called between a Forward and its Backward.
+// VisitLayers runs a pass of b and calls visit with the rows between layers, as described at
+// Visit. With PoolCLS each sequence begins with the class row. It may be called between a
+// Forward and its Backward.
 //
 // VisitLayers returns an error if the model is a convolutional net, b does not fit the
 // model, a mechanism refuses its call, or visit returns one.
@@ -32,17 +33,17 @@ func (m *Model) VisitLayers(ctx context.Context, b *Batch, visit func(source boo
 	return p.run(ctx, m, b)
 }
 
-// VisitLogits is VisitLayers and Logits in one pass: it calls visit, and sets dst
-// [Config.Rows(B, N), outputs] to the outputs of the head. It returns an error where one of
-// them does.
+// VisitLogits computes VisitLayers and Logits in one pass: it calls visit, and sets dst
+// [Config.Rows(B, N), outputs] to the outputs of the head. It returns an error if one of them
+// would.
 func (m *Model) VisitLogits(ctx context.Context, b *Batch, dst []tensor.Float, visit func(source bool, layer int, rows tensor.Mat) error) error {
 	return m.setLogits(&m.eval, b, dst, func() error { return m.VisitLayers(ctx, b, visit) })
 }
 
-// BackwardLogits adds the gradient of a loss to the gradients of the weights. dlogits
-// [Config.Rows(B, N), outputs] is its gradient for the logits of the last ForwardLogits.
-// BackwardLogits also adds scale times the gradient of the auxiliary loss (Aux). It returns an error if no ForwardLogits precedes it or
-// dlogits has another size.
+// BackwardLogits adds the gradient of a loss to the gradients of the weights, given its gradient
+// dlogits [Config.Rows(B, N), outputs] with respect to the logits of the last ForwardLogits. It
+// also adds scale times the gradient of the auxiliary loss (Aux). It returns an error if no
+// ForwardLogits precedes it or dlogits has another size.
 func (m *Model) BackwardLogits(dlogits []tensor.Float, scale tensor.Float) error {
 	if !m.canBackwardOutputs {
 		return errors.New("backward: no logits or outputs precede it")

@@ -15,9 +15,9 @@ func (m *Model) AttentionNames() []string {
 	return names
 }
 
-// ShareWatched is Model.Share with a look at each call of attention, as in Watch. m itself is not
-// watched, so that it may compute at the same time. Attention in a convolutional net is not
-// watched.
+// ShareWatched returns a model as Model.Share does, whose layers call look with each call of
+// attention, as in Watch. The layers of m itself do not, so that m may compute at the same time.
+// Attention in a convolutional net does not call look.
 func ShareWatched(m *Model, look Look) *Model {
 	c := m.Share()
 	params := *m.params // WrapMechanisms of c leaves those of m
