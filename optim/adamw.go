@@ -16,10 +16,10 @@ type AdamW struct {
 	Beta1, Beta2 float64
 	Eps          float64
 	Decay        float64 // of the weights that have Param.Decay set
-	// Rectified makes it RAdam (Liu et al. 2020, arXiv 1908.03265, algorithm 2). While
-	// ρ ≤ 5 a step follows the mean gradient, without division by the root of the mean
-	// square. Later it divides, and multiplies the step by the paper's factor r < 1. The
-	// limit 5 is that of the authors' program; the paper has 4.
+	// Rectified selects RAdam (Liu et al. 2020, arXiv 1908.03265, algorithm 2). While ρ ≤ 5,
+	// a step follows the mean gradient without division by the root of the mean square. Later
+	// it divides, and multiplies the step by the paper's factor r < 1. The authors' program
+	// has the limit 5 too; the paper has 4.
 	Rectified bool
 
 	params  []*param.Param
@@ -32,18 +32,18 @@ type AdamW struct {
 // Moment holds the running means of one weight's gradient and of its square.
 type Moment struct{ M, V []tensor.Float }
 
-// piece is a stretch of one weight.
+// piece is the range lo ≤ i < hi of the elements of one weight.
 type piece struct{ param, lo, hi int }
 
-// pieceSize is the number of elements that one goroutine updates at a time,
-// stepWork the arithmetic of an element.
+// pieceSize is the number of elements that one goroutine updates at a time, stepWork the cost
+// of an element in operations.
 const (
 	pieceSize = 1 << 14
 	stepWork  = 32
 )
 
-// NewAdamW returns the optimiser of a set of weights, with betas 0.9 and 0.99,
-// epsilon 1e-8 and no decay; its fields may be changed.
+// NewAdamW returns an optimiser for the weights of s, with betas 0.9 and 0.99, epsilon 1e-8
+// and no decay. Its fields may be changed.
 func NewAdamW(s *param.Set) *AdamW {
 	a := &AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, params: s.All(), size: s.Size()}
 	for i, p := range a.params {
@@ -55,8 +55,8 @@ func NewAdamW(s *param.Set) *AdamW {
 	return a
 }
 
-// Step changes the weights by their gradients times gradScale, which clipping
-// gives, at a learning rate. Gradients stay as they are.
+// Step updates the weights at a learning rate. It multiplies their gradients by gradScale,
+// such as the result of ClipFactor, but does not change the gradients.
 func (a *AdamW) Step(rate, gradScale float64) {
 	a.steps++
 	correct := func(beta float64) float { return float(1 / (1 - math.Pow(beta, float64(a.steps)))) }
@@ -109,8 +109,8 @@ func (f *stepPieces) RunRange(i0, i1 int) {
 // Steps returns the number of steps made.
 func (a *AdamW) Steps() int64 { return a.steps }
 
-// Moments returns the moments in the order of the set's weights, for
-// checkpoints. They are not copied.
+// Moments returns the moments in the order of the set's weights, for checkpoints. The result
+// shares memory with a.
 func (a *AdamW) Moments() []Moment { return a.moments }
 
 // Restore sets the number of past steps. The caller fills Moments with the moments

@@ -26,7 +26,7 @@ func GradNorm(s *param.Set) float64 {
 	return math.Sqrt(sum)
 }
 
-// scaledNorm is GradNorm where squares overflow: it sums the squares over the largest.
+// scaledNorm returns GradNorm where squares overflow: it divides by the largest element first.
 func scaledNorm(all []*param.Param) float64 {
 	var largest, sum float64
 	for _, p := range all {
@@ -73,9 +73,9 @@ func sumSquares(g []float) float64 {
 	return (part[0] + part[1]) + (part[2] + part[3])
 }
 
-// ClipFactor returns the factor that brings gradients of that norm to at most limit
-// (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1); a limit of 0 is none.
-// The factor of an infinite norm is 0.
+// ClipFactor returns the factor that reduces gradients of the given norm to a norm of at most
+// limit (Pascanu et al. 2013, arXiv 1211.5063, algorithm 1). A limit of 0 means none, and the
+// factor is 1. With a limit, the factor of an infinite norm is 0.
 func ClipFactor(norm, limit float64) float64 {
 	if limit > 0 && norm > limit {
 		return limit / norm

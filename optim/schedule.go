@@ -2,7 +2,7 @@ package optim
 
 import "math"
 
-// Schedule gives the learning rate of a step, counted from 0.
+// Schedule returns the learning rate of each step, counted from 0.
 type Schedule interface{ Rate(step int) float64 }
 
 // Constant is the same rate at every step.
@@ -11,9 +11,9 @@ type Constant float64
 // Rate returns the learning rate of a step.
 func (c Constant) Rate(int) float64 { return float64(c) }
 
-// Cosine rises linearly to Peak over WarmUp steps and falls to Floor along half
-// a cosine until step Steps, where it stays (Loshchilov and Hutter 2017, arXiv
-// 1608.03983, eq. 5, without restarts).
+// Cosine rises linearly to Peak over WarmUp steps, then falls to Floor along half a cosine
+// until step Steps, and stays there (Loshchilov and Hutter 2017, arXiv 1608.03983, eq. 5,
+// without restarts).
 type Cosine struct {
 	Peak, Floor   float64
 	WarmUp, Steps int
@@ -31,8 +31,8 @@ func (c Cosine) Rate(step int) float64 {
 	return c.Floor + (c.Peak-c.Floor)*(1+math.Cos(math.Pi*done))/2
 }
 
-// Linear rises linearly to Peak over WarmUp steps and falls linearly to Floor until
-// step Steps, where it stays.
+// Linear rises linearly to Peak over WarmUp steps, then falls linearly to Floor until step
+// Steps, and stays there.
 type Linear struct {
 	Peak, Floor   float64
 	WarmUp, Steps int

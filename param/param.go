@@ -23,8 +23,8 @@ type Set struct {
 	index map[string]*Param
 }
 
-// New adds a zeroed weight of the given shape and returns it. It panics if the
-// name is taken: names are the program's, not data.
+// New adds a weight of zeros with the given shape and returns it. decay is its field Decay. It
+// panics if the name is taken.
 func (s *Set) New(name string, decay bool, shape ...int) *Param {
 	n := 1
 	for _, d := range shape {
@@ -67,7 +67,7 @@ func (s *Set) All() []*Param {
 	return s.list
 }
 
-// Get returns the weight of that name. It returns an error if there is none.
+// Get returns the weight with the given name. It returns an error if there is none.
 func (s *Set) Get(name string) (*Param, error) {
 	if s != nil {
 		if p := s.index[name]; p != nil {

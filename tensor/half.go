@@ -2,8 +2,7 @@ package tensor
 
 import "math"
 
-// Numbers of 16 bits are read, not computed with: every one of them is a
-// float32, to which it is widened exactly.
+// Numbers of 16 bits are only read. Each of them is exactly a float32.
 
 // BFloat16 returns the number that 16 bits stand for as a bfloat16, the upper
 // half of a float32.

@@ -127,8 +127,9 @@ func (x *Heads) runs(size int) runs {
 	return r
 }
 
-// isApart reports that all strides have a common divisor, and that the runs of x and y are
-// apart by what is left over. at is the first byte of y, relative to x.
+// isApart reports whether the runs of x and y cannot meet because all strides have a common
+// divisor and their offsets modulo this divisor keep them apart. at is the first byte of y,
+// relative to x.
 func (x *runs) isApart(y *runs, at int) bool {
 	divisor := 0
 	for _, r := range [2]*runs{x, y} {

@@ -11,8 +11,7 @@ type Mat struct {
 	Rows, Cols, Stride int
 }
 
-// Size is the product of dimensions, math.MaxInt where an int cannot hold it:
-// more than there is memory for.
+// Size returns the product of dimensions, or math.MaxInt if an int cannot hold it.
 func Size(dims ...int) int {
 	n := 1
 	for _, d := range dims {
@@ -84,8 +83,8 @@ func HeadsOf(data []Float, b, h, n, d int) Heads {
 	return Heads{data, b, h, n, d, h * n * d, n * d, d}
 }
 
-// Split views the columns from col on of a [B·N, width] matrix as H heads of
-// width D: the form in which a projection leaves its result.
+// Split views H·D columns, from column col on, of a [B·N, width] matrix as H heads of width D.
+// The result of a projection has this form.
 func Split(data []Float, b, n, width, col, h, d int) Heads {
 	if len(data) > 0 {
 		data = data[col:]
@@ -112,8 +111,8 @@ func (x Heads) Tokens(n0, n1 int) Heads {
 	return v
 }
 
-// Check reports a shape or stride that does not fit the data. name is the
-// field that the error names.
+// Check returns an error for a negative dimension or stride, and for a view beyond its data.
+// The error begins with name.
 func (x Heads) Check(name string) error {
 	if x.B < 0 || x.H < 0 || x.N < 0 || x.D < 0 {
 		return fmt.Errorf("%s: negative dimension in [%d,%d,%d,%d]", name, x.B, x.H, x.N, x.D)

@@ -1,4 +1,4 @@
-// Package headwise makes mechanisms of functions that compute a whole head: projections,
+// Package headwise makes mechanisms from functions that compute a whole head: projections,
 // landmarks, clusters, hashes and sparse patterns. Such a function sees one query head of one
 // sequence at a time. The package does the rest: checks, scheduling, packed sequences, masks,
 // rotation, shared key heads, states, rows of the attention matrix and their diagnosis.
@@ -19,12 +19,13 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Function computes a whole head of attention. New makes a Mechanism of it. A weight may depend
-// on all queries and all keys of the head.
+// Function computes a whole head of attention. New makes a Mechanism from it. A weight may
+// depend on all queries and all keys of the head.
 //
-// Several goroutines call it at once, each for one query head of one sequence. The output may
-// depend only on the Head, and is linear in V, so that calls with unit vectors in place of V give
-// the attention matrix. A Function with NoMatrix has no such matrix and need not use V.
+// Several goroutines may call it at the same time, each for one query head of one sequence. The
+// output may depend only on the Head. It must be linear in V, because New computes the attention
+// matrix by calls with unit vectors instead of V. A Function with NoMatrix has no such matrix and
+// need not use V.
 type Function interface {
 	// Traits returns the features that the mechanism supports. NoCausal is the reason
 	// if Causal is not set.
@@ -48,7 +49,7 @@ type Function interface {
 	Cost(s attention.Shape) Cost
 }
 
-// Cost is the cost of one head, forward.
+// Cost is the cost of Forward for one head.
 type Cost struct {
 	FLOPs float64 // 2 per fused multiply-add
 	Bytes float64 // scratch memory and memory saved for Backward
@@ -106,11 +107,12 @@ type Head struct {
 	// before query 0. In a near field query i has the position of key i+Shift, whether the call
 	// is causal or not.
 	Shift int
-	Head  int // among the query heads, for parameters of each
+	Head  int // index of the query head, for parameters of each head
 	// KeyHead is the key head of the query head, one of KeyHeads.
 	KeyHead, KeyHeads int
-	// PastQueries [Offset,D] are the queries before the first row of Q, in states of a
-	// PastQueryReader. A token absorbed without a query has zeros. Else it is empty.
+	// PastQueries [Offset,D] holds the queries before the first row of Q, in states of a
+	// PastQueryReader, with zeros for tokens that were absorbed without a query. Otherwise it
+	// is empty.
 	PastQueries tensor.Mat
 	// PastCodes [Offset, CodeCount] are the codes of PastQueries, in states of a PastQueryCoder.
 	PastCodes []int32
@@ -196,7 +198,7 @@ type driver struct {
 	size   int       // elements of the parameters
 	passes sync.Pool // of *headPass
 	heads  sync.Pool // of *Head
-	grads  sync.Pool // of *HeadGrads
+	grads  sync.Pool // of *Grads
 }
 
 // New returns the mechanism that computes h. Each call of h gets one Head. Query i has the position
@@ -228,7 +230,7 @@ func (w *driver) checkCall(c *attention.Call) error {
 	return w.Function.Check(c)
 }
 
-// segmented returns the Function if its calls may go on from states.
+// segmented returns the Function if its calls may continue from states, and otherwise nil.
 func (w *driver) segmented() Segmented {
 	if x, ok := w.Function.(Segmented); ok && w.Function.Traits().Segments {
 		return x
@@ -375,7 +377,7 @@ func (w *driver) Backward(g *attention.Grads, dout, out tensor.Heads, c *attenti
 	return nil
 }
 
-// savedCall is the call that a Saved is of.
+// savedCall identifies the call that a Saved belongs to.
 type savedCall struct {
 	shape     attention.Shape
 	sequences []attention.Sequence
@@ -383,7 +385,7 @@ type savedCall struct {
 
 var errOtherCall = errors.New("saved: not what Forward left for this call")
 
-// callShape is the shape of c in the only form.
+// callShape returns the shape of c.
 func callShape(c *attention.Call) attention.Shape {
 	s := c.Shape()
 	s.Form, s.Chunk = attention.Direct, 0

@@ -11,8 +11,8 @@ import (
 // computed a second time with zeros in place of the token, and the outputs of earlier queries
 // are taken from there.
 
-// firstReached returns the first query that tokens which are not finite may change, the number of
-// queries if there is none.
+// firstReached returns the first query whose output tokens that are not finite may change, or the
+// number of queries if there is none.
 func (h *Head) firstReached() int {
 	first := h.Q.Rows
 	if !h.Causal {
@@ -54,8 +54,8 @@ func (h *Head) tamed() *Head {
 	return &other
 }
 
-// forward is Function.Forward, in which later tokens that are not finite change no row. It reports
-// whether an output may not be finite.
+// forward computes Function.Forward so that tokens that are not finite do not change outputs of
+// earlier queries. It reports whether an output may not be finite.
 func (w *driver) forward(h *Head) (broken bool) {
 	w.Function.Forward(h)
 	if !scratch.HasNonFiniteSum(h.Out) {
@@ -72,8 +72,8 @@ func (w *driver) forward(h *Head) (broken bool) {
 	return true
 }
 
-// backward is Function.Backward, in which later tokens that are not finite change no gradient of
-// a query.
+// backward computes Function.Backward so that tokens that are not finite do not change gradients of
+// earlier queries.
 func (w *driver) backward(h *Head, g *Grads) {
 	w.Function.Backward(h, g)
 	if !scratch.HasNonFiniteSum(g.DQ) {

@@ -14,7 +14,7 @@ type Pattern struct {
 	bounds  []int32
 }
 
-// patch is queries that see keys: number a sees keys number lo[a] ≤ c < hi[a].
+// patch is a part of a Pattern: query number a sees keys number lo[a] ≤ c < hi[a].
 type patch struct {
 	queries, keys RowSet
 	bounds        int // index of lo in Pattern.bounds; hi follows
@@ -54,7 +54,7 @@ func (p *RowSet) RowAt(i int) int {
 	return p.First + i/p.Run*p.Step + i%p.Run
 }
 
-// rowStep returns how far the rows lie apart, if they all lie as far.
+// rowStep returns the distance between neighbouring rows, and whether it is the same for all.
 func (p *RowSet) rowStep() (step int, even bool) {
 	switch {
 	case p.List != nil || p.Run > 1:

@@ -52,10 +52,10 @@ type PatternTile struct {
 	Rows, Columns, LD int
 
 	queries, keys *RowSet
-	query, key    int     // numbers of the first
-	lo, hi        []int32 // of all queries
-	border        int     // of tiles, at or before the first key
-	end           int     // of the keys that some row sees
+	query, key    int     // numbers of the first query and key
+	lo, hi        []int32 // bounds of all queries of the part
+	border        int     // border of tiles, at or before the first key
+	end           int     // end of the keys that some row sees
 }
 
 // Query returns the index of row r among the head's queries.
@@ -208,7 +208,7 @@ func (p *pairPass) rowsOf(x tensor.Mat, at *RowSet, i, n int) (rows []float, ld 
 	return p.padded(x, at, i, n)
 }
 
-// padded is rowsOf for products, which need rows of whole vectors.
+// padded returns n rows of x from number i on, padded with zeros to whole vectors for products.
 func (p *pairPass) padded(x tensor.Mat, at *RowSet, i, n int) (rows []float, ld int) {
 	ld = kernel.Pad(x.Cols)
 	if step, even := at.rowStep(); even && ld == x.Cols {
@@ -375,9 +375,8 @@ func (p *pairPass) gather(den, base, top []float) {
 	}
 }
 
-// Backward adds the gradients through the pairs to g.DQ, g.DK and g.DV. lse [n] is the
-// result of Forward, out [n,dv] are the outputs of the pairs, and dout [n,dv] their
-// gradient.
+// Backward adds the gradients through the pairs to g.DQ, g.DK and g.DV. lse [n] is the result
+// of Forward, out [n,dv] holds its outputs, and dout [n,dv] their gradient.
 func (s *PatternSoftmax) Backward(h *Head, g *Grads, out, dout tensor.Mat, lse []tensor.Float, pairs *Pattern) {
 	if s.IsWindow {
 		s.windowBackward(h, g, out, dout, lse, pairs)
@@ -403,8 +402,8 @@ func (s *PatternSoftmax) Backward(h *Head, g *Grads, out, dout tensor.Mat, lse [
 	}
 }
 
-// findFar returns the base of each query's scores; nil: 0. It subtracts the base from
-// far logarithms lse.
+// findFar returns the base of each query's scores, nil if all bases are 0. It subtracts the
+// bases from lse.
 func (p *pairPass) findFar(pairs *Pattern, lse []float) (base []float) {
 	ar := p.h.Scratch
 	far := rowscale.FarRowsOf(ar, lse)

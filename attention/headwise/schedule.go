@@ -32,16 +32,16 @@ type scheduledCall struct {
 	g    attention.Grads
 	// Query heads that share a key head each have their own gradients of its keys and
 	// values, which are then added in the order of query heads. The gradients of unit i
-	// begin at shared[at[i]:].
+	// begin at shared[starts[i]:].
 	shared []float
 	starts []int
-	// Gradients of parameters, likewise, of the units from first on that are done
-	// at a time, and of all those before.
+	// Gradients of parameters: one set for each unit that is computed at the same time, from
+	// unit first on, and the sum over all units before them.
 	params []float
 	first  int
 	wave   int
 
-	work float64 // arithmetic of all units
+	work float64 // operations of all units
 }
 
 func (w *driver) schedule(c *attention.Call, out tensor.Heads, keep *attention.Saved) *scheduledCall {
@@ -93,7 +93,7 @@ func unseenBefore(c *attention.Call, s *attention.Sequence, mask []bool) int {
 
 // openHead sets h to head number head of sequence s, without output and saved memory.
 // It returns the number of queries without a visible key. If that is all queries,
-// nothing is set. With strided set the values of a call without a mask stay where they lie.
+// nothing is set. With strided the values of a call without a mask are not copied.
 func (w *driver) openHead(h *Head, c *attention.Call, s *attention.Sequence, head int, ar *arena.Arena, strided bool) (left int) {
 	mask := c.Mask(s)
 	left = unseenBefore(c, s, mask)
@@ -116,7 +116,7 @@ func (w *driver) openHead(h *Head, c *attention.Call, s *attention.Sequence, hea
 	return left
 }
 
-// takesStrides reports whether values and outputs of a call stay where they lie.
+// takesStrides reports whether values and outputs of a call are used in place.
 func (p *scheduledCall) takesStrides() bool {
 	f, is := p.w.Function.(StridedRows)
 	return is && p.keep == nil && f.TakesStridedRows()
@@ -143,7 +143,7 @@ func RotateAndMask(ar *arena.Arena, x tensor.Mat, mask []bool, rope *attention.R
 	return y
 }
 
-// forwardTask is the units of a pass forward as a task.
+// forwardTask runs units of a forward pass.
 type forwardTask struct{ *scheduledCall }
 
 func (p *scheduledCall) runForward() { par.Run(p.units, 1, p.work, forwardTask{p}) }
@@ -204,8 +204,8 @@ func (p *scheduledCall) forwardUnit(i int) {
 	p.aux[i], p.residual[i], p.exact[i] = h.Aux, h.Residual, h.ExactShare
 }
 
-// mostParams bounds the elements of the parameter gradients of all units in work,
-// beyond one unit per thread.
+// mostParams bounds the elements of the parameter gradients of all units that are computed at
+// the same time, beyond one unit per thread.
 const mostParams = 1 << 23
 
 func (p *scheduledCall) runBackward() {
@@ -280,7 +280,7 @@ func (p *scheduledCall) addShared(s *attention.Sequence, kh, group int) {
 	}
 }
 
-// backwardTask is the units from first on as a task.
+// backwardTask runs units of a backward pass, from first on.
 type backwardTask struct{ *scheduledCall }
 
 func (p *backwardTask) RunRange(i0, i1 int) {
@@ -289,8 +289,7 @@ func (p *backwardTask) RunRange(i0, i1 int) {
 	}
 }
 
-// backwardUnit computes unit i. Its parameter gradients are number place among the
-// units in work.
+// backwardUnit computes unit i. Its parameter gradients are number place in params.
 func (p *scheduledCall) backwardUnit(i, place int) {
 	ar := arena.Acquire()
 	defer ar.Release()

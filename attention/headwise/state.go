@@ -28,7 +28,7 @@ func (w *driver) planState(s attention.Shape) float64 {
 	return w.stateBytes(s)
 }
 
-// forwardStep is Forward, token by token through a State.
+// forwardStep computes Forward token by token through a State.
 func (w *driver) forwardStep(out tensor.Heads, c *attention.Call) error {
 	if err := w.refuseFuture("form"); err != nil {
 		return err

@@ -117,7 +117,7 @@ func (s *tokenState) newIndexes() {
 	}
 }
 
-// reach returns the bounds of w's states, 0 where they grow.
+// reach returns Reach of the Function, or 0 if its states grow.
 func (w *driver) reach() (keys, period int) {
 	if x, ok := w.Function.(BoundedReach); ok {
 		return x.Reach()
@@ -269,8 +269,8 @@ func (s *tokenState) appendTokens(c *attention.Call, j0, j1 int, hasQueries bool
 	s.code()
 }
 
-// tokenOutputs is the outputs of queries start ≤ i < end of a call. Query i has the position
-// of token position-1+(i-start)·step.
+// tokenOutputs computes the outputs of queries start ≤ i < end of a call. Query i has the
+// position of token position-1+(i-start)·step.
 type tokenOutputs struct {
 	s   *tokenState
 	out tensor.Heads

@@ -171,8 +171,8 @@ func (x *causalSum) forward(s *causalHead, b, kh int) {
 	}
 }
 
-// backward goes forwards through the chunks for dq and dw with the sum of keys. It goes
-// backwards for dk and dv with the sum of queries.
+// backward passes through the chunks twice: forwards for dq and dw with the sum over keys, and
+// backwards for dk and dv with the sum over queries.
 func (x *causalSum) backward(s *causalHead, b, kh int) {
 	group, n := x.q.H/x.k.H, x.k.N
 	k, v, dk, dv := x.k.Head(b, kh), x.v.Head(b, kh), x.dk.Head(b, kh), x.dv.Head(b, kh)

@@ -75,7 +75,7 @@ func (p *windowPass) padded(x tensor.Mat, i, n int) (rows []float, ld int) {
 	return p.copied(x, i, n)
 }
 
-// copied is padded, always copied.
+// copied returns the rows of padded as a copy.
 func (p *windowPass) copied(x tensor.Mat, i, n int) (rows []float, ld int) {
 	ld = scratch.Stride[float](x.Cols)
 	rows = arena.TakeZeros[float](p.h.Scratch, n*ld)
@@ -85,7 +85,7 @@ func (p *windowPass) copied(x tensor.Mat, i, n int) (rows []float, ld int) {
 	return rows, ld
 }
 
-// windowForward is Forward of a window.
+// windowForward computes Forward for a window.
 func (s *PatternSoftmax) windowForward(h *Head, lse []float, pairs *Pattern) {
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
@@ -124,7 +124,7 @@ func (p *windowPass) sees(i int) bool {
 	return false
 }
 
-// windowBackward is Backward of a window.
+// windowBackward computes Backward for a window.
 func (s *PatternSoftmax) windowBackward(h *Head, g *Grads, out, dout tensor.Mat, lse []float, pairs *Pattern) {
 	ar := h.Scratch
 	mark := ar.Mark()
