@@ -133,7 +133,6 @@ func subjects() []subject {
 	all = append(all, performers()...)
 	all = append(all, hedgehogs()...)
 	all = append(all, randomFeatures()...)
-	all = append(all, truncations()...)
 	return append(all, wholeSubjects()...)
 }
 

@@ -26,7 +26,6 @@ func ExampleNames() {
 	// sata        T_p(q·k/√D) of rows as they are, any p: SATA
 	// retention   γ_h^(i-j)·q·k/√D without a denominator: the retention of RetNet
 	// polynomial  Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others
-	// fastmax-truncated the largest monomials of T_4(q̂·k̂) along axes of the data: the high order that FAST names as its next step
 	// linformer   softmax over r learned mixtures of keys: softmax(q·(EᵀK)ᵀ/√D)·FᵀV
 	// fourier     Π_d sinc(R(q_d-k_d))⁴: the Fourier integral estimator of FourierFormer, quadratic in the tokens
 	// local       softmax over a window of keys around the query

@@ -20,8 +20,6 @@ func TestOneTokenNeedsNoMoreFeaturesThanItHas(t *testing.T) {
 		{"rfa", map[string]string{"features": "1"}},
 		{"rfa", map[string]string{"features": "3", "kernel": "arccos", "eps": "1e-6"}},
 		{"rfa", map[string]string{"features": "2", "gate": "true"}},
-		{"fastmax-truncated", map[string]string{"keep": "1"}},
-		{"fastmax-truncated", map[string]string{"keep": "5"}},
 	} {
 		for _, d := range []int{16, 64, 257} {
 			for _, theta := range []float64{0, 100} {

@@ -23,7 +23,6 @@ func TestFitReadsShapes(t *testing.T) {
 		{"scatterbrain", map[string]string{"features": "7"}},
 		{"scatterbrain", map[string]string{"features": "3", "support": "lsh"}},
 		{"linformer", map[string]string{"rank": "4"}},
-		{"fastmax-truncated", map[string]string{"keep": "7"}},
 		{"fourier", map[string]string{"channels": "true"}},
 		{"multipole", map[string]string{"cells": "6"}},
 		{"multipole", map[string]string{"cells": "6", "tilt": "true"}},

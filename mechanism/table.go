@@ -141,7 +141,6 @@ var table = []Row{
 	sata,
 	retention,
 	polynomial,
-	truncated,
 	linformer,
 	fourier,
 	local,

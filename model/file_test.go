@@ -204,7 +204,6 @@ func TestHostileConfigs(t *testing.T) {
 		wide + `"mechanism":"performer"}`,
 		wide + `"mechanism":"performer","set":{"features":"16384"}}`,
 		wide + `"mechanism":"rfa"}`,
-		wide + `"mechanism":"fastmax-truncated"}`,
 		wide + `"mechanism":"scatterbrain"}`,
 		wide + `"mechanism":"linear","set":{"map":"hedgehog"}}`,
 		wide + `"mechanism":"transformer-xl","set":{"memory":"1048576"}}`,

@@ -14,13 +14,10 @@
 package factorised
 
 import (
-	"fmt"
-
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/hybrid"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // New returns the mechanism that s describes. It returns an error if the fields of s do not fit
@@ -38,18 +35,4 @@ func New(s attention.Spec) (attention.Mechanism, error) {
 		return nil, err
 	}
 	return e, nil
-}
-
-// Prepared returns the query rows [B,H,N,D] and key rows [B,Hkv,M,D] of a call as they enter
-// the feature map of m: normalised, rotated and, for queries, scaled. Masked keys are zeros.
-// Use it to fit the constants of a feature map. It returns an error if c does not fit m, or m
-// is a headwise mechanism or has a window.
-func Prepared(m attention.Mechanism, c *attention.Call) (q, k tensor.Heads, err error) {
-	e, ok := m.(interface {
-		Prepared(c *attention.Call) (q, k tensor.Heads, err error)
-	})
-	if !ok {
-		return q, k, fmt.Errorf("%s: has no single form of prepared rows", m.Traits().Name)
-	}
-	return e.Prepared(c)
 }

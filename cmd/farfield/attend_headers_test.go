@@ -63,9 +63,7 @@ func TestShapesAreCheckedBeforeDataAreRead(t *testing.T) {
 		{"log_g: shape is [3], needs (B,H,M)", "log_g", small(array.F4, 3), []string{"attend", "--mechanism", "retention"}},
 		{"do: N is 3, the output has 131072", "do", small(array.F4, 1, 1, 3, 64), []string{"attend", "--mechanism", "fastmax", "--grad"}},
 		{"mask_qtok: shape is [3], needs", "mask_qtok", small(array.U1, 3), []string{"attend", "--mechanism", "fastmax", "--dropout", "1d", "--rate", "0.5"}},
-		{"rotation: shape is", "rotation", small(array.F4, 7), []string{"attend", "--mechanism", "fastmax-truncated"}},
 		{"v: M is 3, k has 131072", "v", small(array.F4, 1, 1, 3, 64), []string{"maps", "--mechanism", "fastmax"}},
-		{"v: M is 3, k has 131072", "v", small(array.F4, 1, 1, 3, 64), []string{"calibrate"}},
 	} {
 		var b bytes.Buffer
 		z := zip.NewWriter(&b)

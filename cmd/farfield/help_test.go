@@ -191,7 +191,7 @@ func TestExamplesRun(t *testing.T) {
 	}
 	works(t, "embed", "--model", "run/001", "--out", "vectors.npy", "lines.txt")
 	works(t, "embed", "--model", "run/001", "--out", "vectors.jsonl", "records.jsonl")
-	slow := regexp.MustCompile(`^farfield (demo|bench|train|serve|health|exchange|data (fetch|verify|generate)|models fetch|inspect$|plan --plot)|--images|1000000000|\$|scored.jsonl|out/sounds|--model vit|sentence-transformers/|--prompt document|fastmax-truncated`)
+	slow := regexp.MustCompile(`^farfield (demo|bench|train|serve|health|exchange|data (fetch|verify|generate)|models fetch|inspect$|plan --plot)|--images|1000000000|\$|scored.jsonl|out/sounds|--model vit|sentence-transformers/|--prompt document`)
 	ran := 0
 	for _, leaf := range commandLine(t).Model.Leaves(true) {
 		for _, command := range exampleLines(leaf) {

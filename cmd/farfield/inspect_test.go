@@ -177,7 +177,6 @@ func TestInspectTellsWhatItIs(t *testing.T) {
 		{written(t, "a.npz", q), "arrays", "arrays"},
 		{written(t, "a.safetensors", q), "arrays", "arrays"},
 		{npy, "arrays", "arrays"},
-		{written(t, "c.npz", q, normal(t, "rotation", 1, 4, 4), normal(t, "monomials", 1, 3)), "calibration of fastmax-truncated", "arrays"},
 	} {
 		if kind, all := kindOf(t, c.path); kind != c.kind || all[c.has] == nil {
 			t.Errorf("%s is %q: %v, want %q", c.path, kind, all, c.kind)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/internal/cli/attend"
-	"github.com/farfield-ml/farfield/internal/cli/calibrate"
 	"github.com/farfield-ml/farfield/internal/cli/compare"
 	"github.com/farfield-ml/farfield/internal/cli/data"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
@@ -100,7 +99,6 @@ func checkKeys(t *testing.T, verb, text string) {
 var printed = map[string][]any{
 	"attend":       {attend.Report{}, attend.StreamReport{}},
 	"bench":        {bench.Case{}},
-	"calibrate":    {calibrate.Report{}},
 	"compare":      {compare.Comparison{}},
 	"data fetch":   {data.ListedSet{}},
 	"data list":    {data.ListedSet{}},

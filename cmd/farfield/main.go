@@ -13,7 +13,6 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/attend"
 	"github.com/farfield-ml/farfield/internal/cli/bench"
-	"github.com/farfield-ml/farfield/internal/cli/calibrate"
 	"github.com/farfield-ml/farfield/internal/cli/compare"
 	"github.com/farfield-ml/farfield/internal/cli/completion"
 	"github.com/farfield-ml/farfield/internal/cli/data"
@@ -72,7 +71,6 @@ type verbTable struct {
 
 	Data       data.Command               `cmd:"" group:"Around" help:"List, fetch, generate and verify data sets."`
 	Models     models.Command             `cmd:"" group:"Around" help:"List and fetch trained models."`
-	Calibrate  calibrate.Command          `cmd:"" group:"Around" help:"Fit fastmax-truncated to the queries and keys of a model."`
 	Tokenize   tokenize.Command           `cmd:"" group:"Around" help:"Print the token ids of each text."`
 	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`

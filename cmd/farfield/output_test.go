@@ -45,7 +45,6 @@ func TestOutputsThatCannotBe(t *testing.T) {
 		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", partial, raw}},
 		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", locked, raw}},
 		{lost, []string{"attend", "--mechanism", "fastmax", "--stream", "--raw", "4,1", "--checkpoint", raw, raw, "-"}},
-		{lost, []string{"calibrate", npz, npz}},
 		{lost, []string{"maps", "--mechanism", "fastmax", "--npz", npz, npz}},
 		{lost, []string{"maps", "--model", dir, "--text-file", text, "--out", text}},
 		{lost, []string{"generate", "--model", dir, "--prompt-file", text, "--save", text}},

@@ -40,7 +40,6 @@ func TestPipesInPlaceOfFilesAreRefused(t *testing.T) {
 		{"attend", "--mechanism", "fastmax", "--stream", tensors, filepath.Join(dir, "o.npy")},
 		{"attend", "--mechanism", "fastmax", "--stream", dir, filepath.Join(dir, "o.npy")},
 		{"maps", "--mechanism", "fastmax", npz},
-		{"calibrate", npz, out},
 		{"train", "--task", "file", "--data", jsonl, "--out", filepath.Join(dir, "new")},
 		{"train", "--data", text, "--config", jsonl, "--out", filepath.Join(dir, "new")},
 	} {

@@ -70,11 +70,10 @@ func TestVerbsRefuseArraysThatTheyDoNotRead(t *testing.T) {
 		{"token_type_ids: element 1 is 1; a model that generates has the type 0 alone", "a.npz", []string{"generate", "--model", run, "--ids"}, []*array.Array{ids, integers(t, "token_type_ids", 0, 1, 0, 0)}},
 		{"attention_mask: masks all 4 tokens", "a.npz", []string{"generate", "--model", run, "--ids"}, []*array.Array{ids, integers(t, "attention_mask", 0, 0, 0, 0)}},
 		{"key_padding_mask: no array", "a.npz", []string{"maps", "--mechanism", "softmax"}, []*array.Array{q, &k, integers(t, "key_padding_mask", 1, 1, 1, 0)}},
-		{"key_padding_mask: no array", "a.npz", []string{"calibrate"}, []*array.Array{q, &k, &v, integers(t, "key_padding_mask", 1, 1, 1, 0)}},
 		{"labels: no array of this name is read; a file of vectors has one array, vectors", "a.safetensors", []string{"search", "--queries", "none"}, []*array.Array{vectors, integers(t, "labels", 1)}},
 	} {
 		args := append(c.args, written(t, c.file, c.list...))
-		if verb := c.args[0]; verb == "forward" || verb == "calibrate" {
+		if verb := c.args[0]; verb == "forward" {
 			args = append(args, out)
 		}
 		refuses(t, c.want, args...)

@@ -342,28 +342,6 @@ func (u *Task) GradK(j0, j1 int, db []float, ld int) {
 	u.prepareRowsGrad(u.DK, db, ld, &s, j0, j1)
 }
 
-// PreparedRows sets n rows of dst, from row r0 on, to the first n tokens of s, prepared up to
-// the feature map.
-func (u *Task) PreparedRows(dst tensor.Mat, r0, n int, s *headRows) {
-	for i := 0; i < n; i += stretch {
-		l := min(stretch, n-i)
-		mark := u.Arena.Mark()
-		ld := scratch.Stride[float](l)
-		x := arena.Take[float](u.Arena, u.D*ld)
-		u.prepareUnmapped(x, ld, s, i, i+l)
-		rows := dst.Slice(r0+i, r0+i+l)
-		for r := range l {
-			for c := range u.D {
-				rows.Row(r)[c] = x[c*ld+r]
-			}
-			if s.isMasked(i + r) {
-				clear(rows.Row(r))
-			}
-		}
-		u.Arena.Reset(mark)
-	}
-}
-
 // featureBlock returns tokens i0 ≤ i < i1 of a side, ready for Map. Masked tokens are zero,
 // whatever they hold.
 func (u *Task) featureBlock(s *headRows, i0, i1 int) attention.FeatureBlock {

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/bench"
-	"github.com/farfield-ml/farfield/internal/cli/calibrate"
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
@@ -504,14 +502,8 @@ func inspectStream(file *os.File, size int64) (*display.Finding, error) {
 	return f, nil
 }
 
-// calibration are the arrays that farfield calibrate writes beside q, k and v.
-var calibration = []string{"rotation", "monomials"}
-
-func describeArrays(names []string, table *display.Table) *display.Finding {
+func describeArrays(table *display.Table) *display.Finding {
 	f := &display.Finding{Kind: "arrays"}
-	if !slices.ContainsFunc(calibration, func(name string) bool { return !slices.Contains(names, name) }) {
-		f.Kind = "calibration of " + calibrate.CalibratedMechanism
-	}
 	f.Add("arrays", table)
 	return f
 }
@@ -526,7 +518,7 @@ func inspectSafetensors(path string) (*display.Finding, error) {
 	for _, x := range file.Tensors() {
 		table.AddRow(x.Name, x.DType, x.Shape)
 	}
-	f := describeArrays(file.Names(), table)
+	f := describeArrays(table)
 	if vectors.IsIndex(file) {
 		f.Kind = "index of search"
 	}
@@ -546,7 +538,7 @@ func inspectNPZ(file *os.File, size int64) (*display.Finding, error) {
 		}
 		table.AddRow(name, t.String(), shape)
 	}
-	return describeArrays(z.Names(), table), nil
+	return describeArrays(table), nil
 }
 
 func inspectNPY(file *os.File, size int64) (*display.Finding, error) {
@@ -556,5 +548,5 @@ func inspectNPY(file *os.File, size int64) (*display.Finding, error) {
 	}
 	table := &display.Table{Columns: []string{"array", "type", "shape"}}
 	table.AddRow(filepath.Base(file.Name()), a.DType.String(), a.Shape)
-	return describeArrays(nil, table), nil
+	return describeArrays(table), nil
 }
