@@ -13,6 +13,7 @@ import (
 // keyBlock is a block of keys j0 ≤ j < j1 that is clustered by itself.
 type keyBlock struct {
 	j0, j1 int
+	memory *arena.Arena
 	mark   int // of memory before the block
 
 	order  []int32 // unmasked keys by cluster, in their order
@@ -53,7 +54,7 @@ func groupsOf(n, clusters int) int {
 // set clusters the unmasked keys j0 ≤ j < j1 in two levels: into groups, and each group into
 // clusters. It takes memory from ar.
 func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena, j0, j1 int) {
-	*b = keyBlock{j0: j0, j1: j1, mark: ar.Mark()}
+	*b = keyBlock{j0: j0, j1: j1, memory: ar, mark: ar.Mark()}
 	n, d, dv := 0, h.K.Cols, h.V.Cols
 	for j := j0; j < j1; j++ {
 		if h.IsUnmasked(j) {
@@ -130,10 +131,10 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 	b.means, b.halves, b.sums = b.means.Slice(0, n), b.halves.Slice(0, n), b.sums.Slice(0, n)
 }
 
-// clone returns a copy of the block in memory of ar, without gradients.
-func (b *keyBlock) clone(ar *arena.Arena) keyBlock {
-	c := *b
-	c.mark, c.grads = ar.Mark(), blockGrads{}
+// clone returns a copy of the block in memory of its own, without gradients.
+func (b *keyBlock) clone() keyBlock {
+	c, ar := *b, new(arena.Arena)
+	c.memory, c.mark, c.grads = ar, 0, blockGrads{}
 	c.order, c.begin, c.groups = takeCopy(ar, b.order), takeCopy(ar, b.begin), takeCopy(ar, b.groups)
 	c.columns, c.offsets, c.shares, c.spreads = takeCopy(ar, b.columns), takeCopy(ar, b.offsets), takeCopy(ar, b.shares), takeCopy(ar, b.spreads)
 	for _, x := range []*tensor.Mat{&c.k, &c.v, &c.means, &c.halves, &c.sums, &c.dipoles} {

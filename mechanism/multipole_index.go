@@ -1,52 +1,70 @@
 package mechanism
 
 import (
+	"math"
+
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
 // multipoleIndex holds the clusters of a state with centres=input: the blocks of all spans before
 // the open span, which contains the last token. A step reads the far field, the clusters that it
-// chooses, and the keys of the open span. When a span ends, its keys are clustered, together with
-// those of earlier spans if they become one block, and the far field is laid out anew.
+// chooses, and the keys of the open span. When a span ends, its keys are clustered and the far field
+// is laid out anew. Blocks that become one at the next end are joined within the span, by each index
+// at a token of its own, so that the joins of layers and heads are spread over the steps.
 type multipoleIndex struct {
-	pass   inputPass
-	head   headwise.Head
-	span   int // number of the open span; -1: none
-	mark   int // end of the blocks in memory
-	memory arena.Arena
+	pass inputPass
+	head headwise.Head
+	span int         // number of the open span; -1: none
+	far  arena.Arena // memory of the far field
 }
 
 // NewKeyIndex returns an index without keys.
-func (m *inputMultipole) NewKeyIndex() headwise.KeyIndex {
+func (m *inputMultipole) NewKeyIndex() headwise.KeyIndex { return newMultipoleIndex(m.x) }
+
+func newMultipoleIndex(x *multipoleAttention) *multipoleIndex {
 	s := &multipoleIndex{span: -1}
-	s.pass.multipoleAttention, s.pass.memory = m.x, &s.memory
+	s.pass.multipoleAttention, s.pass.memory, s.pass.owned = x, &s.far, true
 	return s
 }
 
 // Clone returns an index with copies of the blocks. Its next step lays out the far field anew.
 func (s *multipoleIndex) Clone() headwise.KeyIndex {
-	c := &multipoleIndex{span: -1}
-	c.pass.multipoleAttention, c.pass.memory = s.pass.multipoleAttention, &c.memory
+	c := newMultipoleIndex(s.pass.multipoleAttention)
 	for i := range s.pass.blocks {
-		c.pass.blocks = append(c.pass.blocks, s.pass.blocks[i].clone(&c.memory))
+		c.pass.blocks = append(c.pass.blocks, s.pass.blocks[i].clone())
 	}
-	c.mark = c.memory.Mark()
+	if s.pass.ahead.memory != nil {
+		c.pass.ahead = s.pass.ahead.clone()
+	}
 	return c
 }
 
-func (s *multipoleIndex) Bytes() int64 { return int64(s.memory.Mark()) * 8 }
+func (s *multipoleIndex) Bytes() int64 {
+	words := s.far.Mark()
+	for i := range s.pass.blocks {
+		words += s.pass.blocks[i].memory.Mark()
+	}
+	if s.pass.ahead.memory != nil {
+		words += s.pass.ahead.memory.Mark()
+	}
+	return int64(words) * 8
+}
 
 func (s *multipoleIndex) Forward(h *headwise.Head) {
 	p := &s.pass
 	s.head = *h
 	p.h, p.scale = &s.head, p.factor(h.Q.Cols)
 	p.first, p.last = p.innerKeys(h)
-	if b := floorDiv(h.Shift, p.multipoleAttention.span); b != s.span {
-		s.memory.Reset(s.mark)
+	b := floorDiv(h.Shift, p.multipoleAttention.span)
+	if b != s.span {
+		s.far.Reset(0)
 		p.cover(b)
-		s.span, s.mark = b, s.memory.Mark()
+		p.ahead, s.span = keyBlock{}, b
 		p.setFar()
+	}
+	if h.Shift-b*p.multipoleAttention.span >= s.turn(h) {
+		p.lookAhead(b)
 	}
 	p.setOpen(s.span)
 	n := h.Q.Rows
@@ -54,4 +72,26 @@ func (s *multipoleIndex) Forward(h *headwise.Head) {
 	p.attendSpan(0, n)
 	p.divide(arena.Take[float](h.Scratch, n))
 	p.h, s.head = nil, headwise.Head{}
+}
+
+// turn returns the token of a span at which the index joins blocks. It depends on the first key, so
+// that layers and heads have different ones.
+func (s *multipoleIndex) turn(h *headwise.Head) int {
+	var bits uint64
+	for _, x := range h.K.Row(0) {
+		bits = (bits ^ math.Float64bits(float64(x))) * 0x9e3779b97f4a7c15
+		bits ^= bits >> 32
+	}
+	return int(bits >> 1 % uint64(s.pass.multipoleAttention.span))
+}
+
+// lookAhead makes the joined block that the span behind b needs, if it is not there.
+func (p *inputPass) lookAhead(b int) {
+	at, length := 0, 0
+	for ; at < b; at += length {
+		length = spansFrom(at, b)
+	}
+	if j0, j1 := p.keysOf(at-length, at); length > 1 && (p.ahead.memory == nil || p.ahead.j0 != j0 || p.ahead.j1 != j1) {
+		p.ahead.set(p.multipoleAttention, p.h, new(arena.Arena), j0, j1)
+	}
 }

@@ -52,13 +52,15 @@ const (
 type inputPass struct {
 	*multipoleAttention
 	h      *headwise.Head
-	memory *arena.Arena // of blocks and the far field
+	memory *arena.Arena // of the far field, and of blocks that have none of their own
+	owned  bool         // blocks have memory of their own
 	scale  float
 	// Keys before first and from last on are near to all queries. In causal calls so are the keys
 	// lo ≤ j < hi of the open span. All other keys are in blocks.
 	first, last, lo, hi int
 
 	blocks []keyBlock // the last of them was made last
+	ahead  keyBlock   // of an index: a block that the next span needs, if it is made
 	far    farField
 
 	// The choices of a wave of queries.
@@ -80,16 +82,13 @@ func (p *inputPass) open(x *multipoleAttention, h *headwise.Head, ar *arena.Aren
 }
 
 // cover makes blocks cover the keys before span number b: the largest blocks of spanRadix^l spans
-// that begin at multiples of their length, in order.
+// that begin at multiples of their length, in order, and the last span by itself. So the keys of the
+// next joined block are known a span before it is needed.
 func (p *inputPass) cover(b int) {
 	at, i := 0, 0
 	for at < b {
-		length := 1
-		for length <= (b-at)/spanRadix && at%(length*spanRadix) == 0 {
-			length *= spanRadix
-		}
-		j0, j1 := min(max(at*p.span, p.first), p.last), min((at+length)*p.span, p.last)
-		j1 = max(j0, j1)
+		length := spansFrom(at, b-1)
+		j0, j1 := p.keysOf(at, at+length)
 		if i < len(p.blocks) && (p.blocks[i].j0 != j0 || p.blocks[i].j1 != j1) {
 			p.drop(i)
 		}
@@ -101,14 +100,43 @@ func (p *inputPass) cover(b int) {
 	p.drop(i)
 }
 
-// push appends a block of the keys j0 ≤ j < j1.
+// spansFrom returns the number of spans of the block that begins at span number at, if blocks of several
+// spans end before number end.
+func spansFrom(at, end int) int {
+	length := 1
+	for length <= (end-at)/spanRadix && at%(length*spanRadix) == 0 {
+		length *= spanRadix
+	}
+	return length
+}
+
+// keysOf returns the keys j0 ≤ j < j1 of the spans from number at on, before number end.
+func (p *inputPass) keysOf(at, end int) (j0, j1 int) {
+	j0, j1 = min(max(at*p.span, p.first), p.last), min(end*p.span, p.last)
+	return j0, max(j0, j1)
+}
+
+// push appends a block of the keys j0 ≤ j < j1: the one that was made ahead, if it has the same keys.
 func (p *inputPass) push(j0, j1 int) {
+	if b := &p.ahead; b.memory != nil && b.j0 == j0 && b.j1 == j1 {
+		p.blocks = append(p.blocks, *b)
+		*b = keyBlock{}
+		return
+	}
 	p.blocks = append(p.blocks, keyBlock{})
 	b := &p.blocks[len(p.blocks)-1]
-	b.set(p.multipoleAttention, p.h, p.memory, j0, j1)
+	b.set(p.multipoleAttention, p.h, p.roomOfBlock(), j0, j1)
 	if p.grads.Grads != nil {
 		b.grads = p.newBlockGrads(b)
 	}
+}
+
+// roomOfBlock returns the memory of a new block.
+func (p *inputPass) roomOfBlock() *arena.Arena {
+	if p.owned {
+		return new(arena.Arena)
+	}
+	return p.memory
 }
 
 // drop removes the blocks from number i on. In Backward it first adds their gradients to those of
@@ -119,7 +147,8 @@ func (p *inputPass) drop(i int) {
 		if p.grads.Grads != nil {
 			p.pullBlock(b)
 		}
-		p.memory.Reset(b.mark)
+		b.memory.Reset(b.mark)
+		*b = keyBlock{} // free the memory
 		p.blocks = p.blocks[:len(p.blocks)-1]
 	}
 }
@@ -637,9 +666,9 @@ func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	near := min(float64(x.sinks+x.ends), keys)
 	clusters, groups, passes, share := float64(x.clustersOf(s.M)), float64(groupsOf(s.M, x.clustersOf(s.M))), 1.0, 1.0
 	if s.Causal {
-		// On average half the keys are in blocks, which are about 1.5 of each length.
+		// On average half the keys are in blocks, which are about 1.5 of each length, and one of a span.
 		near = min(float64(x.span)/2+float64(x.sinks), keys)
-		clusters, groups, passes, share = 0, 0, 0, 0.5
+		clusters, groups, passes, share = float64(x.clustersOf(x.span)), float64(groupsOf(x.span, x.clustersOf(x.span))), 0, 0.5
 		for length := x.span; length < s.M; length *= spanRadix {
 			count := x.clustersOf(length)
 			clusters += 1.5 * float64(count)

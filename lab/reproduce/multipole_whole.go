@@ -378,12 +378,13 @@ func rowError(want, got []float32, d int) (sum float64) {
 	return sum * float64(d) / float64(len(want))
 }
 
-// The steps that are measured are before, at and behind the end of a span, at which the blocks of
-// centres=input become one.
+// The steps that are measured are before and at the end of a span, all those of the next span, in which
+// the blocks of centres=input become one, and those behind it.
 const (
 	beforeEnd = 64 // tokens before the end at which states begin
+	wholeSpan = 512
 
-	partBefore, partEnd, partBehind = "before the end of a span", "at the end of a span", "behind the end of a span"
+	partBefore, partEnd, partSlowest, partBehind = "before the end of a span", "at the end of a span", "the slowest of the next span", "behind the next span"
 )
 
 // decode measures steps in turns. Sessions begin with the states of past tokens.
@@ -426,16 +427,19 @@ func (c *wholeConfig) decode(w *Work, m *model.Model, data wide) (list []wholeTi
 			return nil, err
 		}
 	}
-	parts := []string{partBefore, partEnd, partBehind}
+	parts := []string{partBefore, partEnd, partSlowest, partBehind}
 	for k, part := range parts {
 		turns, steps := c.Turns, c.Steps
-		if part == partEnd {
+		switch part {
+		case partEnd:
 			turns, steps = 1, 1
 			for _, s := range all {
 				if err := step(s, c.Tokens-s.tokens); err != nil {
 					return nil, err
 				}
 			}
+		case partSlowest:
+			turns, steps = wholeSpan, 1
 		}
 		times := make([][]float64, len(all))
 		for range turns {
@@ -449,6 +453,9 @@ func (c *wholeConfig) decode(w *Work, m *model.Model, data wide) (list []wholeTi
 		}
 		for i, s := range all {
 			x := wholeTime{Label: c.Set[i].Label, Part: part, Seconds: median(times[i])}
+			if part == partSlowest {
+				x.Seconds = slices.Max(times[i])
+			}
 			for l := range s.states {
 				x.Error += rowError(all[0].states[l].out, s.states[l].out, s.states[l].call.V.D) / float64(len(s.states))
 			}
@@ -515,14 +522,21 @@ func (c *wholeConfig) reads(w *Work, m method, layers map[string]*player, n, ste
 // the default settings (docs/mechanisms.md), and how many keys are near to the last query without its
 // choice.
 func farSums(n, d int) (numbers, open float64) {
-	const span, radix, leastKeys, groupKeys, mostGroups = 512, 4, 16, 512, 16
+	const span, radix, leastKeys, groupKeys, mostGroups = wholeSpan, 4, 16, 512, 16
 	closed := (n - 1) / span
 	clusters, groups := 0, 0
-	for length := span; closed > 0; closed, length = closed/radix, length*radix {
+	add := func(blocks, length int) {
 		size := max(int(math.Sqrt(float64(length)/8)), leastKeys)
 		count := (length + size - 1) / size
-		clusters += closed % radix * count
-		groups += closed % radix * min(int(math.Round(math.Sqrt(float64(count)))), max(length/groupKeys, 1), mostGroups)
+		clusters += blocks * count
+		groups += blocks * min(int(math.Round(math.Sqrt(float64(count)))), max(length/groupKeys, 1), mostGroups)
+	}
+	if closed > 0 { // the last is by itself
+		add(1, span)
+		closed--
+	}
+	for length := span; closed > 0; closed, length = closed/radix, length*radix {
+		add(closed%radix, length)
 	}
 	// Means, variances, values, shares, numbers of keys, and reaches of clusters; spreads and sums of groups.
 	numbers = float64(clusters*(3*d+groups+2) + groups*d*(d+1))
@@ -539,7 +553,7 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 	passes := report.Table{Title: "Passes of ModernBERT-base's shape", Head: []string{"layers", "tokens", "attention", "processor s", "times as fast", "required", "exact pairs, %", "error of a row"},
 		Note: "Width 768. Each third layer sees all keys, and its attention is exchanged; the others have windows of 64 tokens on each side."}
 	steps := report.Table{Title: "Steps of SmolLM-135M's shape behind 32768 tokens", Head: []string{"layers", "step", "attention", "ms of a token", "times as fast", "MB read", "of softmax, %", "exact pairs, %", "error of a row"},
-		Note: "Width 576, 9 heads, 3 key heads, weights of 4 bytes. MB of keys, values and their sums, as counted; what several queries of a group choose counts for each. At the end of a span, once in 512 tokens, clusters are made anew; at 32768 nine blocks and the span that ends become one. What that reads is not counted."}
+		Note: "Width 576, 9 heads, 3 key heads, weights of 4 bytes. MB of keys, values and their sums, as counted; what several queries of a group choose counts for each. At the end of a span, once in 512 tokens, its keys are clustered. In the span behind 32768, nine blocks and another span become one, in each head at another step. What that reads is not counted."}
 	for _, c := range wholeConfigs(o) {
 		list, found, err := get[[]wholeTime](r, c.name())
 		if err != nil {
@@ -563,7 +577,7 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 			} else {
 				addRow(&steps, fmt.Sprint(c.Layers), x.Part, x.Label, digits(1e3*x.Seconds), digits(speed), digits(x.Bytes/1e6), digits(100*x.Bytes/of.Bytes), digits(100*x.Exact), digits(x.Error))
 			}
-			if x.Label == softmax.Label || x.Part == partEnd {
+			if x.Label == softmax.Label || x.Part == partEnd || x.Part == partSlowest {
 				continue
 			}
 			verdict := "reached"
@@ -580,7 +594,7 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 		}
 	}
 	if len(passes.Rows)+len(steps.Rows) > 0 {
-		out.find("Weights are drawn. Exchanged layers have, with softmax too, the queries, keys and values of layers 0, 3 and 5 of all-MiniLM-L6-v2, two heads side by side: for a pass of 8192 tokens of a novel, for steps of two windows of 8192 tokens of a novel and two of meetings, one after another; codebooks are keys that lie evenly apart. Processor time of one thread, medians of turns; at the end of a span one step, measured once.")
+		out.find("Weights are drawn. Exchanged layers have, with softmax too, the queries, keys and values of layers 0, 3 and 5 of all-MiniLM-L6-v2, two heads side by side: for a pass of 8192 tokens of a novel, for steps of two windows of 8192 tokens of a novel and two of meetings, one after another; codebooks are keys that lie evenly apart. Processor time of one thread, medians of turns; at the end of a span and for the slowest step, single steps.")
 	}
 	for _, t := range []report.Table{passes, steps} {
 		if len(t.Rows) > 0 {

@@ -41,7 +41,7 @@ func TestWholeModelsAreMeasured(t *testing.T) {
 		run := c.pass
 		want := len(c.Set)
 		if c.Steps > 0 {
-			run, want = c.decode, 3*want
+			run, want = c.decode, 4*want
 		}
 		list, err := run(&Work{Ctx: t.Context()}, m, widen(drawnCalls(c.From, c.Tokens), c.From))
 		if err != nil {
@@ -71,15 +71,16 @@ func TestWideHeads(t *testing.T) {
 	}
 }
 
-// Behind 32768 tokens there is one block of 512 clusters in 16 groups; the token before that ends nine
-// blocks of 1248 clusters in 63 groups.
+// A span behind 32768 tokens there are one block of 512 clusters in 16 groups, and a span; before that
+// there are nine blocks of 1248 clusters in 63 groups, and a span.
 func TestFarSums(t *testing.T) {
 	for _, x := range []struct {
 		n       int
 		numbers float64
 		open    float64
 	}{
-		{32769, 512*(3*64+16+2) + 16*64*65, 2},
+		{32769 + 512, (512+32)*(3*64+17+2) + 17*64*65, 2},
+		{32769, (1248+32)*(3*64+64+2) + 64*64*65, 2},
 		{32768, 1248*(3*64+63+2) + 63*64*65, 513},
 		{100, 0, 101},
 	} {
