@@ -27,11 +27,11 @@ func segments(t *testing.T, s subject) {
 		c, doT := callIn(oc), in(do)
 		want, v := book.Forward(oc), check.MaxAbs(oc.V.Data)
 		var grads *oracle.Grads
-		if s.whole != nil { // those of a call alone, which finite differences confirm
-			a := answer("gradients", s, sh, 40, func() *confirmed { return confirm(t, s, sh, book, oc, do) })
-			grads = &oracle.Grads{DQ: oracle.Heads{Data: a.grads["dq"]}, DK: oracle.Heads{Data: a.grads["dk"]}, DV: oracle.Heads{Data: a.grads["dv"]}}
+		if s.whole != nil { // those of a call alone, which the textbook confirms
+			a := answer("gradients", s, sh, 40, func() map[string][]float64 { return confirm(t, s, sh, book, oc, do) })
+			grads = &oracle.Grads{DQ: oracle.Heads{Data: a["dq"]}, DK: oracle.Heads{Data: a["dk"]}, DV: oracle.Heads{Data: a["dv"]}}
 			for _, p := range m.Params().All() {
-				grads.DTau = append(grads.DTau, a.grads["d"+p.Name]...)
+				grads.DTau = append(grads.DTau, a["d"+p.Name]...)
 			}
 		} else {
 			grads = book.Backward(oc, do)
