@@ -543,28 +543,42 @@ func (out *Outcome) order(s *scored) {
 		if beats == "" {
 			beats = ", none"
 		}
-		better := "better by more than the spread and the error of the samples"
-		switch single {
-		case 0:
-		case len(list):
+		errors := " and the error of the samples"
+		if !knowsErrors(best.Runs[0].Score) {
+			errors = "; the error of the samples is not known"
+		}
+		better := "better by more than the spread" + errors
+		switch {
+		case single == 0:
+		case single < len(list):
+			better += ", or of one seed"
+		case knowsErrors(best.Runs[0].Score):
 			better = "better by more than the error of the samples, of one seed"
 		default:
-			better += ", or of one seed"
+			better = "better, of one seed" + errors
 		}
 		finding += fmt.Sprintf(". The best baseline, %s, has %s; %s: %s", top.Name, digits(top.Score), better, beats[2:])
 	}
 	out.find("%s.", finding)
 }
 
-// twoErrors returns twice the standard error of the difference between the accuracies of a mechanism and a
-// baseline, which may be judged by different samples. It is 0 for other metrics.
+// knowsErrors reports whether the standard error of a score is known.
+func knowsErrors(s train.Score) bool { return s.Metric == task.Accuracy || s.Error > 0 }
+
+// twoErrors returns twice the standard error of the difference between the scores of a mechanism and a
+// baseline, which may be judged by different samples. It is 0 where the error is not known.
 func twoErrors(x *result, b *task.Baseline) float64 {
 	score := x.Runs[0].Score
-	if score.Metric != task.Accuracy || score.Samples == 0 || b.Judged == 0 {
-		return 0
+	own, other := score.Error*score.Error, b.Error*b.Error
+	if score.Metric == task.Accuracy {
+		if own == 0 && score.Samples > 0 {
+			own = x.Value * (1 - x.Value) / float64(score.Samples)
+		}
+		if b.Judged > 0 {
+			other = b.Score * (1 - b.Score) / float64(b.Judged)
+		}
 	}
-	variance := func(p float64, n int) float64 { return p * (1 - p) / float64(n) }
-	return 2 * math.Sqrt(variance(x.Value, int(score.Samples)*len(x.Runs))+variance(b.Score, b.Judged))
+	return 2 * math.Sqrt(own/float64(len(x.Runs))+other)
 }
 
 // sign is 1 where more is better, or else -1.

@@ -52,6 +52,26 @@ func TestLesson(t *testing.T) {
 	}
 }
 
+// A baseline is beaten by more than the error of the samples, where that is known.
+func TestBaselinesAreBeatenBeyondTheError(t *testing.T) {
+	for _, x := range []struct {
+		score    train.Score
+		baseline task.Baseline
+		want     string
+	}{
+		{train.Score{Metric: task.Accuracy, Value: 0.308, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "better by more than the error of the samples, of one seed: none."},
+		{train.Score{Metric: task.Accuracy, Value: 0.33, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "better by more than the error of the samples, of one seed: softmax."},
+		{train.Score{Metric: task.MSE, Value: 0.05, Error: 0.01}, task.Baseline{Score: 0.08, Error: 0.02}, "better by more than the error of the samples, of one seed: none."},
+		{train.Score{Metric: task.Nats, Value: 2.04}, task.Baseline{Score: 2.05}, "better, of one seed; the error of the samples is not known: softmax."},
+	} {
+		out := new(Outcome)
+		out.order(&scored{lesson: new(lesson), Results: []result{{method: &softmax, Runs: []learned{{Score: x.score}}, Value: x.score.Value}}, Baselines: []task.Baseline{x.baseline}})
+		if !strings.HasSuffix(out.Findings[0], x.want) {
+			t.Errorf("%+v: %q, want %q", x.score, out.Findings[0], x.want)
+		}
+	}
+}
+
 // An interrupted training goes on, and ends as one that was not interrupted.
 func TestLessonGoesOn(t *testing.T) {
 	whole, parts := &Options{Out: t.TempDir(), Seeds: 1}, &Options{Out: t.TempDir(), Seeds: 1}

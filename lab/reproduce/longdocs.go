@@ -205,14 +205,14 @@ func longDocsFindings(out *Outcome, list []scored) error {
 				cost = fmt.Sprintf("%.0f", x.Runs[0].Cost)
 			}
 			addRow(&t, fmt.Sprint(s.Length), x.Label, fmt.Sprintf("%.1f", 100*x.Value), fmt.Sprintf("%.1f", 100*deviationOf(x.Value, n)), cost, fmt.Sprintf("%.1f, %s", 100*best.Score, best.Name))
-			if x.Value > best.Score {
+			if x.Value-twoErrors(&x, &best) > best.Score {
 				better += ", " + x.Label
 			}
 		}
 		if better == "" {
 			better = ", none"
 		}
-		out.find("%d bytes: better than %s with %.1f %%: %s.", s.Length, best.Name, 100*best.Score, better[2:])
+		out.find("%d bytes: better than %s with %.1f %% by more than the error of the samples: %s.", s.Length, best.Name, 100*best.Score, better[2:])
 	}
 	out.Tables = append([]report.Table{t}, out.Tables...)
 	return nil

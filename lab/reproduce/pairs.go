@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -257,9 +258,10 @@ func pairFindings(out *Outcome, list []scored) error {
 			b.Name += " (baseline)"
 			addTextScore(&t, s.Name, &b)
 		}
-		verdict := "better than the baseline"
-		if simple.RougeL >= best.RougeL {
-			verdict = "not better than the baseline"
+		verdict := "better than the baseline by more than the error of the targets"
+		// Scores lie between 0 and 1, so that their variance is at most that of a share.
+		if best.RougeL-2*math.Hypot(deviationOf(best.RougeL, float64(best.Texts)), deviationOf(simple.RougeL, float64(simple.Texts))) <= simple.RougeL {
+			verdict = "not " + verdict
 		}
 		out.find("%s: %s has a ROUGE-L of %.3f and %.1f %% exact, %s %.3f: %s.", s.Name, best.Name, best.RougeL, 100*best.Exact, simple.Name, simple.RougeL, verdict)
 	}
