@@ -2,6 +2,7 @@ package train
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,7 +69,7 @@ type Config struct {
 	GroupLengths bool `json:"group_lengths,omitempty"`
 
 	Batch      int `json:"batch"`      // samples (or windows of Model.Context tokens) in a pass
-	Accumulate int `json:"accumulate"` // passes in an update, whose gradients are added
+	Accumulate int `json:"accumulate"` // passes in an update, whose gradients are added; 0: 1
 	// FirstContext is the length of the first windows of a text, or of another task that can draw
 	// samples of a given length (data.WindowDrawer). The length doubles until it is Model.Context.
 	// A pass begins with FirstBatch windows, and with each doubling their number halves, down to
@@ -91,16 +92,16 @@ type Config struct {
 	// the schedule and the lengths of windows follow a run of that many steps.
 	Lengthened []int `json:"lengthened,omitempty"`
 
-	Optimizer Optimizer `json:"optimizer"`
-	Schedule  Schedule  `json:"schedule"`
-	Rate      float64   `json:"lr"`     // peak rate, reached after WarmUp updates
-	MinRate   float64   `json:"min_lr"` // last rate; ConstantSchedule ignores it
+	Optimizer Optimizer `json:"optimizer"` // "": AdamW
+	Schedule  Schedule  `json:"schedule"`  // "": ConstantSchedule
+	Rate      float64   `json:"lr"`        // peak rate, reached after WarmUp updates
+	MinRate   float64   `json:"min_lr"`    // last rate; ConstantSchedule ignores it
 	WarmUp    int       `json:"warmup"`
 	Decay     float64   `json:"weight_decay"` // weight decay of matrices
 	Beta1     float64   `json:"beta1"`
-	Beta2     float64   `json:"beta2"`
-	Clip      float64   `json:"clip"` // maximum norm of the gradient; 0: none
-	Seed      uint64    `json:"seed"` // seed of the initial weights and of the order of the data
+	Beta2     float64   `json:"beta2"` // Beta1 and Beta2 both 0: 0.9 and 0.99
+	Clip      float64   `json:"clip"`  // maximum norm of the gradient; 0: none
+	Seed      uint64    `json:"seed"`  // seed of the initial weights and of the order of the data
 
 	EvalEvery    int `json:"eval_every"`    // updates between validations; 0: only at the end
 	EvalSamples  int `json:"eval_samples"`  // validation samples, always the same; 0: all; -1 with Init: as many as a text of that context needs
@@ -216,6 +217,7 @@ func (c *Config) taskOptions() task.Options {
 // for the first invalid field.
 func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 	fail := func(err error) (Config, data.Source, error) { return c, nil, err }
+	c.setDefaults()
 	if src == nil {
 		return fail(errors.New("source: is nil"))
 	}
@@ -303,6 +305,14 @@ func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 	return c, src, nil
 }
 
+// setDefaults sets the fields whose zero value stands for another.
+func (c *Config) setDefaults() {
+	c.Accumulate, c.Optimizer, c.Schedule = cmp.Or(c.Accumulate, 1), cmp.Or(c.Optimizer, AdamW), cmp.Or(c.Schedule, ConstantSchedule)
+	if c.Beta1 == 0 && c.Beta2 == 0 {
+		c.Beta1, c.Beta2 = 0.9, 0.99
+	}
+}
+
 // setEpochs replaces Epochs by Steps. It returns an error if samples have no end, or there
 // are too many updates.
 func (c *Config) setEpochs(src data.Source) error {
@@ -359,7 +369,7 @@ func (c *Config) checkFields(src data.Source) error {
 		{"save_every", float64(c.SaveEvery), 0, 1 << 40},
 	} {
 		if !(f.x >= f.least && f.x <= f.most) {
-			return fmt.Errorf("%s: %v is not from %v to %v", f.name, f.x, f.least, f.most)
+			return fmt.Errorf("%s: %s is not from %s to %s", f.name, formatLimit(f.x), formatLimit(f.least), formatLimit(f.most))
 		}
 	}
 	for i, n := range c.Lengthened {
@@ -402,6 +412,14 @@ func (c *Config) checkFields(src data.Source) error {
 		return fmt.Errorf("patience: %d looks, but eval_every is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[data.Valid])
 	}
 	return nil
+}
+
+// formatLimit returns whole numbers without an exponent.
+func formatLimit(x float64) string {
+	if x == math.Trunc(x) && math.Abs(x) < 1<<53 {
+		return strconv.FormatFloat(x, 'f', -1, 64)
+	}
+	return strconv.FormatFloat(x, 'g', -1, 64)
 }
 
 // maxSteps bounds the updates of a run; an int has 32 bits on some processors.

@@ -363,7 +363,7 @@ func TestImpossibleConfigsAreRefused(t *testing.T) {
 		{"beta2: 1", func(c *Config) { c.Beta2 = 1 }},
 		{"clip: -1", func(c *Config) { c.Clip = -1 }},
 		{"eval_samples: -1", func(c *Config) { c.EvalSamples = -1 }},
-		{"accumulate: 0", func(c *Config) { c.Accumulate = 0 }},
+		{"accumulate: -1", func(c *Config) { c.Accumulate = -1 }},
 		{"optimizer: \"sgd\"", func(c *Config) { c.Optimizer = "sgd" }},
 		{"weight_decay: 0.1, but optimizer adam", func(c *Config) { c.Optimizer = Adam }},
 		{"schedule: \"steps\"", func(c *Config) { c.Schedule = "steps" }},
@@ -384,6 +384,20 @@ func TestImpossibleConfigsAreRefused(t *testing.T) {
 	c.Task = "txt"
 	if _, err := c.OpenTask(); err == nil || !strings.Contains(err.Error(), `"txt"`) {
 		t.Errorf("error is %v", err)
+	}
+}
+
+// A Config needs no more than a task, a model, the size of a batch, updates and a rate.
+func TestZeroFieldsHaveDefaults(t *testing.T) {
+	c := little("softmax")
+	want, _, err := c.PrepareTask(littleText(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Accumulate, want.Optimizer, want.Schedule, want.Beta1, want.Beta2 = 1, AdamW, ConstantSchedule, 0.9, 0.99
+	c.Accumulate, c.Optimizer, c.Schedule, c.Beta1, c.Beta2 = 0, "", "", 0, 0
+	if got, _, err := c.PrepareTask(littleText(t)); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v, %v", got, want, err)
 	}
 }
 
