@@ -95,7 +95,7 @@ type Config struct {
 	// before attention and before the MLP; 0: none. In a convolutional net it is each convolution.
 	Conv int `json:"conv"`
 
-	Positions Positions `json:"positions"`
+	Positions Positions `json:"positions"`            // "": Learned, of a convolutional net NoPosition
 	RopeTheta float64   `json:"rope_theta,omitempty"` // base of the rotations' frequencies, 1 or more; 0: 10000
 	// RopeFraction is the fraction of a head's channels that are rotated: the first
 	// ⌊D·RopeFraction⌋, or one more if that is odd. Channel j forms a pair with channel j plus half
@@ -247,7 +247,10 @@ const (
 )
 
 // Validate returns an error that names the first invalid field.
-func (c Config) Validate() error { return validation{c}.check() }
+func (c Config) Validate() error {
+	c.Positions = c.positions()
+	return validation{c}.check()
+}
 
 // validation checks the fields of a configuration.
 type validation struct{ Config }

@@ -110,7 +110,7 @@ func (c cost) weightSize(mixer float64) float64 {
 	if c.EntryNorm {
 		ends += norm
 	}
-	if c.Positions == Learned {
+	if c.positions() == Learned {
 		ends += float64(c.positionRows()) * w
 	}
 	ends += float64(c.TokenTypes)*w + float64(c.RelativeBuckets*c.Heads)

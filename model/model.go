@@ -95,6 +95,7 @@ func buildModel(c Config, b *builder) (*Model, error) {
 		return nil, err
 	}
 	c = c.Clone()
+	c.Positions = c.positions()
 	b.c = c
 	m := &Model{config: c, params: &b.set, constants: &b.constants, seeds: b.seeds}
 	if c.Kind == EncoderDecoder {

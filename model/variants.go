@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -114,6 +115,14 @@ func (c Config) rotatedPairs() int {
 	return (c.rotatedWidth() + 1) / 2
 }
 
+// positions returns the position encoding, where it is left open its default.
+func (c Config) positions() Positions {
+	if c.Positions == "" && c.Kind == Convolutional {
+		return NoPosition
+	}
+	return cmp.Or(c.Positions, Learned)
+}
+
 // positionRows returns the number of rows of learned positions.
 func (c Config) positionRows() int {
 	if c.PositionTable == 0 {
@@ -131,7 +140,7 @@ func (c Config) LearnedPositions() int {
 // TrainedContext returns the number of tokens of the sequences that the model was trained on:
 // Context, or the positions of the learned table if these are fewer.
 func (c Config) TrainedContext() int {
-	if c.Positions == Learned {
+	if c.positions() == Learned {
 		return min(c.Context, c.LearnedPositions())
 	}
 	return c.Context
@@ -142,7 +151,7 @@ func (c Config) TrainedContext() int {
 // forget: mamba-2 and retnet by their decay, local by its window. docs/command.md has figures.
 func (c Config) ContextWindow() int {
 	forgets := func(name string) bool { return name == "mamba-2" || name == "retnet" || name == "local" }
-	holds := c.Kind == Decoder && forgets(c.Mechanism) && c.Positions != Learned && len(c.LayerWindows) == 0
+	holds := c.Kind == Decoder && forgets(c.Mechanism) && c.positions() != Learned && len(c.LayerWindows) == 0
 	for _, x := range c.LayerMechanisms {
 		holds = holds && (x.Mechanism == "" || forgets(x.Mechanism))
 	}
@@ -194,7 +203,7 @@ func (c validation) checkVariants() error {
 		return fmt.Errorf("source_layers: %d, but kind %s has no source; set kind to %s, or source_layers to 0", c.SourceLayers, c.Kind, EncoderDecoder)
 	case c.SharedEmbedding && (c.Kind != EncoderDecoder || c.sourceVocab() != c.Vocab):
 		return fmt.Errorf("shared_embedding: kind is %s, vocab %d and source_vocab %d; needs kind %s and one vocabulary", c.Kind, c.Vocab, c.sourceVocab(), EncoderDecoder)
-	case (c.PositionTable != 0 || c.PositionOffset != 0) && c.Positions != Learned:
+	case (c.PositionTable != 0 || c.PositionOffset != 0) && c.positions() != Learned:
 		return fmt.Errorf("position_table: %d and position_offset: %d, but positions are %s; set positions to %s, or both to 0", c.PositionTable, c.PositionOffset, c.Positions, Learned)
 	case c.PositionTable != 0 && c.LearnedPositions() < 1:
 		return fmt.Errorf("position_table: %d rows, of which position_offset %d are before the first position; set position_table to more", c.PositionTable, c.PositionOffset)
