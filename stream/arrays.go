@@ -19,10 +19,8 @@ type Files interface {
 	OpenStored(name string) (*array.StoredArray, error)
 }
 
-// ArraySource is a Source that reads arrays from files: q [B,H,N,D], k [B,Hkv,M,D] and v
-// [B,Hkv,M,Dv], where leading dimensions of 1 may be left out. Two arrays are optional: keymask
-// [B,M] or [M], which is 0 for masked keys, and log_g [B,Hkv,M], [Hkv,M] or [M].
-type ArraySource struct {
+// arraySource reads arrays from files.
+type arraySource struct {
 	shape   Shape
 	rank    int
 	q, k, v *array.StoredArray
@@ -31,17 +29,27 @@ type ArraySource struct {
 	mRows   int
 	ids     []Field
 
-	// AllowNonfinite accepts NaN and infinities.
-	AllowNonfinite bool
+	inputCheck
 }
 
 // notStreamed are arrays that only calls in memory support.
 var notStreamed = []string{"key_lengths", "attn_keep", "cu_q", "cu_k"}
 
-// NewArraySource returns a source for the arrays of f. The caller closes f after use. It
-// returns an error if an array is missing, has another type, or does not fit the others.
-func NewArraySource(f Files) (*ArraySource, error) {
-	a := &ArraySource{}
+// NewArraySource returns a source for the arrays of f: q [B,H,N,D], k [B,Hkv,M,D] and v
+// [B,Hkv,M,Dv], where leading dimensions of 1 may be left out; rank is the number of dimensions of
+// q. Two arrays are optional: keymask [B,M] or [M], which is 0 for masked keys, and log_g
+// [B,Hkv,M], [Hkv,M] or [M]. The caller closes f after use. NewArraySource returns an error if an
+// array is missing, has another type, or does not fit the others.
+func NewArraySource(f Files) (src Source, rank int, err error) {
+	a, err := newArraySource(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	return a, a.rank, nil
+}
+
+func newArraySource(f Files) (*arraySource, error) {
+	a := &arraySource{}
 	names := f.Names()
 	for _, name := range notStreamed {
 		if slices.Contains(names, name) {
@@ -98,7 +106,7 @@ func NewArraySource(f Files) (*ArraySource, error) {
 }
 
 // findMasks opens the optional arrays keymask and log_g.
-func (a *ArraySource) findMasks(f Files, names []string) (err error) {
+func (a *arraySource) findMasks(f Files, names []string) (err error) {
 	m := int(a.shape.M)
 	if slices.Contains(names, "keymask") {
 		if a.mask, err = f.OpenStored("keymask"); err != nil {
@@ -145,7 +153,7 @@ func checkDType(s *array.StoredArray, types ...array.DType) error {
 }
 
 // identifyFiles records the identity of the files.
-func (a *ArraySource) identifyFiles() error {
+func (a *arraySource) identifyFiles() error {
 	var seen []*os.File
 	for _, s := range []*array.StoredArray{a.q, a.k, a.v, a.mask, a.g} {
 		if s == nil || s.File() == nil || slices.Contains(seen, s.File()) {
@@ -161,26 +169,23 @@ func (a *ArraySource) identifyFiles() error {
 	return nil
 }
 
-// Rank returns the number of dimensions of q, k and v.
-func (a *ArraySource) Rank() int { return a.rank }
-
 // Shape returns the shape of the arrays.
-func (a *ArraySource) Shape() Shape { return a.shape }
+func (a *arraySource) Shape() Shape { return a.shape }
 
 // HasDecay reports whether there is an array log_g.
-func (a *ArraySource) HasDecay() bool { return a.g != nil }
+func (a *arraySource) HasDecay() bool { return a.g != nil }
 
 // IsSequential returns false, because files can be read again.
-func (a *ArraySource) IsSequential() bool { return false }
+func (a *arraySource) IsSequential() bool { return false }
 
 // IsComputed returns false: windows are read while attention is computed.
-func (a *ArraySource) IsComputed() bool { return false }
+func (a *arraySource) IsComputed() bool { return false }
 
 // Identity returns the size, time and checksum of each file.
-func (a *ArraySource) Identity() []Field { return a.ids }
+func (a *arraySource) Identity() []Field { return a.ids }
 
 // NewWindow returns a window with room for n tokens.
-func (a *ArraySource) NewWindow(n int, want Role) *Window {
+func (a *arraySource) NewWindow(n int, want Role) *Window {
 	s, w := &a.shape, NewWindow(a.shape, n, want, a.HasDecay())
 	if a.mask != nil && want&Keys != 0 {
 		w.mask = make([]bool, s.B*n)
@@ -190,7 +195,7 @@ func (a *ArraySource) NewWindow(n int, want Role) *Window {
 
 // FillWindow overwrites w with up to n tokens: queries from query on and keys from key on. It
 // returns an error if a file cannot be read or a number is not finite.
-func (a *ArraySource) FillWindow(w *Window, query, key int64, n int) (int, error) {
+func (a *arraySource) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	s := &a.shape
 	for _, x := range []struct {
 		name string
@@ -213,7 +218,7 @@ func (a *ArraySource) FillWindow(w *Window, query, key int64, n int) (int, error
 				return 0, markBadInput(err)
 			}
 		}
-		if !a.AllowNonfinite {
+		if !a.allowsNonFinite {
 			if err := checkFinite(x.name, x.to.Tokens(0, n), x.at); err != nil {
 				return 0, err
 			}

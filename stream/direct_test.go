@@ -22,13 +22,13 @@ import (
 
 // measured notes the tokens of the largest window.
 type measured struct {
-	*ArraySource
+	*arraySource
 	tokens int
 }
 
 func (m *measured) NewWindow(n int, want Role) *Window {
 	m.tokens = max(m.tokens, n)
-	return m.ArraySource.NewWindow(n, want)
+	return m.arraySource.NewWindow(n, want)
 }
 
 // rowOf returns row i of the textbook's output for c [B,H,1,Dv]. The problem is of a mechanism

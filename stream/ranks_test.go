@@ -26,7 +26,7 @@ import (
 // runRanks runs a problem with size ranks.
 func runRanks(t *testing.T, p *problem, in, path string, size int, o Options) ([]*Report, error) {
 	var (
-		sources []*ArraySource
+		sources []*arraySource
 		outs    []*Output
 		mechs   []attention.Mechanism
 	)

@@ -11,9 +11,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// RawSource is a Source that reads little-endian numbers without a header, token by token:
+// rawSource is a Source that reads little-endian numbers without a header, token by token:
 // queries [H,D], keys [Hkv,D] and values [Hkv,Dv]. B is 1, and every token has a query.
-type RawSource struct {
+type rawSource struct {
 	shape  Shape
 	record int // numbers per token
 	ids    []Field
@@ -23,20 +23,19 @@ type RawSource struct {
 	nextToken int64  // number of the next token of the pipe
 	sum       uint32 // checksum of earlier tokens
 
-	// AllowNonfinite accepts NaN and infinities.
-	AllowNonfinite bool
+	inputCheck
 }
 
 // newRawSource returns a source without input. It returns an error if the shape is
 // invalid.
-func newRawSource(s Shape) (*RawSource, error) {
+func newRawSource(s Shape) (*rawSource, error) {
 	if s.B == 0 {
 		s.B = 1
 	}
 	if s.B != 1 {
 		return nil, fmt.Errorf("shape: B is %d, raw numbers have 1", s.B)
 	}
-	r := &RawSource{shape: s}
+	r := &rawSource{shape: s}
 	r.shape.N, r.shape.M = -1, -1
 	if err := r.shape.validate(); err != nil {
 		return nil, err
@@ -45,10 +44,11 @@ func newRawSource(s Shape) (*RawSource, error) {
 	return r, nil
 }
 
-// NewRawFileSource returns a source for a file. The caller closes f after use. The size of the
+// NewRawFileSource returns a source for a file of little-endian numbers without a header, token by
+// token: queries [H,D], keys [Hkv,D] and values [Hkv,Dv]. B is 1. The caller closes f after use. The size of the
 // file gives N and M. It returns an error if the shape is invalid or the file ends within a
 // token.
-func NewRawFileSource(f *os.File, s Shape) (*RawSource, error) {
+func NewRawFileSource(f *os.File, s Shape) (Source, error) {
 	r, err := newRawSource(s)
 	if err != nil {
 		return nil, err
@@ -64,14 +64,16 @@ func NewRawFileSource(f *os.File, s Shape) (*RawSource, error) {
 	r.file = f
 	r.shape.N = info.Size() / token
 	r.shape.M = r.shape.N
-	r.ids, err = identifyFile("file", f)
-	return r, err
+	if r.ids, err = identifyFile("file", f); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
-// NewPipeSource returns a source for a pipe, whose tokens can be read only once. A resumed run
+// NewPipeSource returns a source for a pipe of tokens as NewRawFileSource reads them, once. A resumed run
 // needs the same tokens from the start: it skips the earlier ones and compares their checksum.
 // It returns an error if the shape is invalid.
-func NewPipeSource(p io.Reader, s Shape) (*RawSource, error) {
+func NewPipeSource(p io.Reader, s Shape) (Source, error) {
 	r, err := newRawSource(s)
 	if err != nil {
 		return nil, err
@@ -81,22 +83,22 @@ func NewPipeSource(p io.Reader, s Shape) (*RawSource, error) {
 }
 
 // Shape returns the shape of the stream; N and M are -1 for a pipe.
-func (r *RawSource) Shape() Shape { return r.shape }
+func (r *rawSource) Shape() Shape { return r.shape }
 
 // HasDecay returns false.
-func (r *RawSource) HasDecay() bool { return false }
+func (r *rawSource) HasDecay() bool { return false }
 
 // IsSequential reports whether the source is a pipe.
-func (r *RawSource) IsSequential() bool { return r.pipe != nil }
+func (r *rawSource) IsSequential() bool { return r.pipe != nil }
 
 // IsComputed returns false: windows are read while attention is computed.
-func (r *RawSource) IsComputed() bool { return false }
+func (r *rawSource) IsComputed() bool { return false }
 
 // Identity returns the size, time and checksum of the file, or nil for a pipe.
-func (r *RawSource) Identity() []Field { return r.ids }
+func (r *rawSource) Identity() []Field { return r.ids }
 
 // NewWindow returns a window with room for n tokens.
-func (r *RawSource) NewWindow(n int, want Role) *Window {
+func (r *rawSource) NewWindow(n int, want Role) *Window {
 	s, w := &r.shape, &Window{role: want, records: make([]float, n*r.record)}
 	w.q = tensor.Split(w.records, 1, n, r.record, 0, s.H, s.D)
 	w.k = tensor.Split(w.records, 1, n, r.record, s.H*s.D, s.Hkv, s.D)
@@ -106,7 +108,7 @@ func (r *RawSource) NewWindow(n int, want Role) *Window {
 
 // FillWindow overwrites w with up to n tokens, queries from query on and keys from key
 // on. It returns an error if the input ends within a token, or if a number is not finite.
-func (r *RawSource) FillWindow(w *Window, query, key int64, n int) (int, error) {
+func (r *rawSource) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	at := query
 	if w.role == Keys {
 		at = key
@@ -126,7 +128,7 @@ func (r *RawSource) FillWindow(w *Window, query, key int64, n int) (int, error) 
 		w.Input = r.sum
 	}
 	w.SetTokens(n)
-	if !r.AllowNonfinite {
+	if !r.allowsNonFinite {
 		for _, x := range []struct {
 			name string
 			x    tensor.Heads
@@ -149,7 +151,7 @@ func rawBytes(x []float) ([]byte, func()) {
 }
 
 // readPipe fills records from the pipe and returns the number of tokens.
-func (r *RawSource) readPipe(records []float) (int, error) {
+func (r *rawSource) readPipe(records []float) (int, error) {
 	b, done := rawBytes(records)
 	// Only io.EOF of the pipe is its end: a transport that is cut returns io.ErrUnexpectedEOF, as io.ReadFull does.
 	k, err := 0, error(nil)
@@ -177,7 +179,7 @@ func (r *RawSource) readPipe(records []float) (int, error) {
 
 // Skip reads past the first n tokens of a pipe, which an earlier run has processed. It returns
 // an error if there are fewer, or if their checksum is not sum.
-func (r *RawSource) Skip(n int64, sum uint32) error {
+func (r *rawSource) Skip(n int64, sum uint32) error {
 	if r.pipe == nil {
 		return nil
 	}

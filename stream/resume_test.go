@@ -65,16 +65,17 @@ func TestCheckpointIsNotTheUnfinishedOutput(t *testing.T) {
 func TestInterruptedSkipIsTheErrorOfTheContext(t *testing.T) {
 	p := problem{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, data := p.mechanism(t), array.FloatBytes(records(p.call()))
-	pipe := func(ctx context.Context, stop context.CancelFunc) *RawSource {
+	pipe := func(ctx context.Context, stop context.CancelFunc) *rawSource {
 		from := bytes.NewReader(data)
 		r, err := NewPipeSource(from, Shape{H: 4, Hkv: 2, D: 6, Dv: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
+		raw := r.(*rawSource)
 		if stop != nil {
-			r.pipe = infile.NewReader(ctx, interrupted{ctx, stop})
+			raw.pipe = infile.NewReader(ctx, interrupted{ctx, stop})
 		}
-		return r
+		return raw
 	}
 	out := filepath.Join(t.TempDir(), "o.raw")
 	o := Options{Causal: true, Window: 50, Checkpoint: out + CheckpointSuffix, CheckpointInterval: time.Nanosecond}

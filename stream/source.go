@@ -145,6 +145,11 @@ type Source interface {
 	FillWindow(w *Window, query, key int64, n int) (int, error)
 }
 
+// inputCheck says whether a source refuses numbers that are not finite.
+type inputCheck struct{ allowsNonFinite bool }
+
+func (c *inputCheck) allowNonFinite(allowed bool) { c.allowsNonFinite = allowed }
+
 // Skipper is a sequential Source on which a run can be resumed.
 type Skipper interface {
 	// Skip reads past the first n tokens. It returns an error if their checksum is not

@@ -33,7 +33,7 @@ func opens(t *testing.T, list []*array.Array) error {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	_, err = NewArraySource(f)
+	_, _, err = NewArraySource(f)
 	return err
 }
 
@@ -196,7 +196,7 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 	numbers := make([]float32, 4*10)
 	numbers[4*7+2] = float32(math.Inf(1)) // of the key of token 7
 	path := filepath.Join(t.TempDir(), "in.raw")
-	open := func(b []byte) (*RawSource, error) {
+	open := func(b []byte) (Source, error) {
 		if err := os.WriteFile(path, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 	if !IsBadInput(err) {
 		t.Error("an infinity is not bad input")
 	}
-	src.AllowNonfinite = true
+	src.(*rawSource).allowNonFinite(true)
 	if n, err := src.FillWindow(w, 5, 5, 5); n != 5 || err != nil || !math.IsInf(float64(w.Call.K.Head(0, 0).Row(2)[0]), 1) {
 		t.Errorf("%d tokens, %v", n, err)
 	}

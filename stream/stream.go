@@ -28,8 +28,8 @@ type Options struct {
 	CheckpointInterval time.Duration // time between checkpoints; 0: DefaultCheckpointInterval
 	Restart            bool          // ignore an existing checkpoint
 
-	// AllowNonfinite counts output rows that are not finite (Report.NonFinite) instead
-	// of returning an error.
+	// AllowNonfinite accepts inputs of the sources of this package that are not finite, and
+	// counts such output rows (Report.NonFinite) instead of returning an error.
 	AllowNonfinite bool
 
 	Progress func(Progress) // called after every window; may be nil
@@ -96,6 +96,9 @@ func planPasses(s Shape, causal bool) []pass {
 // *HeldError, for files that another run holds. It also returns errors of files and the error
 // of ctx.
 func Run(ctx context.Context, m attention.Mechanism, src Source, out *Output, o Options) (*Report, error) {
+	if s, ok := src.(interface{ allowNonFinite(bool) }); ok {
+		s.allowNonFinite(o.AllowNonfinite)
+	}
 	r, err := newRun(m, src, out, o)
 	if err = comm.ShareError(o.Ranks, err); err == nil {
 		err = r.checkAgreement()

@@ -134,14 +134,14 @@ func file(t *testing.T, c *attention.Call) string {
 }
 
 // source opens a file.
-func source(t *testing.T, path string) *ArraySource {
+func source(t *testing.T, path string) *arraySource {
 	t.Helper()
 	f, err := safetensors.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	a, err := NewArraySource(f)
+	a, err := newArraySource(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +384,7 @@ func TestDamagedRowsAreRefused(t *testing.T) {
 
 // cut is a pipe that breaks.
 type cut struct {
-	*RawSource
+	*rawSource
 	left int64
 }
 
@@ -392,7 +392,7 @@ func (c *cut) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	if c.left -= int64(n); c.left < 0 {
 		return 0, errBrittle
 	}
-	return c.RawSource.FillWindow(w, query, key, n)
+	return c.rawSource.FillWindow(w, query, key, n)
 }
 
 func refused(t *testing.T, err error, want ...string) {
@@ -563,7 +563,7 @@ func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
 
 // windowless is a source whose tokens have no room anywhere.
 type windowless struct {
-	*RawSource
+	*rawSource
 	t *testing.T
 }
 
@@ -577,12 +577,12 @@ func TestTokensBeyondTheBudgetAreNotMade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := mechanism.New("linear", mechanism.Options{Heads: r.shape.H, Width: r.shape.D})
+	m, err := mechanism.New("linear", mechanism.Options{Heads: r.Shape().H, Width: r.Shape().D})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "o.npy")
-	_, err = Run(t.Context(), m, windowless{r, t}, output(t, out, 4), Options{Causal: true})
+	_, err = Run(t.Context(), m, windowless{r.(*rawSource), t}, output(t, out, 4), Options{Causal: true})
 	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take 2061")
 }
 
@@ -1009,13 +1009,13 @@ func TestRawInputEqualsArrays(t *testing.T) {
 		}
 	}
 	heads := Shape{H: 4, Hkv: 2, D: 6, Dv: 5}
-	pipe := func(b []byte) *RawSource {
+	pipe := func(b []byte) *rawSource {
 		t.Helper()
 		r, err := NewPipeSource(bytes.NewReader(b), heads)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return r
+		return r.(*rawSource)
 	}
 	sum := crc32.Checksum(array.FloatBytes(want.Data), castagnoli)
 	expect := func(what string, r *Report, err error, got []byte) {
@@ -1159,7 +1159,7 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	a, err := NewArraySource(folder)
+	a, _, err := NewArraySource(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1173,7 +1173,7 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 		}
 	}
 	o := output(t, filepath.Join(dir, "o.npy"), 3)
-	if err := o.bindShape(a.shape); err != nil {
+	if err := o.bindShape(a.Shape()); err != nil {
 		t.Fatal(err)
 	}
 	const diskFull = syscall.Errno(112) // ERROR_DISK_FULL of Windows

@@ -11,23 +11,23 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// SyntheticSource is a Source of tokens that are generated from a seed. A token depends on the
-// seed, the head and the position. Channels of q and k are uniform with mean 0 and standard
-// deviation 1, in 256 steps. Values are
-//
-//	v_c = ½ + p + ½·k_c + ½·u_c
-//
-// with p = (n mod 2²⁰)/2²⁰ for position n, and u distributed like k. So outputs are near 1 and
-// depend on the weights.
-type SyntheticSource struct {
+// syntheticSource generates tokens from a seed.
+type syntheticSource struct {
 	shape Shape
 	seed  uint64
 }
 
-// NewSyntheticSource returns a source of n tokens for h heads of width d. It returns an error
-// if n is negative or the shape is invalid.
-func NewSyntheticSource(n int64, d, h int, seed uint64) (*SyntheticSource, error) {
-	s := &SyntheticSource{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
+// NewSyntheticSource returns a source of n tokens for h heads of width d, which are generated from
+// a seed. A token depends on the seed, the head and the position. Channels of q and k are uniform
+// with mean 0 and standard deviation 1, in 256 steps. Values are
+//
+//	v_c = ½ + p + ½·k_c + ½·u_c
+//
+// with p = (n mod 2²⁰)/2²⁰ for position n, and u distributed like k. So outputs are near 1 and
+// depend on the weights. NewSyntheticSource returns an error if n is negative or the shape is
+// invalid.
+func NewSyntheticSource(n int64, d, h int, seed uint64) (Source, error) {
+	s := &syntheticSource{shape: Shape{B: 1, H: h, Hkv: h, N: n, M: n, D: d, Dv: d}, seed: seed}
 	if n < 0 {
 		return nil, fmt.Errorf("shape: N is %d, needs 0 or more", n)
 	}
@@ -38,24 +38,24 @@ func NewSyntheticSource(n int64, d, h int, seed uint64) (*SyntheticSource, error
 }
 
 // Shape returns the shape of the stream.
-func (s *SyntheticSource) Shape() Shape { return s.shape }
+func (s *syntheticSource) Shape() Shape { return s.shape }
 
 // HasDecay returns false.
-func (s *SyntheticSource) HasDecay() bool { return false }
+func (s *syntheticSource) HasDecay() bool { return false }
 
 // IsSequential returns false.
-func (s *SyntheticSource) IsSequential() bool { return false }
+func (s *syntheticSource) IsSequential() bool { return false }
 
 // IsComputed returns true: FillWindow generates tokens on the cores.
-func (s *SyntheticSource) IsComputed() bool { return true }
+func (s *syntheticSource) IsComputed() bool { return true }
 
 // Identity returns the seed.
-func (s *SyntheticSource) Identity() []Field {
+func (s *syntheticSource) Identity() []Field {
 	return []Field{{"seed", fmt.Sprint(s.seed)}}
 }
 
 // NewWindow returns a window with room for n tokens.
-func (s *SyntheticSource) NewWindow(n int, want Role) *Window {
+func (s *syntheticSource) NewWindow(n int, want Role) *Window {
 	return NewWindow(s.shape, n, want, false)
 }
 
@@ -66,7 +66,7 @@ const (
 
 // FillWindow overwrites w with n tokens: queries from query on and keys from key on. Its error
 // is always nil.
-func (s *SyntheticSource) FillWindow(w *Window, query, key int64, n int) (int, error) {
+func (s *syntheticSource) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	parts := (n + workerTokens - 1) / workerTokens
 	seed, ones := rng.New(s.seed), slices.Repeat([]float{1}, s.shape.D)
 	par.RunEach(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {

@@ -381,18 +381,16 @@ func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int,
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		var raw *stream.RawSource
 		if f, ok := from.(*os.File); ok {
-			raw, err = stream.NewRawFileSource(f, s)
+			src, err = stream.NewRawFileSource(f, s)
 		} else {
-			raw, err = stream.NewPipeSource(from, s)
+			src, err = stream.NewPipeSource(from, s)
 		}
 		if err != nil {
 			from.Close()
 			return nil, 0, nil, err
 		}
-		raw.AllowNonfinite = c.AllowNonfinite
-		return raw, 3, closing{given, from}, nil
+		return src, 3, closing{given, from}, nil
 	case in == "-":
 		return nil, 0, nil, errors.New("--raw: missing; standard input needs the widths and heads of its numbers")
 	}
@@ -413,13 +411,11 @@ func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int,
 			return nil, 0, nil, err
 		}
 	}
-	a, err := stream.NewArraySource(files)
-	if err != nil {
+	if src, rank, err = stream.NewArraySource(files); err != nil {
 		files.Close()
 		return nil, 0, nil, err
 	}
-	a.AllowNonfinite = c.AllowNonfinite
-	return a, a.Rank(), files, nil
+	return src, rank, files, nil
 }
 
 // closing is a source that has a file to close.
