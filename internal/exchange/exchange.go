@@ -62,7 +62,10 @@ type Options struct {
 	// them, towards the outputs of the trained model; 0: none.
 	// Windows of the calibration that no update draws decide whether the updates are kept.
 	Updates int
-	Seed    uint64
+	// UpdatesFolder is a folder in which updates are saved, so that a Run of the same goes on from there
+	// after an interruption; "": none. Run neither needs nor removes the folder.
+	UpdatesFolder string
+	Seed          uint64
 	// Say is called with each step and the share of the work that is done. It may be nil.
 	Say func(text string, share float64)
 }

@@ -2,10 +2,12 @@ package exchange
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/nn"
@@ -131,30 +133,54 @@ func (r *run) update(list map[int]attention.Mechanism, what string) error {
 		}
 	}
 	defer r.s.Model.Params().ZeroGrad() // of weights that do not change
+	file := r.newUpdatesFile(learners, what)
+	first, drawn, err := file.load()
+	if err != nil {
+		return err
+	}
 	t := &teaching{s: r.s}
-	drawn := 0
-	for update := range r.Updates {
-		for _, l := range learners {
-			l.params.ZeroGrad()
+	windows := (updateTokens + len(r.calibration[0]) - 1) / len(r.calibration[0])
+	passes := float64(updatePasses*windows) / float64(len(r.refs[0].windows))
+	r.expected -= passes * float64(first)
+	for update := first; update < r.Updates; update++ {
+		if (update-first)%10 == 0 {
+			r.say(10*passes, "%s, update %d of %d", what, update+1, r.Updates)
 		}
-		var windows [][]int32
-		for tokens := 0; tokens < updateTokens; tokens += len(windows[len(windows)-1]) {
-			windows = append(windows, r.drawWindow(drawn))
-			drawn++
+		n, err := r.updateOnce(t, learners, list, update, drawn)
+		if err != nil {
+			if r.ctx.Err() != nil { // the numbers are those of the updates before
+				err = errors.Join(err, file.save(update, drawn))
+			}
+			return err
 		}
-		if update%10 == 0 {
-			r.say(10*float64(updatePasses*len(windows))/float64(len(r.refs[0].windows)), "%s, update %d of %d", what, update+1, r.Updates)
-		}
-		for _, ids := range windows {
-			if err := t.learn(r, ids, list, 1/float64(len(windows))); err != nil {
+		drawn += n
+		if update+1 == r.Updates || time.Since(file.saved) >= savePeriod {
+			if err := file.save(update+1, drawn); err != nil {
 				return err
 			}
 		}
-		for _, l := range learners {
-			l.adam.Step(l.schedule.Rate(update), 1)
-		}
 	}
 	return nil
+}
+
+// updateOnce makes an update, by windows from number drawn on, and returns how many they are.
+func (r *run) updateOnce(t *teaching, learners []*learner, list map[int]attention.Mechanism, update, drawn int) (int, error) {
+	for _, l := range learners {
+		l.params.ZeroGrad()
+	}
+	var windows [][]int32
+	for tokens := 0; tokens < updateTokens; tokens += len(windows[len(windows)-1]) {
+		windows = append(windows, r.drawWindow(drawn+len(windows)))
+	}
+	for _, ids := range windows {
+		if err := t.learn(r, ids, list, 1/float64(len(windows))); err != nil {
+			return 0, err
+		}
+	}
+	for _, l := range learners {
+		l.adam.Step(l.schedule.Rate(update), 1)
+	}
+	return len(windows), nil
 }
 
 // drawWindow returns the window of the calibration that is drawn as number n: each comes once before one

@@ -3,8 +3,11 @@ package exchange
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -102,6 +105,57 @@ func TestUpdatesThatFailAreTakenBack(t *testing.T) {
 	}
 	if page := string(got.Page("a model")); strings.Count(page, "taken back, since numbers became infinite") != 2 {
 		t.Errorf("the page is %s", page)
+	}
+}
+
+// Updates that are interrupted, of the cells and then of the near field, go on from where they were saved,
+// to the same numbers.
+func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
+	o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 20}
+	run := func(stop string) (*Result, []string) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var said []string
+		o.Say = func(text string, _ float64) {
+			if strings.Contains(text, ", update ") {
+				said = append(said, text)
+			}
+			if stop != "" && strings.HasPrefix(text, stop) {
+				cancel()
+			}
+		}
+		x, err := Run(ctx, subject(t, model.Decoder), texts(), o)
+		if stop != "" && ctx.Err() == nil || err != nil && !(stop != "" && errors.Is(err, context.Canceled)) {
+			t.Fatalf("stopped at %q: %v", stop, err)
+		}
+		return x, said
+	}
+	const cells, near = "16 cells of order 0, block 8, window 4, fitted, update ", "near field with the far field of the mean, update "
+	want, _ := run("")
+	o.UpdatesFolder = filepath.Join(t.TempDir(), "saved")
+	run(cells + "11 of")
+	run(near + "11 of")
+	got, said := run("")
+	if !reflect.DeepEqual(got.Numbers(), want.Numbers()) {
+		t.Error("after interruptions the numbers are others")
+	}
+	if got.UpdatesNote != want.UpdatesNote || got.NearFitted[0].Loss() != want.NearFitted[0].Loss() {
+		t.Errorf("after interruptions %s near field %v; without %s near field %v", got.UpdatesNote, got.NearFitted, want.UpdatesNote, want.NearFitted)
+	}
+	if !slices.Equal(said, []string{near + "11 of 20"}) {
+		t.Errorf("the last run says %q", said)
+	}
+	o.Seed = 1 // other updates
+	if _, said := run(""); len(said) != 4 {
+		t.Errorf("with another seed %q", said)
+	}
+	for _, path := range func() []string { list, _ := filepath.Glob(o.UpdatesFolder + "/*"); return list }() {
+		if err := os.Truncate(path, 100); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Run(t.Context(), subject(t, model.Decoder), texts(), o); err == nil || !strings.Contains(err.Error(), o.UpdatesFolder) {
+		t.Errorf("a damaged file: %v", err)
 	}
 }
 

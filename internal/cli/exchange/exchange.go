@@ -69,7 +69,7 @@ func (c *Command) Help() string {
 		"With --cells, --order, --window or --block, and no --cosine or --nats, it takes these as they are, and measures.\n\n" +
 		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. " +
 		"--updates trains these mean queries, and nothing else, towards the outputs of the trained model on the texts of the codebooks; a fifth of their windows is left out and decides whether the updates are kept. " +
-		"If a choice then meets the wish, cheaper ones are trained too. It needs --precision f32.\n\n" +
+		"If a choice then meets the wish, cheaper ones are trained too. It needs --precision f32. With --out DIR updates are saved in DIR.updates until they end: after Ctrl-C the same command goes on from there.\n\n" +
 		"The new folder has the trained model, untouched, and the codebooks. All verbs read it. Its page exchange.md has losses, costs and times. " +
 		"The first line of the page says whether near keys alone, without any far keys, would do as well: they are cheaper still." + flags.JoinExamples(
 		"farfield exchange --model all-MiniLM-L6-v2 --data meetings.txt --also novel.txt --out minilm-multipole",
@@ -157,6 +157,9 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
+	if c.Updates > 0 && c.Out != "" {
+		o.UpdatesFolder = filepath.Clean(c.Out) + ".updates"
+	}
 	o.Say = newProgress(e).say
 	var x *exchange.Result
 	if err := e.RunInterruptibly(func() (err error) {
@@ -164,6 +167,11 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}); err != nil {
 		return env.MarkInput(err)
+	}
+	if o.UpdatesFolder != "" {
+		if err := atomicfile.RemoveAll(o.UpdatesFolder); err != nil {
+			return err
+		}
 	}
 	if c.Updates > 0 && x.Updates == 0 {
 		fmt.Fprintf(e.Notes(), "--updates: %s\n", x.UpdatesNote)
