@@ -14,6 +14,7 @@ import (
 
 // drawnTable is a table of models that draw images level by level.
 type drawnTable struct {
+	Row       string
 	Pixels    *pixelModel
 	Shape     generate.ImageShape
 	Sheet     int  // images that each model draws
@@ -165,6 +166,13 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 	}
 	if d.Neighbours > 0 {
 		t.Note += fmt.Sprintf(" The table of three neighbours has %.3f bits where it has seen all images.", d.Neighbours)
+	}
+	if d.Methods == nil && len(s.Methods) < len(d.Published)+1 {
+		command, err := d.lessons().namedHour(d.Row, "lsh")
+		if err != nil {
+			return err
+		}
+		t.Note += " LSH in models of the hour: " + command + "."
 	}
 	out.Tables = append([]report.Table{t}, out.Tables...)
 	out.find("%s.", text[2:])

@@ -270,6 +270,9 @@ func fig5Outcome(o *Options, r *Results) (*Outcome, error) {
 			Note: "Steps of samples whose lengths are spread as in the task, timed in turns. Memory: what an update keeps for its backward pass and takes besides, weights, gradients and moments aside. " +
 				"softmax is tiled here and needs no more than others; the published one writes its matrix down. " + otherFastmax,
 		}
+		if o.Budget == Hour && !o.Tune {
+			t.Note += " The function of the program of FAST's authors is in [arena](arena.md). Three rates of expressions, for softmax, order 2 and linear attention, take 1.4 hours of one core, by the seconds above: `farfield-lab reproduce fast-fig5 --budget hour --tune --pieces '^listops-(softmax|linear|fastmax-2--scale-1)-'`."
+		}
 		base, _ := mean(of[softmax.Label].speed)
 		f := report.Figure{Title: "Accuracy over speed, memory as area", XLabel: "training sequences a second", YLabel: "accuracy, %", YLinear: true}
 		best, at := math.Inf(-1), ""

@@ -20,6 +20,8 @@ var largePictures = Row{
 }
 
 const (
+	largePatches = "patches-4" // the lesson of 4096 positions
+
 	pictureSide = 256
 	leastShape  = 24 // half the side of the smallest shape
 	mostShape   = 64
@@ -130,10 +132,12 @@ var pictureLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 
 // pictureFindings put time beside accuracy.
 func pictureFindings(out *Outcome, list []scored) error {
+	isLarge := false
 	t := report.Table{Title: "Accuracy in percent and processor time", Head: []string{"lesson", "positions", "mechanism", "accuracy", "± of the judged pictures", "ms an update"},
 		Note: "Milliseconds of processor time, looks at the validation part included."}
 	for i := range list {
 		s := &list[i]
+		isLarge = isLarge || s.Name == largePatches
 		for _, x := range s.Results {
 			cost := none
 			if run := x.Runs[0]; run.Cost > 0 && len(run.Steps) > 0 {
@@ -141,6 +145,13 @@ func pictureFindings(out *Outcome, list []scored) error {
 			}
 			addRow(&t, s.Name, fmt.Sprint(s.Length), x.Label, fmt.Sprintf("%.1f", 100*x.Value), fmt.Sprintf("%.1f", 100*deviationOf(x.Value, float64(x.Runs[0].Score.Samples))), cost)
 		}
+	}
+	if !isLarge {
+		command, err := pictureLessons.namedHour("large-pictures", "^"+largePatches)
+		if err != nil {
+			return err
+		}
+		t.Note += " 4096 positions, in patches of 4 by 4: " + command + "."
 	}
 	out.Tables = append([]report.Table{t}, out.Tables...)
 	return nil

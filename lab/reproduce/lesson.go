@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"regexp"
 	"slices"
 
 	"github.com/farfield-ml/farfield/internal/report"
@@ -358,6 +359,21 @@ func (f lessons) pieces(o *Options) (list []Piece, err error) {
 		list = append(list, l.pieces(o)...)
 	}
 	return list, nil
+}
+
+// namedHour names the command that makes the pieces of the hour that a pattern matches, and their hours.
+func (f lessons) namedHour(row, pattern string) (string, error) {
+	pieces, err := f.pieces(&Options{Budget: Hour})
+	if err != nil {
+		return "", err
+	}
+	only, r := regexp.MustCompile(pattern), new(Results)
+	for i := range pieces {
+		if only.MatchString(pieces[i].Name) {
+			r.lack(&pieces[i])
+		}
+	}
+	return fmt.Sprintf("`farfield-lab reproduce %s --budget hour --pieces '%s'`, about %s hours at 50 GFLOP/s and up to three times as long", row, pattern, digits(r.lacking.Hours())), nil
 }
 
 // scored is a lesson with what came of it.

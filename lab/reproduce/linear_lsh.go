@@ -7,6 +7,7 @@ var linearLSH = Row{
 	Doc:    "MNIST and CIFAR-10 drawn level by level with LSH, softmax and linear attention, by small models of as many updates: bits per dimension and images a second",
 	Source: "Katharopoulos et al. 2020, Transformers are RNNs, arXiv 2006.16236, tables 1 and 2",
 	Claim:  "MNIST: softmax 0.621 bits, LSH-1 0.745, LSH-4 0.676, linear 0.644; CIFAR-10: softmax 3.47 bits, LSH-1 3.39, LSH-4 3.51, linear 3.40; LSH is the slowest to draw but for softmax without a cache",
+	Lacks:  "models of the published size, which linear-table1 and linear-table2 train",
 	Seeds:  true, Tunes: true,
 	pieces: lshLessons.pieces, outcome: lshLessons.outcome(lshFindings),
 }

@@ -12,7 +12,7 @@ var linearTable1 = Row{
 }
 
 var mnistDrawn = drawnTable{
-	Pixels: &mnistPixels, Shape: generate.ImageShape{Height: 28, Width: 28, Channels: 1}, Sheet: 36, Recompute: true,
+	Row: "linear-table1", Pixels: &mnistPixels, Shape: generate.ImageShape{Height: 28, Width: 28, Channels: 1}, Sheet: 36, Recompute: true,
 	Presets: [3]string{"mnist-gen", "mnist-gen", "linear-mnist"}, Steps: [3]int{3750, 7500, 250 * 6000},
 	EvalSamples: 100, FinalSamples: 500,
 	Published: []drawnPublished{

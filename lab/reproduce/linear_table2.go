@@ -12,7 +12,7 @@ var linearTable2 = Row{
 }
 
 var cifarDrawn = drawnTable{
-	Pixels: &cifarPixels, Shape: generate.ImageShape{Height: 32, Width: 32, Channels: 3}, Sheet: 16,
+	Row: "linear-table2", Pixels: &cifarPixels, Shape: generate.ImageShape{Height: 32, Width: 32, Channels: 3}, Sheet: 16,
 	Presets: [3]string{"cifar-gen", "cifar-gen", "linear-cifar"}, Steps: [3]int{500, 600, 50 * 12500},
 	EvalSamples: 20, FinalSamples: 100,
 	Published: []drawnPublished{

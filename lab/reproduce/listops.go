@@ -78,7 +78,8 @@ func listopsOutcome(o *Options, r *Results) (*Outcome, error) {
 		t := report.Table{
 			Title: "Beside the published table", Head: []string{"training", "mechanism", "published, %", "here, %", "± of 10,000 samples"},
 			Note: "Published models have the same shape, and rows of different programs: linear attention's is the arena's own, which pads without masks." +
-				" The program of FAST's authors computes another function than the printed one: [arena](arena.md) has both. Two more seeds of the leaders take 5.6 hours of one core, by the seconds above: `farfield-lab reproduce listops --budget hour --seeds 3 --pieces '^listops-(softmax|linear)-seed-[23]'`.",
+				" The program of FAST's authors computes another function than the printed one: [arena](arena.md) has both. Two more seeds of the two leaders take 5.6 hours of one core, by the seconds above: `farfield-lab reproduce listops --budget hour --seeds 3 --pieces '^listops-(softmax|linear)-seed-[23]'`." +
+				" The whole training of Performer, Reformer and Informer takes 6 hours: `farfield-lab reproduce listops --budget hour --pieces '^listops-long'`.",
 		}
 		var base *result // softmax of the whole training, with the times of its race
 		var times []updateSpeed

@@ -155,7 +155,7 @@ func (out *Outcome) notRun() string {
 		hours = fmt.Sprintf(" Their operations take about %s hours at 50 GFLOP/s, and short sequences up to three times as long.", digits(out.MissingHours))
 	}
 	if len(out.Missing) <= few {
-		return fmt.Sprintf("Not run: %s; `%s` makes them.", strings.Join(out.Missing, ", "), out.Command) + hours
+		return fmt.Sprintf("Not run: %s (`%s --pieces '^(%s)$'`).", strings.Join(out.Missing, ", "), out.Command, strings.Join(out.Missing, "|")) + hours
 	}
 	var words []string
 	counts := map[string]int{}
