@@ -336,10 +336,10 @@ func inputOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
 	all := report.Table{
 		Title: "Attention over clusters of its own keys, beside softmax",
-		Head:  []string{"tokens", "width", "form", "tol", "error", "error of a row", "exact pairs, %", "softmax, ms", "times as fast", "required"},
+		Head:  []string{"tokens", "width", "form", "tol", "error", "mean of rows", "exact pairs, %", "softmax, ms", "times as fast", "required"},
 		Note: "all-MiniLM-L6-v2 with stretched positions on a novel and meetings of 8192 tokens; 32768 tokens are the keys of four such texts one after another. Heads of width 64 are two heads of " +
-			"width 32 side by side, since the model has none. Processor time of one thread, the least of turns with softmax, summed over heads. The error is the root mean square of differences over that of softmax's rows; of a row, " +
-			"the mean of relative errors. Means over heads. Steps are tokens of a session behind the others, on the same heads with a causal past.",
+			"width 32 side by side, since the model has none. Processor time of one thread, the least of turns with softmax, summed over heads. Error: |o - o'|/|o'| of all output rows o together, with o' those of softmax; " +
+			"mean of rows: this error of each row, averaged. Both are averaged over heads. Steps are the next tokens of a session, on the same heads with a causal past.",
 	}
 	each := report.Table{Title: "By head", Head: []string{"tokens", "width", "form", "tol", "layer", "head", "error", "exact pairs, %", "times as fast"}}
 	for _, c := range inputConfigs(o) {

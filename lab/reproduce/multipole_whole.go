@@ -18,7 +18,7 @@ import (
 
 var multipoleWhole = Row{
 	Name:   "multipole-whole",
-	Doc:    "whole models with multipole in the place of softmax: passes of ModernBERT-base's shape, and steps of SmolLM-135M's shape behind 32768 tokens, beside the same models with softmax",
+	Doc:    "whole models with multipole instead of softmax: passes of ModernBERT-base's shape, and steps of SmolLM-135M's shape after 32768 tokens, beside the same models with softmax",
 	Source: "a comparison of this project; the shapes are those of Warner et al. 2024, arXiv 2412.13663, and of SmolLM-135M",
 	Claim:  "no table of this setting",
 	pieces: wholePieces, outcome: wholeOutcome,
@@ -90,7 +90,7 @@ func wholePieces(o *Options) (list []Piece, err error) {
 	return list, nil
 }
 
-// wholeTime is what a method takes.
+// wholeTime holds the measurements of one method.
 type wholeTime struct {
 	Label   string  `json:"label"`
 	Part    string  `json:"part,omitempty"` // of the steps
@@ -378,13 +378,13 @@ func rowError(want, got []float32, d int) (sum float64) {
 	return sum * float64(d) / float64(len(want))
 }
 
-// The steps that are measured are before and at the end of a span, all those of the next span, in which
-// the blocks of centres=input become one, and those behind it.
+// The measured steps lie before and at the end of a span, in the next span, in which blocks of
+// centres=input are joined, and after it.
 const (
 	beforeEnd = 64 // tokens before the end at which states begin
 	wholeSpan = 512
 
-	partBefore, partEnd, partSlowest, partBehind = "before the end of a span", "at the end of a span", "the slowest of the next span", "behind the next span"
+	partBefore, partEnd, partSlowest, partBehind = "before the end of a span", "at the end of a span", "the slowest of the next span", "after the next span"
 )
 
 // decode measures steps in turns. Sessions begin with the states of past tokens.
@@ -518,7 +518,7 @@ func (c *wholeConfig) reads(w *Work, m method, layers map[string]*player, n, ste
 	return exact, 4 * keyHeads * float64(c.Layers) * (sums + near*2*d), nil
 }
 
-// farSums returns how many numbers the far field of centres=input has behind n tokens of width d, with
+// farSums returns how many numbers the far field of centres=input holds after n tokens of width d, with
 // the default settings (docs/mechanisms.md), and how many keys are near to the last query without its
 // choice.
 func farSums(n, d int) (numbers, open float64) {
@@ -550,10 +550,10 @@ const decodeBytes = 0.2
 
 func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
-	passes := report.Table{Title: "Passes of ModernBERT-base's shape", Head: []string{"layers", "tokens", "attention", "processor s", "times as fast", "required", "exact pairs, %", "error of a row"},
-		Note: "Width 768. Each third layer sees all keys, and its attention is exchanged; the others have windows of 64 tokens on each side."}
-	steps := report.Table{Title: "Steps of SmolLM-135M's shape behind 32768 tokens", Head: []string{"layers", "step", "attention", "ms of a token", "times as fast", "MB read", "of softmax, %", "exact pairs, %", "error of a row"},
-		Note: "Width 576, 9 heads, 3 key heads, weights of 4 bytes. MB of keys, values and their sums, as counted; what several queries of a group choose counts for each. At the end of a span, once in 512 tokens, its keys are clustered. In the span behind 32768, nine blocks and another span become one, in each head at another step. What that reads is not counted."}
+	passes := report.Table{Title: "Passes of ModernBERT-base's shape", Head: []string{"layers", "tokens", "attention", "processor s", "times as fast", "required", "exact pairs, %", "relative error"},
+		Note: "Width 768. Each third layer sees all keys, and its attention is exchanged; the others have windows of 64 tokens on each side. Exact pairs: the share of pairs of query and key whose weights are computed one by one. Relative error: |o - o'|/|o'| of an output row o, with o' the row of softmax, averaged over rows and exchanged layers."}
+	steps := report.Table{Title: "Steps of SmolLM-135M's shape after 32768 tokens", Head: []string{"layers", "step", "attention", "ms of a token", "times as fast", "MB read", "of softmax, %", "exact pairs, %", "relative error"},
+		Note: "Width 576, 9 heads, 3 key heads, weights of 4 bytes. MB read: keys, values and their sums, counted and not measured; a cluster that several queries of a group choose counts for each. At the end of a span, once in 512 tokens, its keys are clustered. In the span after 32768 tokens nine blocks and another span become one, in each head at another step. MB read does not contain this work. Exact pairs and relative error are as above."}
 	for _, c := range wholeConfigs(o) {
 		list, found, err := get[[]wholeTime](r, c.name())
 		if err != nil {
@@ -582,7 +582,7 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 			}
 			verdict := "reached"
 			if c.Layers < 22 {
-				verdict = fmt.Sprintf("%d layers tell nothing of that", c.Layers)
+				verdict = fmt.Sprintf("%d layers are too few to judge", c.Layers)
 			} else if speed < required || c.Steps > 0 && x.Bytes > decodeBytes*of.Bytes {
 				verdict = "not reached"
 			}
@@ -594,7 +594,7 @@ func wholeOutcome(o *Options, r *Results) (*Outcome, error) {
 		}
 	}
 	if len(passes.Rows)+len(steps.Rows) > 0 {
-		out.find("Weights are drawn. Exchanged layers have, with softmax too, the queries, keys and values of layers 0, 3 and 5 of all-MiniLM-L6-v2, two heads side by side: for a pass of 8192 tokens of a novel, for steps of two windows of 8192 tokens of a novel and two of meetings, one after another; codebooks are keys that lie evenly apart. Processor time of one thread, medians of turns; at the end of a span and for the slowest step, single steps.")
+		out.find("Weights are random. Exchanged layers get, with softmax too, the queries, keys and values of layers 0, 3 and 5 of all-MiniLM-L6-v2, two heads side by side: in a pass those of 8192 tokens of a novel, in steps those of two windows of 8192 tokens of a novel and two of meetings, one after another. Codebooks are keys at even distances. Processor time of one thread, medians of turns; at the end of a span and for the slowest step, single steps.")
 	}
 	for _, t := range []report.Table{passes, steps} {
 		if len(t.Rows) > 0 {

@@ -146,13 +146,13 @@ func (out *Outcome) markdown() (string, error) {
 	return b.String(), nil
 }
 
-// notRun names the pieces that are missing, with the commands that make them: each, or by the first words
-// of their names if they are many.
+// notRun names the missing pieces, with the commands that run them: each piece, or if they are many, the
+// first words of their names.
 func (out *Outcome) notRun() string {
 	const few = 6
 	hours := ""
 	if out.MissingHours >= 0.05 {
-		hours = fmt.Sprintf(" Their operations take about %s hours at 50 GFLOP/s, and short sequences up to three times as long.", digits(out.MissingHours))
+		hours = fmt.Sprintf(" This takes about %s hours at 50 GFLOP/s, and up to three times as long if sequences are short.", digits(out.MissingHours))
 	}
 	if len(out.Missing) <= few {
 		return fmt.Sprintf("Not run: %s (`%s --pieces '^(%s)$'`).", strings.Join(out.Missing, ", "), out.Command, strings.Join(out.Missing, "|")) + hours
@@ -173,16 +173,19 @@ func (out *Outcome) notRun() string {
 	return "Not run: " + strings.Join(parts, ", ") + "." + hours
 }
 
-// origin says how the numbers came about: the command, the time that it took,
-// the machine and the code.
+// origin returns the command that made the numbers, the time that it took, the machine and the code.
 func (out *Outcome) origin() string {
 	text := fmt.Sprintf("`%s`, %v.", out.Command, out.Spent().Round(time.Second))
 	if len(out.Records) > 0 {
 		text += fmt.Sprintf(" Machine: %s. Code: %s. Made: %s.", out.all(machineOf), out.all(buildOf),
 			out.all(func(r *Record) string { return r.Started.Format(time.DateOnly) }))
 	}
-	if n := len(out.Missing); n > 0 {
-		text += fmt.Sprintf(" %d pieces are missing.", n)
+	switch n := len(out.Missing); n {
+	case 0:
+	case 1:
+		text += " One piece is missing, named at the end."
+	default:
+		text += fmt.Sprintf(" %d pieces are missing, named at the end.", n)
 	}
 	return text
 }
