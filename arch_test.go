@@ -28,6 +28,7 @@ var layers = []string{
 	"internal/kernel",
 	"internal/fourier",
 	"internal/logistic",
+	"internal/papercost",
 	"tensor",
 	"internal/scratch",
 	"internal/fault",

@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/papercost"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -65,7 +66,7 @@ func TestMaterialised(t *testing.T) {
 			if direct.held != 0 || efficient.held != 0 {
 				t.Errorf("d %d, n %d: %d and %d numbers are not given back", d, n, direct.held, efficient.held)
 			}
-			paper := mechanism.TaylorShiftCost(n, d)
+			paper := papercost.TaylorShiftCost(n, d)
 			if float64(direct.peak) != paper.EntriesDirect.Total() {
 				t.Errorf("d %d, n %d: direct holds %d numbers, the paper %g", d, n, direct.peak, paper.EntriesDirect.Total())
 			}

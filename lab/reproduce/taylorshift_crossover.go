@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/papercost"
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
@@ -67,7 +68,7 @@ func crossoverPieces(o *Options) (list []Piece, err error) {
 		x := float64(d)
 		list = append(list, Piece{
 			Name: fmt.Sprintf("entries-d%d", d), Config: map[string]int{"d": d},
-			FLOPs: plainLoopCost * 7 * mechanism.TaylorShiftCost(int(x*x/2), d).OpsEfficient.Total(), // of the lengths that are tried
+			FLOPs: plainLoopCost * 7 * papercost.TaylorShiftCost(int(x*x/2), d).OpsEfficient.Total(), // of the lengths that are tried
 			run:   func(w *Work) (any, error) { return countBuffers(w, d) },
 		})
 	}
@@ -178,7 +179,7 @@ func crossoverOutcome(o *Options, r *Results) (*Outcome, error) {
 		a, _ := findTiming(list, direct, middle)
 		b, _ := findTiming(list, linear, middle)
 		predicted := packedN0(c.D) * a.Share / b.Share
-		paper := mechanism.TaylorShiftCost(1, c.D)
+		paper := papercost.TaylorShiftCost(1, c.D)
 		cells := []string{fmt.Sprint(c.D), fmt.Sprintf("%.0f", math.Ceil(paper.N0)), fmt.Sprintf("%.0f", paper.N0Measured), fmt.Sprintf("%.0f", packedN0(c.D)),
 			fmt.Sprintf("%s / %s", percent(a.Share), percent(b.Share)), fmt.Sprintf("%.0f", predicted)}
 		if n, crossed := crossing(list, direct, linear); crossed {
@@ -213,7 +214,7 @@ func crossoverOutcome(o *Options, r *Results) (*Outcome, error) {
 		if !found {
 			continue
 		}
-		paper := mechanism.TaylorShiftCost(1, d).N1
+		paper := papercost.TaylorShiftCost(1, d).N1
 		addRow(&entries, fmt.Sprint(d), fmt.Sprintf("%.0f", math.Ceil(paper)), fmt.Sprint(b.N1), fmt.Sprintf("%.3f", float64(b.N1)/paper), digits(b.Difference))
 		worst, any = max(worst, math.Abs(float64(b.N1)/paper-1)), true
 	}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/bench"
+	"github.com/farfield-ml/farfield/internal/papercost"
 	"github.com/farfield-ml/farfield/internal/report"
-	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
@@ -234,9 +234,9 @@ func headsOutcome(o *Options, r *Results) (*Outcome, error) {
 		addRow(&speed, fmt.Sprint(p.Heads), fmt.Sprint(d), fmt.Sprint(p.Direct), digits(rate["direct"]), fmt.Sprint(p.Efficient), digits(rate["linear"]), digits(rate["softmax"]),
 			digits(p.Efficient/p.Direct), digits(rate["linear"]/rate["direct"]))
 		const n = headsPixels + 1
-		_, entries := mechanism.TaylorShiftHeads(n, headsWidth, p.Heads)
+		_, entries := papercost.TaylorShiftHeads(n, headsWidth, p.Heads)
 		counted := func(entries float64) string { return digits(headsImages * 4 * entries / (1 << 20)) }
-		addRow(&bytes, fmt.Sprint(p.Heads), fmt.Sprint(d), fmt.Sprint(p.DirectMiB), counted(float64(p.Heads)*mechanism.TaylorShiftCost(n, d).EntriesDirect.Total()), mib["direct"],
+		addRow(&bytes, fmt.Sprint(p.Heads), fmt.Sprint(d), fmt.Sprint(p.DirectMiB), counted(float64(p.Heads)*papercost.TaylorShiftCost(n, d).EntriesDirect.Total()), mib["direct"],
 			fmt.Sprint(p.EffiMiB), counted(entries), mib["linear"], mib["softmax"])
 	}
 	out.Tables = append([]report.Table{accuracy, speed, bytes}, out.Tables...)

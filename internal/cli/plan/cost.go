@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/papercost"
 	"github.com/farfield-ml/farfield/mechanism"
 )
 
@@ -62,7 +63,7 @@ func (c *Command) report() (*Report, error) {
 
 	machine := bench.DescribeMachine(50 * time.Millisecond)
 	plan := mech.Plan(s)
-	paper := mechanism.TaylorShiftCost(s.N, s.D)
+	paper := papercost.TaylorShiftCost(s.N, s.D)
 	r := &Report{
 		Machine: machine.String(), Mechanism: c.Mechanism, Degree: degree, Features: plan.F,
 		Shape: planShape{s.B, s.H, s.Hkv, s.N, s.M, s.D, s.Dv, s.Causal},
@@ -73,7 +74,7 @@ func (c *Command) report() (*Report, error) {
 			paper.EntriesDirect.Total(), paper.EntriesEfficient.Total()},
 	}
 	if degree > 0 {
-		fast := mechanism.FastCost(s.N, s.D, s.H, degree)
+		fast := papercost.FastCost(s.N, s.D, s.H, degree)
 		r.FastCosts = &fast
 	}
 	r.Forms = append(r.Forms, costOf(machine, mech, s, attention.Direct))
@@ -204,9 +205,9 @@ func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
 		s.H, s.Hkv, s.D, s.Dv = h, h, d, d
 		p := mech.Plan(s)
 		row := headsCost{Heads: h, D: d, Forward: p.FLOPs, Form: p.Form.String(), Seconds: m.PredictSeconds(p.Cost, s.B*h)}
-		row.Ops, row.Entries = mechanism.TaylorShiftHeads(s.N, width, h)
+		row.Ops, row.Entries = papercost.TaylorShiftHeads(s.N, width, h)
 		if r.Degree > 0 {
-			row.FastTime = mechanism.FastCost(s.N, d, h, r.Degree).Time
+			row.FastTime = papercost.FastCost(s.N, d, h, r.Degree).Time
 		}
 		r.Sweep = append(r.Sweep, row)
 	}
@@ -217,8 +218,8 @@ func (c *Command) sweep(r *Report, m bench.Machine, s attention.Shape) error {
 // shape s each: forward and backward for every sequence of N tokens.
 func (c *Command) training(m bench.Machine, p attention.Plan, s attention.Shape) *trainingCost {
 	t := &trainingCost{Parameters: float64(c.Parameters), Tokens: float64(c.Tokens)}
-	t.Weights = mechanism.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
-	t.PFDays = t.Weights / mechanism.PFDay
+	t.Weights = papercost.TrainingFLOPs(t.Parameters, t.Tokens, c.EncoderDecoder)
+	t.PFDays = t.Weights / papercost.PFDay
 	token := (p.FLOPs + bench.BackwardFLOPs(p.FLOPs)) / (float64(s.B) * float64(s.N))
 	t.Attention = float64(c.Layers) * token * t.Tokens
 	t.Hours = m.TrainingSeconds(t.Weights+t.Attention) / 3600

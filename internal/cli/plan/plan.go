@@ -5,7 +5,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
-	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/internal/papercost"
 )
 
 // Command is the verb plan: it prints the cost of attention on this machine, and as published.
@@ -86,9 +86,9 @@ type Report struct {
 	State          *stateCost `json:"state,omitempty"`
 	Softmax        *rival     `json:"softmax,omitempty"`
 
-	TaylorShift mechanism.TaylorShift `json:"taylorshift"` // one head
+	TaylorShift papercost.TaylorShift `json:"taylorshift"` // one head
 	Totals      taylorShiftTotals     `json:"taylorshift_totals"`
-	FastCosts   *mechanism.FastOrders `json:"fast,omitempty"`
+	FastCosts   *papercost.FastOrders `json:"fast,omitempty"`
 
 	Width    int           `json:"width,omitempty"`
 	Sweep    []headsCost   `json:"sweep,omitempty"`

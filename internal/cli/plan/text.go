@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
-	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/internal/papercost"
 )
 
 // print writes the report for people, with the published costs of the shape if published is set.
@@ -73,7 +73,7 @@ func (r *Report) printTaylorShift(w io.Writer) {
 	fmt.Fprintf(w, "\nTAYLORSHIFT (one head, d = %d, N = %d, as published)\n", r.Shape.D, r.Shape.N)
 	for _, c := range []struct {
 		name  string
-		parts mechanism.Parts
+		parts papercost.Parts
 	}{{"ops_dir", t.OpsDirect}, {"ops_eff", t.OpsEfficient}, {"entries_dir", t.EntriesDirect}, {"entries_eff", t.EntriesEfficient}} {
 		fmt.Fprintf(w, "%s\t%.0f = %s\n", c.name, c.parts.Total(), partsText(c.parts))
 	}
@@ -124,7 +124,7 @@ func (r *Report) printTraining(w io.Writer) {
 	fmt.Fprintf(w, "here\t%s hours (predicted)\n", display.FormatAmount(t.Hours, ""))
 }
 
-func partsText(parts mechanism.Parts) string {
+func partsText(parts papercost.Parts) string {
 	list := make([]string, len(parts))
 	for i, p := range parts {
 		list[i] = fmt.Sprintf("%.0f %s", p.Count, p.What)

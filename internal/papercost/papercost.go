@@ -1,4 +1,6 @@
-package mechanism
+// Package papercost evaluates the costs that FAST and TaylorShift publish: operations, numbers held at
+// once, and the lengths from which one form is cheaper than another.
+package papercost
 
 import "math"
 
