@@ -1,14 +1,16 @@
 package kernel
 
 // A product is divided into blocks that fit the caches. One pass covers at most gemmDepth of k. B is
-// copied in panels of PanelColumns; the first-level cache holds the columns of one tile. gemmRows rows
-// of A stay in the second-level cache. Gemm copies at most gemmCols columns of B at a time, which fit
-// the third-level cache.
+// copied in panels of PanelColumns; the first-level cache holds the columns of one tile. Rows of A are cut
+// evenly into blocks of at most gemmRows, which stay in the second-level cache; all but the last have whole
+// tiles of tallRows rows or less. Gemm copies at most gemmCols columns of B at a time, which fit the
+// third-level cache.
 const (
 	PanelColumns = 8 * Lanes
 
 	gemmDepth = 256
-	gemmRows  = 128
+	gemmRows  = 11 * tallRows
+	tallRows  = 12
 	gemmCols  = 8 * PanelColumns
 	// Up to gemmFewRows rows, copying A and an untransposed B costs more than reading them in place.
 	// gemmNarrow is the number of columns that are then copied at a time.
@@ -231,8 +233,10 @@ func (f *operand[T]) packPanels(panels, b []T, n, k int) {
 // ones, or adds it with acc. It then adds bias [n], unless bias is nil.
 func (f *operand[T]) multiplyPanels(m, j0, j1, n, k int, panels, c []T, ldc int, acc bool, bias, scratch []T) {
 	edge, block := scratch[:min(m, gemmRows)*Lanes], scratch[min(m, gemmRows)*Lanes:]
-	for i := 0; i < m; i += gemmRows {
-		rows := min(gemmRows, m-i)
+	blocks := (m + gemmRows - 1) / gemmRows
+	size := (m + blocks*tallRows - 1) / (blocks * tallRows) * tallRows
+	for i := 0; i < m; i += size {
+		rows := min(size, m-i)
 		a := f.submatrix(f.data, i, 0)
 		ars, acs := f.opStrides()
 		if m > gemmFewRows && !f.isCacheFriendly(k) {

@@ -80,6 +80,13 @@ func (s tiling) runTiles(m, n, k int, a []float32, ars int, b []float32, brs int
 	return rows, cols, ahead
 }
 
+// Lines of memory whose distance is a multiple of setStride elements share a set of the first-level cache,
+// which holds at most setLines of C beside A and B.
+const (
+	setStride = 1024
+	setLines  = 8
+)
+
 // runPanels computes the panels of C from column j that fit the widths of tiles, and returns the next
 // column.
 func (s tiling) runPanels(tiles []tile, j, m, n, k int, a []float32, ars, acs int, b []float32, brs int, c []float32, crs int, acc bool) int {
@@ -90,6 +97,9 @@ func (s tiling) runPanels(tiles []tile, j, m, n, k int, a []float32, ars, acs in
 			for next, t := range tiles {
 				if t.cols != cols || i == m {
 					break
+				}
+				if t.rows > setLines && crs%setStride == 0 {
+					continue
 				}
 				count := (m - i) / t.rows
 				if next++; next < len(tiles) && count > 0 && (m-i)%t.rows > 0 && (count-1)*t.rows+2*tiles[next].rows == m-i {
