@@ -131,7 +131,7 @@ func (p *Panels[T]) Pack(piece int, trans bool, b []T, ldb int) {
 	k, j := piece/across*most, piece%across*p.width
 	depth := min(most, p.K-k)
 	f := operand[T]{Table: p.table, width: p.width, trans: trans, ld: ldb}
-	f.packPanels(p.data[k*panelsWidth(p.N, p.width)+panelsWidth(j, p.width)*depth:], f.submatrix(b, k, j), min(p.width, p.N-j), depth)
+	f.packPanels(p.piece(k, j), f.submatrix(b, k, j), min(p.width, p.N-j), depth)
 }
 
 // MultiplyScratch returns the scratch elements that Multiply needs for m and k, or for any smaller ones.
@@ -161,15 +161,22 @@ func (p *Panels[T]) Multiply(ta bool, m int, a []T, lda, j0, j1 int, acc bool, c
 	first := j0 / p.width * p.width
 	for k := 0; k < p.K; k += most {
 		depth := min(most, p.K-k)
-		f.data = f.submatrix(a, 0, k)
+		f.data, f.pieceAhead = f.submatrix(a, 0, k), nil
 		var last []T
-		if bias != nil && k+depth == p.K {
+		if end := k + depth; end < p.K {
+			f.pieceAhead = p.piece(end, first)
+		} else if bias != nil {
 			last = bias[first:]
 		}
-		f.multiplyPanels(m, j0-first, j1-first, p.N-first, depth, p.data[k*panelsWidth(p.N, p.width)+panelsWidth(first, p.width)*depth:], c, ldc, acc, last, scratch)
+		f.multiplyPanels(m, j0-first, j1-first, p.N-first, depth, p.piece(k, first), c, ldc, acc, last, scratch)
 		acc = true
 	}
 	return f.prefetch
+}
+
+// piece returns the panels from column j on of the piece of k.
+func (p *Panels[T]) piece(k, j int) []T {
+	return p.data[k*panelsWidth(p.N, p.width)+panelsWidth(j, p.width)*min(passDepth(p.K), p.K-k):]
 }
 
 // operand is op(A) or op(B) of a product, with its storage.
@@ -180,6 +187,8 @@ type operand[T Float] struct {
 	data     []T
 	ld       int
 	prefetch []T // memory left to prefetch; op(A) only
+	// The panels of op(B) that are read next, by this piece of k and by the next one; nil: none. op(A) only.
+	panelAhead, pieceAhead []T
 }
 
 // submatrix returns the stored matrix from element (i,j) of op(data).
@@ -249,6 +258,10 @@ func (f *operand[T]) multiplyPanels(m, j0, j1, n, k int, panels, c []T, ldc int,
 			if bias != nil {
 				add = bias[first:]
 			}
+			f.panelAhead = panel[s*k:]
+			if j+f.width >= j1 {
+				f.panelAhead = f.pieceAhead
+			}
 			f.multiplyPanel(rows, min(j+f.width, j1)-first, k, a, ars, acs, panel[first-j:], s, c[i*ldc+first-j0:], ldc, acc, add, edge)
 			panel = panel[s*k:]
 		}
@@ -305,11 +318,15 @@ func (f *operand[T]) multiplyPanel(m, n, k int, a []T, ars, acs int, panel []T, 
 }
 
 // multiplyBlock is Block, and adds bias [n], unless bias is nil. It prefetches memory if the table has
-// Tiles: what is left to prefetch, or a panel whose rows follow each other.
+// Tiles: what is left to prefetch, or panels whose rows follow each other.
 func (f *operand[T]) multiplyBlock(m, n, k int, a []T, ars, acs int, b []T, brs int, c []T, ldc int, acc bool, bias []T) {
 	rows, cols := 0, 0
 	if f.Tiles != nil && acs == 1 && (bias != nil || len(f.prefetch) > 0 || f.width == Lanes && brs == Lanes) {
-		rows, cols, f.prefetch = f.Tiles(m, n, k, a, ars, b, brs, c, ldc, acc, bias, f.prefetch)
+		ahead := &f.prefetch
+		if f.PanelWidth > 0 {
+			ahead = &f.panelAhead
+		}
+		rows, cols, *ahead = f.Tiles(m, n, k, a, ars, b, brs, c, ldc, acc, bias, *ahead)
 	}
 	if rows < m && cols > 0 {
 		c := c[rows*ldc:]

@@ -38,8 +38,8 @@ type Table[T Float] struct {
 	// Tiles is Block for acs = 1 on the first rows and columns of C that are complete tiles;
 	// it returns their numbers. It adds bias [n] to them, unless bias is nil. Meanwhile it
 	// prefetches ahead into the second-level cache and returns the rest that it did not
-	// reach: all of it where PanelWidth is given, whose tiles prefetch B. nil: the instruction
-	// set has no such tiles.
+	// reach. Where PanelWidth is given it prefetches B and, of ahead, k lines, but returns
+	// all of it. nil: the instruction set has no such tiles.
 	Tiles func(m, n, k int, a []T, ars int, b []T, brs int, c []T, crs int, acc bool, bias, ahead []T) (rows, cols int, rest []T)
 
 	// PanelWidth is the number of columns of a panel of Panels, a multiple of Lanes that divides

@@ -81,10 +81,8 @@ func avx2Table() *Table[float32] {
 			{6, 16, tile6x16AVX2}, {4, 16, tile4x16AVX2},
 			{2, 16, tile2x16AVX2}, {1, 16, tile1x16AVX2},
 		},
-		flatTiles: []tile{{1, 64, tile1x64AVX2}},
-		prefetching: prefetchTile{rows: 6, cols: 16, lower: 4, run: func(count, k int, a *float32, ars, _ int, b *float32, brs int, c *float32, crs int, acc bool, bias, _ *float32) {
-			panelTile6x16AVX2(count, k, a, ars, 1, b, brs, c, crs, acc, bias)
-		}},
+		flatTiles:   []tile{{1, 64, tile1x64AVX2}},
+		prefetching: prefetchTile{rows: 6, cols: 16, lower: 4, run: panelTile6x16AVX2},
 	}
 	return &Table[float32]{
 		Name:  cpu.AVX2,

@@ -29,10 +29,10 @@ func tile1x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, br
 //go:noescape
 func tile1x64AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 
-// panelTile6x16AVX2 computes count tiles of 6 rows and 16 columns for acs = 1, adds bias, if it is there, and asks for rows of B ahead.
+// panelTile6x16AVX2 computes count tiles of 6 rows and 16 columns for acs = 1, adds bias, if it is there, and asks for rows of B, and for k cache lines from ahead on, if it is there.
 //
 //go:noescape
-func panelTile6x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool, bias *float32)
+func panelTile6x16AVX2(count int, k int, a *float32, ars int, acs int, b *float32, brs int, c *float32, crs int, acc bool, bias *float32, ahead *float32)
 
 // peakAVX2 does n rounds of 12 independent vector multiply-adds.
 //

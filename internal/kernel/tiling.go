@@ -8,8 +8,8 @@ type tile struct {
 	run        func(count, k int, a *float32, ars, acs int, b *float32, brs int, c *float32, crs int, acc bool)
 }
 
-// prefetchTile is a tile for acs = 1 that adds bias, unless bias is nil, and prefetches memory with each
-// step of k: what is ahead, or unless asksAhead the rest of B.
+// prefetchTile is a tile for acs = 1 that adds bias, unless bias is nil, and prefetches a cache line with
+// each step of k: of what is ahead, or unless asksAhead of the rest of B, and of what is ahead in the last tile.
 type prefetchTile struct {
 	rows, cols int
 	asksAhead  bool
@@ -68,9 +68,11 @@ func (s tiling) runTiles(m, n, k int, a []float32, ars int, b []float32, brs int
 		if bias != nil {
 			row = &bias[j]
 		}
-		next := &b[j] // valid memory if ahead is empty
-		if t.asksAhead && len(ahead) > 0 {
+		var next *float32
+		if len(ahead) > 0 {
 			next = &ahead[0]
+		} else if t.asksAhead {
+			next = &b[j] // any valid memory
 		}
 		t.run(count, k, &a[0], ars, 1, &b[j], brs, &c[j], crs, acc, row, next)
 		if t.asksAhead {

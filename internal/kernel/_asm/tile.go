@@ -37,9 +37,22 @@ func tiles(g *gen) {
 	g.peak()
 }
 
-// panelAhead is how many bytes before it is their turn rows of a panel are asked for,
-// whose rows follow each other. What lies behind the last is the next panel.
-const panelAhead = 2048
+// rowsAhead is how many bytes before it is their turn rows of a panel are asked for.
+const rowsAhead = 2048
+
+// panelAhead returns a pointer to what a tile of a panel asks for: rows of the panel, or
+// in the last tile below one another those of the panel ahead, if there is one.
+func (g *gen) panelAhead() reg.GPVirtual {
+	ahead, done := g.arg("b"), g.label("ahead")
+	g.ADDQ(operand.U32(rowsAhead), ahead)
+	g.CMPQ(g.address("count"), operand.Imm(1))
+	g.JNE(operand.LabelRef(done))
+	g.CMPQ(g.address("ahead"), operand.Imm(0))
+	g.JE(operand.LabelRef(done))
+	g.MOVQ(g.address("ahead"), ahead)
+	g.Label(done)
+	return ahead
+}
 
 // tile emits the product of count tiles below one another:
 // C [count·rows, cols] = A·B, or C += A·B. One that asks has the machine fetch a
@@ -52,8 +65,8 @@ func (g *gen) tile(rows, cols int, asks bool) {
 	asksPanel := asks && !g.avx512
 	switch {
 	case asksPanel:
-		name, more = "panelTile", ", bias *float32"
-		doc = " for acs = 1, adds bias, if it is there, and asks for rows of B ahead."
+		name, more = "panelTile", ", bias, ahead *float32"
+		doc = " for acs = 1, adds bias, if it is there, and asks for rows of B, and for k cache lines from ahead on, if it is there."
 	case asks:
 		name, more = "askingTile", ", bias, ahead *float32"
 		doc = " for acs = 1, adds bias, if it is there, and asks for count·k cache lines of memory from ahead on."
@@ -86,9 +99,11 @@ func (g *gen) tile(rows, cols int, asks bool) {
 	}
 	switch {
 	case asksPanel:
-		g.multiplyRows(sums, nil, panelAhead)
+		g.multiplyRows(sums, g.panelAhead(), g.PREFETCHT0)
 	case asks:
-		g.multiplyRows(sums, g.arg("ahead"), 0)
+		ahead := g.arg("ahead")
+		g.multiplyRows(sums, ahead, g.PREFETCHT1)
+		g.MOVQ(ahead, g.address("ahead"))
 	default:
 		g.product(sums)
 	}
@@ -133,23 +148,22 @@ func (g *gen) product(sums [][]reg.VecVirtual) {
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(along)
-	g.multiplyRows(sums, nil, 0)
+	g.multiplyRows(sums, nil, nil)
 	g.JMP(operand.LabelRef(done))
 
 	g.Label(across)
 	columns := g.ladder("a", "acs")
-	g.steps(sums, func(u, i int) operand.Mem { return columns.address(u).Offset(4 * i) }, columns.move, 0)
+	g.steps(sums, func(u, i int) operand.Mem { return columns.address(u).Offset(4 * i) }, columns.move)
 	g.Label(done)
 }
 
 // multiplyRows is product where the elements of a row of A lie one behind the other. With
-// ahead each step asks for a cache line of memory, which ahead moves on by, and with
-// distance for what lies that many bytes behind the row of B.
-func (g *gen) multiplyRows(sums [][]reg.VecVirtual, ahead reg.GPVirtual, distance int) {
+// ahead each step prefetches a cache line of memory, which ahead moves on by.
+func (g *gen) multiplyRows(sums [][]reg.VecVirtual, ahead reg.GPVirtual, prefetch func(operand.Op)) {
 	a := g.rows(g.arg("a"), g.stride("ars"), len(sums))
 	g.steps(sums, func(u, i int) operand.Mem {
 		if i == 0 && ahead != nil {
-			g.PREFETCHT1(operand.Mem{Base: ahead, Disp: 64 * u})
+			prefetch(operand.Mem{Base: ahead, Disp: 64 * u})
 		}
 		return a.address(i).Offset(4 * u)
 	}, func(n int) {
@@ -159,24 +173,18 @@ func (g *gen) multiplyRows(sums [][]reg.VecVirtual, ahead reg.GPVirtual, distanc
 		if ahead != nil {
 			g.ADDQ(operand.U32(64*n), ahead)
 		}
-	}, distance)
-	if ahead != nil {
-		g.MOVQ(ahead, g.address("ahead"))
-	}
+	})
 }
 
 // steps emits the loop over k. Element at(u, i) of A belongs to row i, u steps
-// on; move moves A by n steps. Unless distance is 0, steps ask for memory that far behind B.
-func (g *gen) steps(sums [][]reg.VecVirtual, at func(u, i int) operand.Mem, move func(n int), distance int) {
+// on; move moves A by n steps.
+func (g *gen) steps(sums [][]reg.VecVirtual, at func(u, i int) operand.Mem, move func(n int)) {
 	b, k := g.ladder("b", "brs"), g.arg("k")
 	four, rest, one, done := g.label("four"), g.label("rest"), g.label("one"), g.label("done")
 	g.SUBQ(operand.Imm(unroll), k)
 	g.JLT(operand.LabelRef(rest))
 	g.Label(four)
 	for u := range unroll {
-		if distance > 0 {
-			g.PREFETCHT0(b.address(u).Offset(distance))
-		}
 		g.step(sums, func(i int) operand.Mem { return at(u, i) }, b.address(u))
 	}
 	b.move(unroll)
