@@ -269,8 +269,8 @@ func (f *operand[T]) multiplyPanels(m, j0, j1, n, k int, panels, c []T, ldc int,
 }
 
 // isCacheFriendly reports whether rows of op(data), read k elements at a time, are contiguous enough to
-// be read in place. Beside a panel of Lanes columns there is room for them in the first-level cache unless
-// the rows of a tile fall into the same sets of it.
+// be read in place. Beside the columns of a tile there is room for them in the first-level cache unless
+// the rows of a tile fall into the same sets of it, or for wide tiles into fewer than four sets.
 func (f *operand[T]) isCacheFriendly(k int) bool {
 	if f.trans {
 		return false
@@ -279,8 +279,8 @@ func (f *operand[T]) isCacheFriendly(k int) bool {
 		return true
 	}
 	const sets, apart = 4096 / 4, 4 * Lanes // elements of a way of the cache, and by which rows are apart at least
-	rest := f.ld % sets
-	return f.width == Lanes && rest >= apart && rest <= sets-apart
+	rest, lines := f.ld%sets, f.ld/Lanes
+	return rest >= apart && rest <= sets-apart && (f.width == Lanes || lines&-lines <= sets/Lanes/4)
 }
 
 // copyRows copies m rows of op(a) to block and returns its stride. A transposed a is transposed back,
