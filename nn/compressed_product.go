@@ -71,6 +71,9 @@ func multiplyCompressed(act Activation, ps ...rowProduct) {
 	par.Run(pieces, size, work, f)
 }
 
+// quantiseWork is the arithmetic that an element is worth: 0.2 ns.
+const quantiseWork = 20
+
 // quantiseRows returns the rows of x in 8 bits.
 func quantiseRows(ar *arena.Arena, x tensor.Mat) kernel.ByteRows {
 	rows := kernel.ByteRows{
@@ -81,7 +84,7 @@ func quantiseRows(ar *arena.Arena, x tensor.Mat) kernel.ByteRows {
 	if kernel.ActiveBytes().HasWords() {
 		rows.Words = arena.Take[int16](ar, len(rows.Data))
 	}
-	par.Run(x.Rows, normRows, moveWork*float64(x.Rows)*float64(x.Cols), rowQuantiser{rows, x})
+	par.Run(x.Rows, rowsForward, quantiseWork*float64(x.Rows)*float64(x.Cols), rowQuantiser{rows, x})
 	return rows
 }
 

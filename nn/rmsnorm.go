@@ -40,10 +40,10 @@ func (n *RMSNorm) appliedGain(room []float) []float {
 // Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
 // [2·rows]: 0 and the factor 1/√(mean square + Eps) for each row.
 func (n *RMSNorm) Forward(y, x tensor.Mat, stats []tensor.Float) {
-	if f := (rmsForward{n, y, x, stats}); x.Rows <= normRows {
+	if f := (rmsForward{n, y, x, stats}); x.Rows <= rowsForward {
 		f.RunRange(0, x.Rows)
 	} else {
-		par.Run(x.Rows, normRows, normWork*float64(x.Rows)*float64(x.Cols), f)
+		par.Run(x.Rows, rowsForward, normWork*float64(x.Rows)*float64(x.Cols), f)
 	}
 }
 
