@@ -196,6 +196,8 @@ type learned struct {
 	Diverged string `json:"diverged,omitempty"`
 	// Updates counts the updates of a training of equal seconds.
 	Updates int `json:"updates,omitempty"`
+	// Learn is how many samples there are to learn from; 0: not recorded.
+	Learn int `json:"learn,omitempty"`
 	// Norms are of the gradients of all updates, if the lesson asks for them.
 	Norms *normSummary `json:"norms,omitempty"`
 	// Cost is the processor time of a training in one go, in seconds; 0: it was interrupted.
@@ -244,7 +246,7 @@ func (l *lesson) learn(w *Work, c train.Config, settle func(*train.Config, task.
 	if err != nil {
 		return nil, err
 	}
-	r := learned{Params: t.Model().Params().Size(), Rate: c.Rate, Score: score, Evals: evals, Diverged: ended}
+	r := learned{Params: t.Model().Params().Size(), Rate: c.Rate, Score: score, Evals: evals, Diverged: ended, Learn: src.Spec().Count[task.Train]}
 	if began {
 		r.Cost = processorSeconds() - cost
 	}
@@ -410,6 +412,9 @@ func (f lessons) outcome(more func(*Outcome, []scored) error) func(*Options, *Re
 				}
 			}
 			if len(results) == 0 {
+				if len(s.Baselines) > 0 {
+					out.Tables = append(out.Tables, baselineTable(&s))
+				}
 				continue
 			}
 			list = append(list, s)
@@ -453,6 +458,12 @@ func (s *scored) table() report.Table {
 		}
 		addRow(&t, x.Label, digits(x.Value), spread, fmt.Sprint(len(x.Runs)), digits(last.Rate), fmt.Sprint(updates), fmt.Sprint(last.Params), digits(took))
 	}
+	switch n := s.Results[0].Runs[0].Learn; {
+	case n > 0:
+		t.Note += fmt.Sprintf(" There are %d samples to learn from.", n)
+	case n == task.Endless:
+		t.Note += " Samples to learn from are drawn without end."
+	}
 	if s.EqualSeconds {
 		t.Note += equalNote
 	}
@@ -469,6 +480,15 @@ func (s *scored) table() report.Table {
 	}
 	for _, b := range s.Baselines {
 		addRow(&t, b.Name+" (baseline)", digits(b.Score), none, none, none, none, none, none)
+	}
+	return t
+}
+
+// baselineTable has the scores of simple methods in a lesson without trainings.
+func baselineTable(s *scored) report.Table {
+	t := report.Table{Title: s.Name + ": simple methods alone", Head: []string{"baseline", "score", "learned from", "judged by"}}
+	for _, b := range s.Baselines {
+		addRow(&t, b.Name, digits(b.Score), fmt.Sprint(b.Learned), fmt.Sprint(b.Judged))
 	}
 	return t
 }
