@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,6 +70,55 @@ func TestBaselinesAreBeatenBeyondTheError(t *testing.T) {
 		if !strings.HasSuffix(out.Findings[0], x.want) {
 			t.Errorf("%+v: %q, want %q", x.score, out.Findings[0], x.want)
 		}
+	}
+}
+
+// Simple methods have a table where nothing is trained.
+func TestLessonWithoutTrainings(t *testing.T) {
+	out, err := smallRow().Run(t.Context(), &Options{Out: t.TempDir(), Only: regexp.MustCompile("baselines")}, Observer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Tables) != 1 || !strings.HasSuffix(out.Tables[0].Title, "simple methods alone") || len(out.Tables[0].Rows) == 0 || len(out.Findings) > 0 {
+		t.Errorf("tables %+v, findings %q", out.Tables, out.Findings)
+	}
+}
+
+// Commands in notes name pieces that there are.
+func TestNotesNamePieces(t *testing.T) {
+	for _, x := range []struct {
+		row, pattern string
+		options      Options
+		pieces       int
+	}{
+		{"large-pictures", "^" + largePatches, Options{Budget: Hour}, 5},
+		{"linear-table1", "lsh", Options{Budget: Hour}, 2},
+		{"linear-table2", "lsh", Options{Budget: Hour}, 2},
+		{"listops", "^listops-long", Options{Budget: Hour}, 4},
+		{"listops", "^listops-(softmax|linear)-seed-[23]", Options{Budget: Hour, Seeds: 3}, 4},
+		{"fast-fig5", "^listops-(softmax|linear|fastmax-2--scale-1)-", Options{Budget: Hour, Tune: true}, 9},
+		{"arena", "^listops-padded", Options{Budget: Hour}, 2},
+	} {
+		r, err := Lookup(x.row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := r.Pieces(&x.options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for i := range list {
+			if regexp.MustCompile(x.pattern).MatchString(list[i].Name) {
+				n++
+			}
+		}
+		if n != x.pieces {
+			t.Errorf("%s: %s matches %d pieces, want %d", x.row, x.pattern, n, x.pieces)
+		}
+	}
+	if text, err := cifarDrawn.lessons().namedHour("linear-table2", "lsh"); err != nil || !strings.Contains(text, "--pieces 'lsh'`, about 0.508 hours") {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 
