@@ -132,6 +132,13 @@ func fig6Findings(out *Outcome, list []scored) error {
 			out.find("%s, N = %d: after %s seconds the training loss is %s.", s.Name, n, digits(first), text[2:])
 		}
 	}
+	if list[0].Seeds == 1 { // the quick budget
+		command, err := fig6Lessons.namedHour("fast-fig6", "")
+		if err != nil {
+			return err
+		}
+		t.Note += " More updates, of three seeds: " + command + "."
+	}
 	out.Tables = append(out.Tables, t)
 	return nil
 }

@@ -364,6 +364,7 @@ func (f lessons) pieces(o *Options) (list []Piece, err error) {
 }
 
 // namedHour names the command that makes the pieces of the hour that a pattern matches, and their hours.
+// The empty pattern matches all.
 func (f lessons) namedHour(row, pattern string) (string, error) {
 	pieces, err := f.pieces(&Options{Budget: Hour})
 	if err != nil {
@@ -375,7 +376,11 @@ func (f lessons) namedHour(row, pattern string) (string, error) {
 			r.lack(&pieces[i])
 		}
 	}
-	return fmt.Sprintf("`farfield-lab reproduce %s --budget hour --pieces '%s'`, about %s hours at 50 GFLOP/s and up to three times as long", row, pattern, digits(r.lacking.Hours())), nil
+	command := "farfield-lab reproduce " + row + " --budget hour"
+	if pattern != "" {
+		command += " --pieces '" + pattern + "'"
+	}
+	return fmt.Sprintf("`%s`, about %s hours at 50 GFLOP/s and up to three times as long", command, digits(r.lacking.Hours())), nil
 }
 
 // scored is a lesson with what came of it.
