@@ -74,7 +74,7 @@ type verbTable struct {
 	Tokenize   tokenize.Command           `cmd:"" group:"Around" help:"Print the token ids of each text."`
 	Completion completion.Command         `cmd:"" group:"Around" help:"Print a completion script for bash, zsh or fish."`
 	Complete   completion.CompleteCommand `cmd:"" hidden:""`
-	Tell       version.Command            `cmd:"" name:"version" group:"Around" help:"Print what --version prints."`
+	Tell       version.Command            `cmd:"" name:"version" group:"Around" help:"Print version, commit, date, Go and instruction set."`
 }
 
 // farfield returns the program.

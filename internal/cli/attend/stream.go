@@ -72,7 +72,7 @@ func (c *Command) Help() string {
 		"--stream reads inputs that may be larger than memory, window by window: a .safetensors file, a folder with q.npy, k.npy and v.npy, or with --raw a file or standard input (-). " +
 		"OUT is .npy, .safetensors, .raw or - (numbers, token by token); without OUT only the CRC-32C of the output is printed. " +
 		"If a run is interrupted, the same command continues it; a run that is killed loses at most the time --checkpoint-every. " +
-		"Without OUT there is a checkpoint only if --checkpoint names its file. Every rank but the first adds its number to the name. " +
+		"Without OUT there is a checkpoint only if --checkpoint names its file. Under mpirun every process but the first adds its number to the name. " +
 		"--raw H,D reads the numbers of one sequence token by token, each a float32: q (H,D), k (Hkv,D), v (Hkv,Dv), without keymask and log_g.\n\n" +
 		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, of which the latest checkpoint is read, or a checkpoint. Mechanism and parameters are those of the layer.\n\n" +
 		"--check computes the given number of rows again from all keys that they see, weight by weight, which takes its share of quadratic time; it needs memory for 4096 keys even if --memory is less. --diagnose takes time that grows with N times M." + flags.JoinExamples(

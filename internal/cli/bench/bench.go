@@ -40,20 +40,22 @@ type benchFlags struct {
 	Plot   string        `placeholder:"FILE" help:"Draw time over tokens, both logarithmic: .svg or .png."`
 }
 
-// columns describes the columns of the table.
-func (c *benchFlags) columns() string {
+// columns describes the columns of the table, of which operations says what is counted.
+func (c *benchFlags) columns(operations string) string {
 	return "Flags with dots take lists: -n 256,1024 -d 16,32 --threads 1,2. " +
 		"All lines are measured in rounds that take turns, so lines can be compared on a busy machine too. " +
 		"A line has the median time of a call and its spread (distance of the quartiles over the median). " +
-		"Useful operations of a head are 4NF(Dv+1) in the linear form with F features, causal or not; " +
-		"2N²(D+Dv) in the direct form, half if causal; and 2.5 times the forward pass for a backward pass. " +
-		"A token of decode also counts its window; – marks states whose operations are not counted. " +
+		operations + " " +
 		"The peak is multiply-adds on the same number of threads, measured before each round. " +
 		"Memory is beyond inputs and outputs: scratch of one worker, allocations of a call and results saved between calls. " +
 		"Joules are of the whole processor, if the system counts them. " +
 		"--plot marks cases without enough memory with crosses, and the first faster linear form with a ring. " +
 		"--memory also skips cases beyond the free memory of this machine."
 }
+
+// attentionOperations says which operations of attention count.
+const attentionOperations = "Useful operations of a head are 4NF(Dv+1) in the linear form with F features, causal or not; " +
+	"2N²(D+Dv) in the direct form, half if causal; and 2.5 times the forward pass for a backward pass."
 
 // memory is a number of bytes, such as 48GiB.
 type memory float64

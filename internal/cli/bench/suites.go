@@ -29,7 +29,7 @@ type benchAttention struct {
 
 // Help returns the long help text with the columns and examples.
 func (c *benchAttention) Help() string {
-	return c.columns() + flags.JoinExamples(
+	return c.columns(attentionOperations) + flags.JoinExamples(
 		"farfield bench attention -n 1024,4096 -d 32 --causal",
 		"farfield bench attention --mechanism fastmax,softmax --direction forward,backward --plot times.svg",
 		"farfield bench attention -n 256,1024 --threads 1,2 --json",
@@ -74,7 +74,7 @@ type benchDecode struct {
 
 // Help returns the long help text with the columns and examples.
 func (c *benchDecode) Help() string {
-	return c.columns() + flags.JoinExamples(
+	return c.columns("Useful operations of a token are those of its state, 4F(Dv+1) a head in the linear form with F features, and of its window; – marks states whose operations are not counted.") + flags.JoinExamples(
 		"farfield bench decode -n 1024,16384 -d 64 --heads 8",
 		"farfield bench decode --mechanism fastmax --time 100ms --json",
 	)
@@ -110,7 +110,7 @@ type benchGemm struct {
 
 // Help returns the long help text with the columns and examples.
 func (c *benchGemm) Help() string {
-	return c.columns() + flags.JoinExamples(
+	return c.columns("Useful operations are two for each multiply-add, 2NMD.") + flags.JoinExamples(
 		"farfield bench gemm -n 1024 -d 1024",
 		"farfield bench gemm --transpose nn,nt,tn --json",
 		"farfield bench gemm --precision f32,bf16,int8",
@@ -154,7 +154,7 @@ type benchTrain struct {
 
 // Help returns the long help text with the columns and examples.
 func (c *benchTrain) Help() string {
-	return c.columns() + flags.JoinExamples(
+	return c.columns(attentionOperations+" An update also counts three times the products of its tokens with the weights.") + flags.JoinExamples(
 		"farfield bench train -n 512 --layers 2 --batch 2",
 	)
 }

@@ -38,7 +38,7 @@ func (c *Command) Help() string {
 		"A published model pools and normalises as its folder says, and its vectors find texts about a subject. " +
 		"Some folders have prompts that belong before queries and documents: --prompt document, for texts that search finds. " +
 		"The vector of a run is the mean of the last layer over the tokens of a text, or the input of a classifier's head. A text longer than the trained context is read in windows of it, and its vector is their mean. " +
-		"It is not semantic: the model has learned to predict bytes. It tells languages, formats and styles apart, and serves as " +
+		"Vectors of a run do not hold meaning, because the model has learned to predict bytes. They tell languages, formats and styles apart, and serve as " +
 		"features for a small classifier. To find texts about a subject, take a published model. " +
 		"An empty text has the vector null." + flags.JoinExamples(
 		"farfield embed --model all-MiniLM-L6-v2 --out vectors.npy lines.txt",

@@ -8,9 +8,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 )
 
-// DataFolder is the flag for the folder of data sets.
+// DataFolder is the flag for the folder of data sets and fetched models.
 type DataFolder struct {
-	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets, a folder each ($$${env})."`
+	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets and fetched models ($$${env}, or a folder of the user)."`
 }
 
 // Path returns the folder of data sets. It returns an error if the flag is not given and the system

@@ -2,6 +2,7 @@
 package help
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -45,7 +46,15 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	if node == nil {
 		return overview(ctx.Stdout, ctx.Model)
 	}
-	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+	var page bytes.Buffer
+	stdout := ctx.Stdout
+	ctx.Stdout = &page
+	err := kong.DefaultHelpPrinter(options, ctx)
+	ctx.Stdout = stdout
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(stdout, joinAlternatives(page.String(), node)); err != nil {
 		return err
 	}
 	if len(node.Children) == 0 {
@@ -73,6 +82,21 @@ func PrintHelp(options kong.HelpOptions, ctx *kong.Context) error {
 		return describeMechanism(ctx.Stdout, mechanism)
 	}
 	return nil
+}
+
+// joinAlternatives returns page with (--a=A | --b=B) for required flags of which exactly one is
+// given; kong writes --a=A --b=B, as if both were needed.
+func joinAlternatives(page string, node *kong.Node) string {
+	groups := map[string][]string{}
+	for _, flag := range node.Flags {
+		if flag.Required && len(flag.Xor) > 0 {
+			groups[flag.Xor[0]] = append(groups[flag.Xor[0]], flag.Summary())
+		}
+	}
+	for _, flags := range groups {
+		page = strings.Replace(page, strings.Join(flags, " "), "("+strings.Join(flags, " | ")+")", 1)
+	}
+	return page
 }
 
 // describeTask prints the settings of a task and its preset; without a name, the

@@ -48,7 +48,7 @@ type Command struct {
 
 // Help returns the long help text with examples.
 func (c *Command) Help() string {
-	return "A line is odd if it takes many more bits a byte than other lines. " +
+	return "The bits of a line say how badly the model predicts it: few if it has learned such lines, many if it is surprised. " +
 		"A text longer than the trained context is read in windows of that length, because few models predict well beyond it; each window repeats a quarter of the one before. " +
 		"It also prints the rarest line templates of a log: lines that differ only in their numbers share a template. They are counted without a model, so that you see whether the model finds more. " +
 		"A published model whose tokenizer changes the text, for example to lower case, is refused, because the bits would belong to other bytes." + flags.JoinExamples(

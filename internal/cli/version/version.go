@@ -20,7 +20,9 @@ var Release, Commit, Date string
 type Command struct{}
 
 // Help returns the long help text with examples.
-func (Command) Help() string { return "It is the same line." + flags.JoinExamples("farfield version") }
+func (Command) Help() string {
+	return "Prints version, commit, date, Go and instruction set in one line, as --version does." + flags.JoinExamples("farfield version")
+}
 
 // Run prints the version. It returns an error if the output fails.
 func (Command) Run(e *env.Env) error {
