@@ -1,4 +1,4 @@
-// Package pictures draws the pictures of pages that are computed and not measured.
+// Package pictures draws the pictures of pages, in one style, for light and dark screens.
 package pictures
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -19,7 +20,11 @@ func Run(_ context.Context, args []string) error {
 	if len(args) != 1 {
 		return errors.New("needs the folder of the pages, such as ../docs")
 	}
-	for name, picture := range Pictures() {
+	pictures, err := Pictures(args[0])
+	if err != nil {
+		return err
+	}
+	for name, picture := range pictures {
 		if err := atomicfile.WriteBytes(filepath.Join(args[0], name), picture); err != nil {
 			return err
 		}
@@ -27,9 +32,20 @@ func Run(_ context.Context, args []string) error {
 	return nil
 }
 
-// Pictures returns the pictures by the names of their files.
-func Pictures() map[string][]byte {
-	return map[string][]byte{"multipole.svg": Multipole(), "moments.svg": Moments()}
+// Pictures returns the pictures by the names of their files. It reads results/exchange.md in the folder
+// of the pages, and returns an error if the page or a row of it is missing.
+func Pictures(docs string) (map[string][]byte, error) {
+	page, err := os.ReadFile(filepath.Join(docs, "results", "exchange.md"))
+	if err != nil {
+		return nil, err
+	}
+	quality, err := Quality(string(page))
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{
+		"multipole.svg": Multipole(), "moments.svg": Moments(), "lengths.svg": Lengths(), "quality.svg": quality, "house.svg": House(),
+	}, nil
 }
 
 // drawing is an SVG in the making.

@@ -6,12 +6,17 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"testing"
 )
 
 // The pictures of pages are those that Run writes, and they are XML.
 func TestPicturesOfPages(t *testing.T) {
-	for name, want := range Pictures() {
+	pictures, err := Pictures("../../docs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range pictures {
 		got, err := os.ReadFile("../../docs/" + name)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("docs/%s is another picture (go run ./cmd/farfield-lab pictures ../docs): %v", name, err)
@@ -24,6 +29,31 @@ func TestPicturesOfPages(t *testing.T) {
 				t.Fatal(name, err)
 			}
 		}
+	}
+}
+
+// Floors stand in the order of imports that arch_test.go holds.
+func TestFloors(t *testing.T) {
+	text, err := os.ReadFile("../../arch_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "var layers = []string{")
+	list, _, _ = strings.Cut(list, "\n}")
+	above := len(list)
+	for _, f := range floors {
+		lowest := above
+		for name := range strings.SplitSeq(f.packages, ", ") {
+			if name == "farfield" { // the root
+				name = ""
+			}
+			at := strings.Index(list, "\n\t\""+name+"\",")
+			if at < 0 || at >= above {
+				t.Errorf("%q of the floor %q is no package below the floor above it", name, f.packages)
+			}
+			lowest = min(lowest, at)
+		}
+		above = lowest
 	}
 }
 
