@@ -60,9 +60,8 @@ type Call struct {
 	// LogG [B,Hkv,M,1] holds the log-decay of each token: the natural logarithm of its decay
 	// factor, finite and at most 0. Empty means no decay. Query i has the position of key i +
 	// (M-N), and the weight of key j is f(s_ij)·exp(Σ_{j<t≤i} LogG_t). Only causal calls and
-	// states support it. Once a state has absorbed tokens with a decay it keeps decaying; later
-	// tokens without LogG have the factor 1. Masked keys have no weight, but their log-decay
-	// counts.
+	// states support it. If a state has absorbed tokens with LogG, later tokens without LogG
+	// have the factor 1. Masked keys have no weight, but their log-decay counts.
 	LogG tensor.Heads
 
 	Form  Form

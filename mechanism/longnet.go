@@ -14,7 +14,8 @@ type branchMixture struct {
 	branches dilations
 }
 
-// Forward saves the logarithms of the softmax sums and the outputs of each branch.
+// Forward sets h.Out to the mean of the branches' outputs with the weights of branchWeights, and
+// saves the logarithms of the softmax sums and the outputs of each branch.
 func (m *branchMixture) Forward(h *headwise.Head) {
 	n, dv := h.Out.Rows, h.Out.Cols
 	saved := h.SaveBuffer(len(m.branches) * n * (1 + dv))

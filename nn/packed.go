@@ -28,8 +28,8 @@ type PackedLinear struct {
 }
 
 // Freeze returns the layer with packed weights for steps of at most rows rows. Up to GEMVRows
-// rows weights are packed in strips, otherwise in panels, which serve any number of rows. If
-// PackWeights has packed panels, they are shared.
+// rows weights are packed in strips, otherwise in panels, which serve any number of rows. Panels
+// that PackWeights has packed, and weights in fewer bits, are shared and not packed again.
 func (l *Linear) Freeze(rows int) *PackedLinear {
 	out, in := l.W.Shape[0], l.W.Shape[1]
 	w := &PackedLinear{out: out, work: 2 * float64(out) * float64(in), hasPanels: rows > GEMVRows}

@@ -5,7 +5,7 @@ import "math"
 // Schedule returns the learning rate of each step, counted from 0.
 type Schedule interface{ Rate(step int) float64 }
 
-// Constant is the same rate at every step.
+// Constant is a schedule that has the same rate at every step.
 type Constant float64
 
 // Rate returns the learning rate of a step.

@@ -176,7 +176,7 @@ func featureSection(widths, lengths []int) section {
 	return section{
 		name: "features", title: "Few features: Fastmax of order 1, and elu + 1", keys: shape,
 		note: "One thread. Against linear attention with elu + 1 in PyTorch: by einsum over all keys; causal by sums before chunks, of the size of 32 to 256 that is fastest, and pairs within them. " +
-			"The causal kernel of fast-transformers, which is no package that can be had, took 16.5 ms at D = 64, N = 4096 on a core with a peak of 264 GFLOP/s.",
+			"The causal kernel of fast-transformers, no longer available as a package, took 16.5 ms at D = 64, N = 4096 on a core with a peak of 264 GFLOP/s.",
 		columns: []column{
 			figureColumn("order 1 ms", "order1", milliseconds), figureColumn("elu + 1 ms", "linear", milliseconds),
 			ratioColumn("einsum / order 1", "einsum", "order1"), ratioColumn("einsum / elu + 1", "einsum", "linear"),

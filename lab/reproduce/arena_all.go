@@ -158,7 +158,7 @@ func (out *Outcome) arena(r *Results, list []scored) error {
 	race := arenaTable()
 	cost := report.Table{
 		Title: "Processor time of a training", Head: []string{"training", "mechanism", "updates", "seconds", "ms an update"},
-		Note: "Of trainings in one go, looks at the validation part included, on one thread beside other work of the machine.",
+		Note: "Of whole trainings with their validations, on one thread, while other programs ran.",
 	}
 	for i := range list {
 		s := &list[i]

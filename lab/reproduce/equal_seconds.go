@@ -15,7 +15,7 @@ import (
 )
 
 // equalNote says how equal seconds are counted.
-const equalNote = " Equal seconds: each mechanism makes the updates that take as long as softmax's, as far as a measurement in turns before the training tells. Differences are by a later one. Its own seconds depend on what else the machine does."
+const equalNote = " Equal seconds: each mechanism makes as many updates as take the time of softmax's, by a measurement in turns before the training. Differences use a later measurement. Its own seconds depend on what else the machine does."
 
 // equalRace is how long updates of a mechanism and of softmax are timed, for each length
 // of windows.

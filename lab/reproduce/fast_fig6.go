@@ -82,7 +82,7 @@ func fig6Findings(out *Outcome, list []scored) error {
 	t := report.Table{
 		Title: "Training loss at the same update and at the same second",
 		Head:  []string{"lesson", "tokens N", "mechanism", "ms an update", "updates as fast as softmax", "loss at the end", "seconds", "updates by then", "loss then"},
-		Note:  otherFastmax + " Means of the last twentieth of the updates, first seed. The same second is that at which the fastest mechanism has made all updates. Seconds hold looks at the validation part.",
+		Note:  otherFastmax + " Means of the last twentieth of the updates, first seed. The same second is that at which the fastest mechanism has made all updates. Seconds include validations.",
 	}
 	for _, s := range list {
 		type ended struct {

@@ -94,7 +94,7 @@ func (out *Outcome) addTrained(o *Options, r *Results) error {
 		Head:  []string{"training", "mechanism", "updates", "seeds", "median of the first tenth", "of the last half", "largest", "at update", "above ten medians", "training loss at the end", "nats a character", "ms an update", "end"},
 		Note: "Norms of all gradients together, at every update; a decoder of characters, 4 layers of width 128 with 4 heads, a context of 64, at the rate of its preset and at ten times it. " +
 			"Medians and the loss are of the first seed, the largest norm and its update of all. Above ten medians: updates of the last half. " +
-			"Nats a character are of the validation part, of the first seed; milliseconds are processor time, looks at the validation part included. Other rows of this page are of first weights.",
+			"Nats a character are of the validation part, of the first seed; milliseconds are processor time, validations included. Other rows of this page are of first weights.",
 	}
 	for _, l := range all {
 		wild, failed := "", ""

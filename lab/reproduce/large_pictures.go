@@ -134,7 +134,7 @@ var pictureLessons = lessons(func(o *Options) (list []*lesson, _ error) {
 func pictureFindings(out *Outcome, list []scored) error {
 	isLarge := false
 	t := report.Table{Title: "Accuracy in percent and processor time", Head: []string{"lesson", "positions", "mechanism", "accuracy", "± of the judged pictures", "ms an update"},
-		Note: "Milliseconds of processor time, looks at the validation part included."}
+		Note: "Milliseconds of processor time, validations included."}
 	for i := range list {
 		s := &list[i]
 		isLarge = isLarge || s.Name == largePatches

@@ -442,7 +442,7 @@ func (s *scored) table() report.Table {
 	metric := s.Results[0].Runs[0].Score.Metric
 	t := report.Table{
 		Title: s.Name, Head: []string{"mechanism", string(metric), "± of seeds", "seeds", "lr", "updates", "parameters", "seconds"},
-		Note: fmt.Sprintf("Task %s, %d samples an update. Scores on the part that the task is judged by; seconds of a training by the code that made it, its looks at the validation part included, beside whatever else ran.", s.Config.Task, s.Config.Batch*s.Config.Accumulate),
+		Note: fmt.Sprintf("Task %s, %d samples an update. Scores are of the part that judges the task. Seconds are of a whole training with its validations, while other programs ran.", s.Config.Task, s.Config.Batch*s.Config.Accumulate),
 	}
 	for _, x := range s.Results {
 		var seconds []float64
@@ -563,7 +563,7 @@ func (out *Outcome) order(s *scored) {
 	case len(best.Runs) > 1:
 		finding += "; no difference exceeds the spread of the seeds"
 	default:
-		finding += "; one seed tells no order"
+		finding += "; with one seed the order may be chance"
 	}
 	if len(s.Baselines) > 0 {
 		top := s.Baselines[0]

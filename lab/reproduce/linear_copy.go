@@ -2,7 +2,7 @@ package reproduce
 
 var linearCopy = Row{
 	Name:   "linear-copy",
-	Doc:    "learning to repeat a sequence behind a separator, causal",
+	Doc:    "learning to repeat a sequence after a separator, causal",
 	Source: "Katharopoulos et al. 2020, Transformers are RNNs, arXiv 2006.16236, section 4.1.1, figure 2",
 	Claim:  "linear attention converges smoothly to the loss of softmax; no numbers are printed",
 	Seeds:  true, Tunes: true,

@@ -16,7 +16,7 @@ func (e *Engine) kind() string {
 	return states.SumsKind
 }
 
-// Identity identifies the states of the mechanism.
+// Identity returns the kind, name and settings by which a state of the mechanism is recognised.
 func (e *Engine) Identity() states.Identity {
 	return states.Identity{Kind: e.kind(), Name: e.Spec.Name, Setting: e.Spec.Setting}
 }

@@ -300,11 +300,12 @@ func (s *Scan) addValues(j0 int, dv []float) {
 	}
 }
 
-// GiveBack sets dk and dV of the keys of the open chunk. Keys j0 ≤ j < j1 of the call are the
-// last ones of the chunk. The gradients are the sums of db and dv, from queries of the same
-// chunk, and of what the summed later queries in back give. Gradients of keys before the call
-// go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. The gradients of the
-// ones under the values are added to own, unless own is nil.
+// GiveBack completes the gradients of the keys and values of the open chunk. db and dv have the
+// parts from queries of the same chunk; the parts from later queries, which back sums, are added
+// to dv in place. Keys j0 ≤ j < j1 of the call are the last ones of the chunk: their rows of the
+// task's DK and DVal are set. The gradients of the keys of the chunk before them, which belong
+// to earlier calls, go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. own,
+// unless nil, gets the parts of later queries through the denominators added, one number a key.
 func (s *Scan) GiveBack(back *features.Moments, j0, j1 int, db tensor.Mat, dv, own, firstKeys, firstValues []float) {
 	u, n, ld := s.Task, s.Count, s.Moments.Stride
 	if n == 0 {

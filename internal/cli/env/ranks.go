@@ -20,7 +20,8 @@ type Ranked struct {
 }
 
 // JoinRanks makes the process a rank of its job, if a launcher of MPI has started it, and returns
-// nil otherwise. It refuses ranks of other programs.
+// nil otherwise. It returns an error if the flag of the time limit is negative, MPI cannot be opened, or the
+// ranks differ in platform, program or command line.
 func (r *Ranked) JoinRanks(e *Env) (*comm.Comm, error) {
 	if r.RankTimeout < 0 {
 		return nil, InputErrorf("--rank-timeout: %v is negative", r.RankTimeout)

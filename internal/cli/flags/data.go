@@ -13,8 +13,8 @@ type DataFolder struct {
 	Folder string `placeholder:"DIR" env:"FARFIELD_DATA" help:"Folder of data sets and fetched models ($$${env}, or a folder of the user)."`
 }
 
-// Path returns the folder of data sets. It returns an error if the flag is not given and the system
-// has no such folder.
+// Path returns the folder of data sets and fetched models: the flag's, or one of the user. It returns an
+// error if the flag is not given and the system knows no folder of the user.
 func (d *DataFolder) Path() (string, error) {
 	if d.Folder != "" {
 		return d.Folder, nil

@@ -35,7 +35,7 @@ const (
 
 // Reader reads the vectors of a file in order.
 type Reader interface {
-	// Width returns the numbers of a vector.
+	// Width returns how many numbers a vector has.
 	Width() int
 	// Rows returns the number of vectors, or -1 if it is not known.
 	Rows() int64
