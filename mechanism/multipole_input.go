@@ -222,7 +222,7 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 	for _, s := range p.segments(i0 + multipoleRows) {
 		columns += s[1] - s[0]
 	}
-	d, width := h.Q.Cols, kernel.Pad(f.clusters)
+	d, width, stride := h.Q.Cols, kernel.Pad(f.clusters), kernel.Stride(f.clusters)
 	x := inputTile{i0: i0, n: i1 - i0, q: h.TakeScratch(i1-i0, d), steps: h.TakeScratch(i1-i0, d), squares: h.TakeScratch(i1-i0, d), near: h.TakeScratch(i1-i0, columns)}
 	for r := range x.n {
 		t.Scale(x.q.Row(r), p.scale, h.Q.Row(i0+r))
@@ -257,13 +257,13 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 		}
 	}
 	take := func() tensor.Mat {
-		return tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*width), Rows: x.n, Cols: f.clusters, Stride: width}
+		return tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*stride), Rows: x.n, Cols: f.clusters, Stride: stride}
 	}
 	x.exps, x.far, x.most = take(), take(), arena.Take[float](h.Scratch, x.n)
 	x.spreads = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*kernel.Pad(f.groups)), Rows: x.n, Cols: f.groups, Stride: kernel.Pad(f.groups)}
 	t.Block(x.n, x.spreads.Stride, d, x.squares.Data, d, 1, f.spreads, x.spreads.Stride, x.spreads.Data, x.spreads.Stride, false)
-	t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.exps.Data, width, false)
-	t.Block(x.n, width, d, x.squares.Data, d, 1, f.halves, f.stride, x.far.Data, width, false)
+	t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.exps.Data, stride, false)
+	t.Block(x.n, width, d, x.squares.Data, d, 1, f.halves, f.stride, x.far.Data, stride, false)
 	return x
 }
 

@@ -158,6 +158,13 @@ func (s *cellSums) add(t *kernel.Table[float], c int, k, v []float, sign float, 
 		return
 	}
 	r, terms := room[:s.d], room[s.d:][:s.width]
+	if s.order == 0 && s.mass == 0 {
+		t.Scale(terms[:s.d], -1, k)
+		t.Scale(terms[s.d:], -1, v)
+		t.AddCarry(s.cell(s.hi, c), s.cell(s.lo, c), terms)
+		s.counts[c]--
+		return
+	}
 	s.setDistance(t, r, c, k)
 	w := sign * s.tilts.weight(c, k)
 	setTerms(t, &s.momentLayout, terms, r, v, w)

@@ -10,10 +10,13 @@ import (
 
 // nearestCells finds the nearest rows of a codebook.
 type nearestCells struct {
-	book   tensor.Mat // [K,D]
-	halves []float    // [Pad(K)] |c|²/2 of each row; +Inf beyond
-	reach  float64    // the largest |c|
-	safe   float64    // |k| up to which no product is beyond the range of the element type
+	book             tensor.Mat               // [K,D]
+	halves           []float                  // [Pad(K)] |c|²/2 of each row; +Inf beyond
+	reach            float64                  // the largest |c|
+	safe             float64                  // |k| up to which no product is beyond the range of the element type
+	bytes            kernel.ByteSearch[float] // with inBytes: the search among the rows
+	inBytes          bool
+	keys, candidates int // searched in 8 bits, and found
 
 	// Room for a tile of keys.
 	columns    []float // [D][Stride(K)] rows of the book as columns
@@ -29,6 +32,12 @@ const (
 	nearestRows, nearestColumns = 24, 256
 	// nearestRun is the number of rows whose largest product is compared first.
 	nearestRun = 64
+	// searchedKeys is the number of keys from which making a search in 8 bits is worth it, and judgedKeys
+	// that after which a search goes on with products of numbers if it finds more candidates for a key, on
+	// average, than a candidateNumbers-th of the numbers of the book: these are faster then.
+	searchedKeys     = 512
+	judgedKeys       = 240
+	candidateNumbers = 2048
 )
 
 // newNearestCells returns the search in a codebook. halves has Pad(K) elements.
@@ -60,6 +69,17 @@ func (s nearestCells) withRoom(ar *arena.Arena) nearestCells {
 	return s
 }
 
+// forKeys returns s with what the search for the cells of n keys needs: the rows of the book in 8 bits,
+// or as columns.
+func (s nearestCells) forKeys(t *kernel.Table[float], ar *arena.Arena, n int) nearestCells {
+	if n >= searchedKeys {
+		if s.bytes, s.inBytes = kernel.NewByteSearch(t, ar, s.book.Data, s.book.Stride, s.book.Rows, s.book.Cols, s.halves, s.reach); s.inBytes {
+			return s
+		}
+	}
+	return s.withColumns(t, ar)
+}
+
 // withColumns returns s with the rows of the book as columns.
 func (s nearestCells) withColumns(t *kernel.Table[float], ar *arena.Arena) nearestCells {
 	d, stride := s.book.Cols, kernel.Stride(s.book.Rows)
@@ -77,18 +97,33 @@ func sumOfProducts(x, y []float) (sum float64) {
 }
 
 // find sets cells to the row of the book nearest to each of keys, which are at most nearestRows. Rows
-// that rounding cannot tell apart are compared in float64, so that the result does not depend on the
-// order in which products are summed. Of equal distances the first row wins.
+// that the rounding of products, or of numbers to 8 bits, cannot tell apart are compared more exactly, in
+// the end in float64, so that the result does not depend on how products are computed. Of equal
+// distances the first row wins.
 func (s *nearestCells) find(t *kernel.Table[float], ar *arena.Arena, cells []int32, keys tensor.Mat) {
 	n, d, stride := keys.Rows, s.book.Cols, kernel.Stride(s.book.Rows)
 	all := kernel.Pad(s.book.Rows)
+	t.RowDots(s.sizes[:n], keys.Data, keys.Stride, keys.Data, keys.Stride, d)
+	if s.inBytes {
+		for i := 0; i < n; i += kernel.SearchRows { // which divides nearestRows
+			m := min(kernel.SearchRows, n-i)
+			s.bytes.Set(m, keys.Data[i*keys.Stride:], keys.Stride)
+			for r := range m {
+				cells[i+r] = s.chooseCandidate(t, ar, r, math.Sqrt(float64(s.sizes[i+r])), keys.Row(i+r))
+			}
+		}
+		if s.keys += n; s.keys >= judgedKeys && s.candidates/s.keys > s.book.Rows*d/candidateNumbers {
+			*s = s.withColumns(t, ar)
+			s.inBytes = false
+		}
+		return
+	}
 	s.clearBest(n)
 	for c := 0; c < all; c += nearestColumns {
 		width := min(nearestColumns, all-c)
 		t.Block(n, width, d, keys.Data, keys.Stride, 1, s.columns[c:], stride, s.products, width, false)
 		t.TopTwo(s.products, width, width, s.halves[c:], c, s.best[:n*kernel.Lanes], s.next, s.at)
 	}
-	t.RowDots(s.sizes[:n], keys.Data, keys.Stride, keys.Data, keys.Stride, d)
 	for r := range cells {
 		cells[r] = s.choose(t, ar, r, keys.Row(r))
 	}
@@ -129,11 +164,56 @@ func (s *nearestCells) choose(t *kernel.Table[float], ar *arena.Arena, r int, ke
 	if size <= s.safe && float64(second) < float64(most)-s.slack(size) {
 		return row
 	}
+	return s.compareAll(t, ar, key)
+}
+
+// compareAll returns the nearest row of a key among all.
+func (s *nearestCells) compareAll(t *kernel.Table[float], ar *arena.Arena, key []float) int32 {
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	products := arena.Take[float](ar, s.book.Rows)
 	t.Dots(products, s.book.Data, s.book.Stride, key)
 	return s.pick(t, arena.Take[float](ar, (s.book.Rows+nearestRun-1)/nearestRun), products, key)
+}
+
+// chooseCandidate returns the nearest row of row r of a search in 8 bits, a key of that size.
+func (s *nearestCells) chooseCandidate(t *kernel.Table[float], ar *arena.Arena, r int, size float64, key []float) int32 {
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	rows := s.bytes.Candidates(ar, r, size)
+	s.candidates += len(rows)
+	if len(rows) == 0 || !(size <= s.safe) {
+		return s.compareAll(t, ar, key)
+	}
+	products := arena.Take[float](ar, len(rows))
+	for i, c := range rows {
+		products[i] = t.Dot(s.book.Row(int(c)), key) - s.halves[c]
+	}
+	most := t.Max(products)
+	least := float64(most) - s.slack(size)
+	best, top, found := int32(-1), 0.0, 0
+	for i, c := range rows {
+		if products[i] == most {
+			best = c
+		}
+		if float64(products[i]) >= least {
+			found++
+		}
+	}
+	if found == 1 {
+		return best
+	}
+	best = -1
+	for i, c := range rows {
+		if float64(products[i]) < least {
+			continue
+		}
+		row := s.book.Row(int(c))
+		if p := sumOfProducts(key, row) - sumOfProducts(row, row)/2; best < 0 || p > top || p == top && c < best {
+			best, top = c, p
+		}
+	}
+	return best
 }
 
 // slack returns how far rounding may move the difference of two products of a key of length size.

@@ -92,7 +92,7 @@ func (x *multipoleAttention) assignKeys(h *headwise.Head, cells []float, first, 
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	s = s.withColumns(h.Table, ar)
+	s = s.forKeys(h.Table, ar, last-first)
 	var found [nearestRows]int32
 	for j0 := first; j0 < last; j0 += nearestRows {
 		n := min(nearestRows, last-j0)
@@ -402,12 +402,12 @@ func (p *multipolePass) scores(i0, i1 int) queryTile {
 			}
 		}
 	})
-	width := kernel.Pad(p.used)
-	x.far = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*width), Rows: x.n, Cols: p.used, Stride: width}
+	width, stride := kernel.Pad(p.used), kernel.Stride(p.used)
+	x.far = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*stride), Rows: x.n, Cols: p.used, Stride: stride}
 	if p.used == 0 {
 		return x
 	}
-	h.Table.Block(x.n, width, h.Q.Cols, x.q.Data, x.q.Stride, 1, p.tile.columns, p.tile.stride, x.far.Data, width, false)
+	h.Table.Block(x.n, width, h.Q.Cols, x.q.Data, x.q.Stride, 1, p.tile.columns, p.tile.stride, x.far.Data, stride, false)
 	for r := range x.n {
 		row := x.far.Row(r)
 		for _, c := range p.empty {

@@ -173,41 +173,47 @@ func TestNearestCellsAreExact(t *testing.T) {
 func nearestCellsAreExact(t *testing.T) {
 	const d = 5
 	for _, cells := range []int{1, 4, 16, 50, 300, 1000} {
-		book := tensor.Mat{Data: make([]float, cells*d), Rows: cells, Cols: d, Stride: d}
-		for i := range book.Data {
-			book.Data[i] = float(rng.New(9).Normal(uint64(i)))
+		for _, rows := range []int{120, searchedKeys + 5} {
+			nearestOf(t, cells, rows, d)
 		}
-		if cells > 40 {
-			copy(book.Row(40), book.Row(7))
-			copy(book.Row(cells-1), book.Row(30))
-			copy(book.Row(41), book.Row(20))
-			book.Row(41)[2] += book.Row(41)[2] * float(4*unitRoundoff())
-		}
-		keys := tensor.Mat{Data: make([]float, 120*d), Rows: 120, Cols: d, Stride: d}
-		for i := range keys.Data {
-			keys.Data[i] = float(rng.New(10).Normal(uint64(i)))
-		}
-		for j := range 40 {
-			copy(keys.Row(j), book.Row(j%cells))
-		}
-		for e := range d {
-			keys.Row(50)[e], keys.Row(51)[e], keys.Row(52)[e] = 1e30, float(math.Pow(-1, float64(e))*math.MaxFloat32), 0
-		}
-		h := headwise.Head{K: keys, Scratch: new(arena.Arena), Table: kernel.Active[float]()}
-		got := make([]float, keys.Rows)
-		s := newNearestCells(book, make([]float, kernel.Pad(cells))).withRoom(h.Scratch)
-		new(multipoleAttention).assignKeys(&h, got, 0, keys.Rows, s)
-		for j := range got {
-			want, least := 0, math.Inf(1)
-			for c := range cells {
-				if x := sumOfProducts(book.Row(c), book.Row(c))/2 - sumOfProducts(keys.Row(j), book.Row(c)); x < least {
-					want, least = c, x
-				}
+	}
+}
+
+func nearestOf(t *testing.T, cells, rows, d int) {
+	book := tensor.Mat{Data: make([]float, cells*d), Rows: cells, Cols: d, Stride: d}
+	for i := range book.Data {
+		book.Data[i] = float(rng.New(9).Normal(uint64(i)))
+	}
+	if cells > 40 {
+		copy(book.Row(40), book.Row(7))
+		copy(book.Row(cells-1), book.Row(30))
+		copy(book.Row(41), book.Row(20))
+		book.Row(41)[2] += book.Row(41)[2] * float(4*unitRoundoff())
+	}
+	keys := tensor.Mat{Data: make([]float, rows*d), Rows: rows, Cols: d, Stride: d}
+	for i := range keys.Data {
+		keys.Data[i] = float(rng.New(10).Normal(uint64(i)))
+	}
+	for j := range 40 {
+		copy(keys.Row(j), book.Row(j%cells))
+	}
+	for e := range d {
+		keys.Row(50)[e], keys.Row(51)[e], keys.Row(52)[e] = 1e30, float(math.Pow(-1, float64(e))*math.MaxFloat32), 0
+	}
+	h := headwise.Head{K: keys, Scratch: new(arena.Arena), Table: kernel.Active[float]()}
+	got := make([]float, keys.Rows)
+	s := newNearestCells(book, make([]float, kernel.Pad(cells))).withRoom(h.Scratch)
+	new(multipoleAttention).assignKeys(&h, got, 0, keys.Rows, s)
+	for j := range got {
+		want, least := 0, math.Inf(1)
+		for c := range cells {
+			if x := sumOfProducts(book.Row(c), book.Row(c))/2 - sumOfProducts(keys.Row(j), book.Row(c)); x < least {
+				want, least = c, x
 			}
-			one := s.findOne(h.Table, h.Scratch, make([]float, kernel.Pad(cells)), keys.Row(j))
-			if int(got[j]) != want || int(one) != want {
-				t.Errorf("%T, %d cells, key %d: cell %v, alone %d, want %d", got, cells, j, got[j], one, want)
-			}
+		}
+		one := s.findOne(h.Table, h.Scratch, make([]float, kernel.Pad(cells)), keys.Row(j))
+		if int(got[j]) != want || int(one) != want {
+			t.Errorf("%T, %d cells, key %d of %d: cell %v, alone %d, want %d", got, cells, j, rows, got[j], one, want)
 		}
 	}
 }

@@ -39,6 +39,26 @@ func ByteTables() []*ByteTable {
 	return append(list, genericBytes)
 }
 
+// searchAVX512 returns the routines of a ByteSearch, or nil on a processor without VNNI.
+func searchAVX512() *byteSearch[float32] {
+	if !cpu.X86.HasAVX512VNNI {
+		return nil
+	}
+	return &byteSearch[float32]{
+		largest: wrapLargest(largestAVX512), quantise: wrapQuantise(quantiseAVX512),
+		peaks: func(panels, groups int, a []int8, ars int, b []uint8, scales []float32, sums []int32, bias, peaks []float32, prs int) {
+			columns := panels * byteColumns
+			_, _, _, _ = a[(SearchRows-1)*ars+groups*byteGroup-1], b[columns*groups*byteGroup-1], sums[SearchRows-1], peaks[(SearchRows-1)*prs+columns/2-1]
+			bytePeaks12AVX512(panels, groups, &a[0], ars, &b[0], pointerTo(scales, SearchRows), &sums[0], pointerTo(bias, columns), &peaks[0], prs)
+		},
+		places: func(dst []int32, x []float32, least float32) int {
+			n := len(x)
+			_, _ = dst[n+Lanes-1], x[:n&^(Lanes-1)][n-1] // whole vectors
+			return placesAVX512(n, &dst[0], &x[0], least)
+		},
+	}
+}
+
 func wrapLargest(f func(n int, x *float32) uint32) func(x []float32) uint32 {
 	return func(x []float32) uint32 { return f(len(x), pointerTo(x, len(x))) }
 }

@@ -29,6 +29,16 @@ func byteTile2x32AVX512(count int, k int, a *int8, ars int, b *uint8, c *float32
 //go:noescape
 func byteTile1x32AVX512(count int, k int, a *int8, ars int, b *uint8, c *float32, crs int, scales *float32, sums *int32, weights *float32, bias *float32)
 
+// bytePeaks12AVX512 sets 12 rows of peaks to the larger products, plus bias, of columns 16 apart of panels of 32 columns and k > 0 groups of four steps.
+//
+//go:noescape
+func bytePeaks12AVX512(panels int, k int, a *int8, ars int, b *uint8, scales *float32, sums *int32, bias *float32, peaks *float32, prs int)
+
+// placesAVX512 sets dst to the places of those of n > 0 numbers x, a multiple of 16, that are at least least, and returns their number. It may write 15 numbers beyond.
+//
+//go:noescape
+func placesAVX512(n int, dst *int32, x *float32, least float32) int
+
 // largestAVX512 returns the bits of the largest magnitude of x.
 //
 //go:noescape

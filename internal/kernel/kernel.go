@@ -198,6 +198,8 @@ type Table[T Float] struct {
 	// number i+j of key (rng.Key.Uint32s).
 	Uniform func(dst []T, factor T, key rng.Key, i uint64)
 
+	search *byteSearch[T] // nil: none
+
 	// AdamW updates the weights w and moments m, v from the gradient g.
 	AdamW func(w, g, m, v []T, s *AdamWStep[T])
 }

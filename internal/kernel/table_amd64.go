@@ -71,6 +71,7 @@ func avx512Table() *Table[float32] {
 		}).runRenew,
 		FeatureRow: wrapFeatureRow(featureRowAVX512),
 		Uniform:    wrapUniform(uniformAVX512),
+		search:     searchAVX512(),
 	}
 }
 

@@ -18,6 +18,8 @@ func eightBits(g *gen) {
 		for _, rows := range []int{12, 8, 4, 2, 1} {
 			g.byteTile(rows, panelBytes)
 		}
+		g.bytePeaks(12)
+		g.places()
 	} else {
 		for _, rows := range []int{6, 4} {
 			g.byteTile(rows, panelBytes/2)
@@ -109,6 +111,100 @@ func (g *gen) byteTile(rows, cols int) {
 	g.DECQ(g.address("count"))
 	g.JNZ(operand.LabelRef(next))
 	g.finish()
+}
+
+// bytePeaks emits the products of rows with all panels, of which each pair of lanes leaves the larger
+// number. The weights are larger by 128 than what they stand for, and sums holds -128 times the sum of
+// each row of a, with which sums begin.
+func (g *gen) bytePeaks(rows int) {
+	g.routine(fmt.Sprintf("bytePeaks%d", rows),
+		"panels, k int, a *int8, ars int, b *uint8, scales *float32, sums *int32, bias, peaks *float32, prs int)",
+		fmt.Sprintf("sets %d rows of peaks to the larger products, plus bias, of columns 16 apart of panels of 32 columns and k > 0 groups of four steps.", rows))
+	acc := make([][]reg.VecVirtual, rows)
+	for i := range acc {
+		acc[i] = []reg.VecVirtual{g.register(), g.register()}
+	}
+	b := g.arg("b")
+	next := g.label("panel")
+	g.Label(next)
+	sums := g.arg("sums")
+	for i, row := range acc {
+		for _, r := range row {
+			g.VPBROADCASTD(operand.Mem{Base: sums, Disp: 4 * i}, r)
+		}
+	}
+	a, k := g.rows(g.arg("a"), g.arg("ars"), rows), g.arg("k")
+	again := g.label("loop")
+	g.Label(again)
+	g.byteStep(acc, a, b, 0)
+	g.ADDQ(operand.U32(4*panelBytes), b)
+	for _, p := range a.third {
+		g.ADDQ(operand.Imm(4), p)
+	}
+	g.DECQ(k)
+	g.JNZ(operand.LabelRef(again))
+	bias, peaks, prs, scales := g.arg("bias"), g.arg("peaks"), g.stride("prs"), g.arg("scales")
+	var add [2]reg.VecVirtual
+	for j := range add {
+		add[j] = g.register()
+		g.VMOVUPS(operand.Mem{Base: bias, Disp: 64 * j}, add[j])
+	}
+	g.ADDQ(operand.U32(4*panelBytes), bias)
+	g.MOVQ(bias, g.address("bias"))
+	to := g.GP64()
+	g.MOVQ(peaks, to)
+	for i, row := range acc {
+		scale := g.register()
+		g.VBROADCASTSS(operand.Mem{Base: scales, Disp: 4 * i}, scale)
+		for j, r := range row {
+			g.VCVTDQ2PS(r, r)
+			g.VFMADD213PS(add[j], scale, r)
+		}
+		g.VMAXPS(row[0], row[1], row[0])
+		g.VMOVUPS(row[0], operand.Mem{Base: to})
+		g.ADDQ(prs, to)
+	}
+	g.ADDQ(operand.Imm(64), peaks)
+	g.MOVQ(peaks, g.address("peaks"))
+	g.DECQ(g.address("panels"))
+	g.JNZ(operand.LabelRef(next))
+	g.finish()
+}
+
+// places emits the search for numbers that are not below a bound. Registers are compressed, since some
+// processors compress slowly into memory.
+func (g *gen) places() {
+	g.routine("places", "n int, dst *int32, x *float32, least float32) int",
+		"sets dst to the places of those of n > 0 numbers x, a multiple of 16, that are at least least, and returns their number. It may write 15 numbers beyond.")
+	const atLeast = 0x1d
+	n, start, x := g.arg("n"), g.arg("dst"), g.arg("x")
+	least := g.get(g.param("least"))[0]
+	dst, at, step := g.GP64(), g.ZMM(), g.get(num{mem: g.word(lanes)})[0]
+	g.MOVQ(start, dst)
+	g.VMOVUPS(g.counting(), at)
+	again, none := g.label("loop"), g.label("none")
+	g.Label(again)
+	v, k := g.ZMM(), g.K()
+	g.VMOVUPS(operand.Mem{Base: x}, v)
+	g.VCMPPS(operand.Imm(atLeast), least, v, k)
+	g.KORTESTW(k, k)
+	g.JZ(operand.LabelRef(none))
+	found, count := g.ZMM(), g.GP32()
+	g.VPCOMPRESSD_Z(at, k, found)
+	g.VMOVUPS(found, operand.Mem{Base: dst})
+	g.KMOVW(k, count)
+	g.POPCNTL(count, count)
+	g.LEAQ(operand.Mem{Base: dst, Index: count.As64(), Scale: 4}, dst)
+	g.Label(none)
+	g.VPADDD(step, at, at)
+	g.ADDQ(operand.Imm(4*lanes), x)
+	g.SUBQ(operand.Imm(lanes), n)
+	g.JNZ(operand.LabelRef(again))
+	g.SUBQ(start, dst)
+	g.SHRQ(operand.Imm(2), dst)
+	g.VZEROUPPER()
+	g.Store(dst, g.ReturnIndex(0))
+	g.RET()
 }
 
 // byteStep adds the products of four steps, u groups on, four bytes to a lane.
