@@ -71,8 +71,15 @@ func dropAll(layers ...*Linear) {
 	}
 }
 
-// packedColumns is the number of columns of a piece of a product of few rows.
-const packedColumns = kernel.PanelColumns / 2
+// packedColumns returns the number of columns of a piece of a product [rows,n] of few rows. Narrow panels
+// are prefetched up to the end of a piece, and few rows wait for memory: they have wider pieces, four or more.
+func packedColumns(rows, n int) int {
+	const least = kernel.PanelColumns / 2
+	if rows > rowTile/4 || kernel.Active[float]().PanelWidth == 0 {
+		return least
+	}
+	return max(least, min(3*least, kernel.Pad(n/4)))
+}
 
 // packedProducts computes products of few rows with packed weights, in pieces of
 // columns, and applies an activation.
@@ -96,7 +103,10 @@ func multiplyPacked(act Activation, ps ...rowProduct) {
 }
 
 // packedPieces returns the number of pieces of columns.
-func (p *rowProduct) packedPieces() int { return (p.y.Cols + packedColumns - 1) / packedColumns }
+func (p *rowProduct) packedPieces() int {
+	columns := packedColumns(p.y.Rows, p.y.Cols)
+	return (p.y.Cols + columns - 1) / columns
+}
 
 func (f *packedProducts) RunRange(i0, i1 int) {
 	ar := arena.Acquire()
@@ -113,8 +123,9 @@ func (f *packedProducts) RunRange(i0, i1 int) {
 			at++
 		}
 		p := &f.ps[at]
-		j := piece * packedColumns
-		j1 := min(j+packedColumns, p.y.Cols)
+		columns := packedColumns(p.y.Rows, p.y.Cols)
+		j := piece * columns
+		j1 := min(j+columns, p.y.Cols)
 		y := viewColumns(p.y, j, j1)
 		if p.base.Rows > 0 {
 			copyRows(y, viewColumns(p.base, j, j1))
