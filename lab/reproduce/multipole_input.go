@@ -70,7 +70,7 @@ func inputConfigs(o *Options) (list []*inputConfig) {
 	for _, width := range []int{32, 64} {
 		for _, n := range []int{inputTokens, 4 * inputTokens} {
 			for _, causal := range []bool{false, true} {
-				for _, tol := range pick(o.Budget, []string{"0.05"}, []string{"0.05", "0.02", "0.1"}, []string{"0.05", "0.01", "0.02", "0.03", "0.1"}) {
+				for _, tol := range pick(o.Budget, []string{"0.05", "0.035"}, []string{"0.05", "0.035", "0.02", "0.1"}, []string{"0.05", "0.035", "0.01", "0.02", "0.025", "0.1"}) {
 					list = append(list, &inputConfig{Model: miniLM, Tokens: n, Width: width, Causal: causal, Turns: pick(o.Budget, 2, 5, 10), Tol: tol, Layers: inputLayers, Heads: inputHeads})
 				}
 			}
@@ -332,6 +332,24 @@ func (c *inputConfig) required() float64 {
 	return 10
 }
 
+// inputError is the largest error that counts.
+const inputError = 0.05
+
+// inputFinding is what was found for a form with one tol.
+type inputFinding struct {
+	c            *inputConfig
+	form         string
+	speed, error float64
+}
+
+// isBetter reports whether x counts rather than y.
+func (x *inputFinding) isBetter(y *inputFinding) bool {
+	if x.error <= inputError && y.error <= inputError {
+		return x.speed > y.speed
+	}
+	return x.error < y.error
+}
+
 func inputOutcome(o *Options, r *Results) (*Outcome, error) {
 	out := new(Outcome)
 	all := report.Table{
@@ -339,9 +357,10 @@ func inputOutcome(o *Options, r *Results) (*Outcome, error) {
 		Head:  []string{"tokens", "width", "form", "tol", "error", "mean of rows", "exact pairs, %", "softmax, ms", "times as fast", "required"},
 		Note: "all-MiniLM-L6-v2 with stretched positions on a novel and meetings of 8192 tokens; 32768 tokens are the keys of four such texts one after another. Heads of width 64 are two heads of " +
 			"width 32 side by side, since the model has none. Processor time of one thread, the least of turns with softmax, summed over heads. Error: |o - o'|/|o'| of all output rows o together, with o' those of softmax; " +
-			"mean of rows: this error of each row, averaged. Both are averaged over heads. Steps are the next tokens of a session, on the same heads with a causal past.",
+			"mean of rows: this error of each row, averaged. Both are averaged over heads. Of the tolerances of a form the one counts that is fastest with an error of 0.05 at most. Steps are the next tokens of a session, on the same heads with a causal past.",
 	}
 	each := report.Table{Title: "By head", Head: []string{"tokens", "width", "form", "tol", "layer", "head", "error", "exact pairs, %", "times as fast"}}
+	var counted []inputFinding
 	for _, c := range inputConfigs(o) {
 		list, found, err := get[[]inputHead](r, c.name())
 		if err != nil {
@@ -366,13 +385,25 @@ func inputOutcome(o *Options, r *Results) (*Outcome, error) {
 		}
 		speed := sum.Softmax / sum.Seconds
 		addRow(&all, fmt.Sprint(c.Tokens), fmt.Sprint(c.Width), form, c.Tol, digits(sum.Error), digits(sum.Row), digits(100*sum.Exact), digits(1e3*sum.Softmax/n), digits(speed), digits(c.required()))
-		if c.Width == 64 {
-			verdict := "not reached"
-			if speed >= c.required() && sum.Error <= 0.05 {
-				verdict = "reached"
-			}
-			out.find("%s, %d tokens, tol %s: %s times as fast as softmax with an error of %s; %s times with 0.05 at most required: %s.", form, c.Tokens, c.Tol, digits(speed), digits(sum.Error), digits(c.required()), verdict)
+		if c.Width != 64 {
+			continue
 		}
+		// Of each form the fastest counts whose error is small enough, or else the one of the least error.
+		now := inputFinding{c, form, speed, sum.Error}
+		at := slices.IndexFunc(counted, func(x inputFinding) bool { return x.form == form && x.c.Tokens == c.Tokens })
+		switch {
+		case at < 0:
+			counted = append(counted, now)
+		case now.isBetter(&counted[at]):
+			counted[at] = now
+		}
+	}
+	for _, x := range counted {
+		verdict := "not reached"
+		if x.speed >= x.c.required() && x.error <= inputError {
+			verdict = "reached"
+		}
+		out.find("%s, %d tokens, tol %s: %s times as fast as softmax with an error of %s; %s times with 0.05 at most required: %s.", x.form, x.c.Tokens, x.c.Tol, digits(x.speed), digits(x.error), digits(x.c.required()), verdict)
 	}
 	out.Tables = append(out.Tables, all, each)
 	return out, nil
