@@ -1,6 +1,7 @@
 package mechanism
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 	"testing"
@@ -70,4 +71,28 @@ func TestHammingMeans(t *testing.T) {
 			t.Errorf("seed %d: %v, want %v", seed, groups, want)
 		}
 	}
+}
+
+func TestLargest(t *testing.T) {
+	key := rng.New(5)
+	for n := range 40 {
+		x, exist := make([]float, n), make([]bool, n)
+		var all []int32
+		for i := range x {
+			x[i] = float(key.Fold(uint64(n)).Intn(uint64(i), 7)) // with ties
+			if exist[i] = key.Fold(uint64(n)).Intn(uint64(100+i), 3) > 0; exist[i] {
+				all = append(all, int32(i))
+			}
+		}
+		slices.SortStableFunc(all, func(a, b int32) int { return int(x[b] - x[a]) })
+		for k := range len(all) + 1 {
+			got, want := make([]int32, k), slices.Clone(all[:k])
+			Largest(got, x, exist)
+			if slices.Sort(want); !slices.Equal(got, want) {
+				t.Fatalf("%d largest of %v where %v: %v, want %v", k, x, exist, got, want)
+			}
+		}
+	}
+	nan := float(math.NaN())
+	Largest([]int32{0, 0}, []float{nan, nan, 1}, nil) // ends
 }

@@ -4,7 +4,6 @@ package mechanism
 
 import (
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -53,30 +52,5 @@ func TestLongNetHasNoKeysOfZeros(t *testing.T) {
 	}
 	if apart["paper"] > 1 || apart["code"] < 1000 {
 		t.Errorf("off finite differences by %v limits", apart)
-	}
-}
-
-// The span's loss is its length, and reaches the gradient by DAux.
-func TestAdaptiveSpanHasALossOfItsOwn(t *testing.T) {
-	m := mechanismOf(t, "adaptive-span", 2, "penalty", "0.25", "limit", "16")
-	span, err := m.Params().Get("span")
-	if err != nil {
-		t.Fatal(err)
-	}
-	span.Data[0], span.Data[1] = 5.5, 20 // which counts as 16
-	oc, do := shape{b: 3, h: 2, hkv: 1, n: 9, m: 9, d: 3, dv: 2, causal: true}.call(95)
-	c := callIn(oc)
-	r := both(t, m, c, do)
-	if want := 3 * 0.25 * (5.5 + 16); math.Abs(r.keep.Aux-want) > 1e-12 {
-		t.Errorf("the loss is %v, want %v", r.keep.Aux, want)
-	}
-	before := slices.Clone(span.Grad)
-	m.Params().ZeroGrad()
-	r.g.DAux = 2
-	if err := m.Backward(&r.g, do, r.o, c, &r.keep); err != nil {
-		t.Fatal(err)
-	}
-	if math.Abs(span.Grad[0]-before[0]-2*3*0.25) > 1e-12 || span.Grad[1] != 0 {
-		t.Errorf("gradients are %v, without the loss %v", span.Grad, before)
 	}
 }

@@ -1,10 +1,13 @@
 package mechanism
 
 import (
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/par"
 )
 
@@ -96,5 +99,63 @@ func TestTransformerXLRefusesWiderRows(t *testing.T) {
 	}
 	if _, err := m.NewState(c.Shape()); err == nil || err.Error() != want {
 		t.Errorf("a state: %v, want %s", err, want)
+	}
+}
+
+// The span's loss is its length, and reaches the gradient by DAux.
+func TestAdaptiveSpanHasALossOfItsOwn(t *testing.T) {
+	m := mechanismOf(t, "adaptive-span", 2, "penalty", "0.25", "limit", "16")
+	span, err := m.Params().Get("span")
+	if err != nil {
+		t.Fatal(err)
+	}
+	span.Data[0], span.Data[1] = 5.5, 20 // which counts as 16
+	oc, do := shape{b: 3, h: 2, hkv: 1, n: 9, m: 9, d: 3, dv: 2, causal: true}.call(95)
+	c := callIn(oc)
+	r := both(t, m, c, in(do))
+	if want := 3 * 0.25 * (5.5 + 16); math.Abs(r.keep.Aux-want) > 1e-12 {
+		t.Errorf("the loss is %v, want %v", r.keep.Aux, want)
+	}
+	before := slices.Clone(span.Grad)
+	m.Params().ZeroGrad()
+	r.g.DAux = 2
+	if err := m.Backward(&r.g, in(do), r.o, c, &r.keep); err != nil {
+		t.Fatal(err)
+	}
+	// Two roundings of the sum.
+	if off := math.Abs(float64(span.Grad[0]-before[0]) - 2*3*0.25); off > 2*check.UnitRoundoff[float]()*(1.5+math.Abs(float64(before[0]))) || span.Grad[1] != 0 {
+		t.Errorf("gradients are %v, without the loss %v", span.Grad, before)
+	}
+}
+
+// A query whose window is masked as a whole gives 0, is counted and has no gradient.
+// Programs that mask with large negative numbers average the masked values.
+func TestAnEmptyWindowIsZero(t *testing.T) {
+	for _, name := range []string{"local", "longformer", "sparse-fixed", "longnet", "adaptive-span"} {
+		t.Run(name, func(t *testing.T) {
+			settings := map[string][]string{
+				"local":         {"window", "3"},
+				"longformer":    {"window", "3", "global", "none"},
+				"sparse-fixed":  {"stride", "4", "c", "0"},
+				"longnet":       {"segments", "4", "ratios", "1"},
+				"adaptive-span": {"span", "0", "ramp", "2", "limit", "1"},
+			}[name]
+			m := mechanismOf(t, name, 1, settings...)
+			sh := shape{b: 1, h: 1, hkv: 1, n: 12, m: 12, d: 4, dv: 3}
+			oc, do := sh.call(90)
+			c := callIn(oc)
+			c.KeyMask = make([]bool, 12)
+			c.KeyMask[0], c.KeyMask[11] = true, true
+			r := both(t, m, c, in(do))
+			// The window of token 5 has tokens 4 to 7 and fewer.
+			for _, x := range [][]float{r.o.Head(0, 0).Row(5), r.g.DQ.Head(0, 0).Row(5)} {
+				if check.MaxAbs(x) != 0 {
+					t.Errorf("a query without keys has %v", x)
+				}
+			}
+			if r.keep.UnseenCount < 4 || r.keep.UnseenCount > 10 {
+				t.Errorf("%d queries see nothing", r.keep.UnseenCount)
+			}
+		})
 	}
 }

@@ -1,5 +1,3 @@
-//go:build float64
-
 package mechanism
 
 import (
@@ -291,6 +289,9 @@ func measuredTables(list []figure) (text string, err error) {
 // TestPageShowsWhatWasMeasured holds the tables of docs/results/zoo.md to docs/zoo.jsonl and to
 // the distances from softmax, which are computed here.
 func TestPageShowsWhatWasMeasured(t *testing.T) {
+	if precision == "float32" {
+		t.Skip("distances are those of float64: the inverse of nystrom has other digits in float32")
+	}
 	text, err := os.ReadFile(measured)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)

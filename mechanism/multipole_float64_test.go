@@ -5,12 +5,12 @@ package mechanism
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/comm/sequence"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -71,42 +71,6 @@ func TestMultipoleOfInputIsSoftmaxWithoutTolerance(t *testing.T) {
 	}
 }
 
-// Diagnose and Saved tell the share of exact pairs: all of them without tolerance or for few
-// keys, fewer with a tolerance, and 0 for a codebook.
-func TestMultipoleTellsTheShareOfExactPairs(t *testing.T) {
-	oc, _ := shape{b: 1, h: 2, hkv: 1, n: 200, m: 240, d: 6, dv: 4, causal: true, mask: true}.call(260)
-	for _, x := range []struct {
-		set         map[string]string
-		causal      bool
-		least, most float64
-	}{
-		{map[string]string{"centres": "input"}, false, 1, 1},
-		{map[string]string{"centres": "input", "tol": "0", "least": "0", "size": "4"}, false, 0.8, 1},
-		{map[string]string{"centres": "input", "tol": "1", "least": "0", "span": "16"}, true, 0.05, 0.3},
-		{map[string]string{"cells": "8"}, true, 0, 0},
-	} {
-		m, err := New("multipole", Options{Width: 6, Set: x.set})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := callIn(oc)
-		c.Causal = x.causal
-		shares := []float64{forward(t, m, c).keep.ExactShare}
-		heads, err := m.Diagnose(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range heads {
-			shares = append(shares, d.ExactShare)
-		}
-		for _, share := range shares {
-			if share < x.least || share > x.most {
-				t.Errorf("%v, causal %t: a share of %.3g, want %g to %g", x.set, x.causal, share, x.least, x.most)
-			}
-		}
-	}
-}
-
 // The error of rows grows with tol. Where values have nothing to do with keys, it is about tol,
 // beside the size of the values.
 func TestMultipoleOfInputKeepsItsTolerance(t *testing.T) {
@@ -138,49 +102,6 @@ func TestMultipoleOfInputKeepsItsTolerance(t *testing.T) {
 			t.Errorf("tol %g: a relative error of %.3g, with less tol %.3g", tol, e, last)
 		}
 		last = e
-	}
-}
-
-// A query that looks up one key among many that it resembles less than nothing finds it, although
-// the mean of the key's cluster has next to no weight.
-func TestMultipoleOfInputFindsASingleKey(t *testing.T) {
-	const n, d, up, down = 1024, 32, 14, 9
-	oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 4}.call(251)
-	for i := range n {
-		// The first half of the keys are unlike each other, and a query's product with them is -down but
-		// for its own, where it is up. With the others it is 0.
-		k, q := oc.K.Head(0, 0).Row(i), oc.Q.Head(0, 0).Row(i)
-		clear(q)
-		copy(q, oc.K.Head(0, 0).Row(i % (n / 2))[:d-1])
-		length := 0.0
-		for _, x := range q {
-			length += x * x
-		}
-		for e := range q {
-			q[e] *= (up + down) / length * math.Sqrt(d)
-		}
-		q[d-1] = -down * math.Sqrt(d)
-		if k[d-1] = 1; i >= n/2 {
-			clear(k)
-		}
-	}
-	c := callIn(oc)
-	run := func(name string, o Options) []float64 {
-		m, err := New(name, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return forward(t, m, c).o.Data
-	}
-	want := run("softmax", Options{})
-	got := run("multipole", Options{Set: map[string]string{"centres": "input", "least": "0"}})
-	var off, size float64
-	for i := range got {
-		off += (got[i] - want[i]) * (got[i] - want[i])
-		size += want[i] * want[i]
-	}
-	if e := math.Sqrt(off / size); e > 0.1 {
-		t.Errorf("outputs differ from softmax by %.3g of their size", e)
 	}
 }
 
@@ -278,81 +199,86 @@ func TestMultipoleStatesAreTheCausalCall(t *testing.T) {
 	}
 }
 
-// States with cells of another codebook are refused, and so is their merge.
-func TestMultipoleStatesOfAnotherCodebookAreRefused(t *testing.T) {
-	oc, _ := shape{b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 4, dv: 3, causal: true}.call(191)
-	c := callIn(oc)
-	state := func(x float64) (attention.Mechanism, attention.State) {
-		book := make([]float64, 12)
-		book[0] = x
-		m := multipoleOf(t, Options{Width: 4, Set: map[string]string{"cells": "3"}}, book)
-		st, err := m.NewState(c.Shape())
-		if err != nil {
-			t.Fatal(err)
+// Calls between states have the gradients of the whole call.
+func TestMultipoleSegmentsHaveTheGradientsOfTheWhole(t *testing.T) {
+	for i := range 6 {
+		name, m, c, do := longMultipole(t, i)
+		whole := both(t, m, c, do)
+		cuts := []int{0, 20, 25, 190, 400}
+		got := attention.Grads{DQ: poisoned(2, 4, 400, 6), DK: poisoned(2, 2, 400, 6), DV: poisoned(2, 2, 400, c.V.D)}
+		out := output(c)
+		calls, keeps := make([]*attention.Call, 4), make([]attention.Saved, 4)
+		for j := range calls {
+			calls[j] = maskedPart(c, cuts[j], cuts[j+1])
+			if j > 0 {
+				calls[j].Init = calls[j-1].Final
+			}
+			var err error
+			if j < 3 {
+				calls[j].Final, err = m.NewState(c.Shape())
+			}
+			if err == nil {
+				err = m.Forward(out.Tokens(cuts[j], cuts[j+1]), calls[j], &keeps[j])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		return m, st
-	}
-	m, own := state(1)
-	_, other := state(2)
-	_, same := state(1)
-	for want, run := range map[string]func() error{
-		"init: codebook has checksum":  func() error { c.Init, c.Final = other, own; return m.Forward(output(c), c, nil) },
-		"final: codebook has checksum": func() error { c.Init, c.Final = own, other; return m.Forward(output(c), c, nil) },
-		"merge: codebook has checksum": func() error { return own.Merge(other) },
-		"":                             func() error { c.Init, c.Final = same, own; return m.Forward(output(c), c, nil) },
-	} {
-		if err := run(); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
-			t.Errorf("error %v, want %q", err, want)
+		var after *attention.StateGrad
+		for j := 3; j >= 0; j-- {
+			i0, i1 := cuts[j], cuts[j+1]
+			g := attention.Grads{DQ: got.DQ.Tokens(i0, i1), DK: got.DK.Tokens(i0, i1), DV: got.DV.Tokens(i0, i1), DFinal: after}
+			if after = nil; j > 0 {
+				after = new(attention.StateGrad)
+				g.DInit = after
+			}
+			if err := m.Backward(&g, do.Tokens(i0, i1), out.Tokens(i0, i1), calls[j], &keeps[j]); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-}
-
-// Masked keys at the end of a sequence are padding: they are neither ends nor counted for least.
-func TestMultipoleLeavesOutPadding(t *testing.T) {
-	const n, padding = 40, 30
-	oc, do := shape{b: 1, h: 2, hkv: 1, n: n + padding, m: n + padding, d: 5, dv: 3}.call(193)
-	for name, o := range map[string]Options{
-		"codebook": {Width: 5, Set: map[string]string{"cells": "6", "block": "8", "window": "2", "ends": "3"}},
-		"input":    {Set: map[string]string{"centres": "input", "least": "20", "size": "4", "ends": "3"}},
-		"softmax":  {Set: map[string]string{"centres": "input", "least": strconv.Itoa(n), "size": "4", "ends": "3"}},
-	} {
-		m, err := New("multipole", o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		padded, cut := callIn(oc), callIn(oc)
-		padded.KeyMask = make([]bool, n+padding)
-		for j := range n {
-			padded.KeyMask[j] = true
-		}
-		cut.KeyLens = []int64{n}
-		got, want := both(t, m, padded, do), both(t, m, cut, do)
-		if !slices.Equal(got.o.Data, want.o.Data) || !slices.Equal(got.g.DQ.Data, want.g.DQ.Data) || !slices.Equal(got.g.DK.Data, want.g.DK.Data) || !slices.Equal(got.g.DV.Data, want.g.DV.Data) {
-			t.Errorf("%s: a mask of padding is not a length", name)
+		for _, x := range []struct {
+			name      string
+			got, want []float64
+		}{{"o", out.Data, whole.o.Data}, {"dq", got.DQ.Data, whole.g.DQ.Data}, {"dk", got.DK.Data, whole.g.DK.Data}, {"dv", got.DV.Data, whole.g.DV.Data}} {
+			if e := check.ErrorRatio(x.got, x.want, 1e-11*(1+check.MaxAbs(x.want))); e > 1 {
+				t.Errorf("%s: %s is off by %.3g limits", name, x.name, e)
+			}
 		}
 	}
 }
 
-// The term of order 1 of a group is left out where clusters of the group differ too much in weight: a
-// cluster far below the others would bring its distances with the weight of theirs.
-func TestMultipoleOfInputKeepsClustersOfAGroupApart(t *testing.T) {
-	const n, d = 32, 2
-	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: n, d: d, dv: 1}.call(252)
-	q := oc.Q.Head(0, 0).Row(0)
-	q[0], q[1] = 2*math.Sqrt2, 0
-	for j := range n {
-		k, v, sign := oc.K.Head(0, 0).Row(j), oc.V.Head(0, 0).Row(j), float64(j%2*2-1)
-		if k[0], k[1], v[0] = 10, 100+3*sign, 0; j >= n/2 {
-			k[0], k[1], v[0] = -10+3*sign, -100, sign
-		}
-	}
-	for _, tol := range []string{"0", "0.001", "0.05"} {
-		m, err := New("multipole", Options{Set: map[string]string{"centres": "input", "sinks": "0", "ends": "0", "least": "0", "size": "16", "tol": tol}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if o := forward(t, m, callIn(oc)).o.Data[0]; math.Abs(o) > 0.05 {
-			t.Errorf("tol %s: the output is %g, softmax gives 9e-16", tol, o)
+// Ranks that divide some hundred tokens, with cuts anywhere in blocks and sinks, give the outputs and
+// gradients of one process, but for rounding.
+func TestMultipoleOverRanksIsOneProcess(t *testing.T) {
+	for i := range 6 {
+		for _, causal := range []bool{true, false} {
+			name, m, c, do := longMultipole(t, i)
+			c.Causal = causal
+			want := both(t, m, c, do)
+			for _, cuts := range [][]int{{0, 400}, {0, 131, 256, 400}, {0, 5, 40, 40, 300, 301, 400}} {
+				got := &results{o: output(c)}
+				got.g = attention.Grads{DQ: poisoned(2, 4, 400, 6), DK: poisoned(2, 2, 400, 6), DV: poisoned(2, 2, 400, c.V.D)}
+				err := comm.RunLocal(len(cuts)-1, func(r *comm.Comm) error {
+					i0, i1 := cuts[r.Rank()], cuts[r.Rank()+1]
+					p := piece(c, i0, i1)
+					p.Causal = causal
+					o := got.o.Tokens(i0, i1)
+					var keep sequence.Saved
+					if err := sequence.Forward(r, m, o, p, &keep); err != nil {
+						return err
+					}
+					g := attention.Grads{DQ: got.g.DQ.Tokens(i0, i1), DK: got.g.DK.Tokens(i0, i1), DV: got.g.DV.Tokens(i0, i1)}
+					return sequence.Backward(r, m, &g, do.Tokens(i0, i1), o, p, &keep)
+				})
+				if err != nil {
+					t.Fatalf("%s, causal %t, cuts %v: %v", name, causal, cuts, err)
+				}
+				for what, x := range map[string][2][]float64{"o": {got.o.Data, want.o.Data}, "dq": {got.g.DQ.Data, want.g.DQ.Data}, "dk": {got.g.DK.Data, want.g.DK.Data}, "dv": {got.g.DV.Data, want.g.DV.Data}} {
+					if e := check.ErrorRatio(x[0], x[1], 1e-11*(1+check.MaxAbs(x[1]))); e > 1 {
+						t.Errorf("%s, causal %t, cuts %v: %s is off by %.3g limits", name, causal, cuts, what, e)
+					}
+				}
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package mechanism
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -310,5 +311,193 @@ func TestMultipoleOfInputWithoutToleranceFindsTheLargestKey(t *testing.T) {
 	}
 	if o := forward(t, m, callIn(oc)).o.Data[0]; math.Abs(float64(o)-0.990) > 0.01 {
 		t.Errorf("the output is %g, softmax gives 0.990", o)
+	}
+}
+
+// Keys near the largest numbers, whose products with values are beyond the range, give finite outputs and
+// those of smaller keys with larger queries.
+func TestMultipoleOfInputTakesHugeKeys(t *testing.T) {
+	const n, d = 256, 4
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 3}.call(192)
+	m, err := New("multipole", Options{Set: map[string]string{"centres": "input", "least": "0", "tol": "1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []float64
+	for _, exponent := range []int{0, 118} {
+		c := callIn(oc)
+		for i := range c.K.Data {
+			c.Q.Data[i] = float(math.Ldexp(float64(c.Q.Data[i]), -exponent))
+			c.K.Data[i] = float(math.Ldexp(float64(c.K.Data[i]), exponent))
+		}
+		for i := range c.V.Data {
+			c.V.Data[i] *= 100
+		}
+		got := forward(t, m, c)
+		if want == nil {
+			for _, y := range got.o.Data {
+				want = append(want, float64(y))
+			}
+		} else if e := check.ErrorRatio(got.o.Data, want, 1e-4); e > 1 {
+			t.Errorf("outputs of huge keys differ by %.3g limits", e)
+		}
+	}
+}
+
+// Diagnose and Saved tell the share of exact pairs: all of them without tolerance or for few
+// keys, fewer with a tolerance, and 0 for a codebook.
+func TestMultipoleTellsTheShareOfExactPairs(t *testing.T) {
+	oc, _ := shape{b: 1, h: 2, hkv: 1, n: 200, m: 240, d: 6, dv: 4, causal: true, mask: true}.call(260)
+	for _, x := range []struct {
+		set         map[string]string
+		causal      bool
+		least, most float64
+	}{
+		{map[string]string{"centres": "input"}, false, 1, 1},
+		{map[string]string{"centres": "input", "tol": "0", "least": "0", "size": "4"}, false, 0.8, 1},
+		{map[string]string{"centres": "input", "tol": "1", "least": "0", "span": "16"}, true, 0.05, 0.3},
+		{map[string]string{"cells": "8"}, true, 0, 0},
+	} {
+		m, err := New("multipole", Options{Width: 6, Set: x.set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := callIn(oc)
+		c.Causal = x.causal
+		shares := []float64{forward(t, m, c).keep.ExactShare}
+		heads, err := m.Diagnose(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range heads {
+			shares = append(shares, d.ExactShare)
+		}
+		for _, share := range shares {
+			if share < x.least || share > x.most {
+				t.Errorf("%v, causal %t: a share of %.3g, want %g to %g", x.set, x.causal, share, x.least, x.most)
+			}
+		}
+	}
+}
+
+// A query that looks up one key among many that it resembles less than nothing finds it, although
+// the mean of the key's cluster has next to no weight.
+func TestMultipoleOfInputFindsASingleKey(t *testing.T) {
+	const n, d, up, down = 1024, 32, 14, 9
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 4}.call(251)
+	for i := range n {
+		// The first half of the keys are unlike each other, and a query's product with them is -down but
+		// for its own, where it is up. With the others it is 0.
+		k, q := oc.K.Head(0, 0).Row(i), oc.Q.Head(0, 0).Row(i)
+		clear(q)
+		copy(q, oc.K.Head(0, 0).Row(i % (n / 2))[:d-1])
+		length := 0.0
+		for _, x := range q {
+			length += x * x
+		}
+		for e := range q {
+			q[e] *= (up + down) / length * math.Sqrt(d)
+		}
+		q[d-1] = -down * math.Sqrt(d)
+		if k[d-1] = 1; i >= n/2 {
+			clear(k)
+		}
+	}
+	c := callIn(oc)
+	run := func(name string, o Options) []float {
+		m, err := New(name, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return forward(t, m, c).o.Data
+	}
+	want := run("softmax", Options{})
+	got := run("multipole", Options{Set: map[string]string{"centres": "input", "least": "0"}})
+	var off, size float64
+	for i := range got {
+		off += math.Pow(float64(got[i]-want[i]), 2)
+		size += math.Pow(float64(want[i]), 2)
+	}
+	if e := math.Sqrt(off / size); e > 0.1 {
+		t.Errorf("outputs differ from softmax by %.3g of their size", e)
+	}
+}
+
+// States with cells of another codebook are refused, and so is their merge.
+func TestMultipoleStatesOfAnotherCodebookAreRefused(t *testing.T) {
+	oc, _ := shape{b: 1, h: 2, hkv: 1, n: 9, m: 9, d: 4, dv: 3, causal: true}.call(191)
+	c := callIn(oc)
+	state := func(x float64) (attention.Mechanism, attention.State) {
+		book := make([]float64, 12)
+		book[0] = x
+		m := multipoleOf(t, Options{Width: 4, Set: map[string]string{"cells": "3"}}, book)
+		st, err := m.NewState(c.Shape())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m, st
+	}
+	m, own := state(1)
+	_, other := state(2)
+	_, same := state(1)
+	for want, run := range map[string]func() error{
+		"init: codebook has checksum":  func() error { c.Init, c.Final = other, own; return m.Forward(output(c), c, nil) },
+		"final: codebook has checksum": func() error { c.Init, c.Final = own, other; return m.Forward(output(c), c, nil) },
+		"merge: codebook has checksum": func() error { return own.Merge(other) },
+		"":                             func() error { c.Init, c.Final = same, own; return m.Forward(output(c), c, nil) },
+	} {
+		if err := run(); err == nil && want != "" || err != nil && (want == "" || !strings.Contains(err.Error(), want)) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+}
+
+// Masked keys at the end of a sequence are padding: they are neither ends nor counted for least.
+func TestMultipoleLeavesOutPadding(t *testing.T) {
+	const n, padding = 40, 30
+	oc, do := shape{b: 1, h: 2, hkv: 1, n: n + padding, m: n + padding, d: 5, dv: 3}.call(193)
+	for name, o := range map[string]Options{
+		"codebook": {Width: 5, Set: map[string]string{"cells": "6", "block": "8", "window": "2", "ends": "3"}},
+		"input":    {Set: map[string]string{"centres": "input", "least": "20", "size": "4", "ends": "3"}},
+		"softmax":  {Set: map[string]string{"centres": "input", "least": strconv.Itoa(n), "size": "4", "ends": "3"}},
+	} {
+		m, err := New("multipole", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		padded, cut := callIn(oc), callIn(oc)
+		padded.KeyMask = make([]bool, n+padding)
+		for j := range n {
+			padded.KeyMask[j] = true
+		}
+		cut.KeyLens = []int64{n}
+		got, want := both(t, m, padded, in(do)), both(t, m, cut, in(do))
+		if !slices.Equal(got.o.Data, want.o.Data) || !slices.Equal(got.g.DQ.Data, want.g.DQ.Data) || !slices.Equal(got.g.DK.Data, want.g.DK.Data) || !slices.Equal(got.g.DV.Data, want.g.DV.Data) {
+			t.Errorf("%s: a mask of padding is not a length", name)
+		}
+	}
+}
+
+// The term of order 1 of a group is left out where clusters of the group differ too much in weight: a
+// cluster far below the others would bring its distances with the weight of theirs.
+func TestMultipoleOfInputKeepsClustersOfAGroupApart(t *testing.T) {
+	const n, d = 32, 2
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 1, m: n, d: d, dv: 1}.call(252)
+	q := oc.Q.Head(0, 0).Row(0)
+	q[0], q[1] = 2*math.Sqrt2, 0
+	for j := range n {
+		k, v, sign := oc.K.Head(0, 0).Row(j), oc.V.Head(0, 0).Row(j), float64(j%2*2-1)
+		if k[0], k[1], v[0] = 10, 100+3*sign, 0; j >= n/2 {
+			k[0], k[1], v[0] = -10+3*sign, -100, sign
+		}
+	}
+	for _, tol := range []string{"0", "0.001", "0.05"} {
+		m, err := New("multipole", Options{Set: map[string]string{"centres": "input", "sinks": "0", "ends": "0", "least": "0", "size": "16", "tol": tol}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o := forward(t, m, callIn(oc)).o.Data[0]; math.Abs(float64(o)) > 0.05 {
+			t.Errorf("tol %s: the output is %g, softmax gives 9e-16", tol, o)
+		}
 	}
 }

@@ -3,12 +3,9 @@
 package mechanism
 
 import (
-	"math"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -20,33 +17,6 @@ func nystromOf(t *testing.T, landmarks, iterations string) attention.Mechanism {
 		t.Fatal(err)
 	}
 	return m
-}
-
-// What is iterated tells how near its end it came, and rows of A sum to one as
-// far as it did.
-func TestNystromReportsItsResidual(t *testing.T) {
-	oc, _ := shape{b: 2, h: 2, hkv: 2, n: 40, m: 40, d: 4, dv: 3}.call(93)
-	before := math.Inf(1)
-	for _, iterations := range []string{"0", "3", "6", "12", "40"} {
-		m := nystromOf(t, "5", iterations)
-		r := forward(t, m, callIn(oc))
-		if r.keep.Residual >= before {
-			t.Errorf("after %s iterations the residual is %g, before it was %g", iterations, r.keep.Residual, before)
-		}
-		before = r.keep.Residual
-		found, err := m.Diagnose(callIn(oc))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, d := range found {
-			if off := math.Abs(d.MinDen - 1); off > 30*before+1e-12 {
-				t.Errorf("after %s iterations a row sums to %v, the residual is %g", iterations, d.MinDen, before)
-			}
-		}
-	}
-	if before > 1e-9 {
-		t.Errorf("40 iterations leave a residual of %g", before)
-	}
 }
 
 // The pseudo-inverse of a head starts from its own matrix: a row of the batch
@@ -65,18 +35,6 @@ func TestNystromStartsFromItsOwnMatrix(t *testing.T) {
 	n := before.o.SB
 	if !same(before.o.Data[:n], after.o.Data[:n]) || same(before.o.Data[n:], after.o.Data[n:]) {
 		t.Error("a row of the batch depends on another, or not on itself")
-	}
-}
-
-// With a landmark for each token it is softmax, whatever the number of tokens.
-func TestNystromOfAllTokensIsSoftmax(t *testing.T) {
-	for _, n := range []int{1, 7} {
-		oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: 4, dv: 3}.call(95)
-		want := (&oracle.Mechanism{Exp: true}).Forward(oc)
-		got := forward(t, nystromOf(t, "64", "64"), callIn(oc))
-		if e := check.ErrorRatio(got.o.Data, want.O.Data, 1e-9); e > 1 {
-			t.Errorf("%d tokens: off by %g limits", n, e)
-		}
 	}
 }
 

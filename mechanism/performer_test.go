@@ -11,6 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // The reference program takes the largest exponent of the whole sequence from
@@ -128,6 +130,129 @@ func TestOrthogonalFeaturesMatchGoldenFile(t *testing.T) {
 		for c := range d {
 			if got := scratch.Norm2(x[r*d:][:d]) * q[r%d*d+c]; math.Abs(got-want[r*d+c]) > 1e-12 {
 				t.Fatalf("row %d, channel %d is %v, want %v", r, c, got, want[r*d+c])
+			}
+		}
+	}
+}
+
+// The mean of the features' products is exp(q·k/√D).
+func TestPerformerApproachesSoftmax(t *testing.T) {
+	sh := shape{b: 1, h: 1, hkv: 1, n: 6, m: 12, d: 4, dv: 2}
+	oc, _ := sh.call(61)
+	c := callIn(oc)
+	for i := range c.Q.Data {
+		c.Q.Data[i] /= 2 // products vary as the exponential of the rows' lengths
+	}
+	soft, err := New("softmax", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, got := tensor.NewMat(sh.n, sh.m), tensor.NewMat(sh.n, sh.m)
+	if err := soft.Weights(want, c, 0, 0, 0, sh.n); err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []map[string]string{
+		{"features": "16384"}, {"features": "8192", "kernel": "hyperbolic"}, {"features": "16384", "projection": "iid", "seed": "1"},
+		{"features": "16384", "kernel": "trigonometric"},
+	} {
+		m, err := New("performer", Options{Width: sh.d, Set: set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Weights(got, c, 0, 0, 0, sh.n); err != nil {
+			t.Fatal(err)
+		}
+		for i, x := range got.Data {
+			if math.Abs(float64(x-want.Data[i])) > 0.04 {
+				t.Errorf("%v: weight %d is %.3f, softmax has %.3f", set, i, x, want.Data[i])
+			}
+		}
+	}
+}
+
+func TestProjectionRowsAreOrthogonal(t *testing.T) {
+	const d, rows = 6, 15
+	for _, even := range []bool{false, true} {
+		w := make([]float, rows*d)
+		drawProjection(w, rows, d, true, even, rng.New(3))
+		normal := make([]float, rows*d)
+		drawProjection(normal, rows, d, false, false, rng.New(3))
+		for i := range rows {
+			length := math.Sqrt(d)
+			if !even {
+				length = scratch.Norm2(normal[i*d:][:d])
+			}
+			if got := scratch.Norm2(w[i*d:][:d]); math.Abs(got-length) > 1e-6*length {
+				t.Errorf("row %d is %v long, want %v", i, got, length)
+			}
+			for j := i/d*d + 0; j < i; j++ {
+				var along float64
+				for c := range d {
+					along += float64(w[i*d+c] * w[j*d+c])
+				}
+				if math.Abs(along) > 1e-5 {
+					t.Errorf("rows %d and %d of a block have the product %v", i, j, along)
+				}
+			}
+		}
+	}
+}
+
+// Rows of any width, and of some times the usual length, give numbers: features
+// never overflow, and wide rows do not vanish.
+func TestPerformerStaysWithinRange(t *testing.T) {
+	t.Parallel()
+	for _, d := range []int{64, 128, 256} {
+		for _, size := range []float{1e-3, 1, 2} {
+			sh := shape{b: 1, h: 1, hkv: 1, n: 5, m: 5, d: d, dv: 2, causal: true}
+			oc, do := sh.call(uint64(62 + d))
+			c := callIn(oc)
+			for i := range c.K.Data {
+				c.K.Data[i] *= size
+				c.Q.Data[i] *= size
+			}
+			m, err := New("performer", Options{Width: d})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := both(t, m, c, in(do))
+			for _, x := range [][]float{r.o.Data, r.keep.Den, r.g.DQ.Data, r.g.DK.Data, r.g.DV.Data} {
+				for _, y := range x {
+					if math.IsNaN(float64(y)) || math.IsInf(float64(y), 0) {
+						t.Fatalf("D = %d, rows times %v: a number is %v", d, size, y)
+					}
+				}
+			}
+			if r.keep.WeakCount > 0 {
+				t.Errorf("D = %d, rows times %v: %d queries weigh nothing", d, size, r.keep.WeakCount)
+			}
+		}
+	}
+}
+
+// The factor exp(|k|²/2) of trigonometric features is bounded: keys and queries of many times the usual
+// length give numbers.
+func TestTrigonometricFeaturesStayWithinRange(t *testing.T) {
+	for _, set := range []map[string]string{{"kernel": "trigonometric"}, {"kernel": "trigonometric", "eps": "1e-3"}} {
+		for _, size := range []float{1e-3, 1, 100} {
+			sh := shape{b: 1, h: 1, hkv: 1, n: 40, m: 40, d: 64, dv: 2, causal: true}
+			oc, do := sh.call(67)
+			c := callIn(oc)
+			for i := range c.K.Data {
+				c.K.Data[i] *= size
+				c.Q.Data[i] *= size
+			}
+			m, err := New("performer", Options{Width: sh.d, Set: set})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := both(t, m, c, in(do))
+			for _, x := range [][]float{r.o.Data, r.keep.Den, r.g.DQ.Data, r.g.DK.Data, r.g.DV.Data} {
+				for _, y := range x {
+					if y-y != 0 {
+						t.Fatalf("%v, rows times %v: a number is %v", set, size, y)
+					}
+				}
 			}
 		}
 	}

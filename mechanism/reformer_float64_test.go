@@ -4,60 +4,11 @@ package mechanism
 
 import (
 	"math"
-	"slices"
-	"strings"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-// Why causal calls cut chunks of each bucket: the last token alone changes here, and with it
-// which of the tokens before it meet each other across buckets.
-func TestReformerSortsByLaterTokens(t *testing.T) {
-	oc, _ := shape{b: 1, h: 1, hkv: 1, n: 36, m: 36, d: 8, dv: 3}.call(121)
-	m := reformerOf(t, 8, "bucket", "6", "rounds", "1")
-	c := callIn(oc)
-	before, after := tensor.NewMat(36, 36), tensor.NewMat(36, 36)
-	if err := m.Weights(before, c, 0, 0, 0, 36); err != nil {
-		t.Fatal(err)
-	}
-	for i := range c.Q.Head(0, 0).Row(35) {
-		c.Q.Head(0, 0).Row(35)[i] *= -1
-	}
-	if err := m.Weights(after, c, 0, 0, 0, 36); err != nil {
-		t.Fatal(err)
-	}
-	moved := 0
-	for i := range 35 {
-		for j := range i {
-			if (before.Row(i)[j] > 0) != (after.Row(i)[j] > 0) {
-				moved++
-			}
-		}
-	}
-	if moved == 0 {
-		t.Error("the last token changes nothing between others")
-	}
-	c.Causal = true
-	if err := m.Weights(before, c, 0, 0, 0, 36); err != nil {
-		t.Fatal(err)
-	}
-	for i := range c.Q.Head(0, 0).Row(35) {
-		c.Q.Head(0, 0).Row(35)[i] *= -1
-	}
-	if err := m.Weights(after, c, 0, 0, 0, 36); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(before.Data[:35*36], after.Data[:35*36]) {
-		t.Error("the last token of a causal call changes rows before it")
-	}
-	err := reformerOf(t, 8, "masks", "kept").Forward(tensor.NewHeads(1, 1, 36, 3), c, nil)
-	if want := "causal: reformer has no causal form: with masks=kept"; err == nil || !strings.HasPrefix(err.Error(), want) {
-		t.Errorf("error %v, want %s", err, want)
-	}
-}
 
 // With one bucket for all and a chunk for all tokens, causal reformer is softmax over the keys before
 // each query, and of the first query its own value. A token whose bucket holds no other gives its own value.
@@ -122,55 +73,6 @@ func TestReformerCountsRepeatedKeysOnce(t *testing.T) {
 		}
 		if e := check.ErrorRatio(got.g.DQ.Data, want.g.DQ.Data, 1e-13); e > 1 {
 			t.Errorf("%v: dq is not that of one chunk, by %.3g", pairs, 1e-13*e)
-		}
-	}
-}
-
-// A token by itself gives its own value exactly, and so does one that sees no
-// other key; a token without length is a key like any other.
-func TestReformerTokensAloneSeeThemselves(t *testing.T) {
-	for _, form := range []string{"paper", "fast-transformers"} {
-		m := reformerOf(t, 4, "bucket", "2", "rounds", "3", "form", form)
-		oc, do := shape{b: 1, h: 1, hkv: 1, n: 1, m: 1, d: 4, dv: 3}.call(123)
-		c := callIn(oc)
-		r := both(t, m, c, do)
-		if e := check.ErrorRatio(r.o.Data, oc.V.Data, 1e-15); e > 1 {
-			t.Errorf("%s: one token gives %v, its value is %v", form, r.o.Data, oc.V.Data)
-		}
-		if e := check.ErrorRatio(r.g.DV.Data, do.Data, 1e-15); e > 1 || check.MaxAbs(r.g.DQ.Data) != 0 {
-			t.Errorf("%s: one token has the gradients %v and %v", form, r.g.DQ.Data, r.g.DV.Data)
-		}
-		oc, do = shape{b: 1, h: 1, hkv: 1, n: 9, m: 9, d: 4, dv: 3}.call(124)
-		clear(oc.Q.Head(0, 0).Row(4))
-		r = both(t, m, callIn(oc), do)
-		for _, x := range [][]float64{r.o.Data, r.g.DQ.Data, r.g.DV.Data} {
-			if !(check.MaxAbs(x) < 100) {
-				t.Errorf("%s: a token of zeros gives %v", form, x)
-			}
-		}
-	}
-}
-
-// What does not fit is refused, with both numbers.
-func TestReformerRefusesCallsThatDoNotFit(t *testing.T) {
-	m := reformerOf(t, 4)
-	heads := func(n, d int) tensor.Heads { return tensor.NewHeads(1, 1, n, d) }
-	for _, x := range []struct {
-		c    attention.Call
-		want string
-	}{
-		{attention.Call{Q: heads(3, 5), K: heads(3, 5), V: heads(3, 2)}, "q: has width 5, rotations of reformer are for 4"},
-		{attention.Call{Q: heads(3, 4), K: heads(7, 4), V: heads(7, 2)}, "k: a sequence has 7 tokens, q has 3: the keys of reformer are its queries"},
-		{attention.Call{Q: heads(7, 4), K: heads(7, 4), V: heads(7, 2), CuQ: []int64{0, 3, 7}, CuK: []int64{0, 4, 7}},
-			"k: a sequence has 4 tokens, q has 3: the keys of reformer are its queries"},
-	} {
-		if err := m.Forward(heads(x.c.Q.N, 2), &x.c, nil); err == nil || err.Error() != x.want {
-			t.Errorf("error %v, want %s", err, x.want)
-		}
-	}
-	for key, value := range map[string]string{"buckets": "5", "bucket": "0", "rounds": "33", "form": "code", "repeats": "never", "self": "no", "masks": "zero"} {
-		if _, err := New("reformer", Options{Width: 4, Set: map[string]string{key: value}}); err == nil {
-			t.Errorf("%s=%s is not refused", key, value)
 		}
 	}
 }

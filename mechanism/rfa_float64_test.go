@@ -7,72 +7,9 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-// The mean product of features is exp(-|q̂-k̂|²/2τ²), and for relu features the kernel of
-// Cho and Saul 2009: (sin θ + (π-θ)·cos θ)/2π.
-func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
-	const d, n = 6, 5
-	x := []float64{}
-	for i := range uint64(2 * n * d) {
-		x = append(x, rng.New(5).Normal(i))
-	}
-	rows := rowsOf(x, d)
-	for i := range rows {
-		length := scratch.Norm2(rows[i])
-		for c := range rows[i] {
-			rows[i][c] /= length
-		}
-	}
-	for _, set := range []map[string]string{{"features": "16384", "tau": "0.75"}, {"features": "16384", "kernel": "arccos"}} {
-		s, err := rfaSpec(newReader(&rfa, &Options{Width: d, Set: set}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		phi := func(row []float64) []float64 {
-			ar := arena.Acquire()
-			defer ar.Release()
-			b := attention.FeatureBlock{Scratch: arena.Of[float64]{Arena: ar}, D: d, N: 1, Stride: kernel.Lanes}
-			b.X, b.Y = make([]float64, d*b.Stride), make([]float64, s.Features.Dim(d)*b.Stride)
-			for c, v := range row {
-				b.X[c*b.Stride] = v
-			}
-			s.Features.Map(&b)
-			var y []float64
-			for r := range s.Features.Dim(d) {
-				y = append(y, b.Y[r*b.Stride])
-			}
-			return y
-		}
-		for i := range n {
-			var along, apart, got float64
-			for c, v := range rows[i] {
-				along += v * rows[n+i][c]
-				apart += (v - rows[n+i][c]) * (v - rows[n+i][c])
-			}
-			a, b := phi(rows[i]), phi(rows[n+i])
-			for f := range a {
-				got += a[f] * b[f]
-			}
-			want := math.Exp(-apart / (2 * 0.75 * 0.75))
-			if set["kernel"] == "arccos" {
-				angle := math.Acos(along)
-				want = (math.Sin(angle) + (math.Pi-angle)*along) / (2 * math.Pi)
-			}
-			// A mean of 16384 terms of size 1 wanders by no more than 1/128 times
-			// their deviation: four of these.
-			if math.Abs(got-want) > 4./128 {
-				t.Errorf("%v: pair %d has the weight %.4f, want %.4f", set, i, got, want)
-			}
-		}
-	}
-}
 
 // Features of either sign may cancel; such rows are counted. The floor of the authors'
 // program bounds such rows instead and shrinks them. Rows of form=paper sum to one.

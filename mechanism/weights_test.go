@@ -283,3 +283,81 @@ func TestCallsThatDoNotFitAreRefused(t *testing.T) {
 		})
 	}
 }
+
+// With D = 2 rows normalise to ±(1,-1), so scores are ±2 and for p = 1 weights
+// are 3 and -1: three keys of the one sign cancel one of the other.
+func TestRowsThatCancelAreCounted(t *testing.T) {
+	oc, _ := shape{b: 2, h: 2, hkv: 1, n: 4, m: 4, d: 2, dv: 3}.call(30)
+	c := callIn(oc)
+	for b := range 2 {
+		for j, x := range [][]float{{2, 0}, {0, 5}, {0, 1}, {-1, 9}} {
+			copy(c.K.Head(b, 0).Row(j), x)
+		}
+		for h := range 2 {
+			for i := range 4 {
+				copy(c.Q.Head(b, h).Row(i), []float{0, 3}) // three weights of 3, one of -1
+			}
+		}
+	}
+	copy(c.Q.Head(1, 0).Row(2), []float{3, 0})
+	copy(c.Q.Head(1, 1).Row(3), []float{7, 0})
+	for _, form := range []attention.Form{attention.Direct, attention.Linear} {
+		for p, want := range map[int]int64{1: 2, 2: 0} {
+			m, err := New("fastmax", Options{Order: p})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Form = form
+			r := forwardAny(t, m, c)
+			if r.WeakCount != want {
+				t.Errorf("p=%d, %v: %d weak rows, want %d", p, form, r.WeakCount, want)
+			}
+			if at := [3]int{1, 0, 2}; want > 0 && r.WeakAt != at {
+				t.Errorf("p=%d, %v: the first weak row is %v, want %v", p, form, r.WeakAt, at)
+			}
+		}
+	}
+}
+
+// A row counts as ill-conditioned from the documented limit, 2^-10 of the largest possible
+// weight of the keys, and not from half of it: 1 + s of a score s just above -1.
+func TestIllConditionedRowsBeginAtTheDocumentedLimit(t *testing.T) {
+	for _, window := range []bool{false, true} {
+		set := map[string]string{"coef": "1,1", "scale": "1"}
+		if window {
+			set["window"], set["join"] = "1", "denominator"
+		}
+		m, err := New("polynomial", Options{Set: set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if window { // e^-700 is all that it weighs
+			gamma, err := m.Params().Get("log_gamma")
+			if err != nil {
+				t.Fatal(err)
+			}
+			gamma.Data[0] = -700
+		}
+		for _, x := range []struct {
+			den  float64
+			weak int64
+		}{{0.52 * limitOfOneKey, 1}, {0.98 * limitOfOneKey, 1}, {1.02 * limitOfOneKey, 0}} {
+			c := &attention.Call{Q: tensor.NewHeads(1, 1, 1, 1), K: tensor.NewHeads(1, 1, 1, 1), V: tensor.NewHeads(1, 1, 1, 1), Causal: true}
+			if window { // the key of the query's own token is the window's
+				c.K, c.V = tensor.NewHeads(1, 1, 2, 1), tensor.NewHeads(1, 1, 2, 1)
+			}
+			c.Q.Data[0], c.K.Data[0] = 1, float(x.den-1)
+			var keep attention.Saved
+			if err := m.Forward(output(c), c, &keep); err != nil {
+				t.Fatal(err)
+			}
+			if keep.WeakCount != x.weak {
+				t.Errorf("window %v: a denominator of %.2f limits: %d rows are ill-conditioned, want %d", window, x.den/limitOfOneKey, keep.WeakCount, x.weak)
+			}
+		}
+	}
+}
+
+// limitOfOneKey is the solution g of g = (2 - g)/1024: one key with 1 + s = g above 0 has
+// f̄(|s|) = 2 - g.
+const limitOfOneKey = 2.0 / 1025

@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -196,7 +197,8 @@ func gradientSize(name string, grads []float64, s subject, sh shape, m attention
 		size = max(check.MaxAbs(grads), check.MaxAbs(do.Data)*v*term) * math.Sqrt(max(1, float64(sh.b*sh.n*sh.h)/float64(rows[0]*rows[1])))
 	}
 	if s.shared && name == "dq" { // keys are queries over their lengths
-		size /= min(1, shortest(oc.Q))
+		shortest, _ := rowLengths(oc.Q)
+		size /= min(1, shortest)
 	}
 	return size
 }
@@ -270,21 +272,13 @@ func (b *textbookOf) slope(oc *oracle.Call, do oracle.Heads, x, signs []float64,
 	return slope
 }
 
-// directions is the number of directions, all elements of an array by random signs, along which its
-// gradient is compared with the textbook's loss.
-const directions = 8
-
 // confirm returns the engine's gradients of a call, and holds them against difference quotients of the
-// textbook along some directions, of which every element of an array is a part.
+// textbook: of each array along four directions of random signs, of which every element is a part, and of two
+// elements by themselves.
 //
 // Along random signs s errors e add up to s·e, whose square is |e|² in the mean over s, whatever e is. As
 // s·e is sub-Gaussian, the mean of K such squares exceeds t²|e|² with a probability of at most
-// (t²·exp(1-t²))^(K/2): one in 10⁵ for t = 2.4 and K = 8. |e| is at most the factor of the mechanism's limits
-// times u times √n·size + |d|, with n elements and d their movement with all inputs, in parts of the inputs'
-// own. |d|² is in the same way the mean of squares of the movements of slopes. They are the textbook's: inputs
-// move by one rounding of float32, by which hardly a choice changes, and float64 still has 29 bits below that.
-//
-// In float64 the limit is that of the difference quotients, beside which these errors are nothing.
+// (t²·exp(1-t²))^(K/2): one in 10⁵ for t = 3 and K = 4.
 func confirm(t *testing.T, s subject, sh shape, b *textbookOf, oc *oracle.Call, do oracle.Heads) map[string][]float64 {
 	t.Helper()
 	m, _ := build(t, s, sh.h)
@@ -295,39 +289,111 @@ func confirm(t *testing.T, s subject, sh shape, b *textbookOf, oc *oracle.Call, 
 	l := limits(s, m, callIn(oc))
 	for name, x := range b.variables(oc) {
 		g := grads[name]
-		slope := func(k int, step float64) float64 {
-			return b.slope(oc, do, x, signs(rng.New(19).Fold(uint64(k)), len(x)), step)
+		q := quotients{b: b, oc: oc, do: do, x: x, g: g, limits: l, size: gradientSize(name, g, s, sh, m, oc, do)}
+		var all [4][]float64
+		for k := range all {
+			all[k] = signs(rng.New(19).Fold(uint64(k)), len(x))
 		}
-		var slopes [directions]float64
-		for k := range slopes {
-			slopes[k] = slope(k, steps[0])
+		off, limit := q.along(all[:])
+		if !(off <= 3*limit) {
+			t.Errorf("%s along random signs is off the textbook's slopes by %.3g, the limit is %.3g", name, off, 3*limit)
 		}
-		limit := 1e-6 * (1 + check.MaxAbs(g))
-		if precision == "float32" {
-			var moved float64
-			nudged(directions, append(b.inputs(oc), do.Data), func(k int) {
-				moved += math.Pow((slope(k, steps[0])-slopes[k])/nudge, 2)
-			})
-			size := gradientSize(name, g, s, sh, m, oc, do)
-			limit += 2.4 * l.Gradient(1, math.Sqrt(float64(len(x)))*size+math.Sqrt(moved/directions))
-		}
-		var sum float64
-		for k, want := range slopes {
-			var got float64
-			for i, sign := range signs(rng.New(19).Fold(uint64(k)), len(x)) {
-				got += sign * g[i]
+		for i := len(x) / 4; i < len(x); i += max(1, len(x)/2) {
+			one := make([]float64, len(x))
+			one[i] = 1
+			if off, limit := q.along([][]float64{one}); !(off <= limit) {
+				t.Errorf("%s[%d] is %.6g, off the textbook's slope by %.3g, the limit is %.3g", name, i, g[i], off, limit)
 			}
-			off := math.Abs(got - want)
-			if !(off <= limit) {
-				off = math.Abs(got - slope(k, steps[1]))
-			}
-			sum += off * off
-		}
-		if off := math.Sqrt(sum / directions); !(off <= limit) {
-			t.Errorf("%s along %d directions differs from the textbook's slopes by %.3g, the limit is %.3g", name, directions, off, limit)
 		}
 	}
 	return grads
+}
+
+// quotients compares the gradients g of an array x with difference quotients of the textbook.
+type quotients struct {
+	b      *textbookOf
+	oc     *oracle.Call
+	do     oracle.Heads
+	x, g   []float64
+	limits check.Limits
+	size   float64 // what errors of an element are relative to, beside its movement
+	moved  float64 // |d|, once along was asked for several directions
+}
+
+// along returns the root of the mean square of what the quotients along directions differ from the
+// gradients by, and a limit of it: with n elements in a direction the limits' factor times √n·size + |d|, where
+// d are the movements of all elements with all inputs, in parts of the inputs' own. |d|² is the mean of the
+// squares of the movements along several directions. They are the textbook's: inputs move by one rounding of
+// float32, by which hardly a choice changes, and float64 still has 29 bits below that.
+//
+// In float64 the limit is that of the quotients, beside which these errors are nothing.
+func (q *quotients) along(directions [][]float64) (off, limit float64) {
+	limit = 1e-6 * (1 + check.MaxAbs(q.g))
+	slopes := make([]float64, len(directions))
+	for k, signs := range directions {
+		slopes[k] = q.b.slope(q.oc, q.do, q.x, signs, steps[0])
+	}
+	if precision == "float32" {
+		if len(directions) > 1 {
+			var squares float64
+			nudged(len(directions), append(q.b.inputs(q.oc), q.do.Data), func(k int) {
+				squares += math.Pow((q.b.slope(q.oc, q.do, q.x, directions[k], steps[0])-slopes[k])/nudge, 2)
+			})
+			q.moved = math.Sqrt(squares / float64(len(directions)))
+		}
+		var n float64
+		for _, sign := range directions[0] {
+			n += math.Abs(sign)
+		}
+		limit += q.limits.Gradient(1, math.Sqrt(n)*q.size+q.moved)
+	}
+	var sum float64
+	for k, signs := range directions {
+		var got float64
+		for i, sign := range signs {
+			got += sign * q.g[i]
+		}
+		d := math.Abs(got - slopes[k])
+		if !(d <= limit) {
+			d = math.Abs(got - q.b.slope(q.oc, q.do, q.x, signs, steps[1]))
+		}
+		sum += d * d
+	}
+	return math.Sqrt(sum / float64(len(directions))), limit
+}
+
+// wholeDerivatives is derivatives for a mechanism that computes whole heads: of
+// every element, with heads that share keys and keys that do not exist.
+func wholeDerivatives(t *testing.T, s subject) {
+	for i, sh := range []shape{
+		{b: 1, h: 2, hkv: 1, n: 3, m: 4, d: 5, dv: 2, causal: true},
+		{b: 2, h: 2, hkv: 2, n: 5, m: 6, d: 3, dv: 2, mask: true},
+	} {
+		oc, do := s.fit(sh).call(77 + uint64(i))
+		m, book := build(t, s, 2)
+		differences(t, book, oc, do, gradients(t, m, book, oc, do))
+	}
+}
+
+// differences compares gradients with finite differences of the textbook, element by element, in float64.
+func differences(t *testing.T, b *textbookOf, oc *oracle.Call, do oracle.Heads, grads map[string][]float64) {
+	t.Helper()
+	for name, x := range b.variables(oc) {
+		limit := 1e-6 * (1 + check.MaxAbs(grads[name]))
+		for i := range x {
+			by := func(step float64) (want []float64, e float64) {
+				want = check.NumericGradientBy(step, func() float64 { return b.loss(oc, do) }, x[i:][:1])
+				return want, check.ErrorRatio(grads[name][i:][:1], want, limit)
+			}
+			want, e := by(3e-5)
+			if e > 1 { // a choice may change within the step
+				want, e = by(3e-7)
+			}
+			if e > 1 {
+				t.Errorf("%s[%d] is %.6g, by finite differences %.6g, which is %.3g limits away", name, i, grads[name][i], want[0], e)
+			}
+		}
+	}
 }
 
 // agreeWhole is agree for a mechanism that computes whole heads.
@@ -376,17 +442,35 @@ func agreeWhole(t *testing.T, s subject, sh shape, seed uint64, list []form) (wo
 	return worst
 }
 
-// shortest returns the length of the shortest row of x.
-func shortest(x oracle.Heads) float64 {
-	least := math.Inf(1)
-	eachRow(x, func(_ int, row []float64) {
-		var sum float64
-		for _, y := range row {
-			sum += y * y
+// holdSoftmax reports results of a mechanism that is softmax for a call, where they are further from
+// those of softmax than both may err.
+func holdSoftmax(t *testing.T, name string, got, want *results, oc *oracle.Call, do oracle.Heads) {
+	t.Helper()
+	_, q := rowLengths(oc.Q)
+	_, k := rowLengths(oc.K)
+	l, cond, v := check.HeadMatrixLimits[float](oc.Q.N+oc.K.N+oc.Q.D), 1+q*k/math.Sqrt(float64(oc.Q.D)), check.MaxAbs(oc.V.Data)
+	for _, x := range []struct {
+		name      string
+		got, want []float
+	}{{"o", got.o.Data, want.o.Data}, {"dq", got.g.DQ.Data, want.g.DQ.Data}, {"dk", got.g.DK.Data, want.g.DK.Data}, {"dv", got.g.DV.Data, want.g.DV.Data}} {
+		limit := l.Output(cond, 2*v)
+		if x.name != "o" {
+			limit = l.Gradient(cond, max(check.MaxAbs(x.want), check.MaxAbs(do.Data)*v))
 		}
-		least = min(least, math.Sqrt(sum))
+		if e := check.ErrorRatio(x.got, widened(x.want), 2*limit); e > 1 {
+			t.Errorf("%s: %s is off softmax by %.3g limits", name, x.name, e)
+		}
+	}
+}
+
+// rowLengths returns the lengths of the shortest and of the longest row of x.
+func rowLengths(x oracle.Heads) (least, most float64) {
+	least = math.Inf(1)
+	eachRow(x, func(_ int, row []float64) {
+		length := scratch.Norm2(row)
+		least, most = min(least, length), max(most, length)
 	})
-	return least
+	return least, most
 }
 
 // tiltScale returns the scale of the scores of a subject.

@@ -108,17 +108,19 @@ func ErrorRatio[T kernel.Float](got []T, want []float64, limit float64) float64 
 
 // NumericGradient returns the gradient [n] of f at x [n] by central differences of fourth
 // order. It changes x in place for each call of f and restores it.
-func NumericGradient(f func() float64, x []float64) []float64 { return NumericGradientBy(1e-3, f, x) }
+func NumericGradient[T kernel.Float](f func() float64, x []T) []float64 {
+	return NumericGradientBy(1e-3, f, x)
+}
 
 // NumericGradientBy is Gradient at x [n] with steps of the given size, relative to elements
 // beyond 1. Larger steps reduce the effect of f's roundings, smaller ones the effect of
 // its higher derivatives.
-func NumericGradientBy(step float64, f func() float64, x []float64) []float64 {
+func NumericGradientBy[T kernel.Float](step float64, f func() float64, x []T) []float64 {
 	g := make([]float64, len(x))
 	for i, at := range x {
-		h := step * max(1, math.Abs(at))
+		h := step * max(1, math.Abs(float64(at)))
 		value := func(step float64) float64 {
-			x[i] = at + step*h
+			x[i] = T(float64(at) + step*h)
 			return f()
 		}
 		g[i] = (8*(value(1)-value(-1)) - (value(2) - value(-2))) / (12 * h)
