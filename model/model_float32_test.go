@@ -6,36 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-
-	"github.com/farfield-ml/farfield/internal/par"
 )
-
-func TestThreadsDoNotChangeBits(t *testing.T) {
-	defer par.SetThreads(0)
-	for _, mechanism := range []string{"softmax", "fastmax"} {
-		for _, kind := range []Kind{Decoder, EncoderDecoder} {
-			c := tiny(kind, mechanism)
-			c.Vocab, c.Width, c.Hidden, c.Context, c.Heads = 67, 60, 0, 70, 4
-			run := func(threads int) (float64, [][]float32) {
-				par.SetThreads(threads)
-				m := made(t, c)
-				b := batch(c, 6, 5, 67, false)
-				l := loss(t, m, b)
-				return l, grads(t, m, b)
-			}
-			l1, g1 := run(1)
-			l2, g2 := run(2)
-			if l1 != l2 {
-				t.Errorf("%s %s: loss is %v with one thread, %v with two", kind, mechanism, l1, l2)
-			}
-			for i := range g1 {
-				if !slices.Equal(g1[i], g2[i]) {
-					t.Errorf("%s %s: gradient %d differs between one and two threads", kind, mechanism, i)
-				}
-			}
-		}
-	}
-}
 
 // elements counts what a trace holds. The views of a call, of its gradients and
 // its input are of memory counted elsewhere; the sums of keys that attention.Saved holds in its

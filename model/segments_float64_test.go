@@ -4,24 +4,12 @@ package model
 
 import (
 	"math"
-	"strings"
+	"slices"
 	"testing"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/check"
-	"github.com/farfield-ml/farfield/rng"
 )
-
-// segmented are decoders that can be taken in segments.
-func segmented() map[string]Config {
-	all := decoders()
-	for name, c := range all {
-		m, err := New(c, rng.New(1))
-		if err != nil || m.CanSegment(max(c.Conv, 1)) != nil {
-			delete(all, name)
-		}
-	}
-	return all
-}
 
 // Segments have the loss and the gradient of the whole, and losses of each token,
 // whatever their size; padded ones too.
@@ -68,22 +56,71 @@ func TestSegmentsAreTheWhole(t *testing.T) {
 	}
 }
 
-func TestSegmentsAreRefused(t *testing.T) {
-	for want, c := range map[string]Config{
-		"kind is encoder, needs decoder":                   tiny(Encoder, "fastmax"),
-		"softmax has no state of fixed size":               tiny(Decoder, "softmax"),
-		"gradients of the state of mamba-2":                cases()["mamba-2"],
-		"with dropout, states would be":                    with(tiny(Decoder, "fastmax"), func(c *Config) { c.AttentionDropout = 0.1 }),
-		"3 tokens, needs 1 or more, and those of the conv": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Conv = 4 }),
-		"head_hidden is 12, segments have no units":        with(tiny(Decoder, "fastmax"), func(c *Config) { c.HeadHidden = 12 }),
-		"pool is mean": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Pool, c.Outputs, c.Tied = PoolMean, 3, false }),
-	} {
-		m, err := New(c, rng.New(1))
-		if err != nil {
-			t.Fatal(err)
+// Ranks that divide sequences have the loss and the gradient of the whole, padded ones
+// too, however many they are.
+func TestDividedIsTheWhole(t *testing.T) {
+	cases := segmented()
+	divided := 0
+	for name, c := range cases {
+		c.Context = 23
+		m := made(t, c)
+		if err := m.CanDivide(); err != nil {
+			continue
 		}
-		if err := m.CanSegment(3); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %q", err, want)
+		divided++
+		b := batch(c, 3, 2, 23, true)
+		whole, want := grads(t, m, b), loss(t, m, b)
+		for _, size := range []int{1, 2, 3, 4} {
+			if (b.N+size-1)/size < c.Conv {
+				continue
+			}
+			models := make([]*Model, size)
+			for r := range models {
+				models[r] = made(t, c)
+			}
+			losses, parts := make([]float64, size), make([][][]float64, size)
+			err := comm.RunLocal(size, func(ranks *comm.Comm) error {
+				own := models[ranks.Rank()]
+				for range 2 { // the memory of the first serves the second
+					own.Params().ZeroGrad()
+					l, err := own.TrainDivided(t.Context(), ranks, b, 1)
+					if err != nil {
+						return err
+					}
+					losses[ranks.Rank()] = l
+				}
+				for _, p := range own.Params().All() {
+					parts[ranks.Rank()] = append(parts[ranks.Rank()], slices.Clone(p.Grad))
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("%s, %d ranks: %v", name, size, err)
+				continue
+			}
+			sum := 0.0
+			for _, l := range losses {
+				sum += l
+			}
+			// As in TestSegmentsAreTheWhole.
+			if d := math.Abs(sum - want); !(d <= 16*0x1p-53*want) {
+				t.Errorf("%s, %d ranks: loss is %v, of the whole %v", name, size, sum, want)
+			}
+			for i, w := range whole {
+				all := make([]float64, len(w))
+				for r := range parts {
+					for j, g := range parts[r][i] {
+						all[j] += g
+					}
+				}
+				limit := 512 * 0x1p-53 * max(check.MaxAbs(w), 1e-2)
+				if r := check.ErrorRatio(all, w, limit); !(r <= 1) {
+					t.Errorf("%s, %d ranks: gradient of %s is off by %.3g limits", name, size, m.Params().All()[i].Name, r)
+				}
+			}
 		}
+	}
+	if divided < 7 {
+		t.Errorf("%d decoders can be divided among ranks", divided)
 	}
 }

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/rng"
 )
 
 // segmentGrads is grads in segments, and the loss.
@@ -56,6 +59,60 @@ func TestLongSegmentsErrAsTheWhole(t *testing.T) {
 			if !(b <= 2*a+8*check.UnitRoundoff[float]()) {
 				t.Errorf("%d tokens, %s: segments are off by %g, the whole by %g", n, p.Name, b, a)
 			}
+		}
+	}
+}
+
+func TestSegmentsAreTheSameOnThreads(t *testing.T) {
+	defer par.SetThreads(0)
+	c := with(tiny(Decoder, "fastmax"), func(c *Config) {
+		c.Positions, c.Conv, c.Width, c.Heads, c.Context = Rotary, 3, 64, 4, 600
+	})
+	b := batch(c, 3, 1, 600, false)
+	var first [][]float
+	for _, threads := range []int{1, 3} {
+		par.SetThreads(threads)
+		_, all := segmentGrads(t, made(t, c), b, 100)
+		if first == nil {
+			first = all
+			continue
+		}
+		for i, g := range all {
+			if !slices.Equal(g, first[i]) {
+				t.Errorf("gradient %d depends on the threads", i)
+			}
+		}
+	}
+}
+
+// segmented are decoders that can be taken in segments.
+func segmented() map[string]Config {
+	all := decoders()
+	for name, c := range all {
+		m, err := New(c, rng.New(1))
+		if err != nil || m.CanSegment(max(c.Conv, 1)) != nil {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
+func TestSegmentsAreRefused(t *testing.T) {
+	for want, c := range map[string]Config{
+		"kind is encoder, needs decoder":                   tiny(Encoder, "fastmax"),
+		"softmax has no state of fixed size":               tiny(Decoder, "softmax"),
+		"gradients of the state of mamba-2":                cases()["mamba-2"],
+		"with dropout, states would be":                    with(tiny(Decoder, "fastmax"), func(c *Config) { c.AttentionDropout = 0.1 }),
+		"3 tokens, needs 1 or more, and those of the conv": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Conv = 4 }),
+		"head_hidden is 12, segments have no units":        with(tiny(Decoder, "fastmax"), func(c *Config) { c.HeadHidden = 12 }),
+		"pool is mean": with(tiny(Decoder, "fastmax"), func(c *Config) { c.Pool, c.Outputs, c.Tied = PoolMean, 3, false }),
+	} {
+		m, err := New(c, rng.New(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.CanSegment(3); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

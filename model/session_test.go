@@ -3,13 +3,17 @@ package model
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"hash/crc32"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/framed"
 )
 
 func session(t testing.TB, m *Model, batch int) *Session {
@@ -291,6 +295,95 @@ func TestSessionsLookUp(t *testing.T) {
 		for _, cut := range [][2]int{{0, 1}, {1, 20}, {20, 300}, {300, 301}, {301, b.N - 1}, {b.N - 1, b.N}} {
 			if got := step(t, parts, b, cut[0], cut[1]); cut[1] == b.N && !slices.Equal(got, want) {
 				t.Errorf("%s: logits depend on the pieces of the prompt", name)
+			}
+		}
+	}
+}
+
+func TestSessionsRunAtTheSameTime(t *testing.T) {
+	c := tiny(Decoder, "taylorshift")
+	c.Positions = Rotary
+	m := made(t, c)
+	b := batch(c, 3, 1, 30, false)
+	want := step(t, session(t, m, 1), b, 0, b.N)
+	var group sync.WaitGroup
+	for range 3 {
+		s := session(t, m, 1)
+		group.Go(func() {
+			var got []float
+			for n := range b.N {
+				var err error
+				if got, err = s.Step(t.Context(), b.Tokens[n:n+1], 1); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Error("a session depends on others")
+			}
+		})
+	}
+	group.Wait()
+}
+
+// A batch that the snapshot has no rows for is refused before its memory is taken.
+func TestBatchBeyondTheSnapshotIsRefused(t *testing.T) {
+	m := made(t, with(tiny(Decoder, "fastmax"), func(c *Config) { c.Conv = 3 }))
+	data, err := session(t, m, 2).AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(data) - 4
+	binary.LittleEndian.PutUint64(data[sessionHeader-16:], maxSize)
+	binary.LittleEndian.PutUint32(data[end:], crc32.Checksum(data[:end], framed.Castagnoli))
+	if _, err := m.RestoreSession(data); err == nil || !strings.Contains(err.Error(), check.Pick("session: batch 16777216 with 384 bytes", "session: batch 16777216 with 768 bytes")) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// The losses of a session equal the losses of the sequence, with the same bits for any
+// pieces.
+func TestSessionLosses(t *testing.T) {
+	for name, c := range decoders() {
+		if c.Loss != CrossEntropy {
+			continue
+		}
+		c.Context = 40
+		m := made(t, c)
+		b := batch(c, 3, 2, 37, false)
+		want := make([]float64, b.B*b.N)
+		if err := m.Losses(t.Context(), b, want); err != nil {
+			t.Fatal(err)
+		}
+		var first []float64
+		for _, cut := range pieces {
+			s := session(t, m, b.B)
+			got, n0 := make([]float64, len(want)), 0
+			for _, n := range cut {
+				var tokens, targets []int32
+				for row := range b.B {
+					tokens = append(tokens, b.Tokens[row*b.N+n0:][:n]...)
+					targets = append(targets, b.Targets[row*b.N+n0:][:n]...)
+				}
+				part := make([]float64, b.B*n)
+				if err := s.Losses(t.Context(), part, tokens, targets, n); err != nil {
+					t.Fatal(err)
+				}
+				for row := range b.B {
+					copy(got[row*b.N+n0:][:n], part[row*n:])
+				}
+				n0 += n
+			}
+			if first == nil {
+				first = got
+			}
+			if !slices.Equal(got, first) {
+				t.Errorf("%s: losses depend on the pieces %v", name, cut)
+			}
+			// Twice the limit of logits in TestStepIsTheSequence: a loss is the
+			// difference of one of them and of a mean.
+			if r := check.ErrorRatio(got, want, 2*64*check.UnitRoundoff[float]()*check.MaxAbs(logits(t, m, b))); !(r <= 1) {
+				t.Errorf("%s: a loss is off by %.3g limits", name, r)
 			}
 		}
 	}

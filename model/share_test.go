@@ -1,5 +1,3 @@
-//go:build !float64
-
 package model
 
 import (
@@ -17,7 +15,7 @@ func TestSharedModelsComputeAtTheSameTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := made(t, c)
 			texts := []*Batch{batch(c, 1, 1, 7, false), batch(c, 2, 1, 3, false), batch(c, 3, 1, 6, false)}
-			var want [][]float32
+			var want [][]float
 			for _, b := range texts {
 				v, _, err := m.Vectors(t.Context(), nil, b)
 				if err != nil {

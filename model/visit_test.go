@@ -109,3 +109,60 @@ func TestPartsOfRowsHaveTheBitsOfAll(t *testing.T) {
 		}
 	}
 }
+
+// Rows between layers are the rows that the head reads in the end, and are as many.
+func TestVisitLayersSeesEveryLayer(t *testing.T) {
+	for _, name := range []string{"bert", "modernbert", "phi", "bart", "vit", "decoder softmax"} {
+		c := cases()[name]
+		m, b := made(t, c), batch(c, 1, 2, 5, true)
+		var places [2][]int
+		var last []float
+		err := m.VisitLayers(t.Context(), b, func(source bool, layer int, rows tensor.Mat) error {
+			if source {
+				places[1] = append(places[1], layer)
+			} else {
+				places[0], last = append(places[0], layer), slices.Clone(rows.Data)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := m.Outputs(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(last, y.Data) {
+			t.Errorf("%s: the last rows are not the outputs", name)
+		}
+		for i, layers := range []int{c.Layers, c.sourceLayers()} {
+			for j, place := range places[i] {
+				if place != j || len(places[i]) != layers+2 {
+					t.Errorf("%s: places are %v, there are %d layers", name, places[i], layers)
+				}
+			}
+		}
+	}
+}
+
+func TestVisitLogitsAreLogits(t *testing.T) {
+	for _, name := range []string{"bert", "modernbert mean", "phi", "bart", "vit"} {
+		c := cases()[name]
+		m, b := made(t, c), batch(c, 1, 2, 5, true)
+		want := logits(t, m, b)
+		got, last := make([]float, len(want)), 0
+		err := m.VisitLogits(t.Context(), b, got, func(_ bool, layer int, _ tensor.Mat) error {
+			last = layer
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) || last != c.Layers+1 {
+			t.Errorf("%s: logits differ, or the last place is %d and not %d", name, last, c.Layers+1)
+		}
+		if err := m.VisitLogits(t.Context(), b, got[1:], nil); err == nil {
+			t.Errorf("%s: a short destination is accepted", name)
+		}
+	}
+}
