@@ -133,9 +133,11 @@ func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss
 
 // TestPaddingChangesNothing compares a pass over samples of different lengths with passes over one
 // sample each, which need no padding: loss and gradients agree, also if the gradients of several
-// passes are accumulated. In float64 they differ by the order of sums of some hundred terms, so 256
-// roundings of the largest gradient are allowed. A padded position that is seen or counted would
-// change the first digits.
+// passes are accumulated. A padded position that is seen or counted would change the first digits.
+//
+// The vectors of a sample have the same bits in every pass, but gradients are scaled by another number and
+// added in another order: sums over at most 54 positions, of terms that share the roundings of a few scales.
+// So they may differ by (8 + √54)·u of the largest, as sums in docs/numerics.md; a ninth of it has been seen.
 func TestPaddingChangesNothing(t *testing.T) {
 	const samples = 6
 	for name, src := range kinds() {
@@ -148,23 +150,25 @@ func TestPaddingChangesNothing(t *testing.T) {
 					continue
 				}
 				loss, grads := gradients(t, c, src, samples, 1)
-				most := 0.
+				most, worst := 0., 0.
 				for _, g := range grads {
 					most = max(most, math.Abs(g))
 				}
 				for _, size := range []int{samples, samples / 2} {
 					l, g := gradients(t, c, src, samples, size)
-					bound := 256 * 0x1p-24 * max(most, loss)
+					bound := (8 + math.Sqrt(samples*9)) * 0x1p-24 * max(most, loss)
 					if d := math.Abs(l - loss); !(d <= bound) {
 						t.Errorf("%s, %s, %s, passes of %d: loss %v, of one each %v", name, mechanism, pool, size, l, loss)
 					}
 					for i := range g {
-						if d := math.Abs(g[i] - grads[i]); !(d <= bound) {
+						d := math.Abs(g[i] - grads[i])
+						if worst = max(worst, d/bound); !(d <= bound) {
 							t.Errorf("%s, %s, %s, passes of %d: gradient %d is %v, of one each %v", name, mechanism, pool, size, i, g[i], grads[i])
 							break
 						}
 					}
 				}
+				t.Logf("%s, %s, %s: the largest difference is %.2f of the bound", name, mechanism, pool, worst)
 			}
 		}
 	}
