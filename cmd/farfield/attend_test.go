@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/cli/attend"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
@@ -86,6 +87,32 @@ func read(t *testing.T, path string) map[string]*array.Array {
 	return m
 }
 
+// tolerances are what arrays of a call may err by (docs/numerics.md), for the textbook's result of it.
+type tolerances struct {
+	limits         check.Limits
+	cond, v, do, o float64 // the largest condition, value, gradient of outputs and output
+}
+
+// tolerancesOf returns the tolerances of a form of a mechanism of degree p, whose linear form adds packed
+// features of width d; "softmax" of all forms of softmax.
+func tolerancesOf(form string, p, d int, c *oracle.Call, want *oracle.Result, do []float32) tolerances {
+	t := tolerances{check.LinearLimits[float32]((d+1)*(d+2)/2, c.K.N), max(1, check.MaxAbs(want.Cond)), check.MaxAbs(c.V.Data), check.MaxAbs(do), check.MaxAbs(want.O.Data)}
+	switch form {
+	case "direct":
+		t.limits = check.DirectLimits[float32](p)
+	case "softmax":
+		t.limits = check.SoftmaxLimits[float32]()
+	}
+	return t
+}
+
+func (t tolerances) output() float64 { return t.limits.Output(t.cond, t.v+t.o) }
+
+// gradient returns the tolerance of gradients that are sums over so many rows of which terms may cancel.
+func (t tolerances) gradient(want []float64, rows int) float64 {
+	return t.limits.Gradient(t.cond, max(check.MaxAbs(want), t.do*t.v)) * float64(rows)
+}
+
 // near compares an array with the textbook's numbers.
 func near(t *testing.T, what string, got *array.Array, shape []int, want []float64, tolerance float64) {
 	t.Helper()
@@ -134,7 +161,7 @@ func TestAttend(t *testing.T) {
 	for _, x := range mask {
 		call.KeyMask = append(call.KeyMask, x != 0)
 	}
-	want := book.Forward(call).O.Data
+	want := book.Forward(call)
 	grads := book.Backward(call, oracle.HeadsOf(wide(do), 1, h, n, dv))
 
 	for _, batch := range [][]int{{}, {1}} {
@@ -147,7 +174,7 @@ func TestAttend(t *testing.T) {
 		for _, suffix := range []string{".npz", ".safetensors"} {
 			file := written(t, "in"+suffix, in...)
 			for _, form := range []string{"auto", "direct", "linear", "step"} {
-				const tolerance = 2e-5
+				within := tolerancesOf(form, 2, d, call, want, do)
 				name := strings.Join([]string{form, suffix}, " ")
 				out := filepath.Join(t.TempDir(), "out"+suffix)
 				status, _, errs := command(t, "attend", "--mechanism", "taylorshift", "--causal", "--grad",
@@ -156,11 +183,11 @@ func TestAttend(t *testing.T) {
 					t.Fatalf("%s: status %d, %q", name, status, errs)
 				}
 				got := read(t, out)
-				near(t, name+" o", got["o"], shape(h, n, dv), want, tolerance)
-				near(t, name+" dq", got["dq"], shape(h, n, d), grads.DQ.Data, tolerance)
-				near(t, name+" dk", got["dk"], shape(hkv, m, d), grads.DK.Data, tolerance)
-				near(t, name+" dv", got["dv"], shape(hkv, m, dv), grads.DV.Data, tolerance)
-				near(t, name+" d_tau", got["d_tau"], []int{h}, grads.DTau, tolerance)
+				near(t, name+" o", got["o"], shape(h, n, dv), want.O.Data, within.output())
+				near(t, name+" dq", got["dq"], shape(h, n, d), grads.DQ.Data, within.gradient(grads.DQ.Data, 1))
+				near(t, name+" dk", got["dk"], shape(hkv, m, d), grads.DK.Data, within.gradient(grads.DK.Data, 1))
+				near(t, name+" dv", got["dv"], shape(hkv, m, dv), grads.DV.Data, within.gradient(grads.DV.Data, 1))
+				near(t, name+" d_tau", got["d_tau"], []int{h}, grads.DTau, within.gradient(grads.DTau, n))
 				if len(got) != 5 {
 					t.Errorf("%s: %d arrays are written, want 5", name, len(got))
 				}
@@ -192,7 +219,7 @@ func TestAttendDecay(t *testing.T) {
 		for name, book := range map[string]oracle.Mechanism{
 			"fastmax": {Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}, "softmax": {Exp: true},
 		} {
-			want := book.Forward(call).O.Data
+			want := book.Forward(call)
 			grads := book.Backward(call, oracle.HeadsOf(wide(do), 1, h, n, dv))
 			sum := make([]float64, len(g))
 			for i, x := range grads.DLogG.Data {
@@ -205,9 +232,14 @@ func TestAttendDecay(t *testing.T) {
 				out := filepath.Join(t.TempDir(), "out.npz")
 				works(t, "attend", "--mechanism", name, "--causal", "--grad", "--form", form, file, out)
 				got := read(t, out)
-				near(t, name+" "+form+" o", got["o"], []int{h, n, dv}, want, 2e-5)
-				near(t, name+" "+form+" dv", got["dv"], []int{hkv, n, dv}, grads.DV.Data, 2e-5)
-				near(t, name+" "+form+" d_log_g", got["d_log_g"], shape, sum, 2e-5)
+				limits := form
+				if book.Exp {
+					limits = name
+				}
+				within := tolerancesOf(limits, 2, d, call, want, do)
+				near(t, name+" "+form+" o", got["o"], []int{h, n, dv}, want.O.Data, within.output())
+				near(t, name+" "+form+" dv", got["dv"], []int{hkv, n, dv}, grads.DV.Data, within.gradient(grads.DV.Data, 1))
+				near(t, name+" "+form+" d_log_g", got["d_log_g"], shape, sum, within.gradient(sum, n))
 			}
 		}
 		refuses(t, "log_g: decay needs a causal call", "attend", "--mechanism", "fastmax", file, filepath.Join(t.TempDir(), "out.npz"))
@@ -216,17 +248,19 @@ func TestAttendDecay(t *testing.T) {
 
 // TestAttendStepUnmasked absorbs all keys, then reads.
 func TestAttendStepUnmasked(t *testing.T) {
-	file := written(t, "in.npz", normal(t, "q", 1, 9, 4), normal(t, "k", 2, 6, 4), normal(t, "v", 3, 6, 4))
-	dir := t.TempDir()
-	direct, step := filepath.Join(dir, "direct.npz"), filepath.Join(dir, "step.npz")
-	works(t, "attend", "--mechanism", "fastmax", "--form", "direct", file, direct)
-	works(t, "attend", "--mechanism", "fastmax", "--form", "step", file, step)
-	want, err := read(t, direct)["o"].Float64()
-	if err != nil {
-		t.Fatal(err)
+	const n, m, d = 9, 6, 4
+	q, k, v := random(1, n*d), random(2, m*d), random(3, m*d)
+	call := &oracle.Call{Q: oracle.HeadsOf(wide(q), 1, 1, n, d), K: oracle.HeadsOf(wide(k), 1, 1, m, d), V: oracle.HeadsOf(wide(v), 1, 1, m, d)}
+	want := fastmaxBook.Forward(call)
+	file, out := written(t, "in.npz", made(t, "q", q, n, d), made(t, "k", k, m, d), made(t, "v", v, m, d)), filepath.Join(t.TempDir(), "out.npz")
+	for _, form := range []string{"direct", "step"} {
+		works(t, "attend", "--mechanism", "fastmax", "--form", form, file, out)
+		near(t, form+" o", read(t, out)["o"], []int{n, d}, want.O.Data, tolerancesOf(form, 2, d, call, want, nil).output())
 	}
-	near(t, "o", read(t, step)["o"], []int{9, 4}, want, 1e-4)
 }
+
+// fastmaxBook is the textbook of fastmax.
+var fastmaxBook = &oracle.Mechanism{Norm: oracle.Standard, Scale: 1, Coef: oracle.TaylorCoef(2)}
 
 // TestAttendSequences packs two sequences, and pads them, and gets the same.
 func TestAttendSequences(t *testing.T) {
@@ -248,7 +282,9 @@ func TestAttendSequences(t *testing.T) {
 	works(t, "attend", "--mechanism", "fastmax", written(t, "in.npz",
 		made(t, "q", q[6*d:], 1, d), made(t, "k", pad(k), 6, d), made(t, "v", pad(v), 6, d),
 		made(t, "key_lengths", []int64{4})), alone)
-	near(t, "o", read(t, alone)["o"], []int{1, d}, whole[6*d:], 1e-5)
+	call := &oracle.Call{Q: oracle.HeadsOf(wide(q[6*d:]), 1, 1, 1, d), K: oracle.HeadsOf(wide(k[3*d:]), 1, 1, 4, d), V: oracle.HeadsOf(wide(v[3*d:]), 1, 1, 4, d)}
+	within := tolerancesOf("auto", 2, d, call, fastmaxBook.Forward(call), nil)
+	near(t, "o", read(t, alone)["o"], []int{1, d}, whole[6*d:], 2*within.output()) // both err
 }
 
 // TestAttendKeep forbids all keys but one, whose value is then the output.
@@ -262,7 +298,7 @@ func TestAttendKeep(t *testing.T) {
 	for _, name := range []string{"softmax", "fastmax"} {
 		out := filepath.Join(t.TempDir(), "out.npz")
 		works(t, "attend", "--mechanism", name, file, out)
-		near(t, name, read(t, out)["o"], []int{4, 2}, wide(v[2:]), 1e-6)
+		near(t, name, read(t, out)["o"], []int{4, 2}, wide(v[2:]), 4*0x1p-24*check.MaxAbs(v)) // a product, a sum, a reciprocal and a product
 	}
 	refuses(t, "attn_keep: not defined in the linear form", "attend", "--mechanism", "fastmax", "--form", "linear", file, filepath.Join(t.TempDir(), "out.npz"))
 }

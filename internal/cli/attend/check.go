@@ -53,7 +53,10 @@ func drawRows(c *Command, s stream.Shape, memory int64) ([]int64, error) {
 	return slices.Compact(rows), nil
 }
 
-// checkRows holds rows of a finished stream against sums over all keys.
+// checkRows holds rows of a finished stream against sums over all keys. Their weights are those of the direct
+// form of m, since the reference in package oracle knows no names and settings: it finds errors of the linear
+// form, of sums and of files, and none of the direct form's weights, which stream.TestComputedRowsEqualTheTextbook
+// holds against the reference.
 func checkRows(c *Command, e *env.Env, src stream.Source, out *stream.Output, r *stream.Report, m attention.Mechanism, rows []int64, memory int64) (*rowCheck, error) {
 	start := time.Now()
 	list := &rowCheck{Rows: rows}

@@ -75,7 +75,7 @@ func (c *Command) Help() string {
 		"Without OUT there is a checkpoint only if --checkpoint names its file. Under mpirun every process but the first adds its number to the name. " +
 		"--raw H,D reads the numbers of one sequence token by token, each a float32: q (H,D), k (Hkv,D), v (Hkv,Dv), without keymask and log_g.\n\n" +
 		"--model streams a text (- is standard input) through the layers of a decoder up to --layer, in constant memory. DIR is a run, of which the latest checkpoint is read, or a checkpoint. Mechanism and parameters are those of the layer.\n\n" +
-		"--check computes the given number of rows again from all keys that they see, weight by weight, which takes its share of quadratic time; it needs memory for 4096 keys even if --memory is less. --diagnose takes time that grows with N times M." + flags.JoinExamples(
+		"--check computes the given number of rows again from all keys that they see, with the weights of the direct form, which takes its share of quadratic time; it needs memory for 4096 keys even if --memory is less. --diagnose takes time that grows with N times M." + flags.JoinExamples(
 		"farfield attend --mechanism fastmax --causal --grad qkv.npz out.npz",
 		"farfield attend --mechanism softmax --json qkv.npz out.safetensors",
 		"farfield attend --mechanism fastmax --causal --synthetic 1e5,32,2 --check 3 o.npy",
