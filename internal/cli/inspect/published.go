@@ -97,7 +97,10 @@ func verbs(m *inference.Model) (list []string) {
 			list = append(list, x.verbs...)
 		}
 	}
-	return append(list, "serve", "forward", "export")
+	if list = append(list, "serve", "forward"); m.Calibration() != nil {
+		return list // published formats have no such attention
+	}
+	return append(list, "export")
 }
 
 // names are printed with spaces between them.
