@@ -360,6 +360,17 @@ func (r *run) tune(list []Trial, best *Trial, allowed *float64, x *Result) (*Tri
 	return better, nil
 }
 
+// mostTrained returns how many choices tune trains at most.
+func mostTrained(list []Trial, best *Trial, allowed *float64) (n int) {
+	at := firstToTune(list, best, allowed == nil || best.loss() <= *allowed)
+	for i := 0; i <= at; i++ {
+		if i == at || list[i].Fitted && allowed != nil {
+			n++
+		}
+	}
+	return n
+}
+
 // firstToTune returns the number in list of the choice that is trained first; -1: none can be. meets
 // reports whether best meets the wish.
 func firstToTune(list []Trial, best *Trial, meets bool) int {
