@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// Run runs the blocks of pages, and tells what each took. It returns an error if an
+// Run runs the blocks of pages, and prints how long each took. It returns an error if an
 // argument is wrong, a command fails, or one prints something other than its page.
 func Run(ctx context.Context, args []string) error {
 	f := flag.NewFlagSet("recipes", flag.ContinueOnError)
