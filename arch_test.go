@@ -62,6 +62,8 @@ var layers = []string{
 	"attention/factorised",
 	"attention/headwise",
 	"comm/sequence",
+	"mechanism/internal/entry",
+	"mechanism/internal/zoo",
 	"mechanism",
 	"stream",
 	"nn",

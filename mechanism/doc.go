@@ -1,4 +1,4 @@
-// Package mechanism is the catalogue of attention functions, one file for each. New
+// Package mechanism is the catalogue of attention functions. New
 // makes a mechanism by name, Lookup returns its row with settings and sources, and
 // Names lists all names.
 //

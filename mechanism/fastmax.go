@@ -2,9 +2,9 @@ package mechanism
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 )
 
 var fastmax = Row{
@@ -62,7 +62,7 @@ func fastmaxSpec(r *reader) (s attention.Spec, err error) {
 	}
 	s = attention.Spec{
 		Name:    r.row.Name,
-		Setting: fmt.Sprintf("fastmax order=%d scale=%s bounded=%t", p, formatScale(scale), bounded),
+		Setting: fmt.Sprintf("fastmax order=%d scale=%s bounded=%t", p, entry.FormatScale(scale), bounded),
 		Norm:    attention.Standard,
 		Scale:   scale,
 		Coef:    taylorCoefs(p),
@@ -87,12 +87,4 @@ func fastmaxSpec(r *reader) (s attention.Spec, err error) {
 	}
 	err = setWindow(r, &s)
 	return s, err
-}
-
-// formatScale returns a scale as the text of its setting; 0 stands for 1/√D.
-func formatScale(x float64) string {
-	if x == 0 {
-		return "1/sqrt(D)"
-	}
-	return strconv.FormatFloat(x, 'g', -1, 64)
 }

@@ -7,13 +7,15 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
+	"github.com/farfield-ml/farfield/mechanism/internal/zoo"
 	"github.com/farfield-ml/farfield/rng"
 )
 
 func TestSortGroupsIsStable(t *testing.T) {
 	ar := arena.Acquire()
 	defer ar.Release()
-	order, begin := SortGroups(ar, []int32{2, 0, 2, 3, 0}, 5)
+	order, begin := entry.SortGroups(ar, []int32{2, 0, 2, 3, 0}, 5)
 	if want := []int32{1, 4, 0, 2, 3}; !slices.Equal(order, want) {
 		t.Errorf("order %v, want %v", order, want)
 	}
@@ -66,7 +68,7 @@ func TestHammingMeans(t *testing.T) {
 				}
 			}
 		}
-		HammingMeans(ar, groups, hashes, means, 6)
+		zoo.HammingMeans(ar, groups, hashes, means, 6)
 		if !slices.Equal(groups, want) {
 			t.Errorf("seed %d: %v, want %v", seed, groups, want)
 		}
@@ -87,12 +89,12 @@ func TestLargest(t *testing.T) {
 		slices.SortStableFunc(all, func(a, b int32) int { return int(x[b] - x[a]) })
 		for k := range len(all) + 1 {
 			got, want := make([]int32, k), slices.Clone(all[:k])
-			Largest(got, x, exist)
+			zoo.Largest(got, x, exist)
 			if slices.Sort(want); !slices.Equal(got, want) {
 				t.Fatalf("%d largest of %v where %v: %v, want %v", k, x, exist, got, want)
 			}
 		}
 	}
 	nan := float(math.NaN())
-	Largest([]int32{0, 0}, []float{nan, nan, 1}, nil) // ends
+	zoo.Largest([]int32{0, 0}, []float{nan, nan, 1}, nil) // ends
 }

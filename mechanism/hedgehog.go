@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 )
 
@@ -22,7 +23,7 @@ func newHedgehog(r *reader) (*hedgehogFeatures, error) {
 		return nil, fmt.Errorf("%s: setting map=hedgehog: the width D is not known", r.row.Name)
 	}
 	f := &hedgehogFeatures{d: r.o.Width, heads: max(r.o.Heads, 1)}
-	if err := r.room("map", f.heads, f.d, f.d); err != nil {
+	if err := r.Room("map", f.heads, f.d, f.d); err != nil {
 		return nil, err
 	}
 	for i, side := range []string{"q", "k"} {
@@ -72,7 +73,7 @@ func (f *hedgehogFeatures) Map(b *attention.FeatureBlock) {
 func (f *hedgehogFeatures) computeFeatures(b *attention.FeatureBlock, y []float) {
 	table := kernel.Active[float]()
 	w, bias, _ := f.blockParams(b)
-	u := projectTokens(b, w, f.d)
+	u := entry.ProjectTokens(b, w, f.d)
 	for r, add := range bias {
 		row, plus, minus := u[r*b.Stride:][:b.N], y[r*b.Stride:][:b.N], y[(f.d+r)*b.Stride:][:b.N]
 		for c := range row {
@@ -99,7 +100,7 @@ func (f *hedgehogFeatures) Grad(b *attention.FeatureBlock) {
 		table.Axpy(plus, -1, minus)
 		dbias[r] += table.Sum(plus)
 	}
-	projectTokensGrad(b, w, f.d, b.Y)
+	entry.ProjectTokensGrad(b, w, f.d, b.Y)
 	projectedRowsGrad(b, b.DParams[at][b.Head*f.d*f.d:], f.d, b.Y)
 }
 

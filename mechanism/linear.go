@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -39,7 +40,7 @@ func linearSpec(r *reader) (s attention.Spec, err error) {
 		Name:     r.row.Name,
 		Setting:  "linear eps=" + strconv.FormatFloat(eps, 'g', -1, 64),
 		Scale:    1,
-		Map:      eluPlusOne{},
+		Map:      entry.EluPlusOne{},
 		Coef:     []float64{0, 1},
 		Eps:      eps,
 		Positive: true,
@@ -62,21 +63,6 @@ func linearSpec(r *reader) (s attention.Spec, err error) {
 	err = setWindow(r, &s)
 	return s, err
 }
-
-// eluPlusOne is elu(x) + 1: x + 1 for x > 0, else exp(x).
-type eluPlusOne struct{}
-
-func (eluPlusOne) Dim(d int) int { return d }
-
-func (eluPlusOne) Elementwise() {}
-
-// Roundings returns a bound of the error in roundings: those of the exponential
-// (kernel.TestExpAccuracy) and of the sum.
-func (eluPlusOne) Roundings() float64 { return 8 }
-
-func (eluPlusOne) Map(dst, x []tensor.Float) { kernel.Active[float]().EluPlusOne(dst, x[:len(dst)]) }
-
-func (eluPlusOne) Grad(dx, dy, x []tensor.Float) { kernel.Active[float]().EluPlusOneGrad(dx, dy, x) }
 
 // rectifiedMap is max(x, 0), or its square.
 type rectifiedMap struct{ squared bool }

@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -94,17 +95,17 @@ func newMultipole(r *reader) (headwise.Function, error) {
 		least int
 		to    *int
 	}{{"block", 1, &x.block}, {"window", 0, &x.window}, {"sinks", 0, &x.sinks}, {"ends", 0, &x.ends}} {
-		if *s.to, err = r.Integer(s.name, s.least, maxSettingTokens); err != nil {
+		if *s.to, err = r.Integer(s.name, s.least, entry.MaxSettingTokens); err != nil {
 			return nil, err
 		}
 	}
 	if x.adapt, err = r.Integer("adapt", 0, 100); err != nil {
 		return nil, err
 	}
-	if x.scale, err = r.softmaxScale(); err != nil {
+	if x.scale, err = r.SoftmaxScale(); err != nil {
 		return nil, err
 	}
-	key, err := r.key()
+	key, err := r.Key()
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +122,11 @@ func newMultipole(r *reader) (headwise.Function, error) {
 	if centres == "input" {
 		return newMultipoleInput(r, x)
 	}
-	shape := []int{max(r.o.KeyHeads, 1), cells, r.width()}
+	shape := []int{max(r.o.KeyHeads, 1), cells, r.ParamWidth()}
 	if r.o.KeyHeads == 0 {
 		shape[0] = max(r.o.Heads, 1)
 	}
-	if err := r.room("codebook", shape...); err != nil {
+	if err := r.Room("codebook", shape...); err != nil {
 		return nil, err
 	}
 	x.codebook = x.constants.New("codebook", false, shape...)
@@ -145,7 +146,7 @@ func newMultipole(r *reader) (headwise.Function, error) {
 		x.tilt = x.params.New("tilt", false, shape...)
 	}
 	x.setting = fmt.Sprintf("multipole order=%d cells=%d block=%d window=%d sinks=%d ends=%d adapt=%d scale=%s%s",
-		x.order, cells, x.block, x.window, x.sinks, x.ends, x.adapt, formatScale(x.scale), more)
+		x.order, cells, x.block, x.window, x.sinks, x.ends, x.adapt, entry.FormatScale(x.scale), more)
 	return x, nil
 }
 
@@ -241,7 +242,7 @@ func (x *multipoleAttention) Cost(s attention.Shape) headwise.Cost {
 	rows := min(float64(x.block), multipoleRows, n)
 	return headwise.Cost{
 		FLOPs: c.flops + c.moves,
-		Bytes: elementBytes()*(n+m+c.cells*(3*float64(l.width)+3*d+float64(l.features)*dv)+(rows+d+dv)*c.near+rows*c.cells) + 4*m,
+		Bytes: entry.ElementBytes()*(n+m+c.cells*(3*float64(l.width)+3*d+float64(l.features)*dv)+(rows+d+dv)*c.near+rows*c.cells) + 4*m,
 	}
 }
 
@@ -275,7 +276,7 @@ func (x *multipoleAttention) CostAtPeak(s attention.Shape) float64 {
 
 // unitRoundoff returns the largest relative error of one rounding to the element type.
 func unitRoundoff() float64 {
-	if elementBytes() == 4 {
+	if entry.ElementBytes() == 4 {
 		return 0x1p-24
 	}
 	return 0x1p-53

@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -91,7 +92,7 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 	h.Table.Scale(rows.Data, 1/b.unit, rows.Data)
 	of := arena.Take[int32](h.Scratch, n)
 	lloyd(h, of, rows, groups)
-	order, begin := SortGroups(h.Scratch, of, groups)
+	order, begin := entry.SortGroups(h.Scratch, of, groups)
 	for g := range groups {
 		members := order[begin[g]:begin[g+1]]
 		if len(members) == 0 {
@@ -104,7 +105,7 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 		}
 		fine := max((2*count*len(members)+n)/(2*n), 1)
 		lloyd(h, of, own, fine)
-		sorted, ends := SortGroups(h.Scratch, of[:len(members)], fine)
+		sorted, ends := entry.SortGroups(h.Scratch, of[:len(members)], fine)
 		distances := takePadded(h.Scratch, len(members), d) // k - c̄ in units
 		first := len(b.order)
 		for c := range fine {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -156,8 +157,8 @@ func (p *multipolePass) backFar(x *queryTile, dout, dq tensor.Mat, delta []float
 		l := &p.tile.momentLayout
 		grads := matrixOf(g.moments[c0*l.features*l.dv:], moments.Rows, l.dv)
 		if p.order == 0 {
-			h.Multiply(sliceColumns(da, c0, c1), dout, moments, false, true, false)
-			h.Multiply(grads, sliceColumns(x.far, c0, c1), dout, true, false, true)
+			h.Multiply(entry.SliceColumns(da, c0, c1), dout, moments, false, true, false)
+			h.Multiply(grads, entry.SliceColumns(x.far, c0, c1), dout, true, false, true)
 			return
 		}
 		weights, products := h.TakeScratch(x.n, moments.Rows), h.TakeScratch(x.n, moments.Rows)
@@ -185,8 +186,8 @@ func (p *multipolePass) backFar(x *queryTile, dout, dq tensor.Mat, delta []float
 		for r := range x.n {
 			t.Scale(weights.Row(r), -delta[r], x.far.Row(r))
 		}
-		h.Multiply(sliceColumns(dpsi, 1+d, dpsi.Cols), weights, p.squareRows(), false, false, true)
-		h.Multiply(matrixOf(g.squares, p.used, p.tile.pairs), weights, sliceColumns(x.psi, 1+d, x.psi.Cols), true, false, true)
+		h.Multiply(entry.SliceColumns(dpsi, 1+d, dpsi.Cols), weights, p.squareRows(), false, false, true)
+		h.Multiply(matrixOf(g.squares, p.used, p.tile.pairs), weights, entry.SliceColumns(x.psi, 1+d, x.psi.Cols), true, false, true)
 	}
 	for r := range x.n {
 		t.Mul(da.Row(r), da.Row(r), x.far.Row(r))

@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -208,7 +209,7 @@ func (p *inputPass) eachSegment(x *inputTile, f func(part tensor.Mat, j0, j1 int
 	for _, s := range p.segments(x.i0 + multipoleRows) {
 		for j := s[0]; j < s[1]; j += nearColumns {
 			n := min(nearColumns, s[1]-j)
-			f(sliceColumns(x.near, at, at+n), j, j+n)
+			f(entry.SliceColumns(x.near, at, at+n), j, j+n)
 			at += n
 		}
 	}
@@ -435,7 +436,7 @@ func (p *inputPass) eachChosen(f func(c int, queries []int32)) {
 	ar := p.h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	places, begin := SortGroups(ar, p.picks, p.far.clusters)
+	places, begin := entry.SortGroups(ar, p.picks, p.far.clusters)
 	of, at := arena.Take[int32](ar, len(p.picks)), 0 // the query of each pick
 	for r, end := range p.ends {
 		for ; at < int(end); at++ {
@@ -591,18 +592,18 @@ func newMultipoleInput(r *reader, x *multipoleAttention) (headwise.Function, err
 		return nil, r.Refuse("tol", "a number from 0 to 1")
 	}
 	x.tol = tol
-	if x.size, err = r.Integer("size", 0, maxSettingTokens); err != nil {
+	if x.size, err = r.Integer("size", 0, entry.MaxSettingTokens); err != nil {
 		return nil, err
 	}
-	if x.span, err = r.Integer("span", 1, maxSettingTokens); err != nil {
+	if x.span, err = r.Integer("span", 1, entry.MaxSettingTokens); err != nil {
 		return nil, err
 	}
-	if x.least, err = r.Integer("least", 0, maxSettingTokens); err != nil {
+	if x.least, err = r.Integer("least", 0, entry.MaxSettingTokens); err != nil {
 		return nil, err
 	}
 	x.softmax = &headwise.PatternSoftmax{Scale: x.scale}
 	x.setting = fmt.Sprintf("multipole centres=input tol=%s size=%d least=%d span=%d sinks=%d ends=%d scale=%s",
-		strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.span, x.sinks, x.ends, formatScale(x.scale))
+		strconv.FormatFloat(tol, 'g', -1, 64), x.size, x.least, x.span, x.sinks, x.ends, entry.FormatScale(x.scale))
 	return &inputMultipole{x: x}, nil
 }
 
@@ -661,7 +662,7 @@ const nearShare = 0.015
 func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	x, n, keys, d, dv := m.x, float64(s.N), float64(s.M), float64(s.D), float64(s.Dv)
 	if !s.Causal && s.M <= x.least {
-		return headwise.Cost{FLOPs: 2 * n * keys * (d + dv), Bytes: elementBytes() * (n + chosenRows*(chosenKeys+dv))}
+		return headwise.Cost{FLOPs: 2 * n * keys * (d + dv), Bytes: entry.ElementBytes() * (n + chosenRows*(chosenKeys+dv))}
 	}
 	near := min(float64(x.sinks+x.ends), keys)
 	clusters, groups, passes, share := float64(x.clustersOf(s.M)), float64(groupsOf(s.M, x.clustersOf(s.M))), 1.0, 1.0
@@ -683,7 +684,7 @@ func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	picks := min(waveQueries, n) * clusters
 	return headwise.Cost{
 		FLOPs: 2*keys*passes*(centres*d+d*dv) + 2*n*((near+nearShare*share*keys)*(d+dv)+clusters*(2*d+dv+groups)+groups*d*dv),
-		Bytes: elementBytes()*(3*n+keys*2*(d+dv)+clusters*(5*d+2*dv)+2*groups*d*dv+multipoleRows*(near+2*clusters+groups*d)) + 4*(2*keys+picks),
+		Bytes: entry.ElementBytes()*(3*n+keys*2*(d+dv)+clusters*(5*d+2*dv)+2*groups*d*dv+multipoleRows*(near+2*clusters+groups*d)) + 4*(2*keys+picks),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -52,7 +53,7 @@ func newNearestCells(book tensor.Mat, halves []float) nearestCells {
 		halves[c] = float(math.Inf(1))
 	}
 	most := math.MaxFloat32
-	if elementBytes() == 8 {
+	if entry.ElementBytes() == 8 {
 		most = 0x1p1000
 	}
 	if s.reach < math.Sqrt(most)/4 {

@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -422,7 +423,7 @@ func (p *multipolePass) scores(i0, i1 int) queryTile {
 	}
 	if p.order > 1 {
 		x.quad = h.TakeScratch(x.n, p.used)
-		h.Multiply(x.quad, sliceColumns(x.psi, 1+h.Q.Cols, x.psi.Cols), p.squareRows(), false, true, false)
+		h.Multiply(x.quad, entry.SliceColumns(x.psi, 1+h.Q.Cols, x.psi.Cols), p.squareRows(), false, true, false)
 	}
 	return x
 }
@@ -565,7 +566,7 @@ func (p *multipolePass) eachSegment(near *tensor.Mat, f func(part tensor.Mat, j0
 	for _, s := range p.segments() {
 		for j := s[0]; j < s[1]; j += nearColumns {
 			n := min(nearColumns, s[1]-j)
-			f(sliceColumns(*near, at, at+n), j, j+n)
+			f(entry.SliceColumns(*near, at, at+n), j, j+n)
 			at += n
 		}
 	}
@@ -677,7 +678,7 @@ func (p *multipolePass) attend(x queryTile, lse []float) {
 		acc = true
 	}
 	p.eachMomentGroup(p.tile.moments, func(c0, c1 int, moments tensor.Mat) {
-		weights := sliceColumns(x.far, c0, c1)
+		weights := entry.SliceColumns(x.far, c0, c1)
 		if p.order == 0 && moments.Cols%kernel.Lanes == 0 && out.Stride == out.Cols {
 			t.Block(x.n, moments.Cols, c1-c0, weights.Data, weights.Stride, 1, moments.Data, moments.Stride, out.Data, out.Stride, acc)
 			acc = true

@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -457,7 +458,7 @@ func (x *multipoleAttention) ForwardDivided(ranks *comm.Comm, out tensor.Heads, 
 	}
 	s := &dividedCall{x: x, ranks: ranks, c: c, momentLayout: newMomentLayout(x.order, c.K.D, c.V.D), cells: x.codebook.Shape[1]}
 	shape := c.Shape()
-	if err := shape.CheckStateSize(float64(s.heads()*s.cells) * (32*float64(1+s.width) + 2*elementBytes()*float64(s.width))); err != nil {
+	if err := shape.CheckStateSize(float64(s.heads()*s.cells) * (32*float64(1+s.width) + 2*entry.ElementBytes()*float64(s.width))); err != nil {
 		return err // the same on all ranks
 	}
 	if err := s.locate(); err != nil {

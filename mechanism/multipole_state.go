@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/internal/states"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -72,14 +73,14 @@ func (x *multipoleAttention) StateBytes(s attention.Shape) float64 {
 	tokens := 2 * float64(x.keep())
 	tilts := 0.0
 	if x.tilt != nil {
-		tilts = float64(s.Hkv*cells) * (float64(s.D)*elementBytes() + 8)
+		tilts = float64(s.Hkv*cells) * (float64(s.D)*entry.ElementBytes() + 8)
 	}
-	return tilts + float64(s.Hkv*kernel.Pad(cells))*elementBytes() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*elementBytes())
+	return tilts + float64(s.Hkv*kernel.Pad(cells))*entry.ElementBytes() + float64(s.B)*float64(s.Hkv)*(x.tokenBytes(&l, tokens)+4*tokens+x.sumBytes(&l)+4*float64(cells)+tileNumbers(&l, cells)*entry.ElementBytes())
 }
 
 // tokenBytes returns the memory of the sinks and of n more tokens.
 func (x *multipoleAttention) tokenBytes(l *momentLayout, n float64) float64 {
-	return (float64(x.sinks) + n) * (1 + float64(l.d+l.dv)*elementBytes())
+	return (float64(x.sinks) + n) * (1 + float64(l.d+l.dv)*entry.ElementBytes())
 }
 
 // sumBytes returns the memory of the sums of all cells.
@@ -88,7 +89,7 @@ func (x *multipoleAttention) sumBytes(l *momentLayout) float64 {
 	if x.hasReferences() {
 		numbers, flags = numbers+float64(l.d), 1
 	}
-	return float64(x.codebook.Shape[1]) * (numbers*elementBytes() + 8 + flags)
+	return float64(x.codebook.Shape[1]) * (numbers*entry.ElementBytes() + 8 + flags)
 }
 
 func (x *multipoleAttention) newState(s attention.Shape) *multipoleState {

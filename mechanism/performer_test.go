@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/mechanism/internal/zoo"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -126,7 +127,7 @@ func TestOrthogonalFeaturesMatchGoldenFile(t *testing.T) {
 	g, x, want := read("G"), read("X"), read("out")
 	const d = 8
 	for r := range len(x) / d {
-		q := orthogonalFactor(g[r/d*d*d:][:d*d], d)
+		q := zoo.OrthogonalFactor(g[r/d*d*d:][:d*d], d)
 		for c := range d {
 			if got := scratch.Norm2(x[r*d:][:d]) * q[r%d*d+c]; math.Abs(got-want[r*d+c]) > 1e-12 {
 				t.Fatalf("row %d, channel %d is %v, want %v", r, c, got, want[r*d+c])
@@ -174,9 +175,9 @@ func TestProjectionRowsAreOrthogonal(t *testing.T) {
 	const d, rows = 6, 15
 	for _, even := range []bool{false, true} {
 		w := make([]float, rows*d)
-		drawProjection(w, rows, d, true, even, rng.New(3))
+		zoo.DrawProjection(w, rows, d, true, even, rng.New(3))
 		normal := make([]float, rows*d)
-		drawProjection(normal, rows, d, false, false, rng.New(3))
+		zoo.DrawProjection(normal, rows, d, false, false, rng.New(3))
 		for i := range rows {
 			length := math.Sqrt(d)
 			if !even {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 )
 
 var polynomial = Row{
@@ -59,7 +60,7 @@ func polynomialSpec(r *reader) (s attention.Spec, err error) {
 		texts[l] = strconv.FormatFloat(x, 'g', -1, 64)
 	}
 	s.Setting = fmt.Sprintf("polynomial norm=%v scale=%s coef=%s eps=%s output_norm=%t",
-		s.Norm, formatScale(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64), s.OutputNorm)
+		s.Norm, entry.FormatScale(s.Scale), strings.Join(texts, ","), strconv.FormatFloat(s.Eps, 'g', -1, 64), s.OutputNorm)
 	signs := knownSigns.lookup(exact, scoreBound(&s, r.o.Width))
 	s.Positive, s.NonNegative = signs.isPositive, signs.isNonNegative
 	err = setWindow(r, &s)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 )
 
 var power = Row{
@@ -41,7 +42,7 @@ func powerSpec(r *reader) (s attention.Spec, err error) {
 	coef[p] = 1
 	s = attention.Spec{
 		Name:     r.row.Name,
-		Setting:  fmt.Sprintf("power order=%d scale=%s eps=%s", p, formatScale(scale), strconv.FormatFloat(eps, 'g', -1, 64)),
+		Setting:  fmt.Sprintf("power order=%d scale=%s eps=%s", p, entry.FormatScale(scale), strconv.FormatFloat(eps, 'g', -1, 64)),
 		Scale:    scale,
 		Coef:     coef,
 		Eps:      eps,

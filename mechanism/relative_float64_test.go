@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism/internal/zoo"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -54,7 +55,7 @@ func TestRelativeSoftmax(t *testing.T) {
 						if causal && j > i {
 							break
 						}
-						score := table.Data[distanceBucket(j-i, buckets)*h+head]
+						score := table.Data[zoo.DistanceBucket(j-i, buckets)*h+head]
 						for x, q := range in[0].Head(row, head).Row(i) {
 							score += q * in[1].Head(row, head).Row(j)[x] / math.Sqrt(d)
 						}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/farfield-ml/farfield/mechanism/internal/zoo"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -18,7 +19,7 @@ func TestSincosIsAccurate(t *testing.T) {
 		x = append(x, float32(math.Exp2(8*key.Normal(i))*(1-2*float64(key.Uint64(i)&1))))
 	}
 	sin, cos := make([]float32, len(x)), make([]float32, len(x))
-	sincos(sin, cos, x)
+	zoo.SinCos(sin, cos, x)
 	for i, v := range x {
 		s, c := math.Sincos(float64(v))
 		for _, y := range [][2]float64{{float64(sin[i]), s}, {float64(cos[i]), c}} {
@@ -28,7 +29,7 @@ func TestSincosIsAccurate(t *testing.T) {
 		}
 	}
 	in := []float32{float32(math.Inf(1)), float32(math.NaN())}
-	if sincos(in, in, in); in[0] == in[0] || in[1] == in[1] {
+	if zoo.SinCos(in, in, in); in[0] == in[0] || in[1] == in[1] {
 		t.Errorf("of Inf and NaN: %v", in)
 	}
 }

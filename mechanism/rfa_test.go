@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/mechanism/internal/zoo"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -191,7 +192,7 @@ func TestRandomFeaturesApproachTheirKernels(t *testing.T) {
 		}
 	}
 	for _, set := range []map[string]string{{"features": "16384", "tau": "0.75"}, {"features": "16384", "kernel": "arccos"}} {
-		s, err := rfaSpec(newReader(&rfa, &Options{Width: d, Set: set}))
+		s, err := zoo.RFASpec(newReader(&rfa, &Options{Width: d, Set: set}).Reader)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 )
 
 var softmax = Row{
@@ -27,11 +28,11 @@ func softmaxSpec(r *reader) (s attention.Spec, err error) {
 	}
 	s = attention.Spec{
 		Name:     r.row.Name,
-		Setting:  fmt.Sprintf("softmax scale=%v", formatScale(scale)),
+		Setting:  fmt.Sprintf("softmax scale=%v", entry.FormatScale(scale)),
 		Scale:    scale,
 		Positive: true,
 	}
-	limit, err := r.scoreCap()
+	limit, err := r.ScoreCap()
 	if s.Exp = limit == 0; limit > 0 {
 		s.Setting += fmt.Sprintf(" cap=%v", limit)
 		s.Similarity = cappedExponential(limit)
@@ -42,17 +43,6 @@ func softmaxSpec(r *reader) (s attention.Spec, err error) {
 // scoreCapSetting is the setting of rows whose scores may be capped. Up to maxScoreCap the exponentials
 // of float32 leave room for sums of 2^32 of them.
 var scoreCapSetting = Setting{"cap", "none", "c: scores s are c·tanh(s/c) (Gemma Team 2024, arXiv 2408.00118, section 2), up to 64; none: as they are"}
-
-const maxScoreCap = 64
-
-// scoreCap returns the limit of scores, 0 for none.
-func (r *reader) scoreCap() (float64, error) {
-	c, err := r.Positive(scoreCapSetting.Name, "none")
-	if err == nil && c != 0 && (c < 1e-3 || c > maxScoreCap) {
-		err = r.Refuse(scoreCapSetting.Name, fmt.Sprintf("a number from 0.001 to %d, or none", maxScoreCap))
-	}
-	return c, err
-}
 
 // cappedExponential is the exponential of scores between -c and c.
 func cappedExponential(c float64) *attention.Similarity {

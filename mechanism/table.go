@@ -4,14 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/settings"
-	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -219,7 +218,7 @@ func (o *Options) setDefault(name, value string) {
 // does not suit the row.
 func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 	x := newReader(r, o)
-	return x.Reader, x.check()
+	return x.Reader.Reader, x.check()
 }
 
 // New returns the mechanism named name. Options that are 0 and settings
@@ -247,13 +246,16 @@ const maxOrder = 33
 
 // reader reads the settings of a row from Options.
 type reader struct {
-	*settings.Reader
+	*entry.Reader
 	row *Row
 	o   *Options
 }
 
 func newReader(row *Row, o *Options) *reader {
-	return &reader{settings.NewReader(row.Name, row.Settings, o.Set), row, o}
+	return &reader{&entry.Reader{
+		Reader: settings.NewReader(row.Name, row.Settings, o.Set),
+		Name:   row.Name, Heads: o.Heads, KeyHeads: o.KeyHeads, Width: o.Width, Length: o.Length, Seed: o.Seed, Set: o.Set,
+	}, row, o}
 }
 
 // check returns an error if the order, a size or the name of a setting does not suit
@@ -271,11 +273,11 @@ func (r *reader) check() error {
 	if r.o.Heads < 0 || r.o.Width < 0 || r.o.Length < 0 {
 		return fmt.Errorf("%s: %d heads of width %d for %d tokens: not possible", r.row.Name, r.o.Heads, r.o.Width, r.o.Length)
 	}
-	if r.o.KeyHeads < 0 || r.o.KeyHeads > maxNumbers {
-		return fmt.Errorf("%s: %d key heads, 0 to %d are possible", r.row.Name, r.o.KeyHeads, maxNumbers)
+	if r.o.KeyHeads < 0 || r.o.KeyHeads > entry.MaxNumbers {
+		return fmt.Errorf("%s: %d key heads, 0 to %d are possible", r.row.Name, r.o.KeyHeads, entry.MaxNumbers)
 	}
-	if r.o.Heads > maxNumbers || r.o.Width > maxNumbers { // an array of one number for each head or channel
-		return fmt.Errorf("%s: %d heads of width %d, at most %d of each are possible", r.row.Name, r.o.Heads, r.o.Width, maxNumbers)
+	if r.o.Heads > entry.MaxNumbers || r.o.Width > entry.MaxNumbers { // an array of one number for each head or channel
+		return fmt.Errorf("%s: %d heads of width %d, at most %d of each are possible", r.row.Name, r.o.Heads, r.o.Width, entry.MaxNumbers)
 	}
 	if degree, given := r.o.Set["order"]; given && r.row.HasOrder() {
 		return fmt.Errorf("%s: setting order=%s: the degree is no setting, but Options.Order or --order %s", r.row.Name, degree, degree)
@@ -286,14 +288,6 @@ func (r *reader) check() error {
 	return nil
 }
 
-// width returns the width of parameters, 64 if Options.Width is 0.
-func (r *reader) width() int {
-	if r.o.Width == 0 {
-		return 64
-	}
-	return r.o.Width
-}
-
 // order returns the degree p: Options.Order, or the default of the row if it is 0.
 func (r *reader) order() int {
 	if r.o.Order != 0 {
@@ -302,40 +296,11 @@ func (r *reader) order() int {
 	return r.row.Order
 }
 
-// maxNumbers bounds the elements of a parameter or constant. A configuration may come
-// from an untrusted file, and its arrays are allocated before the file of weights is
-// read.
-const maxNumbers = 1 << 24
-
-// room returns an error if an array of the shape has more than maxNumbers elements.
-func (r *reader) room(name string, shape ...int) error {
-	n := 1.0
-	for _, size := range shape {
-		n *= float64(size)
-	}
-	if n > maxNumbers {
-		return fmt.Errorf("%s: %s of shape %v has %.0f elements, at most %d are possible", r.row.Name, name, shape, n, maxNumbers)
-	}
-	return nil
-}
-
 // seedSetting is the setting of rows that draw random numbers.
 var seedSetting = Setting{"seed", "0", "of the numbers drawn, a whole number from 0 to 2^64-1"}
 
-// key returns the random key of the setting seed and Options.Seed.
-func (r *reader) key() (rng.Key, error) {
-	n, err := strconv.ParseUint(r.Text(seedSetting.Name), 10, 64)
-	if err != nil {
-		return rng.Key{}, r.Refuse(seedSetting.Name, "a whole number from 0 to 2^64-1")
-	}
-	return rng.New(n).Fold(r.o.Seed), nil
-}
-
 // redrawSetting is the setting of rows that may redraw their constants in training.
 var redrawSetting = Setting{"redraw", "0", "updates of a training run after which numbers are drawn anew, such as 1000; 0: they stay"}
-
-// redraws returns the number of updates between two redraws, 0 for none.
-func (r *reader) redraws() (int, error) { return r.Integer(redrawSetting.Name, 0, maxSettingTokens) }
 
 // RedrawInterval returns the number of training updates after which the constants of
 // the mechanism are drawn anew, 0 if they never are. It returns an error if the name is
@@ -348,5 +313,5 @@ func RedrawInterval(name string, o Options) (int, error) {
 	if !slices.Contains(row.Settings, redrawSetting) {
 		return 0, nil
 	}
-	return newReader(&row, &o).redraws()
+	return newReader(&row, &o).Redraws()
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 )
 
@@ -161,7 +162,7 @@ func TestTraitsSayWhichKernelsArePositive(t *testing.T) {
 	}
 }
 
-var _ attention.FeatureMap = eluPlusOne{}
+var _ attention.FeatureMap = entry.EluPlusOne{}
 
 // numbersOf are the names of a set's numbers.
 func numbersOf(s *param.Set) (list []string) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -102,11 +103,12 @@ func (b *builder) newNorm(name string, width int) nn.Norm {
 	if b.c.Norm == RMSNorm {
 		return b.newRMSNorm(name, width)
 	}
-	n := &nn.LayerNorm{Gain: b.addConstant(name+".weight", 1, width), Eps: float(b.c.epsilon())}
+	gain := b.addConstant(name+".weight", 1, width)
+	var bias *param.Param
 	if b.c.biases().Norm {
-		n.Bias = b.addConstant(name+".bias", 0, width)
+		bias = b.addConstant(name+".bias", 0, width)
 	}
-	return n
+	return nn.NewLayerNorm(gain, bias, float(b.c.epsilon()))
 }
 
 // newRMSNorm makes an RMSNorm for rows of the given width.
@@ -145,7 +147,7 @@ func (b *builder) newMLP(name string) nn.Branch {
 	up := b.newLinear(name+".up_proj", 1, b.c.hiddenWidth(), b.c.Width, bias)
 	down := b.newLinear(name+".down_proj", b.residualShare(), b.c.Width, b.c.hiddenWidth(), bias)
 	if kind.gated {
-		return &nn.GatedMLP{GateProj: gate, UpProj: up, DownProj: down, Act: kind.act}
+		return nn.NewGatedMLP(gate, up, down, kind.act)
 	}
-	return &nn.MLP{UpProj: up, DownProj: down, Act: kind.act}
+	return nn.NewMLP(up, down, kind.act)
 }

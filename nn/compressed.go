@@ -216,10 +216,10 @@ func (a *Attention) Compressible() []*Linear { return []*Linear{&a.Q, &a.K, &a.V
 func (c CrossAttention) Compressible() []*Linear { return c.Layer.Compressible() }
 
 // Compressible returns both layers.
-func (m *MLP) Compressible() []*Linear { return []*Linear{&m.UpProj, &m.DownProj} }
+func (m *mlp) Compressible() []*Linear { return []*Linear{&m.UpProj, &m.DownProj} }
 
 // Compressible returns the three layers.
-func (m *GatedMLP) Compressible() []*Linear {
+func (m *gatedMLP) Compressible() []*Linear {
 	return []*Linear{&m.GateProj, &m.UpProj, &m.DownProj}
 }
 

@@ -54,13 +54,13 @@ func TestHalvesAreRoundedWeights(t *testing.T) {
 			}
 		}
 	}
-	low := &MLP{UpProj: up.clone(), DownProj: down.clone(), Act: TanhGELU}
+	low := &mlp{UpProj: up.clone(), DownProj: down.clone(), Act: TanhGELU}
 	compress(&low.UpProj, &low.DownProj)
-	lowGated := &GatedMLP{GateProj: gate.clone(), UpProj: up.clone(), DownProj: down.clone(), Act: SiLU}
+	lowGated := &gatedMLP{GateProj: gate.clone(), UpProj: up.clone(), DownProj: down.clone(), Act: SiLU}
 	compress(&lowGated.GateProj, &lowGated.UpProj, &lowGated.DownProj)
 	for _, pair := range [][2]layer{
-		{low, &MLP{UpProj: up.rounded(), DownProj: down.rounded(), Act: TanhGELU}},
-		{lowGated, &GatedMLP{GateProj: gate.rounded(), UpProj: up.rounded(), DownProj: down.rounded(), Act: SiLU}},
+		{low, &mlp{UpProj: up.rounded(), DownProj: down.rounded(), Act: TanhGELU}},
+		{lowGated, &gatedMLP{GateProj: gate.rounded(), UpProj: up.rounded(), DownProj: down.rounded(), Act: SiLU}},
 	} {
 		for _, rows := range []int{1, 3, 5, 130, 700} {
 			x, base := randomMat(r, rows, 70), randomMat(r, rows, 70)
@@ -115,7 +115,7 @@ func BenchmarkCompressed(b *testing.B) {
 	for _, rows := range []int{1, 12, 128, 512} {
 		for p := range Int8 + 1 {
 			up, down := randomLinear(r, 1536, 384), randomLinear(r, 384, 1536)
-			m := &MLP{UpProj: up, DownProj: down, Act: GELU}
+			m := &mlp{UpProj: up, DownProj: down, Act: GELU}
 			for _, l := range []*Linear{&m.UpProj, &m.DownProj} {
 				if err := l.Compress(p); err != nil {
 					b.Fatal(err)

@@ -49,7 +49,7 @@ func testFirstLayerCache(t *testing.T, unit float64) {
 		embed := &Embedding{W: draw("embed", 0.5, vocab, width)}
 		var norm Norm
 		if normed {
-			layer := &LayerNorm{Gain: draw("gain", 1, width), Eps: 1e-5}
+			layer := &layerNorm{Gain: draw("gain", 1, width), Eps: 1e-5}
 			if shifted {
 				layer.Bias = draw("shift", 0, width)
 			}

@@ -48,16 +48,16 @@ func (c CrossAttention) PackWeights() { c.Layer.PackWeights() }
 func (c CrossAttention) DropPacked() { c.Layer.DropPacked() }
 
 // PackWeights packs the weights of both layers.
-func (m *MLP) PackWeights() { packAll(&m.UpProj, &m.DownProj) }
+func (m *mlp) PackWeights() { packAll(&m.UpProj, &m.DownProj) }
 
 // DropPacked drops the copies of PackWeights.
-func (m *MLP) DropPacked() { dropAll(&m.UpProj, &m.DownProj) }
+func (m *mlp) DropPacked() { dropAll(&m.UpProj, &m.DownProj) }
 
 // PackWeights packs the weights of the three layers.
-func (m *GatedMLP) PackWeights() { packAll(&m.GateProj, &m.UpProj, &m.DownProj) }
+func (m *gatedMLP) PackWeights() { packAll(&m.GateProj, &m.UpProj, &m.DownProj) }
 
 // DropPacked drops the copies of PackWeights.
-func (m *GatedMLP) DropPacked() { dropAll(&m.GateProj, &m.UpProj, &m.DownProj) }
+func (m *gatedMLP) DropPacked() { dropAll(&m.GateProj, &m.UpProj, &m.DownProj) }
 
 func packAll(layers ...*Linear) {
 	for _, l := range layers {

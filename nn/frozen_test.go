@@ -28,8 +28,8 @@ func testPackedPasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	branches := map[string]Branch{
-		"gelu":  &MLP{UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: GELU},
-		"relu":  &MLP{UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: ReLU},
+		"gelu":  &mlp{UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: GELU},
+		"relu":  &mlp{UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: ReLU},
 		"geglu": gated(s, width, hidden, GELU),
 		"attention": &Attention{
 			Q: linear(width, width), K: linear(70, width), V: linear(70, width), O: linear(width, width),

@@ -7,14 +7,18 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// GatedMLP is DownProj(act(GateProj(x))∘UpProj(x)) (Shazeer 2020, arXiv 2002.05202,
+// gatedMLP is DownProj(act(GateProj(x))∘UpProj(x)) (Shazeer 2020, arXiv 2002.05202,
 // section 2): SwiGLU with SiLU, GEGLU with GELU.
-type GatedMLP struct {
+type gatedMLP struct {
 	GateProj Linear // [hidden,width]
 	UpProj   Linear // [hidden,width]
 	DownProj Linear // [width,hidden]
 	Act      Activation
 }
+
+// NewGatedMLP returns the branch down(act(gate(x))∘up(x)) (Shazeer 2020, arXiv 2002.05202, section 2):
+// SwiGLU with SiLU, GEGLU with GELU. gate and up are [hidden,width], and down [width,hidden].
+func NewGatedMLP(gate, up, down Linear, act Activation) Branch { return &gatedMLP{gate, up, down, act} }
 
 // gatedMLPTrace holds the intermediate results of GatedMLP.Forward for Backward.
 type gatedMLPTrace struct {
@@ -25,19 +29,19 @@ type gatedMLPTrace struct {
 func (t *gatedMLPTrace) Aux() float64 { return 0 }
 
 // NewTrace returns an empty gatedMLPTrace.
-func (m *GatedMLP) NewTrace() Trace { return new(gatedMLPTrace) }
+func (m *gatedMLP) NewTrace() Trace { return new(gatedMLPTrace) }
 
 // FLOPs returns the operations of the three products for n rows.
-func (m *GatedMLP) FLOPs(n int, _ bool) float64 {
+func (m *gatedMLP) FLOPs(n int, _ bool) float64 {
 	return 2 * float64(n) * (m.GateProj.weightSize() + m.UpProj.weightSize() + m.DownProj.weightSize())
 }
 
 // forwardWork returns the operations of one pass through the three layers.
-func (m *GatedMLP) forwardWork(rows int) float64 { return m.FLOPs(rows, false) }
+func (m *gatedMLP) forwardWork(rows int) float64 { return m.FLOPs(rows, false) }
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
-func (m *GatedMLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) error {
+func (m *gatedMLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) error {
 	if m.UpProj.compressed != nil {
 		m.forwardCompressed(y, base, x, trace.(*gatedMLPTrace))
 		return nil
@@ -65,7 +69,7 @@ func (m *GatedMLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep boo
 
 // forwardCompressed computes Forward with compressed weights, some rows at a time. It saves nothing
 // for Backward.
-func (m *GatedMLP) forwardCompressed(y, base, x tensor.Mat, tr *gatedMLPTrace) {
+func (m *gatedMLP) forwardCompressed(y, base, x tensor.Mat, tr *gatedMLPTrace) {
 	out := m.UpProj.W.Shape[0]
 	for i := 0; i < x.Rows; i += compressedUnits {
 		x, y, base := x.Slice(i, min(i+compressedUnits, x.Rows)), y.Slice(i, min(i+compressedUnits, x.Rows)), base
@@ -130,7 +134,7 @@ func gateRows(act Activation, t *kernel.Table[float], y, gate, up tensor.Mat) {
 
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
-func (m *GatedMLP) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
+func (m *gatedMLP) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
 	tr, out := trace.(*gatedMLPTrace), m.UpProj.W.Shape[0]
 	gate, up, hidden := viewMatrix(tr.gate, x.Rows, out), viewMatrix(tr.upOut, x.Rows, out), viewMatrix(tr.hidden, x.Rows, out)
 	ar := arena.Acquire()
@@ -187,7 +191,7 @@ func gateGrad(act Activation, t *kernel.Table[float], gate, up, d, spare []float
 }
 
 // Step adds to y [rows,width] the MLP of x [rows,width]. The error is nil.
-func (m *GatedMLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
+func (m *gatedMLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
 	return m.Forward(y, y, x, s, trace, false)
 }
 
@@ -198,7 +202,7 @@ type packedGatedMLP struct {
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *GatedMLP) Freeze(rows int) Stepper {
+func (m *gatedMLP) Freeze(rows int) Stepper {
 	return &packedGatedMLP{m.GateProj.Freeze(rows), m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }
 

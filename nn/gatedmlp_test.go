@@ -12,7 +12,7 @@ import (
 )
 
 // gated returns a layer with random weights of the size that a model begins with.
-func gated(s *source, width, hidden int, act Activation) *GatedMLP {
+func gated(s *source, width, hidden int, act Activation) *gatedMLP {
 	linear := func(out, in int) Linear {
 		l := Linear{W: weight(s, out, in), B: weight(s, out)}
 		for _, p := range []*param.Param{l.W, l.B} {
@@ -22,7 +22,7 @@ func gated(s *source, width, hidden int, act Activation) *GatedMLP {
 		}
 		return l
 	}
-	return &GatedMLP{GateProj: linear(hidden, width), UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: act}
+	return &gatedMLP{GateProj: linear(hidden, width), UpProj: linear(hidden, width), DownProj: linear(width, hidden), Act: act}
 }
 
 // gates are the activations of gated layers, with a bound of their slopes.

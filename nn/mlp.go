@@ -9,12 +9,15 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// MLP is DownProj(act(UpProj(x))).
-type MLP struct {
+// mlp is DownProj(act(UpProj(x))).
+type mlp struct {
 	UpProj   Linear // [hidden,width]
 	DownProj Linear // [width,hidden]
 	Act      Activation
 }
+
+// NewMLP returns the branch down(act(up(x))), for up [hidden,width] and down [width,hidden].
+func NewMLP(up, down Linear, act Activation) Branch { return &mlp{up, down, act} }
 
 // mlpTrace holds the intermediate results of MLP.Forward for Backward.
 type mlpTrace struct {
@@ -29,16 +32,16 @@ func (t *mlpTrace) viewUnits(rows, hidden int) (pre, act tensor.Mat) {
 }
 
 // NewTrace returns an empty mlpTrace.
-func (m *MLP) NewTrace() Trace { return new(mlpTrace) }
+func (m *mlp) NewTrace() Trace { return new(mlpTrace) }
 
 // FLOPs returns the operations of both products for n rows.
-func (m *MLP) FLOPs(n int, _ bool) float64 {
+func (m *mlp) FLOPs(n int, _ bool) float64 {
 	return 2 * float64(n) * (m.UpProj.weightSize() + m.DownProj.weightSize())
 }
 
 // Forward sets y [rows,width] to base [rows,width] plus the MLP of x [rows,width]. y may
 // be base, but not x. The error is nil.
-func (m *MLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) error {
+func (m *mlp) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) error {
 	if !keep {
 		m.forwardOnce(y, base, x, trace.(*mlpTrace))
 		return nil
@@ -62,7 +65,7 @@ func (m *MLP) Forward(y, base, x tensor.Mat, _ Scope, trace Trace, keep bool) er
 
 // forwardOnce computes Forward without saving anything for Backward. It holds the hidden units of
 // a few rows at a time.
-func (m *MLP) forwardOnce(y, base, x tensor.Mat, tr *mlpTrace) {
+func (m *mlp) forwardOnce(y, base, x tensor.Mat, tr *mlpTrace) {
 	hidden := m.UpProj.W.Shape[0]
 	if m.UpProj.compressed != nil {
 		for i := 0; i < x.Rows; i += compressedUnits {
@@ -126,13 +129,13 @@ func (f *mlpForward) RunRange(i0, i1 int) {
 }
 
 // forwardWork returns the operations of one pass through both layers.
-func (m *MLP) forwardWork(rows int) float64 {
+func (m *mlp) forwardWork(rows int) float64 {
 	return 2 * float64(rows) * float64(len(m.UpProj.W.Data)+len(m.DownProj.W.Data))
 }
 
 // Backward sets dx [rows,width] from dy [rows,width] and adds to the gradients of the
 // weights. dx overlaps neither dy nor x. It overwrites the trace. The error is nil.
-func (m *MLP) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
+func (m *mlp) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
 	tr, hidden := trace.(*mlpTrace), m.UpProj.W.Shape[0]
 	pre, act := tr.viewUnits(x.Rows, hidden)
 	ar := arena.Acquire()
@@ -144,7 +147,7 @@ func (m *MLP) Backward(dx, dy, x tensor.Mat, trace Trace, _ *Scratch) error {
 }
 
 // Step adds to y [rows,width] the MLP of x [rows,width]. The error is nil.
-func (m *MLP) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
+func (m *mlp) Step(y, x tensor.Mat, _ State, s Scope, trace Trace) error {
 	return m.Forward(y, y, x, s, trace, false)
 }
 

@@ -16,8 +16,8 @@ import (
 func TestRowsDoNotMeet(t *testing.T) {
 	s := &source{key: rng.New(5)}
 	l := Linear{W: weight(s, 67, 300), B: weight(s, 67)}
-	m := MLP{UpProj: Linear{W: weight(s, 45, 67)}, DownProj: Linear{W: weight(s, 67, 45)}}
-	n := LayerNorm{Gain: weight(s, 67), Eps: 1e-5}
+	m := mlp{UpProj: Linear{W: weight(s, 45, 67)}, DownProj: Linear{W: weight(s, 67, 45)}}
+	n := layerNorm{Gain: weight(s, 67), Eps: 1e-5}
 	run := func(x tensor.Mat) tensor.Mat {
 		y, z := tensor.NewMat(x.Rows, 67), tensor.NewMat(x.Rows, 67)
 		l.Forward(y, x, false)
@@ -39,11 +39,11 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 	run := func(threads int) [][]float32 {
 		par.SetThreads(threads)
 		s := &source{key: rng.New(6)}
-		m := MLP{
+		m := mlp{
 			UpProj:   Linear{W: weight(s, 260, 97), B: weight(s, 260)},
 			DownProj: Linear{W: weight(s, 97, 260), B: weight(s, 97)},
 		}
-		n := LayerNorm{Gain: weight(s, 97), Bias: weight(s, 97), Eps: 1e-5}
+		n := layerNorm{Gain: weight(s, 97), Bias: weight(s, 97), Eps: 1e-5}
 		x, dy := matrix(s, 1500, 97), matrix(s, 1500, 97)
 		y, z := tensor.NewMat(1500, 97), tensor.NewMat(1500, 97)
 		dx, dz := tensor.NewMat(1500, 97), tensor.NewMat(1500, 97)

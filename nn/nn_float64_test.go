@@ -50,7 +50,7 @@ func layers(s *source) map[string]layer {
 		all[name] = x
 	}
 	for name, bias := range map[string]bool{"norm": false, "norm with bias": true} {
-		n := &LayerNorm{Gain: weight(s, 7), Eps: 1e-5}
+		n := &layerNorm{Gain: weight(s, 7), Eps: 1e-5}
 		x := layer{in: 7, out: 7, weights: []*param.Param{n.Gain}}
 		var stats []float64
 		x.forward = func(y, x tensor.Mat) {
@@ -85,7 +85,7 @@ func layers(s *source) map[string]layer {
 		},
 	}
 	for name, act := range map[string]Activation{"swiglu": SiLU, "geglu": GELU, "gated relu": ReLU} {
-		m := &GatedMLP{GateProj: *linear(9, 5, true), UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true), Act: act}
+		m := &gatedMLP{GateProj: *linear(9, 5, true), UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true), Act: act}
 		var trace gatedMLPTrace
 		all[name] = layer{
 			in: 5, out: 5, weights: []*param.Param{m.GateProj.W, m.GateProj.B, m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B},
@@ -98,7 +98,7 @@ func layers(s *source) map[string]layer {
 			backward: func(dx, dy, x tensor.Mat) { m.Backward(dx, dy, x, &trace, nil) },
 		}
 	}
-	m := &MLP{UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true)}
+	m := &mlp{UpProj: *linear(9, 5, true), DownProj: *linear(5, 9, true)}
 	var trace mlpTrace
 	all["mlp"] = layer{
 		in: 5, out: 5, weights: []*param.Param{m.UpProj.W, m.UpProj.B, m.DownProj.W, m.DownProj.B},

@@ -22,13 +22,17 @@ type Norm interface {
 	Affine() (gain, bias []tensor.Float, centred bool)
 }
 
-// LayerNorm is layer normalisation (Ba et al. 2016, arXiv 1607.06450): every row
+// layerNorm is layer normalisation (Ba et al. 2016, arXiv 1607.06450): every row
 // minus its mean, over √(variance + Eps), times the gain, plus the bias.
-type LayerNorm struct {
+type layerNorm struct {
 	Gain *param.Param // [width]
 	Bias *param.Param // [width]; nil: none
 	Eps  tensor.Float
 }
+
+// NewLayerNorm returns layer normalisation (Ba et al. 2016, arXiv 1607.06450) with a gain [width] and a
+// bias [width], nil for none; eps is added to the variance.
+func NewLayerNorm(gain, bias *param.Param, eps tensor.Float) Norm { return &layerNorm{gain, bias, eps} }
 
 // normRows is the number of rows of a piece. Gradients of gain and bias are
 // summed in each piece and then over the pieces in order.
@@ -41,7 +45,7 @@ const rowsForward = 32
 const normWork = 32
 
 // Affine returns gain and bias. The mean of a row is subtracted.
-func (n *LayerNorm) Affine() (gain, bias []tensor.Float, centred bool) {
+func (n *layerNorm) Affine() (gain, bias []tensor.Float, centred bool) {
 	if n.Bias != nil {
 		bias = n.Bias.Data
 	}
@@ -50,7 +54,7 @@ func (n *LayerNorm) Affine() (gain, bias []tensor.Float, centred bool) {
 
 // Forward sets y [rows,width] from x [rows,width], which may be y. It sets stats
 // [2·rows] to each row's mean and reciprocal deviation.
-func (n *LayerNorm) Forward(y, x tensor.Mat, stats []tensor.Float) {
+func (n *layerNorm) Forward(y, x tensor.Mat, stats []tensor.Float) {
 	if f := (normForward{n, y, x, stats}); x.Rows <= rowsForward {
 		f.RunRange(0, x.Rows)
 	} else {
@@ -59,7 +63,7 @@ func (n *LayerNorm) Forward(y, x tensor.Mat, stats []tensor.Float) {
 }
 
 type normForward struct {
-	n     *LayerNorm
+	n     *layerNorm
 	y, x  tensor.Mat
 	stats []float
 }
@@ -87,7 +91,7 @@ func (f *normForward) RunRange(i0, i1 int) {
 
 // Backward adds to dx [rows,width] and to the gradients of gain and bias, from dy
 // [rows,width]. x and stats are the arguments of Forward. dx overlaps no other.
-func (n *LayerNorm) Backward(dx, dy, x tensor.Mat, stats []tensor.Float) {
+func (n *layerNorm) Backward(dx, dy, x tensor.Mat, stats []tensor.Float) {
 	w := x.Cols
 	ar := arena.Acquire()
 	defer ar.Release()
@@ -102,7 +106,7 @@ func (n *LayerNorm) Backward(dx, dy, x tensor.Mat, stats []tensor.Float) {
 }
 
 type normBackward struct {
-	n                *LayerNorm
+	n                *layerNorm
 	dx, dy, x, parts tensor.Mat
 	stats            []float
 }

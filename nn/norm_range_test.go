@@ -36,7 +36,7 @@ func normsOfLargeRows(t *testing.T, exponents []int) {
 		row[width+i] = 1.5
 	}
 	for name, n := range map[string]Norm{
-		"layer":  &LayerNorm{Gain: weights("g"), Bias: weights("b"), Eps: 1e-5},
+		"layer":  &layerNorm{Gain: weights("g"), Bias: weights("b"), Eps: 1e-5},
 		"rms":    &RMSNorm{Gain: weights("g"), Eps: 1e-5},
 		"offset": &RMSNorm{Gain: weights("g"), Eps: 1e-5, Offset: true},
 	} {

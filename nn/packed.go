@@ -235,7 +235,7 @@ type packedMLP struct {
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *MLP) Freeze(rows int) Stepper {
+func (m *mlp) Freeze(rows int) Stepper {
 	return &packedMLP{m.UpProj.Freeze(rows), m.DownProj.Freeze(rows), m.Act}
 }
 

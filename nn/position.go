@@ -82,7 +82,7 @@ func (f *positionBackward) RunRange(i0, i1 int) {
 // Sinusoidal adds sines and cosines of the position (Vaswani et al. 2017, arXiv
 // 1706.03762, section 3.5): channel 2i of position t is
 // Amplitude·sin(t/10000^(2i/width)), channel 2i+1 its cosine.
-type Sinusoidal struct {
+type sinusoidal struct {
 	amplitude float64
 	freq      []float64      // of each pair of channels
 	table     []tensor.Float // of the first positions
@@ -90,8 +90,8 @@ type Sinusoidal struct {
 
 // NewSinusoidal returns position encodings of the given width. Those of the first rows positions
 // are kept in a table, others are computed by Forward.
-func NewSinusoidal(width int, amplitude float64, rows int) *Sinusoidal {
-	s := &Sinusoidal{amplitude: amplitude, freq: make([]float64, (width+1)/2), table: make([]float, rows*width)}
+func NewSinusoidal(width int, amplitude float64, rows int) Position {
+	s := &sinusoidal{amplitude: amplitude, freq: make([]float64, (width+1)/2), table: make([]float, rows*width)}
 	for i := range s.freq {
 		s.freq[i] = math.Pow(10000, -2*float64(i)/float64(width))
 	}
@@ -101,7 +101,7 @@ func NewSinusoidal(width int, amplitude float64, rows int) *Sinusoidal {
 	return s
 }
 
-func (s *Sinusoidal) setRow(row []float, t int64) {
+func (s *sinusoidal) setRow(row []float, t int64) {
 	for i := range row {
 		sin, cos := math.Sincos(float64(t) * s.freq[i/2])
 		if i%2 == 0 {
@@ -114,7 +114,7 @@ func (s *Sinusoidal) setRow(row []float, t int64) {
 
 // Forward adds to x [batch·N,width] the rows of positions start to start+N. The error is
 // nil.
-func (s *Sinusoidal) Forward(x tensor.Mat, batch int, start int64) error {
+func (s *sinusoidal) Forward(x tensor.Mat, batch int, start int64) error {
 	k := kernel.Active[float]()
 	var beyond []float
 	for i := range x.Rows {
@@ -135,4 +135,4 @@ func (s *Sinusoidal) Forward(x tensor.Mat, batch int, start int64) error {
 }
 
 // Backward does nothing: there are no weights.
-func (s *Sinusoidal) Backward(tensor.Mat, int, int64) {}
+func (s *sinusoidal) Backward(tensor.Mat, int, int64) {}
