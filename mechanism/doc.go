@@ -14,7 +14,6 @@
 //	sata           T_p(q·k/√D)                                      none                  direct, linear
 //	retention      γ_h^(i-j)·q·k/√D, not divided                    none                  direct, linear
 //	polynomial     Σ c_l s^l, s = scale·q̂·k̂, any c_l                as set                direct, linear
-//	fastmax-trun…  the largest monomials of T_4(q̂·k̂)               as fastmax            direct, linear
 //	linformer      softmax(q·(EᵀK)ᵀ/√D)·Fᵀ, E and F learned         none                  whole heads
 //	fourier        Π_d sinc(R(q_d-k_d))⁴, R learned                 none                  whole heads
 //	local          exp(q·k/√D), in a window                         none                  whole heads
