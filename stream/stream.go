@@ -89,8 +89,8 @@ func planPasses(s Shape, causal bool) []pass {
 	return []pass{{role: Keys | Queries, count: s.N}}
 }
 
-// Run computes attention over the source src and writes it to out, which it closes. After an
-// error, or when ctx ends, the last checkpoint remains, and the same call continues from it.
+// Run computes attention over the source src and writes it to out, which it closes. No other
+// call may use src meanwhile. After an error, or when ctx ends, the last checkpoint remains, and the same call continues from it.
 //
 // It returns a *BadInput for invalid arguments, numbers or checkpoints, and, wrapping a
 // *HeldError, for files that another run holds. It also returns errors of files and the error

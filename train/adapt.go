@@ -92,7 +92,7 @@ func (c *Config) setPositions(src data.Source) error {
 		c.isUnordered = u.IsUnordered()
 	}
 	switch {
-	case !c.isUnordered && m.Positions == "":
+	case !c.isUnordered && m.Positions == "" && m.Kind != model.Convolutional:
 		m.Positions = model.Learned
 	case !c.isUnordered:
 	case m.Positions == "":
