@@ -11,6 +11,18 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 )
 
+// segmented are decoders that can be taken in segments.
+func segmented() map[string]Config {
+	all := decoders()
+	for name, c := range all {
+		m, err := New(c, rng.New(1))
+		if err != nil || m.CanSegment(max(c.Conv, 1)) != nil {
+			delete(all, name)
+		}
+	}
+	return all
+}
+
 // Segments have the loss and the gradient of the whole, and losses of each token,
 // whatever their size; padded ones too.
 func TestSegmentsAreTheWhole(t *testing.T) {

@@ -85,18 +85,6 @@ func TestSegmentsAreTheSameOnThreads(t *testing.T) {
 	}
 }
 
-// segmented are decoders that can be taken in segments.
-func segmented() map[string]Config {
-	all := decoders()
-	for name, c := range all {
-		m, err := New(c, rng.New(1))
-		if err != nil || m.CanSegment(max(c.Conv, 1)) != nil {
-			delete(all, name)
-		}
-	}
-	return all
-}
-
 func TestSegmentsAreRefused(t *testing.T) {
 	for want, c := range map[string]Config{
 		"kind is encoder, needs decoder":                   tiny(Encoder, "fastmax"),
