@@ -103,7 +103,6 @@ var layers = []string{
 	"internal/cli/help",
 	"internal/cli/attend",
 	"internal/cli/bench",
-	"internal/cli/calibrate",
 	"internal/cli/plan",
 	"internal/cli/data",
 	"internal/cli/models",

@@ -3,6 +3,7 @@
 package model
 
 import (
+	"github.com/farfield-ml/farfield/rng"
 	"math"
 	"slices"
 	"testing"

@@ -176,7 +176,7 @@ func byteFindings(out *Outcome, list []scored) error {
 			out.Figures = append(out.Figures, Drawing{s.Name + "-bits-by-update", step}, Drawing{s.Name + "-bits-by-second", second})
 		}
 		out.find("%s:%s.", title, all[1:])
-		out.pairBytes(&differences, s)
+		out.pairBytes(&differences, s, nearFar2, farThird, windowAlone)
 	}
 	first := []report.Table{t}
 	if len(differences.Rows) > 0 {
@@ -198,18 +198,18 @@ func gradientNorms(x *result) report.Series {
 	return line
 }
 
-// pairBytes compares the near field with a far field with softmax and with the near field
-// alone.
-func (out *Outcome) pairBytes(t *report.Table, s *scored) {
+// pairBytes compares methods with softmax and with the near field alone.
+func (out *Outcome) pairBytes(t *report.Table, s *scored, methods ...method) {
 	most, strict := 0.005, false
 	if s.EqualSeconds {
 		most, strict = 0, true
 	}
 	text := ""
-	for _, a := range []*method{&nearFar2, &farThird, &windowAlone} {
+	for i := range methods {
+		a := &methods[i]
 		for _, b := range []*method{&softmax, &windowAlone} {
 			x, y := s.resultOf(a), s.resultOf(b)
-			if a == b || x == nil || y == nil {
+			if a.Label == b.Label || x == nil || y == nil {
 				continue
 			}
 			p := comparePairs(x, y, func(r *learned) float64 { return r.Score.Bits })
@@ -217,7 +217,7 @@ func (out *Outcome) pairBytes(t *report.Table, s *scored) {
 				continue
 			}
 			required := none
-			if a != &windowAlone {
+			if a.Label != windowAlone.Label {
 				required = p.judge(most, strict)
 				text += fmt.Sprintf("; %s minus %s %s, %s", p.a, p.b, &p, required)
 			}
