@@ -55,7 +55,7 @@ func Write(path string, write func(io.Writer) error) error {
 		return lock.WrapWriteError(named, f.Close())
 	}
 	dir := filepath.Dir(path)
-	removeOrphans(dir)
+	RemoveOrphans(dir)
 	f, err := createTemp(dir)
 	if err != nil {
 		return lock.WrapWriteError(named, err)
@@ -139,8 +139,8 @@ func createTemp(dir string) (*os.File, error) {
 	}
 }
 
-// removeOrphans removes temporary files in dir whose writer has died. It ignores errors.
-func removeOrphans(dir string) {
+// RemoveOrphans removes temporary files in dir whose writer has died. It ignores errors.
+func RemoveOrphans(dir string) {
 	d, err := os.Open(dir)
 	if err != nil {
 		return
@@ -149,7 +149,7 @@ func removeOrphans(dir string) {
 	for {
 		names, err := d.Readdirnames(1024)
 		for _, name := range names {
-			if isTemp(name) {
+			if IsTemp(name) {
 				lock.RemoveOrphan(filepath.Join(dir, name))
 			}
 		}
@@ -159,8 +159,8 @@ func removeOrphans(dir string) {
 	}
 }
 
-// isTemp reports whether name has the form of createTemp's names.
-func isTemp(name string) bool {
+// IsTemp reports whether name has the form of the temporary files of this package.
+func IsTemp(name string) bool {
 	middle, begins := strings.CutPrefix(name, prefix)
 	middle, ends := strings.CutSuffix(middle, suffix)
 	return begins && ends && len(middle) == textSize && strings.Trim(middle, letters) == ""

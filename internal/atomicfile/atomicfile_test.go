@@ -318,7 +318,7 @@ func temps(t *testing.T, dir string) (list []string) {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
-		if isTemp(e.Name()) {
+		if IsTemp(e.Name()) {
 			list = append(list, e.Name())
 		}
 	}
