@@ -239,6 +239,7 @@ type run struct {
 	judge       *Reference   // windows of the calibration that decide whether updates are kept
 	trained     []*training  // of cells, by updates
 	nearTrained *training    // of the near field beside the choice; nil: none
+	modelHash   []byte       // of the trained model, for the names of saved updates; nil: not yet computed
 	refs        []*Reference // held-out windows, and those of another kind
 	done        float64
 	expected    float64

@@ -4,10 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -17,37 +20,84 @@ import (
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
-// savePeriod is the time between two saves of updates.
-const savePeriod = 10 * time.Second
+const (
+	savePeriod    = 10 * time.Second // between two saves of updates
+	updatesSuffix = ".safetensors"
+)
 
 // updatesFile is the file of the updates of some numbers. Its name is the hash of what they come from, so
 // that other updates have other files.
 type updatesFile struct {
 	path     string // "": nothing is saved
 	learners []*learner
+	most     int // updates
 	saved    time.Time
 }
 
-// newUpdatesFile returns the file of updates in a folder, which may be "". The hash is of the numbers as
-// they are, of the windows in which they learn, and of the options.
-func (r *run) newUpdatesFile(learners []*learner, what string) *updatesFile {
-	f := &updatesFile{learners: learners, saved: time.Now()}
+// newUpdatesFile returns the file of updates in a folder, which may be "". The hash is of all that decides
+// what the updates lead to: the model, the centres of the cells, the numbers as they are, the windows in
+// which they learn, the options and the constants.
+func (r *run) newUpdatesFile(learners []*learner, t *training) (*updatesFile, error) {
+	f := &updatesFile{learners: learners, most: r.Updates, saved: time.Now()}
 	if r.UpdatesFolder == "" {
-		return f
+		return f, nil
+	}
+	model, err := r.hashModel()
+	if err != nil {
+		return nil, err
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%s, %d updates, seed %d\n", what, r.Updates, r.Seed)
+	h.Write(model)
+	fmt.Fprintf(h, "%s of %v in layers %v, %d updates, seed %d\n", t.what, t.choice, r.layers, r.Updates, r.Seed)
+	fmt.Fprintf(h, "%d tokens, rate %g after %d\n", updateTokens, updateRate, updateWarmUp)
 	for _, ids := range r.calibration {
-		binary.Write(h, binary.LittleEndian, int64(len(ids)))
+		fmt.Fprintf(h, "window of %d\n", len(ids))
 		binary.Write(h, binary.LittleEndian, ids)
 	}
+	for _, i := range r.layers {
+		hashFloats(h, r.books[t.choice.Cells][i])
+	}
 	for _, l := range learners {
+		fmt.Fprintf(h, "AdamW %g %g %g %g %t\n", l.adam.Beta1, l.adam.Beta2, l.adam.Eps, l.adam.Decay, l.adam.Rectified)
 		for _, p := range l.params.All() {
-			binary.Write(h, binary.LittleEndian, p.Data)
+			hashFloats(h, p.Data)
 		}
 	}
-	f.path = filepath.Join(r.UpdatesFolder, hex.EncodeToString(h.Sum(nil))+".safetensors")
-	return f
+	f.path = filepath.Join(r.UpdatesFolder, hex.EncodeToString(h.Sum(nil))+updatesSuffix)
+	return f, nil
+}
+
+// hashModel returns the hash of the trained model: its configuration and all its weights. It is computed
+// once.
+func (r *run) hashModel() ([]byte, error) {
+	if r.modelHash != nil {
+		return r.modelHash, nil
+	}
+	config, err := json.Marshal(r.config)
+	if err != nil {
+		return nil, err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\npositions %q\n", config, r.s.Positions)
+	for _, p := range r.s.Model.Params().All() {
+		fmt.Fprintf(h, "%q %v\n", p.Name, p.Shape)
+		hashFloats(h, p.Data)
+	}
+	r.modelHash = h.Sum(nil)
+	return r.modelHash, nil
+}
+
+// hashFloats adds the number of elements of x and their bits to h.
+func hashFloats(h hash.Hash, x []float32) {
+	b := binary.LittleEndian.AppendUint64(make([]byte, 0, 1<<15), uint64(len(x)))
+	for _, y := range x {
+		if len(b) == cap(b) {
+			h.Write(b)
+			b = b[:0]
+		}
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(y))
+	}
+	h.Write(b)
 }
 
 // numbers returns the numbers that updates change, and their moments.
@@ -62,7 +112,8 @@ func (f *updatesFile) numbers() (list [][]float32) {
 }
 
 // load sets the numbers to what the file has, and returns how many updates and windows they come from: 0
-// if there is no file.
+// if there is no file. If the file cannot be read or is damaged, it returns an error that names it, and the
+// numbers stay.
 func (f *updatesFile) load() (updates, drawn int, err error) {
 	if f.path == "" {
 		return 0, 0, nil
@@ -71,32 +122,12 @@ func (f *updatesFile) load() (updates, drawn int, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, 0, nil
 	}
+	if err == nil {
+		updates, drawn, err = f.read(file)
+		err = errors.Join(err, file.Close())
+	}
 	if err != nil {
-		return 0, 0, err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	of := file.Metadata()
-	updates, err1 := strconv.Atoi(of["updates"])
-	drawn, err2 := strconv.Atoi(of["windows"])
-	if err := errors.Join(err1, err2); err != nil || updates < 0 || drawn < 0 {
-		return 0, 0, fmt.Errorf("%s: has no number of updates; delete it to begin anew", f.path)
-	}
-	list := f.numbers()
-	read := make([][]float32, len(list))
-	for i := range list {
-		a, err := file.ReadArray(strconv.Itoa(i))
-		if err == nil {
-			read[i], err = a.Float32()
-		}
-		if err == nil && len(read[i]) != len(list[i]) {
-			err = fmt.Errorf("%d: has %d numbers, needs %d", i, len(read[i]), len(list[i]))
-		}
-		if err != nil {
-			return 0, 0, fmt.Errorf("%s: %w; delete it to begin anew", f.path, err)
-		}
-	}
-	for i := range list {
-		copy(list[i], read[i])
+		return 0, 0, fmt.Errorf("%s: saved updates: %w; delete it to begin anew", f.path, err)
 	}
 	for _, l := range f.learners {
 		if err := l.adam.Restore(int64(updates)); err != nil {
@@ -106,6 +137,50 @@ func (f *updatesFile) load() (updates, drawn int, err error) {
 	return updates, drawn, nil
 }
 
+// read sets the numbers to those of file, if it is whole.
+func (f *updatesFile) read(file *safetensors.File) (updates, drawn int, err error) {
+	of := file.Metadata()
+	updates, err1 := strconv.Atoi(of["updates"])
+	drawn, err2 := strconv.Atoi(of["windows"])
+	switch err := errors.Join(err1, err2); {
+	case err != nil:
+		return 0, 0, fmt.Errorf("has no number of updates: %w", err)
+	case updates < 0 || updates > f.most || drawn < 0:
+		return 0, 0, fmt.Errorf("has %d updates of %d windows, needs 0 to %d updates", updates, drawn, f.most)
+	}
+	list := f.numbers()
+	read := make([][]float32, len(list))
+	for i := range list {
+		a, err := file.ReadArray(strconv.Itoa(i))
+		if err == nil {
+			read[i], err = a.Float32()
+		}
+		if err == nil && len(read[i]) != len(list[i]) {
+			err = fmt.Errorf("array %d has %d numbers, needs %d", i, len(read[i]), len(list[i]))
+		}
+		if err != nil {
+			return 0, 0, err
+		}
+	}
+	if got, want := f.sum(updates, drawn, read), of["sha256"]; got != want {
+		return 0, 0, fmt.Errorf("is damaged: the checksum is %.12s…, written as %.12q…", got, want)
+	}
+	for i := range list {
+		copy(list[i], read[i])
+	}
+	return updates, drawn, nil
+}
+
+// sum returns the checksum of numbers after so many updates and windows.
+func (f *updatesFile) sum(updates, drawn int, numbers [][]float32) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s %d %d\n", filepath.Base(f.path), updates, drawn)
+	for _, x := range numbers {
+		hashFloats(h, x)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // save writes the numbers after so many updates and windows.
 func (f *updatesFile) save(updates, drawn int) error {
 	if f.path == "" {
@@ -113,7 +188,8 @@ func (f *updatesFile) save(updates, drawn int) error {
 	}
 	f.saved = time.Now()
 	var list []*array.Array
-	for i, x := range f.numbers() {
+	numbers := f.numbers()
+	for i, x := range numbers {
 		a, err := array.New(strconv.Itoa(i), x, len(x))
 		if err != nil {
 			return err
@@ -124,6 +200,6 @@ func (f *updatesFile) save(updates, drawn int) error {
 		return err
 	}
 	return atomicfile.Write(f.path, func(w io.Writer) error {
-		return safetensors.Write(w, list, map[string]string{"updates": strconv.Itoa(updates), "windows": strconv.Itoa(drawn)})
+		return safetensors.Write(w, list, map[string]string{"updates": strconv.Itoa(updates), "windows": strconv.Itoa(drawn), "sha256": f.sum(updates, drawn, numbers)})
 	})
 }

@@ -118,7 +118,7 @@ func leaveOut(windows, fitTo [][]int32) (learn, judge [][]int32) {
 
 // update changes the numbers of the mechanisms of layers so that the outputs of the model with them come
 // closer to those of the trained one, in windows drawn from those of the calibration.
-func (r *run) update(list map[int]attention.Mechanism, what string) error {
+func (r *run) update(list map[int]attention.Mechanism, of *training) error {
 	var learners []*learner
 	for _, i := range r.layers {
 		if list[i] == nil {
@@ -133,7 +133,10 @@ func (r *run) update(list map[int]attention.Mechanism, what string) error {
 		}
 	}
 	defer r.s.Model.Params().ZeroGrad() // of weights that do not change
-	file := r.newUpdatesFile(learners, what)
+	file, err := r.newUpdatesFile(learners, of)
+	if err != nil {
+		return err
+	}
 	first, drawn, err := file.load()
 	if err != nil {
 		return err
@@ -144,7 +147,7 @@ func (r *run) update(list map[int]attention.Mechanism, what string) error {
 	r.expected -= passes * float64(first)
 	for update := first; update < r.Updates; update++ {
 		if (update-first)%10 == 0 {
-			r.say(10*passes, "%s, update %d of %d", what, update+1, r.Updates)
+			r.say(10*passes, "%s, update %d of %d", of.what, update+1, r.Updates)
 		}
 		n, err := r.updateOnce(t, learners, list, update, drawn)
 		if err != nil {
@@ -308,7 +311,7 @@ func (t *training) String() string {
 
 // train updates list, and finds by the windows that judge whether it is better than before.
 func (r *run) train(t *training, list map[int]attention.Mechanism) error {
-	err := r.update(list, t.what)
+	err := r.update(list, t)
 	if err == nil {
 		t.after, err = r.compare(list, r.judge, math.MaxInt)
 	}

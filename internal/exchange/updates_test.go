@@ -1,8 +1,10 @@
 package exchange
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math"
@@ -17,6 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -149,13 +152,123 @@ func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
 	if _, said := run(""); len(said) != 4 {
 		t.Errorf("with another seed %q", said)
 	}
-	for _, path := range func() []string { list, _ := filepath.Glob(o.UpdatesFolder + "/*"); return list }() {
+	list, err := filepath.Glob(o.UpdatesFolder + "/*")
+	if err != nil || len(list) != 4 {
+		t.Fatalf("saved are %v: %v", list, err)
+	}
+	for _, path := range list {
 		if err := os.Truncate(path, 100); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Run(t.Context(), subject(t, model.Decoder), texts(), o); err == nil || !strings.Contains(err.Error(), o.UpdatesFolder) {
+	if _, err := Run(t.Context(), subject(t, model.Decoder), texts(), o); err == nil || !strings.Contains(err.Error(), o.UpdatesFolder) || !strings.Contains(err.Error(), "delete it to begin anew") {
 		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// saved returns a learner of a few numbers, all x.
+func saved(x float32) []*learner {
+	p := &param.Param{Name: "p", Shape: []int{3}, Data: []float32{x, x, x}, Grad: make([]float32, 3)}
+	return []*learner{newLearner(p, nil, 20)}
+}
+
+// A file of saved updates that is damaged, or of other updates, is refused by its name, and leaves the
+// numbers.
+func TestSavedUpdatesAreChecked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), strings.Repeat("a", 64)+updatesSuffix)
+	f := &updatesFile{path: path, learners: saved(1), most: 20}
+	if err := f.save(20, 31); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &updatesFile{path: path, learners: saved(2), most: 20}
+	if updates, drawn, err := g.load(); err != nil || updates != 20 || drawn != 31 || g.learners[0].params.All()[0].Data[2] != 1 {
+		t.Errorf("%d updates of %d windows: %v", updates, drawn, err)
+	}
+	for name, of := range map[string]struct {
+		change func(b []byte) []byte
+		want   string
+	}{
+		"an end":      {func(b []byte) []byte { return b[:100] }, ""},
+		"no content":  {func([]byte) []byte { return nil }, ""},
+		"a number":    {func(b []byte) []byte { b[len(b)-1] ^= 1; return b }, "checksum"},
+		"fewer":       {func(b []byte) []byte { return bytes.Replace(b, []byte(`"updates":"20"`), []byte(`"updates":"10"`), 1) }, "checksum"},
+		"more":        {func(b []byte) []byte { return bytes.Replace(b, []byte(`"updates":"20"`), []byte(`"updates":"21"`), 1) }, "21 updates of 31 windows"},
+		"no updates":  {func(b []byte) []byte { return bytes.Replace(b, []byte(`"updates":"20"`), []byte(`"updates":"2x"`), 1) }, "has no number of updates"},
+		"another sum": {func(b []byte) []byte { return bytes.Replace(b, []byte(`"sha256":`), []byte(`"sha257":`), 1) }, "checksum"},
+	} {
+		if err := os.WriteFile(path, of.change(bytes.Clone(whole)), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		g := &updatesFile{path: path, learners: saved(2), most: 20}
+		_, _, err := g.load()
+		if err == nil || !strings.Contains(err.Error(), of.want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "delete it to begin anew") {
+			t.Errorf("%s: error is %v, want %q", name, err, of.want)
+		}
+		if x := g.learners[0].params.All()[0].Data; x[0] != 2 || x[2] != 2 {
+			t.Errorf("%s: the numbers are %v", name, x)
+		}
+	}
+}
+
+// Updates of another model, other cells or numbers, or other options have other files.
+func TestNamesOfSavedUpdates(t *testing.T) {
+	names := map[string]string{}
+	for name, change := range map[string]func(r *run, l []*learner, of *training){
+		"nothing":   func(*run, []*learner, *training) {},
+		"weight":    func(r *run, _ []*learner, _ *training) { r.s.Model.Params().All()[3].Data[0]++ },
+		"config":    func(r *run, _ []*learner, _ *training) { r.config.Context++ },
+		"positions": func(r *run, _ []*learner, _ *training) { r.s.Positions = "interpolate" },
+		"codebook":  func(r *run, _ []*learner, _ *training) { r.books[16][1][5]++ },
+		"layers":    func(r *run, _ []*learner, _ *training) { r.layers = r.layers[:1] },
+		"window":    func(r *run, _ []*learner, _ *training) { r.calibration[1][2]++ },
+		"seed":      func(r *run, _ []*learner, _ *training) { r.Seed++ },
+		"updates":   func(r *run, _ []*learner, _ *training) { r.Updates++ },
+		"choice":    func(_ *run, _ []*learner, of *training) { of.choice.Window++ },
+		"what":      func(_ *run, _ []*learner, of *training) { of.what = "near field" },
+		"number":    func(_ *run, l []*learner, _ *training) { l[0].params.All()[0].Data[1]++ },
+		"optimizer": func(_ *run, l []*learner, _ *training) { l[0].adam.Beta2 = 0.5 },
+	} {
+		s, l, of := subject(t, model.Decoder), saved(1), &training{what: "cells", choice: Choice{Cells: 16, Block: 8, Window: 4}}
+		r := &run{Options: Options{Updates: 20, UpdatesFolder: "saved"}, s: s, config: s.Model.Config(), layers: []int{0, 1}, calibration: windows(3, 8),
+			books: map[int]map[int][]float32{16: {0: make([]float32, 40), 1: make([]float32, 40)}, 32: {0: make([]float32, 80)}}}
+		change(r, l, of)
+		f, err := r.newUpdatesFile(l, of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if other, ok := names[f.path]; ok {
+			t.Errorf("%s and %s have one file", name, other)
+		}
+		names[f.path] = name
+		delete(r.books, 32) // of another choice
+		if g, err := r.newUpdatesFile(l, of); err != nil || g.path != f.path {
+			t.Errorf("%s: the name is %v, then %v: %v", name, f.path, g.path, err)
+		}
+	}
+}
+
+// The hash of numbers is of each and of how many they are, at the ends of its buffer too.
+func TestHashOfFloats(t *testing.T) {
+	sums := map[string]int{}
+	for _, n := range []int{0, 1, 8189, 8190, 8191, 20000} {
+		for at := range 2 {
+			x := make([]float32, n)
+			if at > 0 && n > 0 {
+				x[n-1] = 1
+			} else if at > 0 {
+				continue
+			}
+			h := sha256.New()
+			hashFloats(h, x)
+			sums[string(h.Sum(nil))]++
+		}
+	}
+	if len(sums) != 11 {
+		t.Errorf("%d hashes of 11 lists", len(sums))
 	}
 }
 
