@@ -65,7 +65,10 @@ type Options struct {
 	// UpdatesFolder is a folder in which updates are saved, so that a Run of the same goes on from there
 	// after an interruption; "": none. Run neither needs nor removes the folder.
 	UpdatesFolder string
-	Seed          uint64
+	// NotSaved is called with the error if updates cannot be saved: the first time, and the first time
+	// after one that succeeded. Run goes on, and tries again later. It may be nil.
+	NotSaved func(error)
+	Seed     uint64
 	// Say is called with each step and the share of the work that is done. It may be nil.
 	Say func(text string, share float64)
 }
@@ -240,6 +243,7 @@ type run struct {
 	trained     []*training  // of cells, by updates
 	nearTrained *training    // of the near field beside the choice; nil: none
 	modelHash   []byte       // of the trained model, for the names of saved updates; nil: not yet computed
+	notSaved    bool         // whether the last save of updates failed
 	refs        []*Reference // held-out windows, and those of another kind
 	done        float64
 	expected    float64

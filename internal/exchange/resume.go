@@ -203,3 +203,12 @@ func (f *updatesFile) save(updates, drawn int) error {
 		return safetensors.Write(w, list, map[string]string{"updates": strconv.Itoa(updates), "windows": strconv.Itoa(drawn), "sha256": f.sum(updates, drawn, numbers)})
 	})
 }
+
+// saveUpdates saves updates. If that fails it tells Options.NotSaved, unless the time before failed too.
+func (r *run) saveUpdates(f *updatesFile, updates, drawn int) {
+	err := f.save(updates, drawn)
+	if err != nil && !r.notSaved && r.NotSaved != nil {
+		r.NotSaved(err)
+	}
+	r.notSaved = err != nil
+}

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -152,15 +151,13 @@ func (r *run) update(list map[int]attention.Mechanism, of *training) error {
 		n, err := r.updateOnce(t, learners, list, update, drawn)
 		if err != nil {
 			if r.ctx.Err() != nil { // the numbers are those of the updates before
-				err = errors.Join(err, file.save(update, drawn))
+				r.saveUpdates(file, update, drawn)
 			}
 			return err
 		}
 		drawn += n
 		if update+1 == r.Updates || time.Since(file.saved) >= savePeriod {
-			if err := file.save(update+1, drawn); err != nil {
-				return err
-			}
+			r.saveUpdates(file, update+1, drawn)
 		}
 	}
 	return nil

@@ -166,6 +166,61 @@ func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
 	}
 }
 
+// Updates that cannot be saved are made all the same. A run says so once, and saves later ones.
+func TestUpdatesThatCannotBeSaved(t *testing.T) {
+	o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 20}
+	run := func() *Result {
+		x, err := Run(t.Context(), subject(t, model.Decoder), texts(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	want := run()
+	o.UpdatesFolder = filepath.Join(t.TempDir(), "saved")
+	o.Say = func(text string, _ float64) {
+		if strings.HasPrefix(text, "16 cells") && strings.Contains(text, ", update 11 of") {
+			if err := os.WriteFile(o.UpdatesFolder, nil, 0o666); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	var failures []error
+	o.NotSaved = func(err error) { failures = append(failures, errors.Join(err, os.Remove(o.UpdatesFolder))) }
+	if got := run(); !reflect.DeepEqual(got.Numbers(), want.Numbers()) {
+		t.Error("without saving, the numbers are others")
+	}
+	if len(failures) != 1 || !strings.Contains(failures[0].Error(), "not a folder") {
+		t.Errorf("failures: %v", failures)
+	}
+	if list, err := os.ReadDir(o.UpdatesFolder); err != nil || len(list) != 1 {
+		t.Errorf("later updates are saved as %v: %v", list, err)
+	}
+}
+
+// A save that fails is told once, and again only after one that succeeds.
+func TestFailuresToSaveAreToldOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "saved")
+	f, told := &updatesFile{path: filepath.Join(path, "x"), learners: saved(1)}, 0
+	r := &run{Options: Options{NotSaved: func(error) { told++ }}}
+	for i, free := range []bool{true, false, false, false, true, false, false} {
+		err := os.RemoveAll(path)
+		if err == nil && !free {
+			err = os.WriteFile(path, nil, 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.saveUpdates(f, i, i)
+		if r.notSaved == free {
+			t.Errorf("save %d fails: %t", i, r.notSaved)
+		}
+	}
+	if told != 2 {
+		t.Errorf("%d failures are told, not 2", told)
+	}
+}
+
 // saved returns a learner of a few numbers, all x.
 func saved(x float32) []*learner {
 	p := &param.Param{Name: "p", Shape: []int{3}, Data: []float32{x, x, x}, Grad: make([]float32, 3)}

@@ -160,6 +160,9 @@ func (c *Command) Run(e *env.Env) error {
 	if c.Updates > 0 && c.Out != "" {
 		o.UpdatesFolder = filepath.Clean(c.Out) + ".updates"
 	}
+	o.NotSaved = func(err error) {
+		fmt.Fprintf(e.Notes(), "--updates: they cannot be saved, and go on without: %s\n", display.Escape(err.Error()))
+	}
 	o.Say = newProgress(e).say
 	var x *exchange.Result
 	if err := e.RunInterruptibly(func() (err error) {
