@@ -118,6 +118,34 @@ func TestExchangedFolders(t *testing.T) {
 	}
 }
 
+// Updates are saved until the folder is written: if nothing is written they stay for a run with another wish.
+func TestSavedUpdatesStayUntilTheFolderIsWritten(t *testing.T) {
+	dir := t.TempDir()
+	text, out := filepath.Join(dir, "text.txt"), filepath.Join(dir, "out")
+	saved := out + ".updates"
+	wrote(t, text, strings.Repeat("the cat sat on a mat, and dogs ran in the rain! the sun was red, and the cat ran to the dogs. ", 60))
+	with := func(cosine string) []string {
+		return []string{"exchange", "--model", tinyModel, "--data", text, "--cells", "4", "--order", "0", "--block", "4", "--window", "0", "--updates", "3", "--out", out, "--cosine", cosine}
+	}
+	// Only exact layers lose nothing.
+	if status, _, errs := command(t, with("1")...); status == 0 || !strings.Contains(errs, "nothing is written") || !strings.Contains(errs, saved+": the updates stay") {
+		t.Errorf("a wish that cannot be met: status %d, %s", status, errs)
+	}
+	if list, err := os.ReadDir(saved); err != nil || len(list) == 0 {
+		t.Fatalf("saved updates are %v: %v", list, err)
+	}
+	notes := filepath.Join(saved, "notes.txt")
+	wrote(t, notes, "a note")
+	refuses(t, "--updates: "+saved, with("0.01")...)
+	if err := os.Remove(notes); err != nil {
+		t.Fatal(err)
+	}
+	works(t, with("0.01")...)
+	if list, err := os.ReadDir(saved); err == nil {
+		t.Errorf("after the folder is written, saved updates are %v", list)
+	}
+}
+
 // Verbs warn once of texts whose keys lie far from the cells of an exchanged model, also if a text before
 // them lay near, and not of texts of the same kind.
 func TestVerbsTellOfFarKeys(t *testing.T) {

@@ -11,8 +11,10 @@ import (
 	"io"
 	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/array"
@@ -211,4 +213,61 @@ func (r *run) saveUpdates(f *updatesFile, updates, drawn int) {
 		r.NotSaved(err)
 	}
 	r.notSaved = err != nil
+}
+
+// isUpdates reports whether an entry of a folder has the form of the files that updatesFile saves.
+func isUpdates(e fs.DirEntry) bool {
+	sum, ends := strings.CutSuffix(e.Name(), updatesSuffix)
+	return e.Type().IsRegular() && ends && len(sum) == 2*sha256.Size && strings.Trim(sum, "0123456789abcdef") == ""
+}
+
+// CheckUpdatesFolder returns an error if path is neither free nor a folder with nothing but saved updates.
+func CheckUpdatesFolder(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s: is not a folder of saved updates", path)
+	}
+	list, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if !isUpdates(e) && !(e.Type().IsRegular() && atomicfile.IsTemp(e.Name())) {
+			return fmt.Errorf("%s: is not a folder of saved updates alone: it has %s", path, e.Name())
+		}
+	}
+	return nil
+}
+
+// RemoveUpdates removes the saved updates of a folder, and the folder if it is then empty. Other files,
+// and those of a process that is writing, stay.
+func RemoveUpdates(path string) error {
+	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	}
+	list, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		if isUpdates(e) {
+			if err := os.Remove(filepath.Join(path, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	atomicfile.RemoveOrphans(path)
+	if list, err = os.ReadDir(path); err != nil || len(list) > 0 {
+		return err
+	}
+	return os.Remove(path)
 }

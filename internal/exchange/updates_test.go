@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -163,6 +164,12 @@ func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), subject(t, model.Decoder), texts(), o); err == nil || !strings.Contains(err.Error(), o.UpdatesFolder) || !strings.Contains(err.Error(), "delete it to begin anew") {
 		t.Errorf("a damaged file: %v", err)
+	}
+	if err := RemoveUpdates(o.UpdatesFolder); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(o.UpdatesFolder); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after its removal the folder is there: %v", err)
 	}
 }
 
@@ -324,6 +331,59 @@ func TestHashOfFloats(t *testing.T) {
 	}
 	if len(sums) != 11 {
 		t.Errorf("%d hashes of 11 lists", len(sums))
+	}
+}
+
+// Only files that updates have saved are removed, and a folder with others is refused.
+func TestFoldersOfUpdates(t *testing.T) {
+	name := strings.Repeat("0a", 32) + updatesSuffix
+	temp := ".farfield-" + strings.Repeat("A", 26) + ".tmp"
+	for foreign, make := range map[string]func(path string) error{
+		"":                                       nil,
+		"notes.txt":                              func(path string) error { return os.WriteFile(path, nil, 0o666) },
+		"model" + name:                           func(path string) error { return os.WriteFile(path, nil, 0o666) },
+		strings.Repeat("0b", 32) + updatesSuffix: func(path string) error { return os.Mkdir(path, 0o777) },
+	} {
+		dir := filepath.Join(t.TempDir(), "saved")
+		if err := errors.Join(CheckUpdatesFolder(dir), RemoveUpdates(dir), os.Mkdir(dir, 0o777), CheckUpdatesFolder(dir)); err != nil {
+			t.Fatal(err)
+		}
+		for _, own := range []string{name, temp} {
+			if err := os.WriteFile(filepath.Join(dir, own), nil, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if foreign != "" {
+			if err := make(filepath.Join(dir, foreign)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := CheckUpdatesFolder(dir); (err != nil) != (foreign != "") || err != nil && !strings.Contains(err.Error(), foreign) {
+			t.Errorf("with %q: %v", foreign, err)
+		}
+		if err := RemoveUpdates(dir); err != nil {
+			t.Errorf("with %q: %v", foreign, err)
+		}
+		_, err := os.Lstat(filepath.Join(dir, foreign))
+		if isThere := err == nil; isThere != (foreign != "") {
+			t.Errorf("with %q: it is there after the removal: %t", foreign, isThere)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("with %q: updates are there after the removal: %v", foreign, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckUpdatesFolder(file); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("a file: %v", err)
+	}
+	if err := RemoveUpdates(file); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(file); err != nil {
+		t.Errorf("the file is gone: %v", err)
 	}
 }
 

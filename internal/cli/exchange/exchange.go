@@ -69,7 +69,7 @@ func (c *Command) Help() string {
 		"With --cells, --order, --window or --block, and no --cosine or --nats, it takes these as they are, and measures.\n\n" +
 		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. " +
 		"--updates trains these mean queries, and nothing else, towards the outputs of the trained model on the texts of the codebooks; a fifth of their windows is left out and decides whether the updates are kept. " +
-		"If a choice then meets the wish, cheaper ones are trained too. It needs --precision f32. With --out DIR updates are saved in DIR.updates until they end: after Ctrl-C the same command goes on from there.\n\n" +
+		"If a choice then meets the wish, cheaper ones are trained too. It needs --precision f32. With --out DIR updates are saved in DIR.updates until DIR is written: after Ctrl-C, or with --closest where nothing was written, the same command goes on from there.\n\n" +
 		"The new folder has the trained model, untouched, and the codebooks. All verbs read it. Its page exchange.md has losses, costs and times. " +
 		"The first line of the page says whether near keys alone, without any far keys, would do as well: they are cheaper still." + flags.JoinExamples(
 		"farfield exchange --model all-MiniLM-L6-v2 --data meetings.txt --also novel.txt --out minilm-multipole",
@@ -109,7 +109,20 @@ func (c *Command) check() error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return env.InputErrorf("--out: %w", err)
 	}
+	if folder := c.updatesFolder(); folder != "" {
+		if err := exchange.CheckUpdatesFolder(folder); err != nil {
+			return env.InputErrorf("--updates: %w; they are saved there: move it, or give another --out", err)
+		}
+	}
 	return nil
+}
+
+// updatesFolder returns the folder in which updates are saved; "": they are not.
+func (c *Command) updatesFolder() string {
+	if c.Updates == 0 || c.Out == "" {
+		return ""
+	}
+	return filepath.Clean(c.Out) + ".updates"
 }
 
 // Report is the JSON result of exchange.
@@ -157,9 +170,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if c.Updates > 0 && c.Out != "" {
-		o.UpdatesFolder = filepath.Clean(c.Out) + ".updates"
-	}
+	o.UpdatesFolder = c.updatesFolder()
 	o.NotSaved = func(err error) {
 		fmt.Fprintf(e.Notes(), "--updates: they cannot be saved, and go on without: %s\n", display.Escape(err.Error()))
 	}
@@ -170,11 +181,6 @@ func (c *Command) Run(e *env.Env) error {
 		return err
 	}); err != nil {
 		return env.MarkInput(err)
-	}
-	if o.UpdatesFolder != "" {
-		if err := atomicfile.RemoveAll(o.UpdatesFolder); err != nil {
-			return err
-		}
 	}
 	if c.Updates > 0 && x.Updates == 0 {
 		fmt.Fprintf(e.Notes(), "--updates: %s\n", x.UpdatesNote)
@@ -189,7 +195,15 @@ func (c *Command) Run(e *env.Env) error {
 			return err
 		}
 		fmt.Fprintf(e.Notes(), "%s: written\n", display.Escape(c.Out))
+		if o.UpdatesFolder != "" {
+			if err := exchange.RemoveUpdates(o.UpdatesFolder); err != nil {
+				fmt.Fprintf(e.Notes(), "--updates: the saved ones stay: %s\n", display.Escape(err.Error()))
+			}
+		}
 	} else if c.Out != "" && !c.JSON {
+		if _, err := os.Stat(o.UpdatesFolder); err == nil {
+			defer fmt.Fprintf(e.Notes(), "%s: the updates stay, for a run with another wish or --closest\n", display.Escape(o.UpdatesFolder))
+		}
 		defer fmt.Fprintf(e.Notes(), "%s: not written\n", display.Escape(c.Out))
 	}
 	if c.JSON {
