@@ -38,6 +38,9 @@ type keyBlock struct {
 func (b *keyBlock) clusters() int  { return len(b.begin) - 1 }
 func (b *keyBlock) size(c int) int { return int(b.begin[c+1] - b.begin[c]) }
 
+// holds reports whether the block is made, of the keys j0 ≤ j < j1.
+func (b *keyBlock) holds(j0, j1 int) bool { return b.memory != nil && b.j0 == j0 && b.j1 == j1 }
+
 // clustersOf returns the number of clusters for n keys.
 func (x *multipoleAttention) clustersOf(n int) int {
 	size := x.size

@@ -60,7 +60,10 @@ func (s *multipoleIndex) Forward(h *headwise.Head) {
 	if b != s.span {
 		s.far.Reset(0)
 		p.cover(b)
-		p.ahead, s.span = keyBlock{}, b
+		if j0, j1 := p.nextJoin(b); !p.ahead.holds(j0, j1) { // what a clone has may be of this span
+			p.ahead = keyBlock{}
+		}
+		s.span = b
 		p.setFar()
 	}
 	if h.Shift-b*p.multipoleAttention.span >= s.turn(h) {
@@ -85,13 +88,22 @@ func (s *multipoleIndex) turn(h *headwise.Head) int {
 	return int(bits >> 1 % uint64(s.pass.multipoleAttention.span))
 }
 
-// lookAhead makes the joined block that the span behind b needs, if it is not there.
-func (p *inputPass) lookAhead(b int) {
+// nextJoin returns the keys j0 ≤ j < j1 of the joined block that the span behind b needs, none if it
+// needs none.
+func (p *inputPass) nextJoin(b int) (j0, j1 int) {
 	at, length := 0, 0
 	for ; at < b; at += length {
 		length = spansFrom(at, b)
 	}
-	if j0, j1 := p.keysOf(at-length, at); length > 1 && (p.ahead.memory == nil || p.ahead.j0 != j0 || p.ahead.j1 != j1) {
+	if length < 2 {
+		return 0, 0
+	}
+	return p.keysOf(at-length, at)
+}
+
+// lookAhead makes the joined block that the span behind b needs, if it is not there.
+func (p *inputPass) lookAhead(b int) {
+	if j0, j1 := p.nextJoin(b); j0 < j1 && !p.ahead.holds(j0, j1) {
 		p.ahead.set(p.multipoleAttention, p.h, new(arena.Arena), j0, j1)
 	}
 }

@@ -119,7 +119,7 @@ func (p *inputPass) keysOf(at, end int) (j0, j1 int) {
 
 // push appends a block of the keys j0 ≤ j < j1: the one that was made ahead, if it has the same keys.
 func (p *inputPass) push(j0, j1 int) {
-	if b := &p.ahead; b.memory != nil && b.j0 == j0 && b.j1 == j1 {
+	if b := &p.ahead; b.holds(j0, j1) {
 		p.blocks = append(p.blocks, *b)
 		*b = keyBlock{}
 		return
