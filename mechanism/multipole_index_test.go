@@ -6,7 +6,6 @@ import (
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -19,12 +18,8 @@ type indexSteps struct {
 
 func newIndexSteps(span, sinks, n int) *indexSteps {
 	const d = 4
-	s := &indexSteps{keys: tensor.Mat{Data: make([]float, n*d), Rows: n, Cols: d, Stride: d}, ar: new(arena.Arena)}
-	for i := range s.keys.Data {
-		s.keys.Data[i] = float(rng.New(254).Normal(uint64(i)))
-	}
-	s.multipoleIndex = newMultipoleIndex(&multipoleAttention{span: span, sinks: sinks, size: 4, tol: 0.01})
-	return s
+	x := &multipoleAttention{span: span, sinks: sinks, size: 4, tol: 0.01}
+	return &indexSteps{newMultipoleIndex(x), normalRows(n, d, 254), new(arena.Arena)}
 }
 
 // step returns the output of an index for token i.

@@ -17,7 +17,7 @@ type nearestCells struct {
 	safe             float64                  // |k| up to which no product is beyond the range of the element type
 	bytes            kernel.ByteSearch[float] // with inBytes: the search among the rows
 	inBytes          bool
-	keys, candidates int // searched in 8 bits, and found
+	keys, candidates int // searched in 8 bits, and rows that were compared with them
 
 	// Room for a tile of keys.
 	columns    []float // [D][Stride(K)] rows of the book as columns
@@ -182,10 +182,11 @@ func (s *nearestCells) chooseCandidate(t *kernel.Table[float], ar *arena.Arena, 
 	mark := ar.Mark()
 	defer ar.Reset(mark)
 	rows := s.bytes.Candidates(ar, r, size)
-	s.candidates += len(rows)
 	if len(rows) == 0 || !(size <= s.safe) {
+		s.candidates += s.book.Rows
 		return s.compareAll(t, ar, key)
 	}
+	s.candidates += len(rows)
 	products := arena.Take[float](ar, len(rows))
 	for i, c := range rows {
 		products[i] = t.Dot(s.book.Row(int(c)), key) - s.halves[c]

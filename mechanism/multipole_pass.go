@@ -88,20 +88,43 @@ func (x *multipoleAttention) assign(h *headwise.Head, cells []float, s nearestCe
 	x.assignKeys(h, cells, first, last, s)
 }
 
-// assignKeys sets the cells of the unmasked keys first ≤ j < last.
+// assignKeys sets the cells of the unmasked keys first ≤ j < last. Masked keys, which are zeros, are not
+// searched: products of 8 bits do not tell their cells.
 func (x *multipoleAttention) assignKeys(h *headwise.Head, cells []float, first, last int, s nearestCells) {
 	ar := h.Scratch
 	mark := ar.Mark()
 	defer ar.Reset(mark)
-	s = s.forKeys(h.Table, ar, last-first)
+	count := 0
+	for j := first; j < last; j++ {
+		if h.IsUnmasked(j) {
+			count++
+		}
+	}
+	s = s.forKeys(h.Table, ar, count)
+	var rows [nearestRows]int
 	var found [nearestRows]int32
-	for j0 := first; j0 < last; j0 += nearestRows {
-		n := min(nearestRows, last-j0)
-		s.find(h.Table, ar, found[:n], h.K.Slice(j0, j0+n))
-		for r, cell := range found[:n] {
-			if h.IsUnmasked(j0 + r) {
-				cells[j0+r] = float(cell)
+	apart := h.TakeScratch(nearestRows, h.K.Cols)
+	for j := first; j < last; {
+		n := 0
+		for ; j < last && n < nearestRows; j++ {
+			if h.IsUnmasked(j) {
+				rows[n] = j
+				n++
 			}
+		}
+		if n == 0 {
+			return
+		}
+		tile := h.K.Slice(rows[0], rows[n-1]+1)
+		if tile.Rows > n { // masked keys are among them
+			for r, at := range rows[:n] {
+				copy(apart.Row(r), h.K.Row(at))
+			}
+			tile = apart.Slice(0, n)
+		}
+		s.find(h.Table, ar, found[:n], tile)
+		for r, cell := range found[:n] {
+			cells[rows[r]] = float(cell)
 		}
 	}
 }

@@ -181,20 +181,14 @@ func nearestCellsAreExact(t *testing.T) {
 }
 
 func nearestOf(t *testing.T, cells, rows, d int) {
-	book := tensor.Mat{Data: make([]float, cells*d), Rows: cells, Cols: d, Stride: d}
-	for i := range book.Data {
-		book.Data[i] = float(rng.New(9).Normal(uint64(i)))
-	}
+	book := normalRows(cells, d, 9)
 	if cells > 40 {
 		copy(book.Row(40), book.Row(7))
 		copy(book.Row(cells-1), book.Row(30))
 		copy(book.Row(41), book.Row(20))
 		book.Row(41)[2] += book.Row(41)[2] * float(4*unitRoundoff())
 	}
-	keys := tensor.Mat{Data: make([]float, rows*d), Rows: rows, Cols: d, Stride: d}
-	for i := range keys.Data {
-		keys.Data[i] = float(rng.New(10).Normal(uint64(i)))
-	}
+	keys := normalRows(rows, d, 10)
 	for j := range 40 {
 		copy(keys.Row(j), book.Row(j%cells))
 	}
@@ -217,6 +211,66 @@ func nearestOf(t *testing.T, cells, rows, d int) {
 			t.Errorf("%T, %d cells, key %d of %d: cell %v, alone %d, want %d", got, cells, j, rows, got[j], one, want)
 		}
 	}
+}
+
+// Masked keys have no cells, and change those of no other key.
+func TestNearestCellsLeaveOutMaskedKeys(t *testing.T) {
+	const cells, rows, d = 50, 2*searchedKeys + 5, 5
+	for name, masked := range map[string]func(j int) bool{
+		"each third":  func(j int) bool { return j%3 == 1 },
+		"tiles":       func(j int) bool { return j > 30 && j < 30+3*nearestRows },
+		"the last":    func(j int) bool { return j >= rows-nearestRows-3 },
+		"all but one": func(j int) bool { return j != 70 },
+		"all":         func(int) bool { return true },
+	} {
+		keys, book := normalRows(rows, d, 10), normalRows(cells, d, 9)
+		h := headwise.Head{K: keys, Scratch: new(arena.Arena), Table: kernel.Active[float]()}
+		assign := func() []float {
+			found := make([]float, rows)
+			for j := range found {
+				found[j] = -1
+			}
+			new(multipoleAttention).assignKeys(&h, found, 2, rows-2, newNearestCells(book, make([]float, kernel.Pad(cells))).withRoom(h.Scratch))
+			return found
+		}
+		want := assign()
+		h.Mask = make([]bool, rows)
+		for j := range h.Mask {
+			if h.Mask[j] = !masked(j); masked(j) {
+				clear(keys.Row(j))
+				want[j] = -1
+			}
+		}
+		if !slices.Equal(assign(), want) {
+			t.Errorf("%s of the keys masked: the cells of others change, or masked keys have some", name)
+		}
+	}
+}
+
+// A search in 8 bits that has to compare keys with all rows goes on with products of numbers.
+func TestNearestCellsCountRowsOfKeysOfZeros(t *testing.T) {
+	const cells, d = 300, 5
+	h := headwise.Head{Scratch: new(arena.Arena), Table: kernel.Active[float]()}
+	s := newNearestCells(normalRows(cells, d, 9), make([]float, kernel.Pad(cells))).withRoom(h.Scratch).forKeys(h.Table, h.Scratch, searchedKeys)
+	if !s.inBytes {
+		t.Skip("the instruction set has no search in 8 bits")
+	}
+	keys := tensor.Mat{Data: make([]float, nearestRows*d), Rows: nearestRows, Cols: d, Stride: d}
+	for range judgedKeys / nearestRows {
+		s.find(h.Table, h.Scratch, make([]int32, nearestRows), keys)
+	}
+	if s.inBytes {
+		t.Errorf("after %d keys of zeros, %d candidates", s.keys, s.candidates)
+	}
+}
+
+// normalRows returns a matrix of normal numbers.
+func normalRows(rows, cols int, seed uint64) tensor.Mat {
+	x := tensor.Mat{Data: make([]float, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+	for i := range x.Data {
+		x.Data[i] = float(rng.New(seed).Normal(uint64(i)))
+	}
+	return x
 }
 
 func TestMultipoleDoesNotAllocate(t *testing.T) {
