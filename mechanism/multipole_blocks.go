@@ -56,9 +56,8 @@ func groupsOf(n, clusters int) int {
 }
 
 // set clusters the unmasked keys j0 ≤ j < j1 in two levels: into groups, and each group into
-// clusters. It takes memory from ar.
+// clusters. It takes memory from ar, or if that is nil from an arena of its own of the right size.
 func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena, j0, j1 int) {
-	*b = keyBlock{j0: j0, j1: j1, memory: ar, mark: ar.Mark()}
 	n, d, dv := 0, h.K.Cols, h.V.Cols
 	for j := j0; j < j1; j++ {
 		if h.IsUnmasked(j) {
@@ -68,6 +67,10 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 	count := x.clustersOf(n)
 	groups := groupsOf(n, count)
 	most := min(count+groups, n) // clusters, after shares are rounded
+	if ar == nil {
+		ar = arena.New(blockWords(n, most, groups, d, dv))
+	}
+	*b = keyBlock{j0: j0, j1: j1, memory: ar, mark: ar.Mark()}
 	b.order, b.begin, b.groups = arena.Take[int32](ar, n)[:0], arena.Take[int32](ar, most+1)[:0], arena.Take[int32](ar, groups+1)[:0]
 	b.k, b.v = takePadded(ar, n, d), takePadded(ar, n, dv)
 	b.columns, b.offsets = arena.TakeZeros[float](ar, d*(n+most*(kernel.Lanes-1))), arena.Take[uint64](ar, most)
@@ -135,9 +138,22 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 	b.means, b.halves, b.sums = b.means.Slice(0, n), b.halves.Slice(0, n), b.sums.Slice(0, n)
 }
 
-// clone returns a copy of the block in memory of its own, without gradients.
+// blockWords returns the words of memory that set takes for n keys in at most so many clusters.
+func blockWords(n, most, groups, d, dv int) int {
+	words := arena.Words[int32](n) + arena.Words[int32](most+1) + arena.Words[int32](groups+1) + arena.Words[uint64](most)
+	for _, size := range []int{
+		n * kernel.Pad(d), n * kernel.Pad(dv), d * (n + most*(kernel.Lanes-1)), // k, v, columns
+		most * d, most * d, most * dv, groups * d * kernel.Pad(dv), // means, halves, sums, dipoles
+		most, groups, // shares, spreads
+	} {
+		words += arena.Words[float](size)
+	}
+	return words
+}
+
+// clone returns a copy of the block, which has memory of its own, without gradients.
 func (b *keyBlock) clone() keyBlock {
-	c, ar := *b, new(arena.Arena)
+	c, ar := *b, arena.New(b.memory.Mark()-b.mark)
 	c.memory, c.mark, c.grads = ar, 0, blockGrads{}
 	c.order, c.begin, c.groups = takeCopy(ar, b.order), takeCopy(ar, b.begin), takeCopy(ar, b.groups)
 	c.columns, c.offsets, c.shares, c.spreads = takeCopy(ar, b.columns), takeCopy(ar, b.offsets), takeCopy(ar, b.shares), takeCopy(ar, b.spreads)

@@ -41,12 +41,12 @@ func (s *multipoleIndex) Clone() headwise.KeyIndex {
 }
 
 func (s *multipoleIndex) Bytes() int64 {
-	words := s.far.Mark()
+	words := s.far.Size()
 	for i := range s.pass.blocks {
-		words += s.pass.blocks[i].memory.Mark()
+		words += s.pass.blocks[i].memory.Size()
 	}
 	if s.pass.ahead.memory != nil {
-		words += s.pass.ahead.memory.Mark()
+		words += s.pass.ahead.memory.Size()
 	}
 	return int64(words) * 8
 }
@@ -104,6 +104,6 @@ func (p *inputPass) nextJoin(b int) (j0, j1 int) {
 // lookAhead makes the joined block that the span behind b needs, if it is not there.
 func (p *inputPass) lookAhead(b int) {
 	if j0, j1 := p.nextJoin(b); j0 < j1 && !p.ahead.holds(j0, j1) {
-		p.ahead.set(p.multipoleAttention, p.h, new(arena.Arena), j0, j1)
+		p.ahead = p.newBlock(j0, j1)
 	}
 }

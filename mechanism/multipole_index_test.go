@@ -68,3 +68,26 @@ func TestMultipoleJoinsNoSinks(t *testing.T) {
 		}
 	}
 }
+
+// Blocks have the memory that they take, and all memory counts.
+func TestMultipoleIndexCountsItsMemory(t *testing.T) {
+	const span = 256
+	s := newIndexSteps(span, 0, 5*span)
+	for i := range s.keys.Rows {
+		s.step(s, i)
+	}
+	size := s.far.Size()
+	for _, b := range append(s.pass.blocks, s.pass.ahead) {
+		size += b.memory.Size()
+		if taken, size := b.memory.Mark(), b.memory.Size(); size > taken+8 { // for the alignment of the slab
+			t.Errorf("the keys from %d to %d take %d words of %d", b.j0, b.j1, taken, size)
+		}
+	}
+	if s.Bytes() != 8*int64(size) {
+		t.Errorf("%d bytes of %d", s.Bytes(), 8*size)
+	}
+	c := s.Clone().(*multipoleIndex)
+	if got, want := c.Bytes(), 8*int64(size-s.far.Size()); got > want+64*int64(len(s.pass.blocks)+1) { // alignment again
+		t.Errorf("the blocks of a clone have %d bytes, had %d", got, want)
+	}
+}

@@ -124,20 +124,20 @@ func (p *inputPass) push(j0, j1 int) {
 		*b = keyBlock{}
 		return
 	}
-	p.blocks = append(p.blocks, keyBlock{})
-	b := &p.blocks[len(p.blocks)-1]
-	b.set(p.multipoleAttention, p.h, p.roomOfBlock(), j0, j1)
-	if p.grads.Grads != nil {
+	p.blocks = append(p.blocks, p.newBlock(j0, j1))
+	if b := &p.blocks[len(p.blocks)-1]; p.grads.Grads != nil {
 		b.grads = p.newBlockGrads(b)
 	}
 }
 
-// roomOfBlock returns the memory of a new block.
-func (p *inputPass) roomOfBlock() *arena.Arena {
+// newBlock returns a block of the keys j0 ≤ j < j1.
+func (p *inputPass) newBlock(j0, j1 int) (b keyBlock) {
+	ar := p.memory
 	if p.owned {
-		return new(arena.Arena)
+		ar = nil
 	}
-	return p.memory
+	b.set(p.multipoleAttention, p.h, ar, j0, j1)
+	return b
 }
 
 // drop removes the blocks from number i on. In Backward it first adds their gradients to those of

@@ -69,6 +69,18 @@ func (a *Arena) Release() {
 	pool.Put(a)
 }
 
+// New returns an arena with a slab that has room for slices of so many Words together.
+func New(words int) *Arena { return &Arena{slab: &slab{make([]float64, words+lineWords)}} }
+
+// Size returns the words of all slabs that the arena holds, taken or not.
+func (a *Arena) Size() int {
+	words := a.slab.size() + a.spare.size()
+	for _, s := range a.fullSlabs {
+		words += s.size()
+	}
+	return words
+}
+
 // Mark returns the current level, for Reset.
 func (a *Arena) Mark() int { return a.fullSlabWords + a.usedWords }
 
@@ -101,9 +113,7 @@ func Take[T Element](a *Arena, n int) []T {
 	if n == 0 {
 		return nil
 	}
-	var z T
-	words := (n*int(unsafe.Sizeof(z)) + 7) / 8
-	words = (words + lineWords - 1) &^ (lineWords - 1)
+	words := Words[T](n)
 	a.alignStart()
 	if a.usedWords+words > a.slab.size() {
 		a.addSlab(words + lineWords)
@@ -113,6 +123,13 @@ func Take[T Element](a *Arena, n int) []T {
 	a.usedWords += words
 	a.maxLevel = max(a.maxLevel, a.Mark())
 	return unsafe.Slice((*T)(p), n)
+}
+
+// Words returns the words that Take takes for a slice [n]: whole cache lines.
+func Words[T Element](n int) int {
+	var z T
+	words := (n*int(unsafe.Sizeof(z)) + 7) / 8
+	return (words + lineWords - 1) &^ (lineWords - 1)
 }
 
 // alignStart aligns the start of an empty slab to a cache line.

@@ -143,6 +143,41 @@ func TestHighWater(t *testing.T) {
 	}
 }
 
+// An arena that is made for its slices has one slab for them and no more than that.
+func TestNewHasRoomForItsWords(t *testing.T) {
+	for _, lines := range []int{0, 1, 7, 1000, 3 * largeWords / lineWords} {
+		a := New(lines * lineWords)
+		for n := lines; n > 0; n -= (n + 1) / 2 {
+			Take[float64](a, (n+1)/2*lineWords)
+		}
+		if len(a.fullSlabs) > 0 || a.Size() != (lines+1)*lineWords {
+			t.Errorf("%d lines: %d full slabs and %d words", lines, len(a.fullSlabs), a.Size())
+		}
+	}
+}
+
+func TestSizeCountsAllSlabs(t *testing.T) {
+	a := new(Arena)
+	if a.Size() != 0 {
+		t.Errorf("an empty arena has %d words", a.Size())
+	}
+	Take[float64](a, 10)
+	mark := a.Mark()
+	for range 3 {
+		Take[float64](a, 1<<14)
+	}
+	size, want := a.Size(), len(a.slab.words)
+	for _, s := range a.fullSlabs {
+		want += len(s.words)
+	}
+	if size != want || size < 3<<14+10 {
+		t.Errorf("slabs of %d words count as %d", want, size)
+	}
+	if a.Reset(mark); a.Size() != a.slab.size()+a.spare.size() || a.spare == nil {
+		t.Errorf("after a reset slabs of %d and %d words count as %d", a.slab.size(), a.spare.size(), a.Size())
+	}
+}
+
 func TestTakeDoesNotAllocate(t *testing.T) {
 	a := new(Arena)
 	Take[float32](a, 1000)
