@@ -470,7 +470,7 @@ func TestLostSessionsLeaveTheirText(t *testing.T) {
 	b.write(words, "The tests")
 	b.click(".pane .primary")
 	b.wait(written, 0)
-	text := strings.ReplaceAll(b.text(shown), "\r", "\n") // as a field has it
+	text := strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(b.text(shown)) // as a field has it
 	port := s.url[strings.LastIndex(s.url, ":")+1:]
 	s.kill()
 	start(t, "--model", model, "--addr", "127.0.0.1:"+port)
