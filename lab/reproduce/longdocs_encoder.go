@@ -99,11 +99,13 @@ func (c *encoderConfig) run(w *Work, shared *exchangeShared) (any, error) {
 		return nil, err
 	}
 	x := encoded{Learned: len(teach), Judged: len(judge), Seconds: processorSeconds() - begin}
+	right := 0
 	for i, kind := range classifier.Predict(matrixOf(vectors)) {
 		if kind == int(kinds[i]) {
-			x.Right += 1 / float64(len(judge))
+			right++
 		}
 	}
+	x.Right = float64(right) / float64(len(judge))
 	return x, nil
 }
 
