@@ -9,9 +9,10 @@ import (
 
 // multipoleIndex holds the clusters of a state with centres=input: the blocks of all spans before
 // the open span, which contains the last token. A step reads the far field, the clusters that it
-// chooses, and the keys of the open span. When a span ends, its keys are clustered and the far field
-// is laid out anew. Blocks that become one at the next end are joined within the span, by each index
-// at a token of its own, so that the joins of layers and heads are spread over the steps.
+// chooses, and the keys of the open span and those that are near to all queries. The first step after a
+// span clusters its keys and lays out the far field anew. The keys of blocks that become one at the next
+// end are clustered together within the span, by each index at a token of its own, so that layers and
+// heads take turns. An index that begins later in a span does so in its first step.
 type multipoleIndex struct {
 	pass inputPass
 	head headwise.Head

@@ -97,7 +97,7 @@ func sumOfProducts(x, y []float) (sum float64) {
 	return sum
 }
 
-// find sets cells to the row of the book nearest to each of keys, which are at most nearestRows. Rows
+// find sets cells, one for each key, to the row of the book nearest to each of keys, which are at most nearestRows. Rows
 // that the rounding of products, or of numbers to 8 bits, cannot tell apart are compared more exactly, in
 // the end in float64, so that the result does not depend on how products are computed. Of equal
 // distances the first row wins.

@@ -21,8 +21,8 @@ type byteSearch[T Float] struct {
 	places   func(dst []int32, x []T, least T) int
 }
 
-// ByteSearch looks among rows c of a matrix [n,d] for those where x·c - h may be largest, from products
-// of 8 bits. An exact search has to compare what it finds.
+// ByteSearch looks among rows c of a matrix [n,d], each with a number h, for those where x·c - h may be
+// largest, from products of 8 bits. An exact search has to compare what it finds.
 type ByteSearch[T Float] struct {
 	t      *Table[T]
 	n, d   int
@@ -40,8 +40,8 @@ type ByteSearch[T Float] struct {
 }
 
 // NewByteSearch returns a search among n rows c of length d, of which |c| is at most reach, in memory of
-// ar. ok is false if the instruction set has no fast products of 8 bits, or the numbers are too large or
-// too small for them.
+// ar. ok is false if the instruction set has no fast products of 8 bits, d is 0 or above maxSearch, or the
+// numbers are too large or too small for them.
 func NewByteSearch[T Float](t *Table[T], ar *arena.Arena, c []T, stride, n, d int, h []T, reach float64) (s ByteSearch[T], ok bool) {
 	if t.search == nil || d == 0 || d > maxSearch || !(reach > 0x1p-40) || !(reach < 0x1p40) {
 		return s, false
@@ -96,8 +96,8 @@ func (s *ByteSearch[T]) Set(m int, x []T, xrs int) {
 	s.t.search.peaks(width/byteColumns, padTo(s.d, byteGroup)/byteGroup, s.data, stride, s.panels, s.scales, s.sums, s.bias, s.peaks, Stride(width/2))
 }
 
-// Candidates returns the rows c, in memory of ar, of which one has the largest x·c - h, for x number r of
-// those that Set was given and size, its |x|. It returns nil where products of 8 bits do not tell.
+// Candidates returns rows, in no order and in memory of ar, among which are all that may have the largest
+// x·c - h, for x number r of those that Set was given and size, its |x|. It returns nil where products of 8 bits do not tell.
 func (s *ByteSearch[T]) Candidates(ar *arena.Arena, r int, size float64) []int32 {
 	scale := float64(s.scales[r])
 	if !(scale > 0x1p-100 && scale < 0x1p60) || !(size < 0x1p40) {

@@ -10,12 +10,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/task"
 )
 
-// encoderConfig is a method in MiniLM, whose vectors of whole documents a linear classifier reads.
+// encoderConfig is a method in MiniLM. A linear classifier reads its vectors of the first Tokens tokens
+// of documents of Bytes bytes.
 type encoderConfig struct {
 	Method method `json:"method"`
 	Bytes  int    `json:"bytes"`  // of a document
 	Tokens int    `json:"tokens"` // of a document that are read
-	Most   int    `json:"most"`   // documents that teach, and as many that judge
+	Most   int    `json:"most"`   // documents that teach at most, and as many that judge
 }
 
 func (c *encoderConfig) name() string {

@@ -1,4 +1,4 @@
-// Package zoo computes the mechanisms of other papers than those that farfield reproduces: patterns,
-// landmarks, clusters, hashes, low rank, random features. A constructor reads the settings of its row,
+// Package zoo computes published mechanisms that are neither polynomials of the score, nor other fixed
+// feature maps, nor multipole: patterns, landmarks, clusters, hashes, low rank, random features. A constructor reads the settings of its row,
 // which is in package mechanism, as are the tests that hold for every row.
 package zoo
