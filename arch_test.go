@@ -61,7 +61,7 @@ var layers = []string{
 	"attention/internal/calltest",
 	"attention/factorised",
 	"attention/headwise",
-	"comm/sequence",
+	"internal/sequence",
 	"mechanism/internal/entry",
 	"mechanism/internal/zoo",
 	"mechanism",

@@ -15,7 +15,7 @@ import (
 
 // publicPackages are the packages that a user imports.
 var publicPackages = []string{
-	".", "attention", "attention/factorised", "attention/headwise", "client", "comm", "comm/mpi", "comm/sequence", "mechanism", "model",
+	".", "attention", "attention/factorised", "attention/headwise", "client", "comm", "comm/mpi", "mechanism", "model",
 	"nn", "optim", "param", "pretrained", "rng", "safetensors", "stream", "tensor", "tokenizer", "train", "train/data",
 }
 

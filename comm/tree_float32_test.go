@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/comm/sequence"
+	"github.com/farfield-ml/farfield/internal/sequence"
 )
 
 // pairwise is the sum of leaves lo ≤ i < hi, where the left part is the largest power

@@ -9,7 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/comm/sequence"
+	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"

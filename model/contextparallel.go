@@ -33,7 +33,7 @@ func (m *Model) CanDivide() error {
 // all of b and has the same weights.
 //
 // All ranks go through the layers at the same time. Attention exchanges totals of
-// states forward and their gradients backward (package comm/sequence). Convolutions
+// states forward and their gradients backward (package internal/sequence). Convolutions
 // exchange the rows at the ends. The memory of a rank grows with its own tokens.
 //
 // TrainDivided returns the loss of the rank's tokens and adds the gradient of that loss

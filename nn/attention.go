@@ -5,8 +5,8 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/comm/sequence"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

@@ -74,8 +74,8 @@ type Scope struct {
 	// not wanted. Other branches ignore them.
 	Init, Final State
 
-	// Ranks divide the tokens of causal sequences, in the order of the ranks (package
-	// comm/sequence); nil: none. Branches other than Attention ignore them.
+	// Ranks divide the tokens of causal sequences, in the order of the ranks; nil: none. Branches
+	// other than Attention ignore them.
 	Ranks *comm.Comm
 }
 

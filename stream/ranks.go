@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/comm/sequence"
+	"github.com/farfield-ml/farfield/internal/sequence"
 )
 
 // The tokens of a stream may be divided among ranks (Options.Ranks). Each rank reads its own

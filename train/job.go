@@ -9,8 +9,8 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/comm/sequence"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/param"
 )

@@ -190,7 +190,7 @@ var floors = []struct{ packages, what string }{
 	{"internal/exchange, pretrained, train", "exchanged, published and new models"},
 	{"model", "layers put together"},
 	{"nn, optim, tokenizer, train/data", "layers, optimisers, text and data"},
-	{"comm/sequence, mechanism, stream", "the catalogue; streams, and ranks of a job"},
+	{"internal/sequence, mechanism, stream", "the catalogue; streams, and ranks of a job"},
 	{"attention, attention/factorised, attention/headwise", "the contract of attention, and its engines"},
 	{"tensor, internal/array, safetensors, param", "arrays in memory and in files"},
 	{"rng, internal/par, internal/arena, internal/kernel", "fast loops, with the same bits for any number of threads"},

@@ -5,7 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/comm/sequence"
+	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/tensor"
 )
