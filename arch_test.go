@@ -75,6 +75,7 @@ var layers = []string{
 	"model",
 	"internal/exchanged",
 	"internal/exchange",
+	"internal/published",
 	"pretrained",
 	"train",
 	"internal/generate",

@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -47,7 +47,7 @@ func WithFactories(f map[string]model.Factory) Option {
 // longer than its table: the table is stretched by interpolation. Without this option such texts
 // are cut.
 func WithInterpolatedPositions() Option {
-	return Option{func(o *inference.Options) { o.Positions = pretrained.Interpolate }}
+	return Option{func(o *inference.Options) { o.Positions = published.Interpolate }}
 }
 
 // WithPrecision holds the weights in fewer bits, as Compress of model.Model does. The model takes

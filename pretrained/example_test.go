@@ -10,14 +10,14 @@ import (
 
 // A folder becomes vectors of texts. testdata/tiny has random weights.
 func Example() {
-	m, err := pretrained.Open("testdata/tiny")
+	m, err := pretrained.Open("testdata/tiny", pretrained.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	vectors, err := m.Embed(context.Background(), []string{"the cat sat on a mat.", "dogs ran in the rain!"})
+	v, err := m.Embed(context.Background(), []string{"the cat sat on a mat.", "dogs ran in the rain!"}, pretrained.EmbedOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(m.Family(), len(vectors), len(vectors[0]))
+	fmt.Println(m.Family(), len(v.Rows), len(v.Rows[0]))
 	// Output: bert 2 8
 }

@@ -9,10 +9,10 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/internal/published"
 )
 
-// publishedKind begins the description of a folder that package pretrained reads.
+// publishedKind begins the description of a folder that package published reads.
 const publishedKind = "a Hugging Face folder"
 
 // CheckForeign returns an error that names the format if path is a model of another program, and
@@ -45,7 +45,7 @@ func describeForeign(path string) string {
 		}
 		return there
 	}
-	if pretrained.IsFolder(path) {
+	if published.IsFolder(path) {
 		files := has(configFile, "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "tokenizer.json")
 		return publishedKind + " (" + strings.Join(files, ", ") + ")"
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/logistic"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train/data"
 )
 
@@ -22,7 +22,7 @@ const MostFrozenTexts = 5000
 func (c *Config) SuitsFreeze(src data.Source) bool {
 	spec := src.Spec()
 	n := spec.Count[data.Train]
-	return c.Init != "" && c.Model.Kind == model.Encoder && pretrained.IsFolder(c.Init) && spec.Kind == data.Class &&
+	return c.Init != "" && c.Model.Kind == model.Encoder && published.IsFolder(c.Init) && spec.Kind == data.Class &&
 		n != data.Endless && n <= MostFrozenTexts
 }
 
@@ -37,9 +37,9 @@ func (c *Config) FreezeHead() error {
 	}
 	m := &c.Model
 	switch {
-	case pretrained.IsFolder(c.Init):
+	case published.IsFolder(c.Init):
 		var err error
-		if m.Pool, err = pretrained.VectorPooling(c.Init); err != nil {
+		if m.Pool, err = published.VectorPooling(c.Init); err != nil {
 			return fmt.Errorf("init: %w", err)
 		}
 	default:

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
@@ -63,7 +63,7 @@ func TestFrozenModelHasAFittedHead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	start, err := pretrained.Open(c.Init)
+	start, err := published.Open(c.Init)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,10 +173,10 @@ func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := pretrained.WriteLike(out, PublishedFolder(dir), m); err != nil || !pretrained.HasVectorHead(out) {
+	if err := published.WriteLike(out, PublishedFolder(dir), m); err != nil || !published.HasVectorHead(out) {
 		t.Fatal(err)
 	}
-	body, err := pretrained.Open(out)
+	body, err := published.Open(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := len(s.Tokens)
-	y, err := body.Forward(context.Background(), &pretrained.Input{B: 1, N: n, IDs: s.Tokens, Mask: slices.Repeat([]bool{true}, n)})
+	y, err := body.Forward(context.Background(), &published.Input{B: 1, N: n, IDs: s.Tokens, Mask: slices.Repeat([]bool{true}, n)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/tokenizer"
 	"github.com/farfield-ml/farfield/train/data"
 )
@@ -44,7 +44,7 @@ type startModel struct {
 	classes []string
 	config  Config // of the run; zero for a model without a run
 
-	isPublished bool // a folder of package pretrained
+	isPublished bool // a folder of package published
 	cutsStart   bool // long texts lose their beginning
 }
 
@@ -94,7 +94,7 @@ func loadTokens(dir string, size int) (*task.Tokens, error) {
 // openStart reads the model in the folder of a run, a checkpoint or a published model. A
 // published model gets its family's head for classes, unless classes is nil.
 func openStart(dir string, classes []string) (s startModel, err error) {
-	if pretrained.IsFolder(dir) {
+	if published.IsFolder(dir) {
 		return openPublished(dir, classes)
 	}
 	m, vocab, err := LoadModel(dir)
@@ -138,14 +138,14 @@ func openPublished(dir string, classes []string) (startModel, error) {
 	var words *tokenizer.Tokenizer
 	var failed error
 	if classes != nil {
-		c, err := pretrained.OpenClassifier(dir, classes)
+		c, err := published.OpenClassifier(dir, classes)
 		if err != nil {
 			return s, err
 		}
 		s.model, s.lacking = c.Model(), c.Lacking()
 		words, failed = c.Tokenizer()
 	} else {
-		p, err := pretrained.Open(dir)
+		p, err := published.Open(dir)
 		if err != nil {
 			return s, err
 		}
@@ -163,7 +163,7 @@ func openPublished(dir string, classes []string) (startModel, error) {
 		return s, fmt.Errorf("%s: %w", dir, err)
 	}
 	s.tokens = &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: s.model.Config().Vocab}
-	s.cutsStart, err = pretrained.HasLeftTruncation(dir, words)
+	s.cutsStart, err = published.HasLeftTruncation(dir, words)
 	return s, err
 }
 
@@ -345,10 +345,10 @@ func (c *Config) keepStart(m *model.Model, classes []string) error {
 const publishedFolder = "published"
 
 // PublishedFolder returns the folder inside a run that describes the published model from which the
-// run started; pretrained.WriteLike reads it. path is the run or one of its checkpoints.
+// run started; published.WriteLike reads it. path is the run or one of its checkpoints.
 // PublishedFolder returns "" if the run did not start from a published model.
 func PublishedFolder(path string) string {
-	if dir := filepath.Join(RunFolder(path), publishedFolder); !isAlone(path) && pretrained.IsFolder(dir) {
+	if dir := filepath.Join(RunFolder(path), publishedFolder); !isAlone(path) && published.IsFolder(dir) {
 		return dir
 	}
 	return ""
@@ -357,7 +357,7 @@ func PublishedFolder(path string) string {
 // publishedStart returns the folder with the description of the published model that the
 // run starts from, itself or through other runs; "" for other models.
 func (c *Config) publishedStart() string {
-	if c.Init == "" || pretrained.IsFolder(c.Init) {
+	if c.Init == "" || published.IsFolder(c.Init) {
 		return c.Init
 	}
 	return PublishedFolder(c.Init)
@@ -372,7 +372,7 @@ func (t *Trainer) describeStart() error {
 		return nil
 	}
 	classes := startClasses(c.Task, t.classes, c.Model.Outputs)
-	if err := pretrained.CopyDescription(filepath.Join(t.dir, publishedFolder), from, classes); err != nil {
+	if err := published.CopyDescription(filepath.Join(t.dir, publishedFolder), from, classes); err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
 	return nil

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
@@ -479,7 +479,7 @@ func TestRunsCutTheSideThatFilesName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := words.AppendIDs(nil, "on the mat", false) // as package pretrained cuts it
+	want := words.AppendIDs(nil, "on the mat", false) // as package published cuts it
 	start := func(from string) (Config, task.Source) {
 		c := standardPreset(1, 12, 2, 15, 3, 30)
 		c.SetTask("file")
@@ -534,7 +534,7 @@ func TestRunsKeepTheTokensThatTheyLearnFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, run := t.TempDir(), t.TempDir()
-	if err := pretrained.Write(dir, m, nil); err != nil {
+	if err := published.Write(dir, m, nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "tokenizer.model"), pieces, 0o666); err != nil {
@@ -599,10 +599,10 @@ func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
 		t.Fatal(err)
 	}
 	out := t.TempDir()
-	if err := pretrained.WriteLike(out, PublishedFolder(run), m); err != nil {
+	if err := published.WriteLike(out, PublishedFolder(run), m); err != nil {
 		t.Fatal(err)
 	}
-	p, err := pretrained.Open(out)
+	p, err := published.Open(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -615,7 +615,7 @@ func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
 	for i := range mask {
 		mask[i] = true
 	}
-	got, err := p.Forward(context.Background(), &pretrained.Input{B: 1, N: len(ids), IDs: ids, Mask: mask})
+	got, err := p.Forward(context.Background(), &published.Input{B: 1, N: len(ids), IDs: ids, Mask: mask})
 	if err != nil {
 		t.Fatal(err)
 	}

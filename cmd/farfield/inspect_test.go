@@ -17,10 +17,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/generate"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -133,7 +133,7 @@ func TestInspectGenerationOfAPublishedModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, path := t.TempDir(), filepath.Join(t.TempDir(), "text.state")
-	if err := pretrained.Write(dir, m, nil); err != nil {
+	if err := published.Write(dir, m, nil); err != nil {
 		t.Fatal(err)
 	}
 	works(t, "generate", "--model", dir, "--ids", writeIDs(t), "--tokens", "2", "--save", path)

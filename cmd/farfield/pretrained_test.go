@@ -15,8 +15,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/eval"
 	"github.com/farfield-ml/farfield/internal/cli/score"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tokenizer"
@@ -749,7 +749,7 @@ func TestDecodersMayHaveMoreRowsThanTokens(t *testing.T) {
 	}
 	root := t.TempDir()
 	folder, text, run, out := filepath.Join(root, "folder"), filepath.Join(root, "text"), filepath.Join(root, "run"), filepath.Join(root, "out")
-	if err := pretrained.Write(folder, m, words); err != nil {
+	if err := published.Write(folder, m, words); err != nil {
 		t.Fatal(err)
 	}
 	wrote(t, text, strings.Repeat("the cat sat on the mat\n", 100))

@@ -10,8 +10,8 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // Embedding is the vector of a text.
@@ -42,10 +42,10 @@ type Embedder struct {
 	maxTokens int
 	window    int
 	short     int // number of elements of a vector that are kept; 0: all
-	prompts   *pretrained.Prompts
+	prompts   *published.Prompts
 
-	options    pretrained.EmbedOptions // for a published model
-	readsBlank bool                    // a text of spaces only has tokens
+	options    published.EmbedOptions // for a published model
+	readsBlank bool                   // a text of spaces only has tokens
 
 	free chan *model.Model // idle models of a run, which share their weights
 }
@@ -60,7 +60,7 @@ func (m *Model) NewEmbedder(maxTokens int) (*Embedder, error) {
 	if m.folder == nil && m.vocab == nil {
 		return nil, m.vocabErr
 	}
-	e := &Embedder{of: m, prompts: &pretrained.Prompts{}, options: pretrained.EmbedOptions{MaxTokens: maxTokens}}
+	e := &Embedder{of: m, prompts: &published.Prompts{}, options: published.EmbedOptions{MaxTokens: maxTokens}}
 	prepare := e.prepareRun
 	if m.folder != nil {
 		prepare = e.prepareFolder
@@ -129,7 +129,7 @@ func (e *Embedder) MaxTokens() int { return e.maxTokens }
 func (e *Embedder) Window() int { return e.window }
 
 // Prompts returns the prompts of the model's folder. A run has none.
-func (e *Embedder) Prompts() *pretrained.Prompts { return e.prompts }
+func (e *Embedder) Prompts() *published.Prompts { return e.prompts }
 
 // Embed returns the vectors of texts, each with the prompt of the given name before it. nil: the
 // folder's default; an empty name: no prompt. Embed returns a *TextError if a text has no tokens or
@@ -138,7 +138,7 @@ func (e *Embedder) Embed(ctx context.Context, prompt *string, texts []string) ([
 	list, err := e.embed(ctx, prompt, texts)
 	for i := range list {
 		if e.short > 0 {
-			list[i].Values = pretrained.ShortenVector(list[i].Values, e.short)
+			list[i].Values = published.ShortenVector(list[i].Values, e.short)
 		}
 	}
 	return list, err

@@ -20,17 +20,17 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
 
 // Options holds the choices of Open.
 type Options struct {
 	Exchange  *model.Exchange          // puts another attention function into layers; nil: the model's own stay
-	Positions string                   // for a published model, as in pretrained.Options
+	Positions string                   // for a published model, as in published.Options
 	Precision nn.Precision             // how weights are held
 	Factories map[string]model.Factory // mechanisms of your own by name, as for model.LoadWith
 	// IgnoreFields names fields of a published model's config.json that are read as if they were
@@ -41,13 +41,13 @@ type Options struct {
 // Model is an open model. Its methods may be called concurrently.
 type Model struct {
 	path   string
-	body   *model.Model      // model of a run, of a checkpoint or of package model
-	folder *pretrained.Model // published model; nil: it is body
-	stored model.Config      // configuration as stored in the folder, without Options.Exchange
+	body   *model.Model     // model of a run, of a checkpoint or of package model
+	folder *published.Model // published model; nil: it is body
+	stored model.Config     // configuration as stored in the folder, without Options.Exchange
 
 	vocab, output *token.Vocabulary // tokens of inputs and of targets; nil: vocabErr says why
 	vocabErr      error
-	rules         pretrained.TextRules
+	rules         published.TextRules
 	rulesErr      error
 
 	calibration *exchanged.Calibration // of an exchanged run; nil for other models
@@ -64,7 +64,7 @@ func Open(path string, o Options) (*Model, error) {
 	m := &Model{path: path}
 	m.predictor = sync.OnceValues(m.openPredictor)
 	m.starts = newStarts(m)
-	if pretrained.IsFolder(path) {
+	if published.IsFolder(path) {
 		return m, m.openFolder(o)
 	}
 	return m, m.openRun(o)
@@ -125,7 +125,7 @@ func (m *Model) openFolder(o Options) (err error) {
 	if len(o.Factories) > 0 {
 		return fmt.Errorf("%s: factories: there are %d, but a published model has no mechanism of your own; an exchange puts one in", m.path, len(o.Factories))
 	}
-	if m.folder, err = pretrained.OpenWith(m.path, pretrained.Options{Positions: o.Positions, Exchange: o.Exchange, Precision: o.Precision, IgnoreFields: o.IgnoreFields}); err != nil {
+	if m.folder, err = published.OpenWith(m.path, published.Options{Positions: o.Positions, Exchange: o.Exchange, Precision: o.Precision, IgnoreFields: o.IgnoreFields}); err != nil {
 		return err
 	}
 	if m.stored = m.folder.Config(); m.stored.Inputs > 0 {
@@ -174,7 +174,7 @@ func (m *Model) Config() model.Config {
 }
 
 // Published returns the published model, or nil if the model is from a run.
-func (m *Model) Published() *pretrained.Model { return m.folder }
+func (m *Model) Published() *published.Model { return m.folder }
 
 // UnappliedRules returns the rules of generation in the folder that are not applied.
 func (m *Model) UnappliedRules() []string { return m.rules.Unapplied }

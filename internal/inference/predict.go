@@ -11,8 +11,8 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -20,8 +20,8 @@ import (
 type Predictor struct {
 	train.PredictorInfo
 	of   *Model
-	run  *train.Predictor     // nil: the model is published
-	head pretrained.ClassKind // kind of a published model's head
+	run  *train.Predictor    // nil: the model is published
+	head published.ClassKind // kind of a published model's head
 
 	isVector bool // the vectors of the published model are the logits of the classes
 }
@@ -47,17 +47,17 @@ func (m *Model) openPublished() (*Predictor, error) {
 	p := &Predictor{of: m, head: m.folder.ClassKind()}
 	p.Kind, p.Input, p.Classes = task.Class, "a text", m.folder.Labels()
 	switch p.head {
-	case pretrained.Regression:
+	case published.Regression:
 		p.Kind = task.Regression
-	case pretrained.TokenLabels:
+	case published.TokenLabels:
 		p.Kind = task.Labels
 	}
-	if m.folder.Config().Inputs > 0 && p.head != pretrained.NoClasses {
+	if m.folder.Config().Inputs > 0 && p.head != published.NoClasses {
 		p.Input = "a PNG or JPEG, or a file .npz with pixel_values [B,channels,size,size]"
 		return p, nil
 	}
 	p.NeedsLines = true
-	if p.head == pretrained.NoClasses {
+	if p.head == published.NoClasses {
 		if p.Classes = m.folder.VectorClasses(); p.Classes != nil && m.folder.Tokenizer() != nil {
 			p.isVector = true
 			return p, nil
@@ -127,17 +127,17 @@ func (p *Predictor) predictTexts(ctx context.Context, texts []string) ([]train.P
 }
 
 // classify returns the logits of texts.
-func (p *Predictor) classify(ctx context.Context, texts []string) ([]pretrained.ClassScores, error) {
+func (p *Predictor) classify(ctx context.Context, texts []string) ([]published.ClassScores, error) {
 	if !p.isVector {
 		return p.of.folder.Classify(ctx, texts)
 	}
-	v, err := p.of.folder.EmbedWith(ctx, texts, pretrained.EmbedOptions{})
+	v, err := p.of.folder.EmbedWith(ctx, texts, published.EmbedOptions{})
 	if err != nil {
 		return nil, err
 	}
-	scores := make([]pretrained.ClassScores, len(texts))
+	scores := make([]published.ClassScores, len(texts))
 	for i, n := range v.Tokens {
-		scores[i] = pretrained.ClassScores{Logits: v.Rows[i], Tokens: n, IsTruncated: v.MaxTokens > 0 && n > v.MaxTokens}
+		scores[i] = published.ClassScores{Logits: v.Rows[i], Tokens: n, IsTruncated: v.MaxTokens > 0 && n > v.MaxTokens}
 	}
 	return scores, nil
 }
@@ -227,7 +227,7 @@ func (p *Predictor) PredictFile(ctx context.Context, path string, each func(name
 
 // predictPixels returns the prediction of the pixel_values of an image.
 func (p *Predictor) predictPixels(ctx context.Context, pixels []float32) (train.Prediction, error) {
-	out, err := p.of.folder.Forward(ctx, &pretrained.Input{B: 1, Pixels: pixels})
+	out, err := p.of.folder.Forward(ctx, &published.Input{B: 1, Pixels: pixels})
 	if err != nil {
 		return train.Prediction{}, err
 	}
@@ -235,7 +235,7 @@ func (p *Predictor) predictPixels(ctx context.Context, pixels []float32) (train.
 	if err != nil {
 		return train.Prediction{}, err
 	}
-	return p.prediction(&pretrained.ClassScores{Logits: logits}), nil
+	return p.prediction(&published.ClassScores{Logits: logits}), nil
 }
 
 // validText returns text with U+FFFD in place of bytes that are not UTF-8.
@@ -271,14 +271,14 @@ func moveOffsets(offsets [][2]int, text, valid string) {
 }
 
 // prediction returns the prediction of outputs.
-func (p *Predictor) prediction(s *pretrained.ClassScores) train.Prediction {
+func (p *Predictor) prediction(s *published.ClassScores) train.Prediction {
 	r := train.Prediction{Kind: p.Kind}
 	r.Tokens, r.IsTruncated = s.Tokens, s.IsTruncated
 	switch p.head {
-	case pretrained.Regression:
+	case published.Regression:
 		r.Columns = len(s.Logits)
 		r.Numbers = p.of.folder.Numbers(s)
-	case pretrained.TokenLabels:
+	case published.TokenLabels:
 		r.Offsets = s.Offsets
 		for i := range s.Offsets {
 			r.Labels = append(r.Labels, largest(s.Logits[i*len(p.Classes):][:len(p.Classes)]))

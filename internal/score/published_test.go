@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/token"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
@@ -26,7 +26,7 @@ func TestScoreOfAPublishedModelIsItsReferenceLoss(t *testing.T) {
 	if err := json.Unmarshal(data, &texts); err != nil {
 		t.Fatal(err)
 	}
-	p, err := pretrained.Open(filepath.Join(dir, "hf"))
+	p, err := published.Open(filepath.Join(dir, "hf"))
 	if err != nil {
 		t.Fatal(err)
 	}

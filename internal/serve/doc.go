@@ -12,8 +12,8 @@ import (
 	"net/http"
 
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/sessions"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -62,7 +62,7 @@ type Embedder interface {
 	// MaxTokens returns the number of tokens to which texts are cut.
 	MaxTokens() int
 	// Prompts returns the prompts of the model's folder.
-	Prompts() *pretrained.Prompts
+	Prompts() *published.Prompts
 	// Embed returns the vectors of texts, each with the prompt of the given name before it. nil:
 	// the folder's default; an empty name: no prompt. Embed returns an *inference.TextError if a
 	// text cannot be encoded, and an error if a vector is not finite or ctx ends.

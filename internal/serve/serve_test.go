@@ -16,10 +16,10 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/chat"
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/serve/web"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -115,8 +115,8 @@ func (lengths) Width() int { return 2 }
 
 func (lengths) MaxTokens() int { return 64 }
 
-func (lengths) Prompts() *pretrained.Prompts {
-	return &pretrained.Prompts{Texts: map[string]string{"document": "", "query": ""}}
+func (lengths) Prompts() *published.Prompts {
+	return &published.Prompts{Texts: map[string]string{"document": "", "query": ""}}
 }
 
 func (lengths) Embed(_ context.Context, prompt *string, texts []string) ([]inference.Embedding, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -146,7 +146,7 @@ func (s *Server) embed(w http.ResponseWriter, r *http.Request) error {
 		}
 		tokens += int64(v.Tokens)
 		if q.Dimensions != nil && *q.Dimensions < len(v.Values) {
-			v.Values = pretrained.ShortenVector(v.Values, *q.Dimensions)
+			v.Values = published.ShortenVector(v.Values, *q.Dimensions)
 		}
 		data[i] = object{"embedding", i, v.Values, v.Tokens, v.IsTruncated}
 		if v.IsTruncated && s.o.Tokens != nil {

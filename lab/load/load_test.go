@@ -13,10 +13,10 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/chat"
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/serve"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -46,7 +46,7 @@ func (lengths) Width() int { return 1 }
 
 func (lengths) MaxTokens() int { return 1 << 10 }
 
-func (lengths) Prompts() *pretrained.Prompts { return &pretrained.Prompts{} }
+func (lengths) Prompts() *published.Prompts { return &published.Prompts{} }
 
 func (lengths) Embed(_ context.Context, _ *string, texts []string) ([]inference.Embedding, error) {
 	list := make([]inference.Embedding, len(texts))

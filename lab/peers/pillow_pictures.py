@@ -1,11 +1,11 @@
 """Makes pictures with the pixels that Pillow and transformers give them.
 
-    python3 pillow_pictures.py dataset/testdata/photos pretrained/testdata/pictures
+    python3 pillow_pictures.py dataset/testdata/photos internal/published/testdata/pictures
     python3 pillow_pictures.py FOLDER/photos FOLDER/pictures 200
 
 The first command writes the files of the tests, the second writes others of many sizes:
 
-    FARFIELD_PICTURES=FOLDER go test ./dataset ./pretrained -run Pillow -v
+    FARFIELD_PICTURES=FOLDER go test ./internal/dataset ./internal/published -run Pillow -v
 """
 
 import json

@@ -1,9 +1,9 @@
 """Writes what transformers makes of each field of config.json, family by family.
 
-    python3 transformers_fields.py FOLDERS >pretrained/testdata/fields.json
+    python3 transformers_fields.py FOLDERS >internal/published/testdata/fields.json
 
 Each folder NAME below FOLDERS has a tiny model and input.json, as FARFIELD_FIELDS=FOLDERS go test
-./pretrained -run Fields writes them. For each field of the family's configuration class, with
+./internal/published -run Fields writes them. For each field of the family's configuration class, with
 another value than the folder's, a line has NAME, field, value, and the outcome: same, changed with
 some outputs, or refused. The test of that name holds the folders opened here to it.
 """

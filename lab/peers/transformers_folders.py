@@ -3,7 +3,7 @@
     python3 transformers_folders.py FOLDERS
 
 Each folder NAME below FOLDERS has two models: NAME/before and NAME/after, as
-FARFIELD_GIVE_BACK=FOLDERS go test ./pretrained -run GiveBack writes them. A tuned
+FARFIELD_GIVE_BACK=FOLDERS go test ./internal/published -run GiveBack writes them. A tuned
 model has NAME/expected.npz in place of NAME/before, with the logits of some ids.
 Exits with 1 if an output differs by more than 2e-6 of its largest number, a tuned
 model's by more than 2e-5.

@@ -1,9 +1,9 @@
-"""Writes what transformers gives for small folders, for the tests of package pretrained.
+"""Writes what transformers gives for small folders, for the tests of package published.
 
     python3 transformers_references.py FOLDERS OUT
 
 Each folder NAME below FOLDERS has config.json, model.safetensors and in.npz, as
-FARFIELD_REFERENCES=FOLDERS go test ./pretrained -run WriteReferenceFolders writes them.
+FARFIELD_REFERENCES=FOLDERS go test ./internal/published -run WriteReferenceFolders writes them.
 OUT/NAME.npz gets the arrays of in.npz, the outputs by the names of transformers, do, and
 the gradients of sum(out·do) as d_NAME. With prompt [1,n] it also gets greedy [1,24], the arg-max
 continuation. Models run in float64, each row alone and

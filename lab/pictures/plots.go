@@ -187,7 +187,7 @@ var floors = []struct{ packages, what string }{
 	{"cmd/farfield, internal/cli/train", "the command: a package for each verb"},
 	{"internal/serve, client, farfield", "a server, its calls, and the face of the library"},
 	{"internal/generate, internal/inference, internal/sessions", "a model in use"},
-	{"internal/exchange, pretrained, train", "exchanged, published and new models"},
+	{"internal/exchange, internal/published, train", "exchanged, published and new models"},
 	{"model", "layers put together"},
 	{"nn, optim, tokenizer, train/data", "layers, optimisers, text and data"},
 	{"internal/sequence, mechanism, stream", "the catalogue; streams, and ranks of a job"},

@@ -15,9 +15,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/exchange"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -61,7 +61,7 @@ func (x *exchangeShared) open(name string, tokens int) (*exchange.Subject, error
 	}
 	o := inference.Options{}
 	if name == miniLM && tokens > 512 {
-		o.Positions = pretrained.Interpolate
+		o.Positions = published.Interpolate
 	}
 	if key := name + o.Positions; x.last != key {
 		m, err := inference.Open(dir, o)

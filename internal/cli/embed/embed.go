@@ -17,7 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/internal/published"
 )
 
 // Command is the verb embed: a vector for each text.
@@ -132,7 +132,7 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // notePrompts names the prompts of a folder if none of them is put before texts.
-func (c *Command) notePrompts(e *env.Env, p *pretrained.Prompts) {
+func (c *Command) notePrompts(e *env.Env, p *published.Prompts) {
 	var names []string
 	for _, name := range p.Names() {
 		if p.Texts[name] != "" {

@@ -15,10 +15,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -95,7 +95,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := c.checkFlags(pretrained.IsFolder(path)); err != nil {
+	if err := c.checkFlags(published.IsFolder(path)); err != nil {
 		return err
 	}
 	opened, err := inference.Open(path, options)

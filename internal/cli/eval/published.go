@@ -7,10 +7,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // maxWindow bounds the tokens of a window of a published decoder.
@@ -46,20 +46,20 @@ func (c *Command) checkFlags(isPublished bool) error {
 func (c *Command) published(e *env.Env, m *inference.Model) error {
 	p := m.Published()
 	runs.PrintNotes(e.Notes(), p)
-	own, score := fileTask, func(e *env.Env, p *pretrained.Model) error { return c.labelled(e, m) }
+	own, score := fileTask, func(e *env.Env, p *published.Model) error { return c.labelled(e, m) }
 	if p.Config().Inputs > 0 {
 		own, score = pictureTask, c.pictures
 	}
 	switch {
-	case p.ClassKind() == pretrained.NoClasses && own == pictureTask:
+	case p.ClassKind() == published.NoClasses && own == pictureTask:
 		return env.InputErrorf("%s: the %s has no head of classes", c.Model, p.Family())
-	case c.Pairs && (p.ClassKind() == pretrained.NoClasses || own == pictureTask):
+	case c.Pairs && (p.ClassKind() == published.NoClasses || own == pictureTask):
 		return env.InputErrorf("--pairs: the %s of %s does not classify texts", p.Family(), c.Model)
-	case p.ClassKind() != pretrained.NoClasses && c.Task != "" && c.Task != own:
+	case p.ClassKind() != published.NoClasses && c.Task != "" && c.Task != own:
 		return env.InputErrorf("--task: %s, the %s has %s", c.Task, p.Family(), own)
-	case p.ClassKind() != pretrained.NoClasses && c.Stride != nil:
+	case p.ClassKind() != published.NoClasses && c.Stride != nil:
 		return env.InputErrorf("--stride: the %s of %s predicts no text", p.Family(), c.Model)
-	case p.ClassKind() != pretrained.NoClasses:
+	case p.ClassKind() != published.NoClasses:
 		return score(e, p)
 	}
 	if err := m.CheckTexts(); err != nil {
@@ -83,9 +83,9 @@ func (c *Command) labelled(e *env.Env, m *inference.Model) error {
 	}
 	labels := p.Labels()
 	switch p.ClassKind() {
-	case pretrained.TokenLabels, pretrained.MultiLabel:
+	case published.TokenLabels, published.MultiLabel:
 		return env.InputErrorf("%s: its classes are of tokens, or several of a text; labelled texts have one class each", c.Model)
-	case pretrained.Regression:
+	case published.Regression:
 		if len(labels) != 1 {
 			return env.InputErrorf("%s: gives %d numbers, labelled texts have one", c.Model, len(labels))
 		}
@@ -94,7 +94,7 @@ func (c *Command) labelled(e *env.Env, m *inference.Model) error {
 	settings := map[string]string{"data": c.Data}
 	maps.Copy(settings, c.TaskSet)
 	config := p.Config()
-	cutsStart, err := pretrained.HasLeftTruncation(m.Path(), p.Tokenizer())
+	cutsStart, err := published.HasLeftTruncation(m.Path(), p.Tokenizer())
 	if err != nil {
 		return env.MarkInput(err)
 	}
@@ -123,14 +123,14 @@ func (c *Command) labelled(e *env.Env, m *inference.Model) error {
 }
 
 // pictures scores a model of images on pictures in folders of their classes.
-func (c *Command) pictures(e *env.Env, p *pretrained.Model) error {
+func (c *Command) pictures(e *env.Env, p *published.Model) error {
 	if err := p.CheckPictures(); err != nil {
 		return env.MarkInput(err)
 	}
 	switch {
 	case len(c.TaskSet) > 0:
 		return env.InputErrorf("--task-set: pictures become what the model reads, there is nothing to set")
-	case p.ClassKind() != pretrained.SingleLabel:
+	case p.ClassKind() != published.SingleLabel:
 		return env.InputErrorf("%s: its outputs are numbers, or several classes of a picture; a folder is one class", c.Model)
 	}
 	config := p.Config()
@@ -155,7 +155,7 @@ func (c *Command) pictures(e *env.Env, p *pretrained.Model) error {
 }
 
 // scored scores a model with classes on src, beside baselines.
-func (c *Command) scored(e *env.Env, p *pretrained.Model, src task.Source, baselines func() ([]task.Baseline, error)) error {
+func (c *Command) scored(e *env.Env, p *published.Model, src task.Source, baselines func() ([]task.Baseline, error)) error {
 	r := &Report{Model: c.Model, Data: c.Data, Precision: c.Precision.Precision}
 	if err := c.evaluate(e, r, p.Model(), src); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/token"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/tokenizer"
 	"github.com/farfield-ml/farfield/train"
 )
@@ -54,12 +54,12 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return env.MarkInput(err)
 	}
-	if pretrained.IsFolder(path) {
-		m, err := pretrained.OpenWith(path, pretrained.Options{IgnoreFields: c.IgnoreField, Precision: precision})
+	if published.IsFolder(path) {
+		m, err := published.OpenWith(path, published.Options{IgnoreFields: c.IgnoreField, Precision: precision})
 		if err != nil {
 			return env.MarkInput(err)
 		}
-		if err := pretrained.CheckSides(path); err != nil {
+		if err := published.CheckSides(path); err != nil {
 			return env.MarkInput(err)
 		}
 		if err := m.Save(c.Out); err != nil {
@@ -80,11 +80,11 @@ func (c *Command) Run(e *env.Env) error {
 		return env.InputErrorf("%s: %w", path, err)
 	}
 	if like := train.PublishedFolder(path); like != "" {
-		if err := pretrained.CheckSides(like); err != nil {
+		if err := published.CheckSides(like); err != nil {
 			return env.MarkInput(err)
 		}
-		err := pretrained.WriteLike(c.Out, like, m)
-		if err == nil && pretrained.HasVectorHead(c.Out) {
+		err := published.WriteLike(c.Out, like, m)
+		if err == nil && published.HasVectorHead(c.Out) {
 			fmt.Fprintf(e.Notes(), "%s: the head is linear on the encoder's vectors: encode of sentence-transformers, and embed, give the logits of the classes of id2label\n", c.Out)
 		}
 		return env.MarkInput(err)
@@ -93,7 +93,7 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	if err := pretrained.Write(c.Out, m, words); err != nil {
+	if err := published.Write(c.Out, m, words); err != nil {
 		return env.MarkInput(err)
 	}
 	if words == nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // Command is the verb forward.
@@ -59,12 +59,12 @@ func (c *Command) Run(e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	m, err := pretrained.OpenWith(path, pretrained.Options{Positions: c.Positions, Exchange: options.Exchange, Precision: options.Precision, IgnoreFields: options.IgnoreFields})
+	m, err := published.OpenWith(path, published.Options{Positions: c.Positions, Exchange: options.Exchange, Precision: options.Precision, IgnoreFields: options.IgnoreFields})
 	if err != nil {
 		return env.MarkInput(err)
 	}
 	runs.PrintNotes(e.Notes(), m)
-	var in *pretrained.Input
+	var in *published.Input
 	var do *array.Array
 	if m.Config().Inputs > 0 && !strings.EqualFold(filepath.Ext(c.In), ".npz") {
 		in, err = c.readPicture(m)
@@ -86,7 +86,7 @@ func (c *Command) Run(e *env.Env) error {
 }
 
 // compute returns the outputs, and with --grad the gradients.
-func (c *Command) compute(e *env.Env, m *pretrained.Model, in *pretrained.Input, do *array.Array) ([]*array.Array, error) {
+func (c *Command) compute(e *env.Env, m *published.Model, in *published.Input, do *array.Array) ([]*array.Array, error) {
 	if limit := m.Config().Context; in.IDs != nil && limit > 0 && in.N > limit {
 		fmt.Fprintf(e.Notes(), "%d tokens: the model was trained with %d\n", in.N, limit)
 	}
@@ -131,17 +131,17 @@ func (c *Command) compute(e *env.Env, m *pretrained.Model, in *pretrained.Input,
 }
 
 // readPicture reads a picture.
-func (c *Command) readPicture(m *pretrained.Model) (*pretrained.Input, error) {
+func (c *Command) readPicture(m *published.Model) (*published.Input, error) {
 	if c.Grad {
 		return nil, fmt.Errorf("%s: --grad reads do from a file .npz, with pixel_values", c.In)
 	}
 	pixels, err := m.ReadPixels(c.In)
-	return &pretrained.Input{B: 1, Pixels: pixels, Hidden: true}, err
+	return &published.Input{B: 1, Pixels: pixels, Hidden: true}, err
 }
 
 // arrayNames returns the names of the arrays that a file may have: those that the model reads, and
 // those that the verb writes.
-func arrayNames(m *pretrained.Model, given []string) []string {
+func arrayNames(m *published.Model, given []string) []string {
 	known := []string{"input_ids", "attention_mask", "token_type_ids", "position_ids"}
 	switch {
 	case slices.Contains(given, "pixel_values"):
@@ -160,7 +160,7 @@ func arrayNames(m *pretrained.Model, given []string) []string {
 }
 
 // readInput reads the arrays of the input of m.
-func (c *Command) readInput(m *pretrained.Model) (in *pretrained.Input, do *array.Array, err error) {
+func (c *Command) readInput(m *published.Model) (in *published.Input, do *array.Array, err error) {
 	z, err := array.OpenNPZ(c.In)
 	if err != nil {
 		return nil, nil, err
@@ -178,7 +178,7 @@ func (c *Command) readInput(m *pretrained.Model) (in *pretrained.Input, do *arra
 			return nil, nil, err
 		}
 	}
-	in = &pretrained.Input{Hidden: true}
+	in = &published.Input{Hidden: true}
 	var shape []int
 	if slices.Contains(known, "pixel_values") {
 		pixels, err := z.ReadArray("pixel_values")

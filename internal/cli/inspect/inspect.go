@@ -27,11 +27,11 @@ import (
 	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/pretrained"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/train"
@@ -202,7 +202,7 @@ func inspectFolder(path string, ignored []string) (*display.Finding, error) {
 		}
 		return true
 	}
-	if pretrained.IsFolder(path) {
+	if published.IsFolder(path) {
 		return inspectPublished(path, ignored)
 	}
 	if err := train.CheckForeign(path); err != nil {

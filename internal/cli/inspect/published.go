@@ -10,8 +10,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // inspectPublished describes the model of a published folder, its tokenizer, its head and
@@ -148,7 +148,7 @@ func describeShape(f *display.Finding, c model.Config) {
 }
 
 // describeFiles describes the tensors of the files together.
-func describeFiles(f *display.Finding, d *pretrained.Description) {
+func describeFiles(f *display.Finding, d *published.Description) {
 	counts := map[string]int64{}
 	var types []string
 	for _, t := range d.Tensors {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/inference"
-	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/internal/published"
 )
 
 // Open opens the model at path: a run, a checkpoint, a published folder, or the name of a fetched model.
@@ -32,7 +32,7 @@ func OpenText(path string, o inference.Options) (*inference.Model, error) {
 
 // PrintNotes prints what the files of a published folder have and the model does not follow. p may
 // be nil.
-func PrintNotes(w io.Writer, p *pretrained.Model) {
+func PrintNotes(w io.Writer, p *published.Model) {
 	if p == nil {
 		return
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/pretrained"
+	"github.com/farfield-ml/farfield/internal/published"
 )
 
 // Command is the verb search.
@@ -275,7 +275,7 @@ var (
 )
 
 // documentPrompt returns the name of the folder's prompt for documents; nil: there is none.
-func documentPrompt(p *pretrained.Prompts) *string {
+func documentPrompt(p *published.Prompts) *string {
 	for _, name := range documentPrompts {
 		if p.Texts[name] != "" {
 			return &name
@@ -286,7 +286,7 @@ func documentPrompt(p *pretrained.Prompts) *string {
 
 // choosePrompt returns the name of the prompt of queries: --prompt, without it the folder's for
 // queries, which a note says. It returns an error if the folder has no prompt of the name.
-func (c *Command) choosePrompt(e *env.Env, p *pretrained.Prompts) (*string, error) {
+func (c *Command) choosePrompt(e *env.Env, p *published.Prompts) (*string, error) {
 	if c.Prompt != nil {
 		if err := p.Check(*c.Prompt); err != nil {
 			return nil, fmt.Errorf("--%w", err)

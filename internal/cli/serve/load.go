@@ -15,13 +15,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/inference"
+	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/serve"
 	"github.com/farfield-ml/farfield/internal/serve/web"
 	"github.com/farfield-ml/farfield/internal/sessions"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/pretrained"
 )
 
 // opened is a model with what is closed at the end.
@@ -91,7 +91,7 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	if _, err := os.Stat(filepath.Join(path, "modules.json")); err != nil && o.Embedder != nil && m.CheckNextTokens() == nil {
 		o.Card.VectorNote = "the model predicts next tokens and was not trained to make vectors: they are means of its last layer and say little about meaning"
 	}
-	if p := m.Published(); p != nil && p.ClassKind() == pretrained.Regression && len(p.Labels()) == 1 && p.CheckClasses() == nil {
+	if p := m.Published(); p != nil && p.ClassKind() == published.Regression && len(p.Labels()) == 1 && p.CheckClasses() == nil {
 		o.Reranker = reranker{p, m.Model}
 	}
 	if m.CheckNextTokens() == nil && config.HasSessions() {
@@ -195,7 +195,7 @@ func describeModel(family string, c model.Config) (serve.Card, error) {
 
 // reranker scores pairs with a cross-encoder.
 type reranker struct {
-	*pretrained.Model
+	*published.Model
 	tokens serve.Tokens
 }
 

@@ -1,0 +1,181 @@
+package published
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/tensor"
+	"github.com/farfield-ml/farfield/tokenizer"
+)
+
+// Tokenizer returns the tokenizer of the folder. It is nil if there is none, or if it could not be
+// read: then TokenizerErr says why.
+func (m *Model) Tokenizer() *tokenizer.Tokenizer { return m.texts.words }
+
+// TargetTokenizer returns the tokenizer for the targets of an encoder-decoder. It is Tokenizer
+// unless the folder has another one for them.
+func (m *Model) TargetTokenizer() *tokenizer.Tokenizer {
+	if m.texts.target != nil {
+		return m.texts.target
+	}
+	return m.texts.words
+}
+
+// TokenizerErr returns the error of reading the tokenizer, or nil.
+func (m *Model) TokenizerErr() error { return m.texts.err }
+
+// EmbedOptions holds the choices of EmbedWith.
+type EmbedOptions struct {
+	// MaxTokens is the number of tokens to which texts are cut, with special tokens and the
+	// prompt. At least one token of the text is left. 0: as the folder says; -1: as many as the
+	// model reads.
+	MaxTokens int
+	// Prompt is the name of the prompt that is put before each text. nil: the folder's default; an
+	// empty name: none.
+	Prompt *string
+	// Dimensions is how many numbers of each vector are kept; the vector is then divided by its
+	// new length (ShortenVector). 0: as the folder says.
+	Dimensions int
+	// Progress is called after each batch with the number of texts done. It may be nil.
+	Progress func(done int)
+}
+
+// Vectors holds the vectors of texts.
+type Vectors struct {
+	Rows      [][]float32 // [texts][width]
+	Tokens    []int       // tokens of each text, before it was cut
+	MaxTokens int         // number of tokens to which texts were cut; 0: none
+	Truncated int         // number of texts that were cut
+}
+
+// Embed returns a vector for each text. It is pooled and normalised as modules.json says, or the
+// mean of the tokens if there is no modules.json. Texts with more tokens than the model has learned
+// positions are cut (Vectors.Truncated). Embed returns an error if the folder has no tokenizer, if
+// the model is no encoder or decoder of texts, if a text has no tokens, if special tokens leave no
+// room for it, if a vector is not finite, or if ctx ends.
+func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	v, err := m.EmbedWith(ctx, texts, EmbedOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return v.Rows, nil
+}
+
+// EmbedWith is Embed with choices. It returns an error where Embed does.
+func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (*Vectors, error) {
+	if m.texts.words == nil {
+		return nil, m.texts.err
+	}
+	c := m.plan.config
+	if c.Kind == model.EncoderDecoder || c.Inputs > 0 {
+		return nil, fmt.Errorf("embed: %s is no encoder or decoder of texts", m.family)
+	}
+	s, err := m.sentence()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.dir, err)
+	}
+	if s.isLowercase && !m.texts.words.IsLowercase() {
+		return nil, fmt.Errorf("%s: do_lower_case: is true, but the tokenizer keeps capitals; that is not supported", m.dir)
+	}
+	prompt, err := s.prompts.find(o.Prompt)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.dir, err)
+	}
+	if most := s.width(c.Width); o.Dimensions < 0 || o.Dimensions > most {
+		return nil, fmt.Errorf("dimensions: %d, the vectors of the model have %d", o.Dimensions, most)
+	}
+	skip := 0 // tokens that a vector leaves out
+	if s.lacksPrompt && prompt != "" {
+		skip = m.texts.countPrompt(prompt)
+	}
+	v := &Vectors{Rows: make([][]float32, len(texts)), Tokens: make([]int, len(texts)), MaxTokens: o.MaxTokens}
+	switch {
+	case o.MaxTokens < -1:
+		return nil, fmt.Errorf("max tokens: %d, needs -1 or more", o.MaxTokens)
+	case o.MaxTokens == 0:
+		if v.MaxTokens = s.maxTokens; s.isCapped {
+			v.MaxTokens = min(cmp.Or(s.maxTokens, c.Context), c.Context)
+		}
+	case o.MaxTokens == -1:
+		v.MaxTokens = 0
+	}
+	if limit := m.texts.limit; limit > 0 && (v.MaxTokens == 0 || v.MaxTokens > limit) {
+		v.MaxTokens = limit
+	}
+	list := make([]tokenizer.Encoding, len(texts))
+	for i, text := range texts {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if list[i], v.Tokens[i], err = m.texts.encode(prompt+text, v.MaxTokens); err != nil {
+			return nil, fmt.Errorf("text %d: %w", i, err)
+		}
+		if n := len(list[i].IDs); n <= skip {
+			return nil, fmt.Errorf("text %d: %d tokens are read, and the prompt, which the vector leaves out, has %d", i, n, skip)
+		}
+		if v.Tokens[i] > len(list[i].IDs) {
+			if v.Truncated++; prompt != "" && !reachesBeyond(&list[i], len(prompt)) {
+				return nil, fmt.Errorf("text %d: max tokens: %d leave no room beside special tokens and the prompt %q", i, v.MaxTokens, prompt)
+			}
+		}
+	}
+	if o.Dimensions > 0 && s.keeps > 0 {
+		whole := *s
+		whole.keeps, s = 0, &whole
+	}
+	if err := m.embedEncoded(ctx, v.Rows, list, s, skip, o.Progress); err != nil || o.Dimensions == 0 {
+		return v, err
+	}
+	for i, row := range v.Rows {
+		v.Rows[i] = ShortenVector(row, o.Dimensions)
+	}
+	return v, nil
+}
+
+// reachesBeyond reports whether a token of e reaches beyond the first n bytes of its text.
+func reachesBeyond(e *tokenizer.Encoding, n int) bool {
+	return slices.ContainsFunc(e.Offsets, func(at [2]int) bool { return at[1] > n })
+}
+
+// embedEncoded sets rows to the vectors of encoded texts, without the rows of their first skip
+// tokens.
+func (m *Model) embedEncoded(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, s *sentence, skip int, progress func(int)) error {
+	done := 0
+	return m.texts.eachBatch(list, func(texts []int, in *Input) error {
+		if err := m.embedBatch(ctx, rows, list, texts, in, s, skip); err != nil {
+			return err
+		}
+		if done += len(texts); progress != nil {
+			progress(done)
+		}
+		return nil
+	})
+}
+
+// embedBatch sets the vectors of the texts of in.
+func (m *Model) embedBatch(ctx context.Context, rows [][]float32, list []tokenizer.Encoding, texts []int, in *Input, s *sentence, skip int) error {
+	b, err := m.batch(in)
+	if err != nil {
+		return err
+	}
+	share := m.passes.begin(b)
+	defer m.passes.end(b, share)
+	layers, w := m.plan.config.Layers, m.plan.config.Width
+	return share.VisitLayers(ctx, b, func(_ bool, layer int, x tensor.Mat) error {
+		if layer != layers+1 {
+			return nil
+		}
+		for i, text := range texts {
+			v := s.apply(x.Data[i*in.N*w:], len(list[text].IDs), skip, w)
+			if slices.ContainsFunc(v, func(x float32) bool { return x-x != 0 }) {
+				return errors.New("embed: a vector is not finite")
+			}
+			rows[text] = v
+		}
+		return nil
+	})
+}
