@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/optim"
@@ -111,7 +112,7 @@ func TestMixersRefuse(t *testing.T) {
 		"hidden: 17, but crate has a step as wide as the model in place of the MLP": tiny(Decoder, "crate"),
 		"weights, at most": with(tiny(Decoder, "mamba-2"), func(c *Config) { c.Width, c.Heads = 3<<20, 1 }),
 	} {
-		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+		if err := c.Validate(); err == nil || !strings.Contains(fault.InFile(err).Error(), want) {
 			t.Errorf("error is %v, want one with %q", err, want)
 		}
 	}

@@ -203,7 +203,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := decodeStrict(data, &c); err != nil {
 		return c, fmt.Errorf("config: %w", err)
 	}
-	return c, c.Validate()
+	return c, fault.InFile(c.Validate())
 }
 
 // Clone returns c with maps, slices and pointers of its own.
@@ -252,6 +252,9 @@ func (c Config) Validate() error {
 	return validation{c}.check()
 }
 
+// fieldErrorf returns an error that names fields of a Config.
+func fieldErrorf(format string, args ...any) error { return fault.Fieldf[Config](format, args...) }
+
 // validation checks the fields of a configuration.
 type validation struct{ Config }
 
@@ -260,12 +263,12 @@ func (c validation) check() error {
 	switch c.Kind {
 	case Decoder, Encoder, EncoderDecoder, Convolutional:
 	default:
-		return fmt.Errorf("kind: %q is none of %s, %s, %s, %s", c.Kind, Decoder, Encoder, EncoderDecoder, Convolutional)
+		return fieldErrorf("{Kind}: %q is none of %s, %s, %s, %s", c.Kind, Decoder, Encoder, EncoderDecoder, Convolutional)
 	}
 	switch c.Positions {
 	case Learned, Sinusoidal, Rotary, NoPosition:
 	default:
-		return fmt.Errorf("positions: %q is none of %s, %s, %s, %s", c.Positions, Learned, Sinusoidal, Rotary, NoPosition)
+		return fieldErrorf("{Positions}: %q is none of %s, %s, %s, %s", c.Positions, Learned, Sinusoidal, Rotary, NoPosition)
 	}
 	if err := c.checkKinds(); err != nil {
 		return err
@@ -273,7 +276,7 @@ func (c validation) check() error {
 	switch c.Decay {
 	case "", NoDecay, FixedDecay, LearnedDecay:
 	default:
-		return fmt.Errorf("decay: %q is none of %s, %s, %s", c.Decay, NoDecay, FixedDecay, LearnedDecay)
+		return fieldErrorf("{Decay}: %q is none of %s, %s, %s", c.Decay, NoDecay, FixedDecay, LearnedDecay)
 	}
 	if err := c.checkEnds(); err != nil {
 		return err
@@ -283,45 +286,45 @@ func (c validation) check() error {
 		n    int
 		zero bool
 	}{
-		{"inputs", c.Inputs, true}, {"vocab", c.Vocab, c.Inputs > 0}, {"source_vocab", c.SourceVocab, true},
-		{"outputs", c.Outputs, c.Vocab > 0}, {"head_hidden", c.HeadHidden, true}, {"layers", c.Layers, false},
-		{"heads", c.Heads, c.Kind == Convolutional && c.Mechanism == ""}, {"kv_heads", c.KVHeads, true}, {"width", c.Width, false},
-		{"hidden", c.Hidden, true}, {"context", c.Context, false}, {"head_width", c.HeadWidth, true},
-		{"source_layers", c.SourceLayers, true}, {"token_types", c.TokenTypes, true},
-		{"position_table", c.PositionTable, true}, {"position_offset", c.PositionOffset, true}, {"relative_buckets", c.RelativeBuckets, true},
+		{"{Inputs}", c.Inputs, true}, {"{Vocab}", c.Vocab, c.Inputs > 0}, {"{SourceVocab}", c.SourceVocab, true},
+		{"{Outputs}", c.Outputs, c.Vocab > 0}, {"{HeadHidden}", c.HeadHidden, true}, {"{Layers}", c.Layers, false},
+		{"{Heads}", c.Heads, c.Kind == Convolutional && c.Mechanism == ""}, {"{KVHeads}", c.KVHeads, true}, {"{Width}", c.Width, false},
+		{"{Hidden}", c.Hidden, true}, {"{Context}", c.Context, false}, {"{HeadWidth}", c.HeadWidth, true},
+		{"{SourceLayers}", c.SourceLayers, true}, {"{TokenTypes}", c.TokenTypes, true},
+		{"{PositionTable}", c.PositionTable, true}, {"{PositionOffset}", c.PositionOffset, true}, {"{RelativeBuckets}", c.RelativeBuckets, true},
 	} {
 		if f.n < 0 || f.n == 0 && !f.zero || f.n > maxSize {
-			return fmt.Errorf("%s: %d, needs to be from 1 to %d", f.name, f.n, maxSize)
+			return fieldErrorf("%s: %d, needs to be from 1 to %d", f.name, f.n, maxSize)
 		}
 	}
 	switch {
 	case c.Heads == 0: // of a net without attention
 	case c.HeadWidth == 0 && c.Width%c.Heads != 0:
-		return fmt.Errorf("heads: %d do not divide width %d; set heads to %d, or width to %d", c.Heads, c.Width, largestDivisor(c.Width, c.Heads), (c.Width+c.Heads-1)/c.Heads*c.Heads)
+		return fieldErrorf("{Heads}: %d do not divide {Width} %d; set {Heads} to %d, or {Width} to %d", c.Heads, c.Width, largestDivisor(c.Width, c.Heads), (c.Width+c.Heads-1)/c.Heads*c.Heads)
 	case c.Heads%c.kvHeads() != 0:
-		return fmt.Errorf("kv_heads: %d do not divide heads %d; set kv_heads to %d", c.KVHeads, c.Heads, largestDivisor(c.Heads, c.KVHeads))
+		return fieldErrorf("{KVHeads}: %d do not divide {Heads} %d; set {KVHeads} to %d", c.KVHeads, c.Heads, largestDivisor(c.Heads, c.KVHeads))
 	}
 	switch {
 	case c.Conv != 0 && c.Kind != Decoder && c.Kind != Convolutional:
-		return fmt.Errorf("conv: %d, but kind %s is not a %s; set kind to %s, or conv to 0", c.Conv, c.Kind, Decoder, Decoder)
+		return fieldErrorf("{Conv}: %d, but {Kind} %s is not a %s; set {Kind} to %s, or {Conv} to 0", c.Conv, c.Kind, Decoder, Decoder)
 	case c.Conv < 0 || c.Conv > maxConv:
-		return fmt.Errorf("conv: %d, needs to be from 0 to %d", c.Conv, maxConv)
+		return fieldErrorf("{Conv}: %d, needs to be from 0 to %d", c.Conv, maxConv)
 	case c.SourceVocab != 0 && c.Kind != EncoderDecoder:
-		return fmt.Errorf("source_vocab: %d, but kind %s has no source; set kind to %s, or source_vocab to 0", c.SourceVocab, c.Kind, EncoderDecoder)
+		return fieldErrorf("{SourceVocab}: %d, but {Kind} %s has no source; set {Kind} to %s, or {SourceVocab} to 0", c.SourceVocab, c.Kind, EncoderDecoder)
 	case !isRopeBase(c.RopeTheta):
-		return fmt.Errorf("rope_theta: %g, needs to be 0, or from 1 to 1e30", c.RopeTheta)
+		return fieldErrorf("{RopeTheta}: %g, needs to be 0, or from 1 to 1e30", c.RopeTheta)
 	case c.RopeTheta != 0 && c.Positions != Rotary:
-		return fmt.Errorf("rope_theta: %g, but positions are %s; set positions to %s, or rope_theta to 0", c.RopeTheta, c.Positions, Rotary)
+		return fieldErrorf("{RopeTheta}: %g, but {Positions} are %s; set {Positions} to %s, or {RopeTheta} to 0", c.RopeTheta, c.Positions, Rotary)
 	case !(c.AttentionDropout >= 0 && c.AttentionDropout < 1):
-		return fmt.Errorf("attention_dropout: %g, needs 0 ≤ rate < 1", c.AttentionDropout)
+		return fieldErrorf("{AttentionDropout}: %g, needs 0 ≤ rate < 1", c.AttentionDropout)
 	case !(c.Dropout >= 0 && c.Dropout < 1):
-		return fmt.Errorf("dropout: %g, needs 0 ≤ rate < 1", c.Dropout)
+		return fieldErrorf("{Dropout}: %g, needs 0 ≤ rate < 1", c.Dropout)
 	case c.AttentionDropoutKind != "" && c.AttentionDropout == 0:
-		return fmt.Errorf("attention_dropout_kind: %q, but attention_dropout is 0; set attention_dropout above 0, or leave out the kind", c.AttentionDropoutKind)
+		return fieldErrorf("{AttentionDropoutKind}: %q, but {AttentionDropout} is 0; set {AttentionDropout} above 0, or leave out the kind", c.AttentionDropoutKind)
 	case c.hasDecay() && !c.IsCausal():
-		return fmt.Errorf("decay: %s, but kind %s has no causal attention; set kind to %s, or decay to %s", c.Decay, c.Kind, Decoder, NoDecay)
+		return fieldErrorf("{Decay}: %s, but {Kind} %s has no causal attention; set {Kind} to %s, or {Decay} to %s", c.Decay, c.Kind, Decoder, NoDecay)
 	case c.Heads > 0 && c.Positions == Rotary && c.headWidth() == 1:
-		return fmt.Errorf("positions: %s needs heads of width 2 or more, width %d over heads %d is 1; set heads to fewer, or positions to %s", Rotary, c.Width, c.Heads, Learned)
+		return fieldErrorf("{Positions}: %s needs heads of width 2 or more, {Width} %d over {Heads} %d is 1; set {Heads} to fewer, or {Positions} to %s", Rotary, c.Width, c.Heads, Learned)
 	}
 	if err := c.checkVariants(); err != nil {
 		return err
@@ -370,34 +373,34 @@ func (c validation) checkEnds() error {
 	switch c.Pool {
 	case "", PoolMean, PoolLast, PoolFirst, PoolCLS:
 	default:
-		return fmt.Errorf("pool: %q is none of %s, %s, %s, %s", c.Pool, PoolMean, PoolLast, PoolFirst, PoolCLS)
+		return fieldErrorf("{Pool}: %q is none of %s, %s, %s, %s", c.Pool, PoolMean, PoolLast, PoolFirst, PoolCLS)
 	}
 	switch c.Loss {
 	case CrossEntropy, Squared, Logistics:
 	default:
-		return fmt.Errorf("loss: %q is none of %s, %s", c.Loss, Squared, Logistics)
+		return fieldErrorf("{Loss}: %q is none of %s, %s", c.Loss, Squared, Logistics)
 	}
 	switch {
 	case c.Inputs > 0 && c.Vocab != 0:
-		return fmt.Errorf("inputs: %d numbers take the place of tokens, but vocab is %d; set one of them to 0", c.Inputs, c.Vocab)
+		return fieldErrorf("{Inputs}: %d numbers take the place of tokens, but {Vocab} is %d; set one of them to 0", c.Inputs, c.Vocab)
 	case c.Inputs > 0 && c.Kind == EncoderDecoder:
-		return fmt.Errorf("inputs: %d, but kind %s reads tokens; set kind to %s or %s", c.Inputs, c.Kind, Encoder, Decoder)
+		return fieldErrorf("{Inputs}: %d, but {Kind} %s reads tokens; set {Kind} to %s or %s", c.Inputs, c.Kind, Encoder, Decoder)
 	case c.Pool == PoolCLS && c.IsCausal():
-		return fmt.Errorf("pool: %s sees nothing in front of kind %s, %s has seen all; set pool to %s, or kind to %s", PoolCLS, c.Kind, PoolLast, PoolLast, Encoder)
+		return fieldErrorf("{Pool}: %s sees nothing in front of {Kind} %s, %s has seen all; set {Pool} to %s, or {Kind} to %s", PoolCLS, c.Kind, PoolLast, PoolLast, Encoder)
 	case c.Parts < 0 || c.Parts > 2:
-		return fmt.Errorf("parts: %d, needs to be 1 or 2", c.Parts)
+		return fieldErrorf("{Parts}: %d, needs to be 1 or 2", c.Parts)
 	case c.Parts == 2 && c.Pool == "":
-		return fmt.Errorf("parts: 2 need to be pooled; set pool to %s, %s or %s", PoolMean, PoolLast, PoolCLS)
+		return fieldErrorf("{Parts}: 2 need to be pooled; set {Pool} to %s, %s or %s", PoolMean, PoolLast, PoolCLS)
 	case c.LogitCap != 0 && !(c.LogitCap >= 1e-3 && c.LogitCap <= 1e6):
-		return fmt.Errorf("logit_cap: %g, needs to be 0, or from 0.001 to 1e6", c.LogitCap)
+		return fieldErrorf("{LogitCap}: %g, needs to be 0, or from 0.001 to 1e6", c.LogitCap)
 	case c.LogitCap != 0 && c.Loss != CrossEntropy:
-		return fmt.Errorf("logit_cap: %g, but loss is %s, whose numbers are no logits; set logit_cap to 0", c.LogitCap, c.Loss)
+		return fieldErrorf("{LogitCap}: %g, but {Loss} is %s, whose numbers are no logits; set {LogitCap} to 0", c.LogitCap, c.Loss)
 	case c.Loss != CrossEntropy && c.Outputs == 0:
-		return fmt.Errorf("loss: %s needs outputs; set outputs to 1 or more", c.Loss)
+		return fieldErrorf("{Loss}: %s needs outputs; set {Outputs} to 1 or more", c.Loss)
 	case c.Loss == Logistics && c.Outputs%3 != 0:
-		return fmt.Errorf("outputs: %d, but loss %s has 3 for each part of the mixture; set outputs to a multiple of 3", c.Outputs, c.Loss)
+		return fieldErrorf("{Outputs}: %d, but {Loss} %s has 3 for each part of the mixture; set {Outputs} to a multiple of 3", c.Outputs, c.Loss)
 	case c.Tied && (c.Inputs > 0 || c.Outputs != 0 || c.HeadHidden == 0 && c.Parts == 2 || c.HeadHidden != 0 && c.HeadHidden != c.Width):
-		return fmt.Errorf("tied: the head is the embedding, which inputs, outputs, parts and head_hidden have to leave as it is; set tied to false")
+		return fieldErrorf("{Tied}: the head is the embedding, which {Inputs}, {Outputs}, {Parts} and {HeadHidden} have to leave as it is; set {Tied} to false")
 	}
 	return nil
 }
@@ -406,7 +409,7 @@ func (c validation) checkEnds() error {
 // the number of weights of a mixer.
 func (c validation) checkSize(mixer float64) error {
 	if n := cost(c).weightSize(mixer); n > maxWeights {
-		return fmt.Errorf("layers: %d of width %d with vocab %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
+		return fieldErrorf("{Layers}: %d of {Width} %d with {Vocab} %d have %.3g weights, at most %.3g are possible", c.Layers, c.Width, c.Vocab, n, float64(maxWeights))
 	}
 	return nil
 }
@@ -418,17 +421,17 @@ func (c validation) checkOwner() error {
 	switch {
 	case !owns:
 	case c.Kind == EncoderDecoder:
-		return fmt.Errorf("kind: %s, but %s owns its projections and has no cross-attention; set kind to %s or %s, or mechanism to an attention function such as softmax", c.Kind, row.Name, Decoder, Encoder)
+		return fieldErrorf("{Kind}: %s, but %s owns its projections and has no cross-attention; set {Kind} to %s or %s, or {Mechanism} to an attention function such as softmax", c.Kind, row.Name, Decoder, Encoder)
 	case c.Positions == Rotary && !row.Rope:
-		return fmt.Errorf("positions: %s, but %s owns its projections and takes no rotations; set positions to %s or %s", Rotary, row.Name, Learned, NoPosition)
+		return fieldErrorf("{Positions}: %s, but %s owns its projections and takes no rotations; set {Positions} to %s or %s", Rotary, row.Name, Learned, NoPosition)
 	case c.Hidden != 0 && row.ISTA:
-		return fmt.Errorf("hidden: %d, but %s has a step as wide as the model in place of the MLP; set hidden to 0", c.Hidden, row.Name)
+		return fieldErrorf("{Hidden}: %d, but %s has a step as wide as the model in place of the MLP; set {Hidden} to 0", c.Hidden, row.Name)
 	case c.Activation != "" && row.ISTA:
-		return fmt.Errorf("activation: %s, but %s has a step that thresholds in place of the MLP; leave out activation", c.Activation, row.Name)
+		return fieldErrorf("{Activation}: %s, but %s has a step that thresholds in place of the MLP; leave out {Activation}", c.Activation, row.Name)
 	case c.PostNorm && row.ISTA:
-		return fmt.Errorf("post_norm: %s has a step without a residual in place of the MLP, which needs its norm before it; set post_norm to false", row.Name)
+		return fieldErrorf("{PostNorm}: %s has a step without a residual in place of the MLP, which needs its norm before it; set {PostNorm} to false", row.Name)
 	case c.kvHeads() != c.Heads:
-		return fmt.Errorf("kv_heads: %d, but %s owns its projections and has no key heads to share; set kv_heads to 0", c.KVHeads, row.Name)
+		return fieldErrorf("{KVHeads}: %d, but %s owns its projections and has no key heads to share; set {KVHeads} to 0", c.KVHeads, row.Name)
 	}
 	return nil
 }
@@ -439,21 +442,21 @@ func (c validation) checkTraits(x attention.Traits) error {
 	kind, err := c.dropKind()
 	switch {
 	case err != nil:
-		return fmt.Errorf("attention_dropout_kind: %w", err)
+		return fieldErrorf("{AttentionDropoutKind}: %w", err)
 	case c.AttentionDropout > 0 && !x.Dropout:
-		return fmt.Errorf("attention_dropout: %g, which %s does not take; set attention_dropout to 0, or dropout in its place", c.AttentionDropout, c.Mechanism)
+		return fieldErrorf("{AttentionDropout}: %g, which %s does not take; set {AttentionDropout} to 0, or {Dropout} in its place", c.AttentionDropout, c.Mechanism)
 	case c.AttentionDropout > 0 && kind == attention.ProductDrop && !x.Products:
-		return fmt.Errorf("attention_dropout_kind: %s with these settings has no %v; set attention_dropout_kind to %v or %v", c.Mechanism, kind, attention.TokenDrop, attention.ElementDrop)
+		return fieldErrorf("{AttentionDropoutKind}: %s with these settings has no %v; set {AttentionDropoutKind} to %v or %v", c.Mechanism, kind, attention.TokenDrop, attention.ElementDrop)
 	case c.hasDecay() && !x.Decay:
-		return fmt.Errorf("decay: %s, which %s with these settings does not take; set decay to %s, or mechanism to another one such as softmax", c.Decay, c.Mechanism, NoDecay)
+		return fieldErrorf("{Decay}: %s, which %s with these settings does not take; set {Decay} to %s, or {Mechanism} to another one such as softmax", c.Decay, c.Mechanism, NoDecay)
 	case c.Kind != Decoder && x.CausalOnly:
-		return fmt.Errorf("mechanism: %s with these settings is causal alone, kind %s is not; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, Decoder)
+		return fieldErrorf("{Mechanism}: %s with these settings is causal alone, {Kind} %s is not; set {Kind} to %s, or {Mechanism} to another one such as softmax", c.Mechanism, c.Kind, Decoder)
 	case c.Kind == EncoderDecoder && x.Banded:
-		return fmt.Errorf("mechanism: %s with a window has no cross-attention to a source, which kind %s needs; set kind to %s or %s, or the setting window to 0", c.Mechanism, c.Kind, Decoder, Encoder)
+		return fieldErrorf("{Mechanism}: %s with a window has no cross-attention to a source, which {Kind} %s needs; set {Kind} to %s or %s, or the setting window to 0", c.Mechanism, c.Kind, Decoder, Encoder)
 	case c.IsCausal() && !x.Causal:
-		return fmt.Errorf("mechanism: %s with these settings is not causal, which kind %s needs: %s; set kind to %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, x.NoCausal, Encoder)
+		return fieldErrorf("{Mechanism}: %s with these settings is not causal, which {Kind} %s needs: %s; set {Kind} to %s, or {Mechanism} to another one such as softmax", c.Mechanism, c.Kind, x.NoCausal, Encoder)
 	case c.Kind == EncoderDecoder && x.MixedQueries:
-		return fmt.Errorf("mechanism: %s with these settings answers a query with the others, so cross-attention of kind %s sees later tokens; set kind to %s or %s, or mechanism to another one such as softmax", c.Mechanism, c.Kind, Decoder, Encoder)
+		return fieldErrorf("{Mechanism}: %s with these settings answers a query with the others, so cross-attention of {Kind} %s sees later tokens; set {Kind} to %s or %s, or {Mechanism} to another one such as softmax", c.Mechanism, c.Kind, Decoder, Encoder)
 	}
 	return nil
 }

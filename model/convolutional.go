@@ -128,7 +128,7 @@ func (b *builder) newBareAttention(name string) *nn.Attention {
 // not support.
 func (c validation) checkConvolutional() error {
 	if c.Vocab != 0 {
-		return fmt.Errorf("vocab: kind %s has none, it reads numbers and not %d tokens; set kind to %s or %s", c.Kind, c.Vocab, Encoder, Decoder)
+		return fieldErrorf("{Vocab}: {Kind} %s has none, it reads numbers and not %d tokens; set {Kind} to %s or %s", c.Kind, c.Vocab, Encoder, Decoder)
 	}
 	// The error names all such fields, because setting only the kind
 	// leaves several of them.
@@ -138,31 +138,31 @@ func (c validation) checkConvolutional() error {
 		set  bool
 		way  string
 	}{
-		{"hidden", c.Hidden != 0, "hidden to 0"}, {"decay", c.hasDecay(), "decay to " + string(NoDecay)}, {"activation", c.Activation != "", "activation to nothing"},
-		{"norm", c.Norm != "", "norm to nothing"},
-		{"post_norm", c.PostNorm, "post_norm to false"}, {"tied", c.Tied, "tied to false"}, {"dropout", c.Dropout != 0, "dropout to 0"},
-		{"attention_dropout", c.AttentionDropout != 0, "attention_dropout to 0"}, {"positions", c.Positions != NoPosition, "positions to " + string(NoPosition)},
-		{"pool", c.Pool == PoolCLS, "pool to " + string(PoolMean)}, {"heads", c.Mechanism == "" && c.Heads != 0, "heads to 0"},
-		{"kv_heads", c.Mechanism == "" && c.KVHeads != 0, "kv_heads to 0"}, {"order", c.Mechanism == "" && c.Order != 0, "order to 0"},
-		{"set", c.Mechanism == "" && len(c.Set) > 0, "set to nothing"},
+		{"{Hidden}", c.Hidden != 0, "{Hidden} to 0"}, {"{Decay}", c.hasDecay(), "{Decay} to " + string(NoDecay)}, {"{Activation}", c.Activation != "", "{Activation} to nothing"},
+		{"{Norm}", c.Norm != "", "{Norm} to nothing"},
+		{"{PostNorm}", c.PostNorm, "{PostNorm} to false"}, {"{Tied}", c.Tied, "{Tied} to false"}, {"{Dropout}", c.Dropout != 0, "{Dropout} to 0"},
+		{"{AttentionDropout}", c.AttentionDropout != 0, "{AttentionDropout} to 0"}, {"{Positions}", c.Positions != NoPosition, "{Positions} to " + string(NoPosition)},
+		{"{Pool}", c.Pool == PoolCLS, "{Pool} to " + string(PoolMean)}, {"{Heads}", c.Mechanism == "" && c.Heads != 0, "{Heads} to 0"},
+		{"{KVHeads}", c.Mechanism == "" && c.KVHeads != 0, "{KVHeads} to 0"}, {"{Order}", c.Mechanism == "" && c.Order != 0, "{Order} to 0"},
+		{"{Set}", c.Mechanism == "" && len(c.Set) > 0, "{Set} to nothing"},
 	} {
 		if f.set {
 			names, ways = append(names, f.name), append(ways, f.way)
 		}
 	}
 	if names != nil {
-		return fmt.Errorf("%s: kind %s has none with these settings; set %s", strings.Join(names, ", "), c.Kind, strings.Join(ways, ", "))
+		return fieldErrorf("%s: {Kind} %s has none with these settings; set %s", strings.Join(names, ", "), c.Kind, strings.Join(ways, ", "))
 	}
 	_, owns := nn.LookupMixer(c.Mechanism)
 	switch {
 	case owns:
-		return fmt.Errorf("mechanism: %s owns its projections, and so does kind %s; set kind to %s, or mechanism to an attention function such as softmax", c.Mechanism, c.Kind, Decoder)
+		return fieldErrorf("{Mechanism}: %s owns its projections, and so does {Kind} %s; set {Kind} to %s, or {Mechanism} to an attention function such as softmax", c.Mechanism, c.Kind, Decoder)
 	case c.Inputs == 0:
-		return fmt.Errorf("inputs: kind %s reads numbers, needs 1 or more at each position; set inputs, or kind to %s or %s", c.Kind, Encoder, Decoder)
+		return fieldErrorf("{Inputs}: {Kind} %s reads numbers, needs 1 or more at each position; set {Inputs}, or {Kind} to %s or %s", c.Kind, Encoder, Decoder)
 	case c.Layers < 2:
-		return fmt.Errorf("layers: %d, kind %s needs 2 convolutions or more, the head among them; set layers to 2", c.Layers, c.Kind)
+		return fieldErrorf("{Layers}: %d, {Kind} %s needs 2 convolutions or more, the head among them; set {Layers} to 2", c.Layers, c.Kind)
 	case c.Conv%2 == 0:
-		return fmt.Errorf("conv: %d, kind %s needs windows of an odd number of positions; set conv to %d", c.Conv, c.Kind, c.Conv+1)
+		return fieldErrorf("{Conv}: %d, {Kind} %s needs windows of an odd number of positions; set {Conv} to %d", c.Conv, c.Kind, c.Conv+1)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -57,7 +58,7 @@ func TestDropoutConfig(t *testing.T) {
 		{dropped(Decoder, "fastmax", "2d"), "attention_dropout_kind: dropout: kind is \"2d\""},
 		{dropped(Decoder, "softmax", "quadratic"), "attention_dropout_kind: softmax with these settings has no quadratic"},
 	} {
-		if err := x.c.Validate(); err == nil || !strings.Contains(err.Error(), x.want) {
+		if err := x.c.Validate(); err == nil || !strings.Contains(fault.InFile(err).Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/rng"
 )
 
@@ -101,7 +102,7 @@ func TestEndsAreChecked(t *testing.T) {
 		{with(fleuret("softmax"), func(c *Config) { c.Dropout = 0.1 }), "dropout: kind convolutional has none"},
 		{fleuret("mamba-2"), "mechanism: mamba-2 owns its projections"},
 	} {
-		if err := x.c.Validate(); err == nil || !strings.Contains(err.Error(), x.want) {
+		if err := x.c.Validate(); err == nil || !strings.Contains(fault.InFile(err).Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}
 	}

@@ -1,7 +1,6 @@
 package model
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -93,7 +92,7 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 		}
 		if name == "softmax" || name == "local" {
 			if err := to.takeScale(row, o); err != nil {
-				return c, fmt.Errorf("exchange: layer %d: %w", i, err)
+				return c, fieldErrorf("{Exchange}: layer %d: %w", i, err)
 			}
 		}
 		if to.Mechanism == name && to.Order == o.Order && maps.Equal(to.Set, o.Set) {
@@ -103,7 +102,7 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 			continue
 		}
 		if row.UntrainedWith(x.Set) != "" && !keeps && !x.hasNumbers(i) {
-			return c, fmt.Errorf("exchange: layer %d: mechanism %s has learned numbers (%s) that mean nothing before training, and the model does not have them; train a model with %s, or name another mechanism", i, row.Name, row.Untrained, row.Name)
+			return c, fieldErrorf("{Exchange}: layer %d: {Mechanism} %s has learned numbers (%s) that mean nothing before training, and the model does not have them; train a model with %s, or name another mechanism", i, row.Name, row.Untrained, row.Name)
 		}
 		if c.LayerMechanisms == nil {
 			c.LayerMechanisms = make([]LayerMechanism, c.Layers)
@@ -114,7 +113,7 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 		c.LayerMechanisms = nil
 	}
 	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("exchange: %w", err)
+		return c, fieldErrorf("{Exchange}: %w", err)
 	}
 	return c, nil
 }
@@ -123,20 +122,20 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 // have no mechanisms by layers.
 func (x Exchange) row(c Config) (mechanism.Row, error) {
 	if x.Mechanism == "" {
-		return mechanism.Row{}, errors.New("exchange: mechanism: is missing")
+		return mechanism.Row{}, fieldErrorf("{Exchange}: {Mechanism}: is missing")
 	}
 	if _, owns := nn.LookupMixer(x.Mechanism); owns {
-		return mechanism.Row{}, fmt.Errorf("exchange: mechanism: %s owns its projections, and takes the place of no attention", x.Mechanism)
+		return mechanism.Row{}, fieldErrorf("{Exchange}: {Mechanism}: %s owns its projections, and takes the place of no attention", x.Mechanism)
 	}
 	if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Heads == 0 {
-		return mechanism.Row{}, fmt.Errorf("exchange: mechanism: %s, but the model has no attention whose function it could be: its mixer is %q", x.Mechanism, c.Mechanism)
+		return mechanism.Row{}, fieldErrorf("{Exchange}: {Mechanism}: %s, but the model has no attention whose function it could be: its mixer is %q", x.Mechanism, c.Mechanism)
 	}
 	row, err := lookupMechanism(c, x.Mechanism)
 	if err != nil {
-		return row, fmt.Errorf("exchange: %w", err)
+		return row, fieldErrorf("{Exchange}: %w", err)
 	}
 	if err := c.takesLayerMechanisms(); err != nil {
-		return row, fmt.Errorf("exchange: mechanism: %s, but %w", x.Mechanism, err)
+		return row, fieldErrorf("{Exchange}: {Mechanism}: %s, but %w", x.Mechanism, err)
 	}
 	return row, nil
 }
@@ -149,7 +148,7 @@ func (x Exchange) layers(c Config) ([]int, error) {
 		list = slices.Compact(list)
 		for _, i := range list {
 			if i < 0 || i >= c.Layers {
-				return nil, fmt.Errorf("exchange: layers: %d is given, the model has layers 0 to %d", i, c.Layers-1)
+				return nil, fieldErrorf("{Exchange}: {Layers}: %d is given, the model has layers 0 to %d", i, c.Layers-1)
 			}
 		}
 		return list, nil
@@ -161,7 +160,7 @@ func (x Exchange) layers(c Config) ([]int, error) {
 		}
 	}
 	if list == nil {
-		return nil, errors.New("exchange: layers: every layer of the model has a window already; name the layers")
+		return nil, fieldErrorf("{Exchange}: {Layers}: every layer of the model has a window already; name the layers")
 	}
 	return list, nil
 }
@@ -257,7 +256,7 @@ func (m *Model) Exchanged(x Exchange) (*Model, error) {
 		}
 	}
 	if err := y.Reserve(m.precision); err != nil {
-		return nil, fmt.Errorf("exchange: %w", err)
+		return nil, fieldErrorf("{Exchange}: %w", err)
 	}
 	for _, p := range y.storedParams() {
 		if own[p.Name] {
@@ -270,7 +269,7 @@ func (m *Model) Exchanged(x Exchange) (*Model, error) {
 			}
 		}
 		if !slices.Equal(from.Shape, p.Shape) {
-			return nil, fmt.Errorf("exchange: %s: shape is %v, the new settings need %v", p.Name, from.Shape, p.Shape)
+			return nil, fieldErrorf("{Exchange}: %s: shape is %v, the new settings need %v", p.Name, from.Shape, p.Shape)
 		}
 		if w := m.compressed[p.Name]; w != nil {
 			*y.compressed[p.Name] = *w // shared: it does not change any more
@@ -279,7 +278,7 @@ func (m *Model) Exchanged(x Exchange) (*Model, error) {
 		copy(p.Data, from.Data)
 	}
 	if err := y.SetNumbers(x.Numbers); err != nil {
-		return nil, fmt.Errorf("exchange: %w", err)
+		return nil, fieldErrorf("{Exchange}: %w", err)
 	}
 	return y, nil
 }
@@ -332,26 +331,26 @@ func (c Config) hasLayerMechanisms() bool {
 // their names.
 func (c validation) checkLayerNames() error {
 	if n := len(c.LayerMechanisms); n != 0 && n != c.Layers {
-		return fmt.Errorf("layer_mechanisms: has %d elements, layers is %d", n, c.Layers)
+		return fieldErrorf("{LayerMechanisms}: has %d elements, {Layers} is %d", n, c.Layers)
 	}
 	if !c.hasLayerMechanisms() {
 		return nil
 	}
 	if err := c.takesLayerMechanisms(); err != nil {
-		return fmt.Errorf("layer_mechanisms: are given, but %w", err)
+		return fieldErrorf("{LayerMechanisms}: are given, but %w", err)
 	}
 	for i, x := range c.LayerMechanisms {
 		if x.Mechanism == "" {
 			if x.Order != 0 || len(x.Set) > 0 {
-				return fmt.Errorf("layer_mechanisms: layer %d has order %d and settings %v, but no mechanism", i, x.Order, x.Set)
+				return fieldErrorf("{LayerMechanisms}: layer %d has {Order} %d and settings %v, but no mechanism", i, x.Order, x.Set)
 			}
 			continue
 		}
 		if _, owns := nn.LookupMixer(x.Mechanism); owns {
-			return fmt.Errorf("layer_mechanisms: layer %d: %s owns its projections; set mechanism to an attention function such as softmax", i, x.Mechanism)
+			return fieldErrorf("{LayerMechanisms}: layer %d: %s owns its projections; set {Mechanism} to an attention function such as softmax", i, x.Mechanism)
 		}
 		if _, err := lookupMechanism(c.Config, x.Mechanism); err != nil {
-			return fmt.Errorf("layer_mechanisms: layer %d: %w", i, err)
+			return fieldErrorf("{LayerMechanisms}: layer %d: %w", i, err)
 		}
 	}
 	return nil
@@ -362,9 +361,9 @@ func (c validation) checkLayerNames() error {
 func (c Config) takesLayerMechanisms() error {
 	switch {
 	case c.Kind == EncoderDecoder || c.Kind == Convolutional:
-		return fmt.Errorf("kind is %s; only kinds %s and %s have mechanisms by layers", c.Kind, Decoder, Encoder)
+		return fieldErrorf("{Kind} is %s; only kinds %s and %s have mechanisms by layers", c.Kind, Decoder, Encoder)
 	case c.RelativeBuckets != 0:
-		return fmt.Errorf("relative_buckets is %d, and only softmax has a bias by distance", c.RelativeBuckets)
+		return fieldErrorf("{RelativeBuckets} is %d, and only softmax has a bias by distance", c.RelativeBuckets)
 	}
 	return nil
 }
@@ -383,7 +382,7 @@ func (c validation) checkLayerMechanisms() error {
 			err = own.checkTraits(m.Traits())
 		}
 		if err != nil {
-			return fmt.Errorf("layer_mechanisms: layer %d: %w", g.first, err)
+			return fieldErrorf("{LayerMechanisms}: layer %d: %w", g.first, err)
 		}
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // exchangeable are models of both kinds, with and without windows and scales.
@@ -110,7 +112,7 @@ func TestExchangeIsRefused(t *testing.T) {
 		{"relative", v["mpnet"], Exchange{Mechanism: "local"}, "relative_buckets is 8"},
 		{"source", v["bart"], Exchange{Mechanism: "fastmax"}, "kind is encoder-decoder"},
 	} {
-		if _, err := x.c.Exchanged(x.x); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := x.c.Exchanged(x.x); err == nil || !strings.Contains(fault.InFile(err).Error(), x.want) {
 			t.Errorf("%s: error is %v, want %q", x.name, err, x.want)
 		}
 	}

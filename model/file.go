@@ -14,6 +14,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/nn"
@@ -138,7 +139,7 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 		return Config{}, err
 	}
 	c.Factories = factories
-	err := c.Validate()
+	err := fault.InFile(c.Validate())
 	if err != nil && factories == nil && c.hasUnknownMechanism() {
 		err = fmt.Errorf("%w; one of your own needs its factory, which LoadWith takes", err)
 	}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/mechanism"
+	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
@@ -130,7 +132,7 @@ func TestConfigsAreChecked(t *testing.T) {
 			"mechanism: polynomial with these settings is not causal, which kind decoder needs: its statistics are taken over all tokens, later ones too"},
 	} {
 		err := with(tiny(Decoder, "fastmax"), x.change).Validate()
-		if err == nil || !strings.Contains(err.Error(), x.want) {
+		if err == nil || !strings.Contains(fault.InFile(err).Error(), x.want) {
 			t.Errorf("error is %v, want one with %q", err, x.want)
 		}
 	}
@@ -218,5 +220,21 @@ func TestHostileConfigs(t *testing.T) {
 		if n > 1<<20 {
 			t.Errorf("%s takes %d bytes of memory", text, n)
 		}
+	}
+}
+
+// An error of New names the fields as Go does, and an error of a file as the file does.
+func TestErrorsNameFieldsAsTheirReaderDoes(t *testing.T) {
+	c := tiny(Decoder, "fastmax")
+	c.Heads, c.KVHeads = 3, 2
+	if _, err := New(c, rng.New(1)); err == nil || !strings.Contains(err.Error(), "KVHeads: 2 do not divide Heads 3; set KVHeads to 1") {
+		t.Errorf("New: %v", err)
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseConfig(text); err == nil || !strings.Contains(err.Error(), "kv_heads: 2 do not divide heads 3; set kv_heads to 1") {
+		t.Errorf("a file: %v", err)
 	}
 }

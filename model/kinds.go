@@ -1,7 +1,6 @@
 package model
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -67,14 +66,14 @@ type mlpKind struct {
 // checkKinds returns an error if the norm or the activation is not listed.
 func (c validation) checkKinds() error {
 	if c.Norm != "" && !slices.Contains(norms, c.Norm) {
-		return fmt.Errorf("norm: %q is none of %s", c.Norm, joinNames(norms))
+		return fieldErrorf("{Norm}: %q is none of %s", c.Norm, joinNames(norms))
 	}
 	var names []Activation
 	for _, k := range mlps {
 		names = append(names, k.name)
 	}
 	if c.Activation != "" && !slices.Contains(names, c.Activation) {
-		return fmt.Errorf("activation: %q is none of %s", c.Activation, joinNames(names))
+		return fieldErrorf("{Activation}: %q is none of %s", c.Activation, joinNames(names))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package model
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -180,40 +179,40 @@ func (c Config) layerWindow(i int) int {
 func (c validation) checkVariants() error {
 	switch {
 	case c.Kind == Convolutional && c.hasVariants():
-		return fmt.Errorf("kind: %s takes no fields of transformers beside heads and mechanism; leave out head_width, rope_fraction, rope_scaling, layer_windows, layer_mechanisms, relative_buckets, qk_norm, attention_norm, norm_*, no_*_norm, branch_norm, parallel_blocks, entry_*, token_types, position_* and biases", c.Kind)
+		return fieldErrorf("{Kind}: %s takes no fields of transformers beside {Heads} and {Mechanism}; leave out {HeadWidth}, {RopeFraction}, {RopeScaling}, {LayerWindows}, {LayerMechanisms}, {RelativeBuckets}, {QKNorm}, {AttentionNorm}, {NormEps}, {NormOffset}, {NoFirstNorm}, {NoFinalNorm}, {HeadNorm}, {BranchNorm}, {ParallelBlocks}, {EntryScale}, {EntryNorm}, {TokenTypes}, {PositionTable}, {PositionOffset} and {Biases}", c.Kind)
 	case c.NormEps != 0 && !(c.NormEps >= minNormEps && c.NormEps <= 1):
-		return fmt.Errorf("norm_eps: %g, needs to be 0, or from %g to 1", c.NormEps, minNormEps)
+		return fieldErrorf("{NormEps}: %g, needs to be 0, or from %g to 1", c.NormEps, minNormEps)
 	case c.NormOffset && c.Norm != RMSNorm:
-		return fmt.Errorf("norm_offset: needs norm %s, norm is %q; set norm to %s, or norm_offset to false", RMSNorm, c.Norm, RMSNorm)
+		return fieldErrorf("{NormOffset}: needs {Norm} %s, {Norm} is %q; set {Norm} to %s, or {NormOffset} to false", RMSNorm, c.Norm, RMSNorm)
 	case c.NoFirstNorm && c.PostNorm:
-		return fmt.Errorf("no_first_norm: with post_norm no norm comes before the first attention; set one of them to false")
+		return fieldErrorf("{NoFirstNorm}: with {PostNorm} no norm comes before the first attention; set one of them to false")
 	case c.ParallelBlocks != "" && c.ParallelBlocks != ParallelOne && c.ParallelBlocks != ParallelTwo:
-		return fmt.Errorf("parallel_blocks: %q is none of %s, %s", c.ParallelBlocks, ParallelOne, ParallelTwo)
+		return fieldErrorf("{ParallelBlocks}: %q is none of %s, %s", c.ParallelBlocks, ParallelOne, ParallelTwo)
 	case c.ParallelBlocks != "" && (c.PostNorm || c.Conv != 0 || c.Kind == EncoderDecoder):
-		return fmt.Errorf("parallel_blocks: %s, but kind is %s, post_norm %t and conv %d; set kind to %s or %s, post_norm to false and conv to 0", c.ParallelBlocks, c.Kind, c.PostNorm, c.Conv, Decoder, Encoder)
+		return fieldErrorf("{ParallelBlocks}: %s, but {Kind} is %s, {PostNorm} %t and {Conv} %d; set {Kind} to %s or %s, {PostNorm} to false and {Conv} to 0", c.ParallelBlocks, c.Kind, c.PostNorm, c.Conv, Decoder, Encoder)
 	case c.BranchNorm && (c.PostNorm || c.ParallelBlocks != "" || c.Kind == EncoderDecoder):
-		return fmt.Errorf("branch_norm: kind is %s, post_norm %t and parallel_blocks %q; set kind to %s or %s, post_norm to false, and leave out parallel_blocks", c.Kind, c.PostNorm, c.ParallelBlocks, Decoder, Encoder)
+		return fieldErrorf("{BranchNorm}: {Kind} is %s, {PostNorm} %t and {ParallelBlocks} %q; set {Kind} to %s or %s, {PostNorm} to false, and leave out {ParallelBlocks}", c.Kind, c.PostNorm, c.ParallelBlocks, Decoder, Encoder)
 	case c.EntryScale != 0 && !(c.EntryScale >= 1e-6 && c.EntryScale <= 1e6):
-		return fmt.Errorf("entry_scale: %g, needs to be 0, or from 1e-6 to 1e6", c.EntryScale)
+		return fieldErrorf("{EntryScale}: %g, needs to be 0, or from 1e-6 to 1e6", c.EntryScale)
 	case c.Inputs > 0 && (c.EntryScale != 0 || c.TokenTypes != 0):
-		return fmt.Errorf("inputs: %d numbers have no embeddings, but entry_scale is %g and token_types %d; set both to 0", c.Inputs, c.EntryScale, c.TokenTypes)
+		return fieldErrorf("{Inputs}: %d numbers have no embeddings, but {EntryScale} is %g and {TokenTypes} %d; set both to 0", c.Inputs, c.EntryScale, c.TokenTypes)
 	case c.TokenTypes != 0 && (c.frontPositions() > 0 || c.Kind == EncoderDecoder):
-		return fmt.Errorf("token_types: %d, but kind is %s and pool %q; set pool to %s and kind to %s or %s", c.TokenTypes, c.Kind, c.Pool, PoolFirst, Encoder, Decoder)
+		return fieldErrorf("{TokenTypes}: %d, but {Kind} is %s and {Pool} %q; set {Pool} to %s and {Kind} to %s or %s", c.TokenTypes, c.Kind, c.Pool, PoolFirst, Encoder, Decoder)
 	case c.SourceLayers != 0 && c.Kind != EncoderDecoder:
-		return fmt.Errorf("source_layers: %d, but kind %s has no source; set kind to %s, or source_layers to 0", c.SourceLayers, c.Kind, EncoderDecoder)
+		return fieldErrorf("{SourceLayers}: %d, but {Kind} %s has no source; set {Kind} to %s, or {SourceLayers} to 0", c.SourceLayers, c.Kind, EncoderDecoder)
 	case c.SharedEmbedding && (c.Kind != EncoderDecoder || c.sourceVocab() != c.Vocab):
-		return fmt.Errorf("shared_embedding: kind is %s, vocab %d and source_vocab %d; needs kind %s and one vocabulary", c.Kind, c.Vocab, c.sourceVocab(), EncoderDecoder)
+		return fieldErrorf("{SharedEmbedding}: {Kind} is %s, {Vocab} %d and {SourceVocab} %d; needs {Kind} %s and one vocabulary", c.Kind, c.Vocab, c.sourceVocab(), EncoderDecoder)
 	case (c.PositionTable != 0 || c.PositionOffset != 0) && c.positions() != Learned:
-		return fmt.Errorf("position_table: %d and position_offset: %d, but positions are %s; set positions to %s, or both to 0", c.PositionTable, c.PositionOffset, c.Positions, Learned)
+		return fieldErrorf("{PositionTable}: %d and {PositionOffset}: %d, but {Positions} are %s; set {Positions} to %s, or both to 0", c.PositionTable, c.PositionOffset, c.Positions, Learned)
 	case c.PositionTable != 0 && c.LearnedPositions() < 1:
-		return fmt.Errorf("position_table: %d rows, of which position_offset %d are before the first position; set position_table to more", c.PositionTable, c.PositionOffset)
+		return fieldErrorf("{PositionTable}: %d rows, of which {PositionOffset} %d are before the first position; set {PositionTable} to more", c.PositionTable, c.PositionOffset)
 	case c.PositionTable == 0 && c.PositionOffset != 0:
-		return fmt.Errorf("position_offset: %d, but position_table is 0; set position_table to the number of rows", c.PositionOffset)
+		return fieldErrorf("{PositionOffset}: %d, but {PositionTable} is 0; set {PositionTable} to the number of rows", c.PositionOffset)
 	case (c.HeadActivation != "" || c.HeadNorm) && c.HeadHidden == 0:
-		return fmt.Errorf("head_hidden: 0, but head_activation is %q and head_norm %t; set head_hidden to 1 or more", c.HeadActivation, c.HeadNorm)
+		return fieldErrorf("{HeadHidden}: 0, but {HeadActivation} is %q and {HeadNorm} %t; set {HeadHidden} to 1 or more", c.HeadActivation, c.HeadNorm)
 	}
 	if _, known := headActivations[c.HeadActivation]; !known {
-		return fmt.Errorf("head_activation: %q is none of %s, %s, %s, %s", c.HeadActivation, ReLU, Tanh, GELU, TanhGELU)
+		return fieldErrorf("{HeadActivation}: %q is none of %s, %s, %s, %s", c.HeadActivation, ReLU, Tanh, GELU, TanhGELU)
 	}
 	if err := c.checkRope(); err != nil || c.Heads == 0 {
 		return err
@@ -232,17 +231,17 @@ func (c Config) hasVariants() bool {
 func (c validation) checkRope() error {
 	switch {
 	case c.Positions != Rotary && (c.RopeFraction != 0 || c.RopeScaling != nil || c.LocalRopeTheta != 0):
-		return fmt.Errorf("positions: %s, but rope_fraction is %g, local_rope_theta %g and rope_scaling set is %t; set positions to %s, or leave them out", c.Positions, c.RopeFraction, c.LocalRopeTheta, c.RopeScaling != nil, Rotary)
+		return fieldErrorf("{Positions}: %s, but {RopeFraction} is %g, {LocalRopeTheta} %g and {RopeScaling} set is %t; set {Positions} to %s, or leave them out", c.Positions, c.RopeFraction, c.LocalRopeTheta, c.RopeScaling != nil, Rotary)
 	case c.Positions != Rotary:
 		return nil
 	case !(c.RopeFraction >= 0 && c.RopeFraction <= 1):
-		return fmt.Errorf("rope_fraction: %g, needs to be from 0 to 1", c.RopeFraction)
+		return fieldErrorf("{RopeFraction}: %g, needs to be from 0 to 1", c.RopeFraction)
 	case c.RopeFraction != 0 && (c.rotatedWidth() < 1 || 2*c.rotatedPairs() > c.headWidth()):
-		return fmt.Errorf("rope_fraction: %g of %d channels are %d, needs pairs of channels", c.RopeFraction, c.headWidth(), c.rotatedWidth())
+		return fieldErrorf("{RopeFraction}: %g of %d channels are %d, needs pairs of channels", c.RopeFraction, c.headWidth(), c.rotatedWidth())
 	case !isRopeBase(c.LocalRopeTheta):
-		return fmt.Errorf("local_rope_theta: %g, needs to be 0, or from 1 to 1e30", c.LocalRopeTheta)
+		return fieldErrorf("{LocalRopeTheta}: %g, needs to be 0, or from 1 to 1e30", c.LocalRopeTheta)
 	case c.LocalRopeTheta != 0 && len(c.LayerWindows) == 0:
-		return fmt.Errorf("local_rope_theta: %g, but layer_windows are empty; set layer_windows, or local_rope_theta to 0", c.LocalRopeTheta)
+		return fieldErrorf("{LocalRopeTheta}: %g, but {LayerWindows} are empty; set {LayerWindows}, or {LocalRopeTheta} to 0", c.LocalRopeTheta)
 	case c.RopeScaling == nil:
 		return nil
 	}
@@ -253,56 +252,56 @@ func (c validation) checkRope() error {
 func (c validation) checkRopeScaling(r *RopeScaling) error {
 	kinds := []ScalingKind{LinearScaling, Llama3Scaling, YarnScaling, LongScaling, DynamicScaling}
 	if !slices.Contains(kinds, r.Kind) {
-		return fmt.Errorf("rope_scaling: kind %q is none of %s, %s, %s, %s, %s", r.Kind, kinds[0], kinds[1], kinds[2], kinds[3], kinds[4])
+		return fieldErrorf("{RopeScaling}: {Kind} %q is none of %s, %s, %s, %s, %s", r.Kind, kinds[0], kinds[1], kinds[2], kinds[3], kinds[4])
 	}
 	if !(r.Factor >= 1 && r.Factor <= maxSize) {
-		return fmt.Errorf("rope_scaling: factor %g, needs to be from 1 to %d", r.Factor, maxSize)
+		return fieldErrorf("{RopeScaling}: {Factor} %g, needs to be from 1 to %d", r.Factor, maxSize)
 	}
 	for _, x := range []struct {
 		name  string
 		value float64
 		of    []ScalingKind
 	}{
-		{"original_context", float64(r.OriginalContext), kinds[1:]},
-		{"low_frequency", r.LowFrequency, kinds[1:2]}, {"high_frequency", r.HighFrequency, kinds[1:2]},
-		{"beta_fast", r.BetaFast, kinds[2:3]}, {"beta_slow", r.BetaSlow, kinds[2:3]}, {"attention_factor", r.AttentionFactor, kinds[2:4]},
+		{"{OriginalContext}", float64(r.OriginalContext), kinds[1:]},
+		{"{LowFrequency}", r.LowFrequency, kinds[1:2]}, {"{HighFrequency}", r.HighFrequency, kinds[1:2]},
+		{"{BetaFast}", r.BetaFast, kinds[2:3]}, {"{BetaSlow}", r.BetaSlow, kinds[2:3]}, {"{AttentionFactor}", r.AttentionFactor, kinds[2:4]},
 	} {
 		if x.value != 0 && !slices.Contains(x.of, r.Kind) {
-			return fmt.Errorf("rope_scaling: kind %s has no %s, it is %g; set it to 0", r.Kind, x.name, x.value)
+			return fieldErrorf("{RopeScaling}: {Kind} %s has no %s, it is %g; set it to 0", r.Kind, x.name, x.value)
 		}
 	}
 	switch {
 	case r.followsLength() && c.Kind == EncoderDecoder:
-		return fmt.Errorf("rope_scaling: kind %s, but kind is %s; set kind to %s or %s", r.Kind, c.Kind, Decoder, Encoder)
+		return fieldErrorf("{RopeScaling}: {Kind} %s, but {Kind} is %s; set {Kind} to %s or %s", r.Kind, c.Kind, Decoder, Encoder)
 	case r.Kind != LongScaling && len(r.ShortFactors)+len(r.LongFactors) > 0:
-		return fmt.Errorf("rope_scaling: kind %s has no short_factors and long_factors, there are %d and %d; leave them out", r.Kind, len(r.ShortFactors), len(r.LongFactors))
+		return fieldErrorf("{RopeScaling}: {Kind} %s has no {ShortFactors} and {LongFactors}, there are %d and %d; leave them out", r.Kind, len(r.ShortFactors), len(r.LongFactors))
 	case r.Kind == LinearScaling:
 		return nil
 	case r.Kind == YarnScaling && !(c.ropeBase() > 1):
-		return fmt.Errorf("rope_scaling: kind %s needs frequencies that fall, rope_theta is %g; set rope_theta above 1", r.Kind, c.ropeBase())
+		return fieldErrorf("{RopeScaling}: {Kind} %s needs frequencies that fall, {RopeTheta} is %g; set {RopeTheta} above 1", r.Kind, c.ropeBase())
 	case r.OriginalContext < 1 || r.OriginalContext > maxSize:
-		return fmt.Errorf("rope_scaling: original_context %d, needs to be from 1 to %d", r.OriginalContext, maxSize)
+		return fieldErrorf("{RopeScaling}: {OriginalContext} %d, needs to be from 1 to %d", r.OriginalContext, maxSize)
 	case r.Kind == Llama3Scaling && !(r.lowBound() >= leastTurns && r.lowBound() < r.highBound() && r.highBound() <= maxSize):
-		return fmt.Errorf("rope_scaling: low_frequency %g and high_frequency %g, needs %g ≤ low < high ≤ %d", r.lowBound(), r.highBound(), leastTurns, maxSize)
+		return fieldErrorf("{RopeScaling}: {LowFrequency} %g and {HighFrequency} %g, needs %g ≤ low < high ≤ %d", r.lowBound(), r.highBound(), leastTurns, maxSize)
 	case r.Kind == YarnScaling && !(r.slowBound() >= leastTurns && r.slowBound() <= r.fastBound() && r.fastBound() <= maxSize):
-		return fmt.Errorf("rope_scaling: beta_slow %g and beta_fast %g, needs %g ≤ slow ≤ fast ≤ %d", r.slowBound(), r.fastBound(), leastTurns, maxSize)
+		return fieldErrorf("{RopeScaling}: {BetaSlow} %g and {BetaFast} %g, needs %g ≤ slow ≤ fast ≤ %d", r.slowBound(), r.fastBound(), leastTurns, maxSize)
 	case r.AttentionFactor != 0 && !(r.AttentionFactor >= 1e-3 && r.AttentionFactor <= 1e3):
-		return fmt.Errorf("rope_scaling: attention_factor %g, needs to be 0, or from 0.001 to 1000", r.AttentionFactor)
+		return fieldErrorf("{RopeScaling}: {AttentionFactor} %g, needs to be 0, or from 0.001 to 1000", r.AttentionFactor)
 	case r.Kind == DynamicScaling && c.rotatedWidth() < 3:
-		return fmt.Errorf("rope_scaling: kind %s needs 3 rotated channels or more, there are %d", r.Kind, c.rotatedWidth())
+		return fieldErrorf("{RopeScaling}: {Kind} %s needs 3 rotated channels or more, there are %d", r.Kind, c.rotatedWidth())
 	case r.Kind == LongScaling && r.AttentionFactor == 0 && r.Factor > 1 && r.OriginalContext == 1:
-		return fmt.Errorf("rope_scaling: original_context 1 with kind %s and factor %g gives no attention_factor; set it", r.Kind, r.Factor)
+		return fieldErrorf("{RopeScaling}: {OriginalContext} 1 with {Kind} %s and {Factor} %g gives no {AttentionFactor}; set it", r.Kind, r.Factor)
 	}
 	for _, x := range []struct {
 		name    string
 		factors []float64
-	}{{"short_factors", r.ShortFactors}, {"long_factors", r.LongFactors}} {
+	}{{"{ShortFactors}", r.ShortFactors}, {"{LongFactors}", r.LongFactors}} {
 		if r.Kind == LongScaling && len(x.factors) != c.rotatedPairs() {
-			return fmt.Errorf("rope_scaling: %s has %d elements, %d pairs of channels are rotated", x.name, len(x.factors), c.rotatedPairs())
+			return fieldErrorf("{RopeScaling}: %s has %d elements, %d pairs of channels are rotated", x.name, len(x.factors), c.rotatedPairs())
 		}
 		for i, f := range x.factors {
 			if !(f >= 1e-6 && f <= 1e6) {
-				return fmt.Errorf("rope_scaling: element %d of %s is %g, needs to be from 1e-6 to 1e6", i, x.name, f)
+				return fieldErrorf("{RopeScaling}: element %d of %s is %g, needs to be from 1e-6 to 1e6", i, x.name, f)
 			}
 		}
 	}
@@ -328,17 +327,17 @@ func orDefault(x, byDefault float64) float64 {
 // checkAttentionVariants returns an error for an invalid field of attention.
 func (c validation) checkAttentionVariants() error {
 	if row, owns := nn.LookupMixer(c.Mechanism); owns && row.ISTA && c.BranchNorm {
-		return fmt.Errorf("branch_norm: the blocks of %s are no sums; set branch_norm to false", c.Mechanism)
+		return fieldErrorf("{BranchNorm}: the blocks of %s are no sums; set {BranchNorm} to false", c.Mechanism)
 	}
 	if _, owns := nn.LookupMixer(c.Mechanism); owns && (c.HeadWidth != 0 || c.LayerWindows != nil || c.hasLayerMechanisms() || c.RelativeBuckets != 0 || c.QKNorm || c.AttentionNorm || c.Biases != nil || c.RopeFraction != 0 || c.ParallelBlocks != "") {
-		return fmt.Errorf("mechanism: %s owns its projections, and takes no head_width, layer_windows, layer_mechanisms, relative_buckets, qk_norm, attention_norm, biases, rope_fraction or parallel_blocks; leave them out, or set mechanism to softmax", c.Mechanism)
+		return fieldErrorf("{Mechanism}: %s owns its projections, and takes no {HeadWidth}, {LayerWindows}, {LayerMechanisms}, {RelativeBuckets}, {QKNorm}, {AttentionNorm}, {Biases}, {RopeFraction} or {ParallelBlocks}; leave them out, or set {Mechanism} to softmax", c.Mechanism)
 	}
 	if n := len(c.LayerWindows); n != 0 && n != c.Layers {
-		return fmt.Errorf("layer_windows: has %d elements, layers is %d", n, c.Layers)
+		return fieldErrorf("{LayerWindows}: has %d elements, {Layers} is %d", n, c.Layers)
 	}
 	for i, w := range c.LayerWindows {
 		if w < 0 || w > maxSize {
-			return fmt.Errorf("layer_windows: layer %d has %d, needs to be from 0 to %d", i, w, maxSize)
+			return fieldErrorf("{LayerWindows}: layer %d has %d, needs to be from 0 to %d", i, w, maxSize)
 		}
 	}
 	if err := c.checkLayerNames(); err != nil {
@@ -346,15 +345,15 @@ func (c validation) checkAttentionVariants() error {
 	}
 	switch {
 	case c.LayerWindows != nil && (c.Kind == EncoderDecoder || c.hasDecay() || c.AttentionDropout > 0):
-		return fmt.Errorf("layer_windows: kind is %s, decay %q and attention_dropout %g; set kind to %s or %s, and the others to none and 0", c.Kind, c.Decay, c.AttentionDropout, Decoder, Encoder)
+		return fieldErrorf("{LayerWindows}: {Kind} is %s, {Decay} %q and {AttentionDropout} %g; set {Kind} to %s or %s, and the others to none and 0", c.Kind, c.Decay, c.AttentionDropout, Decoder, Encoder)
 	case c.QKNorm && c.Kind == EncoderDecoder:
-		return fmt.Errorf("qk_norm: kind is %s; set kind to %s or %s, or qk_norm to false", c.Kind, Decoder, Encoder)
+		return fieldErrorf("{QKNorm}: {Kind} is %s; set {Kind} to %s or %s, or {QKNorm} to false", c.Kind, Decoder, Encoder)
 	case c.AttentionNorm && c.Kind == EncoderDecoder:
-		return fmt.Errorf("attention_norm: kind is %s; set kind to %s or %s, or attention_norm to false", c.Kind, Decoder, Encoder)
+		return fieldErrorf("{AttentionNorm}: {Kind} is %s; set {Kind} to %s or %s, or {AttentionNorm} to false", c.Kind, Decoder, Encoder)
 	case c.RelativeBuckets != 0 && (c.Mechanism != "softmax" || len(c.Set) != 0 || c.Kind != Encoder || c.LayerWindows != nil || c.AttentionDropout > 0):
-		return fmt.Errorf("relative_buckets: %d, but mechanism is %s with settings %v, kind %s, layer_windows %v and attention_dropout %g; set mechanism to softmax without settings, kind to %s, and leave out the others", c.RelativeBuckets, c.Mechanism, c.Set, c.Kind, c.LayerWindows, c.AttentionDropout, Encoder)
+		return fieldErrorf("{RelativeBuckets}: %d, but {Mechanism} is %s with settings %v, {Kind} %s, {LayerWindows} %v and {AttentionDropout} %g; set {Mechanism} to softmax without settings, {Kind} to %s, and leave out the others", c.RelativeBuckets, c.Mechanism, c.Set, c.Kind, c.LayerWindows, c.AttentionDropout, Encoder)
 	case c.RelativeBuckets != 0 && (c.RelativeBuckets < 4 || c.RelativeBuckets%2 != 0 || c.RelativeBuckets > 256):
-		return fmt.Errorf("relative_buckets: %d, needs an even number from 4 to 256", c.RelativeBuckets)
+		return fieldErrorf("{RelativeBuckets}: %d, needs an even number from 4 to 256", c.RelativeBuckets)
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // bert is the smallest BERT: post-norm, a norm and types at the entry, no last norm, and the
@@ -122,7 +124,7 @@ func TestConfigOfAModelIsItsOwn(t *testing.T) {
 func TestEpsilonBelowFloat32IsRefused(t *testing.T) {
 	c := llama()
 	for _, c.NormEps = range []float64{1e-46, 1e-39, -1, 2, math.NaN()} {
-		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "norm_eps: ") {
+		if err := c.Validate(); err == nil || !strings.Contains(fault.InFile(err).Error(), "norm_eps: ") {
 			t.Errorf("norm_eps %g: error is %v", c.NormEps, err)
 		}
 	}

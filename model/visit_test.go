@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -84,7 +85,7 @@ func TestVariantsAreChecked(t *testing.T) {
 		"attention_norm: kind is encoder-decoder":            with(tiny(EncoderDecoder, "softmax"), func(c *Config) { c.AttentionNorm = true }),
 		"kind: convolutional takes no fields":                with(cases()["net"], func(c *Config) { c.EntryNorm = true }),
 	} {
-		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err := c.Validate(); err == nil || !strings.HasPrefix(fault.InFile(err).Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}

@@ -19,7 +19,7 @@ func (c *Config) adaptModelToTask(s data.Spec) error {
 	length := s.Length / s.Sequences()
 	if c.Init != "" {
 		if m.Vocab != s.Vocab || m.Inputs != s.Channels {
-			return fmt.Errorf("init: the model reads %d tokens or %d numbers, task %s has %d or %d", m.Vocab, m.Inputs, s.Name, s.Vocab, s.Channels)
+			return fieldErrorf("{Init}: the model reads %d tokens or %d numbers, task %s has %d or %d", m.Vocab, m.Inputs, s.Name, s.Vocab, s.Channels)
 		}
 		m.Context = length
 		if m.HeadHidden == 0 { // left out by a flag
@@ -28,7 +28,7 @@ func (c *Config) adaptModelToTask(s data.Spec) error {
 		m.Tied = m.Tied && s.Kind == data.Next && s.Classes == s.Vocab
 	}
 	if m.Context != 0 && m.Context != length {
-		return fmt.Errorf("context: %d, but the samples of task %s have up to %d positions; set the task's length, or leave out the context", m.Context, s.Name, length)
+		return fieldErrorf("{Model.Context}: %d, but the samples of task %s have up to %d positions; set the task's length, or leave out the context", m.Context, s.Name, length)
 	}
 	m.Context, m.Vocab, m.Inputs = length, s.Vocab, s.Channels
 	m.Parts, m.Loss = 0, model.CrossEntropy
@@ -46,7 +46,7 @@ func (c *Config) adaptModelToTask(s data.Spec) error {
 			m.Kind = model.Decoder
 		}
 		if m.Kind != model.Decoder {
-			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s; set kind to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
+			return fieldErrorf("{Model.Kind}: %s cannot learn task %s, which needs a %s; set {Model.Kind} to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
 		}
 	case data.Level:
 		if m.Outputs == 0 {
@@ -57,7 +57,7 @@ func (c *Config) adaptModelToTask(s data.Spec) error {
 			m.Kind = model.Decoder
 		}
 		if m.Kind != model.Decoder {
-			return fmt.Errorf("kind: %s cannot learn task %s, which needs a %s; set kind to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
+			return fieldErrorf("{Model.Kind}: %s cannot learn task %s, which needs a %s; set {Model.Kind} to %s, or leave it out", m.Kind, s.Name, model.Decoder, model.Decoder)
 		}
 	case data.Class:
 		m.Outputs, whole = s.Classes, true
@@ -79,7 +79,7 @@ func (c *Config) adaptModelToTask(s data.Spec) error {
 		}
 	}
 	if !whole && m.Pool != "" {
-		return fmt.Errorf("pool: %s, but task %s asks for an output of each position; leave out pool", m.Pool, s.Name)
+		return fieldErrorf("{Model.Pool}: %s, but task %s asks for an output of each position; leave out {Model.Pool}", m.Pool, s.Name)
 	}
 	return nil
 }
@@ -98,10 +98,10 @@ func (c *Config) setPositions(src data.Source) error {
 	case m.Positions == "":
 		m.Positions = model.NoPosition
 	case m.Positions != model.NoPosition:
-		return fmt.Errorf("positions: %s, but the points of task %s have no order; set positions to %s, or leave it out", m.Positions, c.Task, model.NoPosition)
+		return fieldErrorf("{Model.Positions}: %s, but the points of task %s have no order; set {Model.Positions} to %s, or leave it out", m.Positions, c.Task, model.NoPosition)
 	}
 	if c.isUnordered && m.Kind != model.Encoder {
-		return fmt.Errorf("kind: %s sees an order, but the points of task %s have none; set kind to %s, or leave it out", m.Kind, c.Task, model.Encoder)
+		return fieldErrorf("{Model.Kind}: %s sees an order, but the points of task %s have none; set {Model.Kind} to %s, or leave it out", m.Kind, c.Task, model.Encoder)
 	}
 	return nil
 }

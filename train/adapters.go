@@ -59,7 +59,7 @@ func newAdapters(m *model.Model, rank int, key rng.Key) (*adapters, error) {
 		}
 		out, in := p.Shape[0], p.Shape[1]
 		if rank > min(out, in) {
-			return nil, fmt.Errorf("adapters: rank %d, but %s is [%d,%d]", rank, p.Name, out, in)
+			return nil, fieldErrorf("{Adapters}: rank %d, but %s is [%d,%d]", rank, p.Name, out, in)
 		}
 		d := &adapter{weight: p, base: slices.Clone(p.Data), rank: rank}
 		d.downProj = a.trained.New(p.Name+downSuffix, true, rank, in)
@@ -71,7 +71,7 @@ func newAdapters(m *model.Model, rank int, key rng.Key) (*adapters, error) {
 		a.list = append(a.list, d)
 	}
 	if len(a.list) == 0 {
-		return nil, fmt.Errorf("adapters: rank %d, but the model has no matrices in layers", rank)
+		return nil, fieldErrorf("{Adapters}: rank %d, but the model has no matrices in layers", rank)
 	}
 	return a, nil
 }

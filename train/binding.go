@@ -301,7 +301,7 @@ func (t *Trainer) checkStart() error {
 	case was.Version != is.Version:
 		return fmt.Errorf("%s: version is %d, this program reads %d", path, was.Version, is.Version)
 	case was.Weights != is.Weights:
-		return fmt.Errorf("init: %s: is not the model that the run began with: its SHA-256 is %.12s…, was %.12s…", t.config.Init, is.Weights, was.Weights)
+		return fieldErrorf("{Init}: %s: is not the model that the run began with: its SHA-256 is %.12s…, was %.12s…", t.config.Init, is.Weights, was.Weights)
 	}
 	return t.checkData(was.Data)
 }

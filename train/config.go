@@ -222,14 +222,14 @@ func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 		return fail(errors.New("source: is nil"))
 	}
 	if spec := src.Spec(); tokensAreBytes(src) && spec.Vocab != byteVocab {
-		return fail(fmt.Errorf("task %s: vocab is %d, but its tokens are bytes, which are %d", spec.Name, spec.Vocab, byteVocab))
+		return fail(fieldErrorf("task %s: {Vocab} is %d, but its tokens are bytes, which are %d", spec.Name, spec.Vocab, byteVocab))
 	}
 	if w, ok := src.(data.WindowSource); ok {
 		if _, ok := c.TaskSet["length"]; ok {
-			return fail(errors.New("task_set: length is not for training: windows are as long as the model's context"))
+			return fail(fieldErrorf("{TaskSet}: length is not for training: windows are as long as the model's context"))
 		}
 		if c.Model.Context < 1 {
-			return fail(fmt.Errorf("context: %d tokens", c.Model.Context))
+			return fail(fieldErrorf("{Model.Context}: %d tokens", c.Model.Context))
 		}
 		src = w.WithWindow(c.Model.Context)
 	}
@@ -265,7 +265,7 @@ func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 		return fail(err)
 	}
 	if err := c.Model.Validate(); err != nil {
-		return fail(fmt.Errorf("model: %w", err))
+		return fail(fieldErrorf("{Model}: %w", err))
 	}
 	if err := c.checkFields(src); err != nil {
 		return fail(err)
@@ -276,30 +276,30 @@ func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 	var err error
 	if c.Standardise {
 		if src.Spec().Channels == 0 {
-			return fail(fmt.Errorf("standardise: the positions of task %s hold tokens, which have no mean; leave out standardise", c.Task))
+			return fail(fieldErrorf("{Standardise}: the positions of task %s hold tokens, which have no mean; leave out {Standardise}", c.Task))
 		}
 		if c.InputMean == nil {
 			if c.InputMean, c.InputDeviation, err = task.ChannelMoments(src); err != nil {
-				return fail(fmt.Errorf("standardise: %w", err))
+				return fail(fieldErrorf("{Standardise}: %w", err))
 			}
 		}
 		if src, err = task.Standardise(src, c.InputMean, c.InputDeviation); err != nil {
-			return fail(fmt.Errorf("standardise: %w", err))
+			return fail(fieldErrorf("{Standardise}: %w", err))
 		}
 	}
 	if c.LRAQuirk {
 		if _, ok := src.(data.WindowSource); ok {
-			return fail(fmt.Errorf("lra_quirk: the windows of task %s have no padding; leave it out", c.Task))
+			return fail(fieldErrorf("{LRAQuirk}: the windows of task %s have no padding; leave it out", c.Task))
 		}
 		src = task.Pad(src)
 	}
 	drawer, grows := src.(data.WindowDrawer)
 	if !grows && (c.FirstContext > 0 || c.FirstBatch > 0) {
-		return fail(fmt.Errorf("first_context, first_batch: the samples of task %s are no windows and do not grow; leave out both", c.Task))
+		return fail(fieldErrorf("{FirstContext}, {FirstBatch}: the samples of task %s are no windows and do not grow; leave out both", c.Task))
 	}
 	if grows && c.FirstContext > 0 && c.FirstContext < c.Model.Context {
 		if err := drawer.DrawWindow(new(data.Sample), c.FirstContext, rng.New(c.Seed), 0); err != nil {
-			return fail(fmt.Errorf("first_context: %w", err))
+			return fail(fieldErrorf("{FirstContext}: %w", err))
 		}
 	}
 	return c, src, nil
@@ -320,14 +320,14 @@ func (c *Config) setEpochs(src data.Source) error {
 		return nil
 	}
 	if _, ok := src.(data.WindowSource); !ok && c.FirstContext > 0 {
-		return fmt.Errorf("epochs: is %d, but first_context is %d: samples that grow are drawn at random; set steps", c.Epochs, c.FirstContext)
+		return fieldErrorf("{Epochs}: is %d, but {FirstContext} is %d: samples that grow are drawn at random; set {Steps}", c.Epochs, c.FirstContext)
 	}
 	epoch, ends := c.epochUpdates(src)
 	if !ends {
-		return fmt.Errorf("epochs: is %d, but task %s draws samples without end; set steps", c.Epochs, c.Task)
+		return fieldErrorf("{Epochs}: is %d, but task %s draws samples without end; set {Steps}", c.Epochs, c.Task)
 	}
 	if most := maxSteps / epoch; c.Epochs < 0 || c.Epochs > most {
-		return fmt.Errorf("epochs: is %d, needs 1 to %d", c.Epochs, most)
+		return fieldErrorf("{Epochs}: is %d, needs 1 to %d", c.Epochs, most)
 	}
 	c.Steps, c.Epochs = c.Epochs*epoch, 0
 	return nil
@@ -340,6 +340,9 @@ func (c *Config) epochUpdates(src data.Source) (updates int, ends bool) {
 	return max((n+size-1)/size, 1), n != data.Endless
 }
 
+// fieldErrorf returns an error that names fields of a Config.
+func fieldErrorf(format string, args ...any) error { return fault.Fieldf[Config](format, args...) }
+
 // checkFields returns an error for the first invalid field.
 func (c *Config) checkFields(src data.Source) error {
 	for _, f := range []struct {
@@ -348,50 +351,50 @@ func (c *Config) checkFields(src data.Source) error {
 		least float64
 		most  float64
 	}{
-		{"adapters", float64(c.Adapters), 0, 1 << 12},
-		{"batch", float64(c.Batch), 1, 1 << 20},
-		{"accumulate", float64(c.Accumulate), 1, 1 << 20},
-		{"first_context", float64(c.FirstContext), 0, 1 << 40},
-		{"first_batch", float64(c.FirstBatch), 0, 1 << 20},
-		{"segment", float64(c.Segment), 0, 1 << 40},
-		{"steps", float64(c.Steps), 1, maxSteps},
-		{"lr", c.Rate, 0, 1e6},
-		{"min_lr", c.MinRate, 0, 1e6},
-		{"warmup", float64(c.WarmUp), 0, 1 << 40},
-		{"weight_decay", c.Decay, 0, 1e6},
-		{"beta1", c.Beta1, 0, 1 - 0x1p-24},
-		{"beta2", c.Beta2, 0, 1 - 0x1p-24},
-		{"clip", c.Clip, 0, math.MaxFloat32},
-		{"eval_every", float64(c.EvalEvery), 0, 1 << 40},
-		{"eval_samples", float64(c.EvalSamples), 0, 1 << 40},
-		{"final_samples", float64(c.FinalSamples), 0, 1 << 40},
-		{"patience", float64(c.Patience), 0, 1 << 40},
-		{"save_every", float64(c.SaveEvery), 0, 1 << 40},
+		{"{Adapters}", float64(c.Adapters), 0, 1 << 12},
+		{"{Batch}", float64(c.Batch), 1, 1 << 20},
+		{"{Accumulate}", float64(c.Accumulate), 1, 1 << 20},
+		{"{FirstContext}", float64(c.FirstContext), 0, 1 << 40},
+		{"{FirstBatch}", float64(c.FirstBatch), 0, 1 << 20},
+		{"{Segment}", float64(c.Segment), 0, 1 << 40},
+		{"{Steps}", float64(c.Steps), 1, maxSteps},
+		{"{Rate}", c.Rate, 0, 1e6},
+		{"{MinRate}", c.MinRate, 0, 1e6},
+		{"{WarmUp}", float64(c.WarmUp), 0, 1 << 40},
+		{"{Decay}", c.Decay, 0, 1e6},
+		{"{Beta1}", c.Beta1, 0, 1 - 0x1p-24},
+		{"{Beta2}", c.Beta2, 0, 1 - 0x1p-24},
+		{"{Clip}", c.Clip, 0, math.MaxFloat32},
+		{"{EvalEvery}", float64(c.EvalEvery), 0, 1 << 40},
+		{"{EvalSamples}", float64(c.EvalSamples), 0, 1 << 40},
+		{"{FinalSamples}", float64(c.FinalSamples), 0, 1 << 40},
+		{"{Patience}", float64(c.Patience), 0, 1 << 40},
+		{"{SaveEvery}", float64(c.SaveEvery), 0, 1 << 40},
 	} {
 		if !(f.x >= f.least && f.x <= f.most) {
-			return fmt.Errorf("%s: %s is not from %s to %s", f.name, formatLimit(f.x), formatLimit(f.least), formatLimit(f.most))
+			return fieldErrorf("%s: %s is not from %s to %s", f.name, formatLimit(f.x), formatLimit(f.least), formatLimit(f.most))
 		}
 	}
 	for i, n := range c.Lengthened {
 		if n < 1 || n >= c.Steps || i > 0 && n <= c.Lengthened[i-1] {
-			return fmt.Errorf("lengthened: %v do not ascend from 1 to less than the %d steps", c.Lengthened, c.Steps)
+			return fieldErrorf("{Lengthened}: %v do not ascend from 1 to less than the %d steps", c.Lengthened, c.Steps)
 		}
 	}
 	switch c.Optimizer {
 	case AdamW, RAdam:
 	case Adam:
 		if c.Decay != 0 {
-			return fmt.Errorf("weight_decay: %v, but optimizer %s has none, %s does; set optimizer to %s, or weight_decay to 0", c.Decay, Adam, AdamW, AdamW)
+			return fieldErrorf("{Decay}: %v, but {Optimizer} %s has none, %s does; set {Optimizer} to %s, or {Decay} to 0", c.Decay, Adam, AdamW, AdamW)
 		}
 	default:
-		return fmt.Errorf("optimizer: %q is none of %s, %s, %s", c.Optimizer, AdamW, Adam, RAdam)
+		return fieldErrorf("{Optimizer}: %q is none of %s, %s, %s", c.Optimizer, AdamW, Adam, RAdam)
 	}
 	if _, err := c.buildSchedule(); err != nil {
 		return err
 	}
 	if text, ok := src.(*task.Text); ok {
 		if n := text.Tokens(data.Train).Len(); n <= c.Model.Context {
-			return fmt.Errorf("context: %d tokens do not fit the %d that there are to learn from", c.Model.Context, n)
+			return fieldErrorf("{Model.Context}: %d tokens do not fit the %d that there are to learn from", c.Model.Context, n)
 		}
 	}
 	spec := src.Spec()
@@ -409,7 +412,7 @@ func (c *Config) checkFields(src data.Source) error {
 		}
 	}
 	if c.Patience > 0 && (c.EvalEvery == 0 || spec.Count[data.Valid] == 0) {
-		return fmt.Errorf("patience: %d looks, but eval_every is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[data.Valid])
+		return fieldErrorf("{Patience}: %d looks, but {EvalEvery} is %d and there are %d samples to look at", c.Patience, c.EvalEvery, spec.Count[data.Valid])
 	}
 	return nil
 }
@@ -450,7 +453,7 @@ func (c *Config) buildSchedule() (optim.Schedule, error) {
 		case ConstantSchedule: // from the end of the warm-up on
 			s = optim.Linear{Peak: c.Rate, Floor: c.Rate, WarmUp: c.WarmUp, Steps: n}
 		default:
-			return nil, fmt.Errorf("schedule: %q is none of %s, %s, %s", c.Schedule, CosineSchedule, LinearSchedule, ConstantSchedule)
+			return nil, fieldErrorf("{Schedule}: %q is none of %s, %s, %s", c.Schedule, CosineSchedule, LinearSchedule, ConstantSchedule)
 		}
 		all = append(all, boundedSchedule{n, s})
 	}
@@ -657,9 +660,9 @@ func (c *Config) spreadFarField() error {
 	case c.FarEvery == 0:
 		return nil
 	case c.FarEvery < 0 || c.FarEvery > 1<<20:
-		return fmt.Errorf("far_every: %d, needs to be from 0 to %d", c.FarEvery, 1<<20)
+		return fieldErrorf("{FarEvery}: %d, needs to be from 0 to %d", c.FarEvery, 1<<20)
 	case m.Kind != model.Decoder && m.Kind != model.Encoder:
-		return fmt.Errorf("far_every: is %d, but kind is %s; set far_every to 0, or kind to %s or %s", c.FarEvery, m.Kind, model.Decoder, model.Encoder)
+		return fieldErrorf("{FarEvery}: is %d, but {Model.Kind} is %s; set {FarEvery} to 0, or {Model.Kind} to %s or %s", c.FarEvery, m.Kind, model.Decoder, model.Encoder)
 	}
 	m.LayerWindows = nil
 	if c.FarEvery == 1 || m.Layers < 2 || m.Layers > 1<<20 { // the model is not checked yet

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"bytes"
 	"math"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -306,7 +308,7 @@ func TestModelIsAdaptedToLevels(t *testing.T) {
 		t.Errorf("%d outputs, %v", c.Model.Outputs, err)
 	}
 	c.Model.Kind = model.Encoder
-	if err := c.adaptModelToTask(spec); err == nil || err.Error() != "kind: encoder cannot learn task sound, which needs a decoder; set kind to decoder, or leave it out" {
+	if err := c.adaptModelToTask(spec); err == nil || fault.InFile(err).Error() != "kind: encoder cannot learn task sound, which needs a decoder; set kind to decoder, or leave it out" {
 		t.Errorf("error is %v", err)
 	}
 	spec.Kind = 99
@@ -376,7 +378,7 @@ func TestImpossibleConfigsAreRefused(t *testing.T) {
 	} {
 		c := little("softmax")
 		tc.change(&c)
-		if _, err := New(c, littleText(t), ""); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := New(c, littleText(t), ""); err == nil || !strings.Contains(fault.InFile(err).Error(), tc.want) {
 			t.Errorf("error is %v, does not say %s", err, tc.want)
 		}
 	}
@@ -467,7 +469,7 @@ func TestNeedlesOfAShortText(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	c.Model.Context, c.FirstContext = 256, 64
-	if _, _, err := c.PrepareTask(src); err == nil || !strings.HasPrefix(err.Error(), "first_context: context: 64 tokens; from 96 ") {
+	if _, _, err := c.PrepareTask(src); err == nil || !strings.HasPrefix(fault.InFile(err).Error(), "first_context: context: 64 tokens; from 96 ") {
 		t.Errorf("error is %v", err)
 	}
 	c.FirstContext = 128
@@ -485,5 +487,35 @@ func TestTuneBatchOfAnEndlessTask(t *testing.T) {
 		if c.setTuneBatch(littleText(t).WithWindow(length)); c.Batch != want {
 			t.Errorf("windows of %d tokens: batch %d, want %d", length, c.Batch, want)
 		}
+	}
+}
+
+// An error of New names the fields as Go does, and an error of a run's folder as its file does.
+func TestErrorsNameFieldsAsTheirReaderDoes(t *testing.T) {
+	c := little("fastmax")
+	c.EvalSamples = -2
+	src := alike(t, "text")(0)
+	if _, err := New(c, src, ""); err == nil || !strings.Contains(err.Error(), "EvalSamples: -2 is not from 0") {
+		t.Errorf("New: %v", err)
+	}
+	dir := filepath.Join(t.TempDir(), "run")
+	c.EvalSamples = 2
+	r, err := New(c, src, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, configFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, bytes.Replace(text, []byte(`"eval_samples": 2`), []byte(`"eval_samples": -2`), 1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Resume(src, dir); err == nil || !strings.Contains(err.Error(), "eval_samples: -2 is not from 0") {
+		t.Errorf("Resume: %v", err)
 	}
 }

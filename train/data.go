@@ -162,7 +162,7 @@ func (c *Config) adaptValues(src data.Source) (data.Source, error) {
 	if c.Standardise {
 		var err error
 		if src, err = task.Standardise(src, c.InputMean, c.InputDeviation); err != nil {
-			return nil, fmt.Errorf("standardise: %w", err)
+			return nil, fieldErrorf("{Standardise}: %w", err)
 		}
 	}
 	if c.LRAQuirk {

@@ -3,7 +3,6 @@ package train
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -33,14 +32,14 @@ func (c *Config) SuitsFreeze(src data.Source) bool {
 // returns an error if there is no model to start from, or its folder cannot be read.
 func (c *Config) FreezeHead() error {
 	if c.Init == "" {
-		return fmt.Errorf("freeze: there is no model to keep; name it by init")
+		return fieldErrorf("{Freeze}: there is no model to keep; name it by {Init}")
 	}
 	m := &c.Model
 	switch {
 	case published.IsFolder(c.Init):
 		var err error
 		if m.Pool, err = published.VectorPooling(c.Init); err != nil {
-			return fmt.Errorf("init: %w", err)
+			return fieldErrorf("{Init}: %w", err)
 		}
 	default:
 		m.Pool = cmp.Or(m.Pool, model.PoolMean)
@@ -66,17 +65,17 @@ func (c *Config) checkFreeze(spec data.Spec) error {
 	case !c.Freeze:
 		return nil
 	case c.Init == "":
-		return fmt.Errorf("freeze: there is no model to keep; name it by init")
+		return fieldErrorf("{Freeze}: there is no model to keep; name it by {Init}")
 	case spec.Kind != data.Class:
-		return fmt.Errorf("freeze: task %s asks for %v; a frozen model says classes of samples, leave out freeze", spec.Name, spec.Kind)
+		return fieldErrorf("{Freeze}: task %s asks for %v; a frozen model says classes of samples, leave out {Freeze}", spec.Name, spec.Kind)
 	case spec.Count[data.Train] == data.Endless:
-		return fmt.Errorf("freeze: task %s draws samples without end; leave out freeze", spec.Name)
+		return fieldErrorf("{Freeze}: task %s draws samples without end; leave out {Freeze}", spec.Name)
 	case c.Adapters > 0:
-		return fmt.Errorf("freeze: the model is kept, but adapters is %d; leave out one of them", c.Adapters)
+		return fieldErrorf("{Freeze}: the model is kept, but {Adapters} is %d; leave out one of them", c.Adapters)
 	case c.Model.HeadHidden > 0:
-		return fmt.Errorf("freeze: a linear head is fitted, but head_hidden is %d; leave out one of them", c.Model.HeadHidden)
+		return fieldErrorf("{Freeze}: a linear head is fitted, but {Model.HeadHidden} is %d; leave out one of them", c.Model.HeadHidden)
 	case c.Steps != 1 || len(c.Lengthened) > 0:
-		return fmt.Errorf("freeze: a linear head is fitted in one update, steps is %d; leave out steps", c.Steps)
+		return fieldErrorf("{Freeze}: a linear head is fitted in one update, {Steps} is %d; leave out {Steps}", c.Steps)
 	}
 	return nil
 }
@@ -99,7 +98,7 @@ func headParams(m *model.Model) (*param.Set, error) {
 	for _, name := range []string{"head.weight", "head.bias"} {
 		p, err := m.Params().Get(name)
 		if err != nil {
-			return nil, fmt.Errorf("freeze: %w", err)
+			return nil, fieldErrorf("{Freeze}: %w", err)
 		}
 		set.Add(p)
 	}

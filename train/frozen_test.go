@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -299,7 +300,7 @@ func TestFrozenModelRefusesOtherTraining(t *testing.T) {
 	} {
 		d := c.clone()
 		bad.change(&d)
-		if _, _, err := d.PrepareTask(src); err == nil || !strings.HasPrefix(err.Error(), "freeze: ") || !strings.Contains(err.Error(), bad.want) {
+		if _, _, err := d.PrepareTask(src); err == nil || !strings.HasPrefix(fault.InFile(err).Error(), "freeze: ") || !strings.Contains(fault.InFile(err).Error(), bad.want) {
 			t.Errorf("error is %v, want %s", err, bad.want)
 		}
 	}

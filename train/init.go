@@ -188,7 +188,7 @@ func startClasses(name string, names []string, n int) []string {
 func (c Config) StartFrom(dir string) (Config, error) {
 	s, err := openStart(dir, nil)
 	if err != nil {
-		return c, fmt.Errorf("init: %w", err)
+		return c, fieldErrorf("{Init}: %w", err)
 	}
 	if c.Init, err = filepath.Abs(dir); err != nil {
 		return c, err
@@ -211,7 +211,7 @@ func (c Config) StartFrom(dir string) (Config, error) {
 	}
 	if classes := startClasses(c.Task, nil, 1); s.isPublished && classes != nil {
 		if s, err = openStart(dir, classes); err != nil {
-			return c, fmt.Errorf("init: %w", err)
+			return c, fieldErrorf("{Init}: %w", err)
 		}
 	}
 	if c.Task == s.config.Task {
@@ -321,7 +321,7 @@ func (c *Config) startContext() int {
 func (c *Config) keepStart(m *model.Model, classes []string) error {
 	s, err := openStart(c.Init, startClasses(c.Task, classes, c.Model.Outputs))
 	if err != nil {
-		return fmt.Errorf("init: %w", err)
+		return fieldErrorf("{Init}: %w", err)
 	}
 	head := s.isPublished || s.config.Task == c.Task && slices.Equal(s.classes, classes)
 	for _, p := range modelTensors(m) {
@@ -329,12 +329,12 @@ func (c *Config) keepStart(m *model.Model, classes []string) error {
 			continue
 		}
 		if err := copyStart(p, s.model, head); err != nil {
-			return fmt.Errorf("init: %s: %w; leave out flags that change the model", c.Init, err)
+			return fieldErrorf("{Init}: %s: %w; leave out flags that change the model", c.Init, err)
 		}
 	}
 	for _, p := range s.model.Params().All() {
 		if _, err := m.Params().Get(p.Name); err != nil && !strings.HasPrefix(p.Name, "head") {
-			return fmt.Errorf("init: %s: %s has no place in the model; leave out flags that change the model", c.Init, p.Name)
+			return fieldErrorf("{Init}: %s: %s has no place in the model; leave out flags that change the model", c.Init, p.Name)
 		}
 	}
 	return nil
@@ -373,7 +373,7 @@ func (t *Trainer) describeStart() error {
 	}
 	classes := startClasses(c.Task, t.classes, c.Model.Outputs)
 	if err := published.CopyDescription(filepath.Join(t.dir, publishedFolder), from, classes); err != nil {
-		return fmt.Errorf("init: %w", err)
+		return fieldErrorf("{Init}: %w", err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
@@ -102,7 +103,7 @@ func TestEpochsBecomeUpdates(t *testing.T) {
 		}
 	}
 	c.Epochs = -1
-	if _, _, err := c.PrepareTask(src); err == nil || !strings.HasPrefix(err.Error(), "epochs: is -1, needs 1 to ") {
+	if _, _, err := c.PrepareTask(src); err == nil || !strings.HasPrefix(fault.InFile(err).Error(), "epochs: is -1, needs 1 to ") {
 		t.Errorf("error is %v", err)
 	}
 	preset, _ := LookupPreset("listops")
@@ -112,7 +113,7 @@ func TestEpochsBecomeUpdates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := grown.PrepareTask(list); err == nil || !strings.HasPrefix(err.Error(), "epochs: is 1, but first_context is 64") {
+	if _, _, err := grown.PrepareTask(list); err == nil || !strings.HasPrefix(fault.InFile(err).Error(), "epochs: is 1, but first_context is 64") {
 		t.Errorf("samples grow: error is %v", err)
 	}
 }
@@ -308,7 +309,7 @@ func TestStartsThatDoNotFitAreRefused(t *testing.T) {
 	} {
 		c, src := tunedTexts(t, 0)
 		change(&c)
-		if _, err := New(c, src, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(c, src, ""); err == nil || !strings.Contains(fault.InFile(err).Error(), want) {
 			t.Errorf("error is %v, want %s", err, want)
 		}
 	}

@@ -86,7 +86,7 @@ func (j Job) splitPasses(c Config) (Config, error) {
 			return d, nil
 		}
 	}
-	return c, fmt.Errorf("batch: %d passes of %d samples (first_batch %d) cannot be cut into one or more for each of %d ranks", c.Accumulate, c.Batch, c.FirstBatch, ranks)
+	return c, fieldErrorf("{Batch}: %d passes of %d samples ({FirstBatch} %d) cannot be cut into one or more for each of %d ranks", c.Accumulate, c.Batch, c.FirstBatch, ranks)
 }
 
 // cutPasses returns c with every pass split into n. An update has the same samples, unless
@@ -107,7 +107,7 @@ func (c Config) cutPasses(n int) (Config, bool) {
 // checkPasses returns an error if an update has fewer passes than there are ranks.
 func (j Job) checkPasses(c *Config) error {
 	if ranks := j.Ranks.Size(); c.Accumulate < ranks && !j.isSequenceParallel() {
-		return fmt.Errorf("accumulate: an update has %d passes, too few for %d ranks; continue with %d ranks or fewer", c.Accumulate, ranks, c.Accumulate)
+		return fieldErrorf("{Accumulate}: an update has %d passes, too few for %d ranks; continue with %d ranks or fewer", c.Accumulate, ranks, c.Accumulate)
 	}
 	return nil
 }

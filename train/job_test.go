@@ -323,7 +323,7 @@ func TestRanksDivideSequences(t *testing.T) {
 		t.Errorf("window: %v", err)
 	}
 	c.Segment = 5
-	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "segment: 5") {
+	if _, err := ranksDivide(t, DivideSequence, 2, c, alike(t, "text"), filepath.Join(t.TempDir(), "run"), 0); err == nil || !strings.Contains(err.Error(), "Segment: 5") {
 		t.Errorf("segments: %v", err)
 	}
 }

@@ -3,6 +3,8 @@ package train
 import (
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // What a training needs is compared with the memory before any of it is taken.
@@ -23,7 +25,7 @@ func TestTrainingBeyondTheMemoryIsRefused(t *testing.T) {
 		c := p.Config.clone()
 		c.Model.Vocab = 256
 		x.change(&c)
-		if err := c.checkMemory(); err == nil && x.want != "" || err != nil && (x.want == "" || !strings.HasPrefix(err.Error(), x.want)) {
+		if err := c.checkMemory(); err == nil && x.want != "" || err != nil && (x.want == "" || !strings.HasPrefix(fault.InFile(err).Error(), x.want)) {
 			t.Errorf("%s: error is %v, needs %q", name, err, x.want)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/lock"
 )
 
@@ -207,7 +208,7 @@ func TestLengthenedRunRepeats(t *testing.T) {
 		t.Errorf("rates %v and %v at the end of %d updates and behind it", floor, h.Steps[12].Rate, c.Steps)
 	}
 	long.Lengthened = []int{30, 12}
-	if _, err := New(long, littleText(t), ""); err == nil || !strings.HasPrefix(err.Error(), "lengthened: [30 12] do not ascend") {
+	if _, err := New(long, littleText(t), ""); err == nil || !strings.HasPrefix(fault.InFile(err).Error(), "lengthened: [30 12] do not ascend") {
 		t.Errorf("error is %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -101,7 +102,7 @@ func (j Job) ResumeWith(src data.Source, dir string, factories map[string]model.
 			err = j.checkPasses(&c)
 		}
 		if err != nil {
-			err = fmt.Errorf("%s: %w", filepath.Join(dir, configFile), err)
+			err = fmt.Errorf("%s: %w", filepath.Join(dir, configFile), fault.InFile(err))
 			if factories == nil && !isKnownMechanism(c.Model.Mechanism) {
 				err = fmt.Errorf("%w; one of your own needs its factory, which ResumeWith takes", err)
 			}

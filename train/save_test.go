@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
@@ -174,7 +175,7 @@ func (ofBytes) TokensAreBytes() bool { return true }
 // A run on data of one's own that is bytes keeps their vocabulary, also after it was interrupted.
 func TestRunsOnBytesHaveTheirVocabulary(t *testing.T) {
 	src := ofBytes{kinds()["next"]}
-	if _, err := New(littleTask(src, "softmax"), src, ""); err == nil || err.Error() != "task next: vocab is 7, but its tokens are bytes, which are 256" {
+	if _, err := New(littleTask(src, "softmax"), src, ""); err == nil || fault.InFile(err).Error() != "task next: vocab is 7, but its tokens are bytes, which are 256" {
 		t.Errorf("error %v", err)
 	}
 	src.spec.Vocab, src.spec.Classes = 256, 256

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
@@ -606,7 +607,7 @@ func TestSequencesOfATaskGrow(t *testing.T) {
 	odd := c
 	odd.FirstContext = 9
 	const want = "first_context: 9 tokens; an even number from 4 to the length, 32, is needed"
-	if _, _, err := odd.PrepareTask(src); err == nil || err.Error() != want {
+	if _, _, err := odd.PrepareTask(src); err == nil || fault.InFile(err).Error() != want {
 		t.Errorf("error is %v, want %s", err, want)
 	}
 	trainer, err := New(c, src, "")
@@ -648,7 +649,7 @@ func TestConfigsThatDoNotFitTheTaskAreRefused(t *testing.T) {
 		src := kinds()["class"]
 		c := littleTask(src, "softmax")
 		tc.change(&c, &src.spec)
-		if _, _, err := c.PrepareTask(src); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := c.PrepareTask(src); err == nil || !strings.Contains(fault.InFile(err).Error(), tc.want) {
 			t.Errorf("error is %v, does not say %s", err, tc.want)
 		}
 	}

@@ -152,13 +152,16 @@ func (c *Config) checkMemory() error {
 	if c.Freeze || c.Adapters > 0 {
 		copies = 1
 	}
-	what := fmt.Sprintf("model: width %d with %d layers: training %d weights", m.Width, m.Layers, m.Params())
-	if err := machine.Check(what, 4*copies*float64(m.Params())); err != nil || c.Freeze {
-		return err
+	what := fmt.Sprintf("{Model}: {Width} %d with %d layers: training %d weights", m.Width, m.Layers, m.Params())
+	if err := machine.Check(what, 4*copies*float64(m.Params())); err != nil {
+		return fieldErrorf("%w", err)
 	}
-	tokens, kind := m.Context, "context"
+	if c.Freeze {
+		return nil
+	}
+	tokens, kind := m.Context, "{Context}"
 	if c.Segment > 0 {
-		tokens, kind = min(tokens, c.Segment), "segment"
+		tokens, kind = min(tokens, c.Segment), "{Segment}"
 	}
 	// A layer keeps its input, its output of attention and one hidden row for each token.
 	hidden := m.Hidden
@@ -166,7 +169,10 @@ func (c *Config) checkMemory() error {
 		hidden = 4 * m.Width
 	}
 	kept := 4 * float64(c.Batch) * float64(tokens) * float64(m.Layers) * float64(2*m.Width+hidden)
-	return machine.Check(fmt.Sprintf("batch: a pass of %d samples of %d tokens (%s)", c.Batch, tokens, kind), kept)
+	if err := machine.Check(fmt.Sprintf("{Batch}: a pass of %d samples of %d tokens (%s)", c.Batch, tokens, kind), kept); err != nil {
+		return fieldErrorf("%w", err)
+	}
+	return nil
 }
 
 // newModel returns the model before its first update.
@@ -262,17 +268,17 @@ func (j Job) newTrainer(c Config, src, prepared data.Source, dir string, m *mode
 	}
 	switch {
 	case j.Divide != "" && j.Divide != DivideBatch && j.Divide != DivideSequence:
-		return nil, fmt.Errorf("divide: %q is neither %s nor %s", j.Divide, DivideBatch, DivideSequence)
+		return nil, fieldErrorf("{Divide}: %q is neither %s nor %s", j.Divide, DivideBatch, DivideSequence)
 	case !j.isSequenceParallel():
 	case c.Segment > 0:
-		return nil, fmt.Errorf("segment: %d, but ranks that divide a sequence take their part of it at once", c.Segment)
+		return nil, fieldErrorf("{Segment}: %d, but ranks that divide a sequence take their part of it at once", c.Segment)
 	default:
 		if err := m.CanDivide(); err != nil {
 			return nil, err
 		}
 	}
 	if n := j.Ranks.Size(); c.Freeze && n > 1 {
-		return nil, fmt.Errorf("freeze: %d ranks, a frozen model needs one process", n)
+		return nil, fieldErrorf("{Freeze}: %d ranks, a frozen model needs one process", n)
 	}
 	var own *adapters
 	trained := m.Params()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -302,7 +303,7 @@ func (f *Folder) Configure(c model.Config) (model.Config, error) {
 		c.LayerMechanisms = nil
 	}
 	if err := c.Validate(); err != nil {
-		return c, fmt.Errorf("%s: %w", filepath.Join(f.dir, ManifestFile), err)
+		return c, fmt.Errorf("%s: %w", filepath.Join(f.dir, ManifestFile), fault.InFile(err))
 	}
 	return c, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 )
@@ -154,7 +155,7 @@ func readPlan(text []byte, tensors int) (family string, p *plan, err error) {
 			return "", nil, err
 		}
 		if err := p.config.Validate(); err != nil {
-			return "", nil, fmt.Errorf("model: %w", err)
+			return "", nil, fmt.Errorf("model: %w", fault.InFile(err))
 		}
 		return family, p, nil
 	}

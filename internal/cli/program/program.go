@@ -19,6 +19,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/display"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cpu"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 )
@@ -185,6 +186,7 @@ func checkThreads(threads []int, list bool) error {
 // ReportError prints err on one line and returns the exit status for it. It prints nothing if rank
 // 0 prints the error.
 func (p *Program) ReportError(e *env.Env, err error) int {
+	err = fault.InFile(err)
 	text, status := env.JoinLines(err), env.StatusFailure
 	var bad env.InputError
 	var known *comm.RankError

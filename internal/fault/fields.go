@@ -1,0 +1,128 @@
+package fault
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// fieldError is an error about fields of a struct. Its text names them as Go does.
+type fieldError struct {
+	text string // with {Field} for each field
+	of   reflect.Type
+	err  error // for Unwrap
+}
+
+// braces is a field in the text of a fieldError.
+var braces = regexp.MustCompile(`\{([A-Za-z0-9.]+)\}`)
+
+// Fieldf returns the error of fmt.Errorf for a struct of the type T, of whose text each {Field} names
+// a field: of T, or of a struct in it. {A.B} is the field B of the field A. The error has Go's names;
+// InFile replaces them by the names that files have.
+func Fieldf[T any](format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	raw := make([]any, len(args))
+	for i, x := range args {
+		raw[i] = x
+		if inner, is := x.(error); is {
+			raw[i] = replaceText(inner, func(e *fieldError) string { return e.text })
+		}
+	}
+	text := fmt.Sprintf(strings.ReplaceAll(format, "%w", "%v"), raw...)
+	return &fieldError{text, reflect.TypeFor[T](), err}
+}
+
+// Error returns the text with Go's names.
+func (e *fieldError) Error() string { return braces.ReplaceAllString(e.text, "$1") }
+
+// Unwrap returns the error of fmt.Errorf.
+func (e *fieldError) Unwrap() error { return e.err }
+
+// fileText returns the text with the names of files.
+func (e *fieldError) fileText() string {
+	return braces.ReplaceAllStringFunc(e.text, func(s string) string {
+		name := s[strings.LastIndexAny(s, "{.")+1 : len(s)-1]
+		if tag := findTag(e.of, name); tag != "" {
+			return tag
+		}
+		return strings.ToLower(name)
+	})
+}
+
+// findTag returns the name that the tag json gives to a field of a struct, or of a struct in it; "":
+// there is no such field.
+func findTag(t reflect.Type, name string) string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return ""
+	}
+	if f, has := t.FieldByName(name); has {
+		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		return tag
+	}
+	for f := range t.Fields() {
+		if tag := findTag(f.Type, name); f.IsExported() && tag != "" {
+			return tag
+		}
+	}
+	return ""
+}
+
+// InFile returns err, in whose text fields have the names of files: the error of a value that a file
+// or a command line has set, and not a Go call.
+func InFile(err error) error {
+	if err == nil {
+		return nil
+	}
+	if text := replaceText(err, (*fieldError).fileText); text != err.Error() {
+		return &inFile{text, err}
+	}
+	return err
+}
+
+// inFile is an error with another text.
+type inFile struct {
+	text string
+	err  error
+}
+
+func (e *inFile) Error() string { return e.text }
+
+// Unwrap returns the error with Go's names.
+func (e *inFile) Unwrap() error { return e.err }
+
+// replaceText returns the text of err, in which the text of the fieldError that it is or wraps is
+// replaced by what with returns.
+func replaceText(err error, with func(*fieldError) string) string {
+	e := findField(err)
+	if e == nil {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), e.Error(), with(e), 1)
+}
+
+// findField returns the first fieldError that err is or wraps and InFile has not replaced; nil: there
+// is none.
+func findField(err error) *fieldError {
+	for err != nil {
+		switch e := err.(type) {
+		case *fieldError:
+			return e
+		case *inFile:
+			return nil
+		case interface{ Unwrap() []error }:
+			for _, x := range e.Unwrap() {
+				if found := findField(x); found != nil {
+					return found
+				}
+			}
+			return nil
+		}
+		err = errors.Unwrap(err)
+	}
+	return nil
+}
