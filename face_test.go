@@ -33,8 +33,6 @@ var internalTypes = map[string]string{
 	"safetensors.File.ReadHeader":      "arrays have a shape and a type, which npz files share",
 	"safetensors.Write":                "arrays have a shape and a type, which npz files share",
 	"stream.Files":                     "arrays of npz files",
-	"stream.HeldError":                 "an alias: one error for all folders in use",
-	"train.HeldError":                  "an alias: one error for all folders in use",
 	"train.LoadModel":                  "serves the command; farfield.Open serves a user",
 	"train.LoadModelWith":              "serves farfield.Open",
 	"train.LoadTextModel":              "serves the command; farfield.Open serves a user",

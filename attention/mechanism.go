@@ -142,7 +142,3 @@ type Plan struct {
 
 // ErrNoMatrix is the error of Weights and Diagnose if a mechanism has no attention matrix.
 var ErrNoMatrix = errors.New("no attention matrix")
-
-// ErrStepKeeps is the error of Forward for the form Step with a Saved: steps save nothing for
-// Backward.
-var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")

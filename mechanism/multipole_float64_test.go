@@ -10,8 +10,8 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

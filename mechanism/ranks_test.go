@@ -9,9 +9,9 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/sequence"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )

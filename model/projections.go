@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/stream"
@@ -54,7 +56,7 @@ type projectionsOf struct {
 	shape        stream.Shape
 	vocab        int
 	maxPositions int64 // positions; 0: any number
-	ids          []stream.Field
+	ids          []comm.Field
 	read         func(dst []int32) (int, error)
 
 	piece  []int32
@@ -119,7 +121,7 @@ func (m *Model) projections(layer int, n int64, read func(dst []int32) (int, err
 		}
 		p.lower.states = append(p.lower.states, state)
 	}
-	p.ids = []stream.Field{{Name: "layer", Value: fmt.Sprint(layer)}, {Name: "weights", Value: m.weightChecksum()}}
+	p.ids = []comm.Field{{Name: "layer", Value: fmt.Sprint(layer)}, {Name: "weights", Value: m.weightChecksum()}}
 	return p, nil
 }
 
@@ -163,7 +165,7 @@ func (p *projectionsOf) IsSequential() bool { return true }
 func (p *projectionsOf) IsComputed() bool { return true }
 
 // Identity returns the layer and a checksum of the weights.
-func (p *projectionsOf) Identity() []stream.Field { return p.ids }
+func (p *projectionsOf) Identity() []comm.Field { return p.ids }
 
 // NewWindow returns a window of n tokens for the arrays that want names.
 func (p *projectionsOf) NewWindow(n int, want stream.Role) *stream.Window {
@@ -203,7 +205,7 @@ func (p *projectionsOf) Skip(n int64, sum uint32) error {
 		return err
 	}
 	if p.lower.tokens != n || p.sum != sum {
-		return &stream.BadInput{Err: fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x of %d", p.lower.tokens, p.sum, sum, n)}
+		return fault.Mark(fault.ErrInput, fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x of %d", p.lower.tokens, p.sum, sum, n))
 	}
 	return nil
 }
@@ -246,12 +248,12 @@ func (p *projectionsOf) readTokens(n int) (int, error) {
 	}
 	p.piece = p.piece[:got]
 	if p.maxPositions > 0 && p.lower.tokens+int64(got) > p.maxPositions {
-		return 0, &stream.BadInput{Err: fmt.Errorf("positions: %d are needed, the learned table has %d", p.lower.tokens+int64(got), p.maxPositions)}
+		return 0, fault.Mark(fault.ErrInput, fmt.Errorf("positions: %d are needed, the learned table has %d", p.lower.tokens+int64(got), p.maxPositions))
 	}
 	var b [4]byte
 	for i, t := range p.piece {
 		if t < 0 || int(t) >= p.vocab {
-			return 0, &stream.BadInput{Err: fmt.Errorf("input: token %d is %d, the vocabulary has %d", p.lower.tokens+int64(i), t, p.vocab)}
+			return 0, fault.Mark(fault.ErrInput, fmt.Errorf("input: token %d is %d, the vocabulary has %d", p.lower.tokens+int64(i), t, p.vocab))
 		}
 		binary.LittleEndian.PutUint32(b[:], uint32(t))
 		p.sum = crc32.Update(p.sum, framed.Castagnoli, b[:])

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/stream"
 )
@@ -115,7 +116,7 @@ func TestProjectionsAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = stream.Run(t.Context(), p.Mechanism(), p, stream.NewDigestOutput(), stream.Options{Causal: true})
-		if !stream.IsBadInput(err) || !strings.Contains(err.Error(), x.want) {
+		if !errors.Is(err, fault.ErrInput) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/sequence"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -203,7 +204,7 @@ func (a *Attention) CanDivide() error {
 	if err != nil || a.Mechanism.Traits().Segments {
 		return err
 	}
-	return attention.TotalOf(new(attention.Total), state)
+	return states.TotalOf(new(states.Total), state)
 }
 
 // NewState returns an empty state of the mechanism, for steps. It returns an error if
@@ -250,7 +251,7 @@ func restoreState(m attention.Mechanism, shape attention.Shape, hasDecay bool, d
 	if err != nil {
 		return nil, err
 	}
-	if err := attention.CheckSnapshotHeader(data, empty, batch, hasDecay || m.Traits().BuiltinDecay); err != nil {
+	if err := states.CheckHeader(data, empty, batch, hasDecay || m.Traits().BuiltinDecay); err != nil {
 		return nil, err
 	}
 	return m.RestoreState(data)

@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -27,7 +29,7 @@ type arraySource struct {
 	g, mask *array.StoredArray // log_g and keymask; nil: none
 	gRows   int                // rows of g, repeated over the key heads
 	mRows   int
-	ids     []Field
+	ids     []comm.Field
 
 	inputCheck
 }
@@ -182,7 +184,7 @@ func (a *arraySource) IsSequential() bool { return false }
 func (a *arraySource) IsComputed() bool { return false }
 
 // Identity returns the size, time and checksum of each file.
-func (a *arraySource) Identity() []Field { return a.ids }
+func (a *arraySource) Identity() []comm.Field { return a.ids }
 
 // NewWindow returns a window with room for n tokens.
 func (a *arraySource) NewWindow(n int, want Role) *Window {
@@ -235,11 +237,11 @@ func (a *arraySource) FillWindow(w *Window, query, key int64, n int) (int, error
 	return n, nil
 }
 
-// markBadInput marks an error as BadInput unless it comes from the file system.
+// markBadInput marks an error as fault.ErrInput unless it comes from the file system.
 func markBadInput(err error) error {
 	var failed *fs.PathError
 	if errors.As(err, &failed) {
 		return err
 	}
-	return &BadInput{err}
+	return fault.Mark(fault.ErrInput, err)
 }

@@ -8,6 +8,9 @@ import (
 	"hash/crc32"
 	"os"
 	"testing"
+
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/streamfile"
 )
 
 // checkpointOf returns a checkpoint with these parts and a valid checksum. Its lengths
@@ -36,37 +39,37 @@ func TestCheckpointsOfStrangers(t *testing.T) {
 		{checkpointOf("FFSC", 1, good, 0, "s", -1), "checkpoint: 1 bytes follow its last part", "checkpoint: the state has 0 bytes, 1 are left"},
 		{checkpointOf("FFSC", 1, good, 0, "no state", 0), "", `snapshot: begins with "no s", not "FFST"`},
 	} {
-		got, err := parseCheckpoint(c.b)
+		got, err := streamfile.Parse(c.b)
 		if c.whole != "" {
 			refused(t, err, c.whole)
-		} else if err != nil || got.Pass != 1 || got.Tokens != 5 || string(got.state) != "no state" {
+		} else if err != nil || got.Pass != 1 || got.Tokens != 5 || string(got.State) != "no state" {
 			t.Errorf("%+v, %v", got, err)
 		}
-		_, err = ReadCheckpointHeader(bytes.NewReader(c.b), int64(len(c.b)))
+		_, err = streamfile.ReadHeader(bytes.NewReader(c.b), int64(len(c.b)))
 		refused(t, err, c.alone)
 	}
 }
 
 // What a checkpoint is of, and where in it, has to be of the run that would go on.
 func TestCheckpointFits(t *testing.T) {
-	want, all := []Field{{"N", "9"}, {"D", "4"}}, []pass{{count: 9}, {count: -1}}
+	want, all := []comm.Field{{Name: "N", Value: "9"}, {Name: "D", Value: "4"}}, []pass{{count: 9}, {count: -1}}
 	for _, c := range []struct {
-		c    checkpoint
+		c    streamfile.Checkpoint
 		want string
 	}{
-		{checkpoint{Bound: want[:1]}, "checkpoint: is of another kind of input: it does not have D = 4"},
-		{checkpoint{Bound: []Field{{"N", "9"}, {"H", "4"}}}, "checkpoint: is of another kind of input: it does not have D = 4"},
-		{checkpoint{Bound: []Field{{"N", "8"}, {"D", "4"}}}, "checkpoint: N is 8, this run has 9"},
-		{checkpoint{Bound: append(want[:2:2], Field{"H", "1"})}, "checkpoint: is of another kind of input: it has H = 1"},
-		{checkpoint{Bound: want, Pass: 2}, "checkpoint: pass is 2, the run has 2"},
-		{checkpoint{Bound: want, Pass: -1}, "checkpoint: pass is -1, the run has 2"},
-		{checkpoint{Bound: want, Tokens: 10}, "checkpoint: is of 10 tokens, the pass has 9"},
-		{checkpoint{Bound: want, Pass: 1, Tokens: -1}, "checkpoint: is of -1 tokens, the pass has -1"},
+		{streamfile.Checkpoint{Bound: want[:1]}, "checkpoint: is of another kind of input: it does not have D = 4"},
+		{streamfile.Checkpoint{Bound: []comm.Field{{Name: "N", Value: "9"}, {Name: "H", Value: "4"}}}, "checkpoint: is of another kind of input: it does not have D = 4"},
+		{streamfile.Checkpoint{Bound: []comm.Field{{Name: "N", Value: "8"}, {Name: "D", Value: "4"}}}, "checkpoint: N is 8, this run has 9"},
+		{streamfile.Checkpoint{Bound: append(want[:2:2], comm.Field{Name: "H", Value: "1"})}, "checkpoint: is of another kind of input: it has H = 1"},
+		{streamfile.Checkpoint{Bound: want, Pass: 2}, "checkpoint: pass is 2, the run has 2"},
+		{streamfile.Checkpoint{Bound: want, Pass: -1}, "checkpoint: pass is -1, the run has 2"},
+		{streamfile.Checkpoint{Bound: want, Tokens: 10}, "checkpoint: is of 10 tokens, the pass has 9"},
+		{streamfile.Checkpoint{Bound: want, Pass: 1, Tokens: -1}, "checkpoint: is of -1 tokens, the pass has -1"},
 	} {
-		refused(t, c.c.checkRun(want, all), c.want)
+		refused(t, checkRun(&c.c, want, all), c.want)
 	}
-	for _, c := range []checkpoint{{Bound: want, Tokens: 9}, {Bound: want, Pass: 1, Tokens: 1 << 40}} {
-		if err := c.checkRun(want, all); err != nil {
+	for _, c := range []streamfile.Checkpoint{{Bound: want, Tokens: 9}, {Bound: want, Pass: 1, Tokens: 1 << 40}} {
+		if err := checkRun(&c, want, all); err != nil {
 			t.Error(err)
 		}
 	}
@@ -75,13 +78,13 @@ func TestCheckpointFits(t *testing.T) {
 // A checkpoint that cannot be read or removed is an error, one that is not there none.
 func TestCheckpointsThatAreFolders(t *testing.T) {
 	dir := t.TempDir()
-	if c, err := readCheckpoint(dir+"/none", 9); c != nil || err != nil {
+	if c, err := streamfile.ReadFile(dir+"/none", 9); c != nil || err != nil {
 		t.Errorf("%v, %v", c, err)
 	}
 	if err := removeCheckpoint(dir + "/none"); err != nil {
 		t.Error(err)
 	}
-	if c, err := readCheckpoint(dir, 9); c != nil || err == nil {
+	if c, err := streamfile.ReadFile(dir, 9); c != nil || err == nil {
 		t.Errorf("%v, %v", c, err)
 	}
 	if err := os.WriteFile(dir+"/file", nil, 0o666); err != nil {
@@ -90,7 +93,7 @@ func TestCheckpointsThatAreFolders(t *testing.T) {
 	if err := removeCheckpoint(dir); err == nil {
 		t.Error("a folder is removed with what is in it")
 	}
-	if err := (&checkpoint{}).writeFile(dir + "/none/c"); err == nil {
+	if err := (&streamfile.Checkpoint{}).WriteFile(dir + "/none/c"); err == nil {
 		t.Error("a checkpoint is written where no folder is")
 	}
 }

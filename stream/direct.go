@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -43,20 +44,20 @@ func ComputeRows(ctx context.Context, m attention.Mechanism, src Source, causal 
 	s, t := src.Shape(), m.Traits()
 	switch {
 	case memory < 0:
-		return nil, &BadInput{fmt.Errorf("memory: %d is negative", memory)}
+		return nil, fault.Mark(fault.ErrInput, fmt.Errorf("memory: %d is negative", memory))
 	case !t.Linear || t.CausalOnly || t.Banded:
-		return nil, &BadInput{fmt.Errorf("mechanism: %s has no sums of weights that do not depend on places", t.Name)}
+		return nil, fault.Mark(fault.ErrInput, fmt.Errorf("mechanism: %s has no sums of weights that do not depend on places", t.Name))
 	case !t.Decay: // which needs such quotients, too
-		return nil, &BadInput{fmt.Errorf("mechanism: outputs of %s have a factor of the number of keys, or a floor; pieces of keys do not add up to them", m.Setting())}
+		return nil, fault.Mark(fault.ErrInput, fmt.Errorf("mechanism: outputs of %s have a factor of the number of keys, or a floor; pieces of keys do not add up to them", m.Setting()))
 	case src.IsSequential():
-		return nil, &BadInput{fmt.Errorf("input: a pipe cannot be read again")}
+		return nil, fault.Mark(fault.ErrInput, fmt.Errorf("input: a pipe cannot be read again"))
 	case src.HasDecay():
-		return nil, &BadInput{fmt.Errorf("log_g: rows are computed directly without decay alone")}
+		return nil, fault.Mark(fault.ErrInput, fmt.Errorf("log_g: rows are computed directly without decay alone"))
 	}
 	d := &rowsCall{m: m, src: src, shape: s}
 	for _, i := range rows {
 		if i < 0 || i >= s.N {
-			return nil, &BadInput{fmt.Errorf("rows: %d is not from 0 to %d", i, s.N-1)}
+			return nil, fault.Mark(fault.ErrInput, fmt.Errorf("rows: %d is not from 0 to %d", i, s.N-1))
 		}
 		sees := s.M
 		if causal {
@@ -88,7 +89,7 @@ func ComputeRows(ctx context.Context, m attention.Mechanism, src Source, causal 
 		if got, err := src.FillWindow(w, 0, at, n); err != nil {
 			return nil, err
 		} else if got < n {
-			return nil, &BadInput{fmt.Errorf("input: ends after %d of %d tokens", at+int64(got), s.M)}
+			return nil, fault.Mark(fault.ErrInput, fmt.Errorf("input: ends after %d of %d tokens", at+int64(got), s.M))
 		}
 		if err := d.addWindow(ctx, w, at, n); err != nil {
 			return nil, err
@@ -160,7 +161,7 @@ func (d *rowsCall) measureEps() error {
 		case err == nil && math.Abs(two) < least:
 			least, d.eps = math.Abs(two), 2*one-two
 		case err != nil && i == 0: // other levels may be out of range
-			return &BadInput{err}
+			return fault.Mark(fault.ErrInput, err)
 		}
 	}
 	return nil
@@ -209,7 +210,7 @@ func (d *rowsCall) readQueries(ctx context.Context, rows []int64) error {
 		if got, err := d.src.FillWindow(w, i, 0, 1); err != nil {
 			return err
 		} else if got < 1 {
-			return &BadInput{fmt.Errorf("input: ends before query %d of %d", i, s.N)}
+			return fault.Mark(fault.ErrInput, fmt.Errorf("input: ends before query %d of %d", i, s.N))
 		}
 		for h := range s.B * s.H {
 			copy(d.q.Head(h/s.H, h%s.H).Row(j), w.Call.Q.Head(h/s.H, h%s.H).Row(0))
@@ -241,7 +242,7 @@ func (d *rowsCall) addWindow(ctx context.Context, w *Window, at int64, n int) er
 		return err
 	}
 	if err := errors.Join(errs...); err != nil {
-		return &BadInput{err}
+		return fault.Mark(fault.ErrInput, err)
 	}
 	for _, x := range slices.Concat(made...) {
 		for i := range x.den {

@@ -4,6 +4,7 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -203,7 +205,7 @@ func TestComputeRowsRefusesDecayAndPipes(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = ComputeRows(context.Background(), m, source(t, file(t, x.p.call())), true, []int64{x.row}, 0, nil)
-		if err == nil || !IsBadInput(err) || !strings.Contains(err.Error(), x.want) {
+		if err == nil || !errors.Is(err, fault.ErrInput) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v, want %q", x.name, err, x.want)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/streamfile"
 	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -190,7 +191,7 @@ func (o *Output) openShared() (err error) {
 // resumeFile continues the file of a checkpoint with the rows of each head from first up
 // to end. A complete file may have its final name already. resumeFile returns an error if
 // the file is not of this output, or if its rows differ from the digests.
-func (o *Output) resumeFile(c *checkpoint, first, end int64) error {
+func (o *Output) resumeFile(c *streamfile.Checkpoint, first, end int64) error {
 	if len(c.Digests) != len(o.digests) || len(c.RowDigests) != len(o.rowDigests) {
 		return fmt.Errorf("checkpoint: has %d and %d digests, the output %d and %d", len(c.Digests), len(c.RowDigests), len(o.digests), len(o.rowDigests))
 	}

@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/streamfile"
 )
 
 // pipelineItem is a window on its way to the output, with a checkpoint to write after it,
 // or an error of the reader.
 type pipelineItem struct {
 	window     *Window
-	checkpoint *checkpoint
+	checkpoint *streamfile.Checkpoint
 	err        error
 }
 
@@ -68,7 +70,7 @@ func (r *run) runPass(ctx context.Context) error {
 	if err != nil && err == ctx.Err() && r.options.Checkpoint != "" {
 		select {
 		case b := <-r.snapshotBuffers:
-			var c *checkpoint
+			var c *streamfile.Checkpoint
 			if c, err = r.newCheckpoint(b); err == nil {
 				err = ctx.Err()
 				l.writeQueue <- pipelineItem{checkpoint: c}
@@ -193,7 +195,7 @@ func (r *run) stepWindow(w *Window) (err error) {
 		}
 	}
 	if err != nil && odd == nil {
-		err = &BadInput{fmt.Errorf("tokens %d to %d: %w", w.position, w.position+int64(w.count)-1, err)}
+		err = fault.Mark(fault.ErrInput, fmt.Errorf("tokens %d to %d: %w", w.position, w.position+int64(w.count)-1, err))
 	}
 	if err != nil {
 		return err
@@ -217,7 +219,7 @@ func (r *run) writeWindows(l *pipeline) (err error) {
 		}
 		if x.checkpoint != nil && err == nil {
 			err = r.saveCheckpoint(x.checkpoint)
-			r.snapshotBuffers <- x.checkpoint.state
+			r.snapshotBuffers <- x.checkpoint.State
 		}
 		if err != nil {
 			close(l.failed)

@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/sequence"
+	"github.com/farfield-ml/farfield/internal/streamfile"
 )
 
 // The tokens of a stream may be divided among ranks (Options.Ranks). Each rank reads its own
@@ -41,11 +43,7 @@ func (r *run) shareError(err error) error {
 
 // checkAgreement returns an error if the ranks compute different streams.
 func (r *run) checkAgreement() error {
-	var fields []comm.Field
-	for _, f := range r.binding {
-		fields = append(fields, comm.Field(f))
-	}
-	return comm.CheckAgreement(r.options.Ranks, fields...)
+	return comm.CheckAgreement(r.options.Ranks, r.binding...)
 }
 
 // exchangeStates replaces the state by the state that this rank's queries see of other
@@ -79,15 +77,15 @@ func (r *run) exchangeStates() error {
 // every rank has such a checkpoint, otherwise from before it, or from the start. No row
 // is written before the exchange.
 func (r *run) resumeRanks() error {
-	var before, after *checkpoint
+	var before, after *streamfile.Checkpoint
 	err := func() (err error) {
 		if r.options.Restart {
 			return r.discardCheckpoints()
 		}
-		for _, c := range []**checkpoint{&before, &after} {
+		for _, c := range []**streamfile.Checkpoint{&before, &after} {
 			path := r.checkpointPath(c == &after)
 			if *c, err = r.readOwnCheckpoint(path); err == nil && *c != nil {
-				if err = (*c).checkRun(r.binding, r.passes); err == nil && ((*c).Rank != r.options.Ranks.Rank() || (*c).IsExchanged != (c == &after)) {
+				if err = checkRun(*c, r.binding, r.passes); err == nil && ((*c).Rank != r.options.Ranks.Rank() || (*c).IsExchanged != (c == &after)) {
 					err = fmt.Errorf("checkpoint: is of rank %d, met %t; needs rank %d, met %t", (*c).Rank, (*c).IsExchanged, r.options.Ranks.Rank(), c == &after)
 				}
 				if err != nil {
@@ -101,7 +99,7 @@ func (r *run) resumeRanks() error {
 		return nil
 	}()
 	if err = r.shareError(err); err != nil {
-		return &BadInput{err}
+		return fault.Mark(fault.ErrInput, err)
 	}
 	own := []byte{0}
 	if after != nil {
@@ -126,7 +124,7 @@ func (r *run) resumeRanks() error {
 		err = r.resumeOutput(after)
 	}
 	if err = r.shareError(err); err != nil {
-		return &BadInput{err}
+		return fault.Mark(fault.ErrInput, err)
 	}
 	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -16,7 +18,7 @@ import (
 type rawSource struct {
 	shape  Shape
 	record int // numbers per token
-	ids    []Field
+	ids    []comm.Field
 
 	file      *os.File
 	pipe      io.Reader
@@ -95,7 +97,7 @@ func (r *rawSource) IsSequential() bool { return r.pipe != nil }
 func (r *rawSource) IsComputed() bool { return false }
 
 // Identity returns the size, time and checksum of the file, or nil for a pipe.
-func (r *rawSource) Identity() []Field { return r.ids }
+func (r *rawSource) Identity() []comm.Field { return r.ids }
 
 // NewWindow returns a window with room for n tokens.
 func (r *rawSource) NewWindow(n int, want Role) *Window {
@@ -166,7 +168,7 @@ func (r *rawSource) readPipe(records []float) (int, error) {
 	case k == len(b): // the next call returns the error
 	case err == io.EOF:
 		if rest := k % token; rest != 0 {
-			return 0, &BadInput{fmt.Errorf("input: ends after %d of the %d bytes of token %d", rest, token, r.nextToken+int64(n))}
+			return 0, fault.Mark(fault.ErrInput, fmt.Errorf("input: ends after %d of the %d bytes of token %d", rest, token, r.nextToken+int64(n)))
 		}
 	case err != nil:
 		return 0, fmt.Errorf("input: token %d: %w", r.nextToken+int64(n), err)
@@ -191,11 +193,11 @@ func (r *rawSource) Skip(n int64, sum uint32) error {
 			return err
 		}
 		if int64(got) < want {
-			return &BadInput{fmt.Errorf("input: has %d tokens, the checkpoint is of %d", r.nextToken, n)}
+			return fault.Mark(fault.ErrInput, fmt.Errorf("input: has %d tokens, the checkpoint is of %d", r.nextToken, n))
 		}
 	}
 	if r.sum != sum {
-		return &BadInput{fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x", n, r.sum, sum)}
+		return fault.Mark(fault.ErrInput, fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x", n, r.sum, sum))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 )
 
@@ -47,7 +48,7 @@ func TestRestartRemovesCheckpointsAlone(t *testing.T) {
 			continue
 		}
 		refused(t, err, c.want)
-		if got, err := os.ReadFile(saved); !IsBadInput(err) && string(got) != c.content {
+		if got, err := os.ReadFile(saved); !errors.Is(err, fault.ErrInput) && string(got) != c.content {
 			t.Errorf("%q has become %q, %v", c.content, got, err)
 		}
 	}
@@ -86,7 +87,7 @@ func TestInterruptedSkipIsTheErrorOfTheContext(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	r, err := Run(ctx, m, pipe(ctx, stop), output(t, out, 0), o)
-	if err != context.Canceled || IsBadInput(err) || r == nil || r.Tokens < 50 || r.Tokens > first.Tokens {
+	if err != context.Canceled || errors.Is(err, fault.ErrInput) || r == nil || r.Tokens < 50 || r.Tokens > first.Tokens {
 		t.Fatalf("an interrupt in the skipped tokens: %+v, %v", r, err)
 	}
 	if r, err := Run(t.Context(), m, pipe(nil, nil), output(t, out, 0), o); err != nil || r.Resumed < 50 {

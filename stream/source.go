@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -94,9 +96,6 @@ func NewWindow(s Shape, n int, want Role, decays bool) *Window {
 	return w
 }
 
-// Role returns which parts of tokens the window holds.
-func (w *Window) Role() Role { return w.role }
-
 // SetTokens sets the call to views of the first n tokens of the window.
 func (w *Window) SetTokens(n int) {
 	if w.role&Queries != 0 {
@@ -136,7 +135,7 @@ type Source interface {
 	IsComputed() bool
 	// Identity returns values that distinguish this input from others. Checkpoints contain
 	// them.
-	Identity() []Field
+	Identity() []comm.Field
 	// NewWindow returns a window for n tokens with the parts in want.
 	NewWindow(n int, want Role) *Window
 	// FillWindow overwrites w, a result of NewWindow, with up to n tokens: queries from query
@@ -157,9 +156,6 @@ type Skipper interface {
 	Skip(n int64, sum uint32) error
 }
 
-// Field is a named value that identifies a run in its checkpoint.
-type Field struct{ Name, Value string }
-
 var castagnoli = framed.Castagnoli
 
 // elementSize returns the bytes of a number.
@@ -173,7 +169,7 @@ const headBytes = 1 << 16
 
 // identifyFile identifies a file by size, modification time and a checksum of its first
 // bytes.
-func identifyFile(name string, f *os.File) ([]Field, error) {
+func identifyFile(name string, f *os.File) ([]comm.Field, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
@@ -182,10 +178,10 @@ func identifyFile(name string, f *os.File) ([]Field, error) {
 	if _, err := f.ReadAt(head, 0); err != nil {
 		return nil, err
 	}
-	return []Field{
-		{name + ": bytes", fmt.Sprint(info.Size())},
-		{name + ": modified", info.ModTime().UTC().Format(time.RFC3339Nano)},
-		{name + ": checksum of its head", fmt.Sprintf("%08x", crc32.Checksum(head, castagnoli))},
+	return []comm.Field{
+		{Name: name + ": bytes", Value: fmt.Sprint(info.Size())},
+		{Name: name + ": modified", Value: info.ModTime().UTC().Format(time.RFC3339Nano)},
+		{Name: name + ": checksum of its head", Value: fmt.Sprintf("%08x", crc32.Checksum(head, castagnoli))},
 	}, nil
 }
 
@@ -206,7 +202,7 @@ func checkFinite(name string, x tensor.Heads, at int64) error {
 				}
 				for c, y := range row {
 					if y*0 != 0 {
-						return &BadInput{fmt.Errorf("%s: element [%d,%d,%d,%d] is %v", name, b, h, at+int64(i), c, y)}
+						return fault.Mark(fault.ErrInput, fmt.Errorf("%s: element [%d,%d,%d,%d] is %v", name, b, h, at+int64(i), c, y))
 					}
 				}
 			}

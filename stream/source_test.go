@@ -14,6 +14,7 @@ import (
 	"testing/iotest"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/safetensors"
 )
 
@@ -93,7 +94,7 @@ func TestImpossibleOutputsAreRefused(t *testing.T) {
 		out.RowStep = x.every
 		_, err := Run(context.Background(), p.mechanism(t), src, out, x.o)
 		refused(t, err, x.want)
-		if !IsBadInput(err) {
+		if !errors.Is(err, fault.ErrInput) {
 			t.Errorf("%v is not bad input", err)
 		}
 	}
@@ -105,11 +106,11 @@ func TestImpossibleOutputsAreRefused(t *testing.T) {
 // What the file system says is not what is in a file.
 func TestFileErrorsAreNotBadInput(t *testing.T) {
 	cause := errors.New("k: is empty")
-	if err := markBadInput(cause); !IsBadInput(err) || !errors.Is(err, cause) || err.Error() != cause.Error() {
+	if err := markBadInput(cause); !errors.Is(err, fault.ErrInput) || !errors.Is(err, cause) || err.Error() != cause.Error() {
 		t.Errorf("%v", err)
 	}
 	_, failed := os.Open(filepath.Join(t.TempDir(), "none"))
-	if err := markBadInput(failed); IsBadInput(err) || err != failed {
+	if err := markBadInput(failed); errors.Is(err, fault.ErrInput) || err != failed {
 		t.Errorf("%v", err)
 	}
 }
@@ -215,12 +216,12 @@ func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := src.NewWindow(5, Keys|Queries)
-	if w.Role() != Keys|Queries {
-		t.Errorf("the room is for %v", w.Role())
+	if w.role != Keys|Queries {
+		t.Errorf("the room is for %v", w.role)
 	}
 	_, err = src.FillWindow(w, 5, 5, 5)
 	refused(t, err, "k: element [0,0,7,0] is +Inf")
-	if !IsBadInput(err) {
+	if !errors.Is(err, fault.ErrInput) {
 		t.Error("an infinity is not bad input")
 	}
 	src.(*rawSource).allowNonFinite(true)

@@ -11,9 +11,11 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/streamfile"
 )
 
 // Options holds the settings of a run. The zero value is for unmasked attention without
@@ -25,7 +27,7 @@ type Options struct {
 
 	// Checkpoint is the path of the checkpoint; "" means none.
 	Checkpoint         string
-	CheckpointInterval time.Duration // time between checkpoints; 0: DefaultCheckpointInterval
+	CheckpointInterval time.Duration // time between checkpoints; 0: defaultCheckpointInterval
 	Restart            bool          // ignore an existing checkpoint
 
 	// AllowNonfinite accepts inputs of the sources of this package that are not finite, and
@@ -41,7 +43,7 @@ type Options struct {
 
 const (
 	DefaultMemory             = 256 << 20
-	DefaultCheckpointInterval = 30 * time.Second
+	defaultCheckpointInterval = 30 * time.Second
 )
 
 // Progress is the progress of a run.
@@ -92,9 +94,9 @@ func planPasses(s Shape, causal bool) []pass {
 // Run computes attention over the source src and writes it to out, which it closes. No other
 // call may use src meanwhile. After an error, or when ctx ends, the last checkpoint remains, and the same call continues from it.
 //
-// It returns a *BadInput for invalid arguments, numbers or checkpoints, and, wrapping a
-// *HeldError, for files that another run holds. It also returns errors of files and the error
-// of ctx.
+// An error in arguments, numbers or a checkpoint of another run is a farfield.ErrInput, and an error
+// for a file that another run holds a farfield.ErrInUse (errors.Is). Run also returns errors of
+// files and the error of ctx.
 func Run(ctx context.Context, m attention.Mechanism, src Source, out *Output, o Options) (*Report, error) {
 	if s, ok := src.(interface{ allowNonFinite(bool) }); ok {
 		s.allowNonFinite(o.AllowNonfinite)
@@ -104,7 +106,7 @@ func Run(ctx context.Context, m attention.Mechanism, src Source, out *Output, o 
 		err = r.checkAgreement()
 	}
 	if err != nil {
-		return nil, &BadInput{err}
+		return nil, fault.Mark(fault.ErrInput, err)
 	}
 	owned, err := r.lockFiles()
 	defer func() {
@@ -155,7 +157,7 @@ func (r *run) lockFiles() (owned []*lock.Lock, err error) {
 		l, err := lock.LockFile(path)
 		var held *lock.HeldError
 		if errors.As(err, &held) {
-			err = &BadInput{err}
+			err = fault.Mark(fault.ErrInput, err)
 		}
 		if err != nil {
 			return owned, err
@@ -175,7 +177,7 @@ type run struct {
 	chunk        int
 	flops        float64 // operations per key of a key head, or query of a query head
 	passes       []pass
-	binding      []Field
+	binding      []comm.Field
 	window       int
 	plannedBytes int64
 
@@ -237,7 +239,7 @@ func newRun(m attention.Mechanism, src Source, out *Output, o Options) (*run, er
 		o.Memory = DefaultMemory
 	}
 	if o.CheckpointInterval == 0 {
-		o.CheckpointInterval = DefaultCheckpointInterval
+		o.CheckpointInterval = defaultCheckpointInterval
 	}
 	r := &run{options: o, mechanism: m, src: src, out: out, shape: s, passes: planPasses(s, o.Causal), snapshotBuffers: make(chan []byte, 1)}
 	if r.snapshotBuffers <- nil; !o.isAlone() {
@@ -346,7 +348,7 @@ func (r *run) openRun(ctx context.Context) error {
 	c, err := r.readOwnCheckpoint(r.options.Checkpoint)
 	if err != nil {
 		r.hasCheckpoint = true // the output stays after an error
-		return &BadInput{err}
+		return fault.Mark(fault.ErrInput, err)
 	}
 	if c == nil {
 		return r.out.createFile()
@@ -355,15 +357,15 @@ func (r *run) openRun(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return &BadInput{fmt.Errorf("%s: %w", r.options.Checkpoint, err)}
+		return fault.Mark(fault.ErrInput, fmt.Errorf("%s: %w", r.options.Checkpoint, err))
 	}
 	return nil
 }
 
 // resumeFrom continues from a checkpoint.
-func (r *run) resumeFrom(c *checkpoint) (err error) {
+func (r *run) resumeFrom(c *streamfile.Checkpoint) (err error) {
 	r.hasCheckpoint = true // the output stays after an error
-	if err := c.checkRun(r.binding, r.passes); err != nil {
+	if err := checkRun(c, r.binding, r.passes); err != nil {
 		return err
 	}
 	if err := r.restoreState(c); err != nil {
@@ -383,8 +385,8 @@ func (r *run) resumeFrom(c *checkpoint) (err error) {
 }
 
 // restoreState restores the state and position of a checkpoint.
-func (r *run) restoreState(c *checkpoint) error {
-	state, err := r.mechanism.RestoreState(c.state)
+func (r *run) restoreState(c *streamfile.Checkpoint) error {
+	state, err := r.mechanism.RestoreState(c.State)
 	if err != nil {
 		return err
 	}
@@ -395,7 +397,7 @@ func (r *run) restoreState(c *checkpoint) error {
 }
 
 // resumeOutput continues the output of a checkpoint.
-func (r *run) resumeOutput(c *checkpoint) error {
+func (r *run) resumeOutput(c *streamfile.Checkpoint) error {
 	p := r.passes[r.pass]
 	if p.role&Queries == 0 {
 		return r.out.resumeFile(c, 0, 0)
@@ -425,22 +427,22 @@ func (r *run) totalTokens() int64 {
 }
 
 // newCheckpoint returns a checkpoint of the current state, in memory b.
-func (r *run) newCheckpoint(b []byte) (*checkpoint, error) {
+func (r *run) newCheckpoint(b []byte) (*streamfile.Checkpoint, error) {
 	r.lastSave = time.Now()
 	b, err := r.state.AppendBinary(b[:0])
 	if err != nil {
 		return nil, err
 	}
-	return &checkpoint{Bound: r.binding, Rank: r.options.Ranks.Rank(), IsExchanged: r.exchanged, Pass: r.pass, Tokens: r.token, Input: r.inputSum, state: b}, nil
+	return &streamfile.Checkpoint{Bound: r.binding, Rank: r.options.Ranks.Rank(), IsExchanged: r.exchanged, Pass: r.pass, Tokens: r.token, Input: r.inputSum, State: b}, nil
 }
 
 // saveCheckpoint writes a checkpoint after syncing the output rows that it counts.
-func (r *run) saveCheckpoint(c *checkpoint) error {
+func (r *run) saveCheckpoint(c *streamfile.Checkpoint) error {
 	if err := r.out.syncFile(); err != nil {
 		return err
 	}
 	c.Digests, c.RowDigests = r.out.digests, r.out.rowDigests
-	if err := c.writeFile(r.checkpointPath(c.IsExchanged)); err != nil {
+	if err := c.WriteFile(r.checkpointPath(c.IsExchanged)); err != nil {
 		return err
 	}
 	r.hasCheckpoint = true
@@ -500,28 +502,12 @@ func (r *run) makeReport() *Report {
 	return rep
 }
 
-// BadInput is an error in what a run was given: numbers, shapes, options, or a checkpoint of
-// another run.
-type BadInput struct{ Err error }
-
-// Error returns the text of the wrapped error.
-func (e *BadInput) Error() string { return e.Err.Error() }
-
-// Unwrap returns the wrapped error.
-func (e *BadInput) Unwrap() error { return e.Err }
-
-// IsBadInput reports whether err is a BadInput, rather than an error of files or memory.
-func IsBadInput(err error) bool {
-	var bad *BadInput
-	return errors.As(err, &bad)
-}
-
 // bindingFields returns the fields that a checkpoint of this run is bound to, beside the
 // snapshot of the state.
-func (r *run) bindingFields() []Field {
+func (r *run) bindingFields() []comm.Field {
 	s := &r.shape
-	field := func(name string, value any) Field { return Field{name, fmt.Sprint(value)} }
-	list := []Field{
+	field := func(name string, value any) comm.Field { return comm.Field{Name: name, Value: fmt.Sprint(value)} }
+	list := []comm.Field{
 		field("mechanism", r.mechanism.Traits().Name), field("setting", r.mechanism.Setting()), field("causal", r.options.Causal),
 		field("bytes of an element", elementSize()), field("instruction set", kernel.Active[float]().Name),
 		field("B", s.B), field("H", s.H), field("Hkv", s.Hkv), field("N", s.N), field("M", s.M), field("D", s.D), field("Dv", s.Dv),

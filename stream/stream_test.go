@@ -20,9 +20,12 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/streamfile"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -279,7 +282,7 @@ func (b *brittle) FillWindow(w *Window, query, key int64, n int) (int, error) {
 // spoil overwrites the rows of a partial output that its checkpoint does not know.
 func spoil(t *testing.T, p *problem, out string) {
 	t.Helper()
-	c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
+	c, err := streamfile.ReadFile(out+CheckpointSuffix, 1<<30)
 	if err != nil || c == nil {
 		if c == nil && err == nil {
 			return
@@ -347,7 +350,7 @@ func TestDamagedRowsAreRefused(t *testing.T) {
 			if err := run(23); !errors.Is(err, errBrittle) {
 				t.Fatal(err)
 			}
-			c, err := readCheckpoint(out+CheckpointSuffix, 1<<30)
+			c, err := streamfile.ReadFile(out+CheckpointSuffix, 1<<30)
 			if err != nil || c == nil || c.Tokens == 0 {
 				t.Fatalf("%+v, %v", c, err)
 			}
@@ -491,18 +494,18 @@ func TestCheckpointsAreBound(t *testing.T) {
 }
 
 // checkHeader holds the header of a checkpoint against all of it.
-func checkHeader(t *testing.T, path string, c *checkpoint) {
+func checkHeader(t *testing.T, path string, c *streamfile.Checkpoint) {
 	t.Helper()
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b)))
-	if err != nil || h.Tokens != c.Tokens || h.Pass != c.Pass || !slices.Equal(h.Bound, c.Bound) || h.State.Bytes != int64(len(c.state)) {
-		t.Errorf("header %+v, %v of a checkpoint of pass %d, token %d, with a state of %d bytes", h, err, c.Pass, c.Tokens, len(c.state))
+	h, err := streamfile.ReadHeader(bytes.NewReader(b), int64(len(b)))
+	if err != nil || h.Tokens != c.Tokens || h.Pass != c.Pass || !slices.Equal(h.Bound, c.Bound) || h.State.Bytes != int64(len(c.State)) {
+		t.Errorf("header %+v, %v of a checkpoint of pass %d, token %d, with a state of %d bytes", h, err, c.Pass, c.Tokens, len(c.State))
 	}
 	b[len(b)/2] ^= 1
-	if _, err := ReadCheckpointHeader(bytes.NewReader(b), int64(len(b))); err == nil {
+	if _, err := streamfile.ReadHeader(bytes.NewReader(b), int64(len(b))); err == nil {
 		t.Error("a changed bit is not seen")
 	}
 }
@@ -510,29 +513,29 @@ func checkHeader(t *testing.T, path string, c *checkpoint) {
 // Every way to shorten a checkpoint is refused, and so is every flipped bit.
 func TestChangedCheckpointIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c")
-	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
-	if err := c.writeFile(path); err != nil {
+	c := &streamfile.Checkpoint{Bound: []comm.Field{{Name: "N", Value: "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, State: []byte("state")}
+	if err := c.WriteFile(path); err != nil {
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := parseCheckpoint(b)
-	if err != nil || got.Tokens != c.Tokens || string(got.state) != "state" || got.Digests[0] != 7 {
+	got, err := streamfile.Parse(b)
+	if err != nil || got.Tokens != c.Tokens || string(got.State) != "state" || got.Digests[0] != 7 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	for n := range b {
-		if _, err := parseCheckpoint(b[:n]); err == nil {
+		if _, err := streamfile.Parse(b[:n]); err == nil {
 			t.Errorf("%d of %d bytes are read", n, len(b))
 		}
 		bad := bytes.Clone(b)
 		bad[n] ^= 0x10
-		if _, err := parseCheckpoint(bad); err == nil {
+		if _, err := streamfile.Parse(bad); err == nil {
 			t.Errorf("byte %d may be another", n)
 		}
 	}
-	if _, err := readCheckpoint(path, int64(len(b)-1)); err == nil {
+	if _, err := streamfile.ReadFile(path, int64(len(b)-1)); err == nil {
 		t.Error("a checkpoint may have any size")
 	}
 }
@@ -628,8 +631,8 @@ func BenchmarkSynthetic(b *testing.B) {
 // FuzzCheckpoint reads any bytes as a checkpoint, under a checksum that fits.
 func FuzzCheckpoint(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "c")
-	c := &checkpoint{Bound: []Field{{"N", "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, state: []byte("state")}
-	if err := c.writeFile(path); err != nil {
+	c := &streamfile.Checkpoint{Bound: []comm.Field{{Name: "N", Value: "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, State: []byte("state")}
+	if err := c.WriteFile(path); err != nil {
 		f.Fatal(err)
 	}
 	b, err := os.ReadFile(path)
@@ -640,13 +643,13 @@ func FuzzCheckpoint(f *testing.F) {
 	f.Add([]byte("FFSC\x01\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		b := binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, castagnoli))
-		var c *checkpoint
+		var c *streamfile.Checkpoint
 		var err error
-		if n := check.AllocatedBytes(func() { c, err = parseCheckpoint(b) }); n > 1<<20+256*int64(len(b)) {
+		if n := check.AllocatedBytes(func() { c, err = streamfile.Parse(b) }); n > 1<<20+256*int64(len(b)) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(b), n)
 		}
-		if err == nil && len(c.state) > len(b) {
-			t.Errorf("a state of %d bytes in %d", len(c.state), len(b))
+		if err == nil && len(c.State) > len(b) {
+			t.Errorf("a state of %d bytes in %d", len(c.State), len(b))
 		}
 	})
 }
@@ -1093,7 +1096,7 @@ func TestImpossibleRunsAreRefused(t *testing.T) {
 	c.V.Head(1, 1).Row(300)[2] = nan
 	_, err := Run(context.Background(), m, source(t, file(t, c)), output(t, out, 4), Options{Causal: true, Window: 64})
 	refused(t, err, "v: element [1,1,300,2] is NaN")
-	if !IsBadInput(err) {
+	if !errors.Is(err, fault.ErrInput) {
 		t.Error("NaN is not bad input")
 	}
 	if names, _ := os.ReadDir(filepath.Dir(out)); len(names) != 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
@@ -50,8 +51,8 @@ func (s *syntheticSource) IsSequential() bool { return false }
 func (s *syntheticSource) IsComputed() bool { return true }
 
 // Identity returns the seed.
-func (s *syntheticSource) Identity() []Field {
-	return []Field{{"seed", fmt.Sprint(s.seed)}}
+func (s *syntheticSource) Identity() []comm.Field {
+	return []comm.Field{{Name: "seed", Value: fmt.Sprint(s.seed)}}
 }
 
 // NewWindow returns a window with room for n tokens.

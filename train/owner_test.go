@@ -22,7 +22,7 @@ func TestRunHasOneOwner(t *testing.T) {
 	}
 	refused := func(what string, err error) {
 		t.Helper()
-		var held *HeldError
+		var held *lock.HeldError
 		if !errors.As(err, &held) || held.Path != dir || held.PID != os.Getpid() {
 			t.Errorf("%s: %v", what, err)
 		}

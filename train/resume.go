@@ -29,7 +29,7 @@ func RunConfig(dir string) (Config, error) {
 // Resume continues the run in the folder dir from its latest checkpoint, or from the start if there
 // is none. src is the data that New was given; for a task of the catalogue, call OpenTask on the
 // result of RunConfig(dir). The trainer owns the folder until Close. Resume returns an error if the
-// data or the model has changed or a file is damaged, and a *HeldError if the folder has another
+// data or the model has changed or a file is damaged, and a farfield.ErrInUse if the folder has another
 // owner.
 func Resume(src data.Source, dir string) (*Trainer, error) {
 	return Job{}.Resume(src, dir)

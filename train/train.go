@@ -106,7 +106,7 @@ const (
 // New returns the trainer of a new run in the folder dir, which it creates. With dir "" no files
 // are written. src is the data: a task that OpenTask has opened, or your own. Train makes the
 // updates. The trainer owns the folder until Close. New returns ErrRunExists if the folder has a
-// run, a *HeldError if it has another owner, and an error for the first invalid field of c.
+// run, a farfield.ErrInUse if it has another owner, and an error for the first invalid field of c.
 func New(c Config, src data.Source, dir string) (*Trainer, error) {
 	return Job{}.New(c, src, dir)
 }

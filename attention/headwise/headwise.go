@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -298,7 +299,7 @@ func (w *driver) Forward(out tensor.Heads, c *attention.Call, keep *attention.Sa
 	}
 	if c.Form == attention.Step {
 		if keep != nil {
-			return attention.ErrStepKeeps
+			return states.ErrStepKeeps
 		}
 		return w.forwardStep(out, c)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -36,7 +37,7 @@ func (w *driver) forwardStep(out tensor.Heads, c *attention.Call) error {
 	if !c.Causal {
 		return fmt.Errorf("form: step of %s needs a causal call: its queries have a place among the keys", w.name())
 	}
-	return attention.ForwardByStep(attention.Mechanism(w), out, c, true)
+	return states.ForwardByStep(attention.Mechanism(w), out, c, true)
 }
 
 func (w *driver) NewState(s attention.Shape) (attention.State, error) {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/attention/internal/rowstats"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -102,7 +103,7 @@ func (w *driver) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 	found := make([]attention.Diagnosis, p.units)
 	par.RunEach(p.units, p.work*float64(1+c.K.N/unitColumns), func(i int) {
 		s, head := p.sequenceOf(i)
-		rows := make([]attention.RowDiagnosis, s.N)
+		rows := make([]rowstats.Row, s.N)
 		unseen, illConditioned, exact := w.eachColumnBlock(c, s, head, func(a tensor.Mat, left, j0 int) {
 			for r := range a.Rows {
 				for _, x := range a.Row(r) {

@@ -1,7 +1,7 @@
 // Package sequence computes attention, and its gradient, over a sequence whose tokens are
 // divided among the ranks of a job. The tokens of a rank follow the tokens of the rank before.
 // Parts may differ in length, and may be empty. Ranks do not exchange tokens but the total of a
-// state (attention.Total), whose size depends on the mechanism and the width of the heads, not
+// state (states.Total), whose size depends on the mechanism and the width of the heads, not
 // on the number of tokens.
 //
 //	causal    each rank begins after the totals of the ranks before it: an exclusive

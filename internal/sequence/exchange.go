@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/states"
 )
 
 // ExchangeState replaces st, a state of m that holds the keys of this rank, by the state of the
@@ -18,7 +19,7 @@ func ExchangeState(c *comm.Comm, m attention.Mechanism, st attention.State, caus
 	if m.Traits().Segments {
 		return exchangePassed(c, m, st, causal, failed)
 	}
-	var t attention.Total
+	var t states.Total
 	if failed == nil {
 		failed = totalOf(&t, m, st)
 	}
@@ -26,14 +27,14 @@ func ExchangeState(c *comm.Comm, m attention.Mechanism, st attention.State, caus
 	if _, err := exchangeTotals(c, &t, causal, what, failed, func([]float) {}); err != nil {
 		return err
 	}
-	return attention.SetTotal(st, &t)
+	return states.SetTotal(st, &t)
 }
 
 // exchangeTotals replaces t, the total of this rank, by the total of the keys that its queries
 // see besides its own. It first calls keep with the rank's own sums. With a decay it also
 // returns the factors by which each rank multiplies the sums before it. what describes the call
 // and must be equal on all ranks.
-func exchangeTotals(c *comm.Comm, t *attention.Total, causal bool, what string, failed error, keep func(own []float)) (*rankTotals, error) {
+func exchangeTotals(c *comm.Comm, t *states.Total, causal bool, what string, failed error, keep func(own []float)) (*rankTotals, error) {
 	all, err := gatherEnds(c, t, causal, what, failed)
 	if err != nil {
 		return nil, err
@@ -50,15 +51,15 @@ func exchangeTotals(c *comm.Comm, t *attention.Total, causal bool, what string, 
 
 // rankTotals describes the other ranks' totals, without their sums.
 type rankTotals struct {
-	spans        []attention.Span // of the tokens before this rank, in unmasked calls of all tokens
-	tokens       int64            // likewise
-	decay        bool             // the tokens of some rank have a decay
-	decayFactors [][]float64      // with decay, each rank's factors of the sums before it
+	spans        []states.Span // of the tokens before this rank, in unmasked calls of all tokens
+	tokens       int64         // likewise
+	decay        bool          // the tokens of some rank have a decay
+	decayFactors [][]float64   // with decay, each rank's factors of the sums before it
 }
 
 // gatherEnds checks that all ranks make the same call without an error, and exchanges
 // their totals without the sums. Its bytes do not depend on the tokens.
-func gatherEnds(c *comm.Comm, t *attention.Total, causal bool, what string, failed error) (*rankTotals, error) {
+func gatherEnds(c *comm.Comm, t *states.Total, causal bool, what string, failed error) (*rankTotals, error) {
 	if err := comm.ShareError(c, failed); err != nil {
 		return nil, err
 	}
@@ -70,10 +71,10 @@ func gatherEnds(c *comm.Comm, t *attention.Total, causal bool, what string, fail
 		return nil, err
 	}
 	heads := len(t.Spans)
-	p := &rankTotals{spans: make([]attention.Span, heads)}
-	before := make([]attention.Span, heads)
+	p := &rankTotals{spans: make([]states.Span, heads)}
+	before := make([]states.Span, heads)
 	for r, b := range told {
-		var other attention.Total
+		var other states.Total
 		if err := readEnds(&other, b, heads); err != nil {
 			return nil, fmt.Errorf("rank %d: %w", r, err)
 		}
@@ -99,7 +100,7 @@ func gatherEnds(c *comm.Comm, t *attention.Total, causal bool, what string, fail
 const endsBytes, spanBytes = 8 + 1, 1 + 8 + 8
 
 // appendEnds appends the fields of t, its sums apart.
-func appendEnds(b []byte, t *attention.Total) []byte {
+func appendEnds(b []byte, t *states.Total) []byte {
 	flag := func(x bool) {
 		if x {
 			b = append(b, 1)
@@ -118,13 +119,13 @@ func appendEnds(b []byte, t *attention.Total) []byte {
 }
 
 // readEnds parses the bytes of appendEnds for the given number of heads.
-func readEnds(t *attention.Total, b []byte, heads int) error {
+func readEnds(t *states.Total, b []byte, heads int) error {
 	if len(b) != endsBytes+spanBytes*heads {
 		return errors.New("tells of another number of heads")
 	}
 	t.Tokens, t.Decay = int64(binary.LittleEndian.Uint64(b)), b[8] == 1
 	for b = b[endsBytes:]; len(b) > 0; b = b[spanBytes:] {
-		t.Spans = append(t.Spans, attention.Span{
+		t.Spans = append(t.Spans, states.Span{
 			HasKeys:         b[0] == 1,
 			LogDecay:        math.Float64frombits(binary.LittleEndian.Uint64(b[1:])),
 			PendingLogDecay: math.Float64frombits(binary.LittleEndian.Uint64(b[9:])),

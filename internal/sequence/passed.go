@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -72,7 +73,7 @@ func exchangePassed(c *comm.Comm, m attention.Mechanism, st attention.State, cau
 // ranks. dinit holds the gradient of initState from this rank's own queries.
 func (x *Saved) passGradients(c *comm.Comm, m attention.Mechanism, g *attention.Grads, call *attention.Call) error {
 	var failed error
-	x.numbers = x.dinit.AppendNumbers(x.numbers[:0])
+	x.numbers = states.AppendNumbers(x.numbers[:0], &x.dinit)
 	for r := c.Size() - 1; r > 0; r-- {
 		var own []float
 		if c.Rank() == r {
@@ -93,7 +94,7 @@ func (x *Saved) passGradients(c *comm.Comm, m attention.Mechanism, g *attention.
 // state after this rank's tokens.
 func (x *Saved) backState(m attention.Mechanism, g *attention.Grads, call *attention.Call, later []float) error {
 	if call.K.N > 0 {
-		if err := x.dfinal.SetNumbers(x.after, later); err != nil {
+		if err := states.SetNumbers(&x.dfinal, x.after, later); err != nil {
 			return err
 		}
 		k := attention.Grads{DQ: g.DQ.Tokens(0, 0), DK: newHeadsLike(g.DK), DV: newHeadsLike(g.DV), DInit: &x.dinit, DFinal: &x.dfinal}
@@ -103,7 +104,7 @@ func (x *Saved) backState(m attention.Mechanism, g *attention.Grads, call *atten
 		}
 		addHeads(g.DK, k.DK)
 		addHeads(g.DV, k.DV)
-		later = x.dinit.AppendNumbers(later[:0])
+		later = states.AppendNumbers(later[:0], &x.dinit)
 	}
 	if len(later) != len(x.numbers) {
 		return errors.New("saved: not what Forward left for this call")

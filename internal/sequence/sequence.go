@@ -7,6 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -88,7 +89,7 @@ type Saved struct {
 
 	keys             attention.Saved // of the keys alone
 	initState, local attention.State // the state before the queries, and the state of the rank's own keys
-	total            attention.Total // of local, then of initState
+	total            states.Total    // of local, then of initState
 	own              []tensor.Float  // sums of local
 	decayFactors     [][]float64     // with decay, each rank's factors of the sums before it
 	dinit, dfinal    attention.StateGrad
@@ -158,7 +159,7 @@ func Forward(c *comm.Comm, m attention.Mechanism, out tensor.Heads, call *attent
 		return err
 	}
 	x.decayFactors = ranks.decayFactors
-	if err := attention.SetTotal(x.initState, &x.total); err != nil {
+	if err := states.SetTotal(x.initState, &x.total); err != nil {
 		return err
 	}
 	return m.Forward(out, queriesOf(call, x.initState), saved)
@@ -190,9 +191,9 @@ func (x *Saved) absorbKeys(m attention.Mechanism, out *tensor.Heads, call *atten
 	return totalOf(&x.total, m, x.local)
 }
 
-// totalOf is attention.TotalOf of a state of m.
-func totalOf(t *attention.Total, m attention.Mechanism, st attention.State) error {
-	if err := attention.TotalOf(t, st); err != nil {
+// totalOf is states.TotalOf of a state of m.
+func totalOf(t *states.Total, m attention.Mechanism, st attention.State) error {
+	if err := states.TotalOf(t, st); err != nil {
 		return fmt.Errorf("mechanism: %s: %w, which alone ranks exchange", m.Traits().Name, err)
 	}
 	return nil
@@ -223,7 +224,7 @@ func Backward(c *comm.Comm, m attention.Mechanism, g *attention.Grads, dout, out
 	}
 	if keep.decayFactors != nil {
 		// The part of dlog_g of earlier tokens that comes from the keys of this rank.
-		own, err := attention.AgesOf(nil, keep.local, keep.own, sums)
+		own, err := states.AgesOf(nil, keep.local, keep.own, sums)
 		if err != nil {
 			return err
 		}
@@ -270,11 +271,11 @@ func (x *Saved) backQueries(m attention.Mechanism, g *attention.Grads, dout, out
 	if err := m.Backward(&q, dout, out, queriesOf(call, x.initState), &x.Queries); err != nil {
 		return nil, nil, err
 	}
-	if x.sums, err = x.dinit.AppendSums(x.sums[:0]); err != nil {
+	if x.sums, err = states.AppendSums(x.sums[:0], &x.dinit); err != nil {
 		return nil, nil, err
 	}
 	if x.decayFactors != nil {
-		ages = x.dinit.Ages(nil)
+		ages = states.Ages(nil, &x.dinit)
 	}
 	return x.sums, ages, nil
 }
@@ -282,7 +283,7 @@ func (x *Saved) backQueries(m attention.Mechanism, g *attention.Grads, dout, out
 // backKeys adds the parts that come from queries of other ranks to the gradients of the
 // part's keys.
 func (x *Saved) backKeys(m attention.Mechanism, g *attention.Grads, sums []float, ages []float64, call *attention.Call) error {
-	if err := x.dfinal.SetSums(x.local, sums, ages); err != nil {
+	if err := states.SetSums(&x.dfinal, x.local, sums, ages); err != nil {
 		return err
 	}
 	k := attention.Grads{DQ: g.DQ.Tokens(0, 0), DK: g.DK, DV: g.DV, DLogG: g.DLogG, DFinal: &x.dfinal}

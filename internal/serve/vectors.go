@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/published"
@@ -320,7 +319,7 @@ func (s *Server) describeMaps(m *inference.LayerMaps, ids []int32) (*mapsAnswer,
 		}
 		near := nearShare(rows, m.Window)
 		a.Maps, a.NearShare, a.FarShare = append(a.Maps, rows), append(a.NearShare, near), append(a.FarShare, 1-near)
-		a.Distance = append(a.Distance, attention.Locate(tensor.Mat{Data: weights, Rows: n, Cols: n, Stride: n}, 0).Distance)
+		a.Distance = append(a.Distance, inference.Locate(tensor.Mat{Data: weights, Rows: n, Cols: n, Stride: n}, 0).Distance)
 	}
 	return a, nil
 }

@@ -44,7 +44,7 @@ func NewSnapshot(b []byte, id Identity, sum snapshot.ParameterSum, s *attention.
 	w.Int(scratch.ElementSize[float]())
 	kind := id.Kind
 	if decay {
-		kind += attention.DecayKind
+		kind += DecayKind
 	}
 	w.String(kind)
 	w.String(id.Name)
@@ -88,7 +88,7 @@ func ReadSnapshot(data []byte, id Identity, sum snapshot.ParameterSum) (s attent
 		{"kind of state", id.Kind}, {"mechanism", id.Name}, {"setting", id.Setting},
 	} {
 		got := r.String()
-		if kind, decay := strings.CutSuffix(got, attention.DecayKind); decay && kind == id.Kind {
+		if kind, decay := strings.CutSuffix(got, DecayKind); decay && kind == id.Kind {
 			got, r.Decay = kind, true
 		}
 		if got != x.want {

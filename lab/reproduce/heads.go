@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"
@@ -85,7 +86,7 @@ func (m *headMap) textHeat(title string, letters []string) report.Heat {
 	return h
 }
 
-// locality is attention.Locality as numbers to be averaged.
+// locality is inference.Locality as numbers to be averaged.
 type locality struct {
 	Entropy  float64 `json:"entropy"`
 	Distance float64 `json:"distance"`
@@ -94,7 +95,7 @@ type locality struct {
 }
 
 func localityOf(a tensor.Mat) locality {
-	l := attention.Locate(a, 0)
+	l := inference.Locate(a, 0)
 	return locality{l.Entropy, l.Distance, l.Diagonal, l.Column}
 }
 

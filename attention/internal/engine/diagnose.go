@@ -6,6 +6,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
+	"github.com/farfield-ml/farfield/attention/internal/rowstats"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -89,7 +90,7 @@ func (e *Engine) diagnose(c *attention.Call, p *RowStretch) {
 	bt, s := arena.Take[float](ar, u.PreparedWidth*ld), arena.Take[float](ar, headtask.PanelRows*ld)
 	sum := arena.Take[float](ar, 1) // of the kernel; the diagnosis sums in float64
 	keys := u.KeySide()
-	rows := make([]attention.RowDiagnosis, n)
+	rows := make([]rowstats.Row, n)
 	var coef []float
 	if !e.Spec.Exp {
 		coef = u.Coefficients()

@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -124,10 +125,10 @@ func (e *Engine) Forward(out tensor.Heads, c *attention.Call, keep *attention.Sa
 	}
 	if c.Form == attention.Step {
 		if keep != nil {
-			return attention.ErrStepKeeps
+			return states.ErrStepKeeps
 		}
 		if !c.HasState() { // a segment has the bits of steps
-			return attention.ForwardByStep(attention.Mechanism(e), out, c, false)
+			return states.ForwardByStep(attention.Mechanism(e), out, c, false)
 		}
 	}
 	if e.Spec.BuiltinDecay != nil {

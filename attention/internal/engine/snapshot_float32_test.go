@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/snapshot"
@@ -77,11 +76,11 @@ func TestReadSnapshotHeader(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := attention.ReadSnapshotHeader(bytes.NewReader(data), int64(len(data)))
+	h, err := states.ReadHeader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := attention.SnapshotHeader{Version: snapshot.Version, Kind: states.CacheKind, Mechanism: h.Mechanism, Setting: h.Setting, Element: 4,
+	want := states.Header{Version: snapshot.Version, Kind: states.CacheKind, Mechanism: h.Mechanism, Setting: h.Setting, Element: 4,
 		B: 2, H: 6, Hkv: h.Hkv, D: 5, Dv: 3, Chunk: h.Chunk, Tokens: n, Bytes: int64(len(data)), Parameters: "00000000"}
 	if h != want || h.Mechanism == "" || h.Hkv < 1 {
 		t.Errorf("%+v, want %+v", h, want)
@@ -92,10 +91,10 @@ func TestReadSnapshotHeader(t *testing.T) {
 		}
 		bad := bytes.Clone(data)
 		bad[i] ^= 4
-		if _, err := attention.ReadSnapshotHeader(bytes.NewReader(bad), int64(len(bad))); err == nil {
+		if _, err := states.ReadHeader(bytes.NewReader(bad), int64(len(bad))); err == nil {
 			t.Errorf("a bit of byte %d is changed, and not seen", i)
 		}
-		if _, err := attention.ReadSnapshotHeader(bytes.NewReader(data[:i]), int64(i)); err == nil {
+		if _, err := states.ReadHeader(bytes.NewReader(data[:i]), int64(i)); err == nil {
 			t.Errorf("the first %d bytes are taken for all", i)
 		}
 	}

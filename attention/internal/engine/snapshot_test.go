@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -201,7 +202,7 @@ func FuzzRestoreState(f *testing.F) {
 		}
 		var headerErr error
 		sealed := seal(b)
-		if n := check.AllocatedBytes(func() { _, headerErr = attention.ReadSnapshotHeader(bytes.NewReader(sealed), int64(len(sealed))) }); n > 4<<20 {
+		if n := check.AllocatedBytes(func() { _, headerErr = states.ReadHeader(bytes.NewReader(sealed), int64(len(sealed))) }); n > 4<<20 {
 			t.Errorf("the header of %d bytes is read in %d bytes of memory", len(b), n)
 		}
 		for _, r := range restore {

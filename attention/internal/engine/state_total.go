@@ -3,9 +3,9 @@ package engine
 import (
 	"fmt"
 
-	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/states"
 )
 
 // size is the number of elements of a total's sums.
@@ -18,7 +18,7 @@ func (s *RecurrentState) size() int {
 }
 
 // Total sets t to the total of s. It closes the open chunk.
-func (s *RecurrentState) Total(t *attention.Total) {
+func (s *RecurrentState) Total(t *states.Total) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	t.Tokens, t.Decay = s.TokenCount, s.HasDecay()
@@ -27,7 +27,7 @@ func (s *RecurrentState) Total(t *attention.Total) {
 		h.Task.Arena = ar
 		h.CloseChunk()
 		h.Task.Arena = nil
-		span := attention.Span{HasKeys: h.First != headtask.Unseen}
+		span := states.Span{HasKeys: h.First != headtask.Unseen}
 		if h.Decays != nil {
 			span.LogDecay, span.PendingLogDecay = h.Decays.Forgotten, h.Decays.Pending
 		}
@@ -38,7 +38,7 @@ func (s *RecurrentState) Total(t *attention.Total) {
 
 // SetTotal replaces the content of s by the total t. It returns an error if t has other heads
 // or sums.
-func (s *RecurrentState) SetTotal(t *attention.Total) error {
+func (s *RecurrentState) SetTotal(t *states.Total) error {
 	if len(t.Spans) != len(s.Heads) {
 		return fmt.Errorf("total: has %d heads, the state %d", len(t.Spans), len(s.Heads))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -59,11 +60,11 @@ func TestRenewedAfterOtherCalls(t *testing.T) {
 			"a reset": func(st *RecurrentState) error { st.Reset(); return nil },
 			"a merge": func(st *RecurrentState) error { return st.Merge(first) },
 			"a total": func(st *RecurrentState) error {
-				var total attention.Total
-				if err := attention.TotalOf(&total, first); err != nil {
+				var total states.Total
+				if err := states.TotalOf(&total, first); err != nil {
 					return err
 				}
-				return attention.SetTotal(st, &total)
+				return states.SetTotal(st, &total)
 			},
 			"a decay": func(st *RecurrentState) error {
 				p := tokens(c, 10, 12)

@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -222,10 +223,10 @@ func (w *hybrid) Forward(out tensor.Heads, c *attention.Call, keep *attention.Sa
 	}
 	if c.Form == attention.Step {
 		if keep != nil {
-			return attention.ErrStepKeeps
+			return states.ErrStepKeeps
 		}
 		if !c.HasState() {
-			return attention.ForwardByStep(attention.Mechanism(w), out, c, false)
+			return states.ForwardByStep(attention.Mechanism(w), out, c, false)
 		}
 	}
 	scratch := w.take()

@@ -7,6 +7,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/attention/internal/rowscale"
+	"github.com/farfield-ml/farfield/attention/internal/rowstats"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -190,7 +191,7 @@ func (w *hybrid) diagnose(c *attention.Call, p *engine.RowStretch) {
 				p.Found.UnseenCount++
 				continue
 			}
-			var row attention.RowDiagnosis
+			var row rowstats.Row
 			for _, y := range rows.Row(r) {
 				row.AddWeight(float64(y), 1)
 			}

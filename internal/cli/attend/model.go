@@ -9,9 +9,9 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -106,7 +106,7 @@ func (t *textTokens) readTokens(dst []int32) (int, error) {
 	}
 	list, err := t.vocab.Encode(dst[:0], t.text)
 	if err != nil {
-		return 0, &stream.BadInput{Err: err}
+		return 0, fault.Mark(fault.ErrInput, err)
 	}
 	return copy(dst, list), nil // Encode may have wanted more room
 }
@@ -121,7 +121,7 @@ func (t *textTokens) readWords(dst []int32) (int, error) {
 		line, err := t.vocab.EncodeExact(nil, t.text, t.begun)
 		if err != nil { // the tokens have other bytes than the text
 			if line, err = t.vocab.Encode(nil, t.text); err != nil {
-				return 0, &stream.BadInput{Err: err}
+				return 0, fault.Mark(fault.ErrInput, err)
 			}
 		}
 		t.line, t.begun = line, true

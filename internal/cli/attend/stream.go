@@ -22,6 +22,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/progress"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/machine"
@@ -252,7 +253,7 @@ func (c *Command) runStream(e *env.Env, in, out string, memory int64) error {
 			return err
 		}
 		return env.Interruption{Err: err, Text: fmt.Sprintf("stopped after token %d%s; the same command continues", r.Tokens, bar.Share())}
-	case stream.IsBadInput(err):
+	case errors.Is(err, fault.ErrInput):
 		return env.MarkInput(err)
 	default:
 		return err

@@ -29,11 +29,12 @@ import (
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/internal/states"
+	"github.com/farfield-ml/farfield/internal/streamfile"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/safetensors"
-	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -172,7 +173,7 @@ func inspectPath(path string, ignored []string) (*display.Finding, error) {
 		inspect func(*os.File, int64) (*display.Finding, error)
 	}{
 		{snapshot.Magic, inspectSnapshot},
-		{stream.CheckpointMagic, inspectStream},
+		{streamfile.Magic, inspectStream},
 		{generate.Magic, inspectText},
 		{records.OriginMagic, records.InspectOrigin},
 		{"\x93NUMPY", inspectNPY},
@@ -463,14 +464,14 @@ func inspectText(file *os.File, size int64) (*display.Finding, error) {
 
 // inspectSnapshot says whose state a snapshot is.
 func inspectSnapshot(file *os.File, size int64) (*display.Finding, error) {
-	h, err := attention.ReadSnapshotHeader(file, size)
+	h, err := states.ReadHeader(file, size)
 	f := &display.Finding{Kind: "state"}
 	addState(f, h)
 	return f, err
 }
 
 // addState adds the description of a state from its snapshot header.
-func addState(f *display.Finding, h attention.SnapshotHeader) {
+func addState(f *display.Finding, h states.Header) {
 	f.Add("mechanism", h.Mechanism)
 	if h.Setting != "" {
 		f.Add("setting", h.Setting)
@@ -485,7 +486,7 @@ func addState(f *display.Finding, h attention.SnapshotHeader) {
 
 // inspectStream describes the run and the progress of a stream's checkpoint.
 func inspectStream(file *os.File, size int64) (*display.Finding, error) {
-	h, err := stream.ReadCheckpointHeader(file, size)
+	h, err := streamfile.ReadHeader(file, size)
 	if err != nil {
 		return nil, err
 	}

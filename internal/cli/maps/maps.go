@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/problem"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -69,7 +70,7 @@ type Map struct {
 	Source string `json:"from"` // the model or the mechanism
 	Layer  string `json:"layer,omitempty"`
 	Head   int    `json:"head"`
-	attention.Locality
+	inference.Locality
 
 	weights tensor.Mat
 	call    int          // maps of one call have the same number
@@ -232,7 +233,7 @@ func (c *Command) addHeads(list []Map, m attention.Mechanism, call *attention.Ca
 		if rows, first := attention.NonFinite(tensor.HeadsOf(one.weights.Data, 1, 1, one.weights.Rows, one.weights.Cols)); rows > 0 {
 			return nil, fmt.Errorf("%s: %d of %d rows of weights are %w, the first is query %d", one.title(), rows, one.weights.Rows, attention.ErrNonFinite, from+first[2])
 		}
-		one.Locality = attention.Locate(one.weights, from+keys-call.Q.N)
+		one.Locality = inference.Locate(one.weights, from+keys-call.Q.N)
 		list = append(list, one)
 	}
 	return list, nil

@@ -1,14 +1,15 @@
-package attention
+package states
 
 import (
 	"fmt"
 	"io"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 )
 
-// SnapshotHeader describes the state in a snapshot.
-type SnapshotHeader struct {
+// Header describes the state in a snapshot.
+type Header struct {
 	Version    int    `json:"version"`
 	Kind       string `json:"kind"` // kind of the state
 	Mechanism  string `json:"mechanism"`
@@ -28,10 +29,10 @@ type SnapshotHeader struct {
 // headerBytes bounds the bytes of a header: three strings and a few numbers.
 const headerBytes = 1 << 16
 
-// ReadSnapshotHeader reads the header of the snapshot in the first size bytes of r, and
+// ReadHeader reads the header of the snapshot in the first size bytes of r, and
 // verifies the checksum of the whole. It needs neither the mechanism nor memory for the
 // content. It returns an error if the snapshot is damaged or has another version.
-func ReadSnapshotHeader(r io.ReaderAt, size int64) (h SnapshotHeader, err error) {
+func ReadHeader(r io.ReaderAt, size int64) (h Header, err error) {
 	from, err := snapshot.OpenHeader(r, size, headerBytes)
 	if err != nil {
 		return h, err
@@ -42,28 +43,28 @@ func ReadSnapshotHeader(r io.ReaderAt, size int64) (h SnapshotHeader, err error)
 }
 
 // read sets h to the header at the beginning of r, and returns how sums are carried.
-func (h *SnapshotHeader) read(r *snapshot.Reader) Carry {
+func (h *Header) read(r *snapshot.Reader) attention.Carry {
 	h.Element = int(r.Int())
 	h.Kind, h.Mechanism, h.Setting = r.String(), r.String(), r.String()
 	h.Parameters = fmt.Sprintf("%08x", uint32(r.Int()))
 	for _, n := range []*int{&h.B, &h.H, &h.Hkv, &h.D, &h.Dv, &h.Chunk} {
 		*n = int(r.Int())
 	}
-	carry := Carry(r.Int())
+	carry := attention.Carry(r.Int())
 	h.Tokens = r.Int()
 	return carry
 }
 
-// DecayKind is the suffix of SnapshotHeader.Kind for a state that has absorbed a decay.
+// DecayKind is the suffix of Header.Kind for a state that has absorbed a decay.
 const DecayKind = " with decay"
 
-// CheckSnapshotHeader returns an error if a layer cannot continue from the snapshot data.
+// CheckHeader returns an error if a layer cannot continue from the snapshot data.
 // RestoreState accepts states of any shape, chunk and carry, with or without decay; a layer
 // accepts only its own. empty is a snapshot of the layer's state for no sequences: data must
 // agree with it in everything except the number of tokens, and must have batch sequences. If
 // data has absorbed tokens, it must have absorbed a decay if hasDecay is set, and none
 // otherwise.
-func CheckSnapshotHeader(data, empty []byte, batch int, hasDecay bool) error {
+func CheckHeader(data, empty []byte, batch int, hasDecay bool) error {
 	r, err := snapshot.Open(data)
 	if err != nil {
 		return err
@@ -72,7 +73,7 @@ func CheckSnapshotHeader(data, empty []byte, batch int, hasDecay bool) error {
 	if err != nil {
 		return err
 	}
-	var got, want SnapshotHeader
+	var got, want Header
 	carry, wantedCarry := got.read(r), want.read(e)
 	want.B = batch
 	if hasDecay && got.Tokens > 0 && batch > 0 {

@@ -1,4 +1,4 @@
-package attention
+package inference
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 )
 
 // Locality describes where the weights of one query head lie. Each figure is a mean over the
-// queries that see a key, of p_j = |w_j| / Σ|w| as in Diagnosis. Query i has the position i +
+// queries that see a key, of p_j = |w_j| / Σ|w| as in attention.Diagnosis. Query i has the position i +
 // (M-N) among the M keys.
 type Locality struct {
 	Queries  int     `json:"queries"`   // number of queries that see a key
@@ -19,7 +19,7 @@ type Locality struct {
 }
 
 // Locate returns the locality of rows of the attention matrix a [rows,M], as returned by
-// Mechanism.Weights. place is the position of the first row's query.
+// Weights of attention.Mechanism. place is the position of the first row's query.
 func Locate(a tensor.Mat, place int) Locality {
 	var l Locality
 	columns := make([]float64, a.Cols)

@@ -1,14 +1,21 @@
-package attention
+package states
 
 import (
+	"errors"
+
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// ErrStepKeeps is the error of Forward for the form Step with a Saved: steps save nothing for
+// Backward.
+var ErrStepKeeps = errors.New("form: step keeps nothing for the gradient; use another form for it")
+
 // ForwardByStep sets out [B,H,N,Dv] like Forward, but token by token through a State of m. If
 // padded is set, the keys beyond the key length of a row are treated as masked tokens that have
 // queries of their own. It returns the errors of m.NewState and of the State.
-func ForwardByStep(m Mechanism, out tensor.Heads, c *Call, padded bool) error {
+func ForwardByStep(m attention.Mechanism, out tensor.Heads, c *attention.Call, padded bool) error {
 	suspected := false
 	for _, s := range c.Sequences() {
 		mask, keys := c.Mask(&s), s.M
@@ -25,8 +32,8 @@ func ForwardByStep(m Mechanism, out tensor.Heads, c *Call, padded bool) error {
 			return err
 		}
 		// piece is the call over queries i0 ≤ i < i1 and keys j0 ≤ j < j1.
-		piece := func(i0, i1, j0, j1 int) (tensor.Heads, *Call) {
-			p := &Call{
+		piece := func(i0, i1, j0, j1 int) (tensor.Heads, *attention.Call) {
+			p := &attention.Call{
 				Q: batchRow(c.Q, s.Batch).Tokens(s.Q0+i0, s.Q0+i1),
 				K: batchRow(c.K, s.Batch).Tokens(s.K0+j0, s.K0+j1),
 				V: batchRow(c.V, s.Batch).Tokens(s.K0+j0, s.K0+j1),
@@ -66,7 +73,7 @@ func ForwardByStep(m Mechanism, out tensor.Heads, c *Call, padded bool) error {
 		}
 		if steps > 0 {
 			o, p = piece(unseen, unseen+steps, lead, lead+steps)
-			if err := st.Step(o, p); IsNonFinite(err) {
+			if err := st.Step(o, p); attention.IsNonFinite(err) {
 				suspected = true
 			} else if err != nil {
 				return err
@@ -74,14 +81,14 @@ func ForwardByStep(m Mechanism, out tensor.Heads, c *Call, padded bool) error {
 		}
 		if rest := unseen + steps; rest < s.N {
 			o, p = piece(rest, s.N, keys, keys)
-			if err := st.Read(o, p); IsNonFinite(err) {
+			if err := st.Read(o, p); attention.IsNonFinite(err) {
 				suspected = true
 			} else if err != nil {
 				return err
 			}
 		}
 	}
-	return ReportNonFinite(out, nil, suspected)
+	return attention.ReportNonFinite(out, nil, suspected)
 }
 
 // batchRow returns the view of batch row b of x [B,H,N,D].
@@ -95,11 +102,11 @@ func batchRow(x tensor.Heads, b int) tensor.Heads {
 
 // sliceDrop returns d for a piece of sequence s of c: the queries from q0 on and the keys from
 // k0 on, with positions from start on.
-func sliceDrop(d *Drop, s *Sequence, q0, k0, n, m, start int) *Drop {
+func sliceDrop(d *attention.Drop, s *attention.Sequence, q0, k0, n, m, start int) *attention.Drop {
 	if !d.IsActive() {
 		return nil
 	}
 	piece := *d
-	piece.Source = &DropCoords{Row: s.Index, Start: d.Start + int64(start), B: s.Batch, Q0: s.Q0 + q0, K0: s.K0 + k0, N: n, M: m}
+	piece.Source = &attention.DropCoords{Row: s.Index, Start: d.Start + int64(start), B: s.Batch, Q0: s.Q0 + q0, K0: s.K0 + k0, N: n, M: m}
 	return &piece
 }
