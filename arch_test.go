@@ -38,6 +38,7 @@ var layers = []string{
 	"internal/check",
 	"internal/lock",
 	"internal/infile",
+	"internal/strict",
 	"internal/atomicfile",
 	"internal/page",
 	"internal/settings",
@@ -133,7 +134,7 @@ var layers = []string{
 
 // heavy packages may import libraries; all others import nothing outside the
 // standard library but golang.org/x/sys.
-var heavy = []string{"comm/mpi", "internal/sessions", "internal/serve", "internal/bench", "internal/report", "cmd/farfield"}
+var heavy = []string{"internal/strict", "comm/mpi", "internal/sessions", "internal/serve", "internal/bench", "internal/report", "cmd/farfield"}
 
 // testOnly packages may be imported by tests and commands alone.
 var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "attention/internal/calltest"}

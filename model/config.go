@@ -1,16 +1,14 @@
 package model
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
 )
@@ -200,7 +198,7 @@ type Config struct {
 // returns an error for unknown fields and for a configuration that Validate refuses.
 func ParseConfig(data []byte) (Config, error) {
 	var c Config
-	if err := decodeStrict(data, &c); err != nil {
+	if err := strict.Unmarshal(data, &c); err != nil {
 		return c, fmt.Errorf("config: %w", err)
 	}
 	return c, fault.InFile(c.Validate())
@@ -223,20 +221,6 @@ func (c Config) Clone() Config {
 		c.Biases = &biases
 	}
 	return c
-}
-
-// decodeStrict reads one JSON value into to. It returns an error for fields that to
-// lacks.
-func decodeStrict(data []byte, to any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(to); err != nil {
-		return fault.MarkJSON(err)
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("more follows the JSON object")
-	}
-	return nil
 }
 
 // maxSize bounds every size of a Config. maxWeights bounds the number of weights.

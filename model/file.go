@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -135,7 +136,7 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 		return Config{}, fmt.Errorf("version: is %d, %d is read", *head.Version, formatVersion)
 	}
 	var c configFile
-	if err := decodeStrict(text, &c); err != nil {
+	if err := strict.Unmarshal(text, &c); err != nil {
 		return Config{}, err
 	}
 	c.Factories = factories

@@ -153,7 +153,7 @@ func TestParseConfig(t *testing.T) {
 	for _, x := range []struct{ text, want string }{
 		{strings.Replace(text, "heads", "haeds", 1), `unknown field "haeds"`},
 		{text + "{}", "more follows"},
-		{text[:50], "EOF"},
+		{text[:50], "ends early"},
 	} {
 		if _, err := ParseConfig([]byte(x.text)); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want one with %q", err, x.want)

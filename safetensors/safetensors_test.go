@@ -145,25 +145,25 @@ func TestRefuses(t *testing.T) {
 		{"too short", "1234567", "it has 7 bytes"},
 		{"length", "\xff\xff\xff\xff\xff\xff\xff\xff", "header of 18446744073709551615 bytes, at most 100000000 are read"},
 		{"beyond the end", "\x03\x00\x00\x00\x00\x00\x00\x00{}", "header of 3 bytes is beyond the end of the file, which has 10"},
-		{"no header", file("", ""), "unexpected EOF"},
-		{"other JSON", file(`[]`, ""), "{ is needed, it is ["},
-		{"half", file(`{"q":`, ""), "q: unexpected EOF"},
-		{"broken", file(`{"q" 1}`, ""), "invalid character"},
-		{"two values", file(`{}{}`, ""), "bytes follow the JSON object"},
+		{"no header", file("", ""), "ends early"},
+		{"other JSON", file(`[]`, ""), "is array, needs an object"},
+		{"half", file(`{"q":`, ""), "ends early"},
+		{"broken", file(`{"q" 1}`, ""), "at byte 5"},
+		{"two values", file(`{}{}`, ""), "more follows the JSON value"},
 		{"not UTF-8", file("{\"\xff\":1}", ""), "not UTF-8"},
-		{"number for a tensor", file(`{"q":1}`, ""), "q: { is needed, it is 1"},
-		{"null for a tensor", file(`{"q":null}`, ""), "q: { is needed"},
-		{"metadata not text", file(`{"__metadata__":{"step":7}}`, ""), "__metadata__: step: a string is needed, it is 7"},
-		{"metadata twice", file(`{"__metadata__":{"a":"b","a":"c"}}`, ""), "__metadata__: a: the key appears twice"},
+		{"number for a tensor", file(`{"q":1}`, ""), "q: is number, needs an object"},
+		{"null for a tensor", file(`{"q":null}`, ""), "q: dtype, shape and data_offsets are needed"},
+		{"metadata not text", file(`{"__metadata__":{"step":7}}`, ""), "__metadata__: step: is number, needs a string"},
+		{"metadata twice", file(`{"__metadata__":{"a":"b","a":"c"}}`, ""), "__metadata__.a: the key appears twice"},
 		{"tensor twice", file(`{"q":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"q":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}`, ""), "q: the key appears twice"},
-		{"field twice", file(`{"q":{"dtype":"U8","dtype":"U8","data_offsets":[0,0]}}`, ""), "q: dtype: the key appears twice"},
+		{"field twice", file(`{"q":{"dtype":"U8","dtype":"U8","data_offsets":[0,0]}}`, ""), "q.dtype: the key appears twice"},
 		{"field missing", file(`{"q":{"dtype":"U8","data_offsets":[0,0]}}`, ""), "q: dtype, shape and data_offsets are needed"},
 		{"case of a field", file(`{"q":{"DType":"U8","shape":[0],"data_offsets":[0,0]}}`, ""), "q: dtype, shape and data_offsets are needed"},
-		{"dtype", file(one(`7`, `[0]`, `[0,0]`), ""), "q: dtype: a string is needed, it is 7"},
-		{"shape", file(one(`"U8"`, `null`, `[0,1]`), "1"), "q: shape: [ is needed"},
-		{"negative", file(one(`"U8"`, `[-1]`, `[0,1]`), "1"), "q: shape: an integer from 0 to"},
-		{"fraction", file(one(`"U8"`, `[1.0]`, `[0,1]`), "1"), "q: shape: an integer from 0 to"},
-		{"text in the shape", file(one(`"U8"`, `["1"]`, `[0,1]`), "1"), "q: shape: an integer is needed, it is 1"},
+		{"dtype", file(one(`7`, `[0]`, `[0,0]`), ""), "q: dtype: is number, needs a string"},
+		{"shape", file(one(`"U8"`, `null`, `[0,1]`), "1"), "q: dtype, shape and data_offsets are needed"},
+		{"negative", file(one(`"U8"`, `[-1]`, `[0,1]`), "1"), "q: shape[0]: an integer from 0 to"},
+		{"fraction", file(one(`"U8"`, `[1.0]`, `[0,1]`), "1"), "q: shape[0]: an integer from 0 to"},
+		{"text in the shape", file(one(`"U8"`, `["1"]`, `[0,1]`), "1"), "q: shape[0]: an integer from 0 to "},
 		{"overflow", file(one(`"F32"`, `[2147483647,2147483647]`, `[0,0]`), ""), "q: shape (2147483647, 2147483647) is too large"},
 		{"one offset", file(one(`"U8"`, `[1]`, `[1]`), "1"), "q: data_offsets: begin and end are needed, it is [1]"},
 		{"backwards", file(one(`"U8"`, `[1]`, `[1,0]`), "1"), "q: data_offsets: begin and end are needed, it is [1 0]"},
@@ -199,13 +199,13 @@ func TestEveryTruncationIsAnError(t *testing.T) {
 	}
 }
 
-// strict fails on reads outside the allowed range.
-type strict struct {
+// ranged fails on reads outside the allowed range.
+type ranged struct {
 	io.ReaderAt
 	from, to int64
 }
 
-func (s *strict) ReadAt(b []byte, at int64) (int, error) {
+func (s *ranged) ReadAt(b []byte, at int64) (int, error) {
 	if at < s.from || at+int64(len(b)) > s.to {
 		return 0, errors.New("not to be read")
 	}
@@ -215,7 +215,7 @@ func (s *strict) ReadAt(b []byte, at int64) (int, error) {
 func TestOtherTensorsAreNotRead(t *testing.T) {
 	size := int64(len(golden))
 	start := int64(8 + 0xc8)
-	r := &strict{strings.NewReader(golden), 0, start}
+	r := &ranged{strings.NewReader(golden), 0, start}
 	f, err := New(r, size)
 	if err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func TestFilesWithBytesBehindTheirValueAreRefused(t *testing.T) {
 	}
 	want := string(data)
 	for _, rest := range []string{"{}", "}", "x", `"`} {
-		if _, err := Parse([]byte(want + rest)); err == nil || !strings.Contains(err.Error(), "the JSON value ends at byte 68 of") {
+		if _, err := Parse([]byte(want + rest)); err == nil || !strings.Contains(err.Error(), "more follows the JSON value, which ends at byte 68 of") {
 			t.Errorf("%s: %v", rest, err)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"slices"
 )
 
@@ -165,14 +165,8 @@ func typeName(field string, raw json.RawMessage) (string, error) {
 // decodeStrict reads JSON into v. It returns an error that names an unknown field, and for bytes
 // after the value.
 func decodeStrict(field string, raw []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
+	if err := strict.Unmarshal(raw, v); err != nil {
 		return fmt.Errorf("%s: %w", field, err)
-	}
-	end := d.InputOffset()
-	if _, err := d.Token(); err != io.EOF {
-		return fmt.Errorf("%s: the JSON value ends at byte %d of %d", field, end, len(raw))
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/train/data"
@@ -193,9 +194,7 @@ func decodeConfig(path string) (c Config, err error) {
 	if err != nil {
 		return c, err
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
+	if err := strict.Unmarshal(text, &c); err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	return c, nil

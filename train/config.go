@@ -1,12 +1,10 @@
 package train
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"path/filepath"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -152,13 +151,8 @@ func ReadConfig(path string, c Config) (Config, error) {
 		return c, fmt.Errorf("%s: version is %d, this program reads %d; train the model again, or use the program that wrote it", path, version.Version, configVersion)
 	}
 	c = c.clone() // the decoder writes into maps, slices and pointers that are there
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
-		return c, fmt.Errorf("%s: %w", path, fault.MarkJSON(err))
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return c, fmt.Errorf("%s: more follows the JSON object", path)
+	if err := strict.Unmarshal(text, &c); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	if c.keepsTokens() {
 		if c.tokens, err = loadTokens(filepath.Dir(path), c.Model.Vocab); err != nil {

@@ -421,7 +421,7 @@ func TestReadConfigRefusesUnknownFieldsAndVersions(t *testing.T) {
 		{`{"version": 3}`, "version is 3"},
 		{`{"version": 1, "vocab": "bytes"}`, "version is 1, this program reads 2; train"},
 		{`{} {}`, "more follows"},
-		{``, "EOF"},
+		{``, "ends early"},
 	} {
 		path := write(tc.text)
 		if _, err := ReadConfig(path, little("softmax")); err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), path) {

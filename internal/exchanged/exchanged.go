@@ -6,7 +6,6 @@
 package exchanged
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,6 +25,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/safetensors"
 )
@@ -150,7 +150,6 @@ func Open(dir string) (*Folder, error) {
 // version.
 func parse(text []byte) (*Manifest, error) {
 	m := &Manifest{}
-	d := json.NewDecoder(bytes.NewReader(text))
 	// The version comes first: another one may have other fields.
 	var head struct{ Version int }
 	if err := json.Unmarshal(text, &head); err != nil {
@@ -159,12 +158,8 @@ func parse(text []byte) (*Manifest, error) {
 	if head.Version != version {
 		return nil, fmt.Errorf("version: is %d, this program reads %d", head.Version, version)
 	}
-	d.DisallowUnknownFields()
-	if err := d.Decode(m); err != nil {
+	if err := strict.Unmarshal(text, m); err != nil {
 		return nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, errors.New("has text behind its object")
 	}
 	sum, err := m.sum()
 	switch {

@@ -2,10 +2,7 @@
 // change the message of an error.
 package fault
 
-import (
-	"errors"
-	"strings"
-)
+import "errors"
 
 // The kinds of errors.
 var (
@@ -33,13 +30,4 @@ func Mark(kind, err error) error {
 		return nil
 	}
 	return marked{err, kind}
-}
-
-// MarkJSON marks the error of a JSON decoder, which may be nil, with ErrUnknownField if the JSON
-// has a field that the decoder does not know.
-func MarkJSON(err error) error {
-	if err != nil && strings.HasPrefix(err.Error(), "json: unknown field ") {
-		return marked{err, ErrUnknownField}
-	}
-	return err
 }

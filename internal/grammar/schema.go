@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // Piece is a part of an answer: a fixed text, or a value that follows a schema.
@@ -426,21 +427,16 @@ func (s *schema) properties() ([]property, error) {
 	if !ok {
 		return nil, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+	if text[0] != '{' {
 		return nil, s.fail("properties", "is %s, needs an object", shorten(text))
 	}
 	var list []property
-	for d.More() {
-		name, err := d.Token()
-		var x json.RawMessage
-		if err == nil {
-			err = d.Decode(&x)
-		}
-		if err != nil {
-			return nil, s.fail("properties", "%v", err)
-		}
-		list = append(list, property{name.(string), x})
+	err := strict.EachMember(text, func(name string, value []byte) error {
+		list = append(list, property{name, slices.Clone(value)})
+		return nil
+	})
+	if err != nil {
+		return nil, s.fail("properties", "%v", err)
 	}
 	return list, nil
 }

@@ -96,14 +96,3 @@ func TestReadJSONRefusesLongAndDamagedFiles(t *testing.T) {
 		t.Errorf("a file that does not exist: %v", err)
 	}
 }
-
-func TestHasHalfPair(t *testing.T) {
-	for text, want := range map[string]bool{
-		`"a"`: false, `"\ud83d\ude00"`: false, `"\\ud83d"`: false, `"\ufffd \u00e9"`: false, `"\ud83d`: true,
-		`"\ud83d"`: true, `"\ude00\ud83d"`: true, `"\ud83d\u0041"`: true, `"\\\uD83D"`: true, `"\ud83d\\ude00"`: true,
-	} {
-		if got := HasHalfPair([]byte(text)); got != want {
-			t.Errorf("%s has half a pair: %t, want %t", text, got, want)
-		}
-	}
-}

@@ -1,11 +1,9 @@
 package published
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -13,6 +11,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // The limits of config.json. Files of published models are far below them.
@@ -37,7 +36,7 @@ type fields struct {
 // parseFields returns the members of a JSON object. It returns an error if text is no
 // object, nests too deeply or has a key twice.
 func parseFields(text []byte) (*fields, error) {
-	if err := checkJSON(text); err != nil {
+	if err := strict.Check(text, maxDepth); err != nil {
 		return nil, err
 	}
 	f := &fields{read: map[string]bool{}}
@@ -48,56 +47,6 @@ func parseFields(text []byte) (*fields, error) {
 		return nil, errors.New("a JSON object is needed, it is null")
 	}
 	return f, nil
-}
-
-// checkJSON returns an error if text is not one JSON value, nests too deeply or has a
-// key twice in an object.
-func checkJSON(text []byte) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	if err := checkValue(d, 0); err != nil {
-		return err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return errors.New("bytes follow the JSON value")
-	}
-	return nil
-}
-
-// checkValue checks the next value of d.
-func checkValue(d *json.Decoder, depth int) error {
-	t, err := d.Token()
-	if err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return err
-	}
-	delim, nested := t.(json.Delim)
-	if !nested {
-		return nil
-	}
-	if depth == maxDepth {
-		return fmt.Errorf("nests deeper than %d", maxDepth)
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		if delim == '{' {
-			key, err := d.Token()
-			if err != nil {
-				return err
-			}
-			name, _ := key.(string)
-			if seen[name] {
-				return fmt.Errorf("%s: the key appears twice", infile.Shorten(name))
-			}
-			seen[name] = true
-		}
-		if err := checkValue(d, depth+1); err != nil {
-			return err
-		}
-	}
-	_, err = d.Token()
-	return err
 }
 
 // fail keeps the first error.

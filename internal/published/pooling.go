@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // The poolings of modules.json, by the member of their config.json that is true.
@@ -176,7 +177,7 @@ func readSmall(dir, name string) ([]byte, error) {
 		return nil, nil
 	}
 	if err == nil {
-		if err = checkJSON(text); err != nil {
+		if err = strict.Check(text, maxDepth); err != nil {
 			err = fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 		}
 	}

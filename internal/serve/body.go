@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // bodyTime bounds the time in which a client sends its body, besides a second a megabyte.
@@ -173,66 +173,33 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 }
 
 // parseJSON is readJSON of a whole body.
-func parseJSON(data []byte, v any, strict bool) error {
+func parseJSON(data []byte, v any, all bool) error {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
 		return nil
 	}
-	if !utf8.Valid(data) { // package json would replace the bytes
-		return badBody("is not UTF-8")
-	}
-	if infile.HasHalfPair(data) { // so it would these
-		return badBody("has half of a surrogate pair")
-	}
 	if data[0] != '{' {
 		return badBody("is no JSON object")
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	var object json.RawMessage
-	if err := d.Decode(&object); err != nil {
-		return explainJSON(err, "")
+	err := strict.Unmarshal(data, v)
+	var bad *strict.Error
+	if errors.As(err, &bad) && bad.IsUnknownField() && !all {
+		if err = checkFields(data, reflect.TypeOf(v), "", false); err == nil {
+			err = strict.UnmarshalKnown(data, v)
+		}
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return badBody("there is more after the JSON object")
-	}
-	return decodeObject(object, v, "", strict)
-}
-
-// explainJSON names the field of an error of package json, at a path; "": the body.
-func explainJSON(err error, path string) error {
 	var known *apiError
-	if errors.As(err, &known) {
+	switch {
+	case errors.As(err, &known):
 		return known
+	case !errors.As(err, &bad):
+		return err
+	case bad.IsUnknownField():
+		return unknownField(bad.Path)
+	case bad.Path != "":
+		return badFieldf(bad.Path, "%s", bad.Message)
 	}
-	var kind *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &kind) && path != "":
-		return badFieldf(path, "is %s, needs %s", kind.Value, describeType(kind.Type.Kind().String()))
-	case errors.As(err, &kind):
-		return badBody(fmt.Sprintf("is %s, needs an object", kind.Value))
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return badBody("the JSON object ends early")
-	}
-	return badBody(strings.TrimPrefix(err.Error(), "json: "))
-}
-
-// describeType returns JSON's word for a kind of Go.
-func describeType(kind string) string {
-	switch {
-	case strings.HasPrefix(kind, "int"):
-		return "an integer in its range"
-	case strings.HasPrefix(kind, "uint"):
-		return "an integer of 0 or more in its range"
-	case strings.HasPrefix(kind, "float"):
-		return "a number"
-	case kind == "slice":
-		return "an array"
-	case kind == "bool":
-		return "true or false"
-	case kind == "struct" || kind == "map":
-		return "an object"
-	}
-	return "a " + kind
+	return badBody(bad.Message)
 }
 
 // parseTexts returns the strings of a field that is a string or an array of strings. It returns

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"encoding/json"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"maps"
 	"net/http"
 	"reflect"
@@ -10,9 +11,9 @@ import (
 )
 
 // checkFields returns an error for the first field of data, a JSON value, that a value of type t does not have. A
-// field that asks for nothing is left out, unless strict is set. path is the name of the value; "": the body.
-// checkFields does not look into values of other kinds than t has: their decoder refuses them.
-func checkFields(data json.RawMessage, t reflect.Type, path string, strict bool) error {
+// field that asks for nothing is left out, unless all is set. path is the name of the value; "": the body. checkFields
+// does not look into values of other kinds than t has: their decoder refuses them.
+func checkFields(data json.RawMessage, t reflect.Type, path string, all bool) error {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -23,7 +24,7 @@ func checkFields(data json.RawMessage, t reflect.Type, path string, strict bool)
 			return nil
 		}
 		for i, x := range list {
-			if err := checkFields(x, t.Elem(), fieldName(path, i), strict); err != nil {
+			if err := checkFields(x, t.Elem(), fieldName(path, i), all); err != nil {
 				return err
 			}
 		}
@@ -35,17 +36,15 @@ func checkFields(data json.RawMessage, t reflect.Type, path string, strict bool)
 		known := map[string]reflect.Type{}
 		addFields(known, t)
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
-			of, ok := known[strings.ToLower(name)]
+			of, ok := known[name]
 			whole := joinPath(path, name)
-			if !ok && !strict && asksForNothing(fields[name]) {
+			if !ok && !all && asksForNothing(fields[name]) {
 				continue
 			}
 			if !ok {
-				e := badFieldf(whole, "is no field of this request")
-				e.Code = "unknown_field"
-				return e
+				return unknownField(whole)
 			}
-			if err := checkFields(fields[name], of, whole, strict); err != nil {
+			if err := checkFields(fields[name], of, whole, all); err != nil {
 				return err
 			}
 		}
@@ -53,38 +52,11 @@ func checkFields(data json.RawMessage, t reflect.Type, path string, strict bool)
 	return nil
 }
 
-// findField returns the path of the first value of data that does not fit type t, and its error. It returns nil if
-// there is none.
-func findField(data json.RawMessage, t reflect.Type, path string) (string, error) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	err := json.Unmarshal(data, reflect.New(t).Interface())
-	if err == nil || !isObjects(t) {
-		return path, err
-	}
-	if t.Kind() == reflect.Slice {
-		var list []json.RawMessage
-		_ = json.Unmarshal(data, &list) // other values are the error above
-		for i, x := range list {
-			if at, err := findField(x, t.Elem(), fieldName(path, i)); err != nil {
-				return at, err
-			}
-		}
-		return path, err
-	}
-	var fields map[string]json.RawMessage
-	_ = json.Unmarshal(data, &fields)
-	known := map[string]reflect.Type{}
-	addFields(known, t)
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if of, ok := known[strings.ToLower(name)]; ok {
-			if at, err := findField(fields[name], of, joinPath(path, name)); err != nil {
-				return at, err
-			}
-		}
-	}
-	return path, err
+// unknownField returns the error of a field that a request does not have.
+func unknownField(path string) error {
+	e := badFieldf(path, "is no field of this request")
+	e.Code = "unknown_field"
+	return e
 }
 
 // isObjects reports whether JSON's objects, or arrays of them, have type t.
@@ -102,7 +74,7 @@ func addFields(known map[string]reflect.Type, t reflect.Type) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name != "":
-			known[strings.ToLower(name)] = f.Type
+			known[name] = f.Type
 		case f.Anonymous && f.Type.Kind() == reflect.Struct:
 			addFields(known, f.Type)
 		}
@@ -127,24 +99,6 @@ func asksForNothing(value json.RawMessage) bool {
 	return false
 }
 
-// decodeObject reads data into v, a pointer. It returns an error that names the path of a field that is unknown or of
-// another type.
-func decodeObject(data []byte, v any, path string, strict bool) error {
-	t := reflect.TypeOf(v)
-	if err := checkFields(data, t, path, strict); err != nil {
-		return err
-	}
-	err := json.Unmarshal(data, v)
-	if err == nil {
-		return nil
-	}
-	at, first := findField(data, t, path)
-	if first == nil {
-		first = err
-	}
-	return explainJSON(first, at)
-}
-
 // badBody returns the error of a body.
 func badBody(message string) error {
 	return &apiError{Status: http.StatusBadRequest, Type: typeRequest, Message: "body: " + message}
@@ -161,7 +115,7 @@ func (w *whole) UnmarshalJSON(data []byte) error {
 		if err != nil {
 			kind = "of another type"
 		}
-		return &json.UnmarshalTypeError{Value: kind, Type: reflect.TypeFor[int]()}
+		return &strict.Error{Message: "is " + kind + ", needs an integer in its range"}
 	}
 	*w = whole(x)
 	return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/sessions"
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // textInput is the text of a request: a string, or ids.
@@ -29,12 +29,7 @@ func (t *tokenIDs) UnmarshalJSON(data []byte) error {
 	if bytes.Contains(data, []byte("null")) {
 		return badFieldf("ids", "has null, needs integers")
 	}
-	err := json.Unmarshal(data, (*[]int32)(t))
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
-		return badFieldf("ids", "is %s, needs %s", kind.Value, describeType(kind.Type.Kind().String()))
-	}
-	return err
+	return strict.Unmarshal(data, (*[]int32)(t))
 }
 
 // encodeWhole returns the ids of a text with its special tokens. It returns an error where Tokens does.

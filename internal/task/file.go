@@ -18,6 +18,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/dataset"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // OwnTexts classifies or regresses the user's own texts, or labels each of their bytes. Its tokens
@@ -310,7 +311,7 @@ func (c *ownColumns) parse(line []byte) (row ownRow, err error) {
 		if object[name] == nil {
 			return row, fmt.Errorf("it has no key %q", name)
 		}
-		if infile.HasHalfPair(object[name]) {
+		if strict.HasHalfPair(object[name]) {
 			return row, fmt.Errorf("%s: %.40s has half a surrogate pair", name, object[name])
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // Filter adds fields to JSON records, one in each line. The fields of a record do not depend on
@@ -416,7 +417,7 @@ func (x *result) member(field string) (text *string, err error) {
 	if err := json.Unmarshal(raw, &text); err != nil || text == nil {
 		return nil, fmt.Errorf("%s: is not a string: %.60s", field, raw)
 	}
-	if infile.HasHalfPair(raw) {
+	if strict.HasHalfPair(raw) {
 		return nil, fmt.Errorf("%s: has half a surrogate pair: %.60s", field, raw)
 	}
 	return text, nil

@@ -1,0 +1,92 @@
+package strict
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/farfield-ml/farfield/internal/fault"
+)
+
+// part and whole are what tests read.
+type part struct {
+	Role string `json:"role"`
+	Size int    `json:"size"`
+}
+
+type whole struct {
+	part
+	Parts []part          `json:"parts"`
+	Rates map[string]bool `json:"rates"`
+	Share *float64        `json:"share"`
+}
+
+func TestUnmarshalNamesWhatItRefuses(t *testing.T) {
+	for text, want := range map[string]string{
+		` {"role":"a","parts":[{"size":-1},null],"share":1e-3} `: "",
+		`{"role":null,"rates":{"a":true}}`:                       "",
+		`{"role":1}`:                                             "role: is number, needs a string",
+		`{"parts":[{},{"size":"2"}]}`:                            "parts[1].size: is string, needs an integer in its range",
+		`{"size":1.5}`:                                           "size: is number 1.5, needs an integer in its range",
+		`{"size":99999999999999999999}`:                          "size: is number 99999999999999999999, needs an integer in its range",
+		`{"share":1e999}`:                                        "share: is number 1e999, needs a number",
+		`{"share":[]}`:                                           "share: is array, needs a number",
+		`{"parts":{}}`:                                           "parts: is object, needs an array",
+		`{"rates":{"a":0}}`:                                      "rates.a: is number, needs true or false",
+		`[]`:                                                     "is array, needs an object",
+		`{"parts":[{"rôle":"a"}]}`:                               `unknown field "parts[0].rôle"`,
+		`{"Role":"a"}`:                                           `unknown field "Role"`,
+		`{"size":1,"size":1}`:                                    "size: the key appears twice",
+		`{"rates":{"a":true,"\u0061":true}}`:                     "rates.a: the key appears twice",
+		"{\"role\":\"\xff\"}":                                    "is not UTF-8",
+		`{"role":"\ud83d"}`:                                      "role: has half of a surrogate pair",
+		`{"role":"\ud83d\u0041"}`:                                "role: has half of a surrogate pair",
+		`{} {}`:                                                  "more follows the JSON value, which ends at byte 2 of 5",
+		`{}}`:                                                    "more follows the JSON value, which ends at byte 2 of 3",
+		`{"role"`:                                                "the JSON value ends early",
+		``:                                                       "the JSON value ends early",
+	} {
+		var x whole
+		err := Unmarshal([]byte(text), &x)
+		if got := messageOf(err); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+		known := UnmarshalKnown([]byte(text), &x)
+		if isUnknown := errors.Is(err, fault.ErrUnknownField); isUnknown && known != nil || !isUnknown && messageOf(known) != want {
+			t.Errorf("%s: known fields alone: %v", text, known)
+		}
+	}
+}
+
+func messageOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestCheckBoundsTheDepth(t *testing.T) {
+	for text, want := range map[string]string{
+		`[[1]] `: "", `7`: "", `{"a":{}}`: "",
+		`[[[]]]`:            "[0][0]: nests deeper than 2",
+		`{"a":[{"b":1}]}`:   "a[0]: nests deeper than 2",
+		`[1,{"a":1,"a":2}]`: "[1].a: the key appears twice",
+		`[] 1`:              "more follows the JSON value, which ends at byte 2 of 4",
+		` `:                 "the JSON value ends early",
+		`[`:                 "the JSON value ends early",
+	} {
+		if got := messageOf(Check([]byte(text), 2)); got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestHasHalfPair(t *testing.T) {
+	for text, want := range map[string]bool{
+		`"a"`: false, `"\ud83d\ude00"`: false, `"\\ud83d"`: false, `"\ufffd \u00e9"`: false,
+		`"\ud83d"`: true, `"\ude00\ud83d"`: true, `"\ud83d\u0041"`: true, `"\\\uD83D"`: true, `"\ud83d\\ude00"`: true,
+	} {
+		if got := HasHalfPair([]byte(text)); got != want {
+			t.Errorf("%s has half a pair: %t, want %t", text, got, want)
+		}
+	}
+}
