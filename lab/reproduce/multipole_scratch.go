@@ -19,8 +19,36 @@ var multipoleScratch = Row{
 	pieces: scratchLessons.pieces, outcome: scratchLessons.outcome(scratchFindings),
 }
 
-// scratchCells has as many near keys on average as the window alone.
-var scratchCells = multipoleOf(256, 0, nearKeys, nearKeys/2)
+// scratchCells has as many near keys on average as the window alone. The others have a far field in
+// each third layer, from the first, and the norm of each head's output, as farThird has.
+var (
+	scratchCells  = multipoleOf(256, 0, nearKeys, nearKeys/2)
+	scratchThird  = thirdOf(method{Label: "multipole, 256 cells", Name: scratchCells.Name, Set: scratchCells.Set})
+	scratchInput  = thirdOf(method{Label: "multipole, clusters of the input", Name: exchange.Name, Set: map[string]string{"centres": "input", "tol": "0.1", "span": "64"}})
+	scratchWindow = normed(windowAlone)
+)
+
+// thirdOf returns m in each third layer, from the first, with the norm of each head's output. The other
+// layers have the near field alone.
+func thirdOf(m method) method {
+	m.Label += ", each third layer"
+	m.change = func(c *train.Config) {
+		c.Model.AttentionNorm, c.Model.LayerWindows = true, make([]int, c.Model.Layers)
+		for i := range c.Model.LayerWindows {
+			if i%3 > 0 {
+				c.Model.LayerWindows[i] = nearKeys
+			}
+		}
+	}
+	return m
+}
+
+// normed returns m with the norm of each head's output.
+func normed(m method) method {
+	m.Label += ", norm of heads"
+	m.change = func(c *train.Config) { c.Model.AttentionNorm = true }
+	return m
+}
 
 // scratchMethods are causal. A drawn codebook stays as it is: keys come to lie about its rows.
 func scratchMethods() []method {
@@ -63,7 +91,7 @@ func scratchBytes(o *Options) (list []*lesson, _ error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Methods, l.Seeds, l.Baseline = []method{softmax, scratchCells, windowAlone, single(farThird)}, pick(o.Budget, 1, 3, 3), true
+		l.Methods, l.Seeds, l.Baseline = []method{softmax, scratchCells, scratchThird, single(scratchInput), windowAlone, scratchWindow, farThird}, pick(o.Budget, 1, 3, 3), true
 		if l.EqualSeconds = context >= byteEqual; l.EqualSeconds {
 			l.Seeds = 1
 		}
@@ -113,7 +141,7 @@ func scratchFindings(out *Outcome, list []scored) error {
 	}
 	for i := range list {
 		if strings.HasPrefix(list[i].Name, "enwik8") {
-			out.pairBytes(&differences, &list[i], scratchCells, windowAlone)
+			out.pairBytes(&differences, &list[i], scratchCells, scratchThird, scratchInput, farThird, scratchWindow, windowAlone)
 		}
 	}
 	first := []report.Table{t}
