@@ -33,6 +33,17 @@ type Diagnosis struct {
 
 	// ExactShare is Saved.ExactShare for this head alone.
 	ExactShare float64
+
+	// KeyDistance is the root mean square distance of keys from the centres of their cells, with a
+	// codebook (multipole); otherwise 0. An exchange tells the same of its held-out texts.
+	KeyDistance float64
+	// WildShare is the mean over rows of the share of Σ|w| on wild weights, and MaxWildShare the
+	// largest. Multipole weighs a far key by exp(s q·c̄)·T_p(x), x = s q·(k-c̄), in place of exp(s q·k).
+	// The weight is wild if x < -p: it is negative with p = 1, and larger than that of a key at c̄ with
+	// p = 2. WildShare is 0 for p = 0 and other mechanisms.
+	WildShare      float64
+	MaxWildShare   float64
+	MaxWildShareAt int // query
 }
 
 // Merge adds the rows of x to d. The queries of x are renumbered to begin at query at.
@@ -45,6 +56,9 @@ func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 		if d.Rows == 0 || x.MaxCondition > d.MaxCondition {
 			d.MaxCondition, d.MaxConditionAt = x.MaxCondition, at+x.MaxConditionAt
 		}
+		if d.Rows == 0 || x.MaxWildShare > d.MaxWildShare {
+			d.MaxWildShare, d.MaxWildShareAt = x.MaxWildShare, at+x.MaxWildShareAt
+		}
 		smaller := math.Abs(x.MinDen) < math.Abs(d.MinDen)
 		if logarithms {
 			smaller = x.MinDen < d.MinDen
@@ -55,10 +69,12 @@ func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 	}
 	if rows := d.Rows + x.Rows; rows > 0 {
 		d.ExactShare = (d.ExactShare*float64(d.Rows) + x.ExactShare*float64(x.Rows)) / float64(rows)
+		d.KeyDistance = (d.KeyDistance*float64(d.Rows) + x.KeyDistance*float64(x.Rows)) / float64(rows)
 	}
 	d.Rows += x.Rows
 	d.UnseenCount += x.UnseenCount
 	d.WeakCount += x.WeakCount
 	d.Entropy += x.Entropy
 	d.Condition += x.Condition
+	d.WildShare += x.WildShare
 }

@@ -434,6 +434,98 @@ func TestMultipoleTellsTheShareOfExactPairs(t *testing.T) {
 	}
 }
 
+// A diagnosis tells how far keys lie from the centres of their cells, and what share of the weight lies on
+// keys far below the mean of their cell, as sums over all pairs have it.
+func TestMultipoleTellsDistancesAndWildWeights(t *testing.T) {
+	const n, d, cells, block, window = 70, 5, 3, 8, 4
+	for order := range 3 {
+		for _, causal := range []bool{false, true} {
+			oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 3, causal: causal, mask: true}.call(270)
+			for i := range oc.Q.Data {
+				oc.Q.Data[i] *= 3
+			}
+			m, err := New("multipole", Options{Order: order, Width: d, Set: map[string]string{"cells": strconv.Itoa(cells), "block": strconv.Itoa(block), "window": strconv.Itoa(window)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			book, err := m.Constants().Get("codebook")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := callIn(oc)
+			heads, err := m.Diagnose(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := tensor.NewMat(n, n)
+			if err := m.Weights(w, c, 0, 0, 0, n); err != nil {
+				t.Fatal(err)
+			}
+			row := func(of []float, i int) []float { return of[i*d:][:d] }
+			last := n
+			if !causal {
+				last--
+			}
+			cell, squares, count := make([]int, n), 0.0, 0.0
+			for j := 1; j < last; j++ {
+				least := math.Inf(1)
+				for k := range cells {
+					off := 0.0
+					for a, y := range row(book.Data, k) {
+						off += math.Pow(float64(row(c.K.Data, j)[a])-float64(y), 2)
+					}
+					if off < least {
+						least, cell[j] = off, k
+					}
+				}
+				if c.KeyMask[j] {
+					squares, count = squares+least, count+1
+				}
+			}
+			if want, got := math.Sqrt(squares/count), heads[0].KeyDistance; math.Abs(got-want) > 1e-5*want {
+				t.Errorf("order %d, causal %t: distance %.7g, want %.7g", order, causal, got, want)
+			}
+			share, most := 0.0, 0.0
+			for i := range n {
+				near := func(j int) bool {
+					b := i / block * block
+					return j < 1 || j >= last || j >= b-window && (causal || j < b+block+window)
+				}
+				sums, counts := make([]float64, cells*d), make([]float64, cells)
+				for j := range n {
+					if c.KeyMask[j] && !near(j) {
+						counts[cell[j]]++
+						for a, y := range row(c.K.Data, j) {
+							sums[cell[j]*d+a] += float64(y)
+						}
+					}
+				}
+				wild, all := 0.0, 0.0
+				for j, y := range w.Row(i) {
+					all += math.Abs(float64(y))
+					x := 0.0
+					for a, q := range row(c.Q.Data, i) {
+						x += float64(q) * (float64(row(c.K.Data, j)[a]) - sums[cell[j]*d+a]/counts[cell[j]]) / math.Sqrt(d)
+					}
+					if order > 0 && y != 0 && !near(j) && x < -float64(order) {
+						wild += math.Abs(float64(y))
+					}
+				}
+				if all > 0 {
+					share += wild / all / float64(heads[0].Rows)
+					most = max(most, wild/all)
+				}
+			}
+			if order > 0 && share < 0.001 {
+				t.Errorf("order %d, causal %t: no weight is wild", order, causal)
+			}
+			if d := heads[0]; math.Abs(d.WildShare-share) > 1e-5*share || math.Abs(d.MaxWildShare-most) > 1e-5*most {
+				t.Errorf("order %d, causal %t: wild shares %.7g and %.7g, want %.7g and %.7g", order, causal, d.WildShare, d.MaxWildShare, share, most)
+			}
+		}
+	}
+}
+
 // A query that looks up one key among many that it resembles less than nothing finds it, although
 // the mean of the key's cluster has next to no weight.
 func TestMultipoleOfInputFindsASingleKey(t *testing.T) {

@@ -19,8 +19,9 @@ const unitColumns = 64
 // eachColumnBlock calls f with each block of columns of the attention matrix of one head. Block
 // a [n-left, columns] is in scratch memory and starts with the column of key j0; the first left
 // queries see no key and have no row. It returns the number of queries without a key, the
-// number of ill-conditioned queries, and Head.ExactShare.
-func (w *driver) eachColumnBlock(c *attention.Call, s *attention.Sequence, head int, f func(a tensor.Mat, left, j0 int)) (unseen, illConditioned int, exact float64) {
+// number of ill-conditioned queries, and Head.ExactShare. first, if not nil, gets the head before its
+// first block.
+func (w *driver) eachColumnBlock(c *attention.Call, s *attention.Sequence, head int, first func(h *Head, left int), f func(a tensor.Mat, left, j0 int)) (unseen, illConditioned int, exact float64) {
 	ar := arena.Acquire()
 	defer ar.Release()
 	h := w.takeHead()
@@ -28,6 +29,11 @@ func (w *driver) eachColumnBlock(c *attention.Call, s *attention.Sequence, head 
 	left := w.openHead(h, c, s, head, ar, false)
 	if left == s.N {
 		return left, 0, 0
+	}
+	if first != nil {
+		mark := ar.Mark()
+		first(h, left)
+		ar.Reset(mark)
 	}
 	one := *h
 	for j0 := 0; j0 < s.M; j0 += unitColumns {
@@ -51,6 +57,14 @@ func (w *driver) eachColumnBlock(c *attention.Call, s *attention.Sequence, head 
 // NoMatrix is a Function without an attention matrix, because its outputs are not sums over
 // keys. NoMatrixReason returns the reason for error messages.
 type NoMatrix interface{ NoMatrixReason() string }
+
+// Celled is a Function whose far keys are in cells with centres that calls share.
+type Celled interface {
+	// DescribeCells returns the root mean square distance of the keys of h that are in a cell from
+	// its centre, 0 if there are none. For each query of h it sets the element of wild, which is 0,
+	// to the share of Σ|w| on weights that attention.Diagnosis calls wild.
+	DescribeCells(h *Head, wild []float64) (distance float64)
+}
 
 // refusePairs returns an error if the mechanism has no attention matrix.
 func (w *driver) refusePairs(what string) error {
@@ -77,7 +91,7 @@ func (w *driver) Weights(dst tensor.Mat, c *attention.Call, b, h, i0, i1 int) er
 		if s.Batch != b || max(i0, s.Q0) >= min(i1, s.Q0+s.N) {
 			continue
 		}
-		w.eachColumnBlock(c, s, h, func(a tensor.Mat, left, j0 int) {
+		w.eachColumnBlock(c, s, h, nil, func(a tensor.Mat, left, j0 int) {
 			for r := range a.Rows {
 				if at := s.Q0 + left + r; i0 <= at && at < i1 {
 					copy(dst.Row(at - i0)[s.K0+j0:], a.Row(r))
@@ -104,7 +118,14 @@ func (w *driver) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 	par.RunEach(p.units, p.work*float64(1+c.K.N/unitColumns), func(i int) {
 		s, head := p.sequenceOf(i)
 		rows := make([]rowstats.Row, s.N)
-		unseen, illConditioned, exact := w.eachColumnBlock(c, s, head, func(a tensor.Mat, left, j0 int) {
+		var wild []float64
+		var distance float64
+		var describe func(h *Head, left int)
+		if x, is := w.Function.(Celled); is {
+			wild = make([]float64, s.N)
+			describe = func(h *Head, left int) { distance = x.DescribeCells(h, wild[left:]) }
+		}
+		unseen, illConditioned, exact := w.eachColumnBlock(c, s, head, describe, func(a tensor.Mat, left, j0 int) {
 			for r := range a.Rows {
 				for _, x := range a.Row(r) {
 					rows[left+r].AddWeight(float64(x), 1)
@@ -122,10 +143,13 @@ func (w *driver) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 			if x.Size == 0 {
 				one.Condition = math.Inf(1)
 			}
-			one.MinEntropy, one.MaxCondition = one.Entropy, one.Condition
+			if wild != nil {
+				one.WildShare = wild[r]
+			}
+			one.MinEntropy, one.MaxCondition, one.MaxWildShare = one.Entropy, one.Condition, one.WildShare
 			found[i].Merge(&one, r, false)
 		}
-		found[i].ExactShare = exact
+		found[i].ExactShare, found[i].KeyDistance = exact, distance
 	})
 	list := make([]attention.Diagnosis, c.Q.B*c.Q.H)
 	for i := range found {
@@ -136,6 +160,7 @@ func (w *driver) Diagnose(c *attention.Call) ([]attention.Diagnosis, error) {
 		if n := float64(list[i].Rows); n > 0 {
 			list[i].Entropy /= n
 			list[i].Condition /= n
+			list[i].WildShare /= n
 		}
 	}
 	return list, nil

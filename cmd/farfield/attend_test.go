@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -567,6 +568,18 @@ func TestAttendDiagnoses(t *testing.T) {
 	}
 	if weak != report.Weak {
 		t.Errorf("%d doubtful rows in heads, %d in all", weak, report.Weak)
+	}
+}
+
+// A diagnosis of multipole has the distance of keys from the codebook, and of order 1 the share of
+// negative weights.
+func TestAttendDiagnosesCells(t *testing.T) {
+	in := written(t, "in.npz", normal(t, "q", 1, 2, 90, 4), normal(t, "k", 2, 2, 90, 4), normal(t, "v", 3, 2, 90, 4), normal(t, "codebook", 4, 2, 3, 4))
+	for order, wild := range []bool{false, true} {
+		text := works(t, "attend", "--mechanism", "multipole", "--order", strconv.Itoa(order), "--set", "block=8", "--set", "window=0", "--set", "cells=3", "--diagnose", in, filepath.Join(t.TempDir(), "out.npz"))
+		if !strings.Contains(text, "keys from centres") || strings.Contains(text, "wild weights") != wild {
+			t.Errorf("order %d: printed:\n%s", order, text)
+		}
 	}
 }
 

@@ -163,8 +163,11 @@ type Layer struct {
 	NearAlone float64   `json:"loss_near_alone"`
 	FarShare  float64   `json:"far_share"` // share of a query's weight on far keys in the trained model
 	Distances []float64 `json:"distances"` // of held-out keys from their centres, for each key head
-	FLOPs     float64   `json:"flops"`     // operations of the layer's function for Options.Length tokens
-	State     float64   `json:"state_bytes,omitempty"`
+	// WildShare is the mean share of a query's weight on wild weights (attention.Diagnosis), which
+	// orders 1 and 2 can have.
+	WildShare float64 `json:"wild_share,omitempty"`
+	FLOPs     float64 `json:"flops"` // operations of the layer's function for Options.Length tokens
+	State     float64 `json:"state_bytes,omitempty"`
 }
 
 // Time holds the measured times of one layer's attention for a sequence.
@@ -768,9 +771,13 @@ func (r *run) measureLayers(x *Result, texts Texts) error {
 	if err != nil {
 		return err
 	}
+	wild, err := r.wildShares(x.Choice, texts.HeldOut[0])
+	if err != nil {
+		return err
+	}
 	ratios, heads := make([]float64, min(fewWindows, len(texts.HeldOut))), 0.0 // distances of windows over those of all
 	for n, i := range r.layers {
-		l := Layer{Number: i, FarShare: shares[i]}
+		l := Layer{Number: i, FarShare: shares[i], WildShare: wild[i]}
 		r.say(2*float64(min(fewWindows, len(texts.HeldOut)))/float64(len(texts.HeldOut)), "layer %d alone, %d of %d", i, n+1, len(r.layers))
 		for _, near := range []bool{false, true} {
 			q, err := r.evaluate(x.Choice, []int{i}, near, r.refs[0], fewWindows)
@@ -935,7 +942,7 @@ func (r *run) finish(x *Result, exact []int) error {
 // Manifest returns the manifest of the exchanged model's folder.
 func (x *Result) Manifest() exchanged.Manifest {
 	c := exchanged.Calibration{Tokens: x.Tokens, Window: x.Window, Length: x.Length, Seed: x.seed, Positions: x.positions, Measure: x.Measure,
-		Value: x.Whole.value(), NearAlone: x.NearAlone.value(), ExactLayers: len(x.Exact), Distances: map[string][]float64{}, Largest: x.largest}
+		Value: x.Whole.value(), NearAlone: x.NearAlone.value(), ExactLayers: len(x.Exact), Distances: map[string][]float64{}, WildShares: map[string]float64{}, Largest: x.largest}
 	if x.Other != nil {
 		a, b := x.Other.value(), x.OtherNear.value()
 		c.Other, c.OtherNear = &a, &b
@@ -943,6 +950,9 @@ func (x *Result) Manifest() exchanged.Manifest {
 	for _, l := range x.Layers {
 		if !l.Exact && l.Distances != nil {
 			c.Distances[layerName(l.Number)] = l.Distances
+		}
+		if !l.Exact && l.WildShare > 0 {
+			c.WildShares[layerName(l.Number)] = l.WildShare
 		}
 	}
 	return exchanged.Manifest{Layers: x.settings, Calibration: c}

@@ -141,8 +141,14 @@ func TestRunIsDeterministic(t *testing.T) {
 		if len(a.Layers) != 2 || !(a.Layers[0].FarShare > 0.1 && a.Layers[0].FarShare < 1) || len(a.Layers[0].Distances) != 2 {
 			t.Errorf("%s: layers are %+v", kind, a.Layers)
 		}
+		wild := a.Manifest().Calibration.WildShares
+		for _, l := range a.Layers {
+			if share := wild[layerName(l.Number)]; share != l.WildShare || !(share > 0 && share < 1) {
+				t.Errorf("%s: %g of the weight of layer %d is wild, %g in the manifest", kind, l.WildShare, l.Number, share)
+			}
+		}
 		page := string(a.Page("a model"))
-		if first, _, _ := strings.Cut(page, "\n"); first != a.Verdict() || !strings.Contains(page, "near field alone") {
+		if first, _, _ := strings.Cut(page, "\n"); first != a.Verdict() || !strings.Contains(page, "near field alone") || !strings.Contains(page, "run wild at order 1") {
 			t.Errorf("%s: the page is %s", kind, page)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -277,6 +278,35 @@ func (s *Subject) farShares(ctx context.Context, windows [][]int32, f field) (ma
 		sums[layer] /= counts[layer]
 	}
 	return sums, nil
+}
+
+// wildTokens is the number of tokens whose wild weights are measured, in time that is quadratic.
+const wildTokens = 512
+
+// wildShares returns the mean share of the weight of a query that lies on wild weights, by layers, if
+// each layer of the trained model has a choice of order 1 or 2 by itself.
+func (r *run) wildShares(c Choice, window []int32) (map[int]float64, error) {
+	shares := map[int]float64{}
+	if c.Order == 0 || c.Tol > 0 {
+		return shares, nil
+	}
+	defer model.Watch(r.s.Model, func(name string, _ attention.Mechanism, call *attention.Call) error {
+		layer := numberOf(name)
+		if !slices.Contains(r.layers, layer) {
+			return nil
+		}
+		m, err := r.mechanism(layer, c)
+		if err != nil {
+			return err
+		}
+		heads, err := m.Diagnose(call)
+		for _, h := range heads {
+			shares[layer] += h.WildShare / float64(len(heads))
+		}
+		return err
+	})()
+	_, err := r.s.answer(r.ctx, window[:min(wildTokens, len(window))])
+	return shares, err
 }
 
 // Windows returns the windows of r.

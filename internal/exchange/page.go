@@ -124,6 +124,9 @@ func (x *Result) Page(title string) []byte {
 		}
 		line("| %d | %s | %.5f | %.5f | %.1f %% | %.3f | %.3g | %.0f |", l.Number, function, l.Alone, l.NearAlone, 100*l.FarShare, mean(l.Distances), l.FLOPs/2, l.State)
 	}
+	if i := wildest(x.Layers); i >= 0 {
+		line("\nWeights of far keys can run wild at order %d: below -1 times the order the exponent of a key, beside the mean of its cell, gives a weight that is negative (order 1) or larger than that of the mean (order 2). On a held-out text such weights are at most %.2f %% of the weight of a query, in layer %d.", x.Choice.Order, 100*x.Layers[i].WildShare, x.Layers[i].Number)
+	}
 	if len(x.Trials) > 0 {
 		line("\n## What was tried\n\n| centres | order | block | window | multiply-adds at %d | held out | another kind |\n|---:|---:|---:|---:|---:|---:|---:|", x.Length)
 		for _, t := range x.Trials {
@@ -196,4 +199,15 @@ func mean(list []float64) float64 {
 		sum += x
 	}
 	return sum / float64(max(len(list), 1))
+}
+
+// wildest returns the index of the exchanged layer with the largest share of wild weights; -1: none has any.
+func wildest(list []Layer) int {
+	at, most := -1, 0.0
+	for i, l := range list {
+		if !l.Exact && l.WildShare > most {
+			at, most = i, l.WildShare
+		}
+	}
+	return at
 }

@@ -81,6 +81,9 @@ type Calibration struct {
 	// Largest is the largest such distance in a single held-out window, as a multiple of
 	// Distances, averaged over key heads; 0: not known.
 	Largest float64 `json:"largest_distance,omitempty"`
+	// WildShares holds, by the name of a layer of order 1 or 2, the mean share of the weight of a query
+	// that lies on wild weights (attention.Diagnosis), on a held-out text.
+	WildShares map[string]float64 `json:"wild_shares,omitempty"`
 	// Measure is cosine or nats. The fields after it are in this measure: of the model on held-out
 	// texts, of the same model with near keys alone, and of both on texts of another kind.
 	Measure     string   `json:"measure"`

@@ -27,6 +27,11 @@ type diagnosed struct {
 	MinDen            display.Number `json:"smallest_denominator"` // softmax: its logarithm
 	MinDenQuery       int            `json:"smallest_denominator_query"`
 	ExactShare        display.Number `json:"exact_share,omitempty"` // of mechanisms that choose pairs
+	// Of codebooks, and of orders above 0.
+	KeyDistance     display.Number `json:"key_distance,omitempty"`
+	WildShare       display.Number `json:"wild_share,omitempty"`
+	MaxWildShare    display.Number `json:"greatest_wild_share,omitempty"`
+	MaxWildShareRow int            `json:"greatest_wild_share_query,omitempty"`
 }
 
 // diagnosis converts the result of Diagnose for heads heads to its printed form.
@@ -38,6 +43,7 @@ func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
 			Entropy: display.Number(d.Entropy), MinEntropy: display.Number(d.MinEntropy), MinEntropyAt: d.MinEntropyAt,
 			Condition: display.Number(d.Condition), MaxCondition: display.Number(d.MaxCondition), MaxConditionQuery: d.MaxConditionAt,
 			MinDen: display.Number(d.MinDen), MinDenQuery: d.MinDenAt, ExactShare: display.Number(d.ExactShare),
+			KeyDistance: display.Number(d.KeyDistance), WildShare: display.Number(d.WildShare), MaxWildShare: display.Number(d.MaxWildShare), MaxWildShareRow: d.MaxWildShareAt,
 		}
 	}
 	return out
@@ -47,9 +53,17 @@ func diagnosis(list []attention.Diagnosis, heads int) []diagnosed {
 func printDiagnosis(w io.Writer, list []diagnosed) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	chooses := slices.ContainsFunc(list, func(d diagnosed) bool { return d.ExactShare > 0 })
+	hasCells := slices.ContainsFunc(list, func(d diagnosed) bool { return d.KeyDistance > 0 })
+	isWild := slices.ContainsFunc(list, func(d diagnosed) bool { return d.WildShare > 0 })
 	fmt.Fprint(t, "row\thead\tqueries\tunseen\tdoubtful\tkeys spread over\tleast\tat\tcondition\tgreatest\tat\tsmallest denominator\tat\t")
 	if chooses {
 		fmt.Fprint(t, "exact pairs\t")
+	}
+	if hasCells {
+		fmt.Fprint(t, "keys from centres\t")
+	}
+	if isWild {
+		fmt.Fprint(t, "wild weights\tgreatest\tat\t")
 	}
 	fmt.Fprintln(t)
 	for _, d := range list {
@@ -58,6 +72,12 @@ func printDiagnosis(w io.Writer, list []diagnosed) error {
 			float64(d.Condition), float64(d.MaxCondition), d.MaxConditionQuery, float64(d.MinDen), d.MinDenQuery)
 		if chooses {
 			fmt.Fprintf(t, "%.1f %%\t", 100*float64(d.ExactShare))
+		}
+		if hasCells {
+			fmt.Fprintf(t, "%.4g\t", float64(d.KeyDistance))
+		}
+		if isWild {
+			fmt.Fprintf(t, "%.1f %%\t%.1f %%\t%d\t", 100*float64(d.WildShare), 100*float64(d.MaxWildShare), d.MaxWildShareRow)
 		}
 		fmt.Fprintln(t)
 	}

@@ -209,12 +209,19 @@ func describeExchange(f *display.Finding, x *exchanged.Calibration) {
 		return
 	}
 	table := &display.Table{Columns: []string{"layer", "distance of held-out keys from their centres, by key heads"}}
+	if len(x.WildShares) > 0 {
+		table.Columns = append(table.Columns, "wild weights")
+	}
 	for _, name := range slices.Sorted(maps.Keys(x.Distances)) {
 		var list []string
 		for _, d := range x.Distances[name] {
 			list = append(list, fmt.Sprintf("%.3g", d))
 		}
-		table.AddRow(name, strings.Join(list, " "))
+		row := []any{name, strings.Join(list, " ")}
+		if len(x.WildShares) > 0 {
+			row = append(row, fmt.Sprintf("%.2f %%", 100*x.WildShares[name]))
+		}
+		table.AddRow(row...)
 	}
 	f.Add("calibrated distances", table)
 }
