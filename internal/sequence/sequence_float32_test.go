@@ -172,7 +172,7 @@ func TestUnfitGradientsAreRefusedOnAllRanks(t *testing.T) {
 	}
 }
 
-// rank computes its part by MPI and holds it against one process.
+// rank computes its parts by MPI and holds them against one process.
 func rank() error {
 	transport, err := mpi.Open(time.Minute)
 	if err != nil {
@@ -180,49 +180,68 @@ func rank() error {
 	}
 	c := comm.New(transport)
 	for _, causal := range []bool{false, true} {
-		m, err := mechanism.New("fastmax", mechanism.Options{})
-		if err != nil {
-			return err
-		}
-		whole, do := problem(1001, causal)
-		alone, g := tensor.NewHeads(1, 2, 1001, 8), attention.Grads{DQ: like(whole.Q), DK: like(whole.K), DV: like(whole.V)}
-		var saved attention.Saved
-		if err := m.Forward(alone, whole, &saved); err != nil {
-			return err
-		}
-		if err := m.Backward(&g, do, alone, whole, &saved); err != nil {
-			return err
-		}
-		p, i0, i1 := part(c, whole)
-		out, d := like(alone.Tokens(i0, i1)), attention.Grads{DQ: like(p.Q), DK: like(p.K), DV: like(p.V)}
-		var keep sequence.Saved
-		if err := sequence.Forward(c, m, out, p, &keep); err != nil {
-			return err
-		}
-		if err := sequence.Backward(c, m, &d, do.Tokens(i0, i1), out, p, &keep); err != nil {
-			return err
-		}
-		// Both err by as much as a chunk of all tokens may. The rows of fastmax have
-		// deviation 1, so that |s| ≤ D and f̄/f < 2D.
-		l := check.LinearLimits[float32](45, 1001)
 		for _, x := range []struct {
-			name      string
-			got, want tensor.Heads
-		}{{"o", out, alone}, {"dq", d.DQ, g.DQ}, {"dk", d.DK, g.DK}, {"dv", d.DV, g.DV}} {
-			limit := 2 * l.Gradient(16, max(check.MaxAbs(x.want.Data), check.MaxAbs(do.Data)*check.MaxAbs(whole.V.Data)))
-			for h := range x.got.H {
-				for i := range i1 - i0 {
-					for j, y := range x.got.Head(0, h).Row(i) {
-						if w := x.want.Head(0, h).Row(i0 + i)[j]; !(math.Abs(float64(y-w)) <= limit) {
-							return fmt.Errorf("rank %d, causal %t: %s of token %d is %v, of one process %v", c.Rank(), causal, x.name, i0+i, y, w)
-						}
-					}
-				}
+			name   string
+			o      mechanism.Options
+			limits check.Limits
+			cond   float64
+		}{
+			// Both err by as much as a chunk of all tokens may. The rows of fastmax have deviation 1, so
+			// that |s| ≤ D and f̄/f < 2D.
+			{"fastmax", mechanism.Options{}, check.LinearLimits[float32](45, 1001), 16},
+			// With order 0 no weight is negative.
+			{"multipole", mechanism.Options{Width: 8, KeyHeads: 1, Set: map[string]string{"cells": "20"}}, check.HeadMatrixLimits[float32](1001 + 1001 + 8), 1},
+		} {
+			m, err := mechanism.New(x.name, x.o)
+			if err == nil {
+				err = agreesWithOne(c, m, causal, x.limits, x.cond)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", x.name, err)
 			}
 		}
 	}
 	fmt.Printf("rank %d of %d agrees by %s\n", c.Rank(), c.Size(), mpi.LibraryName(transport))
 	return c.Close()
+}
+
+// agreesWithOne returns an error if the rank's part of outputs or gradients is not that of one process,
+// within twice the limits, since both err.
+func agreesWithOne(c *comm.Comm, m attention.Mechanism, causal bool, l check.Limits, cond float64) error {
+	whole, do := problem(1001, causal)
+	alone, g := tensor.NewHeads(1, 2, 1001, 8), attention.Grads{DQ: like(whole.Q), DK: like(whole.K), DV: like(whole.V)}
+	var saved attention.Saved
+	if err := m.Forward(alone, whole, &saved); err != nil {
+		return err
+	}
+	if err := m.Backward(&g, do, alone, whole, &saved); err != nil {
+		return err
+	}
+	p, i0, i1 := part(c, whole)
+	out, d := like(alone.Tokens(i0, i1)), attention.Grads{DQ: like(p.Q), DK: like(p.K), DV: like(p.V)}
+	var keep sequence.Saved
+	if err := sequence.Forward(c, m, out, p, &keep); err != nil {
+		return err
+	}
+	if err := sequence.Backward(c, m, &d, do.Tokens(i0, i1), out, p, &keep); err != nil {
+		return err
+	}
+	for _, x := range []struct {
+		name      string
+		got, want tensor.Heads
+	}{{"o", out, alone}, {"dq", d.DQ, g.DQ}, {"dk", d.DK, g.DK}, {"dv", d.DV, g.DV}} {
+		limit := 2 * l.Gradient(cond, max(check.MaxAbs(x.want.Data), check.MaxAbs(do.Data)*check.MaxAbs(whole.V.Data)))
+		for h := range x.got.H {
+			for i := range i1 - i0 {
+				for j, y := range x.got.Head(0, h).Row(i) {
+					if w := x.want.Head(0, h).Row(i0 + i)[j]; !(math.Abs(float64(y-w)) <= limit) {
+						return fmt.Errorf("rank %d, causal %t: %s of token %d is %v, of one process %v", c.Rank(), causal, x.name, i0+i, y, w)
+					}
+				}
+			}
+		}
+	}
+	return nil
 }
 
 func TestUnderMPI(t *testing.T) {
