@@ -271,10 +271,11 @@ func (r *reading) verdicts() []string {
 		}
 	}
 	list = append(list, text)
+	form := "The window alone is not faster than multipole: %s for all %s bytes, with %s."
 	if w.seconds[all] < m.seconds[all] {
-		list = append(list, fmt.Sprintf("The window alone is the fastest: %s for all %s bytes, with %s.", display.FormatSeconds(w.seconds[all]), grouped(int(r.lengths[all])), display.FormatBytes(w.memory[all])))
+		form = "The window alone is the fastest: %s for all %s bytes, with %s."
 	}
-	return list
+	return append(list, fmt.Sprintf(form, display.FormatSeconds(w.seconds[all]), grouped(int(r.lengths[all])), display.FormatBytes(w.memory[all])))
 }
 
 // showSession saves a text in progress of the model in the folder dir, opens the model again and

@@ -161,6 +161,8 @@ func TestVerdictsFollowTheNumbers(t *testing.T) {
 	says("softmax is as fast or faster at every length up to 2,048 bytes")
 	copy(r.readers[windowReader].bits, []float64{2.1, 2.1, 2.1})
 	says("The window alone does as well here")
+	r.readers[windowReader].seconds[3] = 10
+	says("The window alone is not faster than multipole: 10 s for all 4,096 bytes")
 	r.readers[multipoleReader].memory[3] = 70
 	says("multipole keeps 50 B after 512 bytes and 70 B after 4,096")
 }
