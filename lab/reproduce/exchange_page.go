@@ -159,14 +159,17 @@ func (k *ranking) sentence(what string, text func(float64) string, lost func(flo
 			s += "; " + fmt.Sprintf(of.what, k.labels[i]+" with "+text(k.values[i]))
 		}
 	}
-	useless := 0
-	for _, v := range k.values {
-		if lost(v) {
+	useless, others := 0, 0
+	for i, v := range k.values {
+		if k.of[i].Name == softmax.Name {
+			continue
+		}
+		if others++; lost(v) {
 			useless++
 		}
 	}
 	if useless > 0 {
-		s += fmt.Sprintf("; %d of %d destroy the model", useless, len(k.values))
+		s += fmt.Sprintf("; %d of %d others destroy the model", useless, others)
 	}
 	return s + "."
 }
