@@ -29,7 +29,7 @@ var multipole = Row{
 		{"window", "16", "with a codebook, tokens before and after the block of a query that are near; a causal query has those before"},
 		{"sinks", "1", "first tokens of a sequence, near to every query"},
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
-		{"tilt", "false", "with a codebook, weigh the keys of each cell by exp(r·k/√D) in its sums, for a query r of its own: order 0"},
+		{"tilt", "false", "with a codebook, weigh the keys of each cell by exp(r·k/√D) in its sums, for a query r of its own: orders 0 and 1"},
 		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
 		{"centres", "codebook", "codebook; input: clusters of the keys of a call, of which those with large errors are near to a query"},
 		{"tol", "0.05", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: clusters of unlike keys are exact"},
@@ -64,8 +64,8 @@ var multipole = Row{
 // counts as a constant in gradients.
 //
 // With tilt a cell has a query r, and exp(s q·k) = exp(s r·k)·exp(s (q-r)·k) is expanded about
-// r as well: a far key weighs exp(s r·k)·exp(s (q-r)·c̄), where c̄ is the mean with the weights
-// exp(s r·k). The error goes by q-r in place of q.
+// r as well: a far key weighs exp(s r·k)·exp(s (q-r)·c̄)·T_p(s (q-r)·(k-c̄)), where c̄ is the mean
+// with the weights exp(s r·k). The error goes by q-r in place of q.
 type multipoleAttention struct {
 	setting                           string
 	order, block, window, sinks, ends int
@@ -139,8 +139,8 @@ func newMultipole(r *reader) (headwise.Function, error) {
 	}
 	more := ""
 	if tilted {
-		if x.order > 0 {
-			return nil, r.Refuse("tilt", fmt.Sprintf("order 0, order is %d; tilt=false has all orders", x.order))
+		if x.order > 1 {
+			return nil, r.Refuse("tilt", fmt.Sprintf("order 0 or 1, order is %d; tilt=false has all orders", x.order))
 		}
 		x.params, more = new(param.Set), " tilt"
 		x.tilt = x.params.New("tilt", false, shape...)

@@ -7,7 +7,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 )
 
-// DescribeCells is headwise.Celled. A far key is wild if x = s q·(k-c̄) < -p, where p is the order.
+// DescribeCells is headwise.Celled. A far key is wild if x = s q·(k-c̄) < -p, where p is the order,
+// with tilt x = s (q-r)·(k-c̄).
 // With order 1 its weight is then negative, with order 2 larger than that of a key at c̄, although
 // exp(x) is small. Weights of order 0 are never wild.
 func (x *multipoleAttention) DescribeCells(h *headwise.Head, wild []float64) (distance float64) {
@@ -38,6 +39,12 @@ func (x *multipoleAttention) DescribeCells(h *headwise.Head, wild []float64) (di
 // setWild sets wild to the shares of the weight of each query that lie on wild keys.
 func (x *multipoleAttention) setWild(wild []float64, h *headwise.Head, rows []float, block, end int) {
 	p := x.open(h, rows, block)
+	tilted := func(c int, k []float) float64 { // s r·k of cell c
+		if p.sums.mass == 0 {
+			return 0
+		}
+		return sumOfProducts(p.sums.tilts.of(c, len(k)), k)
+	}
 	centres := make([]float64, p.count) // s q·c̄
 	var exponents, factors []float64    // of all weights factor·exp(exponent) of a query
 	for ; block < end; block++ {
@@ -64,8 +71,9 @@ func (x *multipoleAttention) setWild(wild []float64, h *headwise.Head, rows []fl
 					exponents, factors = append(exponents, score), append(factors, 1)
 					continue
 				}
-				centre := centres[p.cells[j]]
-				y := score - centre
+				c := int(p.cells[j])
+				centre, drop := centres[c], tilted(c, h.K.Row(j))-tilted(c, means.Row(c))
+				y := score - centre - drop // s (q-r)·(k-c̄)
 				factor := 1 + y
 				if x.order > 1 {
 					factor += y * y / 2
@@ -73,7 +81,7 @@ func (x *multipoleAttention) setWild(wild []float64, h *headwise.Head, rows []fl
 				if y < -float64(x.order) {
 					factor = -math.Abs(factor) // marks it
 				}
-				exponents, factors = append(exponents, centre), append(factors, factor)
+				exponents, factors = append(exponents, centre+drop), append(factors, factor)
 			}
 			top, sum, all := math.Inf(-1), 0.0, 0.0
 			for _, y := range exponents {

@@ -216,6 +216,10 @@ func (p *multipolePass) addCell(c int) {
 	if l.mass > 0 {
 		mean, tilt, dtilt := p.tile.means[c*d:][:d], s.tilts.of(c, d), g.tilts[c*d:][:d]
 		w := s.tilts.back(c, mean)
+		for a := 0; a < d && l.order > 0; a++ { // Σv - s r·Σ (k-c̄)vᵀ
+			dtilt[a] -= p.scale * t.Dot(dmoments[:dv], p.tile.momentsOf(c, 1+a)[:dv])
+			t.Axpy(dmoments[(1+a)*dv:][:dv], -tilt[a], dmoments[:dv])
+		}
 		t.Scale(dmoments, w, dmoments)
 		if math.Abs(s.tilts.exponent(c, mean)) < maxTilt {
 			t.Axpy(dmean, -g.powers[c], tilt)
@@ -245,7 +249,7 @@ func (p *multipolePass) addCell(c int) {
 func (p *multipolePass) addMoments(c int, dmean, dmoments []float) {
 	s, t, g := &p.sums, p.h.Table, &p.grads
 	l := &s.momentLayout
-	d, dv, n := l.d, l.dv, float(s.counts[c])
+	d, dv, n := l.d, l.dv, float(s.massOf(c))
 	mark := p.h.Scratch.Mark()
 	defer p.h.Scratch.Reset(mark)
 	to := s.cell(g.sums, c)
@@ -341,7 +345,11 @@ func (p *multipolePass) pullTilt(j, c int, sign float) float {
 		return w
 	}
 	s.setDistance(t, r, c, k)
-	by := sign * w * (from[l.mass] + t.Dot(from[:l.d], r) + t.Dot(from[l.d:][:l.dv], v))
+	sum := from[l.mass] + t.Dot(from[:l.d], r) + t.Dot(from[l.d:][:l.dv], v)
+	for a := 0; a < l.d && l.order > 0; a++ {
+		sum += r[a] * t.Dot(from[l.dipole+a*l.dv:][:l.dv], v)
+	}
+	by := sign * w * sum
 	t.Axpy(g.DK.Row(j), by, s.tilts.of(c, l.d))
 	t.Axpy(g.tilts[c*l.d:][:l.d], p.scale*by, r)
 	g.balances[c] += by

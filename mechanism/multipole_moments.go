@@ -252,6 +252,7 @@ func (x *farTile) set(t *kernel.Table[float], c int, s *cellSums, from int, delt
 		}
 	}
 	if x.order == 1 {
+		x.untilt(t, c, s, from)
 		return
 	}
 	at = at[x.d*x.dv:]
@@ -268,14 +269,19 @@ func (x *farTile) set(t *kernel.Table[float], c int, s *cellSums, from int, delt
 	}
 }
 
-// untilt multiplies row c by exp(s r·(C-c̄)) of cell from of s.
+// untilt multiplies row c by exp(s r·(C-c̄)) of cell from of s. Its moment of order 0 becomes that of a
+// query beside r: Σv - s r·Σ (k-c̄)vᵀ.
 func (x *farTile) untilt(t *kernel.Table[float], c int, s *cellSums, from int) {
 	if s.mass == 0 {
 		return
 	}
 	w := s.tilts.back(from, x.means[c*x.d:][:x.d])
 	x.counts[c] *= w
-	t.Scale(x.momentsOf(c, 0), w, x.momentsOf(c, 0))
+	moments := x.momentsOf(c, 0)
+	for a := 0; a < x.d && x.order > 0; a++ {
+		t.Axpy(moments[:x.dv], -s.tilts.of(from, x.d)[a], moments[(1+a)*x.dv:][:x.dv])
+	}
+	t.Scale(moments, w, moments)
 }
 
 // back returns exp(s r·(C-c̄)), the factor that undoes the weights of the keys of cell n at their mean c̄.

@@ -36,6 +36,8 @@ func multipoleSubjects() (list []subject) {
 		{0, 1, 4, 2, 0, 1, 1, 2, 0, false},
 		{0, 0, 3, 2, 0, 1, 1, 0, 0, true},
 		{0, 1, 2, 3, 1, 0, 0, 0, 0.5, true},
+		{1, 0, 3, 2, 0, 1, 1, 0, 0, true},
+		{1, 1, 2, 3, 1, 0, 0, 0, 0.5, true},
 	} {
 		s := subject{
 			name:    "multipole",

@@ -106,7 +106,7 @@ func TestExchangedFolders(t *testing.T) {
 	for want, args := range map[string][]string{
 		"--cells: 0": {"--cells", "0"},
 		"--order: 3": {"--order", "3"},
-		"--fit: 100 tokens, and order is 1; only cells of order 0": {"--order", "1", "--fit", "100"},
+		"--fit: 100 tokens, and order is 2; only cells of orders 0 and 1": {"--order", "2", "--fit", "100"},
 		"--cosine: is of enc": {"--cosine", "0.9"},
 		"--nats: 0":           {"--nats", "0"},
 		"--state: ":           {"--state", "much"},

@@ -74,10 +74,10 @@ type Options struct {
 }
 
 // FitTokens returns the number of tokens that cells are fitted to: fit, or if it is nil as many of tokens
-// as DefaultFit allows. Cells of an order above 0 are not fitted. It returns an error if fit is below 0 or
+// as DefaultFit allows. Cells of order 2 are not fitted. It returns an error if fit is below 0 or
 // above tokens, or cells of an order that is given cannot be fitted.
 func FitTokens(fit, order *int, tokens int) (int, error) {
-	above := order != nil && *order > 0
+	above := order != nil && *order > 1
 	switch {
 	case fit == nil && above:
 		return 0, nil
@@ -86,7 +86,7 @@ func FitTokens(fit, order *int, tokens int) (int, error) {
 	case *fit < 0 || *fit > tokens:
 		return 0, fmt.Errorf("fit: %d tokens, needs 0 to %d, of which codebooks are made", *fit, tokens)
 	case *fit > 0 && above:
-		return 0, fmt.Errorf("fit: %d tokens, and order is %d; only cells of order 0 are fitted", *fit, *order)
+		return 0, fmt.Errorf("fit: %d tokens, and order is %d; only cells of orders 0 and 1 are fitted", *fit, *order)
 	}
 	return *fit, nil
 }
@@ -544,7 +544,7 @@ func (r *run) candidates(keys int) ([]Trial, error) {
 	for _, k := range cells {
 		for _, p := range orders {
 			for _, b := range near {
-				t := Trial{Choice: Choice{Cells: k, Order: p, Block: b[0], Window: b[1], Fitted: p == 0 && r.fitTo != nil}}
+				t := Trial{Choice: Choice{Cells: k, Order: p, Block: b[0], Window: b[1], Fitted: p < 2 && r.fitTo != nil}}
 				for _, i := range r.layers {
 					m, err := r.bare(i, t.Choice)
 					if err != nil {

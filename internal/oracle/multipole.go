@@ -24,8 +24,8 @@ type Multipole struct {
 // masked keys at the end do not count. All other keys are far.
 //
 // A near key has the weight exp(s q·k). A far key has the weight exp(s q·c̄)·T_p(s q·(k-c̄)),
-// where c̄ is the mean of the far keys in its cell. With a tilt r of the cell and order 0, the
-// weight is exp(s r·k)·exp(s (q-r)·c̄), where c̄ is the mean weighted by exp(s r·k). Let C be
+// where c̄ is the mean of the far keys in its cell. With a tilt r of the cell and order 0 or 1,
+// the weight is exp(s r·k)·exp(s (q-r)·c̄)·T_p(s (q-r)·(k-c̄)), where c̄ is the mean weighted by exp(s r·k). Let C be
 // the centre of the cell. The exponents s r·(k-C) and s r·(C-c̄) are clamped to [-10,10].
 func (m *Multipole) Weights(h *Head) [][]float64 {
 	d := len(h.K[0])
@@ -84,7 +84,11 @@ func (m *Multipole) Weights(h *Head) [][]float64 {
 				mean := means[cells[j]]
 				var x float64
 				for e := range k {
-					x += scale * q[e] * (k[e] - mean[e])
+					y := q[e]
+					if m.Tilt != nil {
+						y -= m.Tilt[m.row(h, cells[j])*d+e]
+					}
+					x += scale * y * (k[e] - mean[e])
 				}
 				exponents[j] = scale*dotProduct(q, mean) - tilt(j, mean)
 				factors[j] = math.Exp(tilt(j, k)) * taylor(m.Order, x)

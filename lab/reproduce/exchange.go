@@ -47,8 +47,8 @@ func multipoleOf(cells, order, block, window int) method {
 
 // multipoleFitted returns multipole with a codebook whose cells are expanded about the queries that the
 // trained model sends to them.
-func multipoleFitted(cells, block, window int) method {
-	m := multipoleOf(cells, 0, block, window)
+func multipoleFitted(cells, order, block, window int) method {
+	m := multipoleOf(cells, order, block, window)
 	m.Label += ", fitted"
 	m.Set["tilt"] = "true"
 	return m
@@ -99,7 +99,7 @@ var rivals = []method{
 // rivals, and all others of the catalogue with their defaults.
 func swapMethods() []method {
 	list := []method{softmax, multipoleOf(64, 0, swapBlock, swapWindow), multipoleOf(64, 1, swapBlock, swapWindow), multipoleOf(256, 0, swapBlock, swapWindow), multipoleOf(256, 1, swapBlock, swapWindow), multipoleOf(512, 0, swapBlock, swapWindow),
-		multipoleFitted(64, swapBlock, swapWindow), multipoleFitted(256, swapBlock, swapWindow), multipoleFitted(512, swapBlock, swapWindow),
+		multipoleFitted(64, 0, swapBlock, swapWindow), multipoleFitted(64, 1, swapBlock, swapWindow), multipoleFitted(256, 0, swapBlock, swapWindow), multipoleFitted(256, 1, swapBlock, swapWindow), multipoleFitted(512, 0, swapBlock, swapWindow),
 		multipoleInput("0.3"), multipoleInput("0.1"), nearOf(swapBlock, swapWindow), windowAlone}
 	list = append(list, rivals...)
 	for _, name := range mechanism.Names() {

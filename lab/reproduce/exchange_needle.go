@@ -24,7 +24,7 @@ func needleMethods() []method {
 	causal := func(tol string) method {
 		return method{Label: "multipole, clusters of the input, tol " + tol, Name: exchange.Name, Set: map[string]string{"centres": "input", "tol": tol}}
 	}
-	return []method{softmax, causal("0.05"), causal("0.1"), causal("0.3"), multipoleOf(256, 0, swapBlock, swapWindow), multipoleOf(256, 1, swapBlock, swapWindow), multipoleOf(1024, 0, swapBlock, swapWindow), multipoleFitted(256, swapBlock, swapWindow), multipoleFitted(1024, swapBlock, swapWindow), nearOf(swapBlock, swapWindow), windowAlone,
+	return []method{softmax, causal("0.05"), causal("0.1"), causal("0.3"), multipoleOf(256, 0, swapBlock, swapWindow), multipoleOf(256, 1, swapBlock, swapWindow), multipoleOf(1024, 0, swapBlock, swapWindow), multipoleFitted(256, 0, swapBlock, swapWindow), multipoleFitted(1024, 0, swapBlock, swapWindow), nearOf(swapBlock, swapWindow), windowAlone,
 		{Label: "performer, 256 features", Name: "performer", Set: map[string]string{"features": "256"}},
 		{Label: "reformer, chunks of 64, 8 rounds", Name: "reformer", Set: map[string]string{"bucket": "64", "rounds": "8"}}}
 }

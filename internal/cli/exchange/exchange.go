@@ -50,7 +50,7 @@ type Command struct {
 	Length *int `placeholder:"N" help:"Tokens of a sequence for which cost is counted (the context, at most 4096)."`
 	Tokens *int `placeholder:"N" help:"Tokens whose keys make the codebooks (16384)."`
 
-	Fit     *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of order 0, at most --tokens (8192; 0: no fit)."`
+	Fit     *int `placeholder:"TOKENS" help:"Tokens whose attention in the trained model fits cells of orders 0 and 1, at most --tokens (8192; 0: no fit)."`
 	Updates int  `default:"0" placeholder:"N" help:"Updates that then train fitted cells towards the trained model's outputs; takes minutes (${default}: no training)."`
 
 	Positions string `complete:"interpolate" placeholder:"interpolate" help:"Interpolate learned positions for texts of --length tokens (only the learned ones)."`
@@ -67,7 +67,7 @@ func (c *Command) Help() string {
 		"It measures what the model loses on the last fifth of the texts: for encoders by the cosine of their vectors, for decoders by nats a token. " +
 		"It chooses the cheapest cells, order and near field that meet --cosine or --nats; if none does, the layers that lose most keep their softmax. " +
 		"With --cells, --order, --window or --block, and no --cosine or --nats, it takes these as they are, and measures.\n\n" +
-		"Cells of order 0 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. " +
+		"Cells of orders 0 and 1 are fitted: each is expanded about the mean query that the trained model sends to its keys, at no cost in use. " +
 		"--updates trains these mean queries, and nothing else, towards the outputs of the trained model on the texts of the codebooks; a fifth of their windows is left out and decides whether the updates are kept. " +
 		"If a choice then meets the wish, cheaper ones are trained too. It needs --precision f32. With --out DIR updates are saved in DIR.updates until DIR is written: after Ctrl-C, or with --closest where nothing was written, the same command goes on from there.\n\n" +
 		"The new folder has the trained model, untouched, and the codebooks. All verbs read it. Its page exchange.md has losses, costs and times. " +
@@ -238,7 +238,7 @@ func (c *Command) options(s *exchange.Subject) (o exchange.Options, err error) {
 		return o, env.InputErrorf("--%w", err)
 	}
 	if c.Updates > 0 && o.Fit == 0 {
-		return o, env.InputErrorf("--updates: %d, and no cells are fitted; they train cells of order 0 (--order) from where --fit above 0 leaves them", c.Updates)
+		return o, env.InputErrorf("--updates: %d, and no cells are fitted; they train cells of orders 0 and 1 (--order) from where --fit above 0 leaves them", c.Updates)
 	}
 	if c.Layers != "" {
 		list := flags.Exchange{Mechanism: exchange.Name, Layers: c.Layers}
