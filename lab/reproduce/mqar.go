@@ -62,7 +62,7 @@ var mqarLessons = lessons(func(o *Options) (list []*lesson, err error) {
 	c.Batch, c.FirstContext, c.FirstBatch = 4, 2*mqarLongPairs, 2*mqarLongLength/mqarLongPairs
 	c.Model.Positions, c.Model.Tied = model.NoPosition, true
 	c.EvalSamples, c.FinalSamples = 50, 500
-	l.Methods, l.Seeds = []method{softmax, farThird, windowAlone, nearFar2}, 1
+	l.Methods, l.Seeds = []method{softmax, normed(softmax), farThird, windowAlone, nearFar2}, 1
 	l.Length, l.Vocab, l.Baseline = mqarLongLength, mqarLongVocab, true
 	return append(list, l), nil
 })
