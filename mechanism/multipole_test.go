@@ -528,6 +528,43 @@ func TestMultipoleTellsDistancesAndWildWeights(t *testing.T) {
 	}
 }
 
+// Wild weights of order 1 are the negative ones, with queries of cells, too.
+func TestWildWeightsOfOrderOneAreNegative(t *testing.T) {
+	const n, d = 90, 4
+	oc, _ := shape{b: 1, h: 1, hkv: 1, n: n, m: n, d: d, dv: 2, causal: true}.call(271)
+	for _, tilt := range []string{"false", "true"} {
+		m, err := New("multipole", Options{Order: 1, Width: d, Set: map[string]string{"cells": "3", "block": "8", "window": "0", "tilt": tilt}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range m.Params().All() {
+			for i, x := range randomTilts(p.Name, p.Shape) {
+				p.Data[i] = float(x)
+			}
+		}
+		c := callIn(oc)
+		heads, err := m.Diagnose(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, share := tensor.NewMat(n, n), 0.0
+		if err := m.Weights(w, c, 0, 0, 0, n); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			below, all := 0.0, 0.0
+			for _, y := range w.Row(i) {
+				all += math.Abs(float64(y))
+				below -= min(float64(y), 0)
+			}
+			share += below / all / n
+		}
+		if share < 0.001 || math.Abs(heads[0].WildShare-share) > 1e-5*share {
+			t.Errorf("tilt=%s: a share of %.7g is wild, want %.7g", tilt, heads[0].WildShare, share)
+		}
+	}
+}
+
 // A query that looks up one key among many that it resembles less than nothing finds it, although
 // the mean of the key's cluster has next to no weight.
 func TestMultipoleOfInputFindsASingleKey(t *testing.T) {
