@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/cli/display"
@@ -18,15 +17,15 @@ import (
 type verifyCmd struct {
 	JSON bool `name:"json" help:"Print one JSON object instead of lines."`
 
-	Folder string `arg:"" optional:"" help:"Folder of golden files (default all of the checkout)."`
+	Folder string `arg:"" optional:"" help:"Folder of golden files (default the committed ones)."`
 }
 
 // Help returns the long help text with examples.
 func (c *verifyCmd) Help() string {
 	return "A case fails where an error is larger than its tolerance; then the exit status is 1." + flags.JoinExamples(
 		"farfield-lab verify",
-		"farfield-lab verify golden",
-		"farfield-lab verify --json golden",
+		"farfield-lab verify FOLDER",
+		"farfield-lab verify --json FOLDER",
 	)
 }
 
@@ -53,61 +52,18 @@ func (v *caseCounts) add(c golden.Case) {
 	v.Compared++
 }
 
-// goldenFolders are in the folder lab of a checkout; sharedFolders may be beside the checkout.
-var (
-	goldenFolders = []string{"golden/testdata/poly", "golden/testdata/zoo"}
-	sharedFolders = []string{"../../shared/fixtures/poly", "../../shared/fixtures/zoo"}
-)
-
-// inLab returns folders, which are relative to lab, for a command in lab or in the root of a checkout.
-func inLab(folders []string) []string {
-	if _, err := os.Stat(goldenFolders[0]); err == nil {
-		return folders
+// committedFolder is the folder of committed golden files, for a command in the root of a checkout or in lab.
+func committedFolder() string {
+	const folder = "golden/testdata"
+	if _, err := os.Stat(folder); err == nil {
+		return folder
 	}
-	list := make([]string, len(folders))
-	for i, f := range folders {
-		list[i] = filepath.Join("lab", f)
-	}
-	return list
-}
-
-// verifyAll compares the golden files of the checkout and prints a line for each folder
-// and each failed case. It prints one line if the shared folders are absent.
-func (c *verifyCmd) verifyAll(e *env.Env) error {
-	folders, shared := inLab(goldenFolders), inLab(sharedFolders)
-	if _, err := os.Stat(filepath.Dir(shared[0])); err == nil {
-		folders = slices.Concat(folders, shared)
-	} else {
-		fmt.Fprintf(e.Stdout, "%s: absent, its golden files are not compared\n", filepath.Dir(shared[0]))
-	}
-	failed := 0
-	for _, folder := range folders {
-		var total caseCounts
-		err := e.RunInterruptibly(func() error {
-			return golden.Run(folder, func(k golden.Case) {
-				if total.add(k); k.Failed {
-					printCase(e.Stdout, k)
-				}
-			})
-		})
-		if err != nil {
-			return env.MarkInput(err)
-		}
-		fmt.Fprintf(e.Stdout, "%s: %d compared, %d failed, %d skipped\n", folder, total.Compared, total.Failed, total.Skipped)
-		failed += total.Failed
-	}
-	if failed > 0 {
-		return fmt.Errorf("%d cases failed", failed)
-	}
-	return nil
+	return filepath.Join("lab", folder)
 }
 
 func (c *verifyCmd) Run(e *env.Env) error {
 	if c.Folder == "" {
-		if c.JSON {
-			return env.InputErrorf("--json: needs a folder")
-		}
-		return c.verifyAll(e)
+		c.Folder = committedFolder()
 	}
 	var total caseCounts
 	cases := []golden.Case{}
@@ -130,7 +86,7 @@ func (c *verifyCmd) Run(e *env.Env) error {
 	if c.JSON {
 		err = display.PrintJSON(e.Stdout, verifyReport{cases, total})
 	} else {
-		_, err = fmt.Fprintf(e.Stdout, "%d compared, %d failed, %d skipped\n", total.Compared, total.Failed, total.Skipped)
+		_, err = fmt.Fprintf(e.Stdout, "%s: %d compared, %d failed, %d skipped\n", display.Escape(c.Folder), total.Compared, total.Failed, total.Skipped)
 	}
 	if err == nil && total.Failed > 0 {
 		err = fmt.Errorf("%s: %d of %d compared cases failed", c.Folder, total.Failed, total.Compared)
@@ -142,7 +98,7 @@ func (c *verifyCmd) Run(e *env.Env) error {
 // tolerance.
 func printCase(w io.Writer, k golden.Case) {
 	what := k.File
-	if k.Name != "" && k.Name+".npz" != k.File {
+	if k.Name != "" && k.Name != k.File {
 		what += " " + k.Name
 	}
 	what = display.Escape(what)
