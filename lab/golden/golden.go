@@ -7,6 +7,7 @@
 package golden
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -183,15 +184,18 @@ func (p *problem) compareInto(c *Case) (err error) {
 		if len(x) != len(ref) || len(x) == 0 {
 			return fmt.Errorf("%s: has %d elements, needs %d", what, len(ref), len(x))
 		}
+		if !slices.ContainsFunc(ref, func(r float64) bool { return r == r }) {
+			return fmt.Errorf("%s: has no numbers", what)
+		}
 		if e := p.worstRatio(what, x, ref, l); len(c.Arrays) == 0 || e > c.Err {
 			c.Worst, c.Err = what, e
 		}
 		c.Arrays = append(c.Arrays, what)
 	}
 	if len(want) == 0 {
-		return fmt.Errorf("want: is empty")
+		return errors.New("want: is empty")
 	}
-	return nil
+	return p.err
 }
 
 // worstRatio returns the largest error of x, whose parts of equal length have limits of their own,
@@ -199,6 +203,9 @@ func (p *problem) compareInto(c *Case) (err error) {
 func (p *problem) worstRatio(what string, x []float, ref []float64, l check.Limits) float64 {
 	limits := p.limits(what, ref, l)
 	n := len(x) / len(limits)
+	if n*len(limits) != len(x) {
+		return math.Inf(1)
+	}
 	var worst float64
 	for i, limit := range limits {
 		got, want := x[i*n:][:n], ref[i*n:][:n]
@@ -239,7 +246,7 @@ func (p *problem) limits(what string, ref []float64, l check.Limits) []float64 {
 		return []float64{factor * size}
 	}
 	if p.Book == nil {
-		p.err = fmt.Errorf("neither tolerance nor book")
+		p.err = errors.New("neither tolerance nor book")
 		return []float64{0}
 	}
 	r := p.solve()

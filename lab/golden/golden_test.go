@@ -263,6 +263,38 @@ func TestWrongResultsFail(t *testing.T) {
 	}
 }
 
+// A NaN excludes its element alone.
+func TestNaNExcludesItsElement(t *testing.T) {
+	const name = "fastmax_paper_N7_D8"
+	for count, want := range map[int]string{1: "", 56: "o: has no numbers"} {
+		dir, arrays := t.TempDir(), readArrays(t, name)
+		for _, a := range arrays {
+			if x, err := a.Float64(); err == nil && a.Name == "p2_causal.o" {
+				for i := range count {
+					x[i] = math.NaN()
+				}
+			}
+		}
+		writeFile(t, dir, name, arrays)
+		text := strings.ReplaceAll(string(must(os.ReadFile(filepath.Join(dir, name+".json")))), `"book":`, `"tolerance":[1e-4,1e-4],"book":`)
+		if err := os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range runAll(t, dir) {
+			if c.Name == "p2_causal" && c.Problem != want {
+				t.Errorf("%d NaNs: %+v, want %q", count, c, want)
+			}
+		}
+	}
+}
+
+func must(data []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
 func runAll(t *testing.T, dir string) (all []Case) {
 	t.Helper()
 	if err := Run(dir, func(c Case) { all = append(all, c) }); err != nil {
