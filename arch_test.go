@@ -29,6 +29,7 @@ var layers = []string{
 	"internal/fourier",
 	"internal/logistic",
 	"internal/papercost",
+	"internal/conformance",
 	"tensor",
 	"internal/scratch",
 	"internal/fault",

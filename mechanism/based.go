@@ -8,7 +8,6 @@ import (
 
 var based = Row{
 	Name:   "based",
-	Family: Kernelised,
 	Doc:    "T_2(q·k/√D) of rows as they are: the linear attention of Based",
 	Source: "Arora et al. 2024, Based, arXiv 2402.18668, section 4.1",
 	Traits: "positive weights; direct and linear forms; state of fixed size",

@@ -9,7 +9,6 @@ import (
 
 var fastmax = Row{
 	Name:     "fastmax",
-	Family:   Kernelised,
 	Doc:      "T_p(q̂·k̂) of rows with mean 0 and deviation 1: FAST",
 	Source:   "Gerami et al. 2024, FAST, arXiv 2402.07901, eq. 5-12",
 	Traits:   "positive weights for even p, for odd p only where bounded; direct and linear forms; state of fixed size",

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/conformance"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/suite"
 )
@@ -215,14 +216,14 @@ func every(list ...func(*testing.T, subject)) func(*testing.T, subject) {
 // by default the first of each kind to which the law applies.
 func TestLaws(t *testing.T) {
 	all := subjects()
-	var found LawMatrix
+	var found lawMatrix
 	for _, s := range all {
 		found.Subjects = append(found.Subjects, s.label)
 	}
 	ran := 0              // cells that -run leaves in
 	var held atomic.Int64 // cells that hold, that a law exempts, or of further subjects
 	for _, l := range laws {
-		row := Law{Name: l.name, Statement: l.says}
+		row := foundLaw{Name: l.name, Statement: l.says}
 		met := kinds{}
 		t.Run(l.name, func(t *testing.T) {
 			for _, s := range all {
@@ -264,23 +265,16 @@ func TestLaws(t *testing.T) {
 		t.Logf("\n%v", found)
 	}
 	if *write {
-		found.write(t)
-	} else if found.String() != lawsText {
+		writeLaws(t, found)
+	} else if found.String() != conformance.Text {
 		t.Error("laws.txt is not what was found: run go test ./mechanism -run TestLaws -write")
 	}
 }
 
-// write writes laws.txt.
-func (m LawMatrix) write(t *testing.T) {
+// writeLaws writes laws.txt.
+func writeLaws(t *testing.T, m lawMatrix) {
 	t.Helper()
-	if err := os.WriteFile("laws.txt", []byte(m.String()), 0o644); err != nil {
+	if err := os.WriteFile("../internal/conformance/laws.txt", []byte(m.String()), 0o644); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The committed text and the matrix that is parsed from it say the same.
-func TestParsedLawsPrintTheirText(t *testing.T) {
-	if Conformance().String() != lawsText {
-		t.Error("laws.txt is not LawMatrix.String of what is parsed from it")
 	}
 }

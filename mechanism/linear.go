@@ -11,7 +11,6 @@ import (
 
 var linear = Row{
 	Name:   "linear",
-	Family: Kernelised,
 	Doc:    "φ(q)·φ(k) with φ = elu + 1, or another feature map: linear attention",
 	Source: "Katharopoulos et al. 2020, arXiv 2006.16236, eq. 4-7; squared-relu: So et al. 2021, arXiv 2109.08668",
 	Traits: "weights never negative; direct and linear forms; state of fixed size",

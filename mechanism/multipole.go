@@ -17,7 +17,6 @@ import (
 
 var multipole = Row{
 	Name:     "multipole",
-	Family:   LowRank,
 	Doc:      "softmax whose far keys are expanded about the means of cells, exp(q·c̄/√D)·T_p(q·(k-c̄)/√D): multipole expansion",
 	Source:   "Yang et al. 2003, Improved fast Gauss transform, which FAST (arXiv 2402.07901) names as its next step; here for exp(q·k)",
 	Traits:   "positive denominators; with a codebook positive weights at orders 0 and 2, linear in the tokens, a state of fixed size; clusters of the input keep all keys",

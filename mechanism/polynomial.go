@@ -13,7 +13,6 @@ import (
 
 var polynomial = Row{
 	Name:   "polynomial",
-	Family: Kernelised,
 	Doc:    "Σ_l c_l·s^l of any coefficients, normalisation and scale: Based, power attention and others",
 	Source: "the family of FAST, arXiv 2402.07901, eq. 7-12",
 	Traits: "positive weights where the polynomial is, on the scores that the normalisation allows; direct and linear forms; state of fixed size, except for norms over all tokens, which are not causal",

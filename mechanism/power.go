@@ -10,7 +10,6 @@ import (
 
 var power = Row{
 	Name:   "power",
-	Family: Kernelised,
 	Doc:    "(q·k/√D)^p for even p: symmetric power attention",
 	Source: "Buckman et al. 2024, Symmetric Power Transformers, Manifest AI; arXiv 2507.04239",
 	Traits: "weights never negative; direct and linear forms; state of fixed size",

@@ -8,7 +8,6 @@ import (
 
 var sata = Row{
 	Name:   "sata",
-	Family: Kernelised,
 	Doc:    "T_p(q·k/√D) of rows as they are, any p: SATA",
 	Source: "Heinsen and Kozachkov 2026, SATA, arXiv 2602.00294",
 	Traits: "positive weights for even p only, which the authors' default p = 3 is not; direct and linear forms; state of fixed size",

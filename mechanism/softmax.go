@@ -10,7 +10,6 @@ import (
 
 var softmax = Row{
 	Name:   "softmax",
-	Family: Dense,
 	Doc:    "exp(q·k/√D), the baseline: quadratic in the tokens",
 	Source: "Vaswani et al. 2017, arXiv 1706.03762, eq. 1",
 	Traits: "positive weights; direct form only; the state is a cache that grows",

@@ -34,23 +34,9 @@ type Options struct {
 	Set  map[string]string
 }
 
-// Family names the way in which a mechanism avoids the whole attention matrix.
-type Family string
-
-// Families of mechanisms, in the order of the catalogue's page.
-const (
-	Dense      Family = "dense"      // weights of all pairs
-	LowRank    Family = "low-rank"   // a few mixtures, landmarks or clusters stand for all tokens
-	Nested     Family = "nested"     // attention to the result of another attention
-	Kernelised Family = "kernelised" // weights are products of features, or a kernel with such a form
-	Sparse     Family = "sparse"     // weights of chosen pairs, scatterbrain's with features elsewhere
-	Recurrent  Family = "recurrent"  // a state with decay, or the last segment, stands for the past
-)
-
 // Row describes a mechanism of the catalogue.
 type Row struct {
 	Name, Doc string
-	Family    Family
 	Source    string // where it is defined
 	Traits    string
 	Linear    bool // the cost is linear in the tokens, in a linear form, for whole heads or with a window of fixed size
@@ -89,11 +75,6 @@ type FarField struct {
 	Period     int // layers from one that has it to the next; the first has it
 	WidestHead int // widest head that gets a far field
 }
-
-// MaxGrowth bounds the growth of the planned operations of a row with Linear set, when
-// one head has 8192 tokens in place of 4096. Costs that do not depend on the tokens
-// make it less than 2, edges of windows more.
-const MaxGrowth = 2.1
 
 // builder makes a mechanism from the settings of its row.
 type builder func(*reader) (attention.Mechanism, error)

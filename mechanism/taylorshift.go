@@ -8,7 +8,6 @@ import (
 
 var taylorshift = Row{
 	Name:   "taylorshift",
-	Family: Kernelised,
 	Doc:    "T_2(τ q̂·k̂) of rows of length 1, τ learned per head: TaylorShift",
 	Source: "Nauen et al. 2024, TaylorShift, arXiv 2403.02920, section 3",
 	Traits: "positive weights; direct and linear forms; state of fixed size",

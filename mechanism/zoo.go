@@ -32,7 +32,6 @@ var softmaxScaleSetting = Setting{"scale", "1/sqrt(D)", "factor of the scores: a
 
 var performer = Row{
 	Name:   "performer",
-	Family: Kernelised,
 	Doc:    "φ(q)·φ(k) of random features whose mean is exp(q·k/√D): Performer, FAVOR+",
 	Source: "Choromanski et al. 2021, Performer, arXiv 2009.14794, lemma 1 and section 2.4",
 	Traits: "positive weights, of either sign with kernel=trigonometric, whose denominators may cancel; direct and linear forms; state of fixed size",
@@ -59,7 +58,6 @@ var performer = Row{
 
 var rfa = Row{
 	Name:   "rfa",
-	Family: Kernelised,
 	Doc:    "φ(q̂)·φ(k̂) of sines and cosines whose mean is a Gaussian of q̂ - k̂, or of relu features: random feature attention",
 	Source: "Peng et al. 2021, Random Feature Attention, arXiv 2103.02143, sections 3.1 and 3.2; kernel=gaussian norm=none: Rahimi and Recht 2007",
 	Traits: "weights of either sign with kernel=gaussian, so that denominators may nearly cancel, which is counted; never negative with kernel=arccos; " +
@@ -92,7 +90,6 @@ var rfa = Row{
 
 var retention = Row{
 	Name:   "retention",
-	Family: Recurrent,
 	Doc:    "γ_h^(i-j)·q·k/√D without a denominator: the retention of RetNet",
 	Source: "Sun et al. 2023, Retentive Network, arXiv 2307.08621, eq. 5-8",
 	Traits: "weights of either sign, which are not divided by their sum; causal calls only; direct and linear forms; state of fixed size",
@@ -106,7 +103,6 @@ var retention = Row{
 
 var linformer = Row{
 	Name:   "linformer",
-	Family: LowRank,
 	Doc:    "softmax over r learned mixtures of keys: softmax(q·(EᵀK)ᵀ/√D)·FᵀV",
 	Source: "Wang et al. 2020, Linformer, arXiv 2006.04768, eq. 7",
 	Traits: "weights of both signs, whose rows do not sum to one; linear in the tokens; not causal, no state",
@@ -128,7 +124,6 @@ var linformer = Row{
 
 var fourier = Row{
 	Name:   "fourier",
-	Family: Kernelised,
 	Doc:    "Π_d sinc(R(q_d-k_d))⁴: the Fourier integral estimator of FourierFormer, quadratic in the tokens",
 	Source: "Nguyen et al. 2022, FourierFormer, arXiv 2206.00206, eq. 13",
 	Traits: "weights never negative; direct form only; the state is a cache that grows",
@@ -151,7 +146,6 @@ var fourier = Row{
 
 var local = Row{
 	Name:   "local",
-	Family: Sparse,
 	Doc:    "softmax over a window of keys around the query",
 	Source: "form=window: fast-transformers' LocalAttention; form=block: lucidrains/local-attention",
 	Traits: "positive weights; cost in proportion to the window; a state of fixed size",
@@ -171,7 +165,6 @@ var local = Row{
 
 var longformer = Row{
 	Name:   "longformer",
-	Family: Sparse,
 	Doc:    "softmax over a window, and global tokens that see all and are seen by all",
 	Source: "Beltagy et al. 2020, Longformer, arXiv 2004.05150, section 3.1",
 	Traits: "positive weights; cost in proportion to the window and the global tokens; the state is a cache that grows",
@@ -186,7 +179,6 @@ var longformer = Row{
 
 var longnet = Row{
 	Name:   "longnet",
-	Family: Sparse,
 	Doc:    "softmax within segments of several lengths, of the longer ones every second token and fewer",
 	Source: "Ding et al. 2023, LongNet, arXiv 2307.02486, section 3; form=code: torchscale's DilatedAttention",
 	Traits: "positive weights; cost N·Σ w/r² for segments of w tokens, of which every r-th; the state is a cache that grows",
@@ -201,7 +193,6 @@ var longnet = Row{
 
 var sparseStrided = Row{
 	Name:   "sparse-strided",
-	Family: Sparse,
 	Doc:    "softmax over the last tokens, and every stride-th token before them",
 	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
 	Traits: "positive weights; cost N·(stride + N/stride), of N^1.5 with stride √N; the state is a cache that grows",
@@ -214,7 +205,6 @@ var sparseStrided = Row{
 
 var sparseFixed = Row{
 	Name:   "sparse-fixed",
-	Family: Sparse,
 	Doc:    "softmax over the query's block, and the last tokens of every block before",
 	Source: "Child et al. 2019, Sparse Transformers, arXiv 1904.10509, section 4.2, both factors in one head",
 	Traits: "positive weights; cost N·(stride + c·N/stride); the state is a cache that grows",
@@ -228,7 +218,6 @@ var sparseFixed = Row{
 
 var adaptiveSpan = Row{
 	Name:   "adaptive-span",
-	Family: Sparse,
 	Doc:    "softmax with a span that each head learns: keys fade out over a ramp beyond it",
 	Source: "Sukhbaatar et al. 2019, Adaptive Attention Span in Transformers, arXiv 1905.07799, section 2.2",
 	Traits: "positive weights; cost in proportion to the spans; a state of fixed size",
@@ -248,7 +237,6 @@ var adaptiveSpan = Row{
 
 var transformerXL = Row{
 	Name:   "transformer-xl",
-	Family: Recurrent,
 	Doc:    "softmax of the content and the distance of keys, over a memory of tokens",
 	Source: "Dai et al. 2019, Transformer-XL, arXiv 1901.02860, section 3.3",
 	Traits: "positive weights; cost in proportion to the memory; a state of fixed size",
@@ -268,7 +256,6 @@ var transformerXL = Row{
 
 var nystrom = Row{
 	Name:   "nystrom",
-	Family: LowRank,
 	Doc:    "softmax by way of landmarks, the means of neighbours, and a pseudo-inverse: Nyströmformer",
 	Source: "Xiong et al. 2021, Nyströmformer, arXiv 2102.03902, eq. 13-15",
 	Traits: "weights may be negative; linear in the tokens; no causal form",
@@ -294,7 +281,6 @@ var nystrom = Row{
 
 var informer = Row{
 	Name:   "informer",
-	Family: Sparse,
 	Doc:    "softmax of the queries whose scores differ most, the mean of the values for all others: ProbSparse",
 	Source: "Zhou et al. 2021, Informer, arXiv 2012.07436, section 3, eq. 4 and 6",
 	Traits: "positive weights; N·ln M in time; no causal form",
@@ -318,7 +304,6 @@ var informer = Row{
 
 var luna = Row{
 	Name:   "luna",
-	Family: Nested,
 	Doc:    "softmax over a short sequence into which the tokens are packed by learned queries: Luna",
 	Source: "Ma et al. 2021, Luna, arXiv 2106.01540, eq. 7-8 and section 3.3",
 	Traits: "linear in the tokens; positive weights; form=causal is causal, with a state of fixed size",
@@ -345,7 +330,6 @@ var luna = Row{
 
 var eva = Row{
 	Name:   "eva",
-	Family: Kernelised,
 	Doc:    "softmax over the keys of a window and one summary of each chunk of all tokens, with control variates: EVA",
 	Source: "Zheng et al. 2023, Efficient Attention via Control Variates, arXiv 2302.04542, section 4; 1-D",
 	Traits: "positive weights; linear in the tokens; with a chunk of fixed size it is causal and not linear, and the state is a cache that grows",
@@ -377,7 +361,6 @@ var eva = Row{
 
 var clustered = Row{
 	Name:      "clustered",
-	Family:    LowRank,
 	Doc:       "softmax(q̄·k/√D) of the mean q̄ of a cluster of queries, for all of them",
 	Source:    "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 3-6",
 	Traits:    "positive weights; linear in the tokens; no causal form",
@@ -390,7 +373,6 @@ var clustered = Row{
 
 var improvedClustered = Row{
 	Name:   "improved-clustered",
-	Family: LowRank,
 	Doc:    "clustered, where each query has its own weights for the top keys of its cluster",
 	Source: "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, eq. 9-11",
 	Traits: "positive weights; linear in the tokens; no causal form",
@@ -405,7 +387,6 @@ var improvedClustered = Row{
 
 var reformer = Row{
 	Name:   "reformer",
-	Family: Sparse,
 	Doc:    "softmax(q·k/√D) with the keys k = q/|q| of tokens near in angle, by sorted hashes of several rounds: LSH attention",
 	Source: "Kitaev et al. 2020, Reformer, arXiv 2001.04451, eq. 3-5 and appendix A",
 	Traits: "positive weights; linear in the tokens; causal in chunks of each bucket; state that grows",
@@ -435,7 +416,6 @@ var reformer = Row{
 
 var scatterbrain = Row{
 	Name:   "scatterbrain",
-	Family: Sparse,
 	Doc:    "exp(q·k/√D) of near keys, in a window or by hashes, φ(q)·φ(k) of all others: sparse and low-rank attention",
 	Source: "Chen et al. 2021, Scatterbrain, arXiv 2110.15343, section 4",
 	Traits: "positive weights; linear in the tokens; causal with a window, where the state is a cache that grows",
@@ -466,7 +446,6 @@ var scatterbrain = Row{
 
 var exactTopK = Row{
 	Name:   "exact-topk",
-	Family: Sparse,
 	Doc:    "softmax over the k largest scores of each query: what approximations by chosen keys aim at, quadratic in the tokens",
 	Source: "Vyas et al. 2020, Fast transformers with clustered attention, arXiv 2007.04825, section 4 (oracle-top)",
 	Traits: "positive weights; quadratic in the tokens; the state is a cache that grows",
@@ -479,7 +458,6 @@ var exactTopK = Row{
 
 var primal = Row{
 	Name:   "primal",
-	Family: LowRank,
 	Doc:    "projections of each query and of the key at its place, with a loss that makes them singular vectors: Primal-Attention",
 	Source: "Chen et al. 2023, Primal-Attention, arXiv 2305.19798, eq. 6-10",
 	Traits: "no attention matrix, no softmax and no values: a token reaches others through means (causal calls) or sampled values (data=dependent) alone; " +

@@ -22,7 +22,7 @@ func TestZooHasEveryRow(t *testing.T) {
 		if name := mechanism.Names()[i]; e.Row.Name != name {
 			t.Errorf("%s in place of %s", e.Row.Name, name)
 		}
-		if g := e.PlannedGrowth(); !(g > 1) || e.Row.Linear && g > mechanism.MaxGrowth {
+		if g := e.PlannedGrowth(); !(g > 1) || e.Row.Linear && g > MaxGrowth {
 			t.Errorf("%s: %.3g times the operations for twice the tokens", e.Row.Name, g)
 		}
 		if e.Forward.FLOPs != e.Plan.FLOPs || e.Training.FLOPs != 3.5*e.Plan.FLOPs {

@@ -190,7 +190,7 @@ func zooVerdict(list []*bench.Entry) (lines []string) {
 			continue
 		}
 		held++
-		if planned > mechanism.MaxGrowth {
+		if planned > bench.MaxGrowth {
 			lines = append(lines, fmt.Sprintf("%s claims a linear cost and plans %.3g times the operations for twice %d tokens", e.Row.Name, planned, e.N))
 		}
 		if took > 0 {
@@ -202,7 +202,7 @@ func zooVerdict(list []*bench.Entry) (lines []string) {
 	}
 	if held > 0 && len(lines) == 0 {
 		lines = append(lines, fmt.Sprintf("of %d that claim a linear cost none plans more than %g times the operations for twice the tokens; of %d that were timed none takes more than %g times the time",
-			held, mechanism.MaxGrowth, timed, bench.MaxTimeGrowth))
+			held, bench.MaxGrowth, timed, bench.MaxTimeGrowth))
 	}
 	return lines
 }

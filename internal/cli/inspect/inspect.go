@@ -22,6 +22,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
 	"github.com/farfield-ml/farfield/internal/cli/vectors"
+	"github.com/farfield-ml/farfield/internal/conformance"
 	"github.com/farfield-ml/farfield/internal/cpu"
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/generate"
@@ -142,7 +143,7 @@ func inspectMechanisms() (*display.Finding, error) {
 		mixers.AddRow(row.Name, row.Doc, row.Traits)
 	}
 	f.Add("mixers", mixers)
-	laws := fmt.Sprint(mechanism.Conformance())
+	laws := conformance.Text
 	f.AddLines("laws", strings.Split(strings.TrimSpace(laws), "\n"), "held in float32 and float64 by go test ./mechanism -run TestLaws:\n\n"+laws)
 	return f, nil
 }

@@ -113,7 +113,7 @@ func (r *Report) compare(m bench.Machine, mech attention.Mechanism, s attention.
 	if err != nil {
 		return err
 	}
-	r.Softmax = &rival{Seconds: m.PredictSeconds(softmax.Plan(s).Cost, s.B*s.Hkv), From: mechanism.FasterFrom(mech, softmax, s)}
+	r.Softmax = &rival{Seconds: m.PredictSeconds(softmax.Plan(s).Cost, s.B*s.Hkv), From: fasterFrom(mech, softmax, s)}
 	return nil
 }
 

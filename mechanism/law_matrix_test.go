@@ -1,81 +1,34 @@
 package mechanism
 
 import (
-	_ "embed"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
 )
 
-// Law is a property that every mechanism has, unless it is exempt. TestLaws checks it.
-type Law struct {
+// foundLaw is a property that every mechanism has, unless it is exempt. TestLaws checks it.
+type foundLaw struct {
 	Name      string // of the subtests, TestLaws/NAME/SUBJECT
 	Statement string
 	// Exemptions maps the subjects to which the law does not apply to the reason.
 	Exemptions map[string]string
 }
 
-// LawMatrix lists the laws and the subjects. A law holds for every subject that it does
+// lawMatrix lists the laws and the subjects. A law holds for every subject that it does
 // not exempt.
-type LawMatrix struct {
-	Laws     []Law
+type lawMatrix struct {
+	Laws     []foundLaw
 	Subjects []string // mechanisms of the catalogue with settings
 }
 
-// lawsText is LawMatrix.String of the results of TestLaws, which -write writes.
-//
-//go:embed laws.txt
-var lawsText string
-
-// Conformance returns the committed results of TestLaws, which fails if it finds
-// others.
-func Conformance() LawMatrix { return conformance() }
-
-var conformance = sync.OnceValue(func() LawMatrix { return parseLaws(lawsText) })
-
-// parseLaws is the inverse of LawMatrix.String.
-func parseLaws(text string) (m LawMatrix) {
-	laws, rest, _ := strings.Cut(text, "\n\n")
-	table, reasons, _ := strings.Cut(rest, "\n\n")
-	for _, line := range strings.Split(laws, "\n") {
-		_, law, _ := strings.Cut(strings.TrimSpace(line), "  ")
-		name, statement, _ := strings.Cut(law, "  ")
-		m.Laws = append(m.Laws, Law{Name: name, Statement: strings.TrimSpace(statement)})
-	}
-	for _, line := range strings.Split(table, "\n")[1:] {
-		m.Subjects = append(m.Subjects, strings.TrimRight(line, " ✓–"))
-	}
-	var numbers []string
-	var why string
-	for _, line := range strings.Split(strings.TrimSpace(reasons), "\n") {
-		if reason, starts := strings.CutPrefix(line, exemptionMark); starts {
-			var list string
-			list, why, _ = strings.Cut(reason, ": ")
-			numbers = strings.Split(list, ", ")
-			continue
-		}
-		for _, number := range numbers {
-			if n, err := strconv.Atoi(number); err == nil && n > 0 && n <= len(m.Laws) {
-				law := &m.Laws[n-1]
-				if law.Exemptions == nil {
-					law.Exemptions = map[string]string{}
-				}
-				law.Exemptions[strings.TrimSpace(line)] = why
-			}
-		}
-	}
-	return m
-}
-
-// exemptionMark begins the line of a reason in LawMatrix.String.
+// exemptionMark begins the line of a reason in lawMatrix.String.
 const exemptionMark = "–  in "
 
 // String lists the laws, then the subjects with a mark for each law, then the reasons of
 // missing marks.
-func (m LawMatrix) String() string {
+func (m lawMatrix) String() string {
 	var b strings.Builder
 	name, label := 0, 0
 	for _, l := range m.Laws {
@@ -118,7 +71,7 @@ type exemption struct {
 
 // groupExemptions returns the exemptions in the order of the laws. Laws that exempt the
 // same subjects for the same reason share one.
-func (m LawMatrix) groupExemptions() []*exemption {
+func (m lawMatrix) groupExemptions() []*exemption {
 	var list []*exemption
 	for i, l := range m.Laws {
 		byReason := map[string]*exemption{}

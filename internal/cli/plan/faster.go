@@ -1,4 +1,4 @@
-package mechanism
+package plan
 
 import (
 	"sort"
@@ -6,11 +6,11 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 )
 
-// FasterFrom returns the least number of tokens n = N = M from which Forward of m is expected to
+// fasterFrom returns the least number of tokens n = N = M from which Forward of m is expected to
 // take less time than Forward of other, for calls whose other sizes are those of s; 0 if there is
 // none up to a billion, or if either plan has no attention.Plan.Cost. The cost of m needs to grow
 // more slowly than that of other.
-func FasterFrom(m, other attention.Mechanism, s attention.Shape) int {
+func fasterFrom(m, other attention.Mechanism, s attention.Shape) int {
 	const most = 1e9
 	faster := func(n int) bool {
 		s.N, s.M = n, n
