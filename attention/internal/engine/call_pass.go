@@ -126,7 +126,7 @@ type callPass struct {
 	room []attention.Sequence // of the call
 	out  tensor.Heads
 	keep *attention.Saved
-	seg  segment // nil where no state comes before or after
+	seg  segment // nil where no state comes before or after; see headtask.LinearForward and keyCacheSegment
 
 	back   bool
 	dout   tensor.Heads

@@ -13,7 +13,9 @@ import (
 
 // keyCacheSegment is a segment between states that keep keys and values. Rows of the final
 // state have the length of the longest sequence. The missing keys of shorter sequences
-// are masked.
+// are masked. A call without states takes DirectForward and DirectBackward, with the same bits
+// forward: these read queries and values where they are and allocate nothing, while a segment
+// gathers all rows and masks first.
 type keyCacheSegment struct {
 	init, final *keyCache
 	shape       *attention.Shape // of both

@@ -5,9 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // segment is a call whose sequences begin after a state, end in one, or both.
@@ -177,7 +175,7 @@ func (x *RecurrentSegment) end() {
 	x.Final.TokenCount, x.Final.HasClosedCount = tokens, false
 }
 
-// scan returns the scan of a task, with what the state before holds.
+// stream returns the scan of a task, with what the state before holds.
 func (x *RecurrentSegment) stream(u *headtask.Task, i int) *headtask.Scan {
 	s := u.Scan.Start(u, x.Engine.newMonomials(u.PreparedWidth), x.Shape.Chunk, u.TakeScratch)
 	if x.Shape.Carry == attention.Compensated {
@@ -191,15 +189,6 @@ func (x *RecurrentSegment) stream(u *headtask.Task, i int) *headtask.Scan {
 		s.PendingLogDecay = s.Decays.Pending
 	}
 	return s
-}
-
-// reopen sets the open chunk of s to the open chunk of head i in the initial state.
-func (x *RecurrentSegment) reopen(s *headtask.Scan, i int) {
-	s.CopyOpenChunk(x.Init.Heads[i])
-	if x.Fades {
-		s.Decays = x.Init.Heads[i].Decays.CloneFor(s.ChunkSize)
-		s.StartAges()
-	}
 }
 
 // OpenBefore returns the number of tokens in the open chunk of head i of the initial state.
@@ -226,137 +215,27 @@ func (x *RecurrentSegment) Check(g *attention.Grads) error {
 func (x *RecurrentSegment) Forward(u *headtask.Task, q *SequenceTask, kh int) {
 	i := q.Index*x.Group + kh
 	s := x.stream(u, i)
-	for start := -s.Count; ; start += s.ChunkSize {
-		j0, j1, i0, i1, diag := s.StretchOf(start)
-		s.AbsorbKeys(j0, j1)
-		s.AnswerQueries(i0, i1, diag)
-		if s.Count < s.ChunkSize {
-			break
-		}
-		s.CloseChunk()
-	}
-	for i := u.FirstTrailingQuery(); i < u.N; i += s.ChunkSize {
-		s.AnswerQueries(i, min(i+s.ChunkSize, u.N), s.Count)
-	}
+	s.Forward(u.M, x.Final != nil)
 	if x.Final != nil {
 		x.Final.Heads[i].CopyFrom(s)
 	}
 }
 
-// Backward goes through the chunks twice, like LinearBackward. The last chunk stays open unless
-// the final gradient is of a total, because later queries read the keys of an open chunk one by
-// one, and the keys of closed chunks through the moments.
+// Backward computes the gradients of key head kh of a sequence, as task u.
 func (x *RecurrentSegment) Backward(u *headtask.Task, q *SequenceTask, kh int, g *attention.Grads) {
 	i := q.Index*x.Group + kh
-	s := x.stream(u, i)
-	before, ld := s.Count, s.Moments.Stride
-	last := (before+u.M)/s.ChunkSize*s.ChunkSize - before // where the last chunk begins
-	// Gradients of prepared keys and of values from the queries of their own
-	// chunks, the keys before the call first.
-	db := tensor.Mat{Data: u.TakeScratch((before + u.M) * u.PreparedWidth), Rows: before + u.M, Cols: u.PreparedWidth, Stride: u.PreparedWidth}
-	dv := u.TakeScratch((before + u.M) * ld)
-	var ones []float // likewise of the ones under the values; nil: not wanted
-	if u.DAge != nil {
-		ones = u.TakeScratch(before + u.M)
+	var ends headtask.SegmentGrads
+	if x.Init != nil {
+		ends.Before = x.Init.Heads[i]
 	}
-	late := func(f func(i0, i1 int)) {
-		for i := u.FirstTrailingQuery(); i < u.N; i += s.ChunkSize {
-			f(i, min(i+s.ChunkSize, u.N))
-		}
-	}
-	for start := -before; start <= last; start += s.ChunkSize {
-		j0, j1, i0, i1, diag := s.StretchOf(start)
-		s.AbsorbKeys(j0, j1)
-		mark := u.Arena.Mark()
-		open := s.OpenGradient()
-		for g := range u.Q {
-			s.BackQueries(g, i0, i1, diag, &open, nil)
-			if start == last {
-				late(func(i0, i1 int) { s.BackQueries(g, i0, i1, s.Count, &open, nil) })
-			}
-		}
-		for j := range s.Count {
-			copy(db.Row(before+start+j), open.Db[j*s.RowStride:])
-		}
-		copy(dv[(before+start)*ld:][:s.Count*ld], open.Dv)
-		if ones != nil {
-			copy(ones[before+start:][:s.Count], open.Age)
-		}
-		u.Arena.Reset(mark)
-		switch {
-		case start == last:
-		case u.N == 0:
-			s.ClearChunk() // no query reads the moments
-		default:
-			s.CloseChunk()
-		}
-	}
-
-	back := u.Moments(s.Monomials, u.TakeScratch)
-	var first *HeadGrad
 	if g.DInit != nil {
-		first = &StateGradOf(g.DInit).Heads[i]
-		first.Moments.ShapeAs(&back)
+		ends.First = &StateGradOf(g.DInit).Heads[i]
 	}
-	ended := false // the last chunk too is in the moments
 	if g.DFinal != nil {
-		after := &StateGradOf(g.DFinal).Heads[i]
-		ended = StateGradOf(g.DFinal).Total
-		back.CopyFrom(&after.Moments)
-		for j := range after.Count {
-			row := db.Row(before + last + j)
-			u.Table.Add(row, row, after.Keys[j*u.PreparedWidth:])
-			row = dv[(before+last+j)*ld:][:u.Dv]
-			u.Table.Add(row, row, after.Values[j*u.Dv:])
-		}
-		if ones != nil {
-			row := ones[before+last:][:after.Count]
-			u.Table.Add(row, row, after.Ones)
-		}
+		after := StateGradOf(g.DFinal)
+		ends.After, ends.Total = &after.Heads[i], after.Total
 	}
-	var firstKeys, firstValues []float
-	if first != nil {
-		first.Open(before, u.PreparedWidth, u.Dv)
-		firstKeys, firstValues = first.Keys, first.Values
-	}
-	for start := last; start >= -before; start -= s.ChunkSize {
-		j0, j1, i0, i1, diag := s.StretchOf(start)
-		s.ClearChunk()
-		if start < 0 {
-			x.reopen(s, i)
-		} else {
-			s.Recede(j0)
-		}
-		s.AbsorbKeys(j0, j1)
-		past := &back
-		if start == last && !ended {
-			past = &features.Moments{Stride: ld}
-		}
-		var own []float
-		if ones != nil {
-			own = ones[before+start:][:s.Count]
-		}
-		s.GiveBack(past, j0, j1, db.Slice(before+start, before+start+s.Count), dv[(before+start)*ld:], own, firstKeys, firstValues)
-		if start == -before && first == nil {
-			continue // no sums before it want their queries
-		}
-		if s.Decays != nil && (start < last || ended) {
-			back.Fade(u.Table, s.ChunkDecay())
-		}
-		for g := range u.Q {
-			s.SumQueries(&back, g, i0, i1, diag)
-			if start == last {
-				late(func(i0, i1 int) { s.SumQueries(&back, g, i0, i1, s.Count) })
-			}
-		}
-	}
-	if first != nil {
-		first.Moments.CopyFrom(&back)
-		copy(first.Ones, ones)
-	}
-	if ones != nil {
-		u.AgeKeys(0, ones[before:])
-	}
+	x.stream(u, i).Backward(ends)
 }
 
 // ageAfter returns the sum of dG over what comes after the call, for key head i.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/features"
+	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/scratch"
 )
 
@@ -16,25 +16,16 @@ import (
 // gradient of the log-decay before the end of the state.
 type StateGrad struct {
 	shape       attention.Shape
-	Heads       []HeadGrad // [B·Hkv]
-	WindowGrads []lateGrad // [B·Hkv] of a window; otherwise nil
-	Total       bool       // the gradient is of a total, whose last chunk has ended
-}
-
-// HeadGrad is the gradient of one key head of a state.
-type HeadGrad struct {
-	Moments      features.Moments // gradient of the moments of the closed chunks
-	Count        int              // number of tokens after the closed chunks
-	Keys, Values []float          // [n, da] gradient of their prepared keys, [n, dv] of their values
-	Ones         []float          // [n] gradient of the ones under their values; 0 without decay
-	Age          float64          // Σ dG over the positions after the state; 0 without decay
+	Heads       []headtask.HeadGrad // [B·Hkv]
+	WindowGrads []lateGrad          // [B·Hkv] of a window; otherwise nil
+	Total       bool                // the gradient is of a total, whose last chunk has ended
 }
 
 // Resize makes room for the gradient of a state of shape s.
 func (g *StateGrad) Resize(s *attention.Shape) {
 	g.Total = false
 	if g.shape != *s || len(g.Heads) != s.B*s.Hkv {
-		g.shape, g.Heads = *s, make([]HeadGrad, s.B*s.Hkv)
+		g.shape, g.Heads = *s, make([]headtask.HeadGrad, s.B*s.Hkv)
 	}
 }
 
@@ -49,16 +40,6 @@ func (g *StateGrad) CheckLate(tokens func(i int) int) error {
 		}
 	}
 	return nil
-}
-
-// Open makes room for n tokens after the closed chunks, with undefined contents, and sets Ones
-// and Age to 0.
-func (h *HeadGrad) Open(n, da, dv int) {
-	h.Count, h.Age = n, 0
-	h.Keys = scratch.Grow(h.Keys[:0], n*da)
-	h.Values = scratch.Grow(h.Values[:0], n*dv)
-	h.Ones = scratch.Grow(h.Ones[:0], n)
-	clear(h.Ones)
 }
 
 // Check returns an error if g is not for a state of shape s in which head i has tokens(i)

@@ -321,11 +321,30 @@ func (u *Task) ClearUnseen(g, i0, i1 int) {
 	}
 }
 
-// chunkBounds returns the keys and queries of a causal sequence whose positions are
-// pos ≤ p < pos+c.
-func (u *Geometry) chunkBounds(pos, c int) (j0, j1, i0, i1 int) {
-	within := func(i, n int) int { return min(max(i, 0), n) }
-	return min(pos, u.M), min(pos+c, u.M), within(pos-u.Offset, u.N), within(pos+c-u.Offset, u.N)
+// chunkRange is a chunk of a causal sequence from position pos on, which is negative if the chunk was
+// open before the call. It has keys j0 ≤ j < j1 of the task, and queries i0 ≤ i < i1 at their
+// positions: query i0+r sees the keys up to number diag+r of the chunk.
+type chunkRange struct{ pos, j0, j1, i0, i1, diag int }
+
+// chunkAt returns the chunk of c tokens from position pos on, without positions from end on.
+func (u *Geometry) chunkAt(pos, c, end int) chunkRange {
+	first, after := max(pos, 0), u.queryOffset()
+	i0 := min(max(first-after, 0), u.N)
+	return chunkRange{
+		pos: pos, j0: min(first, u.M), j1: min(pos+c, u.M),
+		i0: i0, i1: min(max(min(pos+c, end)-after, 0), u.N), diag: i0 + after - pos,
+	}
+}
+
+// trailingQuery returns the first query at position end or later.
+func (u *Geometry) trailingQuery(end int) int { return min(max(end-u.queryOffset(), 0), u.N) }
+
+// queryOffset is the number of keys of the call that come before query 0.
+func (u *Geometry) queryOffset() int {
+	if u.Causal {
+		return u.Offset
+	}
+	return u.M
 }
 
 // PositionCount returns the number of positions of a causal sequence.
@@ -339,33 +358,62 @@ func (s *Scan) absorbAllKeys() {
 	}
 }
 
+// LinearForward is the forward pass of the linear form. A causal call is a segment whose initial
+// state is empty. A call that is not causal has a loop of its own, because it closes its last
+// chunk, which queries of a segment read pair by pair: that is faster and has other bits. With
+// several workers, the same steps are divided among them.
 func (u *Task) LinearForward(m *features.Monomials) {
 	if u.Workers > 1 {
 		u.linearForwardTogether()
 		return
 	}
 	s := u.scratchScan(m)
-	if !u.Causal {
-		s.absorbAllKeys()
-		if u.SavedMoments != nil {
-			*u.SavedMoments = append(append((*u.SavedMoments)[:0], s.Moments.S...), s.Moments.Z[:m.Count]...)
+	if u.Causal {
+		for g := range u.Q {
+			u.ClearUnseen(g, 0, min(-u.Offset, u.N))
 		}
-		for i := 0; i < u.N; i += s.ChunkSize {
-			s.AnswerQueries(i, min(i+s.ChunkSize, u.N), 0)
-		}
+		s.Forward(u.PositionCount(), false)
 		return
 	}
-	for g := range u.Q {
-		u.ClearUnseen(g, 0, min(-u.Offset, u.N))
+	s.absorbAllKeys()
+	if u.SavedMoments != nil {
+		*u.SavedMoments = append(append((*u.SavedMoments)[:0], s.Moments.S...), s.Moments.Z[:m.Count]...)
 	}
-	for pos := 0; pos < u.N+u.Offset; pos += s.ChunkSize {
-		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
-		s.AbsorbKeys(j0, j1)
-		s.AnswerQueries(i0, i1, i0+u.Offset-pos)
-		if pos+s.ChunkSize < u.N+u.Offset {
+	for i := 0; i < u.N; i += s.ChunkSize {
+		s.AnswerQueries(i, min(i+s.ChunkSize, u.N), 0)
+	}
+}
+
+// Forward absorbs the keys of the task after the tokens of s, and sets the outputs of its queries.
+// Chunks have the positions below end; later queries read s as all keys leave it. In a whole
+// sequence, end is PositionCount. In a segment it is M: the state after it must not depend on
+// queries, so that its last chunk stays open for those after all keys. keepsState says that s is
+// the state after the call, in which a full chunk is closed.
+func (s *Scan) Forward(end int, keepsState bool) {
+	u := s.Task
+	trailing := u.trailingQuery(end)
+	last := s.lastChunk(end, keepsState || trailing < u.N)
+	for pos := -s.Count; pos <= last; pos += s.ChunkSize {
+		x := u.chunkAt(pos, s.ChunkSize, end)
+		s.AbsorbKeys(x.j0, x.j1)
+		s.AnswerQueries(x.i0, x.i1, x.diag)
+		if pos < last {
 			s.CloseChunk()
 		}
 	}
+	for i := trailing; i < u.N; i += s.ChunkSize {
+		s.AnswerQueries(i, min(i+s.ChunkSize, u.N), s.Count)
+	}
+}
+
+// lastChunk returns the position of the last chunk that begins before end, or at end if the
+// chunk before it is full and is closed.
+func (s *Scan) lastChunk(end int, closesFull bool) int {
+	n := s.Count + end
+	if !closesFull && n > 0 {
+		n--
+	}
+	return n/s.ChunkSize*s.ChunkSize - s.Count
 }
 
 // Run absorbs the keys of the task and sets the outputs of its queries. If there are both,

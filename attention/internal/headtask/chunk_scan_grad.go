@@ -4,6 +4,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -65,9 +66,8 @@ func (s *Scan) gradPast(p *features.Moments, dx tensor.Mat, x []float, n int, y 
 
 // LinearBackward is the backward pass of the linear form. For the gradient of the queries it
 // uses the sums of keys that Forward saved, or recomputes them. For the gradient of the keys
-// and values it sums queries: T = Σ φ(q)·[dO/den, -(dO·o)/den]. In a causal sequence one pass
-// goes forward, with the sums of the keys before each query, and another goes backward, with
-// the sums of the queries after each key.
+// and values it sums queries: T = Σ φ(q)·[dO/den, -(dO·o)/den]. As in LinearForward, a causal
+// call is a segment without states, and another has no open chunk.
 func (u *Task) LinearBackward(m *features.Monomials) {
 	if u.Workers > 1 {
 		u.linearBackwardTogether()
@@ -75,62 +75,205 @@ func (u *Task) LinearBackward(m *features.Monomials) {
 	}
 	s := u.scratchScan(m)
 	back := u.Moments(m, u.TakeScratch)
-	var db tensor.Mat
-	if u.Causal {
-		db = u.pendingKeyGrad()
-	}
+	own := u.keyGrads()
 	u.clearValues(0, u.M)
-	if !u.Causal {
-		if n := m.Count * s.Moments.Stride; u.M > 0 && u.SavedMoments != nil && len(*u.SavedMoments) == n+m.Count {
-			s.Moments.S, s.Moments.Z, s.Moments.NonEmpty = (*u.SavedMoments)[:n], (*u.SavedMoments)[n:], true
-		} else {
-			s.absorbAllKeys()
-		}
-		for i := 0; i < u.N; i += s.ChunkSize {
-			for g := range u.Q {
-				s.BackQueries(g, i, min(i+s.ChunkSize, u.N), 0, nil, &back)
-			}
-		}
-		for j := 0; j < u.M; j += s.ChunkSize {
-			s.backKeys(&back, j, min(j+s.ChunkSize, u.M), db)
-		}
+	if u.Causal {
+		u.clearUnseenGrads()
+		s.backChunks(u.PositionCount(), &back, &own, SegmentGrads{})
 		return
 	}
+	if n := m.Count * s.Moments.Stride; u.M > 0 && u.SavedMoments != nil && len(*u.SavedMoments) == n+m.Count {
+		s.Moments.S, s.Moments.Z, s.Moments.NonEmpty = (*u.SavedMoments)[:n], (*u.SavedMoments)[n:], true
+	} else {
+		s.absorbAllKeys()
+	}
+	for i := 0; i < u.N; i += s.ChunkSize {
+		for g := range u.Q {
+			s.BackQueries(g, i, min(i+s.ChunkSize, u.N), 0, nil, &back)
+		}
+	}
+	for j := 0; j < u.M; j += s.ChunkSize {
+		x := chunkRange{pos: j, j0: j, j1: min(j+s.ChunkSize, u.M)}
+		s.reopen(x, nil)
+		s.backKeys(&back, x, &own)
+	}
+}
+
+// clearUnseenGrads sets dq of the queries before all keys to 0.
+func (u *Task) clearUnseenGrads() {
 	for g := range u.Q {
 		for i := range min(-u.Offset, u.N) {
 			clear(u.DQ[g].Row(i))
 		}
 	}
-	for pos := 0; pos < u.PositionCount(); pos += s.ChunkSize {
-		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
-		s.AbsorbKeys(j0, j1)
-		s.backChunk(j0, i0, i1, i0+u.Offset-pos, db)
-		if pos+s.ChunkSize < u.PositionCount() {
+}
+
+// HeadGrad is the gradient of one key head of a state.
+type HeadGrad struct {
+	Moments      features.Moments // gradient of the moments of the closed chunks
+	Count        int              // number of tokens after the closed chunks
+	Keys, Values []float          // [n, da] gradient of their prepared keys, [n, dv] of their values
+	Ones         []float          // [n] gradient of the ones under their values; 0 without decay
+	Age          float64          // Σ dG over the positions after the state; 0 without decay
+}
+
+// Open makes room for n tokens after the closed chunks, with undefined contents, and sets Ones
+// and Age to 0.
+func (h *HeadGrad) Open(n, da, dv int) {
+	h.Count, h.Age = n, 0
+	h.Keys = scratch.Grow(h.Keys[:0], n*da)
+	h.Values = scratch.Grow(h.Values[:0], n*dv)
+	h.Ones = scratch.Grow(h.Ones[:0], n)
+	clear(h.Ones)
+}
+
+// SegmentGrads holds the gradients of the states before and after a segment. Its zero value is for
+// a whole sequence, which has neither.
+type SegmentGrads struct {
+	Before *Scan     // content of the state before the segment; nil: empty
+	First  *HeadGrad // receives the gradient of Before; nil: not wanted
+	After  *HeadGrad // gradient of the state after the segment; nil: none
+	Total  bool      // After is of a total, whose last chunk has ended
+}
+
+// Backward is the backward pass of Forward for a segment. s holds the tokens of the state before
+// it. The last chunk stays open unless the gradient after the segment is of a total, because
+// later queries read the keys of an open chunk one by one, and the keys of closed chunks through
+// the moments.
+func (s *Scan) Backward(g SegmentGrads) {
+	u, before := s.Task, s.Count
+	back := u.Moments(s.Monomials, u.TakeScratch)
+	if g.First != nil {
+		g.First.Moments.ShapeAs(&back)
+	}
+	if g.After != nil {
+		back.CopyFrom(&g.After.Moments)
+	}
+	n, ld := before+u.M, s.Moments.Stride
+	own := keyGrads{
+		isSegment: true, before: before, first: g.First,
+		rows:   tensor.Mat{Data: u.TakeScratch(n * u.PreparedWidth), Rows: n, Cols: u.PreparedWidth, Stride: u.PreparedWidth},
+		values: tensor.Mat{Data: arena.TakeZeros[float](u.Arena, n*ld), Rows: n, Cols: u.Dv, Stride: ld},
+	}
+	if u.DAge != nil {
+		own.ones = u.TakeScratch(n)
+	}
+	s.backChunks(u.M, &back, &own, g)
+	for j := range u.M {
+		copy(u.DVal.Row(j), own.values.Row(before+j))
+	}
+	if g.First != nil {
+		g.First.Moments.CopyFrom(&back)
+		copy(g.First.Ones, own.ones)
+		for j := range before {
+			copy(g.First.Values[j*u.Dv:][:u.Dv], own.values.Row(j))
+		}
+	}
+	if own.ones != nil {
+		u.AgeKeys(0, own.ones[before:])
+	}
+}
+
+// backChunks is the backward pass of Forward, with the same end. One pass goes forward, with the
+// sums of the keys before each query, and another goes backward, with the sums of the queries
+// after each key. back has the gradient of the moments after the call, and gets that of the
+// moments before it if g.First wants it.
+func (s *Scan) backChunks(end int, back *features.Moments, own *keyGrads, g SegmentGrads) {
+	u, before, trailing := s.Task, s.Count, s.Task.trailingQuery(end)
+	last := s.lastChunk(end, own.isSegment)
+	for pos := -before; pos <= last; pos += s.ChunkSize {
+		x, late := u.chunkAt(pos, s.ChunkSize, end), u.N
+		if pos == last {
+			late = trailing
+		}
+		s.AbsorbKeys(x.j0, x.j1)
+		s.backChunk(x, late, own)
+		switch {
+		case pos == last:
+		case u.N == 0:
+			s.ClearChunk() // no query reads the moments
+		default:
 			s.CloseChunk()
 		}
 	}
-	for pos := (u.PositionCount() - 1) / s.ChunkSize * s.ChunkSize; pos >= 0; pos -= s.ChunkSize {
-		j0, j1, i0, i1 := u.chunkBounds(pos, s.ChunkSize)
-		s.backKeys(&back, j0, j1, db)
-		if pos > 0 {
-			if s.Decays != nil {
-				back.Fade(u.Table, s.ChunkDecay())
-			}
-			for g := range u.Q {
-				s.SumQueries(&back, g, i0, i1, i0+u.Offset-pos)
+	if g.After != nil {
+		own.addAfter(u, before+last, g.After)
+	}
+	if g.First != nil {
+		g.First.Open(before, u.PreparedWidth, u.Dv)
+	}
+	for pos := last; pos >= -before; pos -= s.ChunkSize {
+		x, past := u.chunkAt(pos, s.ChunkSize, end), back
+		s.reopen(x, g.Before)
+		if pos == last && !g.Total {
+			past = &features.Moments{Stride: back.Stride}
+		}
+		s.backKeys(past, x, own)
+		if pos == -before && g.First == nil {
+			return // no sums before it want their queries
+		}
+		if s.Decays != nil && (pos < last || g.Total) {
+			back.Fade(u.Table, s.ChunkDecay())
+		}
+		for h := range u.Q {
+			s.SumQueries(back, h, x.i0, x.i1, x.diag)
+			for i := trailing; i < u.N && pos == last; i += s.ChunkSize {
+				s.SumQueries(back, h, i, min(i+s.ChunkSize, u.N), s.Count)
 			}
 		}
 	}
 }
 
-// pendingKeyGrad returns room for the gradients of prepared keys from the queries of their own
-// chunks. The gradients are stored in the final gradients of the keys if they fit.
-// Wider gradients have no room and are passed on at once.
-func (u *Task) pendingKeyGrad() tensor.Mat {
-	if u.HasPreparedKeys || u.PreparedWidth <= u.D {
-		return u.DK
+// reopen opens chunk x for the backward direction. before has its tokens that come before the call.
+func (s *Scan) reopen(x chunkRange, before *Scan) {
+	s.ClearChunk()
+	if x.pos >= 0 {
+		s.Recede(x.j0)
+	} else if s.CopyOpenChunk(before); s.Decays != nil {
+		s.Decays = before.Decays.CloneFor(s.ChunkSize)
+		s.StartAges()
 	}
-	return tensor.Mat{}
+	s.AbsorbKeys(x.j0, x.j1)
+}
+
+// keyGrads gathers the gradients of prepared keys and values, those from the queries of their own
+// chunks first. In a segment, the tokens of the open chunk before it come first.
+type keyGrads struct {
+	rows     tensor.Mat // [before+M, da]
+	values   tensor.Mat // [before+M, Dv]
+	passesOn bool       // there are no rows: prepared keys are wider than DK, which gets both parts one by one
+	fromSums bool       // values are exactly what the sums of queries give, in whole vectors
+
+	isSegment bool
+	before    int
+	first     *HeadGrad // of the state before the segment; nil: not wanted
+	ones      []float   // [before+M] gradients of the ones under the values; nil: dG gets them at once
+}
+
+// keyGrads returns room for the gradients of a whole sequence, in their final memory where they
+// fit.
+func (u *Task) keyGrads() keyGrads {
+	own := keyGrads{values: u.DVal, fromSums: u.gradsFromSumsAlone()}
+	if own.passesOn = u.Causal && !u.HasPreparedKeys && u.PreparedWidth > u.D; u.Causal && !own.passesOn {
+		own.rows = u.DK
+	}
+	return own
+}
+
+// at returns the number of the first token of chunk x.
+func (own *keyGrads) at(x chunkRange) int { return own.before + x.pos }
+
+// addAfter adds the gradient of the state after a segment to that of the tokens of its open chunk,
+// from number at on.
+func (own *keyGrads) addAfter(u *Task, at int, after *HeadGrad) {
+	add := func(to, x []float) { u.Table.Add(to, to, x) }
+	for j := range after.Count {
+		add(own.rows.Row(at+j), after.Keys[j*u.PreparedWidth:])
+		add(own.values.Row(at+j), after.Values[j*u.Dv:])
+	}
+	if own.ones != nil {
+		add(own.ones[at:][:after.Count], after.Ones)
+	}
 }
 
 // gradsFromSumsAlone reports whether dV is exactly what the sums of queries give, in whole
@@ -149,28 +292,37 @@ func (u *Task) clearValues(j0, j1 int) {
 	}
 }
 
-// backChunk sets dq of queries i0 ≤ i < i1 of every head. Query i0+r sees keys up to
-// diag+r of the open chunk, whose first key is j0. The gradients of these keys are set
-// in db, or in dK if db has no rows, and the gradients of their values are added to dV.
-func (s *Scan) backChunk(j0, i0, i1, diag int, db tensor.Mat) {
+// backChunk sets dq of the queries of chunk x, which is open, and of those from late on, which see
+// all of it. The gradients of its keys go to own, or to dK if own passes them on, and those of
+// its values are added.
+func (s *Scan) backChunk(x chunkRange, late int, own *keyGrads) {
 	u := s.Task
 	mark := u.Arena.Mark()
-	x := s.OpenGradient()
+	open := s.OpenGradient()
 	for g := range u.Q {
-		s.BackQueries(g, i0, i1, diag, &x, nil)
-	}
-	if db.Rows > 0 {
-		for j := range s.Count {
-			copy(db.Row(j0 + j)[:u.PreparedWidth], x.Db[j*s.RowStride:])
+		s.BackQueries(g, x.i0, x.i1, x.diag, &open, nil)
+		for i := late; i < u.N; i += s.ChunkSize {
+			s.BackQueries(g, i, min(i+s.ChunkSize, u.N), s.Count, &open, nil)
 		}
-	} else if s.Count > 0 {
-		dk, from := arena.Take[float](u.Arena, (u.PreparedWidth+1)*s.ColumnStride), u.KeySide()
-		u.Table.Transpose(dk[s.ColumnStride:], s.ColumnStride, x.Db, s.RowStride, s.Count, u.PreparedWidth)
-		s.prepareGrad(u.DK, dk, &from, j0, j0+s.Count)
 	}
-	s.addValues(j0, x.Dv)
-	if x.Age != nil {
-		u.AgeKeys(j0, x.Age[:s.Count])
+	switch {
+	case s.Count == 0:
+	case own.passesOn:
+		dk, from := arena.Take[float](u.Arena, (u.PreparedWidth+1)*s.ColumnStride), u.KeySide()
+		u.Table.Transpose(dk[s.ColumnStride:], s.ColumnStride, open.Db, s.RowStride, s.Count, u.PreparedWidth)
+		s.prepareGrad(u.DK, dk, &from, x.j0, x.j1)
+	default:
+		for j := range s.Count {
+			copy(own.rows.Row(own.at(x) + j)[:u.PreparedWidth], open.Db[j*s.RowStride:])
+		}
+	}
+	s.addValues(x, own, open.Dv)
+	switch {
+	case open.Age == nil:
+	case own.ones == nil:
+		u.AgeKeys(x.j0, open.Age[:s.Count])
+	default:
+		copy(own.ones[own.at(x):][:s.Count], open.Age)
 	}
 	u.Arena.Reset(mark)
 }
@@ -238,134 +390,80 @@ func (s *Scan) SumQueries(back *features.Moments, g, i0, i1, diag int) {
 	u.Arena.Reset(mark)
 }
 
-// backKeys sets dk of keys j0 ≤ j < j1 and adds to their dV, from the queries
-// summed in back and the gradient db of the prepared keys so far.
-func (s *Scan) backKeys(back *features.Moments, j0, j1 int, db tensor.Mat) {
-	u, n := s.Task, j1-j0
-	s.ClearChunk()
-	if n <= 0 {
-		return
-	}
-	s.Recede(j0)
-	s.AbsorbKeys(j0, j1)
-	mark := u.Arena.Mark()
-	v, ldv, w := s.agedKeys()
-	switch {
-	case !back.NonEmpty:
-	case u.gradsFromSumsAlone():
-		to := &u.DVal
-		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, false, to.Data[j0*to.Stride:], to.Stride, arena.TakeZeros[float](u.Arena, n))
-	default:
-		dv, ones := arena.TakeZeros[float](u.Arena, n*s.Moments.Stride), arena.TakeZeros[float](u.Arena, n)
-		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, dv, s.Moments.Stride, ones)
-		if s.Decays != nil {
-			dv, ones = s.agedValues(dv, ones, w)
-			if u.DAge != nil {
-				u.AgeKeys(j0, ones)
-			}
-		}
-		s.addValues(j0, dv)
-	}
-	if db.Rows > 0 {
-		db = db.Slice(j0, j1)
-	}
-	var own []float // what their own chunk's queries gave wide rows
-	if u.Causal && db.Rows == 0 {
-		own = arena.Take[float](u.Arena, n*u.D)
-		for j := range n {
-			copy(own[j*u.D:][:u.D], u.DK.Row(j0+j))
-		}
-	}
-	dk, from := s.gradPast(back, db, s.X, n, v, ldv, w), u.KeySide()
-	s.prepareGrad(u.DK, dk, &from, j0, j1)
-	for j := 0; own != nil && j < n; j++ {
-		row := u.DK.Row(j0 + j)
-		u.Table.Add(row, row, own[j*u.D:])
-	}
-	u.Arena.Reset(mark)
-}
-
-// addValues adds rows dv to dV of the keys of the open chunk.
-func (s *Scan) addValues(j0 int, dv []float) {
-	if to := &s.Task.DVal; !s.hasMasked && s.Count > 0 {
-		rows := to.Data[j0*to.Stride:]
-		s.Task.Table.AddRows(rows, to.Stride, rows, to.Stride, dv, s.Moments.Stride, s.Count, to.Cols)
-		return
-	}
-	for j := range s.Count {
-		if s.Valid[j] {
-			row := s.Task.DVal.Row(j0 + j)
-			s.Task.Table.Add(row, row, dv[j*s.Moments.Stride:])
-		}
-	}
-}
-
-// GiveBack completes the gradients of the keys and values of the open chunk. db and dv have the
-// parts from queries of the same chunk; the parts from later queries, which back sums, are added
-// to dv in place. Keys j0 ≤ j < j1 of the call are the last ones of the chunk: their rows of the
-// task's DK and DVal are set. The gradients of the keys of the chunk before them, which belong
-// to earlier calls, go to firstKeys [n, da] and firstValues [n, dv], unless these are nil. own,
-// unless nil, gets the parts of later queries through the denominators added, one number a key.
-func (s *Scan) GiveBack(back *features.Moments, j0, j1 int, db tensor.Mat, dv, own, firstKeys, firstValues []float) {
-	u, n, ld := s.Task, s.Count, s.Moments.Stride
+// backKeys sets dk of the keys of chunk x, which is open, from the gradients that own has so far
+// and the queries after the chunk, which back sums, and adds the part of these to the gradients
+// of the values. The tokens before a segment go to own.first.
+func (s *Scan) backKeys(back *features.Moments, x chunkRange, own *keyGrads) {
+	u, n := s.Task, s.Count
 	if n == 0 {
 		return
 	}
 	mark := u.Arena.Mark()
 	v, ldv, w := s.agedKeys()
-	if back.NonEmpty {
-		more, ones := arena.TakeZeros[float](u.Arena, n*ld), arena.TakeZeros[float](u.Arena, n)
-		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, more, ld, ones)
+	switch {
+	case !back.NonEmpty:
+	case own.fromSums:
+		to := &own.values
+		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, false, to.Data[x.j0*to.Stride:], to.Stride, arena.TakeZeros[float](u.Arena, n))
+	default:
+		dv, ones := arena.TakeZeros[float](u.Arena, n*s.Moments.Stride), arena.TakeZeros[float](u.Arena, n)
+		back.ReadTokens(u.Arena, s.Monomials, s.X, s.ColumnStride, n, true, dv, s.Moments.Stride, ones)
 		if s.Decays != nil {
-			more, ones = s.agedValues(more, ones, w)
+			dv, ones = s.agedValues(dv, ones, w)
 		}
-		u.Table.Add(dv[:n*ld], dv[:n*ld], more)
-		u.Table.Add(own, own, ones)
+		if own.ones != nil {
+			to := own.ones[own.at(x):][:n]
+			u.Table.Add(to, to, ones)
+		} else if u.DAge != nil {
+			u.AgeKeys(x.j0, ones)
+		}
+		s.addValues(x, own, dv)
 	}
-	dx := s.gradPast(back, db, s.X, n, v, ldv, w)
-	for j, exists := range s.Valid[:n] {
-		if !exists {
-			clear(dv[j*ld:][:u.Dv])
-			for c := 1; c <= u.PreparedWidth; c++ {
-				dx[c*s.ColumnStride+j] = 0
-			}
+	var rows tensor.Mat
+	if own.rows.Rows > 0 {
+		rows = own.rows.Slice(own.at(x), own.at(x)+n)
+	}
+	var wide []float // what their own chunk's queries gave wide rows
+	if own.passesOn {
+		wide = arena.Take[float](u.Arena, n*u.D)
+		for j := range n {
+			copy(wide[j*u.D:][:u.D], u.DK.Row(x.j0+j))
 		}
 	}
-	before := n - (j1 - j0)
-	if firstKeys != nil && before > 0 {
-		u.Table.Transpose(firstKeys, u.PreparedWidth, dx[s.ColumnStride:], s.ColumnStride, u.PreparedWidth, before)
-		for j := range before {
-			copy(firstValues[j*u.Dv:][:u.Dv], dv[j*ld:])
+	dk, from := s.gradPast(back, rows, s.X, n, v, ldv, w), u.KeySide()
+	for j := 0; own.isSegment && s.hasMasked && j < n; j++ {
+		if s.Valid[j] {
+			continue
+		}
+		clear(own.values.Row(own.at(x) + j))
+		for c := range u.PreparedWidth {
+			dk[(1+c)*s.ColumnStride+j] = 0
 		}
 	}
-	if j0 < j1 {
-		keys := u.KeySide()
-		s.prepareGrad(u.DK, dx[before:], &keys, j0, j1)
-		for j := j0; j < j1; j++ {
-			copy(u.DVal.Row(j), dv[(before+j-j0)*ld:])
-		}
+	prior := max(-x.pos, 0) // tokens before the segment
+	if own.first != nil && prior > 0 {
+		u.Table.Transpose(own.first.Keys, u.PreparedWidth, dk[s.ColumnStride:], s.ColumnStride, u.PreparedWidth, prior)
+	}
+	s.prepareGrad(u.DK, dk[prior:], &from, x.j0, x.j1)
+	for j := 0; wide != nil && j < n; j++ {
+		row := u.DK.Row(x.j0 + j)
+		u.Table.Add(row, row, wide[j*u.D:])
 	}
 	u.Arena.Reset(mark)
 }
 
-// StretchOf returns the keys j0 ≤ j < j1 and queries i0 ≤ i < i1 of the chunk that begins at
-// key start of the call. start is negative if the chunk was open before the call. Query i0 sees
-// the keys up to number diag of the chunk.
-func (s *Scan) StretchOf(start int) (j0, j1, i0, i1, diag int) {
-	u, after := s.Task, s.Task.queryOffset()
-	within := func(i int) int { return min(max(i, 0), u.N) }
-	j0, j1 = max(start, 0), min(start+s.ChunkSize, u.M)
-	i0, i1 = within(j0-after), within(j1-after)
-	return j0, j1, i0, i1, i0 + after - start
-}
-
-// FirstTrailingQuery returns the first query that comes after all keys of the call.
-func (u *Geometry) FirstTrailingQuery() int { return min(max(u.M-u.queryOffset(), 0), u.N) }
-
-// queryOffset is the number of keys of the call that come before query 0.
-func (u *Geometry) queryOffset() int {
-	if u.Causal {
-		return u.Offset
+// addValues adds rows dv to the gradients of the values of chunk x, which is open.
+func (s *Scan) addValues(x chunkRange, own *keyGrads, dv []float) {
+	to, at := &own.values, own.at(x)
+	if !s.hasMasked && s.Count > 0 {
+		rows := to.Data[at*to.Stride:]
+		s.Task.Table.AddRows(rows, to.Stride, rows, to.Stride, dv, s.Moments.Stride, s.Count, to.Cols)
+		return
 	}
-	return u.M
+	for j := range s.Count {
+		if s.Valid[j] {
+			row := to.Row(at + j)
+			s.Task.Table.Add(row, row, dv[j*s.Moments.Stride:])
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/internal/features"
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/tensor"
 )
 
 // The linear form of a task that several workers do together: the chunks of
@@ -37,11 +36,16 @@ func (s *Scan) beginChunk(j int) {
 	s.Recede(j)
 }
 
+// chunk returns chunk i of a causal sequence.
+func (s *Scan) chunk(i int) chunkRange {
+	return s.Task.chunkAt(i*s.ChunkSize, s.ChunkSize, s.Task.PositionCount())
+}
+
 // openChunk opens chunk i of a causal sequence.
 func (s *Scan) openChunk(i int) {
-	j0, j1, _, _ := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
-	s.beginChunk(j0)
-	s.AbsorbKeys(j0, j1)
+	x := s.chunk(i)
+	s.beginChunk(x.j0)
+	s.AbsorbKeys(x.j0, x.j1)
 }
 
 // openChunkAges is open for the ages of a chunk alone.
@@ -49,10 +53,10 @@ func (s *Scan) openChunkAges(i int) {
 	if s.Decays == nil {
 		return
 	}
-	j0, j1, _, _ := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
-	s.beginChunk(j0)
-	s.age(j0, j1)
-	s.Count = j1 - j0
+	x := s.chunk(i)
+	s.beginChunk(x.j0)
+	s.age(x.j0, x.j1)
+	s.Count = x.j1 - x.j0
 }
 
 // addOpenChunk adds the open chunk to m.
@@ -90,9 +94,9 @@ func (u *Task) linearForwardTogether() {
 			},
 			fade: func(s *Scan) float { return s.ChunkDecay() },
 			read: func(s *Scan, i int, m *features.Moments) {
-				_, _, i0, i1 := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
+				x := s.chunk(i)
 				s.Moments = *m
-				s.AnswerQueries(i0, i1, i0+s.Task.Offset-i*s.ChunkSize)
+				s.AnswerQueries(x.i0, x.i1, x.diag)
 			},
 		})
 		return
@@ -132,27 +136,25 @@ func (u *Task) linearBackwardTogether() {
 		s.BackQueries(g, i*s.ChunkSize, min((i+1)*s.ChunkSize, s.Task.N), 0, nil, m)
 	}})
 	u.sumScale(parts)
+	own := u.keyGrads()
 	u.runParallel(pieces(u.M, u.tokens()), 0, func(u *Task, t *tokenGroup) {
 		s := u.memberScan()
 		for i := t.nextPiece(); i < t.n; i = t.nextPiece() {
-			j0, j1 := i*s.ChunkSize, min((i+1)*s.ChunkSize, u.M)
-			u.clearValues(j0, j1)
-			s.backKeys(&back.sum, j0, j1, tensor.Mat{})
+			x := chunkRange{pos: i * s.ChunkSize, j0: i * s.ChunkSize, j1: min((i+1)*s.ChunkSize, u.M)}
+			u.clearValues(x.j0, x.j1)
+			s.reopen(x, nil)
+			s.backKeys(&back.sum, x, &own)
 		}
 	})
 }
 
 func (u *Task) causalBackwardTogether(sums, back *orderedScan) {
-	for g := range u.Q {
-		for i := range min(-u.Offset, u.N) {
-			clear(u.DQ[g].Row(i))
-		}
-	}
+	u.clearUnseenGrads()
 	n := pieces(u.PositionCount(), u.tokens())
 	if n == 0 {
 		return
 	}
-	db := u.pendingKeyGrad()
+	own := u.keyGrads()
 	parts := u.scaleParts(n)
 	sums.extend(u, n, scanPart{
 		add: func(s *Scan, i int, m *features.Moments) {
@@ -162,11 +164,11 @@ func (u *Task) causalBackwardTogether(sums, back *orderedScan) {
 		},
 		fade: func(s *Scan) float { return s.ChunkDecay() },
 		read: func(s *Scan, i int, m *features.Moments) {
-			j0, j1, i0, i1 := s.Task.chunkBounds(i*s.ChunkSize, s.ChunkSize)
+			x := s.chunk(i)
 			s.Moments = *m
 			s.Task.scalePart(parts, i)
-			s.Task.clearValues(j0, j1)
-			s.backChunk(j0, i0, i1, i0+s.Task.Offset-i*s.ChunkSize, db)
+			s.Task.clearValues(x.j0, x.j1)
+			s.backChunk(x, s.Task.N, &own)
 		},
 	})
 	u.sumScale(parts)
@@ -177,9 +179,9 @@ func (u *Task) causalBackwardTogether(sums, back *orderedScan) {
 	back.extend(u, (n-1)*group+1, scanPart{
 		add: func(s *Scan, i int, m *features.Moments) {
 			if c := n - 1 - i/group; c > 0 {
-				_, _, i0, i1 := s.Task.chunkBounds(c*s.ChunkSize, s.ChunkSize)
+				x := s.chunk(c)
 				s.openChunkAges(c)
-				s.SumQueries(m, i%group, i0, i1, i0+s.Task.Offset-c*s.ChunkSize)
+				s.SumQueries(m, i%group, x.i0, x.i1, x.diag)
 			}
 			if i%group > 0 || i/group == n-1 {
 				s.ClearChunk() // its chunk ages what comes before once
@@ -188,8 +190,9 @@ func (u *Task) causalBackwardTogether(sums, back *orderedScan) {
 		fade: func(s *Scan) float { return s.ChunkDecay() },
 		read: func(s *Scan, i int, m *features.Moments) {
 			if i%group == 0 {
-				j0, j1, _, _ := s.Task.chunkBounds((n-1-i/group)*s.ChunkSize, s.ChunkSize)
-				s.backKeys(m, j0, j1, db)
+				x := s.chunk(n - 1 - i/group)
+				s.reopen(x, nil)
+				s.backKeys(m, x, &own)
 			}
 		},
 	})

@@ -16,7 +16,6 @@ import (
 // stored as a whole. Blocks start at multiples of these sizes from the first token on, so that
 // the order of a query's sums depends only on the keys that it sees. A block of keys and its
 // values fit the second-level cache.
-// of both keys and values fit the second-level cache.
 const (
 	KeyBlock   = 256
 	QueryBlock = 4 * PanelRows

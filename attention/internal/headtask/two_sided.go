@@ -17,7 +17,6 @@ import (
 //
 // The sums of many chunks are held at a time. They are therefore computed for one block of
 // features at a time, which fits the cache.
-// time, which fit the cache.
 
 // TwoSidedForm computes the far field on both sides of a window of the given width.
 type TwoSidedForm struct {

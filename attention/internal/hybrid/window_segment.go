@@ -14,7 +14,9 @@ import (
 
 // hybridSegment is a call between states of a mechanism with a window. The tail
 // is a segment of its own: with one denominator its keys are those that leave the
-// window, prepared already, and otherwise the call's.
+// window, prepared already, and otherwise the call's. A call without states is two plain calls
+// instead: its tail may take the direct form, which a state of sums excludes, and both parts
+// read keys and values where they are.
 type hybridSegment struct {
 	w           *hybrid
 	init, final *hybridState
