@@ -19,7 +19,7 @@ type keyBlock struct {
 
 	order  []int32 // unmasked keys by cluster, in their order
 	begin  []int32 // [clusters+1] first key of each cluster in order
-	groups []int32 // [groups+1] first cluster of each group
+	groups []int32 // [groups+1] first cluster of each group; of a causal call the clusters are one group
 	// k and v are rows of keys and values in that order, padded for products. columns has the keys
 	// of each cluster as columns [D,Pad(keys)], from offsets on.
 	k, v    tensor.Mat
@@ -27,11 +27,11 @@ type keyBlock struct {
 	offsets []uint64
 
 	unit float // power of 2 near the largest number among the keys
-	// For each cluster: its mean, half of the variance of each channel in units, Σv, and its share
-	// of the Σ|k-c̄|² of its group. For each group: Σ (k-c̄) vᵀ, with k-c̄ in units.
+	// For each cluster: its mean, half of the variance of each channel in units, Σv, and Σ|k-c̄|² in
+	// units. For each group: Σ (k-c̄) vᵀ, with k-c̄ in units, and Σ n·σ²/2 of its clusters in units.
 	means, halves, sums, dipoles tensor.Mat // [clusters,D], [clusters,D], [clusters,Dv], [groups·D,Dv]
-	shares                       []float    // [clusters]
-	spreads                      []float    // [groups] Σ|k-c̄|² in units
+	spreads                      []float    // [clusters]
+	profiles                     tensor.Mat // [groups,D]
 	grads                        blockGrads // of Backward
 }
 
@@ -67,16 +67,20 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 	count := x.clustersOf(n)
 	groups := groupsOf(n, count)
 	most := min(count+groups, n) // clusters, after shares are rounded
+	kept := groups
+	if h.Causal {
+		kept = 1
+	}
 	if ar == nil {
-		ar = arena.New(blockWords(n, most, groups, d, dv))
+		ar = arena.New(blockWords(n, most, kept, d, dv))
 	}
 	*b = keyBlock{j0: j0, j1: j1, memory: ar, mark: ar.Mark()}
-	b.order, b.begin, b.groups = arena.Take[int32](ar, n)[:0], arena.Take[int32](ar, most+1)[:0], arena.Take[int32](ar, groups+1)[:0]
+	b.order, b.begin, b.groups = arena.Take[int32](ar, n)[:0], arena.Take[int32](ar, most+1)[:0], arena.Take[int32](ar, kept+1)[:0]
 	b.k, b.v = takePadded(ar, n, d), takePadded(ar, n, dv)
 	b.columns, b.offsets = arena.TakeZeros[float](ar, d*(n+most*(kernel.Lanes-1))), arena.Take[uint64](ar, most)
 	b.means, b.halves, b.sums = takeZeroRows(ar, most, d), takeZeroRows(ar, most, d), takeZeroRows(ar, most, dv)
-	b.dipoles = takeZeroRows(ar, groups*d, kernel.Pad(dv))
-	b.shares, b.spreads = arena.TakeZeros[float](ar, most), arena.TakeZeros[float](ar, groups)
+	b.dipoles, b.profiles = takeZeroRows(ar, kept*d, kernel.Pad(dv)), takeZeroRows(ar, kept, d)
+	b.spreads = arena.TakeZeros[float](ar, most)
 	b.begin, b.groups, b.unit = append(b.begin, 0), append(b.groups, 0), 1
 	if n == 0 {
 		return
@@ -130,9 +134,14 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 			b.addCluster(h.Table, distances.Slice(from, to))
 		}
 		dipole := b.dipoles.Data[(len(b.groups)-1)*d*b.dipoles.Stride:][:d*b.dipoles.Stride]
-		h.Table.Block(d, b.v.Stride, len(members), distances.Data, 1, distances.Stride, b.v.Data[first*b.v.Stride:], b.v.Stride, dipole, b.dipoles.Stride, false)
-		b.addGroup()
+		h.Table.Block(d, b.v.Stride, len(members), distances.Data, 1, distances.Stride, b.v.Data[first*b.v.Stride:], b.v.Stride, dipole, b.dipoles.Stride, h.Causal)
+		if !h.Causal {
+			b.addGroup()
+		}
 		h.Scratch.Reset(mark)
+	}
+	if h.Causal {
+		b.addGroup()
 	}
 	n = b.clusters()
 	b.means, b.halves, b.sums = b.means.Slice(0, n), b.halves.Slice(0, n), b.sums.Slice(0, n)
@@ -144,7 +153,7 @@ func blockWords(n, most, groups, d, dv int) int {
 	for _, size := range []int{
 		n * kernel.Pad(d), n * kernel.Pad(dv), d * (n + most*(kernel.Lanes-1)), // k, v, columns
 		most * d, most * d, most * dv, groups * d * kernel.Pad(dv), // means, halves, sums, dipoles
-		most, groups, // shares, spreads
+		most, groups * d, // spreads, profiles
 	} {
 		words += arena.Words[float](size)
 	}
@@ -156,8 +165,8 @@ func (b *keyBlock) clone() keyBlock {
 	c, ar := *b, arena.New(b.memory.Mark()-b.mark)
 	c.memory, c.mark, c.grads = ar, 0, blockGrads{}
 	c.order, c.begin, c.groups = takeCopy(ar, b.order), takeCopy(ar, b.begin), takeCopy(ar, b.groups)
-	c.columns, c.offsets, c.shares, c.spreads = takeCopy(ar, b.columns), takeCopy(ar, b.offsets), takeCopy(ar, b.shares), takeCopy(ar, b.spreads)
-	for _, x := range []*tensor.Mat{&c.k, &c.v, &c.means, &c.halves, &c.sums, &c.dipoles} {
+	c.columns, c.offsets, c.spreads = takeCopy(ar, b.columns), takeCopy(ar, b.offsets), takeCopy(ar, b.spreads)
+	for _, x := range []*tensor.Mat{&c.k, &c.v, &c.means, &c.halves, &c.sums, &c.dipoles, &c.profiles} {
 		x.Data = takeCopy(ar, x.Data)
 	}
 	return c
@@ -266,16 +275,14 @@ func unitOf(t *kernel.Table[float], x, room []float) float {
 // addGroup adds a group of the last clusters.
 func (b *keyBlock) addGroup() {
 	g := len(b.groups) - 1
+	profile := b.profiles.Row(g)
 	for c := int(b.groups[g]); c < b.clusters(); c++ {
 		var spread float
-		for _, y := range b.halves.Row(c) {
+		for a, y := range b.halves.Row(c) {
 			spread += y
+			profile[a] += float(b.size(c)) * y
 		}
-		b.shares[c] = 2 * float(b.size(c)) * spread
-		b.spreads[g] += b.shares[c]
-	}
-	for c := int(b.groups[g]); c < b.clusters() && b.spreads[g] > 0; c++ {
-		b.shares[c] /= b.spreads[g]
+		b.spreads[c] = 2 * float(b.size(c)) * spread
 	}
 	b.groups = append(b.groups, int32(b.clusters()))
 }
@@ -292,25 +299,38 @@ func takeZeroRows(ar *arena.Arena, rows, cols int) tensor.Mat {
 }
 
 // farField holds the operands of queries for all clusters of the blocks before them.
+//
+// In a causal call all clusters are one group, and the variances of a cluster are those of the group times
+// one number: h is the h of the group, Σ n·h, times the cluster's share of Σ|k-c̄|², over n. So a query
+// needs no product with the variances of each cluster, and one dipole.
 type farField struct {
 	clusters, groups, stride int
+	pooled                   bool    // of a causal call
 	unit                     float   // power of 2
-	means, halves            []float // [D][stride] c̄ and σ²/2 as columns, σ²/2 in units
-	// values [clusters,Dv+groups] holds Σv of each cluster, and its share in the column of its
-	// group. dipoles [groups·D,Dv] holds the dipoles of the groups, in units.
+	means                    []float // [D][stride] c̄ as columns
+	halves                   []float // [D][stride] σ²/2 as columns, in units; nil if pooled
+	// values [clusters,Dv+groups] holds Σv of each cluster, and its share of the Σ|k-c̄|² of its group
+	// in the column of the group. If pooled it holds Σv alone. dipoles [groups·D,Dv] holds the
+	// dipoles of the groups, in units.
 	values, dipoles tensor.Mat
 	keys            float   // of all clusters
-	counts, tails   []float // [clusters] n, and 4(min(n,16)-1) for the reach of scores in a cluster
-	ones            []float // [clusters]
+	counts          []float // [clusters] n
 	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
 	spreads         []float // [D][Pad(groups)] Σ n·σ²/2 over the clusters of each group, in units
+	totals          []float // [groups] Σ|k-c̄|² in units
 	dv              int
+
+	tails, ones []float // [clusters] 4(min(n,16)-1) for the reach of scores in a cluster, and 1; nil if pooled
+
+	// If pooled: [clusters] shares of Σ|k-c̄|², h over that of the group, half of its logarithm, and
+	// the reach of scores over √h of the group, -Inf for clusters of like keys.
+	shares, ratios, logs, reaches []float
 }
 
 // setFar sets the far field of the blocks.
 func (p *inputPass) setFar() {
 	f, ar, d, dv := &p.far, p.memory, p.h.K.Cols, p.h.V.Cols
-	*f = farField{unit: 0, dv: dv}
+	*f = farField{unit: 0, dv: dv, pooled: p.h.Causal}
 	for i := range p.blocks {
 		b := &p.blocks[i]
 		f.clusters += b.clusters()
@@ -320,14 +340,55 @@ func (p *inputPass) setFar() {
 			f.unit = max(f.unit, b.unit)
 		}
 	}
-	f.stride = kernel.Stride(f.clusters)
-	f.means, f.halves = arena.TakeZeros[float](ar, d*f.stride), arena.TakeZeros[float](ar, d*f.stride)
-	f.values, f.dipoles = takePadded(ar, f.clusters, dv+f.groups), takePadded(ar, f.groups*d, dv)
-	f.counts, f.tails, f.ones = arena.Take[float](ar, f.clusters), arena.Take[float](ar, f.clusters), arena.Take[float](ar, f.clusters)
-	f.blocks, f.first = arena.Take[int32](ar, f.clusters), arena.Take[int32](ar, f.clusters)
+	n := f.clusters
+	f.stride = kernel.Stride(n)
+	f.means = arena.TakeZeros[float](ar, d*f.stride)
+	f.counts, f.blocks, f.first = arena.Take[float](ar, n), arena.Take[int32](ar, n), arena.Take[int32](ar, n)
+	if f.pooled {
+		f.groups = min(f.groups, 1)
+		f.values = takePadded(ar, n, dv)
+		f.shares, f.ratios, f.logs, f.reaches = arena.Take[float](ar, n), arena.Take[float](ar, n), arena.Take[float](ar, n), arena.Take[float](ar, n)
+	} else {
+		f.values = takePadded(ar, n, dv+f.groups)
+		f.halves, f.tails, f.ones = arena.TakeZeros[float](ar, d*f.stride), arena.Take[float](ar, n), arena.Take[float](ar, n)
+	}
+	f.dipoles, f.totals = takePadded(ar, f.groups*d, dv), arena.TakeZeros[float](ar, f.groups)
 	padded := kernel.Pad(f.groups)
 	f.spreads = arena.TakeZeros[float](ar, d*padded)
-	c0, g0, t := 0, 0, p.h.Table
+	t := p.h.Table
+	p.eachGroup(func(b *keyBlock, k, c0, g int) {
+		ratio := b.unit / f.unit
+		for c := b.groups[k]; c < b.groups[k+1]; c++ {
+			f.totals[g] += ratio * ratio * b.spreads[c]
+		}
+		for a, y := range b.profiles.Row(k) {
+			f.spreads[a*padded+g] += ratio * ratio * y
+		}
+		for a := range d {
+			t.Axpy(f.dipoles.Row(g*d+a), ratio, b.dipoles.Row(k*d + a)[:dv])
+		}
+	})
+	p.eachGroup(func(b *keyBlock, k, c0, g int) {
+		ratio := b.unit / f.unit
+		for c := b.groups[k]; c < b.groups[k+1]; c++ {
+			share, n, at := ratio*ratio*b.spreads[c], b.size(int(c)), c0+int(c)
+			if f.totals[g] > 0 {
+				share /= f.totals[g]
+			}
+			row, tail := f.values.Row(at), float(4*(min(n, leastKeys)-1))
+			copy(row, b.sums.Row(int(c)))
+			if f.counts[at] = float(n); !f.pooled {
+				row[dv+g], f.tails[at], f.ones[at] = share, tail, 1
+				continue
+			}
+			f.shares[at], f.ratios[at] = share, share/float(n)
+			f.logs[at] = float(math.Log(float64(f.ratios[at])) / 2)
+			if f.reaches[at] = float(math.Sqrt(float64(f.ratios[at] * tail))); !(f.reaches[at] > 0) {
+				f.reaches[at] = float(math.Inf(-1))
+			}
+		}
+	})
+	c0 := 0
 	for i := range p.blocks {
 		b := &p.blocks[i]
 		n := b.clusters()
@@ -335,30 +396,28 @@ func (p *inputPass) setFar() {
 			continue
 		}
 		t.Transpose(f.means[c0:], f.stride, b.means.Data, d, n, d)
-		t.Transpose(f.halves[c0:], f.stride, b.halves.Data, d, n, d)
-		ratio := b.unit / f.unit
-		for a := range d {
-			row := f.halves[a*f.stride+c0:][:n]
-			t.Scale(row, ratio*ratio, row)
-		}
-		for g := range len(b.groups) - 1 {
-			for c := b.groups[g]; c < b.groups[g+1]; c++ {
-				for a := range d {
-					f.spreads[a*padded+g0+g] += float(b.size(int(c))) * f.halves[a*f.stride+c0+int(c)]
-				}
-				row := f.values.Row(c0 + int(c))
-				copy(row, b.sums.Row(int(c)))
-				row[dv+g0+g] = b.shares[c]
-				n := b.size(int(c))
-				f.counts[c0+int(c)], f.tails[c0+int(c)], f.ones[c0+int(c)] = float(n), float(4*(min(n, leastKeys)-1)), 1
-			}
-			for a := range d {
-				t.Scale(f.dipoles.Row((g0+g)*d+a), ratio, b.dipoles.Row(g*d + a)[:dv])
-			}
+		if !f.pooled {
+			t.Transpose(f.halves[c0:], f.stride, b.halves.Data, d, n, d)
 		}
 		for c := c0; c < c0+n; c++ {
 			f.blocks[c], f.first[c] = int32(i), int32(c0)
 		}
-		c0, g0 = c0+n, g0+len(b.groups)-1
+		c0 += n
+	}
+}
+
+// eachGroup calls f with group k of each block that has clusters. c0 is the first cluster of the block in
+// the far field, and g the group in the far field.
+func (p *inputPass) eachGroup(f func(b *keyBlock, k, c0, g int)) {
+	c0, g := 0, 0
+	for i := range p.blocks {
+		b := &p.blocks[i]
+		for k := range len(b.groups) - 1 {
+			f(b, k, c0, g)
+			if !p.far.pooled {
+				g++
+			}
+		}
+		c0 += b.clusters()
 	}
 }

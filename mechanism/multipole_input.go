@@ -190,6 +190,7 @@ type inputTile struct {
 	near    tensor.Mat // of near keys, segment after segment
 	spreads tensor.Mat // [n,groups]: Σ n·h over the clusters of a group
 	most    []float    // [n] tol·Z
+	scores  tensor.Mat // [n,clusters]: s q·c̄; none if the far field is not pooled
 	exps    tensor.Mat // [n,clusters]: exp(s q·c̄)
 	far     tensor.Mat // [n,clusters]: exp(s q·c̄)·(1 + h)
 }
@@ -216,7 +217,8 @@ func (p *inputPass) eachSegment(x *inputTile, f func(part tensor.Mat, j0, j1 int
 }
 
 // scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key. exps
-// holds the scores s q·c̄ of clusters and far their h; weigh turns both into weights.
+// holds the scores s q·c̄ of clusters and far their h; weigh turns both into weights. If the far field is
+// pooled, scores holds those of clusters, and weigh sets exps and far.
 func (p *inputPass) scores(i0, i1 int) inputTile {
 	h, f, t := p.h, &p.far, p.h.Table
 	columns := 0
@@ -263,6 +265,11 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 	x.exps, x.far, x.most = take(), take(), arena.Take[float](h.Scratch, x.n)
 	x.spreads = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*kernel.Pad(f.groups)), Rows: x.n, Cols: f.groups, Stride: kernel.Pad(f.groups)}
 	t.Block(x.n, x.spreads.Stride, d, x.squares.Data, d, 1, f.spreads, x.spreads.Stride, x.spreads.Data, x.spreads.Stride, false)
+	if f.pooled {
+		x.scores = take()
+		t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.scores.Data, stride, false)
+		return x
+	}
 	t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.exps.Data, stride, false)
 	t.Block(x.n, width, d, x.squares.Data, d, 1, f.halves, f.stride, x.far.Data, stride, false)
 	return x
@@ -273,6 +280,10 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 // keys. tops [n] is set to the largest score of each query.
 func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 	h, t, f := p.h, p.h.Table, &p.far
+	if f.pooled && f.clusters > 0 {
+		p.weighPooled(x, tops, sums)
+		return
+	}
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	errors, reach, gap := arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters)
@@ -303,23 +314,52 @@ func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 			t.Mul(gap, gap, gap)
 			t.Axpy(reach, -1, gap)
 		} // else every cluster of unlike keys is near
-		p.choose(x, r, errors, most*most/(2*f.keys), reach)
+		p.choose(x, r, errors, most*most/(2*f.keys), reach, 0)
 		x.most[r] = most
 	}
 }
 
-// choose adds the clusters with errors above most or reach above 0 to the picks of query r of the
+// weighPooled is weigh for a pooled far field. The conditions of near clusters are those of weigh, of
+// logarithms and square roots: s q·c̄ + ½ log h, and how far the score of a key may lie above 0.
+func (p *inputPass) weighPooled(x *inputTile, tops, sums []float) {
+	h, t, f := p.h, p.h.Table, &p.far
+	mark := h.Scratch.Mark()
+	defer h.Scratch.Reset(mark)
+	spreads, ones := arena.Take[float](h.Scratch, x.n), arena.Take[float](h.Scratch, x.n)
+	for r := range x.n {
+		near, scores := x.near.Row(r), x.scores.Row(r)
+		tops[r] = max(t.Max(near), t.Max(scores))
+		sums[r] = t.Exp(near, near, tops[r])
+		t.Exp(x.exps.Row(r), scores, tops[r])
+		spreads[r], ones[r] = x.spreads.Row(r)[0], 1
+	}
+	t.ScaleRows(x.far.Data, x.far.Stride, f.ratios, 0, f.clusters, spreads)
+	t.MulRows(x.far.Data, x.exps.Data, x.far.Stride, f.clusters, ones)
+	t.RowDots(x.most, x.far.Data, x.far.Stride, f.counts, 0, f.clusters)
+	errors, reach := arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters)
+	for r := range x.n {
+		scores := x.scores.Row(r)
+		x.most[r] = float(p.tol) * (sums[r] + x.most[r])
+		most, spread := math.Log(float64(x.most[r])), float64(spreads[r])
+		t.Add(errors, scores, f.logs)
+		t.Scale(reach, float(math.Sqrt(spread)), f.reaches)
+		t.Add(reach, reach, scores)
+		p.choose(x, r, errors, tops[r]+float(most-math.Log(2*float64(f.keys)*spread)/2), reach, tops[r]+float(math.Log(keyShare)+most))
+	}
+}
+
+// choose adds the clusters with errors above most or reach above bar to the picks of query r of the
 // tile, and sets their weights in the tile to 0.
-func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float) {
+func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float, bar float) {
 	exps, far := x.exps.Row(r), x.far.Row(r)
 	for c0 := 0; c0 < len(errors); c0 += nearestRun {
 		c1 := min(c0+nearestRun, len(errors))
 		run := errors[c0:c1]
-		if p.h.Table.Max(run) <= most && p.h.Table.Max(reach[c0:c1]) <= 0 {
+		if p.h.Table.Max(run) <= most && p.h.Table.Max(reach[c0:c1]) <= bar {
 			continue
 		}
 		for c, e := range run {
-			if e <= most && !(reach[c0+c] > 0) {
+			if e <= most && !(reach[c0+c] > bar) {
 				continue
 			}
 			c += c0
@@ -345,9 +385,9 @@ func (p *inputPass) attend(x inputTile) {
 	if f.clusters == 0 {
 		return
 	}
-	y := p.farSums(&x)
+	y, weights := p.farSums(&x)
 	d, dv := h.Q.Cols, h.V.Cols
-	features := p.groupFeatures(&x, y)
+	features := p.groupFeatures(&x, weights)
 	t.Block(x.n, f.dipoles.Stride, f.groups*d, features.Data, features.Stride, 1, f.dipoles.Data, f.dipoles.Stride, y.Data, y.Stride, true)
 	for r := range x.n {
 		sums[r] += t.Dot(x.far.Row(r), f.counts)
@@ -359,34 +399,40 @@ func (p *inputPass) attend(x inputTile) {
 	}
 }
 
-// farSums returns [n,Dv+groups]: the products of far weights and values, then the weights of the
+// farSums returns y [n,Dv…], the products of far weights and values, and the weights [n,groups] of the
 // dipoles of groups. A weight is 0 where the dipole of the whole group may add an error above the
 // tolerance.
-func (p *inputPass) farSums(x *inputTile) tensor.Mat {
-	f := &p.far
-	y := tensor.Mat{Data: arena.Take[float](p.h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
-	p.h.Table.Block(x.n, y.Stride, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
+func (p *inputPass) farSums(x *inputTile) (y, weights tensor.Mat) {
+	f, h := &p.far, p.h
+	y = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
+	h.Table.Block(x.n, y.Stride, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
+	if f.pooled {
+		weights = h.TakeScratch(x.n, 1)
+		h.Table.RowDots(weights.Data, x.far.Data, x.far.Stride, f.shares, 0, f.clusters)
+	} else {
+		weights = entry.SliceColumns(y, f.dv, f.dv+f.groups)
+	}
 	for r, most := range x.most {
-		weights := y.Row(r)[f.dv:]
+		row := weights.Row(r)
 		for g, spread := range x.spreads.Row(r) {
-			if 2*weights[g]*weights[g]*spread > most*most {
-				weights[g] = 0 // clusters of the group differ too much in weight
+			if 2*row[g]*row[g]*spread > most*most {
+				row[g] = 0 // clusters of the group differ too much in weight
 			}
 		}
 	}
-	return y
+	return y, weights
 }
 
-// groupFeatures returns the products [n,groups·D] of the weights of dipoles in y and the steps of queries.
-func (p *inputPass) groupFeatures(x *inputTile, y tensor.Mat) tensor.Mat {
+// groupFeatures returns the products [n,groups·D] of the weights of dipoles and the steps of queries.
+func (p *inputPass) groupFeatures(x *inputTile, weights tensor.Mat) tensor.Mat {
 	h, f, d := p.h, &p.far, p.h.Q.Cols
 	features := h.TakeScratch(x.n, f.groups*d)
-	weights := arena.Take[float](h.Scratch, x.n)
+	column := arena.Take[float](h.Scratch, x.n)
 	for g := range f.groups {
-		for r := range weights {
-			weights[r] = y.Row(r)[f.dv+g]
+		for r := range column {
+			column[r] = weights.Row(r)[g]
 		}
-		h.Table.ScaleRows(features.Data[g*d:], features.Stride, x.steps.Data, x.steps.Stride, d, weights)
+		h.Table.ScaleRows(features.Data[g*d:], features.Stride, x.steps.Data, x.steps.Stride, d, column)
 	}
 	return features
 }
@@ -669,11 +715,9 @@ func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	if s.Causal {
 		// On average half the keys are in blocks, which are about 1.5 of each length, and one of a span.
 		near = min(float64(x.span)/2+float64(x.sinks), keys)
-		clusters, groups, passes, share = float64(x.clustersOf(x.span)), float64(groupsOf(x.span, x.clustersOf(x.span))), 0, 0.5
+		clusters, passes, share = float64(x.clustersOf(x.span)), 0, 0.5
 		for length := x.span; length < s.M; length *= spanRadix {
-			count := x.clustersOf(length)
-			clusters += 1.5 * float64(count)
-			groups += 1.5 * float64(groupsOf(length, count))
+			clusters += 1.5 * float64(x.clustersOf(length))
 			passes++
 			if length > s.M/spanRadix {
 				break

@@ -5,13 +5,14 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// blockGrads holds gradients of a block's means, halves of variances, sums, dipoles and shares.
+// blockGrads holds gradients of a block's means, halves of variances, sums, dipoles and spreads.
 type blockGrads struct {
 	means, halves, sums, dipoles tensor.Mat
-	shares                       []float
+	spreads                      []float
 }
 
 // inputGrads holds the gradients of a head.
@@ -21,6 +22,7 @@ type inputGrads struct {
 
 	// Of the present far field: rows of clusters, and of groups.
 	means, halves, values, dipoles tensor.Mat
+	ratios, spreads                []float // [clusters], [D]: of a pooled far field, in place of halves
 }
 
 // newBlockGrads returns zero gradients for block b.
@@ -28,7 +30,7 @@ func (p *inputPass) newBlockGrads(b *keyBlock) blockGrads {
 	return blockGrads{
 		means: takeZeroRows(p.memory, b.means.Rows, b.means.Cols), halves: takeZeroRows(p.memory, b.halves.Rows, b.halves.Cols),
 		sums: takeZeroRows(p.memory, b.sums.Rows, b.sums.Cols), dipoles: takeZeroRows(p.memory, (len(b.groups)-1)*b.means.Cols, b.sums.Cols),
-		shares: arena.TakeZeros[float](p.memory, len(b.shares)),
+		spreads: arena.TakeZeros[float](p.memory, len(b.spreads)),
 	}
 }
 
@@ -45,8 +47,13 @@ func (m *inputMultipole) backward(h *headwise.Head, g *headwise.Grads) {
 // backSpan adds the gradients through queries i0 ≤ i < i1, which have the same blocks before them.
 func (p *inputPass) backSpan(i0, i1 int) {
 	g, f, d := &p.grads, &p.far, p.h.Q.Cols
-	g.means, g.halves = takePadded(p.memory, f.clusters, d), takePadded(p.memory, f.clusters, d)
-	g.values, g.dipoles = takePadded(p.memory, f.clusters, f.values.Cols), takePadded(p.memory, f.groups*d, f.dv)
+	g.means = takePadded(p.memory, f.clusters, d)
+	g.values, g.dipoles = takePadded(p.memory, f.clusters, f.dv+f.groups), takePadded(p.memory, f.groups*d, f.dv)
+	if f.pooled {
+		g.ratios, g.spreads = arena.TakeZeros[float](p.memory, f.clusters), arena.TakeZeros[float](p.memory, d)
+	} else {
+		g.halves = takePadded(p.memory, f.clusters, d)
+	}
 	for ; i0 < i1; i0 += multipoleRows {
 		rows := min(multipoleRows, i1-i0)
 		if !p.fits(rows) {
@@ -57,25 +64,42 @@ func (p *inputPass) backSpan(i0, i1 int) {
 		p.h.Scratch.Reset(mark)
 	}
 	p.eachChosen(p.backCluster)
-	c0, g0, t := 0, 0, p.h.Table
-	for i := range p.blocks {
-		b := &p.blocks[i]
-		ratio := b.unit / f.unit
-		for c := range b.clusters() {
-			t.Add(b.grads.means.Row(c), b.grads.means.Row(c), g.means.Row(c0+c))
-			t.Axpy(b.grads.halves.Row(c), ratio*ratio, g.halves.Row(c0+c))
-			t.Add(b.grads.sums.Row(c), b.grads.sums.Row(c), g.values.Row(c0+c))
+	t := p.h.Table
+	shareOf := func(c, k int) float {
+		if f.pooled {
+			return f.shares[c]
 		}
-		for k := range len(b.groups) - 1 {
-			for c := b.groups[k]; c < b.groups[k+1]; c++ {
-				b.grads.shares[c] += g.values.Row(c0 + int(c))[f.dv+g0+k]
+		return f.values.Row(c)[f.dv+k]
+	}
+	commons := arena.TakeZeros[float](p.memory, f.groups) // Σ share·gradient of the share
+	p.eachGroup(func(b *keyBlock, k, c0, to int) {
+		for c := c0 + int(b.groups[k]); c < c0+int(b.groups[k+1]); c++ {
+			of := &g.values.Row(c)[f.dv+to]
+			if f.pooled {
+				*of += g.ratios[c] / f.counts[c]
+			}
+			commons[to] += *of * shareOf(c, to)
+		}
+	})
+	p.eachGroup(func(b *keyBlock, k, c0, to int) {
+		ratio := b.unit / f.unit
+		for c := int(b.groups[k]); c < int(b.groups[k+1]); c++ {
+			row := g.values.Row(c0 + c)
+			t.Add(b.grads.means.Row(c), b.grads.means.Row(c), g.means.Row(c0+c))
+			t.Add(b.grads.sums.Row(c), b.grads.sums.Row(c), row)
+			if f.pooled {
+				t.Axpy(b.grads.halves.Row(c), ratio*ratio*f.counts[c0+c], g.spreads)
+			} else {
+				t.Axpy(b.grads.halves.Row(c), ratio*ratio, g.halves.Row(c0+c))
+			}
+			if f.totals[to] > 0 {
+				b.grads.spreads[c] += ratio * ratio * ((row[f.dv+to] - commons[to]) / f.totals[to])
 			}
 		}
-		for r := range b.grads.dipoles.Rows {
-			t.Axpy(b.grads.dipoles.Row(r), ratio, g.dipoles.Row(g0*d+r))
+		for a := range f.dipoles.Rows / max(f.groups, 1) {
+			t.Axpy(b.grads.dipoles.Row(k*d+a), ratio, g.dipoles.Row(to*d+a))
 		}
-		c0, g0 = c0+b.clusters(), g0+len(b.groups)-1
-	}
+	})
 }
 
 // backTile adds the gradients through a tile of scores, which it overwrites.
@@ -111,19 +135,19 @@ func (p *inputPass) backTile(x inputTile) {
 func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 	h, t, g, f := p.h, p.h.Table, &p.grads, &p.far
 	d, dv := h.Q.Cols, h.V.Cols
-	y := p.farSums(x) // the same dipoles as in Forward
+	_, weights := p.farSums(x) // the same dipoles as in Forward
 	kept := h.TakeScratch(x.n, f.groups)
 	for r := range x.n {
-		for k, weight := range y.Row(r)[dv:][:f.groups] {
+		for k, weight := range weights.Row(r) {
 			if kept.Row(r)[k] = 1; weight == 0 {
 				kept.Row(r)[k] = 0
 			}
 		}
-		t.Scale(y.Row(r), fades[r], y.Row(r))
+		t.Scale(weights.Row(r), fades[r], weights.Row(r))
 		t.Scale(x.far.Row(r), fades[r], x.far.Row(r))
 		t.Scale(x.exps.Row(r), fades[r], x.exps.Row(r))
 	}
-	features := p.groupFeatures(x, y)
+	features := p.groupFeatures(x, weights)
 	h.Multiply(g.dipoles, features, dout, true, false, true)
 	// Products of dipoles with dout [n,groups·D], of these with steps beside dout [n,Dv+groups].
 	products, beside := h.TakeScratch(x.n, f.groups*d), h.TakeScratch(x.n, dv+f.groups)
@@ -133,24 +157,38 @@ func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 		for k := range f.groups {
 			product := products.Row(r)[k*d:][:d]
 			beside.Row(r)[dv+k] = t.Dot(product, x.steps.Row(r)) * kept.Row(r)[k]
-			t.Axpy(dq.Row(r), f.unit*y.Row(r)[dv+k], product)
+			t.Axpy(dq.Row(r), f.unit*weights.Row(r)[k], product)
 		}
 	}
 	h.Multiply(g.values, x.far, beside, true, false, true)
 	da := h.TakeScratch(x.n, f.clusters)
-	h.Multiply(da, beside, f.values, false, true, false)
+	h.Multiply(da, entry.SliceColumns(beside, 0, f.values.Cols), f.values, false, true, false)
 	for r := range x.n { // gradients of scores, and of h
+		if f.pooled {
+			t.Axpy(da.Row(r), beside.Row(r)[dv], f.shares)
+		}
 		t.Axpy(da.Row(r), -g.delta[x.i0+r], f.counts)
 		t.Mul(x.far.Row(r), x.far.Row(r), da.Row(r))
 		t.Mul(x.exps.Row(r), x.exps.Row(r), da.Row(r))
 	}
 	h.Multiply(g.means, x.far, x.q, true, false, true)
-	h.Multiply(g.halves, x.exps, x.squares, true, false, true)
 	rows := tensor.Mat{Data: f.means, Rows: d, Cols: f.clusters, Stride: f.stride}
 	h.Multiply(dq, x.far, rows, false, true, true)
-	rows.Data = f.halves
 	dsquares := h.TakeScratch(x.n, d)
-	h.Multiply(dsquares, x.exps, rows, false, true, false)
+	if f.pooled {
+		for r := range x.n {
+			t.Axpy(g.ratios, x.spreads.Row(r)[0], x.exps.Row(r))
+			dspread := t.Dot(x.exps.Row(r), f.ratios)
+			t.Axpy(g.spreads, dspread, x.squares.Row(r))
+			for a, row := 0, dsquares.Row(r); a < d; a++ {
+				row[a] = dspread * f.spreads[a*x.spreads.Stride]
+			}
+		}
+	} else {
+		h.Multiply(g.halves, x.exps, x.squares, true, false, true)
+		rows.Data = f.halves
+		h.Multiply(dsquares, x.exps, rows, false, true, false)
+	}
 	for r := range x.n {
 		row, step := dsquares.Row(r), x.steps.Row(r)
 		for a := range row {
@@ -186,16 +224,8 @@ func (p *inputPass) pullBlock(b *keyBlock) {
 		h.Multiply(dk, values, dipole, false, true, false)
 		h.Multiply(dvs, distances, dipole, false, false, false)
 		room := arena.Take[float](h.Scratch, d)
-		var common float
 		for c := c0; c < c1; c++ {
-			common += b.grads.shares[c] * b.shares[c]
-		}
-		for c := c0; c < c1; c++ {
-			size := float(b.size(c))
-			var spread float // gradient of Σ|k-c̄|²
-			if b.spreads[k] > 0 {
-				spread = (b.grads.shares[c] - common) / b.spreads[k]
-			}
+			size, spread := float(b.size(c)), b.grads.spreads[c]
 			for i := int(b.begin[c]); i < int(b.begin[c+1]); i++ {
 				j := int(b.order[i])
 				row := g.DK.Row(j)
