@@ -32,6 +32,7 @@ var layers = []string{
 	"internal/conformance",
 	"tensor",
 	"internal/scratch",
+	"internal/losses",
 	"internal/fault",
 	"internal/framed",
 	"internal/snapshot",

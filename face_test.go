@@ -26,7 +26,6 @@ var internalTypes = map[string]string{
 	"attention/headwise.Head":          "the kernels of a head task",
 	"attention/headwise.RotateAndMask": "the arena is scratch memory of the call",
 	"mechanism.Row.ReadSettings":       "the reader of settings of a row, which package nn shares",
-	"nn.MixerArgs":                     "the reader of settings of a mixer",
 	"safetensors.EncodeHeader":         "arrays have a shape and a type, which npz files share",
 	"safetensors.File.OpenStored":      "arrays have a shape and a type, which npz files share",
 	"safetensors.File.ReadArray":       "arrays have a shape and a type, which npz files share",

@@ -73,7 +73,7 @@ type Config struct {
 	// 2); 0: they stay.
 	LogitCap float64 `json:"logit_cap,omitempty"`
 	// Loss is the loss that Forward returns. Logistics has three Outputs for each part of the mixture
-	// (nn.Logistics).
+	// (losses.Logistics).
 	Loss Loss `json:"loss,omitempty"`
 
 	// Layers is the number of layers, in an encoder-decoder the number of the decoder. In a convolutional

@@ -37,7 +37,7 @@ func (c *convNet) forward(in *input, tr *convTrace, keep bool) (tensor.Mat, erro
 		}
 		t := &tr.layers[i]
 		windows, act := resizeMatrix(&t.windows, x.Rows, c.window*x.Cols), resizeMatrix(&t.act, x.Rows, c.width)
-		nn.Windows(windows, x, in.b, in.lens)
+		windowRows(windows, x, in.b, in.lens)
 		c.layers[i].Forward(act, windows, false)
 		nn.Activate(nn.ReLU, act, act)
 		x = act
@@ -51,7 +51,7 @@ func (c *convNet) forward(in *input, tr *convTrace, keep bool) (tensor.Mat, erro
 		}
 	}
 	y := resizeMatrix(&tr.y, x.Rows, c.window*c.width)
-	nn.Windows(y, x, in.b, in.lens)
+	windowRows(y, x, in.b, in.lens)
 	return y, nil
 }
 
@@ -63,7 +63,7 @@ func (c *convNet) isAttentionAfter(i int) bool { return c.attn != nil && i == (l
 func (c *convNet) backward(dy tensor.Mat, in *input, tr *convTrace, sc *scratch) error {
 	rows := dy.Rows
 	dx, dz := resizeMatrix(&sc.dx, rows, c.width), resizeMatrix(&sc.dz, rows, c.width)
-	nn.WindowsGrad(dx, dy, in.b, in.lens)
+	windowRowsGrad(dx, dy, in.b, in.lens)
 	for i := len(c.layers) - 1; i >= 0; i-- {
 		if err := in.contextErr(); err != nil {
 			return err
@@ -84,7 +84,7 @@ func (c *convNet) backward(dy tensor.Mat, in *input, tr *convTrace, sc *scratch)
 		}
 		dwindows := resizeMatrix(&sc.dspread, rows, windows.Cols)
 		l.Backward(dwindows, dx, windows, false)
-		nn.WindowsGrad(dx, dwindows, in.b, in.lens)
+		windowRowsGrad(dx, dwindows, in.b, in.lens)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"github.com/farfield-ml/farfield/internal/losses"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -17,7 +18,7 @@ type head struct {
 // forward sets y [rows,outputs] to the logits of x [rows,width].
 func (h *head) forward(y, x tensor.Mat) {
 	h.Forward(y, x, false)
-	nn.Cap(y, h.limit)
+	losses.Cap(y, h.limit)
 }
 
 // headElements bounds the number of logits of a range; a range has at least headRows
@@ -63,7 +64,7 @@ func (h *head) backward(dx, x tensor.Mat, t *targets, scale float) {
 			copy(capped.Data, logits.Data)
 		}
 		lossGrad(t.slice(i0, i1), logits, scale)
-		nn.CapGrad(logits, capped, h.limit)
+		losses.CapGrad(logits, capped, h.limit)
 		h.Backward(dx.Slice(i0, i1), logits, x, false)
 	})
 }

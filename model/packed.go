@@ -3,6 +3,7 @@ package model
 import (
 	"sync/atomic"
 
+	"github.com/farfield-ml/farfield/internal/losses"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -38,7 +39,7 @@ func (t *packedModel) stepWays(rows int) stepWays {
 // logits sets y [rows,outputs] to the logits of the head's input x [rows,width].
 func (t *packedModel) logits(y, x tensor.Mat) {
 	t.head.Forward(y, x, false)
-	nn.Cap(y, t.limit)
+	losses.Cap(y, t.limit)
 }
 
 // newPackedModel packs the layers of a model for steps of the given number of rows.

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/losses"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -52,9 +53,9 @@ func (t *targets) hasCounted() bool {
 func lossesOf(t targets, dst []float64, outputs tensor.Mat) {
 	switch t.loss {
 	case Squared:
-		nn.Squared(dst, outputs, t.numbers)
+		losses.Squared(dst, outputs, t.numbers)
 	case Logistics:
-		nn.Logistics(dst, outputs, t.numbers)
+		losses.Logistics(dst, outputs, t.numbers)
 	default:
 		nn.CrossEntropy(dst, outputs, t.classes)
 	}
@@ -64,9 +65,9 @@ func lossesOf(t targets, dst []float64, outputs tensor.Mat) {
 func lossGrad(t targets, outputs tensor.Mat, scale float) {
 	switch t.loss {
 	case Squared:
-		nn.SquaredGrad(outputs, t.numbers, scale)
+		losses.SquaredGrad(outputs, t.numbers, scale)
 	case Logistics:
-		nn.LogisticsGrad(outputs, t.numbers, scale)
+		losses.LogisticsGrad(outputs, t.numbers, scale)
 	default:
 		nn.CrossEntropyGrad(outputs, t.classes, scale)
 	}
@@ -112,8 +113,8 @@ func (t *targets) setTargets(c *Config, b *Batch) error {
 				row[j] = float32(math.NaN())
 			case x-x != 0:
 				return fmt.Errorf("numbers: row %d has %v", i, x)
-			case t.loss == Logistics && !(x >= 0 && x < nn.Levels && x == float32(int(x))):
-				return fmt.Errorf("numbers: row %d is %v, levels are whole numbers from 0 to %d", i, x, nn.Levels-1)
+			case t.loss == Logistics && !(x >= 0 && x < losses.Levels && x == float32(int(x))):
+				return fmt.Errorf("numbers: row %d is %v, levels are whole numbers from 0 to %d", i, x, losses.Levels-1)
 			default:
 				any = true
 			}

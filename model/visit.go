@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/farfield-ml/farfield/nn"
+	"github.com/farfield-ml/farfield/internal/losses"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -63,7 +63,7 @@ func (m *Model) BackwardLogits(dlogits []tensor.Float, scale tensor.Float) error
 		own := resizeMatrix(&m.head.logits, x.Rows, outputs)
 		copy(own.Data, d.Data)
 		d = own
-		nn.CapGrad(d, y, m.head.limit)
+		losses.CapGrad(d, y, m.head.limit)
 	}
 	m.head.Backward(dx, d, x, false)
 	return tr.backward(m, m.pool.backward(dx, tr.body, &tr.in, &tr.pool, sc), scale)

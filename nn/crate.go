@@ -38,7 +38,7 @@ type mssa struct {
 	core attention.Mechanism
 }
 
-func newMSSA(m *MixerArgs) (Mixer, error) {
+func newMSSA(m *mixerArgs) (Mixer, error) {
 	if _, _, err := istaSettings(m.Reader); err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ const (
 const filterLayers = 3
 
 // newFilter returns a filter that computes the given number of filters for every channel.
-func newFilter(m *MixerArgs, filters, features, units int, freq float64) filter {
+func newFilter(m *mixerArgs, filters, features, units int, freq float64) filter {
 	f := filter{Context: m.Context, Features: features, WindowRates: make([]float, m.Width)}
 	for c := range f.WindowRates {
 		f.WindowRates[c] = float(windowRate(c, m.Width))

@@ -47,7 +47,7 @@ type hyenaLayer struct {
 	Direct int // gates before the first long convolution: 0, or 1
 }
 
-func newHyena(m *MixerArgs) (Mixer, error) {
+func newHyena(m *mixerArgs) (Mixer, error) {
 	x := new(hyenaLayer)
 	var taps, units, features int
 	for _, s := range []struct {

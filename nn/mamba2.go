@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/factorised"
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/losses"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -68,7 +69,7 @@ const (
 	leastDecay, mostDecay = 1, 16
 )
 
-func newMamba2(m *MixerArgs) (Mixer, error) {
+func newMamba2(m *mixerArgs) (Mixer, error) {
 	state, err := m.Integer("state", 1, 1024)
 	if err != nil {
 		return nil, err
@@ -258,7 +259,7 @@ func (f *mamba2Before) RunRange(i0, i1 int) {
 		setSiLU(t, act, f.pre.Row(i))
 		raw, v := f.in.Row(i)[m.stepAt():], f.v.Row(i)
 		for h := range dt {
-			d := softplus(float64(raw[h] + m.Dt.Data[h]))
+			d := losses.Softplus(float64(raw[h] + m.Dt.Data[h]))
 			dt[h] = float(d)
 			g[h] = float(max(-d*math.Exp(float64(m.ALog.Data[h])), -math.MaxFloat32))
 			t.Scale(v[h*m.P:][:m.P], dt[h], act[h*m.P:])
@@ -432,7 +433,7 @@ func (f *mamba2BeforeGrad) RunRange(i0, i1 int) {
 			t.Axpy(dact[at:][:m.P], dt[h], dv[at:][:m.P])
 			da[h] += dg * f.g.Row(i)[h]
 			ddt := float64(t.Dot(dv[at:][:m.P], x[at:][:m.P])) - float64(dg)*math.Exp(float64(m.ALog.Data[h]))
-			draw[h] = float(ddt * logistic(float64(raw[h]+m.Dt.Data[h])))
+			draw[h] = float(ddt * losses.Logistic(float64(raw[h]+m.Dt.Data[h])))
 			dbias[h] += draw[h]
 		}
 		setSigmoid(t, s, pre)

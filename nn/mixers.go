@@ -14,8 +14,8 @@ import (
 var mixers = []MixerRow{mamba2, retnet, hyena, crate}
 
 // mixerMakers returns the function that makes each mixer.
-func mixerMakers() map[string]func(*MixerArgs) (Mixer, error) {
-	return map[string]func(*MixerArgs) (Mixer, error){
+func mixerMakers() map[string]func(*mixerArgs) (Mixer, error) {
+	return map[string]func(*mixerArgs) (Mixer, error){
 		mamba2.Name: newMamba2, retnet.Name: newMSR, hyena.Name: newHyena, crate.Name: newMSSA,
 	}
 }
@@ -31,8 +31,8 @@ type MixerRow struct {
 	ISTA bool
 }
 
-// MixerArgs holds the sizes and settings of a mixer, and makes its weights.
-type MixerArgs struct {
+// mixerArgs holds the sizes and settings of a mixer, and makes its weights.
+type mixerArgs struct {
 	*WeightMaker
 	*settings.Reader // its settings
 
@@ -117,6 +117,6 @@ func NewMixer(r MixerRow, width int, o mechanism.Options, w *WeightMaker) (Mixer
 	if err != nil {
 		return nil, err
 	}
-	m := &MixerArgs{WeightMaker: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
+	m := &mixerArgs{WeightMaker: w, Reader: values, Width: width, Heads: o.Heads, Context: o.Length}
 	return mixerMakers()[r.Name](m)
 }

@@ -25,7 +25,7 @@ var retnet = MixerRow{
 	},
 }
 
-// MSR is the multi-scale retention of RetNet (Sun et al. 2023, arXiv 2307.08621,
+// msr is the multi-scale retention of RetNet (Sun et al. 2023, arXiv 2307.08621,
 // section 2): linear attention without a denominator. With each token head h decays by
 // the factor γ_h = 1 - 2^(-5-h). Queries and keys are rotated by their positions. The
 // outputs of each head are normalised without gain and bias, gated by SiLU of another
@@ -33,7 +33,7 @@ var retnet = MixerRow{
 //
 // The original program also scales the scores before the norm. These scales are
 // omitted: except for Eps they cancel in the norm.
-type MSR struct {
+type msr struct {
 	Q, K Linear // [H·D,width]
 	V, G Linear // [H·P,width]
 	Out  Linear // [width,H·P]
@@ -45,7 +45,7 @@ type MSR struct {
 	core    attention.Mechanism
 }
 
-func newMSR(m *MixerArgs) (Mixer, error) {
+func newMSR(m *mixerArgs) (Mixer, error) {
 	expand, err := m.Integer("expand", 1, 8)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func newMSR(m *MixerArgs) (Mixer, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &MSR{H: m.Heads, D: m.Width / m.Heads, P: expand * m.Width / m.Heads, Eps: float(eps), Centred: form == "paper"}
+	x := &msr{H: m.Heads, D: m.Width / m.Heads, P: expand * m.Width / m.Heads, Eps: float(eps), Centred: form == "paper"}
 	x.core, err = mechanism.New("retention", mechanism.Options{})
 	x.Q = m.NewLinear("q_proj", 1, m.Width, m.Width)
 	x.K = m.NewLinear("k_proj", 1, m.Width, m.Width)
@@ -68,27 +68,27 @@ func newMSR(m *MixerArgs) (Mixer, error) {
 	return x, err
 }
 
-func (m *MSR) keyWidth() int   { return m.H * m.D } // of queries and keys
-func (m *MSR) valueWidth() int { return m.H * m.P } // of values
+func (m *msr) keyWidth() int   { return m.H * m.D } // of queries and keys
+func (m *msr) valueWidth() int { return m.H * m.P } // of values
 
 // Traits returns the traits of a causal recurrence.
-func (m *MSR) Traits() attention.Traits {
+func (m *msr) Traits() attention.Traits {
 	return attention.Traits{Name: retnet.Name, Causal: true, Streaming: true, Linear: true, CausalOnly: true}
 }
 
 // FLOPs returns the operations of projections and retention.
-func (m *MSR) FLOPs(n int, _ bool) float64 {
+func (m *msr) FLOPs(n int, _ bool) float64 {
 	s := m.callShape(1)
 	s.N, s.M = n, n
 	weights := m.Q.weightSize() + m.K.weightSize() + m.V.weightSize() + m.G.weightSize() + m.Out.weightSize()
 	return 2*float64(n)*weights + m.core.Plan(s).FLOPs
 }
 
-func (m *MSR) callShape(batch int) attention.Shape {
+func (m *msr) callShape(batch int) attention.Shape {
 	return attention.Shape{B: batch, H: m.H, Hkv: m.H, D: m.D, Dv: m.P, Causal: true}
 }
 
-// msrTrace holds the intermediate results of MSR.Forward for Backward.
+// msrTrace holds the intermediate results of msr.Forward for Backward.
 type msrTrace struct {
 	q, k  []float // [rows,H·D]
 	v, g  []float // [rows,H·P]
@@ -106,7 +106,7 @@ type msrTrace struct {
 func (tr *msrTrace) Aux() float64 { return 0 }
 
 // NewTrace returns an empty msrTrace.
-func (m *MSR) NewTrace() Trace { return new(msrTrace) }
+func (m *msr) NewTrace() Trace { return new(msrTrace) }
 
 // ropeFrom returns the rotations of n positions from start on, for heads of width d. The
 // angle of pair j at position t is t·10000^(-j/(d/2-1)): the first pair turns by 1 and the
@@ -129,13 +129,13 @@ func (tr *msrTrace) ropeFrom(d int, start int64, n int) *attention.Rope {
 }
 
 // viewHeads views the heads of a [B·N, H·width] matrix.
-func (m *MSR) viewHeads(data []float, b, n, width int) tensor.Heads {
+func (m *msr) viewHeads(data []float, b, n, width int) tensor.Heads {
 	return tensor.Split(data, b, n, m.H*width, 0, m.H, width)
 }
 
 // setCall sets the call of tr from the projections, for tokens that follow past others,
 // and returns the view of its output.
-func (m *MSR) setCall(tr *msrTrace, rows, b int, past int64) tensor.Heads {
+func (m *msr) setCall(tr *msrTrace, rows, b int, past int64) tensor.Heads {
 	n := rows / b
 	resizeMatrix(&tr.o, rows, m.valueWidth())
 	tr.call = attention.Call{
@@ -146,7 +146,7 @@ func (m *MSR) setCall(tr *msrTrace, rows, b int, past int64) tensor.Heads {
 }
 
 // setProjections sets the projections in tr.
-func (m *MSR) setProjections(x tensor.Mat, tr *msrTrace) {
+func (m *msr) setProjections(x tensor.Mat, tr *msrTrace) {
 	multiplyRows(true,
 		rowProduct{layer: &m.Q, y: resizeMatrix(&tr.q, x.Rows, m.keyWidth()), x: x}, rowProduct{layer: &m.K, y: resizeMatrix(&tr.k, x.Rows, m.keyWidth()), x: x},
 		rowProduct{layer: &m.V, y: resizeMatrix(&tr.v, x.Rows, m.valueWidth()), x: x}, rowProduct{layer: &m.G, y: resizeMatrix(&tr.g, x.Rows, m.valueWidth()), x: x})
@@ -155,7 +155,7 @@ func (m *MSR) setProjections(x tensor.Mat, tr *msrTrace) {
 // Forward sets y [B·N,width] to base [B·N,width] plus the output for x [B·N,width]. Every
 // token sees all tokens before it, also masked ones. It returns an error if the mechanism
 // refuses the call.
-func (m *MSR) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) error {
+func (m *msr) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) error {
 	tr := trace.(*msrTrace)
 	m.setProjections(x, tr)
 	saved := &tr.saved
@@ -170,7 +170,7 @@ func (m *MSR) Forward(y, base, x tensor.Mat, s Scope, trace Trace, keep bool) er
 }
 
 // applyGate returns the input of Out from the outputs of retention.
-func (m *MSR) applyGate(tr *msrTrace, rows int) tensor.Mat {
+func (m *msr) applyGate(tr *msrTrace, rows int) tensor.Mat {
 	u := resizeMatrix(&tr.u, rows, m.valueWidth())
 	if f := (msrGate{m, viewMatrix(tr.o, rows, m.valueWidth()), viewMatrix(tr.g, rows, m.valueWidth()), u}); rows <= normRows {
 		f.RunRange(0, rows)
@@ -182,7 +182,7 @@ func (m *MSR) applyGate(tr *msrTrace, rows int) tensor.Mat {
 
 // msrGate sets u = norm(o)∘SiLU(g).
 type msrGate struct {
-	m       *MSR
+	m       *msr
 	o, g, u tensor.Mat
 }
 
@@ -202,7 +202,7 @@ func (f *msrGate) RunRange(i0, i1 int) {
 }
 
 // normaliseHead sets y to the normalised x of a head and returns its factor.
-func (m *MSR) normaliseHead(t *kernel.Table[float], y, x []float) float {
+func (m *msr) normaliseHead(t *kernel.Table[float], y, x []float) float {
 	copy(y, x)
 	if m.Centred {
 		subtractMean(y)
@@ -226,7 +226,7 @@ func subtractMean(x []float) {
 
 // Backward sets dx [B·N,width] from dy [B·N,width] and adds to the gradients of the
 // weights. It returns an error if the mechanism refuses the call.
-func (m *MSR) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
+func (m *msr) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
 	tr := trace.(*msrTrace)
 	rows, b := x.Rows, tr.call.Q.B
 	n := rows / b
@@ -249,7 +249,7 @@ func (m *MSR) Backward(dx, dy, x tensor.Mat, trace Trace, s *Scratch) error {
 // msrGateGrad replaces do, the gradient of the input of Out, by the gradient of the outputs of
 // retention, and sets dg to the gradient of the gate.
 type msrGateGrad struct {
-	m            *MSR
+	m            *msr
 	o, g, do, dg tensor.Mat
 }
 
@@ -280,21 +280,21 @@ func (f *msrGateGrad) RunRange(i0, i1 int) {
 }
 
 // NewState returns an empty state of fixed size. It returns an error if it would be too large.
-func (m *MSR) NewState(batch int) (State, error) {
+func (m *msr) NewState(batch int) (State, error) {
 	state, err := m.core.NewState(m.callShape(batch))
 	return attentionState{state}, err
 }
 
 // RestoreState reads the state of batch sequences. It returns an error if data is not such a
 // state, or if its heads, widths, chunk or decay are not those of the layer.
-func (m *MSR) RestoreState(batch int, data []byte) (State, error) {
+func (m *msr) RestoreState(batch int, data []byte) (State, error) {
 	state, err := restoreState(m.core, m.callShape(batch), false, data)
 	return attentionState{state}, err
 }
 
 // Step adds to y [B·N,width] the output for x [B·N,width] after the tokens of state. It
 // returns an error if the state refuses the call.
-func (m *MSR) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
+func (m *msr) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	tr := trace.(*msrTrace)
 	m.setProjections(x, tr)
 	u, err := m.stepState(tr, x.Rows, s.B, state)
@@ -306,25 +306,25 @@ func (m *MSR) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 }
 
 // stepState returns the input of Out for tokens that follow those in state.
-func (m *MSR) stepState(tr *msrTrace, rows, b int, state State) (u tensor.Mat, err error) {
+func (m *msr) stepState(tr *msrTrace, rows, b int, state State) (u tensor.Mat, err error) {
 	if err := state.(attentionState).State.Step(m.setCall(tr, rows, b, state.Tokens()), &tr.call); err != nil {
 		return u, err
 	}
 	return m.applyGate(tr, rows), nil
 }
 
-// packedMSR is an MSR for steps.
+// packedMSR is an msr for steps.
 type packedMSR struct {
-	layer           *MSR
+	layer           *msr
 	q, k, v, g, out *PackedLinear
 }
 
 // Freeze returns the layer with packed weights, for steps of at most rows rows.
-func (m *MSR) Freeze(rows int) Stepper {
+func (m *msr) Freeze(rows int) Stepper {
 	return &packedMSR{m, m.Q.Freeze(rows), m.K.Freeze(rows), m.V.Freeze(rows), m.G.Freeze(rows), m.Out.Freeze(rows)}
 }
 
-// Step computes MSR.Step with packed weights.
+// Step computes msr.Step with packed weights.
 func (m *packedMSR) Step(y, x tensor.Mat, state State, s Scope, trace Trace) error {
 	l, tr := m.layer, trace.(*msrTrace)
 	m.q.Forward(resizeMatrix(&tr.q, x.Rows, l.keyWidth()), x, false)

@@ -15,7 +15,7 @@ import (
 // retained is the layer as arXiv 2307.08621 writes it in eq. 1 to 8: pairs of
 // channels as complex numbers that are turned by the place, and the sum over all
 // tokens before, in float64.
-func retained(m *MSR, x tensor.Mat) tensor.Mat {
+func retained(m *msr, x tensor.Mat) tensor.Mat {
 	affine := func(l *Linear, x []float64) []float64 {
 		y := make([]float64, l.W.Shape[0])
 		for i := range y {
@@ -91,7 +91,7 @@ func TestRetNetIsItsSum(t *testing.T) {
 		for _, n := range []int{1, 2, 70, 500} {
 			m, _ := built(t, x, n)
 			in := matrix(&source{key: rng.New(71)}, n, x.width)
-			want := retained(m.(*MSR), in)
+			want := retained(m.(*msr), in)
 			got := mixed(t, m, in, Scope{B: 1, Causal: true})
 			if r := check.ErrorRatio(got.Data, want.Data, 1e-12*check.MaxAbs(want.Data)); !(r <= 1) {
 				t.Errorf("%v, %d tokens: errs by %.3g of 1e-12", x, n, r)

@@ -1,8 +1,6 @@
 package nn
 
 import (
-	"math"
-
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/kernel"
 )
@@ -58,14 +56,3 @@ func eachSigmoid(t *kernel.Table[float], x []float, do func(i int, s []float)) {
 
 // siluSlope returns the derivative of SiLU at x, given s = σ(x).
 func siluSlope(s, x float) float { return s * (1 + x*(1-s)) }
-
-// softplus is log(1 + e^x), logistic its derivative.
-func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
-
-func logistic(x float64) float64 {
-	if x >= 0 {
-		return 1 / (1 + math.Exp(-x))
-	}
-	e := math.Exp(x)
-	return e / (1 + e)
-}

@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/losses"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -48,7 +48,7 @@ func SquareShape(levels int) (ImageShape, error) {
 }
 
 // ImageOptions says which images to draw with a model of levels. The model is a decoder of tokens 0
-// ≤ t ≤ nn.Levels: the last token begins an image, the others are levels. Its outputs are mixtures
+// ≤ t ≤ losses.Levels: the last token begins an image, the others are levels. Its outputs are mixtures
 // of logistics, or logits of the levels.
 type ImageOptions struct {
 	ImageShape
@@ -159,10 +159,10 @@ func (d *ImageOptions) validate(m *model.Model) error {
 	switch {
 	case !c.HasSessions():
 		return fmt.Errorf("model: kind %s with these settings does not give one output after the other", c.Kind)
-	case c.Vocab != nn.Levels+1:
-		return fmt.Errorf("model: has %d tokens, images have %d levels and a beginning", c.Vocab, nn.Levels)
-	case c.Loss == model.Squared || c.Loss == model.CrossEntropy && c.Outputs != nn.Levels:
-		return fmt.Errorf("model: has %d outputs by loss %q, needs logits of %d levels or loss %s", c.Outputs, c.Loss, nn.Levels, model.Logistics)
+	case c.Vocab != losses.Levels+1:
+		return fmt.Errorf("model: has %d tokens, images have %d levels and a beginning", c.Vocab, losses.Levels)
+	case c.Loss == model.Squared || c.Loss == model.CrossEntropy && c.Outputs != losses.Levels:
+		return fmt.Errorf("model: has %d outputs by loss %q, needs logits of %d levels or loss %s", c.Outputs, c.Loss, losses.Levels, model.Logistics)
 	case d.Height < 1 || d.Width < 1 || d.Channels < 1 || size > 1<<24:
 		return fmt.Errorf("images: %d×%d pixels of %d channels", d.Height, d.Width, d.Channels)
 	case c.Positions == model.Learned && size > c.LearnedPositions():
@@ -305,7 +305,7 @@ type imagePart struct {
 // weights.
 func (p *imagePart) openSession(before []imagePart) (err error) {
 	if p.model.Config().Loss == model.CrossEntropy {
-		if p.sampler, err = NewSampler(Sampling{Temperature: 1, Seed: p.options.Seed}, nn.Levels); err != nil {
+		if p.sampler, err = NewSampler(Sampling{Temperature: 1, Seed: p.options.Seed}, losses.Levels); err != nil {
 			return err
 		}
 	}
@@ -345,7 +345,7 @@ func (p *imagePart) drawLevels(ctx context.Context, first int) error {
 	for i := range p.images {
 		p.images[i] = append(make([]byte, 0, size), d.Prefix...)
 		row := tokens[i*(given+1):]
-		row[0] = nn.Levels
+		row[0] = losses.Levels
 		for j, x := range d.Prefix {
 			row[j+1] = int32(x)
 		}
@@ -406,5 +406,5 @@ func (p *imagePart) drawLevel(outputs []float32, i, at int) (int32, error) {
 	if p.sampler != nil {
 		return p.sampler.DrawToken(outputs, number)
 	}
-	return nn.SampleLogistics(outputs, p.key, number), nil
+	return losses.SampleLogistics(outputs, p.key, number), nil
 }

@@ -1,4 +1,4 @@
-package nn
+package losses
 
 import (
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -10,7 +10,7 @@ import (
 // finite become NaN. If c is 0 it does nothing.
 func Cap(y tensor.Mat, c float64) {
 	if c > 0 {
-		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capRows{y, c})
+		par.Run(y.Rows, 1, capWork*float64(y.Rows)*float64(y.Cols), capRows{y, c})
 	}
 }
 
@@ -29,7 +29,7 @@ func (f *capRows) RunRange(i0, i1 int) {
 // is 0 it does nothing.
 func CapGrad(dy, y tensor.Mat, c float64) {
 	if c > 0 {
-		par.Run(y.Rows, 1, geluWork*float64(y.Rows)*float64(y.Cols), capGradRows{dy, y, c})
+		par.Run(y.Rows, 1, capWork*float64(y.Rows)*float64(y.Cols), capGradRows{dy, y, c})
 	}
 }
 
@@ -39,7 +39,7 @@ type capGradRows struct {
 }
 
 func (f *capGradRows) RunRange(i0, i1 int) {
-	t := kernel.Active[float]()
+	t := kernel.Active[tensor.Float]()
 	for i := i0; i < i1; i++ {
 		kernel.CapSlope(f.y.Row(i), f.y.Row(i), f.c)
 		t.Mul(f.dy.Row(i), f.dy.Row(i), f.y.Row(i))

@@ -1,4 +1,4 @@
-package nn
+package losses
 
 import (
 	"math"
@@ -31,7 +31,7 @@ const (
 // [rows,3·K] gives to levels[i], in nats. K is the number of logistics. Rows whose level is NaN
 // do not count: their loss is 0. No probability is rounded to 0 before its logarithm is taken.
 func Logistics(losses []float64, y tensor.Mat, levels []float32) {
-	par.Run(y.Rows, lossRows, logisticsWork*float64(y.Rows)*float64(y.Cols/3), logistics{losses, y, levels})
+	par.Run(y.Rows, pieceRows, logisticsWork*float64(y.Rows)*float64(y.Cols/3), logistics{losses, y, levels})
 }
 
 type logistics struct {
@@ -54,13 +54,13 @@ func (f *logistics) RunRange(i0, i1 int) {
 // LogisticsGrad overwrites y [rows,3·K] with scale times the gradient of its Logistics, 0 in
 // rows whose level is NaN. The logarithm of a scale below the least one has gradient 0.
 func LogisticsGrad(y tensor.Mat, levels []float32, scale tensor.Float) {
-	par.Run(y.Rows, lossRows, 2*logisticsWork*float64(y.Rows)*float64(y.Cols/3), logisticsGrad{y, levels, scale})
+	par.Run(y.Rows, pieceRows, 2*logisticsWork*float64(y.Rows)*float64(y.Cols/3), logisticsGrad{y, levels, scale})
 }
 
 type logisticsGrad struct {
 	y      tensor.Mat
 	levels []float32
-	scale  float
+	scale  tensor.Float
 }
 
 func (f *logisticsGrad) RunRange(i0, i1 int) {
@@ -76,16 +76,16 @@ func (f *logisticsGrad) RunRange(i0, i1 int) {
 			p, logit := partOf(row, j, l), float64(row[j])
 			log, dmean, dscale := p.logShare()
 			share := math.Exp(logit + log - joint.logTotal())
-			row[j] = float(c * (math.Exp(logit-all.logTotal()) - share))
-			row[k+j] = float(-c * share * dmean)
-			row[2*k+j] = float(-c * share * dscale)
+			row[j] = tensor.Float(c * (math.Exp(logit-all.logTotal()) - share))
+			row[k+j] = tensor.Float(-c * share * dmean)
+			row[2*k+j] = tensor.Float(-c * share * dscale)
 		}
 	}
 }
 
 // partSums returns the sums over the parts of their weights, and of their weights times
 // their probabilities of a level.
-func partSums(row []float, level float32) (all, joint logSum) {
+func partSums(row []tensor.Float, level float32) (all, joint logSum) {
 	all, joint = noSum, noSum
 	for j := range len(row) / 3 {
 		p := partOf(row, j, level)
@@ -122,7 +122,7 @@ type mixturePart struct {
 	raised      bool    // the scale was raised to the least one
 }
 
-func partOf(row []float, j int, level float32) mixturePart {
+func partOf(row []tensor.Float, j int, level float32) mixturePart {
 	k := len(row) / 3
 	mean, log := float64(row[k+j]), float64(row[2*k+j])
 	p := mixturePart{first: level == 0, last: level == Levels-1, raised: log < minLogScale}
@@ -139,12 +139,12 @@ func partOf(row []float, j int, level float32) mixturePart {
 // lo and hi are nearly equal, or nearly 0 because the scale is large, hi-lo is computed as
 // 2·halfLevel over the scale.
 func (p *mixturePart) logShare() (log, dmean, dscale float64) {
-	above, below := logistic(-p.hi), logistic(p.lo)
+	above, below := Logistic(-p.hi), Logistic(p.lo)
 	switch {
 	case p.first:
-		log, dmean, dscale = -softplus(-p.hi), -above, -p.hi*above
+		log, dmean, dscale = -Softplus(-p.hi), -above, -p.hi*above
 	case p.last:
-		log, dmean, dscale = -softplus(p.lo), below, p.lo*below
+		log, dmean, dscale = -Softplus(p.lo), below, p.lo*below
 	default:
 		d := p.hi - p.lo
 		if d < nearEdges*math.Abs(p.lo) {
@@ -154,7 +154,7 @@ func (p *mixturePart) logShare() (log, dmean, dscale float64) {
 		if d < smallWidth {
 			inner, slope = math.Log(2*halfLevel)-p.logScale, 1
 		}
-		log = inner - softplus(-p.hi) - softplus(p.lo)
+		log = inner - Softplus(-p.hi) - Softplus(p.lo)
 		dmean = below - above
 		dscale = p.lo*below - p.hi*above - slope
 	}

@@ -1,6 +1,6 @@
 //go:build float64
 
-package nn
+package model
 
 import (
 	"slices"
@@ -32,7 +32,7 @@ func TestWindows(t *testing.T) {
 			}
 		}
 		y := tensor.NewMat(b*n, k*w)
-		Windows(y, x, b, lens)
+		windowRows(y, x, b, lens)
 		if !slices.Equal(y.Data, want.Data) {
 			t.Errorf("lens %v: windows are %v, want %v", lens, y.Data, want.Data)
 		}
@@ -42,7 +42,7 @@ func TestWindows(t *testing.T) {
 		for i := range dy.Data {
 			dy.Data[i] = rng.New(2).Normal(uint64(i))
 		}
-		WindowsGrad(dx, dy, b, lens)
+		windowRowsGrad(dx, dy, b, lens)
 		var there, back float64
 		for i := range dy.Data {
 			there += dy.Data[i] * y.Data[i]

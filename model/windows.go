@@ -1,4 +1,4 @@
-package nn
+package model
 
 import (
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -6,12 +6,18 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Windows sets row i of y [B·N,K·width] to the K rows of x [B·N,width] around row i, side by
+// The rows of a piece, and the work of an element in operations.
+const (
+	windowPiece = 64
+	windowWork  = 4
+)
+
+// windowRows sets row i of y [B·N,K·width] to the K rows of x [B·N,width] around row i, side by
 // side, with zeros beyond the ends of the sequence. K is odd. A Linear of windows is a
 // convolution over all channels that keeps the length. lens [B] holds the number of valid rows
 // of each sequence; others count as zeros. nil: all are valid.
-func Windows(y, x tensor.Mat, b int, lens []int64) {
-	par.Run(y.Rows, normRows, moveWork*float64(y.Rows)*float64(y.Cols), rowWindows{y, x, x.Rows / b, lens})
+func windowRows(y, x tensor.Mat, b int, lens []int64) {
+	par.Run(y.Rows, windowPiece, windowWork*float64(y.Rows)*float64(y.Cols), rowWindows{y, x, x.Rows / b, lens})
 }
 
 // rowWindows copies the windows of sequences of n rows.
@@ -47,10 +53,10 @@ func (f *rowWindows) RunRange(i0, i1 int) {
 	}
 }
 
-// WindowsGrad sets dx [B·N,width] to the gradient of x, given the gradient dy [B·N,K·width] of
-// the result of Windows with the same lens.
-func WindowsGrad(dx, dy tensor.Mat, b int, lens []int64) {
-	par.Run(dx.Rows, normRows, moveWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad{rowWindows{dy, dx, dx.Rows / b, lens}})
+// windowRowsGrad sets dx [B·N,width] to the gradient of x, given the gradient dy [B·N,K·width] of
+// the result of windowRows with the same lens.
+func windowRowsGrad(dx, dy tensor.Mat, b int, lens []int64) {
+	par.Run(dx.Rows, windowPiece, windowWork*float64(dy.Rows)*float64(dy.Cols), rowWindowsGrad{rowWindows{dy, dx, dx.Rows / b, lens}})
 }
 
 // rowWindowsGrad sets the rows of x to their gradients from the gradients y of windows.

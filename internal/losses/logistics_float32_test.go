@@ -1,6 +1,6 @@
 //go:build !float64
 
-package nn
+package losses
 
 import (
 	"testing"
