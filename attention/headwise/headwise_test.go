@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -38,13 +39,19 @@ func newPlain() *plain {
 }
 
 func (p *plain) Traits() attention.Traits { return p.traits }
-func (p *plain) Setting() string          { return "plain" }
-func (p *plain) Params() *param.Set       { return p.tau }
-func (p *plain) Constants() *param.Set    { return nil }
+
+func (p *plain) Setting() string { return "plain" }
+
+func (p *plain) Params() *param.Set { return p.tau }
+
+func (p *plain) Constants() *param.Set { return nil }
+
 func (p *plain) Cost(s attention.Shape) Cost {
 	return Cost{FLOPs: 2 * float64(s.N*s.M*(s.D+s.Dv)), Bytes: 64}
 }
+
 func (p *plain) scale(h *Head) float64 { return 1 / math.Sqrt(float64(h.Q.Cols)) }
+
 func (p *plain) factor(h *Head) float64 {
 	return float64(p.tau.All()[0].Data[h.Head]) * p.scale(h)
 }
@@ -462,5 +469,61 @@ func rowsProblem(t *testing.T, r *rand.Rand, oc *oracle.Call, do oracle.Heads, c
 				t.Fatalf("dbias is off by %.3g limits", e)
 			}
 		}
+	}
+}
+
+// Strided views, several threads, several units of parameters at a time and
+// memory that was used before change no bit.
+func TestHeadwiseBits(t *testing.T) {
+	defer par.SetThreads(0)
+	for name, oc := range plainProblems() {
+		if oc.K.N > 64 || oc.K.N == 0 || oc.Q.N == 0 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			do := calltest.Convert(calltest.Normal(rand.New(rand.NewPCG(14, 15)), oc.Q.B, oc.Q.H, oc.Q.N, oc.V.D))
+			m, c := New(newPlain()), calltest.NewCall(oc)
+			out, keep := calltest.Forward(t, m, c, attention.Auto)
+			g, dtau := calltest.Backward(t, m, c, do, out, keep)
+
+			saved := make([][]float, len(keep.Heads))
+			for i, x := range keep.Heads {
+				saved[i] = slices.Clone(x)
+				for j := range x {
+					x[j] = float(math.NaN())
+				}
+			}
+			wide := *c
+			wide.Q, wide.K, wide.V = spacious(c.Q), spacious(c.K), spacious(c.V)
+			par.SetThreads(3)
+			out2 := spacious(calltest.Poisoned(out.B, out.H, out.N, out.D))
+			if err := m.Forward(out2, &wide, keep); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.EqualFunc(keep.Heads, saved, slices.Equal[[]float]) {
+				t.Errorf("saved for Backward is %v, was %v", keep.Heads, saved)
+			}
+			g2 := &attention.Grads{DQ: spacious(calltest.Poisoned(c.Q.B, c.Q.H, c.Q.N, c.Q.D)),
+				DK: spacious(calltest.Poisoned(c.K.B, c.K.H, c.K.N, c.K.D)), DV: spacious(calltest.Poisoned(c.V.B, c.V.H, c.V.N, c.V.D))}
+			m.Params().ZeroGrad()
+			if err := m.Backward(g2, spacious(do), out2, &wide, keep); err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range []struct {
+				name      string
+				got, want tensor.Heads
+			}{{"o", out2, out}, {"dq", g2.DQ, g.DQ}, {"dk", g2.DK, g.DK}, {"dv", g2.DV, g.DV}} {
+				for i := range x.want.B * x.want.H {
+					for n := range x.want.N {
+						if !slices.Equal(x.got.Head(i/x.want.H, i%x.want.H).Row(n), x.want.Head(i/x.want.H, i%x.want.H).Row(n)) {
+							t.Fatalf("%s of a strided view differs", x.name)
+						}
+					}
+				}
+			}
+			if got := m.Params().All()[0].Grad; !slices.Equal(got, dtau) {
+				t.Errorf("dtau is %v, was %v", got, dtau)
+			}
+		})
 	}
 }

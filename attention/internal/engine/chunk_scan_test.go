@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -195,6 +196,59 @@ func TestMomentsKeptForBackward(t *testing.T) {
 		for i, past := range keep.Moments {
 			if len(past) != 0 {
 				t.Errorf("sequence %d keeps moments in the form %v, causal %v", i, form, c.Causal)
+			}
+		}
+	}
+}
+
+// What keys hold that do not exist, or come later, changes no bit.
+func TestLinearIgnoresWhatIsHidden(t *testing.T) {
+	const n = 40
+	nan, inf := float(math.NaN()), float(math.Inf(1))
+	r := rand.New(rand.NewPCG(8, 9))
+	for name, m := range polynomials() {
+		e := mechanismOf(t, name, m)
+		c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 1, 4, n, 5), K: calltest.Normal(r, 1, 2, n, 5), V: calltest.Normal(r, 1, 2, n, 3)})
+		c.Chunk = 16
+		do := calltest.Convert(calltest.Normal(r, 1, 4, n, 3))
+		// spoil overwrites keys and values of every head.
+		spoil := func(key, value float, tokens ...int) {
+			for h := range c.K.H {
+				for _, j := range tokens {
+					c.K.Head(0, h).Row(j)[1], c.V.Head(0, h).Row(j)[1] = key, value
+				}
+			}
+		}
+		for _, causal := range []bool{false, true} {
+			c.Causal = causal
+			c.KeyMask = slices.Repeat([]bool{true}, n)
+			hidden := []int{0, 1, 15, 16, n - 1}
+			for _, j := range hidden {
+				c.KeyMask[j] = false
+			}
+			bits := func() []byte {
+				out, keep := calltest.Forward(t, e, c, attention.Linear)
+				g, dtau := calltest.Backward(t, e, c, do, out, keep)
+				return fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
+			}
+			before := bits()
+			spoil(nan, inf, hidden...)
+			if !slices.Equal(before, bits()) {
+				t.Errorf("%s, causal %v: a masked key changes bits", name, causal)
+			}
+			spoil(1, 1, hidden...)
+		}
+		c.KeyMask = nil
+		before, _ := calltest.Forward(t, e, c, attention.Linear)
+		for j := n - 1; j > 0; j-- {
+			spoil(inf, nan, j)
+			after, _ := calltest.Forward(t, e, c, attention.Linear)
+			for h := range after.H {
+				for i := range j {
+					if !slices.Equal(after.Head(0, h).Row(i), before.Head(0, h).Row(i)) {
+						t.Fatalf("%s: key %d changes query %d", name, j, i)
+					}
+				}
 			}
 		}
 	}

@@ -1,12 +1,16 @@
 package engine
 
 import (
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // sumsState is a state of one head whose moments are the moments of unchanged keys.
@@ -58,6 +62,68 @@ func TestCompensatedPieces(t *testing.T) {
 		}
 		if plain := newState(t, e, c).Bytes(); whole.Bytes() <= plain {
 			t.Errorf("%s: %d bytes compensated, %d rounded", name, whole.Bytes(), plain)
+		}
+	}
+}
+
+// worst is the largest error of the moments among those that n times one token
+// gives, by the size of their terms.
+func worst(st *RecurrentState, x []float64, v []float64, n float64) float64 {
+	p, f, most := &st.Heads[0].Moments, 0, 0.0
+	judge := func(got float, want float64) { most = max(most, math.Abs(float64(got)-want)/math.Abs(want)) }
+	for a := range x {
+		for b := a; b < len(x); b++ {
+			phi := x[a] * x[b] * n
+			judge(p.Z[f], phi)
+			for c, y := range v {
+				judge(p.S[f*p.Stride+c], phi*y)
+			}
+			f++
+		}
+	}
+	return most
+}
+
+// The sums of random tokens of one sign equal float64's within the error of a chunk,
+// because its roundings average out.
+func TestCompensatedRandomTokens(t *testing.T) {
+	const size, d, dv = 86 * 96, 2, 1 // whole chunks
+	pieces := 128                     // a million tokens
+	if suite.IsLong() {
+		pieces = 8192 // more than 2^26
+	}
+	for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
+		r := rand.New(rand.NewPCG(3, 4))
+		_, st := sumsState(t, d, dv, carry)
+		k, v := tensor.NewHeads(1, 1, size, d), tensor.NewHeads(1, 1, size, dv)
+		var sum [6]float64
+		for range pieces {
+			for i := range k.Data {
+				k.Data[i] = float(r.Float32()) + 0.5
+			}
+			for i := range v.Data {
+				v.Data[i] = float(r.Float32()) + 0.5
+			}
+			if err := st.Absorb(&attention.Call{K: k, V: v}); err != nil {
+				t.Fatal(err)
+			}
+			for j := range size {
+				x, f := [3]float64{1, float64(k.Data[2*j]), float64(k.Data[2*j+1])}, 0
+				for a := range x {
+					for b := a; b < len(x); b++ {
+						sum[f] += x[a] * x[b] * float64(v.Data[j])
+						f++
+					}
+				}
+			}
+		}
+		p, most := &st.Heads[0].Moments, 0.0
+		for f, want := range sum {
+			most = max(most, math.Abs(float64(p.S[f*p.Stride])-want)/want)
+		}
+		t.Logf("%d tokens, %v: the largest relative error of a moment is %.2g", pieces*size, carry, most)
+		if limit := (8 + math.Sqrt(96)) * 0x1p-24; carry == attention.Compensated && most > limit {
+			t.Errorf("off by %.2g, the limit of a chunk is %.2g", most, limit)
 		}
 	}
 }

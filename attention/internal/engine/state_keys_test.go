@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -173,5 +174,49 @@ func TestCacheRefuses(t *testing.T) {
 	}
 	if st.Tokens() != 0 {
 		t.Errorf("%d tokens after refusals", st.Tokens())
+	}
+}
+
+func TestCacheIgnoresMaskedTokens(t *testing.T) {
+	c := stateCall(40, 5, 3, 0)
+	_, st := softmaxState(t, c)
+	want := calltest.Poisoned(2, 6, 40, 3)
+	steps(t, st, want, c, 0, 40)
+	for b := range 2 {
+		for j := range 40 {
+			if c.KeyMask[b*40+j] {
+				continue
+			}
+			for h := range 2 {
+				c.K.Head(b, h).Row(j)[0] = float(math.NaN())
+				c.V.Head(b, h).Row(j)[0] = float(math.Inf(1))
+			}
+		}
+	}
+	_, st = softmaxState(t, c)
+	out := calltest.Poisoned(2, 6, 40, 3)
+	steps(t, st, out, c, 0, 11, 40)
+	if !slices.Equal(out.Data, want.Data) {
+		t.Error("masked tokens change outputs")
+	}
+}
+
+// The step form of every call has the bits of the direct form.
+func TestCacheStepForm(t *testing.T) {
+	for name, p := range calltest.Problems() {
+		if p.AttnKeep != nil {
+			continue
+		}
+		c := calltest.NewCall(p)
+		e := mechanismOf(t, "softmax", calltest.Textbook["softmax"])
+		want, _ := calltest.Forward(t, e, c, attention.Direct)
+		got := calltest.Poisoned(c.Q.B, c.Q.H, c.Q.N, c.V.D)
+		c.Form = attention.Step
+		if err := e.Forward(got, c, nil); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if !slices.Equal(got.Data, want.Data) {
+			t.Errorf("%s: step form gives other bits", name)
+		}
 	}
 }

@@ -300,3 +300,34 @@ func TestSumsSnapshot(t *testing.T) {
 		}
 	}
 }
+
+// Read answers as the calltest.Textbook does, with the same bits for a query alone.
+func TestSumsRead(t *testing.T) {
+	const n, d, dv = 37, 5, 3
+	r := rand.New(rand.NewPCG(7, 8))
+	for name, m := range polynomials() {
+		e := mechanismOf(t, name, m)
+		for _, keys := range []int{0, 1, 40, 64, 100} {
+			c := &oracle.Call{Q: calltest.Normal(r, 1, 4, n, d), K: calltest.Normal(r, 1, 2, keys, d), V: calltest.Normal(r, 1, 2, keys, dv)}
+			call := calltest.NewCall(c)
+			call.Chunk = 32
+			st := newState(t, e, call)
+			if err := st.Absorb(call); err != nil {
+				t.Fatal(err)
+			}
+			out, alone := calltest.Poisoned(1, 4, n, dv), calltest.Poisoned(1, 4, n, dv)
+			if err := st.Read(out, call); err != nil {
+				t.Fatal(err)
+			}
+			calltest.Judge(t, linearLimits(e, d, 32), m, c, m.Forward(c), out, nil)
+			for i := range n {
+				if err := st.Read(alone.Tokens(i, i+1), &attention.Call{Q: call.Q.Tokens(i, i+1)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(out.Data, alone.Data) {
+				t.Errorf("%s, %d keys: queries alone get other bits", name, keys)
+			}
+		}
+	}
+}

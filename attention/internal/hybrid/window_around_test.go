@@ -2,6 +2,7 @@ package hybrid
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -10,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -142,6 +144,31 @@ func TestForwardForgetsTheLossesOfAnotherMechanism(t *testing.T) {
 		}
 		if keep.Aux != 0 || keep.Residual != 0 {
 			t.Errorf("%s: aux is %v and residual %v, of another mechanism", name, keep.Aux, keep.Residual)
+		}
+	}
+}
+
+func TestThreadsChangeNoBitOfUnmaskedWindows(t *testing.T) {
+	defer func(work float64) { headtask.SplitWork = work }(headtask.SplitWork)
+	defer par.SetThreads(0)
+	headtask.SplitWork = 1
+	r := rand.New(rand.NewPCG(32, 33))
+	for name, m := range nearFar() {
+		e := windowedOf(t, m)
+		c := calltest.NewCall(&oracle.Call{Q: calltest.Normal(r, 1, 4, 150, 6), K: calltest.Normal(r, 1, 1, 150, 6), V: calltest.Normal(r, 1, 1, 150, 5), KeyMask: calltest.Flags(r, 150)})
+		do := calltest.Convert(calltest.Normal(r, 1, 4, 150, 5))
+		c.Chunk = 16
+		for _, form := range []attention.Form{attention.Direct, attention.Linear} {
+			var bits [][]float
+			for _, threads := range []int{1, 3} {
+				par.SetThreads(threads)
+				out, keep := calltest.Forward(t, e, c, form)
+				g, dtau := calltest.Backward(t, e, c, do, out, keep)
+				bits = append(bits, slices.Concat(out.Data, g.DQ.Data, g.DK.Data, g.DV.Data, dtau))
+			}
+			if !slices.Equal(bits[0], bits[1]) {
+				t.Errorf("%s, %v: three threads change bits", name, form)
+			}
 		}
 	}
 }
