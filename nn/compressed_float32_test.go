@@ -3,39 +3,13 @@
 package nn
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
-
-func randomParam(r *rand.Rand, name string, shape ...int) *param.Param {
-	n := 1
-	for _, s := range shape {
-		n *= s
-	}
-	p := &param.Param{Name: name, Shape: shape, Data: make([]float32, n), Grad: make([]float32, n)}
-	for i := range p.Data {
-		p.Data[i] = float32(r.NormFloat64())
-	}
-	return p
-}
-
-func randomLinear(r *rand.Rand, out, in int) Linear {
-	return Linear{W: randomParam(r, "w", out, in), B: randomParam(r, "b", out)}
-}
-
-func randomMat(r *rand.Rand, rows, cols int) tensor.Mat {
-	m := viewMatrix(make([]float32, rows*cols), rows, cols)
-	for i := range m.Data {
-		m.Data[i] = float32(r.NormFloat64())
-	}
-	return m
-}
 
 // Layers with weights of 16 bits have the bits of layers of float32 whose weights are rounded,
 // whatever the number of rows, in passes and in steps.
@@ -106,31 +80,6 @@ func TestBytesGiveARowTheSameBits(t *testing.T) {
 			if l.Forward(y, x.Slice(0, rows), false); !slices.Equal(y.Data, want.Data[:rows*150]) {
 				t.Errorf("%d rows on %d threads have other bits", rows, threads)
 			}
-		}
-	}
-}
-
-func BenchmarkCompressed(b *testing.B) {
-	r := rand.New(rand.NewPCG(5, 6))
-	for _, rows := range []int{1, 12, 128, 512} {
-		for p := range Int8 + 1 {
-			up, down := randomLinear(r, 1536, 384), randomLinear(r, 384, 1536)
-			m := &mlp{UpProj: up, DownProj: down, Act: GELU}
-			for _, l := range []*Linear{&m.UpProj, &m.DownProj} {
-				if err := l.Compress(p); err != nil {
-					b.Fatal(err)
-				}
-			}
-			m.PackWeights()
-			x, y, tr := randomMat(r, rows, 384), randomMat(r, rows, 384), m.NewTrace()
-			b.Run(fmt.Sprintf("%v/%d", p, rows), func(b *testing.B) {
-				b.ReportAllocs()
-				for b.Loop() {
-					if err := m.Forward(y, x, x, Scope{}, tr, false); err != nil {
-						b.Fatal(err)
-					}
-				}
-			})
 		}
 	}
 }
