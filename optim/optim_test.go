@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 )
@@ -161,5 +162,22 @@ func TestSchedules(t *testing.T) {
 				t.Errorf("%+v: rate of step %d is %v", c, step, r)
 			}
 		}
+	}
+}
+
+func TestStepDoesNotDependOnThreads(t *testing.T) {
+	defer par.SetThreads(0)
+	run := func(threads int) []float {
+		par.SetThreads(threads)
+		s := weights(3*pieceSize + 11)
+		a := NewAdamW(s)
+		for step := range 3 {
+			fillGrad(s, step)
+			a.Step(0.01, 1)
+		}
+		return s.All()[0].Data
+	}
+	if !slices.Equal(run(1), run(3)) {
+		t.Error("weights differ")
 	}
 }
