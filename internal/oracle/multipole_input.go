@@ -1,6 +1,9 @@
 package oracle
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // InputMultipole is softmax with its keys in clusters. A cluster is near to a query, and its
 // keys are weighed exactly, if the weights within it deviate much from their approximation;
@@ -31,6 +34,9 @@ type keyCluster struct {
 // share of the group's Σ|k-c̄|². The term is left out if its deviation over the keys of the
 // group exceeds Tol·Z, because these keys differ too much.
 //
+// In a causal call all clusters that a query sees are one group, in which h of a cluster is its share
+// of Σ n·h over the clusters: the one by which it shares Σ|k-c̄|², over n.
+//
 // A cluster is near in two cases. The first is that the deviation of its weights, exp(s
 // q·c̄)·√(2h), exceeds Tol·Z/√N, where N is the number of keys in all clusters that the query
 // sees and Z is the denominator without near clusters. The second is that one of its keys can
@@ -58,6 +64,9 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 				}
 			}
 		}
+		if h.Causal && len(groups) > 0 {
+			groups = [][]keyCluster{slices.Concat(groups...)}
+		}
 		top := math.Inf(-1)
 		for j, k := range h.K {
 			if h.Sees(i, j) {
@@ -73,10 +82,26 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 				total += a[i][j]
 			}
 		}
-		// exp(s q·c̄) and h of a cluster.
-		terms := func(c *keyCluster) (weight, second float64) {
+		ownSecond := func(c *keyCluster) (second float64) {
 			for e, x := range c.variances {
 				second += scale * scale * q[e] * q[e] * x / 2
+			}
+			return second
+		}
+		seconds, spreads := 0.0, 0.0 // Σ n·h and Σ|k-c̄|² over the clusters
+		for _, group := range groups {
+			for _, c := range group {
+				seconds += float64(len(c.keys)) * ownSecond(&c)
+				spreads += c.spread
+			}
+		}
+		// exp(s q·c̄) and h of a cluster.
+		terms := func(c *keyCluster) (weight, second float64) {
+			switch {
+			case !h.Causal:
+				second = ownSecond(c)
+			case spreads > 0:
+				second = seconds * c.spread / spreads / float64(len(c.keys))
 			}
 			return math.Exp(scale*dotProduct(q, c.mean) - top), second
 		}
@@ -94,6 +119,9 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 			for _, c := range group {
 				weight, second := terms(&c)
 				gap := math.Log(16 * m.Tol * total / weight) // of the score of a key that weighs 16·Tol·Z to the mean's
+				if h.Causal {
+					gap = max(gap, 0) // the mean may weigh more already
+				}
 				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(min(len(c.keys), 16)-1) > gap*gap ||
 					m.Tol == 0 && second > 0 && len(c.keys) > 1
 				deviations += 2 * second * float64(len(c.keys))
