@@ -60,8 +60,9 @@ type inputPass struct {
 	// lo ≤ j < hi of the open span. All other keys are in blocks.
 	first, last, lo, hi int
 
-	blocks []keyBlock // the last of them was made last
-	ahead  keyBlock   // of an index: a block that the next span needs, if it is made
+	open   kernel.Panels[float] // if many queries follow: keys of the open span, as columns
+	blocks []keyBlock           // the last of them was made last
+	ahead  keyBlock             // of an index: a block that the next span needs, if it is made
 	far    farField
 
 	// The choices of a wave of queries.
@@ -75,8 +76,8 @@ type inputPass struct {
 	grads inputGrads // of Backward
 }
 
-// open sets the pass to a head without blocks. Blocks take memory from ar.
-func (p *inputPass) open(x *multipoleAttention, h *headwise.Head, ar *arena.Arena) {
+// begin sets the pass to a head without blocks. Blocks take memory from ar.
+func (p *inputPass) begin(x *multipoleAttention, h *headwise.Head, ar *arena.Arena) {
 	*p = inputPass{multipoleAttention: x, h: h, memory: ar, scale: x.factor(h.Q.Cols), blocks: p.blocks[:0], picks: p.picks[:0], queries: p.queries[:0], ends: p.ends[:0]}
 	p.first, p.last = x.innerKeys(h)
 	p.lo, p.hi = p.first, p.first
@@ -168,8 +169,10 @@ func (p *inputPass) eachSpan(f func(i0, i1 int)) {
 		p.cover(max(b, 0))
 		p.setOpen(b)
 		mark := p.memory.Mark()
+		i0, i1 := max(b*p.span-h.Shift, 0), min((b+1)*p.span-h.Shift, h.Q.Rows)
+		p.packOpen(i1 - i0)
 		p.setFar()
-		f(max(b*p.span-h.Shift, 0), min((b+1)*p.span-h.Shift, h.Q.Rows))
+		f(i0, i1)
 		p.memory.Reset(mark)
 	}
 	p.drop(0)
@@ -179,6 +182,19 @@ func (p *inputPass) eachSpan(f func(i0, i1 int)) {
 func (p *inputPass) setOpen(b int) {
 	inner := func(j int) int { return min(max(j, p.first), p.last) }
 	p.lo, p.hi = inner(b*p.span), inner((b+1)*p.span)
+}
+
+// packOpen packs the keys of the open span, if there are enough queries to be worth it.
+func (p *inputPass) packOpen(queries int) {
+	p.open = kernel.Panels[float]{}
+	n, d := p.hi-p.lo, p.h.K.Cols
+	if queries <= multipoleRows || n == 0 {
+		return
+	}
+	p.open = kernel.NewPanels(p.h.Table, n, d, arena.Take[float](p.memory, kernel.PanelsSize(n, d)))
+	for piece := range p.open.Pieces() {
+		p.open.Pack(piece, true, p.h.K.Data[p.lo*p.h.K.Stride:], p.h.K.Stride)
+	}
 }
 
 // inputTile holds the scores or weights of n queries from i0 on.
@@ -231,7 +247,13 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 		t.Scale(x.q.Row(r), p.scale, h.Q.Row(i0+r))
 	}
 	p.eachSegment(&x, func(part tensor.Mat, j0, j1 int) {
-		h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
+		if p.open.N > 0 && p.lo <= j0 && j1 <= p.hi {
+			mark := h.Scratch.Mark()
+			p.open.Multiply(false, x.n, x.q.Data, x.q.Stride, j0-p.lo, j1-p.lo, false, part.Data, part.Stride, nil, arena.Take[float](h.Scratch, kernel.MultiplyScratch(x.n, x.q.Cols)), nil)
+			h.Scratch.Reset(mark)
+		} else {
+			h.Multiply(part, x.q, h.K.Slice(j0, j1), false, true, false)
+		}
 		for r := range part.Rows {
 			row := part.Row(r)
 			if h.Causal {
@@ -351,9 +373,12 @@ func (p *inputPass) weighPooled(x *inputTile, tops, sums []float) {
 // choose adds the clusters with errors above most or reach above bar to the picks of query r of the
 // tile, and sets their weights in the tile to 0.
 func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float, bar float) {
-	exps, far := x.exps.Row(r), x.far.Row(r)
-	for c0 := 0; c0 < len(errors); c0 += nearestRun {
-		c1 := min(c0+nearestRun, len(errors))
+	exps, far, end := x.exps.Row(r), x.far.Row(r), len(errors)
+	if p.h.Table.Max(errors) <= most && p.h.Table.Max(reach) <= bar {
+		end = 0
+	}
+	for c0 := 0; c0 < end; c0 += nearestRun {
+		c1 := min(c0+nearestRun, end)
 		run := errors[c0:c1]
 		if p.h.Table.Max(run) <= most && p.h.Table.Max(reach[c0:c1]) <= bar {
 			continue
@@ -460,7 +485,7 @@ func (m *inputMultipole) forward(h *headwise.Head) {
 	lse := h.SaveBuffer(n)
 	p := m.passes.get()
 	defer m.passes.put(p)
-	p.open(m.x, h, h.Scratch)
+	p.begin(m.x, h, h.Scratch)
 	p.tops, p.sums = arena.Take[float](h.Scratch, n), arena.Take[float](h.Scratch, n)
 	p.eachSpan(p.attendSpan)
 	p.divide(lse)

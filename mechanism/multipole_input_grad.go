@@ -38,7 +38,7 @@ func (p *inputPass) newBlockGrads(b *keyBlock) blockGrads {
 func (m *inputMultipole) backward(h *headwise.Head, g *headwise.Grads) {
 	p := m.passes.get()
 	defer m.passes.put(p)
-	p.open(m.x, h, h.Scratch)
+	p.begin(m.x, h, h.Scratch)
 	p.grads = inputGrads{Grads: g, delta: arena.Take[float](h.Scratch, h.Q.Rows)}
 	p.eachSpan(p.backSpan)
 	p.grads = inputGrads{}

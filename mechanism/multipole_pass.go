@@ -467,7 +467,11 @@ func addSeen(h *headwise.Head, out, w, y tensor.Mat, i0, j0 int, acc bool) {
 		unseen = seenOf(h, i0, j0, w.Cols)
 	}
 	if rest := y.Slice(unseen, y.Rows); !scratch.HasNonFiniteSum(rest) {
-		h.Multiply(out, w, y, false, false, acc)
+		if y.Cols%kernel.Lanes == 0 && w.Cols <= nearColumns { // without a copy of y
+			h.Table.Block(w.Rows, y.Cols, w.Cols, w.Data, w.Stride, 1, y.Data, y.Stride, out.Data, out.Stride, acc)
+		} else {
+			h.Multiply(out, w, y, false, false, acc)
+		}
 		return
 	}
 	mark := h.Scratch.Mark()
