@@ -19,10 +19,14 @@ func LookupRow(name string) (mechanism.Row, error) {
 // LookupFunction returns the row of a mechanism of queries, keys and values. It returns an error
 // for an unknown name, and for a mixer.
 func LookupFunction(name string) (mechanism.Row, error) {
-	if err := nn.NotAFunction(name); err != nil {
-		return mechanism.Row{}, err
+	row, err := mechanism.Lookup(name)
+	if err == nil {
+		return row, nil
 	}
-	return mechanism.Lookup(name)
+	if owns := nn.NotAFunction(name); owns != nil {
+		err = owns
+	}
+	return mechanism.Row{}, err
 }
 
 // JoinNames joins the names of the elements of list for a help text.
