@@ -1,5 +1,3 @@
-//go:build !float64
-
 package nn
 
 import (
@@ -27,7 +25,7 @@ func TestDropout(t *testing.T) {
 		switch v {
 		case 2:
 			dropped++
-		case 2 + float32(1/(1-rate)):
+		case 2 + float(1/(1-rate)):
 		default:
 			t.Fatalf("element %d is %v", i, v)
 		}
