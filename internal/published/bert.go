@@ -98,15 +98,6 @@ func (p *plan) addDecoder(f *fields, name, bias string) {
 	}
 }
 
-// aliasOf adds a name under which files repeat a parameter.
-func (p *plan) aliasOf(part, name string) {
-	for i := range p.weights {
-		if w := &p.weights[i]; len(w.parts) == 1 && w.parts[0] == part {
-			w.aliases = append(w.aliases, name)
-		}
-	}
-}
-
 // addBERTLayers adds the embeddings and layers under the names of bert.
 func (p *plan) addBERTLayers() {
 	c := &p.config

@@ -261,6 +261,15 @@ func (p *plan) addBeside(name string, out, in int) {
 		weight{name: name + ".bias", shape: []int{out}, optional: true})
 }
 
+// aliasOf adds a name under which files repeat a parameter.
+func (p *plan) aliasOf(part, name string) {
+	for i := range p.weights {
+		if w := &p.weights[i]; len(w.parts) == 1 && w.parts[0] == part {
+			w.aliases = append(w.aliases, name)
+		}
+	}
+}
+
 // activation returns the activation of a name in config.json.
 func (f *fields) activation(name, byDefault string) model.Activation {
 	switch a := f.text(name, byDefault); a {

@@ -176,6 +176,9 @@ func CountWorkers(units int, work, all float64) int {
 	return threads
 }
 
+// pieces returns the number of pieces of the given size in n tokens.
+func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
+
 // SplitWork is the least amount of arithmetic for which a task is divided among workers. A
 // smaller task runs on one worker, which never waits. Tests set a lower value.
 var SplitWork float64 = 1 << 23
@@ -349,6 +352,14 @@ func (s *Spec) IsPositive(gain float64) bool {
 		}
 	}
 	return s.Positive
+}
+
+// ScoreGain returns the largest factor by which dropout can multiply a score, or a weight.
+func ScoreGain(d *attention.Drop) float64 {
+	if d == nil {
+		return 1
+	}
+	return 1 / ((1 - d.Rate) * (1 - d.Rate))
 }
 
 // isTaylorOfExp reports whether f is a partial sum of the exponential series.

@@ -1,9 +1,5 @@
 package headtask
 
-import (
-	"github.com/farfield-ml/farfield/attention"
-)
-
 // Dropout of products runs on rows that hold them, (1, x, x⊗x): f(a·b) = c₀ +
 // c₁·s + c₂·s² is one scalar product of two of them, so that a kernel f(s) = s
 // with this feature map has both forms, and the masks lie on mapped rows.
@@ -55,12 +51,4 @@ func DropProducts(m *HeadDropout, row []float, d, i int) {
 	for c := range d * d {
 		row[1+d+c] *= float(m.Coef[2] * bits.Next())
 	}
-}
-
-// ScoreGain returns the largest factor by which dropout can multiply a score, or a weight.
-func ScoreGain(d *attention.Drop) float64 {
-	if d == nil {
-		return 1
-	}
-	return 1 / ((1 - d.Rate) * (1 - d.Rate))
 }

@@ -132,9 +132,6 @@ func (t *tokenGroup) wakeSleepers() {
 	t.moved.Broadcast()
 }
 
-// pieces returns the number of pieces of the given size in n tokens.
-func pieces(n, size int) int { return (max(n, 0) + size - 1) / size }
-
 // The derivatives by the scale that each piece and head has are added in order.
 
 // scaleParts returns room for the scale gradients of n pieces, if the scale is learned.
