@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"unsafe"
 )
 
@@ -41,19 +40,12 @@ type Element interface{ byte | float32 | float64 }
 // Number constrains the elements of sums.
 type Number interface{ float32 | float64 }
 
-// Operation counts the calls of one kind of operation on one rank.
-type Operation struct {
-	Name  string
-	Calls int
-	Bytes int64 // sent to other ranks
-}
-
 // Comm is one rank's connection to the other ranks of a job. Only one goroutine may use it at a
 // time. A nil *Comm is a job of one process, rank 0 of 1. It supports ShareError,
 // CheckAgreement, CallOnRankZero, AllGather, Broadcast, AllReduce and Tree.SumRanks.
 type Comm struct {
-	transport  Transport
-	operations []Operation
+	transport Transport
+	sent      int64 // bytes to other ranks
 
 	// Reused memory.
 	parts   []float64
@@ -80,41 +72,18 @@ func (c *Comm) Size() int {
 	return c.transport.Size()
 }
 
-// Operations returns the counted operations, sorted by name.
-func (c *Comm) Operations() []Operation {
-	list := slices.Clone(c.operations)
-	slices.SortFunc(list, func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
-	return list
-}
-
 // SentBytes returns the number of bytes that this rank sent to others.
-func (c *Comm) SentBytes() (bytes int64) {
-	for _, o := range c.operations {
-		bytes += o.Bytes
-	}
-	return bytes
-}
-
-// countCall counts calls of an operation and their bytes.
-func (c *Comm) countCall(name string, calls int, bytes int64) {
-	i := slices.IndexFunc(c.operations, func(o Operation) bool { return o.Name == name })
-	if i < 0 {
-		i = len(c.operations)
-		c.operations = append(c.operations, Operation{Name: name})
-	}
-	c.operations[i].Calls += calls
-	c.operations[i].Bytes += bytes
-}
+func (c *Comm) SentBytes() int64 { return c.sent }
 
 // exchangeParts calls the transport's Exchange and counts its bytes.
 func (c *Comm) exchangeParts(name string, send []byte, toEach []int, recv []byte, fromEach []int) error {
-	c.countCall(name, 0, int64(len(send)-toEach[c.Rank()]))
+	c.sent += int64(len(send) - toEach[c.Rank()])
 	return c.wrapError(name, c.transport.Exchange(send, toEach, recv, fromEach))
 }
 
 // gatherParts calls the transport's Gather and counts its bytes.
 func (c *Comm) gatherParts(name string, all []byte, lengths []int, own []byte) error {
-	c.countCall(name, 0, int64(c.Size()-1)*int64(len(own)))
+	c.sent += int64(c.Size()-1) * int64(len(own))
 	return c.wrapError(name, c.transport.Gather(all, lengths, own))
 }
 
@@ -128,7 +97,6 @@ func (c *Comm) wrapError(name string, err error) error {
 
 // Barrier waits for all ranks. It returns an error of the transport.
 func (c *Comm) Barrier() error {
-	c.countCall("barrier", 1, 0)
 	return c.wrapError("barrier", c.transport.Barrier())
 }
 
@@ -146,7 +114,6 @@ func AllGather[E Element](c *Comm, own []E) ([][]E, error) {
 		return [][]E{own}, nil
 	}
 	const name = "all-gather"
-	c.countCall(name, 1, 0)
 	size := c.Size()
 	mine, lengths := []int64{int64(len(own))}, make([]int64, size)
 	even := c.equalLengths(0, int(unsafe.Sizeof(mine[0])))
@@ -192,11 +159,9 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 		}
 		b = b[n:]
 	}
-	bytes := int64(0)
 	if root == c.Rank() {
-		bytes = int64(c.Size()-1) * int64(len(x)*sizeOf[E]())
+		c.sent += int64(c.Size()-1) * int64(len(x)*sizeOf[E]())
 	}
-	c.countCall(name, 1, bytes)
 	return nil
 }
 
@@ -205,7 +170,6 @@ func Broadcast[E Element](c *Comm, x []E, root int) error {
 // the transport, and an error if one of the ranks does not exist.
 func Pass[E Element](c *Comm, x []E, from, to int) ([]E, error) {
 	const name = "pass"
-	c.countCall(name, 1, 0)
 	if size := c.Size(); from == to || min(from, to) < 0 || max(from, to) >= size {
 		return nil, c.wrapError(name, fmt.Errorf("from rank %d to %d, there are %d ranks", from, to, size))
 	}

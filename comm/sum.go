@@ -99,7 +99,6 @@ func scanRanks[T Number](c *Comm, name string, x []T, left [][]float64, rank fun
 
 // inPieces calls f for ranges of n elements of the given bytes each.
 func (c *Comm) inPieces(name string, n, bytes int, f func(lo, hi int) error) error {
-	c.countCall(name, 1, 0)
 	piece := pieceBytes / bytes
 	for lo := 0; lo < n; lo += piece {
 		if err := f(lo, min(lo+piece, n)); err != nil {

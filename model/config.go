@@ -8,7 +8,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/fault"
-	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
 )
@@ -128,7 +127,10 @@ type Config struct {
 
 	// Mechanism names a row of package mechanism, one of Factories, or a mixer of package nn. A mixer
 	// replaces attention and interprets Heads itself. A convolutional net may be
-	// without mechanism, and then has 0 Heads.
+	// without mechanism, and then has 0 Heads. Order and settings that are left out are those of
+	// mechanism.New: fastmax has no window then. Training fills them in by the row before it makes
+	// the model, such as a window of exact softmax for fastmax, so the default of farfield train
+	// is another function; Config of train.Trainer returns what it has set.
 	Mechanism string            `json:"mechanism"`
 	Order     int               `json:"order,omitempty"` // 0: the mechanism's default
 	Set       map[string]string `json:"set,omitempty"`
@@ -192,16 +194,6 @@ type Config struct {
 	// SharedEmbedding gives the encoder of an encoder-decoder the embedding of the
 	// decoder.
 	SharedEmbedding bool `json:"shared_embedding,omitempty"`
-}
-
-// ParseConfig reads the JSON of a Config, without the version of config.json. It
-// returns an error for unknown fields and for a configuration that Validate refuses.
-func ParseConfig(data []byte) (Config, error) {
-	var c Config
-	if err := strict.Unmarshal(data, &c); err != nil {
-		return c, fmt.Errorf("config: %w", err)
-	}
-	return c, fault.InFile(c.Validate())
 }
 
 // Clone returns c with maps, slices and pointers of its own.

@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/safetensors"
@@ -146,7 +148,7 @@ func TestConfigsAreChecked(t *testing.T) {
 func TestParseConfig(t *testing.T) {
 	const text = `{"kind":"decoder","vocab":65,"layers":4,"heads":4,"width":128,"context":64,
 		"positions":"learned","mechanism":"fastmax","set":{"scale":"1/sqrt(D)"},"bias":false,"tied":true}`
-	c, err := ParseConfig([]byte(text))
+	c, err := parseConfig([]byte(text))
 	if err != nil || c.Set["scale"] != "1/sqrt(D)" || c.Params() != 804096 {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -155,7 +157,7 @@ func TestParseConfig(t *testing.T) {
 		{text + "{}", "more follows"},
 		{text[:50], "ends early"},
 	} {
-		if _, err := ParseConfig([]byte(x.text)); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := parseConfig([]byte(x.text)); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want one with %q", err, x.want)
 		}
 	}
@@ -179,7 +181,7 @@ func FuzzConfig(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var c Config
 		var err error
-		if n := check.AllocatedBytes(func() { c, err = ParseConfig(text) }); n > claims+512*int64(len(text)) {
+		if n := check.AllocatedBytes(func() { c, err = parseConfig(text) }); n > claims+512*int64(len(text)) {
 			t.Errorf("%d bytes are read in %d bytes of memory", len(text), n)
 		}
 		if err != nil {
@@ -192,7 +194,7 @@ func FuzzConfig(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := ParseConfig(again); err != nil || back.Params() != c.Params() {
+		if back, err := parseConfig(again); err != nil || back.Params() != c.Params() {
 			t.Errorf("%s comes back as %d weights, %v", again, back.Params(), err)
 		}
 	})
@@ -213,7 +215,7 @@ func TestHostileConfigs(t *testing.T) {
 		`{"kind":"decoder","vocab":16777216,"layers":16777216,"heads":1,"width":16777216,"context":1,"positions":"none","mechanism":"softmax"}`,
 	} {
 		var err error
-		n := check.AllocatedBytes(func() { _, err = ParseConfig([]byte(text)) })
+		n := check.AllocatedBytes(func() { _, err = parseConfig([]byte(text)) })
 		if err == nil || !strings.Contains(err.Error(), "possible") {
 			t.Errorf("%s: error is %v", text, err)
 		}
@@ -221,6 +223,15 @@ func TestHostileConfigs(t *testing.T) {
 			t.Errorf("%s takes %d bytes of memory", text, n)
 		}
 	}
+}
+
+// parseConfig reads the JSON of a Config without the version of config.json.
+func parseConfig(data []byte) (Config, error) {
+	var c Config
+	if err := strict.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("config: %w", err)
+	}
+	return c, fault.InFile(c.Validate())
 }
 
 // An error of New names the fields as Go does, and an error of a file as the file does.
@@ -234,7 +245,7 @@ func TestErrorsNameFieldsAsTheirReaderDoes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ParseConfig(text); err == nil || !strings.Contains(err.Error(), "kv_heads: 2 do not divide heads 3; set kv_heads to 1") {
+	if _, err := parseConfig(text); err == nil || !strings.Contains(err.Error(), "kv_heads: 2 do not divide heads 3; set kv_heads to 1") {
 		t.Errorf("a file: %v", err)
 	}
 }

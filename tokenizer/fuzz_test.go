@@ -33,7 +33,7 @@ func FuzzParse(f *testing.F) {
 func FuzzModelProto(f *testing.F) {
 	f.Add([]byte("\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02\n\x05\n\x03\xe2\x96\x81\n\x03\n\x01a\n\x06\n\x04\xe2\x96\x81a\x12\x02\x18\x02"), "a aé  a")
 	f.Fuzz(func(t *testing.T, data []byte, text string) {
-		v, err := ParseSentencePiece(data, true, true)
+		v, err := parseSentencePiece(data, true, true)
 		if err != nil {
 			return
 		}

@@ -72,7 +72,7 @@ func openFile(path string, c *config) (*Tokenizer, error) {
 	case strings.HasSuffix(name, ".model") && !c.isUnnamed() && !c.is(pieceClasses, pieceFamilies):
 		err = c.refuse()
 	case strings.HasSuffix(name, ".model"):
-		t, err = ParseSentencePiece(data, c != nil && flag(c.AddBOS, true), c != nil && flag(c.AddEOS, false))
+		t, err = parseSentencePiece(data, c != nil && flag(c.AddBOS, true), c != nil && flag(c.AddEOS, false))
 	case strings.HasSuffix(name, ".txt") && !strings.HasSuffix(name, "merges.txt"):
 		if c == nil {
 			c = new(config)

@@ -154,10 +154,10 @@ func readModelProto(data []byte) (*spModel, error) {
 	return m, nil
 }
 
-// ParseSentencePiece reads the bytes of a tokenizer.model. bos puts the piece <s> before each text,
+// parseSentencePiece reads the bytes of a tokenizer.model. bos puts the piece <s> before each text,
 // and eos puts </s> after it. With neither, control pieces are not recognised in texts.
-// ParseSentencePiece returns an error if the file is damaged or is neither BPE nor Unigram.
-func ParseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
+// parseSentencePiece returns an error if the file is damaged or is neither BPE nor Unigram.
+func parseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
 	if len(data) > maxFile {
 		return nil, fmt.Errorf("tokenizer.model: %d bytes, at most %d are read", len(data), maxFile)
 	}
@@ -170,7 +170,7 @@ func ParseSentencePiece(data []byte, bos, eos bool) (*Tokenizer, error) {
 
 // parseXLMRoberta reads the bytes of a sentencepiece.bpe.model and numbers the pieces as
 // XLM-RoBERTa does (Conneau et al. 2020, arXiv 1911.02116, in fairseq): <s>, <pad>, </s>, <unk>,
-// then the pieces after the first three, then <mask>. It returns an error where ParseSentencePiece
+// then the pieces after the first three, then <mask>. It returns an error where parseSentencePiece
 // does, and if the first three pieces are not the expected ones.
 func parseXLMRoberta(data []byte) (*Tokenizer, error) {
 	m, err := readModelProto(data)
@@ -189,7 +189,7 @@ func parseXLMRoberta(data []byte) (*Tokenizer, error) {
 	return m.assemble(true, true)
 }
 
-// assemble returns the tokenizer of m for ParseSentencePiece.
+// assemble returns the tokenizer of m for parseSentencePiece.
 func (m *spModel) assemble(bos, eos bool) (*Tokenizer, error) {
 	chars, err := newCharsmap(m.charsmap)
 	if err != nil {

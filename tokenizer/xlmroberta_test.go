@@ -77,7 +77,7 @@ func TestGraphemesWithoutKeyGoByCharacter(t *testing.T) {
 func TestUserPiecesAreNotNormalized(t *testing.T) {
 	for _, kind := range []byte{1, 2} {
 		data := appendField(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁", "a", "T", "<", "u", "r", "n", ">"), 2, []byte{3 << 3, kind})
-		words, err := ParseSentencePiece(appendField(data, 3, appendField(nil, 2, charsmapOf("t", "T", "<t", "a"))), false, false)
+		words, err := parseSentencePiece(appendField(data, 3, appendField(nil, 2, charsmapOf("t", "T", "<t", "a"))), false, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +106,7 @@ func writeXLM(t *testing.T, model []byte, files map[string]string) string {
 // is 3, piece n is n+1, between <s> 0 and </s> 2.
 func TestPiecesOfXLMRobertaAreShifted(t *testing.T) {
 	data := unigramModel(xlmPieces...)
-	base, err := ParseSentencePiece(data, false, false)
+	base, err := parseSentencePiece(data, false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestJSONKeepsUserPieces(t *testing.T) {
 	plain := appendField(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁▁", "\n\n", "▁", "a", "b", "\n", "ab", "▁a", "<", ">"), 3, []byte{3 << 3, 0, 4 << 3, 0})
 	parts := []string{" ", "  ", "a", "b", "<turn>", "\n", "\n\n", "<s>", "é"}
 	for _, kind := range []byte{1, 2} {
-		words, err := ParseSentencePiece(appendField(plain, 2, []byte{3 << 3, kind}), true, false)
+		words, err := parseSentencePiece(appendField(plain, 2, []byte{3 << 3, kind}), true, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestJSONKeepsUserPieces(t *testing.T) {
 			}
 		}
 	}
-	words, err := ParseSentencePiece(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁", "a", "b", "▁b"), true, false)
+	words, err := parseSentencePiece(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁", "a", "b", "▁b"), true, false)
 	if err != nil {
 		t.Fatal(err)
 	}

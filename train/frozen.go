@@ -13,8 +13,8 @@ import (
 	"github.com/farfield-ml/farfield/train/data"
 )
 
-// MostFrozenTexts is the largest training set for which SuitsFreeze recommends a frozen model.
-const MostFrozenTexts = 5000
+// mostFrozenTexts is the largest training set for which SuitsFreeze recommends a frozen model.
+const mostFrozenTexts = 5000
 
 // SuitsFreeze reports whether a linear head on the frozen model is the better default for the
 // classes of src. It is if the run starts from a published encoder and the training set is small.
@@ -22,7 +22,7 @@ func (c *Config) SuitsFreeze(src data.Source) bool {
 	spec := src.Spec()
 	n := spec.Count[data.Train]
 	return c.Init != "" && c.Model.Kind == model.Encoder && published.IsFolder(c.Init) && spec.Kind == data.Class &&
-		n != data.Endless && n <= MostFrozenTexts
+		n != data.Endless && n <= mostFrozenTexts
 }
 
 // FreezeHead changes c, which StartFrom has returned, so that the run keeps the weights of the

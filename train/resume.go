@@ -38,7 +38,7 @@ func Resume(src data.Source, dir string) (*Trainer, error) {
 // ResumeWith is Resume for a run with mechanisms of your own. The folder does not contain their
 // code: pass the factories that the model configuration had when New created the run.
 func ResumeWith(src data.Source, dir string, factories map[string]model.Factory) (*Trainer, error) {
-	return Job{}.ResumeWith(src, dir, factories)
+	return Job{}.resumeWith(src, dir, factories)
 }
 
 // savedRun is the state of a run read from its folder.
@@ -72,11 +72,11 @@ func readSavedRun(dir string) (k savedRun, err error) {
 // Resume is the function Resume for the ranks of a job, whose number may differ from before. Only
 // rank 0 reads the folder. If one rank has an error, every rank returns one.
 func (j Job) Resume(src data.Source, dir string) (*Trainer, error) {
-	return j.ResumeWith(src, dir, nil)
+	return j.resumeWith(src, dir, nil)
 }
 
-// ResumeWith is the function ResumeWith for the ranks of a job; see Resume.
-func (j Job) ResumeWith(src data.Source, dir string, factories map[string]model.Factory) (_ *Trainer, err error) {
+// resumeWith is the function ResumeWith for the ranks of a job; see Resume.
+func (j Job) resumeWith(src data.Source, dir string, factories map[string]model.Factory) (_ *Trainer, err error) {
 	var held *lock.Lock
 	defer func() {
 		if err != nil {

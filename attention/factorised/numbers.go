@@ -1,6 +1,7 @@
 package factorised
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -11,40 +12,41 @@ import (
 // checkNumbers returns an error for the first number of s that is outside its range, in the
 // element type: numbers are finite, Eps and Floor are 0 or more, decays 0 or less.
 func checkNumbers(s *attention.Spec) error {
+	name := cmp.Or(s.Name, "spec")
 	if norms := attention.Norms(); s.Norm < 0 || int(s.Norm) >= len(norms) {
-		return fmt.Errorf("%s: norm is %d, needs 0 to %d", s.Name, int(s.Norm), len(norms)-1)
+		return fmt.Errorf("%s: Norm is %d, needs 0 to %d", name, int(s.Norm), len(norms)-1)
 	}
 	if !isFinite(s.Scale) {
-		return fmt.Errorf("%s: scale is %v, needs to be finite", s.Name, s.Scale)
+		return fmt.Errorf("%s: Scale is %v, needs to be finite", name, s.Scale)
 	}
 	for l, c := range s.Coef {
 		if !isFinite(c) {
-			return fmt.Errorf("%s: coef: number %d is %v, needs to be finite", s.Name, l, c)
+			return fmt.Errorf("%s: Coef: number %d is %v, needs to be finite", name, l, c)
 		}
 	}
 	for _, x := range []struct {
-		name  string
+		field string
 		value float64
-	}{{"eps", s.Eps}, {"floor", s.Floor}} {
+	}{{"Eps", s.Eps}, {"Floor", s.Floor}} {
 		if !isFinite(x.value) || x.value < 0 {
-			return fmt.Errorf("%s: %s is %v, needs to be finite and 0 or more", s.Name, x.name, x.value)
+			return fmt.Errorf("%s: %s is %v, needs to be finite and 0 or more", name, x.field, x.value)
 		}
 	}
 	if d := s.BuiltinDecay; d != nil {
 		if d.Log == nil || d.Heads < 0 {
-			return fmt.Errorf("%s: decay %s: needs Log, and 0 heads or more, has %d", s.Name, d.Name, d.Heads)
+			return fmt.Errorf("%s: BuiltinDecay %s: needs Log, and Heads of 0 or more, has %d", name, d.Name, d.Heads)
 		}
 		for h := range max(d.Heads, 1) {
 			if x := d.Log(h); !(x <= 0) || math.IsInf(x, 0) {
-				return fmt.Errorf("%s: decay %s: head %d is %v, needs to be finite and 0 or less", s.Name, d.Name, h, x)
+				return fmt.Errorf("%s: BuiltinDecay %s: head %d is %v, needs to be finite and 0 or less", name, d.Name, h, x)
 			}
 		}
 	}
-	if err := checkLearned(s.Name, "tau", s.Tau); err != nil {
+	if err := checkLearned(name, "Tau", s.Tau); err != nil {
 		return err
 	}
 	if s.Window != nil {
-		return checkLearned(s.Name, "window: log_gamma", s.Window.LogGamma)
+		return checkLearned(name, "Window.LogGamma", s.Window.LogGamma)
 	}
 	return nil
 }

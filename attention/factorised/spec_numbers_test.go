@@ -76,12 +76,12 @@ func TestNewRefusesNumbersOutsideTheirRange(t *testing.T) {
 		change func(s *attention.Spec)
 		want   string
 	}{
-		"negative eps":     {func(s *attention.Spec) { s.Window, s.Eps = nil, -1 }, "eps is -1"},
-		"negative floor":   {func(s *attention.Spec) { s.Window, s.Floor = nil, -0.5 }, "floor is -0.5"},
-		"beyond a float32": {func(s *attention.Spec) { s.Coef[1] = 1e300 }, "coef: number 1 is 1e+300"},
-		"another norm":     {func(s *attention.Spec) { s.Norm = 99 }, "norm is 99"},
-		"negative norm":    {func(s *attention.Spec) { s.Norm = -1 }, "norm is -1"},
-		"empty tau":        {func(s *attention.Spec) { s.Tau.Data = nil }, "tau: has 0 numbers"},
+		"negative eps":     {func(s *attention.Spec) { s.Window, s.Eps = nil, -1 }, "Eps is -1"},
+		"negative floor":   {func(s *attention.Spec) { s.Window, s.Floor = nil, -0.5 }, "Floor is -0.5"},
+		"beyond a float32": {func(s *attention.Spec) { s.Coef[1] = 1e300 }, "Coef: number 1 is 1e+300"},
+		"another norm":     {func(s *attention.Spec) { s.Norm = 99 }, "Norm is 99"},
+		"negative norm":    {func(s *attention.Spec) { s.Norm = -1 }, "Norm is -1"},
+		"empty tau":        {func(s *attention.Spec) { s.Tau.Data = nil }, "Tau: has 0 numbers"},
 		"a growing decay": {func(s *attention.Spec) {
 			s.Window, s.BuiltinDecay = nil, &attention.BuiltinDecay{Name: "decay", Heads: 2, Log: func(h int) float64 { return float64(h) }}
 		}, "decay: head 1 is 1"},
