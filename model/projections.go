@@ -16,36 +16,28 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Projections is a stream.Source of the queries, keys and values that an attention
-// layer of a decoder projects from a text, with log-decay and rotations. The layers
-// before it run along with their states, in constant memory if the states are constant
-// in size. Tokens come once and in order. A run that continues sends the earlier tokens
-// through the lower layers once more.
-type Projections interface {
-	stream.Source // IsSequential and IsComputed are true
-	stream.Skipper
-
-	// Mechanism returns the mechanism of the layer with its learned parameters.
-	Mechanism() attention.Mechanism
-}
-
-// NewProjections returns the source of the attention layer with number layer, from 0. read
-// gives tokens as io.Reader gives bytes: n tokens, or -1 for an unknown number. The
-// Mechanism of the source computes the layer's causal attention.
+// NewProjections returns a source of the queries, keys and values that the attention layer with
+// number layer, from 0, of a decoder projects from a text, with log-decay and rotations, and the
+// mechanism of the layer with its learned parameters, which computes causal attention of them. read
+// gives tokens as io.Reader gives bytes: n tokens, or -1 for an unknown number.
+//
+// The layers before it run along with their states, in constant memory if the states are constant
+// in size. Tokens come once and in order. A run that continues sends the earlier tokens through the
+// lower layers once more.
 //
 // NewProjections returns an error if the model is not a decoder of tokens with attention,
 // layer is out of range, n exceeds learned positions, or a lower layer has no state of
 // constant size.
-func NewProjections(m *Model, layer int, n int64, read func(dst []int32) (int, error)) (Projections, error) {
-	p, err := m.projections(layer, n, read)
+func NewProjections(m *Model, layer int, n int64, read func(dst []int32) (int, error)) (stream.Source, attention.Mechanism, error) {
+	p, err := newProjections(m, layer, n, read)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return p, nil
+	return p, p.layer.Mechanism, nil
 }
 
-// projectionsOf implements Projections.
-type projectionsOf struct {
+// projections is the source of NewProjections, which can skip tokens (stream.Skipper).
+type projections struct {
 	lowerLayers stack // and the layer, which only projects
 	layer       *nn.Attention
 	lower       decoding // tokens that were read, in the lower layers
@@ -76,8 +68,8 @@ func (p projector) Step(_, x tensor.Mat, _ nn.State, s nn.Scope, tr nn.Trace) er
 	return nil
 }
 
-// projections implements NewProjections.
-func (m *Model) projections(layer int, n int64, read func(dst []int32) (int, error)) (*projectionsOf, error) {
+// newProjections implements NewProjections.
+func newProjections(m *Model, layer int, n int64, read func(dst []int32) (int, error)) (*projections, error) {
 	c := &m.config
 	switch {
 	case !c.HasSessions():
@@ -91,7 +83,7 @@ func (m *Model) projections(layer int, n int64, read func(dst []int32) (int, err
 	case n < 0 && m.main.turns.scaling != nil:
 		return nil, fmt.Errorf("rope_scaling: kind %s rotates by the number of tokens, which is unknown", m.main.turns.scaling.Kind)
 	}
-	p := &projectionsOf{lowerLayers: *m.main, lower: decoding{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
+	p := &projections{lowerLayers: *m.main, lower: decoding{batch: 1}, layer: m.layers[layer].attn, vocab: c.Vocab, read: read}
 	p.lower.turns = m.main.turns.ofClass(m.main.turns.lengthClass(n))
 	if c.Positions == Learned {
 		p.maxPositions = int64(c.LearnedPositions())
@@ -149,26 +141,23 @@ func (m *Model) weightChecksum() string {
 	return fmt.Sprintf("%08x", sum.Sum32())
 }
 
-// Mechanism returns the mechanism of the layer with its learned parameters.
-func (p *projectionsOf) Mechanism() attention.Mechanism { return p.layer.Mechanism }
-
 // Shape returns the shape of the stream.
-func (p *projectionsOf) Shape() stream.Shape { return p.shape }
+func (p *projections) Shape() stream.Shape { return p.shape }
 
 // HasDecay reports whether the layer has a log-decay.
-func (p *projectionsOf) HasDecay() bool { return p.layer.Decay != nil }
+func (p *projections) HasDecay() bool { return p.layer.Decay != nil }
 
 // IsSequential returns true: tokens are read in order.
-func (p *projectionsOf) IsSequential() bool { return true }
+func (p *projections) IsSequential() bool { return true }
 
 // IsComputed returns true: FillWindow computes layers.
-func (p *projectionsOf) IsComputed() bool { return true }
+func (p *projections) IsComputed() bool { return true }
 
 // Identity returns the layer and a checksum of the weights.
-func (p *projectionsOf) Identity() []comm.Field { return p.ids }
+func (p *projections) Identity() []comm.Field { return p.ids }
 
 // NewWindow returns a window of n tokens for the arrays that want names.
-func (p *projectionsOf) NewWindow(n int, want stream.Role) *stream.Window {
+func (p *projections) NewWindow(n int, want stream.Role) *stream.Window {
 	w := stream.NewWindow(p.shape, n, want, p.HasDecay())
 	if f := &p.lower.turns[p.rotation]; f.Pairs != nil {
 		w.Call.Rope = new(attention.Rope)
@@ -180,7 +169,7 @@ func (p *projectionsOf) NewWindow(n int, want stream.Role) *stream.Window {
 // FillWindow overwrites w with the next n tokens, fewer at the end of the text, and
 // returns their number. It returns an error if read fails, a token is outside the
 // vocabulary, or learned positions run out.
-func (p *projectionsOf) FillWindow(w *stream.Window, _, _ int64, n int) (int, error) {
+func (p *projections) FillWindow(w *stream.Window, _, _ int64, n int) (int, error) {
 	start := p.lower.tokens
 	w.SetTokens(n)
 	p.window, p.filled = w, 0
@@ -200,7 +189,7 @@ func (p *projectionsOf) FillWindow(w *stream.Window, _, _ int64, n int) (int, er
 
 // Skip sends tokens through the lower layers up to token n. It returns an error if
 // their checksum is not sum, or if FillWindow would.
-func (p *projectionsOf) Skip(n int64, sum uint32) error {
+func (p *projections) Skip(n int64, sum uint32) error {
 	if err := p.runTokens(n - p.lower.tokens); err != nil {
 		return err
 	}
@@ -211,7 +200,7 @@ func (p *projectionsOf) Skip(n int64, sum uint32) error {
 }
 
 // runTokens sends n tokens through the layers, fewer at the end of the text.
-func (p *projectionsOf) runTokens(n int64) error {
+func (p *projections) runTokens(n int64) error {
 	for n > 0 {
 		size, err := p.readTokens(int(min(n, stepPiece)))
 		if err != nil || size == 0 {
@@ -230,7 +219,7 @@ func (p *projectionsOf) runTokens(n int64) error {
 }
 
 // readTokens reads n tokens, fewer at the end of the text.
-func (p *projectionsOf) readTokens(n int) (int, error) {
+func (p *projections) readTokens(n int) (int, error) {
 	if cap(p.piece) < n {
 		p.piece = make([]int32, stepPiece)
 	}
@@ -262,7 +251,7 @@ func (p *projectionsOf) readTokens(n int) (int, error) {
 }
 
 // keepCall copies the projections of a piece to the window.
-func (p *projectionsOf) keepCall(c *attention.Call) {
+func (p *projections) keepCall(c *attention.Call) {
 	if p.window == nil {
 		return
 	}

@@ -44,13 +44,13 @@ func TestProjectionsAreTheLayers(t *testing.T) {
 		logits(t, m, b)
 		restore()
 		for i, want := range layers {
-			p, err := m.projections(i, n, giving(b.Tokens))
+			p, err := newProjections(m, i, n, giving(b.Tokens))
 			if err != nil {
 				t.Logf("%s, layer %d: %v", name, i, err)
 				continue
 			}
 			var got bytes.Buffer
-			r, err := stream.Run(t.Context(), p.Mechanism(), p, stream.NewWriterOutput(&got), stream.Options{Causal: true, Window: 8})
+			r, err := stream.Run(t.Context(), p.layer.Mechanism, p, stream.NewWriterOutput(&got), stream.Options{Causal: true, Window: 8})
 			if err != nil {
 				t.Logf("%s, layer %d: %v", name, i, err)
 				continue

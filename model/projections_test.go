@@ -37,7 +37,7 @@ func TestProjectionsGoOn(t *testing.T) {
 		tokens[i] = int32(rng.New(2).Intn(uint64(i), 5))
 	}
 	run := func(ctx context.Context, path string, tokens []int32, o stream.Options) (*stream.Report, error) {
-		p, err := m.projections(1, -1, giving(tokens))
+		p, err := newProjections(m, 1, -1, giving(tokens))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestProjectionsGoOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Causal, o.Window = true, 50
-		return stream.Run(ctx, p.Mechanism(), p, out, o)
+		return stream.Run(ctx, p.layer.Mechanism, p, out, o)
 	}
 	dir := t.TempDir()
 	whole, err := run(t.Context(), filepath.Join(dir, "whole.raw"), tokens, stream.Options{})
@@ -98,7 +98,7 @@ func TestProjectionsAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.projections(x.layer, x.n, giving(nil)); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := newProjections(m, x.layer, x.n, giving(nil)); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}
 	}
@@ -111,11 +111,11 @@ func TestProjectionsAreRefused(t *testing.T) {
 		tokens []int32
 		want   string
 	}{{[]int32{0, 5}, "token 1 is 5, the vocabulary has 5"}, {make([]int32, 9), "positions: 9 are needed"}} {
-		p, err := m.projections(1, -1, giving(x.tokens))
+		p, err := newProjections(m, 1, -1, giving(x.tokens))
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = stream.Run(t.Context(), p.Mechanism(), p, stream.NewDigestOutput(), stream.Options{Causal: true})
+		_, err = stream.Run(t.Context(), p.layer.Mechanism, p, stream.NewDigestOutput(), stream.Options{Causal: true})
 		if !errors.Is(err, fault.ErrInput) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("error is %v, want %q", err, x.want)
 		}

@@ -7,11 +7,13 @@ import (
 	"io"
 	"unicode/utf8"
 
+	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
+	"github.com/farfield-ml/farfield/stream"
 	"github.com/farfield-ml/farfield/train"
 )
 
@@ -33,15 +35,15 @@ func (c *Command) ofModel() error {
 	return nil
 }
 
-// openLayer returns the source of a layer for a text. The caller closes the closer.
-func openLayer(e *env.Env, s *streamed, in string) (model.Projections, io.Closer, error) {
+// openLayer returns the source of a layer for a text, and its mechanism. The caller closes the closer.
+func openLayer(e *env.Env, s *streamed, in string) (stream.Source, attention.Mechanism, io.Closer, error) {
 	m, vocab, err := train.LoadTextModel(s.Model)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	from, err := texts.OpenText(e, in)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	n := int64(-1)
 	if in != "-" && vocab.Kind() == token.KindBytes {
@@ -56,12 +58,12 @@ func openLayer(e *env.Env, s *streamed, in string) (model.Projections, io.Closer
 	text.room, text.full = context, func() {
 		fmt.Fprintf(e.Notes(), "the text is longer than the %d tokens that the model was trained with: rows after them may not be as it learned\n", context)
 	}
-	p, err := model.NewProjections(m, layer, n, text.read)
+	src, mechanism, err := model.NewProjections(m, layer, n, text.read)
 	if err != nil {
 		from.Close()
-		return nil, nil, fmt.Errorf("%s: %w", s.Model, err)
+		return nil, nil, nil, fmt.Errorf("%s: %w", s.Model, err)
 	}
-	return p, from, nil
+	return src, mechanism, from, nil
 }
 
 // textTokens are the tokens of a text that is read as they are wanted.

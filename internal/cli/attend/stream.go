@@ -294,10 +294,9 @@ func (c *Command) runStream(e *env.Env, in, out string, memory int64) error {
 // streamMechanism returns the mechanism of a source that has one, and makes it of
 // others.
 func streamMechanism(c *Command, src stream.Source, given array.Source, in string) (*problem.Problem, error) {
-	if of, ok := src.(interface{ Mechanism() attention.Mechanism }); ok {
-		m := of.Mechanism()
-		c.Mechanism = m.Traits().Name
-		return &problem.Problem{Mechanism: m}, nil
+	if of, ok := given.(closing); ok && of.mechanism != nil {
+		c.Mechanism = of.mechanism.Traits().Name
+		return &problem.Problem{Mechanism: of.mechanism}, nil
 	}
 	return newMechanism(c, src.Shape(), given, in)
 }
@@ -344,11 +343,11 @@ func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int,
 	given = new(array.Folder) // of nothing
 	switch {
 	case c.Model != "":
-		layer, text, err := openLayer(e, &c.streamed, in)
+		src, mechanism, text, err := openLayer(e, &c.streamed, in)
 		if err != nil {
 			return nil, 0, nil, err
 		}
-		return any(layer).(stream.Source), 3, closing{given, text}, nil
+		return src, 3, closing{given, text, mechanism}, nil
 	case c.Synthetic != "":
 		x, err := numbers("--synthetic", c.Synthetic, 3, 3)
 		if err != nil {
@@ -391,7 +390,7 @@ func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int,
 			from.Close()
 			return nil, 0, nil, err
 		}
-		return src, 3, closing{given, from}, nil
+		return src, 3, closing{given, from, nil}, nil
 	case in == "-":
 		return nil, 0, nil, errors.New("--raw: missing; standard input needs the widths and heads of its numbers")
 	}
@@ -422,7 +421,8 @@ func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int,
 // closing is a source that has a file to close.
 type closing struct {
 	array.Source
-	file io.Closer
+	file      io.Closer
+	mechanism attention.Mechanism // of the source; nil: the command names it
 }
 
 func (c closing) Close() error { return c.file.Close() }
