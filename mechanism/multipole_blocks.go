@@ -210,7 +210,8 @@ func (b *keyBlock) addCluster(t *kernel.Table[float], rows tensor.Mat) {
 }
 
 // lloyd sets of [keys] to the nearest of count centres of each key. Centres begin at keys that
-// lie evenly apart and move to the means of their keys lloydSteps times.
+// lie evenly apart and move to the means of their keys lloydSteps times; in a causal call, whose keys are
+// clustered again in each longer block, to the means of every second key.
 func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 	ar, t, d, n := h.Scratch, h.Table, keys.Cols, keys.Rows
 	if count == 1 {
@@ -227,13 +228,18 @@ func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 	columns := arena.TakeZeros[float](ar, d*width)
 	products := h.TakeScratch(min(assignedKeys, n), width)
 	for step := 0; ; step++ {
+		every := 1
+		if h.Causal && step < lloydSteps {
+			every = 2
+		}
+		moved := (n + every - 1) / every // keys of this step
 		for c := range count {
 			halves[c] = -t.Dot(centres.Row(c), centres.Row(c)) / 2
 		}
 		t.Transpose(columns, width, centres.Data, d, count, d)
-		for i0 := 0; i0 < n; i0 += assignedKeys {
-			m := min(assignedKeys, n-i0)
-			t.Block(m, width, d, keys.Data[i0*d:], d, 1, columns, width, products.Data, width, false)
+		for i0 := 0; i0 < moved; i0 += assignedKeys {
+			m := min(assignedKeys, moved-i0)
+			t.Block(m, width, d, keys.Data[i0*every*d:], every*d, 1, columns, width, products.Data, width, false)
 			t.AddRows(products.Data, width, products.Data, width, halves, 0, m, count)
 			for r := range m {
 				row := products.Row(r)[:count]
@@ -244,11 +250,11 @@ func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 			return
 		}
 		clear(sizes)
-		for i, c := range of[:n] {
+		for i, c := range of[:moved] {
 			if sizes[c]++; sizes[c] == 1 {
-				copy(centres.Row(int(c)), keys.Row(i))
+				copy(centres.Row(int(c)), keys.Row(i*every))
 			} else {
-				t.Add(centres.Row(int(c)), centres.Row(int(c)), keys.Row(i))
+				t.Add(centres.Row(int(c)), centres.Row(int(c)), keys.Row(i*every))
 			}
 		}
 		for c, size := range sizes {

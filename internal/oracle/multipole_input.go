@@ -201,13 +201,17 @@ func (m *InputMultipole) groups(h *Head, begin, end int) (list [][]keyCluster) {
 		size = max(int(math.Sqrt(float64(len(keys))/8)), 16)
 	}
 	total := math.Ceil(float64(len(keys)) / float64(size))
-	for _, group := range lloyd(h.K, keys, min(int(math.Round(math.Sqrt(total))), max(len(keys)/512, 1), 16)) {
+	every := 1
+	if h.Causal {
+		every = 2
+	}
+	for _, group := range lloyd(h.K, keys, every, min(int(math.Round(math.Sqrt(total))), max(len(keys)/512, 1), 16)) {
 		if len(group) == 0 {
 			continue
 		}
 		share := math.Floor(total*float64(len(group))/float64(len(keys)) + 0.5)
 		var clusters []keyCluster
-		for _, members := range lloyd(h.K, group, int(max(share, 1))) {
+		for _, members := range lloyd(h.K, group, every, int(max(share, 1))) {
 			if len(members) > 0 {
 				clusters = append(clusters, newKeyCluster(h.K, members))
 			}
@@ -244,15 +248,18 @@ func newKeyCluster(k [][]float64, keys []int) keyCluster {
 }
 
 // lloyd divides keys among the nearest of count centres, which begin at keys evenly apart and
-// move to the means of their keys twice.
-func lloyd(k [][]float64, keys []int, count int) [][]int {
+// move to the means of their keys twice, of which the first one and every so many behind it count.
+func lloyd(k [][]float64, keys []int, every, count int) [][]int {
 	centres := make([][]float64, count)
 	for c := range centres {
 		centres[c] = k[keys[c*len(keys)/count]]
 	}
 	for step := 0; ; step++ {
 		groups := make([][]int, count)
-		for _, j := range keys {
+		for i, j := range keys {
+			if step < 2 && i%every > 0 {
+				continue
+			}
 			c := nearestRow(centres, k[j])
 			groups[c] = append(groups[c], j)
 		}
