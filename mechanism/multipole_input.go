@@ -36,6 +36,9 @@ const (
 	// waveQueries is the number of queries whose choices are collected before their near
 	// clusters are computed.
 	waveQueries = 1024
+	// attendedRows is the number of queries whose outputs are computed at once: whole tiles of products on
+	// every instruction set.
+	attendedRows = 72
 	// chosenRows is the largest number of queries whose products with a cluster are computed at once.
 	chosenRows = 64
 	// chosenKeys is the largest number of keys of a cluster that are multiplied at once.
@@ -223,7 +226,7 @@ func (p *inputPass) segments(i1 int) [3][2]int {
 // eachSegment calls f with columns of a matrix of near keys and their range of keys.
 func (p *inputPass) eachSegment(x *inputTile, f func(part tensor.Mat, j0, j1 int)) {
 	at := 0
-	for _, s := range p.segments(x.i0 + multipoleRows) {
+	for _, s := range p.segments(x.i0 + x.n) {
 		for j := s[0]; j < s[1]; j += nearColumns {
 			n := min(nearColumns, s[1]-j)
 			f(entry.SliceColumns(x.near, at, at+n), j, j+n)
@@ -238,7 +241,7 @@ func (p *inputPass) eachSegment(x *inputTile, f func(part tensor.Mat, j0, j1 int
 func (p *inputPass) scores(i0, i1 int) inputTile {
 	h, f, t := p.h, &p.far, p.h.Table
 	columns := 0
-	for _, s := range p.segments(i0 + multipoleRows) {
+	for _, s := range p.segments(i1) {
 		columns += s[1] - s[0]
 	}
 	d, width, stride := h.Q.Cols, kernel.Pad(f.clusters), kernel.Stride(f.clusters)
@@ -467,8 +470,8 @@ func (p *inputPass) fits(queries int) bool { return len(p.queries)+queries <= wa
 
 // attendSpan sets the outputs of queries i0 ≤ i < i1, which have the same blocks before them.
 func (p *inputPass) attendSpan(i0, i1 int) {
-	for ; i0 < i1; i0 += multipoleRows {
-		rows := min(multipoleRows, i1-i0)
+	for ; i0 < i1; i0 += attendedRows {
+		rows := min(attendedRows, i1-i0)
 		if !p.fits(rows) {
 			p.eachChosen(p.attendCluster)
 		}
@@ -604,6 +607,10 @@ func (p *inputPass) exactShare() float64 {
 	h := p.h
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
+	queries, each := h.Q.Rows, 1.0
+	if !h.Causal { // all see the same keys
+		queries, each = min(queries, 1), float64(queries)
+	}
 	before := arena.Take[int32](h.Scratch, h.K.Rows+1) // unmasked keys before each key
 	before[0] = 0
 	for j := range h.K.Rows {
@@ -613,9 +620,9 @@ func (p *inputPass) exactShare() float64 {
 		}
 	}
 	exact, all := p.pairs, 0.0
-	for i := range h.Q.Rows {
+	for i := range queries {
 		seen := h.VisibleKeys(i)
-		all += float64(before[seen])
+		all += each * float64(before[seen])
 		lo, hi := p.first, p.first
 		if h.Causal {
 			b := floorDiv(i+h.Shift, p.span)
@@ -623,7 +630,7 @@ func (p *inputPass) exactShare() float64 {
 		}
 		for _, s := range [3][2]int{{0, p.first}, {lo, hi}, {p.last, h.K.Rows}} {
 			if end := min(s[1], seen); end > s[0] {
-				exact += float64(before[end] - before[s[0]])
+				exact += each * float64(before[end]-before[s[0]])
 			}
 		}
 	}
@@ -753,7 +760,7 @@ func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	picks := min(waveQueries, n) * clusters
 	return headwise.Cost{
 		FLOPs: 2*keys*passes*(centres*d+d*dv) + 2*n*((near+nearShare*share*keys)*(d+dv)+clusters*(2*d+dv+groups)+groups*d*dv),
-		Bytes: entry.ElementBytes()*(3*n+keys*2*(d+dv)+clusters*(5*d+2*dv)+2*groups*d*dv+multipoleRows*(near+2*clusters+groups*d)) + 4*(2*keys+picks),
+		Bytes: entry.ElementBytes()*(3*n+keys*2*(d+dv)+clusters*(5*d+2*dv)+2*groups*d*dv+attendedRows*(near+2*clusters+groups*d)) + 4*(2*keys+picks),
 	}
 }
 
