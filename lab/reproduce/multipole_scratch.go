@@ -19,12 +19,12 @@ var multipoleScratch = Row{
 	pieces: scratchLessons.pieces, outcome: scratchLessons.outcome(scratchFindings),
 }
 
-// scratchCells has as many near keys on average as the window alone. The others have a far field in
-// each third layer, from the first, and the norm of each head's output, as farThird has.
+// scratchCells has as many near keys on average as the window alone. scratchThird has its far field in
+// each third layer, from the first, and the norm of each head's output, as farThird has, and
+// scratchWindow the norm without a far field.
 var (
 	scratchCells  = multipoleOf(256, 0, nearKeys, nearKeys/2)
-	scratchThird  = thirdOf(method{Label: "multipole, 256 cells", Name: scratchCells.Name, Set: scratchCells.Set})
-	scratchInput  = thirdOf(method{Label: "multipole, clusters of the input", Name: exchange.Name, Set: map[string]string{"centres": "input", "tol": "0.1", "span": "64"}})
+	scratchThird  = thirdOf(named(scratchCells, "multipole, 256 cells"))
 	scratchWindow = normed(windowAlone)
 )
 
@@ -91,7 +91,7 @@ func scratchBytes(o *Options) (list []*lesson, _ error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Methods, l.Seeds, l.Baseline = []method{softmax, scratchCells, scratchThird, single(scratchInput), windowAlone, scratchWindow, farThird}, pick(o.Budget, 1, 3, 3), true
+		l.Methods, l.Seeds, l.Baseline = []method{softmax, scratchCells, scratchThird, windowAlone, single(scratchWindow), single(farThird)}, pick(o.Budget, 1, 3, 3), true
 		if l.EqualSeconds = context >= byteEqual; l.EqualSeconds {
 			l.Seeds = 1
 		}
@@ -141,7 +141,7 @@ func scratchFindings(out *Outcome, list []scored) error {
 	}
 	for i := range list {
 		if strings.HasPrefix(list[i].Name, "enwik8") {
-			out.pairBytes(&differences, &list[i], scratchCells, scratchThird, scratchInput, farThird, scratchWindow, windowAlone)
+			out.pairBytes(&differences, &list[i], scratchCells, scratchThird, farThird, scratchWindow, windowAlone)
 		}
 	}
 	first := []report.Table{t}
