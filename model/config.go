@@ -270,7 +270,7 @@ func (c validation) check() error {
 		{"{PositionTable}", c.PositionTable, true}, {"{PositionOffset}", c.PositionOffset, true}, {"{RelativeBuckets}", c.RelativeBuckets, true},
 	} {
 		if f.n < 0 || f.n == 0 && !f.zero || f.n > maxSize {
-			return fieldErrorf("%s: %d, needs to be from 1 to %d", f.name, f.n, maxSize)
+			return fieldErrorf(f.name+": %d, needs to be from 1 to %d", f.n, maxSize)
 		}
 	}
 	switch {

@@ -151,7 +151,7 @@ func (c validation) checkConvolutional() error {
 		}
 	}
 	if names != nil {
-		return fieldErrorf("%s: {Kind} %s has none with these settings; set %s", strings.Join(names, ", "), c.Kind, strings.Join(ways, ", "))
+		return fieldErrorf(strings.Join(names, ", ")+": {Kind} %s has none with these settings; set "+strings.Join(ways, ", "), c.Kind)
 	}
 	_, owns := nn.LookupMixer(c.Mechanism)
 	switch {

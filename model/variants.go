@@ -267,7 +267,7 @@ func (c validation) checkRopeScaling(r *RopeScaling) error {
 		{"{BetaFast}", r.BetaFast, kinds[2:3]}, {"{BetaSlow}", r.BetaSlow, kinds[2:3]}, {"{AttentionFactor}", r.AttentionFactor, kinds[2:4]},
 	} {
 		if x.value != 0 && !slices.Contains(x.of, r.Kind) {
-			return fieldErrorf("{RopeScaling}: {Kind} %s has no %s, it is %g; set it to 0", r.Kind, x.name, x.value)
+			return fieldErrorf("{RopeScaling}: {Kind} %s has no "+x.name+", it is %g; set it to 0", r.Kind, x.value)
 		}
 	}
 	switch {
@@ -297,11 +297,11 @@ func (c validation) checkRopeScaling(r *RopeScaling) error {
 		factors []float64
 	}{{"{ShortFactors}", r.ShortFactors}, {"{LongFactors}", r.LongFactors}} {
 		if r.Kind == LongScaling && len(x.factors) != c.rotatedPairs() {
-			return fieldErrorf("{RopeScaling}: %s has %d elements, %d pairs of channels are rotated", x.name, len(x.factors), c.rotatedPairs())
+			return fieldErrorf("{RopeScaling}: "+x.name+" has %d elements, %d pairs of channels are rotated", len(x.factors), c.rotatedPairs())
 		}
 		for i, f := range x.factors {
 			if !(f >= 1e-6 && f <= 1e6) {
-				return fieldErrorf("{RopeScaling}: element %d of %s is %g, needs to be from 1e-6 to 1e6", i, x.name, f)
+				return fieldErrorf("{RopeScaling}: element %d of "+x.name+" is %g, needs to be from 1e-6 to 1e6", i, f)
 			}
 		}
 	}

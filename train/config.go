@@ -366,7 +366,7 @@ func (c *Config) checkFields(src data.Source) error {
 		{"{SaveEvery}", float64(c.SaveEvery), 0, 1 << 40},
 	} {
 		if !(f.x >= f.least && f.x <= f.most) {
-			return fieldErrorf("%s: %s is not from %s to %s", f.name, formatLimit(f.x), formatLimit(f.least), formatLimit(f.most))
+			return fieldErrorf(f.name+": %s is not from %s to %s", formatLimit(f.x), formatLimit(f.least), formatLimit(f.most))
 		}
 	}
 	for i, n := range c.Lengthened {

@@ -368,6 +368,7 @@ func TestImpossibleConfigsAreRefused(t *testing.T) {
 		{"accumulate: -1", func(c *Config) { c.Accumulate = -1 }},
 		{"optimizer: \"sgd\"", func(c *Config) { c.Optimizer = "sgd" }},
 		{"weight_decay: 0.1, but optimizer adam", func(c *Config) { c.Optimizer = Adam }},
+		{"model: decay: fixed, which linformer with these settings does not take; set decay to none", func(c *Config) { c.Model.Mechanism, c.Model.Decay = "linformer", model.FixedDecay }},
 		{"schedule: \"steps\"", func(c *Config) { c.Schedule = "steps" }},
 		{"patience: 3 looks, but eval_every is 0", func(c *Config) { c.Patience, c.EvalEvery = 3, 0 }},
 		{"length is not for training", func(c *Config) { c.TaskSet = map[string]string{"length": "9"} }},

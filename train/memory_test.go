@@ -14,8 +14,8 @@ func TestTrainingBeyondTheMemoryIsRefused(t *testing.T) {
 		want   string
 	}{
 		"width":   {func(c *Config) { c.Model.Width, c.Model.Layers, c.Model.Heads = 1<<16, 20, 1024 }, "model: width 65536 with 20 layers: training "},
-		"batch":   {func(c *Config) { c.Batch = 1 << 20; c.Model.Context = 1 << 20 }, "batch: a pass of 1048576 samples of 1048576 tokens (context) needs "},
-		"segment": {func(c *Config) { c.Batch = 1 << 20; c.Model.Context, c.Segment = 1<<24, 1<<20 }, "batch: a pass of 1048576 samples of 1048576 tokens (segment) needs "},
+		"batch":   {func(c *Config) { c.Batch = 1 << 20; c.Model.Context = 1 << 20 }, "batch: 1048576 samples of 1048576 tokens (context): a pass needs "},
+		"segment": {func(c *Config) { c.Batch = 1 << 20; c.Model.Context, c.Segment = 1<<24, 1<<20 }, "batch: 1048576 samples of 1048576 tokens (segment): a pass needs "},
 		"none":    {func(*Config) {}, ""},
 	} {
 		p, err := LookupPreset("default")

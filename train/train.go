@@ -152,9 +152,8 @@ func (c *Config) checkMemory() error {
 	if c.Freeze || c.Adapters > 0 {
 		copies = 1
 	}
-	what := fmt.Sprintf("{Model}: {Width} %d with %d layers: training %d weights", m.Width, m.Layers, m.Params())
-	if err := machine.Check(what, 4*copies*float64(m.Params())); err != nil {
-		return fieldErrorf("%w", err)
+	if err := machine.Check(fmt.Sprintf("training %d weights", m.Params()), 4*copies*float64(m.Params())); err != nil {
+		return fieldErrorf("{Model}: {Width} %d with %d layers: %w", m.Width, m.Layers, err)
 	}
 	if c.Freeze {
 		return nil
@@ -169,8 +168,8 @@ func (c *Config) checkMemory() error {
 		hidden = 4 * m.Width
 	}
 	kept := 4 * float64(c.Batch) * float64(tokens) * float64(m.Layers) * float64(2*m.Width+hidden)
-	if err := machine.Check(fmt.Sprintf("{Batch}: a pass of %d samples of %d tokens (%s)", c.Batch, tokens, kind), kept); err != nil {
-		return fieldErrorf("%w", err)
+	if err := machine.Check("a pass", kept); err != nil {
+		return fieldErrorf("{Batch}: %d samples of %d tokens ("+kind+"): %w", c.Batch, tokens, err)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -10,45 +11,49 @@ import (
 
 // fieldError is an error about fields of a struct. Its text names them as Go does.
 type fieldError struct {
-	text string // with {Field} for each field
-	of   reflect.Type
-	err  error // for Unwrap
+	err  error  // of fmt.Errorf
+	file string // the text with the names of files
 }
 
-// braces is a field in the text of a fieldError.
+// braces is a field in a format.
 var braces = regexp.MustCompile(`\{([A-Za-z0-9.]+)\}`)
 
-// Fieldf returns the error of fmt.Errorf for a struct of the type T, of whose text each {Field} names
+// Fieldf returns the error of fmt.Errorf for a struct of the type T, in whose format each {Field} names
 // a field: of T, or of a struct in it. {A.B} is the field B of the field A. The error has Go's names;
-// InFile replaces them by the names that files have.
+// InFile replaces them by the names that files have. Braces of args stay as they are.
 func Fieldf[T any](format string, args ...any) error {
-	err := fmt.Errorf(format, args...)
-	raw := make([]any, len(args))
+	file := make([]any, len(args))
 	for i, x := range args {
-		raw[i] = x
+		file[i] = x
 		if inner, is := x.(error); is {
-			raw[i] = replaceText(inner, func(e *fieldError) string { return e.text })
+			file[i] = fileText(inner)
 		}
 	}
-	text := fmt.Sprintf(strings.ReplaceAll(format, "%w", "%v"), raw...)
-	return &fieldError{text, reflect.TypeFor[T](), err}
+	tags := braces.ReplaceAllStringFunc(format, func(s string) string { return tagOf(reflect.TypeFor[T](), s[1:len(s)-1]) })
+	return &fieldError{
+		err:  fmt.Errorf(braces.ReplaceAllString(format, "$1"), args...),
+		file: fmt.Sprintf(strings.ReplaceAll(tags, "%w", "%v"), file...),
+	}
 }
 
 // Error returns the text with Go's names.
-func (e *fieldError) Error() string { return braces.ReplaceAllString(e.text, "$1") }
+func (e *fieldError) Error() string { return e.err.Error() }
 
 // Unwrap returns the error of fmt.Errorf.
 func (e *fieldError) Unwrap() error { return e.err }
 
-// fileText returns the text with the names of files.
-func (e *fieldError) fileText() string {
-	return braces.ReplaceAllStringFunc(e.text, func(s string) string {
-		name := s[strings.LastIndexAny(s, "{.")+1 : len(s)-1]
-		if tag := findTag(e.of, name); tag != "" {
-			return tag
+// tagOf returns the name in files of a field of t, or of a struct in it, such as Batch or Model.Heads.
+func tagOf(t reflect.Type, path string) string {
+	for {
+		first, rest, more := strings.Cut(path, ".")
+		if !more {
+			return cmp.Or(findTag(t, path), strings.ToLower(path))
 		}
-		return strings.ToLower(name)
-	})
+		if f, has := t.FieldByName(first); has {
+			t = f.Type
+		}
+		path = rest
+	}
 }
 
 // findTag returns the name that the tag json gives to a field of a struct, or of a struct in it; "":
@@ -78,7 +83,7 @@ func InFile(err error) error {
 	if err == nil {
 		return nil
 	}
-	if text := replaceText(err, (*fieldError).fileText); text != err.Error() {
+	if text := fileText(err); text != err.Error() {
 		return &inFile{text, err}
 	}
 	return err
@@ -95,14 +100,14 @@ func (e *inFile) Error() string { return e.text }
 // Unwrap returns the error with Go's names.
 func (e *inFile) Unwrap() error { return e.err }
 
-// replaceText returns the text of err, in which the text of the fieldError that it is or wraps is
-// replaced by what with returns.
-func replaceText(err error, with func(*fieldError) string) string {
+// fileText returns the text of err, in which the text of the fieldError that it is or wraps has the
+// names of files.
+func fileText(err error) string {
 	e := findField(err)
 	if e == nil {
 		return err.Error()
 	}
-	return strings.Replace(err.Error(), e.Error(), with(e), 1)
+	return strings.Replace(err.Error(), e.Error(), e.file, 1)
 }
 
 // findField returns the first fieldError that err is or wraps and InFile has not replaced; nil: there

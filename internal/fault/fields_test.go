@@ -16,6 +16,7 @@ type inner struct {
 
 type outer struct {
 	Batch int   `json:"batch_size"`
+	Heads int   `json:"many_heads"`
 	Model inner `json:"model"`
 }
 
@@ -30,6 +31,7 @@ func TestFieldsHaveTheNamesOfTheirReader(t *testing.T) {
 		{fmt.Errorf("a: %w", of), "a: Heads: 5 do not divide; set Heads to 4", "a: heads: 5 do not divide; set heads to 4"},
 		{fmt.Errorf("b: %w; c", Fieldf[outer]("{Model}: %w", of)), "b: Model: Heads: 5 do not divide; set Heads to 4; c", "b: model: heads: 5 do not divide; set heads to 4; c"},
 		{Fieldf[outer]("{Model.Heads}: %s, {Batch}, {BetaFast}, {Divide}", "{x y}"), "Model.Heads: {x y}, Batch, BetaFast, Divide", "heads: {x y}, batch_size, beta_fast, divide"},
+		{Fieldf[outer]("{Heads}: %d, {Divide} %q: %w", 2, "{Heads}", errors.New("{Batch}: no such file")), "Heads: 2, Divide \"{Heads}\": {Batch}: no such file", "many_heads: 2, divide \"{Heads}\": {Batch}: no such file"},
 		{Fieldf[outer]("{Batch}: %w", InFile(of)), "Batch: heads: 5 do not divide; set heads to 4", "batch_size: heads: 5 do not divide; set heads to 4"},
 		{errors.Join(io.EOF, of), "EOF\nHeads: 5 do not divide; set Heads to 4", "EOF\nheads: 5 do not divide; set heads to 4"},
 		{io.EOF, "EOF", "EOF"},
