@@ -412,7 +412,7 @@ func TestReadConfigRefusesUnknownFieldsAndVersions(t *testing.T) {
 		}
 		return path
 	}
-	c, err := ReadConfig(write(`{"steps": 7, "model": {"layers": 3}}`), little("softmax"))
+	c, err := ReadConfig(write(`{"steps": 7, "batch": null, "model": {"layers": 3, "width": null}}`), little("softmax"))
 	if err != nil || c.Steps != 7 || c.Model.Layers != 3 || c.Batch != 3 || c.Model.Width != 12 {
 		t.Errorf("%+v, %v", c, err)
 	}

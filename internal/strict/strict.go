@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	jsonv1 "github.com/go-json-experiment/json/v1"
 
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -44,15 +45,18 @@ func (e *Error) Unwrap() error { return e.err }
 // IsUnknownField reports whether the text has a name that the value does not have.
 func (e *Error) IsUnknownField() bool { return e.err == fault.ErrUnknownField }
 
+// known are the options of all values: null leaves a number, a text or a struct as it is, as in encoding/json.
+var known = jsonv1.MergeWithLegacySemantics(true)
+
 // Unmarshal reads the JSON value of data into v. It returns an *Error for everything that the package refuses and
-// for values of other types.
+// for values of other types. null leaves a number, a text and a struct as they are.
 func Unmarshal(data []byte, v any) error {
-	return explain(data, json.Unmarshal(data, v, json.RejectUnknownMembers(true)))
+	return explain(data, json.Unmarshal(data, v, known, json.RejectUnknownMembers(true)))
 }
 
 // UnmarshalKnown is Unmarshal without its error for names that v does not have, whose values it skips.
 func UnmarshalKnown(data []byte, v any) error {
-	return explain(data, json.Unmarshal(data, v))
+	return explain(data, json.Unmarshal(data, v, known))
 }
 
 // Check returns an *Error if data is not one JSON value, or one that nests deeper than depth.

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/fault"
@@ -53,6 +54,20 @@ func TestUnmarshalNamesWhatItRefuses(t *testing.T) {
 		known := UnmarshalKnown([]byte(text), &x)
 		if isUnknown := errors.Is(err, fault.ErrUnknownField); isUnknown && known != nil || !isUnknown && messageOf(known) != want {
 			t.Errorf("%s: known fields alone: %v", text, known)
+		}
+	}
+}
+
+// null leaves numbers, texts and structs as they are: a file that sets some of them to null asks for nothing.
+func TestNullLeavesValuesAsTheyAre(t *testing.T) {
+	share := 0.5
+	for text, want := range map[string]whole{
+		`null`: {part{"a", 2}, []part{{"b", 3}}, map[string]bool{"c": true}, &share},
+		`{"role":null,"size":null,"parts":null,"rates":null,"share":null}`: {part: part{"a", 2}},
+	} {
+		x := whole{part{"a", 2}, []part{{"b", 3}}, map[string]bool{"c": true}, &share}
+		if err := Unmarshal([]byte(text), &x); err != nil || !reflect.DeepEqual(x, want) {
+			t.Errorf("%s: %+v, %v", text, x, err)
 		}
 	}
 }
