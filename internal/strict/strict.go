@@ -199,10 +199,17 @@ func describeType(t reflect.Type) string {
 	return "a " + t.Kind().String()
 }
 
-// pathOf returns a pointer such as /messages/0/role as messages[0].role.
+// maxPath bounds the bytes of a path.
+const maxPath = 500
+
+// pathOf returns a pointer such as /messages/0/role as messages[0].role. A long one ends with an ellipsis.
 func pathOf(p jsontext.Pointer) string {
 	var b strings.Builder
 	for name := range p.Tokens() {
+		if b.Len() > maxPath {
+			b.WriteString("…")
+			break
+		}
 		switch _, err := strconv.ParseUint(name, 10, 64); {
 		case err == nil:
 			fmt.Fprintf(&b, "[%s]", name)

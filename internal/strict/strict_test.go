@@ -3,6 +3,7 @@ package strict
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/fault"
@@ -68,6 +69,14 @@ func TestNullLeavesValuesAsTheyAre(t *testing.T) {
 		x := whole{part{"a", 2}, []part{{"b", 3}}, map[string]bool{"c": true}, &share}
 		if err := Unmarshal([]byte(text), &x); err != nil || !reflect.DeepEqual(x, want) {
 			t.Errorf("%s: %+v, %v", text, x, err)
+		}
+	}
+}
+
+func TestPathsAreBounded(t *testing.T) {
+	for _, depth := range []int{5000, 20000} { // the second is beyond the package's own bound
+		if got := messageOf(Check([]byte(strings.Repeat("[", 30000)), depth)); !strings.Contains(got, "[0]…: ") || len(got) > 2*maxPath {
+			t.Errorf("%.80s… has %d bytes", got, len(got))
 		}
 	}
 }
