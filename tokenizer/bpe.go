@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // bpe merges neighbours of a word, the pair of the lowest rank first.
@@ -326,22 +328,22 @@ type mergeSpec [2]string
 func (p *mergeSpec) UnmarshalJSON(data []byte) error {
 	if len(data) > 0 && data[0] == '[' {
 		var list []string
-		if err := json.Unmarshal(data, &list); err != nil {
+		if err := strict.Unmarshal(data, &list); err != nil {
 			return err
 		}
 		if len(list) != 2 {
-			return fmt.Errorf("merges: %d tokens, not 2", len(list))
+			return fmt.Errorf("%d tokens, not 2", len(list))
 		}
 		*p = mergeSpec(list)
 		return nil
 	}
 	var s string
-	if err := json.Unmarshal(data, &s); err != nil {
+	if err := strict.Unmarshal(data, &s); err != nil {
 		return err
 	}
 	a, b, ok := strings.Cut(s, " ")
 	if !ok {
-		return fmt.Errorf("merges: %q is not a pair", s)
+		return fmt.Errorf("%q is not a pair", s)
 	}
 	*p = mergeSpec{a, b}
 	return nil

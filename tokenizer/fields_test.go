@@ -3,11 +3,12 @@ package tokenizer
 import (
 	"errors"
 	"fmt"
-	"github.com/farfield-ml/farfield/internal/fault"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // TestFieldsOfComponentsAreInTheTable offers every name of the tables to every component: those of its own table are
@@ -113,3 +114,23 @@ func TestPostProcessorsThatRepeatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// An error of an element of a list names its place and JSON's types, not Go's.
+func TestErrorsOfListsNameTheElement(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["a a",7]}}`:                      "model: merges[1]: is number, needs a string",
+		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["aa"]}}`:                         `model: merges[0]: "aa" is not a pair`,
+		`{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a"]]}}`:                        "model: merges[0]: 1 tokens, not 2",
+		`{"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0],{}]}}`:                     "model: vocab[1]: is object, needs an array",
+		`{"model":{"type":"Unigram","unk_id":0,"vocab":[["a",0],["b","c"]]}}`:              "model: vocab[1]: is string, needs a number",
+		`{"model":{"type":"Unigram","unk_id":0,"vocab":[["a"]]}}`:                          "model: vocab[0]: 1 values, not a token and its score",
+		`{"post_processor":{"type":"BertProcessing","sep":["a",0],"cls":7},` + words + `}`: "post_processor: cls: is number, needs an array",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// words is a small model.
+const words = `"model":{"type":"WordLevel","vocab":{"a":0},"unk_token":"a"}`

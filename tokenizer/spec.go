@@ -4,8 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"github.com/farfield-ml/farfield/internal/strict"
 	"slices"
+
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // Bounds of files.

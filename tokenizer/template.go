@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // Ids of the sequences in a template.
@@ -242,14 +244,14 @@ type pairOf struct {
 // UnmarshalJSON reads a token and its id. It returns an error for another shape.
 func (p *pairOf) UnmarshalJSON(data []byte) error {
 	var list []json.RawMessage
-	if err := json.Unmarshal(data, &list); err != nil {
+	if err := strict.Unmarshal(data, &list); err != nil {
 		return err
 	}
 	if len(list) != 2 {
 		return fmt.Errorf("%d values, not a token and its id", len(list))
 	}
-	if err := json.Unmarshal(list[0], &p.token); err != nil {
+	if err := strict.Unmarshal(list[0], &p.token); err != nil {
 		return err
 	}
-	return json.Unmarshal(list[1], &p.id)
+	return strict.Unmarshal(list[1], &p.id)
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"unicode/utf8"
+
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // unigram takes the tokens of the highest sum of scores.
@@ -34,16 +36,16 @@ type unigramEntry struct {
 // UnmarshalJSON reads an entry of a piece and its score. It returns an error for another shape.
 func (e *unigramEntry) UnmarshalJSON(data []byte) error {
 	var list []json.RawMessage
-	if err := json.Unmarshal(data, &list); err != nil {
+	if err := strict.Unmarshal(data, &list); err != nil {
 		return err
 	}
 	if len(list) != 2 {
-		return fmt.Errorf("vocab: %d values, not a token and its score", len(list))
+		return fmt.Errorf("%d values, not a token and its score", len(list))
 	}
-	if err := json.Unmarshal(list[0], &e.token); err != nil {
+	if err := strict.Unmarshal(list[0], &e.token); err != nil {
 		return err
 	}
-	return json.Unmarshal(list[1], &e.score)
+	return strict.Unmarshal(list[1], &e.score)
 }
 
 // unigramSpec is the JSON of a Unigram model.

@@ -2,12 +2,13 @@ package serve
 
 import (
 	"encoding/json"
-	"github.com/farfield-ml/farfield/internal/strict"
 	"maps"
 	"net/http"
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/farfield-ml/farfield/internal/strict"
 )
 
 // checkFields returns an error for the first field of data, a JSON value, that a value of type t does not have. A
