@@ -27,7 +27,7 @@ type Options struct {
 
 	// Checkpoint is the path of the checkpoint; "" means none.
 	Checkpoint         string
-	CheckpointInterval time.Duration // time between checkpoints; 0: defaultCheckpointInterval
+	CheckpointInterval time.Duration // time between checkpoints; 0: 30 seconds
 	Restart            bool          // ignore an existing checkpoint
 
 	// AllowNonfinite accepts inputs of the sources of this package that are not finite, and
