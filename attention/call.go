@@ -243,7 +243,7 @@ func (c *Call) CheckApart(name string, o *tensor.Heads) error {
 }
 
 // overlapsRow reports whether o and the slice x have an element in common.
-func overlapsRow(o *tensor.Heads, x []float) bool {
+func overlapsRow(o *tensor.Heads, x []tensor.Float) bool {
 	return o.Overlaps(tensor.HeadsOf(x, 1, 1, 1, len(x)))
 }
 

@@ -56,7 +56,7 @@ func NonFinite(x tensor.Heads) (rows int64, first [3]int) {
 	return rows, first
 }
 
-func finiteRow(x []float) bool {
+func finiteRow(x []tensor.Float) bool {
 	for _, y := range x {
 		if y-y != 0 {
 			return false

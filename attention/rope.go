@@ -83,8 +83,8 @@ func (f *ropeFill) RunRange(i0, i1 int) {
 			// 2^40. The next terms of its sine and cosine vanish.
 			x := math.FMA(t, freq, -angle)
 			ds, dc := x-float64(x*x*x)/6, 1-float64(x*x)/2
-			r.Cos[i*r.Half+j] = float(f.factor * (float64(c*dc) - float64(s*ds)))
-			r.Sin[i*r.Half+j] = float(f.factor * (float64(s*dc) + float64(c*ds)))
+			r.Cos[i*r.Half+j] = tensor.Float(f.factor * (float64(c*dc) - float64(s*ds)))
+			r.Sin[i*r.Half+j] = tensor.Float(f.factor * (float64(s*dc) + float64(c*ds)))
 		}
 	}
 }
@@ -128,8 +128,8 @@ func (r *Rope) RotateRows(x tensor.Mat, at int, back bool) {
 				s = -s
 			}
 			a, b := lo[j], hi[j]
-			lo[j] = float(a*c) - float(b*s)
-			hi[j] = float(a*s) + float(b*c)
+			lo[j] = tensor.Float(a*c) - tensor.Float(b*s)
+			hi[j] = tensor.Float(a*s) + tensor.Float(b*c)
 		}
 	}
 }

@@ -21,7 +21,7 @@ type headStepper interface {
 	StateCore
 	// StepMemory returns the memory that a step reads, or nil if the state does not process one
 	// head at a time.
-	StepMemory() []float
+	StepMemory() []tensor.Float
 	// RunPerHead is Run for one token whose rows are computed by from.
 	RunPerHead(out tensor.Heads, c *Call, from HeadProjector, work float64)
 }

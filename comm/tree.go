@@ -26,7 +26,7 @@ type Tree struct {
 // first.
 type treeNode struct {
 	first, size int
-	sum         []float
+	sum         []tensor.Float
 }
 
 // Reset removes all leaves. The next leaf will be number first among the leaves of all ranks.
@@ -39,11 +39,11 @@ func (t *Tree) Reset(first int) {
 
 // AddLeaf adds the next leaf x [n]. All leaves have the same length.
 func (t *Tree) AddLeaf(x []tensor.Float) {
-	var sum []float
+	var sum []tensor.Float
 	if i := len(t.free) - 1; i >= 0 && cap(t.free[i]) >= len(x) {
 		sum, t.free = t.free[i][:len(x)], t.free[:i]
 	} else {
-		sum = make([]float, len(x))
+		sum = make([]tensor.Float, len(x))
 	}
 	copy(sum, x)
 	t.pushNode(treeNode{t.nextLeaf, 1, sum})
@@ -112,7 +112,7 @@ func (t *Tree) SumRanks(c *Comm, x []tensor.Float, part func(rank int) (lo, hi i
 		return c.wrapError(name, fmt.Errorf("has %d sums, its leaves make %d", len(t.nodes), own))
 	}
 	// The bytes that a rank sends and receives at a time are bounded, as with AllReduce.
-	return c.inPieces(name, len(x), sizeOf[float]()*max(most, (len(all)+c.Size()-1)/c.Size()), func(lo, hi int) error {
+	return c.inPieces(name, len(x), sizeOf[tensor.Float]()*max(most, (len(all)+c.Size()-1)/c.Size()), func(lo, hi int) error {
 		share := func(r int) (int, int) { return lo + r*(hi-lo)/c.Size(), lo + (r+1)*(hi-lo)/c.Size() }
 		send := t.sent[:0]
 		to, from, each := make([]int, c.Size()), make([]int, c.Size()), make([]int, c.Size())
@@ -122,8 +122,8 @@ func (t *Tree) SumRanks(c *Comm, x []tensor.Float, part func(rank int) (lo, hi i
 			for _, n := range t.nodes {
 				send = append(send, n.sum[a:b]...)
 			}
-			each[r] = (b - a) * sizeOf[float]()
-			to[r], from[r] = len(t.nodes)*each[r], counts[r]*(last-first)*sizeOf[float]()
+			each[r] = (b - a) * sizeOf[tensor.Float]()
+			to[r], from[r] = len(t.nodes)*each[r], counts[r]*(last-first)*sizeOf[tensor.Float]()
 		}
 		t.sent = send
 		size := len(all) * (last - first)
@@ -143,7 +143,7 @@ func (t *Tree) SumRanks(c *Comm, x []tensor.Float, part func(rank int) (lo, hi i
 }
 
 // foldNodes sets x to the sum of all nodes, whose memory it may be.
-func (t *Tree) foldNodes(x []float) {
+func (t *Tree) foldNodes(x []tensor.Float) {
 	for len(t.nodes) > 1 {
 		t.mergeLast()
 	}

@@ -47,7 +47,7 @@ const (
 func NewAdamW(s *param.Set) *AdamW {
 	a := &AdamW{Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, params: s.All(), size: s.Size()}
 	for i, p := range a.params {
-		a.moments = append(a.moments, Moment{make([]float, len(p.Data)), make([]float, len(p.Data))})
+		a.moments = append(a.moments, Moment{make([]tensor.Float, len(p.Data)), make([]tensor.Float, len(p.Data))})
 		for lo := 0; lo < len(p.Data); lo += pieceSize {
 			a.pieces = append(a.pieces, piece{i, lo, min(lo+pieceSize, len(p.Data))})
 		}
@@ -59,20 +59,20 @@ func NewAdamW(s *param.Set) *AdamW {
 // such as the result of ClipFactor, but does not change the gradients.
 func (a *AdamW) Step(rate, gradScale float64) {
 	a.steps++
-	correct := func(beta float64) float { return float(1 / (1 - math.Pow(beta, float64(a.steps)))) }
-	plain := kernel.AdamWStep[float]{
-		Rate: float(rate), Beta1: float(a.Beta1), Beta2: float(a.Beta2), Eps: float(a.Eps), GradScale: float(gradScale),
+	correct := func(beta float64) tensor.Float { return tensor.Float(1 / (1 - math.Pow(beta, float64(a.steps)))) }
+	plain := kernel.AdamWStep[tensor.Float]{
+		Rate: tensor.Float(rate), Beta1: tensor.Float(a.Beta1), Beta2: tensor.Float(a.Beta2), Eps: tensor.Float(a.Eps), GradScale: tensor.Float(gradScale),
 		Correct1: correct(a.Beta1), Correct2: correct(a.Beta2),
 	}
 	if a.Rectified {
 		if r := rectifyFactor(a.Beta2, a.steps); r > 0 {
-			plain.Correct1 *= float(r)
+			plain.Correct1 *= tensor.Float(r)
 		} else {
 			plain.Correct2, plain.Eps = 0, 1 // a denominator of 1
 		}
 	}
 	decayed := plain
-	decayed.Decay = float(a.Decay)
+	decayed.Decay = tensor.Float(a.Decay)
 	par.Run(len(a.pieces), 1, stepWork*float64(a.size), stepPieces{a, plain, decayed})
 }
 
@@ -92,11 +92,11 @@ func rectifyFactor(beta2 float64, steps int64) float64 {
 // stepPieces updates pieces.
 type stepPieces struct {
 	a                  *AdamW
-	undecayed, decayed kernel.AdamWStep[float]
+	undecayed, decayed kernel.AdamWStep[tensor.Float]
 }
 
 func (f *stepPieces) RunRange(i0, i1 int) {
-	t := kernel.Active[float]()
+	t := kernel.Active[tensor.Float]()
 	for _, c := range f.a.pieces[i0:i1] {
 		p, m, s := f.a.params[c.param], f.a.moments[c.param], &f.undecayed
 		if p.Decay {

@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/arena"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // GradNorm returns the 2-norm of all gradients together. It sums the squares of each
@@ -59,7 +60,7 @@ func (f *gradSquares) RunRange(i0, i1 int) {
 }
 
 // sumSquares returns Σ g².
-func sumSquares(g []float) float64 {
+func sumSquares(g []tensor.Float) float64 {
 	// Four sums, so that an addition need not wait for the one before.
 	var part [4]float64
 	for ; len(g) >= 4; g = g[4:] {

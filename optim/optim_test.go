@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // weights has one weight that decays and one that does not.
@@ -18,7 +19,7 @@ func weights(n int) *param.Set {
 	for i, decay := range []bool{true, false} {
 		p := s.New([]string{"matrix", "gain"}[i], decay, n)
 		for j := range p.Data {
-			p.Data[j] = float(key.Fold(uint64(i)).Normal(uint64(j)))
+			p.Data[j] = tensor.Float(key.Fold(uint64(i)).Normal(uint64(j)))
 		}
 	}
 	return &s
@@ -28,7 +29,7 @@ func fillGrad(s *param.Set, step int) {
 	key := rng.New(8).Fold(uint64(step))
 	for i, p := range s.All() {
 		for j := range p.Grad {
-			p.Grad[j] = float(key.Fold(uint64(i)).Normal(uint64(j)))
+			p.Grad[j] = tensor.Float(key.Fold(uint64(i)).Normal(uint64(j)))
 		}
 	}
 }
@@ -64,7 +65,7 @@ func TestAdamWFollowsDoublePrecision(t *testing.T) {
 		}
 		a.Step(rate, 1)
 	}
-	u := check.UnitRoundoff[float]()
+	u := check.UnitRoundoff[tensor.Float]()
 	for i, p := range all {
 		for j, w := range want[i] {
 			got := float64(p.Data[j])
@@ -112,8 +113,8 @@ func TestRestoreContinues(t *testing.T) {
 
 func TestGradNormAndClip(t *testing.T) {
 	var s param.Set
-	copy(s.New("a", true, 5).Grad, []float{1, -2, 3, -4, 5})
-	copy(s.New("b", true, 2).Grad, []float{6, 3})
+	copy(s.New("a", true, 5).Grad, []tensor.Float{1, -2, 3, -4, 5})
+	copy(s.New("b", true, 2).Grad, []tensor.Float{6, 3})
 	norm := GradNorm(&s)
 	if norm != 10 {
 		t.Errorf("norm is %v, want 10", norm)
@@ -127,7 +128,7 @@ func TestGradNormAndClip(t *testing.T) {
 	grad := long.New("a", true, 2).Grad
 	far := check.Pick(0x1p100, 0x1p600)
 	for _, c := range []struct{ x, y, want float64 }{{3 * far, -4 * far, 5 * far}, {math.Inf(-1), 1, math.Inf(1)}} {
-		grad[0], grad[1] = float(c.x), float(c.y)
+		grad[0], grad[1] = tensor.Float(c.x), tensor.Float(c.y)
 		if norm := GradNorm(&long); math.Abs(norm-c.want) > 1e-15*c.want {
 			t.Errorf("norm of %v and %v is %v, want %v", c.x, c.y, norm, c.want)
 		}

@@ -30,7 +30,7 @@ func (s *Set) New(name string, decay bool, shape ...int) *Param {
 	for _, d := range shape {
 		n *= d
 	}
-	p := &Param{Name: name, Shape: shape, Data: make([]float, n), Grad: make([]float, n), Decay: decay}
+	p := &Param{Name: name, Shape: shape, Data: make([]tensor.Float, n), Grad: make([]tensor.Float, n), Decay: decay}
 	s.Add(p)
 	return p
 }

@@ -82,7 +82,7 @@ func TestComputedRowsEqualTheTextbook(t *testing.T) {
 	} {
 		t.Run(p.String(), func(t *testing.T) {
 			c := p.call()
-			for _, x := range [][]float{c.Q.Data, c.K.Data} {
+			for _, x := range [][]tensor.Float{c.Q.Data, c.K.Data} {
 				for i := range x {
 					x[i] += p.shift
 				}
@@ -96,7 +96,7 @@ func TestComputedRowsEqualTheTextbook(t *testing.T) {
 			}
 			bound := RowsBound(m, p.shape)
 			if bound == 0 { // none is derived for feature maps: that of the sums of 256 keys
-				bound = (8 + math.Sqrt(blockTokens)) * check.UnitRoundoff[float]()
+				bound = (8 + math.Sqrt(blockTokens)) * check.UnitRoundoff[tensor.Float]()
 			}
 			src := source(t, file(t, c))
 			last := (p.shape.N - 5) / 10 * 10
@@ -145,13 +145,13 @@ func TestComputedRowsEqualTheTextbook(t *testing.T) {
 				if _, err := Run(context.Background(), m, src, out, Options{Causal: p.causal}); err != nil {
 					t.Fatal(err)
 				}
-				x := make([]float, p.shape.Dv)
+				x := make([]tensor.Float, p.shape.Dv)
 				for h := range p.shape.H {
 					i, row := last, want[3].Head(0, h).Row(0)
 					if err := out.ReadRow(x, 0, h, i); err != nil {
 						t.Fatal(err)
 					}
-					limit := 2 * check.LinearLimits[float](c.Q.D, c.K.N).Output(1, maxV+check.MaxAbs(row))
+					limit := 2 * check.LinearLimits[tensor.Float](c.Q.D, c.K.N).Output(1, maxV+check.MaxAbs(row))
 					if r := check.ErrorRatio(x, row, limit); r > 1 {
 						t.Errorf("%s: head %d, row %d is off by %.3g limits", name, h, i, r)
 					}

@@ -368,7 +368,7 @@ func (o *Output) selectRows(b []byte, size int, at int64) []byte {
 }
 
 // bytesOf returns x as little-endian bytes.
-func bytesOf(x []float) []byte {
+func bytesOf(x []tensor.Float) []byte {
 	if b := array.FloatBytes(x); b != nil {
 		return b
 	}

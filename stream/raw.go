@@ -101,7 +101,7 @@ func (r *rawSource) Identity() []comm.Field { return r.ids }
 
 // NewWindow returns a window with room for n tokens.
 func (r *rawSource) NewWindow(n int, want Role) *Window {
-	s, w := &r.shape, &Window{role: want, records: make([]float, n*r.record)}
+	s, w := &r.shape, &Window{role: want, records: make([]tensor.Float, n*r.record)}
 	w.q = tensor.Split(w.records, 1, n, r.record, 0, s.H, s.D)
 	w.k = tensor.Split(w.records, 1, n, r.record, s.H*s.D, s.Hkv, s.D)
 	w.v = tensor.Split(w.records, 1, n, r.record, s.H*s.D+s.Hkv*s.D, s.Hkv, s.Dv)
@@ -144,7 +144,7 @@ func (r *rawSource) FillWindow(w *Window, query, key int64, n int) (int, error) 
 }
 
 // rawBytes returns memory for the bytes of x, and a function that decodes them into x.
-func rawBytes(x []float) ([]byte, func()) {
+func rawBytes(x []tensor.Float) ([]byte, func()) {
 	if b := array.FloatBytes(x); b != nil || len(x) == 0 {
 		return b, func() {}
 	}
@@ -153,7 +153,7 @@ func rawBytes(x []float) ([]byte, func()) {
 }
 
 // readPipe fills records from the pipe and returns the number of tokens.
-func (r *rawSource) readPipe(records []float) (int, error) {
+func (r *rawSource) readPipe(records []tensor.Float) (int, error) {
 	b, done := rawBytes(records)
 	// Only io.EOF of the pipe is its end: a transport that is cut returns io.ErrUnexpectedEOF, as io.ReadFull does.
 	k, err := 0, error(nil)
@@ -185,7 +185,7 @@ func (r *rawSource) Skip(n int64, sum uint32) error {
 	if r.pipe == nil {
 		return nil
 	}
-	records := make([]float, r.record*256)
+	records := make([]tensor.Float, r.record*256)
 	for r.nextToken < n {
 		want := min(256, n-r.nextToken)
 		got, err := r.readPipe(records[:want*int64(r.record)])

@@ -160,7 +160,7 @@ var castagnoli = framed.Castagnoli
 
 // elementSize returns the bytes of a number.
 func elementSize() int64 {
-	var x float
+	var x tensor.Float
 	return int64(unsafe.Sizeof(x))
 }
 
@@ -193,7 +193,7 @@ func checkFinite(name string, x tensor.Heads, at int64) error {
 			m := x.Head(b, h)
 			for i := range m.Rows {
 				row := m.Row(i)
-				var zero float
+				var zero tensor.Float
 				for _, y := range row {
 					zero += y * 0
 				}

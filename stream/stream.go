@@ -16,6 +16,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/streamfile"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Options holds the settings of a run. The zero value is for unmasked attention without
@@ -509,7 +510,7 @@ func (r *run) bindingFields() []comm.Field {
 	field := func(name string, value any) comm.Field { return comm.Field{Name: name, Value: fmt.Sprint(value)} }
 	list := []comm.Field{
 		field("mechanism", r.mechanism.Traits().Name), field("setting", r.mechanism.Setting()), field("causal", r.options.Causal),
-		field("bytes of an element", elementSize()), field("instruction set", kernel.Active[float]().Name),
+		field("bytes of an element", elementSize()), field("instruction set", kernel.Active[tensor.Float]().Name),
 		field("B", s.B), field("H", s.H), field("Hkv", s.Hkv), field("N", s.N), field("M", s.M), field("D", s.D), field("Dv", s.Dv),
 		field("chunk", r.chunk), field("output", r.out.formatName()), field("ranks", r.options.Ranks.Size()),
 	}

@@ -41,7 +41,7 @@ type problem struct {
 	causal bool
 	mask   bool
 	decay  bool
-	shift  float // added to queries and keys
+	shift  tensor.Float // added to queries and keys
 }
 
 var problems = []problem{
@@ -71,10 +71,10 @@ func (p *problem) mechanism(t *testing.T) attention.Mechanism {
 // call draws the problem.
 func (p *problem) call() *attention.Call {
 	s, key := &p.shape, rng.New(3)
-	draw := func(i uint64, n int) []float {
-		x := make([]float, n)
+	draw := func(i uint64, n int) []tensor.Float {
+		x := make([]tensor.Float, n)
 		for j := range x {
-			x[j] = float(key.Fold(i).Normal(uint64(j)))
+			x[j] = tensor.Float(key.Fold(i).Normal(uint64(j)))
 		}
 		return x
 	}
@@ -201,7 +201,7 @@ func (p *problem) steps(t *testing.T, m attention.Mechanism, c *attention.Call, 
 }
 
 // near holds outputs against the call in memory.
-func (p *problem) near(t *testing.T, m attention.Mechanism, c *attention.Call, got []float) {
+func (p *problem) near(t *testing.T, m attention.Mechanism, c *attention.Call, got []tensor.Float) {
 	t.Helper()
 	o := tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D)
 	if err := m.Forward(o, c, nil); err != nil {
@@ -217,9 +217,9 @@ func (p *problem) near(t *testing.T, m attention.Mechanism, c *attention.Call, g
 	s.Form = attention.Step
 	bound += m.Plan(s).Bound
 	if bound == 0 { // retention, or softmax in a window: both calls may err by their limit
-		limit := 2 * check.SoftmaxLimits[float]().Output(1, size)
+		limit := 2 * check.SoftmaxLimits[tensor.Float]().Output(1, size)
 		if m.Traits().Linear {
-			limit = 2 * check.LinearLimits[float](c.Q.D, c.K.N).Output(1, terms(c)*check.MaxAbs(c.V.Data))
+			limit = 2 * check.LinearLimits[tensor.Float](c.Q.D, c.K.N).Output(1, terms(c)*check.MaxAbs(c.V.Data))
 		}
 		worst := check.ErrorRatio(got, want, limit)
 		t.Logf("off by %.3g limits from the call in memory", worst)

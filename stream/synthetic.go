@@ -69,7 +69,7 @@ const (
 // is always nil.
 func (s *syntheticSource) FillWindow(w *Window, query, key int64, n int) (int, error) {
 	parts := (n + workerTokens - 1) / workerTokens
-	seed, ones := rng.New(s.seed), slices.Repeat([]float{1}, s.shape.D)
+	seed, ones := rng.New(s.seed), slices.Repeat([]tensor.Float{1}, s.shape.D)
 	par.RunEach(s.shape.H*parts, float64(s.shape.H)*float64(n)*float64(s.shape.D)*channelWork, func(i int) {
 		h, i0 := i/parts, i%parts*workerTokens
 		i1 := min(i0+workerTokens, n)
@@ -83,9 +83,9 @@ func (s *syntheticSource) FillWindow(w *Window, query, key int64, n int) (int, e
 		k, v := w.k.Head(0, h).Slice(i0, i1), w.v.Head(0, h).Slice(i0, i1)
 		drawUniform(k, deviation, seedOf(1), key+int64(i0))
 		drawUniform(v, 2*deviation, seedOf(2), key+int64(i0))
-		kernels := kernel.Active[float]()
+		kernels := kernel.Active[tensor.Float]()
 		for j := range v.Rows {
-			p := 0.5 + float((key+int64(i0+j))&(1<<20-1))/(1<<20)
+			p := 0.5 + tensor.Float((key+int64(i0+j))&(1<<20-1))/(1<<20)
 			row := v.Row(j)
 			kernels.Axpy(row, 0.5, k.Row(j))
 			kernels.Axpy(row, p, ones)
@@ -102,7 +102,7 @@ const deviation = 147.80054127099805
 // drawUniform overwrites rows [n, width] with tokens from position at on. Each channel is
 // drawn from key, with standard deviation 1/by.
 func drawUniform(rows tensor.Mat, by float64, key rng.Key, at int64) {
-	uniform, factor := kernel.Active[float]().Uniform, float(1/by)
+	uniform, factor := kernel.Active[tensor.Float]().Uniform, tensor.Float(1/by)
 	const of = 16 // channels per number
 	width := (rows.Cols + of - 1) / of * of
 	if rows.Cols == width && rows.Stride == width {
@@ -111,7 +111,7 @@ func drawUniform(rows tensor.Mat, by float64, key rng.Key, at int64) {
 	}
 	ar := arena.Acquire()
 	defer ar.Release()
-	all := arena.Take[float](ar, rows.Rows*width)
+	all := arena.Take[tensor.Float](ar, rows.Rows*width)
 	uniform(all, factor, key, uint64(at)*uint64(width/of))
 	for j := range rows.Rows {
 		copy(rows.Row(j), all[j*width:])

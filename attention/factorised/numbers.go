@@ -7,6 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/param"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // checkNumbers returns an error for the first number of s that is outside its range, in the
@@ -69,4 +70,4 @@ func checkLearned(owner, name string, p *param.Param) error {
 }
 
 // isFinite reports whether x is a finite number of the element type.
-func isFinite(x float64) bool { y := float(x); return y-y == 0 }
+func isFinite(x float64) bool { y := tensor.Float(x); return y-y == 0 }

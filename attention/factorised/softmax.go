@@ -77,7 +77,7 @@ func (s *blockSoftmax) Forward(ar *arena.Arena, out tensor.Mat, lse []tensor.Flo
 	defer s.release(u)
 	u.O = append(u.O, out)
 	if u.SavesDen = lse != nil; !u.SavesDen {
-		lse = arena.Take[float](ar, u.N)
+		lse = arena.Take[tensor.Float](ar, u.N)
 	}
 	u.Den = append(u.Den, lse)
 	u.DirectForward()
@@ -144,7 +144,7 @@ func (s *blockSoftmax) unit(ar *arena.Arena, x *Rows) *headtask.Task {
 	u.Arena, u.Workers = ar, 1
 	u.Geometry = headtask.Geometry{
 		Q: u.Q, Scale: u.Scale, // empty, with room
-		Table: kernel.Active[float](), Spec: &s.spec,
+		Table: kernel.Active[tensor.Float](), Spec: &s.spec,
 		K: x.K, V: x.V, N: x.Q.Rows, M: x.K.Rows, D: d, Dv: x.V.Cols, PreparedWidth: d,
 		Causal: x.Causal, Offset: x.Offset, Mask: x.Mask, Chunk: 1,
 	}
@@ -160,7 +160,7 @@ func (s *blockSoftmax) unit(ar *arena.Arena, x *Rows) *headtask.Task {
 		q = scratch.TakeMat(ar, u.N, u.D)
 		for i := range u.N {
 			copy(q.Row(i), x.Q.Row(i))
-			q.Row(i)[d] = float(1 / float64(u.Scale[0]))
+			q.Row(i)[d] = tensor.Float(1 / float64(u.Scale[0]))
 		}
 		k := scratch.TakeMat(ar, u.M, u.D)
 		for j := range u.M {

@@ -8,7 +8,7 @@ import (
 // HasNonFiniteSum reports whether the sum of x is not finite. This holds if an element
 // of x is not finite.
 func HasNonFiniteSum(x tensor.Mat) bool {
-	t := kernel.Active[float]()
+	t := kernel.Active[tensor.Float]()
 	if x.Rows*x.Cols > 0 && IsContiguous(x) {
 		y := t.Sum(x.Data[:x.Rows*x.Cols])
 		return y-y != 0

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Norm2 returns the 2-norm of x [n].
@@ -12,7 +13,7 @@ func Norm2[T kernel.Float](x []T) float64 { return kernel.ColumnNorm(x, 1, len(x
 // NormaliseLargeRow computes layer normalisation of a row whose sum or squares overflow T. It
 // sets y [width] from x [width] and returns the mean and the factor of the row, which are NaN
 // if x is not finite. bias may be nil.
-func NormaliseLargeRow(y, x, gain, bias []float, eps float64) (mean, factor float) {
+func NormaliseLargeRow(y, x, gain, bias []tensor.Float, eps float64) (mean, factor tensor.Float) {
 	largest := 0.0
 	for _, v := range x {
 		largest = max(largest, math.Abs(float64(v)))
@@ -33,10 +34,10 @@ func NormaliseLargeRow(y, x, gain, bias []float, eps float64) (mean, factor floa
 		if d := float64(v)/largest - centre; d != 0 {
 			z = d / deviation
 		}
-		y[j] = float(z) * gain[j]
+		y[j] = tensor.Float(z) * gain[j]
 		if bias != nil {
 			y[j] += bias[j]
 		}
 	}
-	return float(centre * largest), float(1 / deviation / largest)
+	return tensor.Float(centre * largest), tensor.Float(1 / deviation / largest)
 }

@@ -13,7 +13,7 @@ import (
 
 // TakeMat returns a matrix [rows,cols] in scratch memory with undefined contents.
 func TakeMat(ar *arena.Arena, rows, cols int) tensor.Mat {
-	return tensor.Mat{Data: arena.Take[float](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
+	return tensor.Mat{Data: arena.Take[tensor.Float](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
 }
 
 // ZeroMat returns a matrix [rows,cols] of zeros in scratch memory.

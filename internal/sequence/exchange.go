@@ -9,6 +9,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/states"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // ExchangeState replaces st, a state of m that holds the keys of this rank, by the state of the
@@ -24,7 +25,7 @@ func ExchangeState(c *comm.Comm, m attention.Mechanism, st attention.State, caus
 		failed = totalOf(&t, m, st)
 	}
 	what := fmt.Sprintf("%s (%s), causal %t, %d sums", m.Traits().Name, m.Setting(), causal, len(t.Sums))
-	if _, err := exchangeTotals(c, &t, causal, what, failed, func([]float) {}); err != nil {
+	if _, err := exchangeTotals(c, &t, causal, what, failed, func([]tensor.Float) {}); err != nil {
 		return err
 	}
 	return states.SetTotal(st, &t)
@@ -34,7 +35,7 @@ func ExchangeState(c *comm.Comm, m attention.Mechanism, st attention.State, caus
 // see besides its own. It first calls keep with the rank's own sums. With a decay it also
 // returns the factors by which each rank multiplies the sums before it. what describes the call
 // and must be equal on all ranks.
-func exchangeTotals(c *comm.Comm, t *states.Total, causal bool, what string, failed error, keep func(own []float)) (*rankTotals, error) {
+func exchangeTotals(c *comm.Comm, t *states.Total, causal bool, what string, failed error, keep func(own []tensor.Float)) (*rankTotals, error) {
 	all, err := gatherEnds(c, t, causal, what, failed)
 	if err != nil {
 		return nil, err

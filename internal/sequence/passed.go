@@ -75,7 +75,7 @@ func (x *Saved) passGradients(c *comm.Comm, m attention.Mechanism, g *attention.
 	var failed error
 	x.numbers = states.AppendNumbers(x.numbers[:0], &x.dinit)
 	for r := c.Size() - 1; r > 0; r-- {
-		var own []float
+		var own []tensor.Float
 		if c.Rank() == r {
 			own = x.numbers
 		}
@@ -92,7 +92,7 @@ func (x *Saved) passGradients(c *comm.Comm, m attention.Mechanism, g *attention.
 
 // backState adds to g, and to numbers, the part that comes from later, the gradient of the
 // state after this rank's tokens.
-func (x *Saved) backState(m attention.Mechanism, g *attention.Grads, call *attention.Call, later []float) error {
+func (x *Saved) backState(m attention.Mechanism, g *attention.Grads, call *attention.Call, later []tensor.Float) error {
 	if call.K.N > 0 {
 		if err := states.SetNumbers(&x.dfinal, x.after, later); err != nil {
 			return err

@@ -150,7 +150,7 @@ func Forward(c *comm.Comm, m attention.Mechanism, out tensor.Heads, call *attent
 		}
 		return m.Forward(out, queriesOf(call, x.initState), saved)
 	}
-	ranks, err := exchangeTotals(c, &x.total, call.Causal, describeCall(m, call), failed, func(own []float) {
+	ranks, err := exchangeTotals(c, &x.total, call.Causal, describeCall(m, call), failed, func(own []tensor.Float) {
 		if keep != nil {
 			x.own = append(x.own[:0], own...)
 		}
@@ -167,7 +167,7 @@ func Forward(c *comm.Comm, m attention.Mechanism, out tensor.Heads, call *attent
 
 // describeCall describes the parts of a call that must be equal on all ranks.
 func describeCall(m attention.Mechanism, c *attention.Call) string {
-	var element float
+	var element tensor.Float
 	return fmt.Sprintf("%s (%s) of [B %d, H %d, Hkv %d, D %d, Dv %d], causal %t, chunk %d, %d bytes a number",
 		m.Traits().Name, m.Setting(), c.Q.B, c.Q.H, c.K.H, c.Q.D, c.V.D, c.Causal, c.Chunk, unsafe.Sizeof(element))
 }
@@ -244,7 +244,7 @@ func Backward(c *comm.Comm, m attention.Mechanism, g *attention.Grads, dout, out
 // backQueries computes the gradients of the part's queries, of the state before them, and
 // in causal calls of their own keys. It returns the gradient of the sums before the part,
 // and with decay the ages.
-func (x *Saved) backQueries(m attention.Mechanism, g *attention.Grads, dout, out tensor.Heads, call *attention.Call) (sums []float, ages []float64, err error) {
+func (x *Saved) backQueries(m attention.Mechanism, g *attention.Grads, dout, out tensor.Heads, call *attention.Call) (sums []tensor.Float, ages []float64, err error) {
 	if x == nil || x.initState == nil {
 		return nil, nil, errors.New("saved: not what Forward left for this call")
 	}
@@ -282,7 +282,7 @@ func (x *Saved) backQueries(m attention.Mechanism, g *attention.Grads, dout, out
 
 // backKeys adds the parts that come from queries of other ranks to the gradients of the
 // part's keys.
-func (x *Saved) backKeys(m attention.Mechanism, g *attention.Grads, sums []float, ages []float64, call *attention.Call) error {
+func (x *Saved) backKeys(m attention.Mechanism, g *attention.Grads, sums []tensor.Float, ages []float64, call *attention.Call) error {
 	if err := states.SetSums(&x.dfinal, x.local, sums, ages); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Buffer holds Count numbers for each token of a head. The numbers of consecutive tokens start
@@ -12,7 +13,7 @@ import (
 // else its mechanism keeps. A buffer without Data is unused: Copy, Write and Read do nothing
 // with it.
 type Buffer struct {
-	Data          []float
+	Data          []tensor.Float
 	Count, Stride int
 }
 
@@ -50,7 +51,7 @@ func (b *Buffer) Copy(i int, from *Buffer, j, n int) {
 }
 
 // Bytes returns the memory of the buffer.
-func (b *Buffer) Bytes() int64 { return int64(cap(b.Data)) * scratch.ElementSize[float]() }
+func (b *Buffer) Bytes() int64 { return int64(cap(b.Data)) * scratch.ElementSize[tensor.Float]() }
 
 // Write appends the numbers of n tokens, starting with token at, and then zeros for missing
 // more tokens.
@@ -65,7 +66,7 @@ func (b *Buffer) Write(w *snapshot.Writer, at, n, missing int) {
 			snapshot.WriteElements(w, b.Data[j*b.Stride:][:b.Count])
 		}
 	}
-	w.Data = append(w.Data, make([]byte, missing*b.Count*int(scratch.ElementSize[float]()))...)
+	w.Data = append(w.Data, make([]byte, missing*b.Count*int(scratch.ElementSize[tensor.Float]()))...)
 }
 
 // Read sets the first n tokens from numbers that Write appended.

@@ -3,12 +3,13 @@ package states
 import (
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // A Field is a slice of numbers of a state. One of its three slices is set.
 type Field struct {
 	Counts   []int64
-	Elements []float
+	Elements []tensor.Float
 	Wide     []float64
 }
 
@@ -18,7 +19,7 @@ type Field struct {
 type Fields []Field
 
 // AddElements appends a field of elements for each list.
-func (f Fields) AddElements(lists ...[]float) Fields {
+func (f Fields) AddElements(lists ...[]tensor.Float) Fields {
 	for _, x := range lists {
 		f = append(f, Field{Elements: x})
 	}
@@ -64,7 +65,7 @@ func (f Fields) Clear() {
 func (f Fields) Bytes() int64 {
 	var n int64
 	for _, x := range f {
-		n += 8*int64(len(x.Counts)+len(x.Wide)) + scratch.ElementSize[float]()*int64(len(x.Elements))
+		n += 8*int64(len(x.Counts)+len(x.Wide)) + scratch.ElementSize[tensor.Float]()*int64(len(x.Elements))
 	}
 	return n
 }

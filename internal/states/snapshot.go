@@ -41,7 +41,7 @@ func NewSnapshot(b []byte, id Identity, sum snapshot.ParameterSum, s *attention.
 	w := snapshot.NewWriter(b)
 	heads := *s
 	w.Check = func(bytes int) error { return checkHeads(&heads, bytes) }
-	w.Int(scratch.ElementSize[float]())
+	w.Int(scratch.ElementSize[tensor.Float]())
 	kind := id.Kind
 	if decay {
 		kind += DecayKind
@@ -81,7 +81,7 @@ func ReadSnapshot(data []byte, id Identity, sum snapshot.ParameterSum) (s attent
 	if r, err = snapshot.Open(data); err != nil {
 		return s, 0, nil, err
 	}
-	if got, want := r.Int(), scratch.ElementSize[float](); got != want {
+	if got, want := r.Int(), scratch.ElementSize[tensor.Float](); got != want {
 		r.Fail("elements have %d bytes, this mechanism computes with %d", got, want)
 	}
 	for _, x := range []struct{ field, want string }{

@@ -56,8 +56,8 @@ var errNoTotal = errors.New("total: it is nil")
 type sumState interface {
 	Total(t *Total)
 	SetTotal(t *Total) error
-	TotalAges(to []float64, sums, gradient []float) ([]float64, error)
-	SetTotalGrad(g *attention.StateGrad, sums []float, ages []float64) error
+	TotalAges(to []float64, sums, gradient []tensor.Float) ([]float64, error)
+	SetTotalGrad(g *attention.StateGrad, sums []tensor.Float, ages []float64) error
 }
 
 // ofSums returns st as a state of sums.
@@ -109,7 +109,7 @@ func AgesOf(to []float64, st attention.State, sums, gradient []tensor.Float) ([]
 
 // sumGrad is what attention.StateGrad.Own holds for a state of sums.
 type sumGrad interface {
-	AppendSums(to []float) ([]float, error)
+	AppendSums(to []tensor.Float) ([]tensor.Float, error)
 	Ages(to []float64) []float64
 }
 
@@ -147,12 +147,12 @@ func Ages(to []float64, g *attention.StateGrad) []float64 {
 
 // segmentGrad is the type of attention.StateGrad.Own for mechanisms with Traits.Segments.
 type segmentGrad interface {
-	AppendNumbers(to []float) []float
+	AppendNumbers(to []tensor.Float) []tensor.Float
 }
 
 // segmentState is a state of a mechanism with Traits.Segments.
 type segmentState interface {
-	SetGradNumbers(g *attention.StateGrad, numbers []float) error
+	SetGradNumbers(g *attention.StateGrad, numbers []tensor.Float) error
 }
 
 // AppendNumbers appends to the slice to all numbers of g, if the state is of a

@@ -1,6 +1,0 @@
-package attention
-
-import "github.com/farfield-ml/farfield/tensor"
-
-// float is the element of arrays: see tensor.Float.
-type float = tensor.Float

@@ -1,6 +1,0 @@
-package stream
-
-import "github.com/farfield-ml/farfield/tensor"
-
-// float is the element of arrays: see tensor.Float.
-type float = tensor.Float
