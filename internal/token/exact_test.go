@@ -9,19 +9,22 @@ import (
 	"github.com/farfield-ml/farfield/tokenizer"
 )
 
-// changedTokenizer returns the vocabulary of a learned tokenizer whose JSON has with in
-// place of was.
-func changedTokenizer(t *testing.T, was, with string) *Vocabulary {
+// changedTokenizer returns the vocabulary of a learned tokenizer in whose JSON each text
+// was replaced by the text after it.
+func changedTokenizer(t *testing.T, wasAndWith ...string) *Vocabulary {
 	t.Helper()
 	learned, err := tokenizer.Train(context.Background(), []byte(strings.Repeat("the cat sat on the mat\n", 20)), 280)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(learned.JSON())
-	if !strings.Contains(text, was) {
-		t.Fatalf("%s lacks %s", text, was)
+	for was := range slices.Chunk(wasAndWith, 2) {
+		if !strings.Contains(text, was[0]) {
+			t.Fatalf("%s lacks %s", text, was[0])
+		}
+		text = strings.Replace(text, was[0], was[1], 1)
 	}
-	changed, err := tokenizer.Parse([]byte(strings.Replace(text, was, with, 1)))
+	changed, err := tokenizer.Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +126,8 @@ func TestBytesFollowTheDecoder(t *testing.T) {
 // Text that goes on has no space before it, also where a special token in it spells nothing.
 func TestNextTextHasNoSpaceBeforeIt(t *testing.T) {
 	v := changedTokenizer(t, `"pre_tokenizer":{"add_prefix_space":false`,
-		`"added_tokens":[{"id":268,"content":"</s>","special":true}],"pre_tokenizer":{"add_prefix_space":true`)
+		`"pre_tokenizer":{"add_prefix_space":true`,
+		`"added_tokens":[]`, `"added_tokens":[{"id":268,"content":"</s>","special":true}]`)
 	for text, want := range map[string]string{"cat": "cat", " cat": " cat", "cat</s>": "cat", "\ncat": "\ncat", "cat</s> sat": "cat sat", "": ""} {
 		ids, err := v.EncodeNext([]int32{7}, []byte(text))
 		if err != nil {
