@@ -294,7 +294,11 @@ func (out *Outcome) decoders(o *Options, r *Results) error {
 				k.add(methods[i], x.Label, s.Nats)
 			}
 		}
-		t.Note = refusals(fmt.Sprintf("%sThe trained model has %.4f nats a token. The other part are the last stories of the file; codebooks are of those in the middle. State: bytes of a session behind a window; softmax keeps keys and values. Multiply-adds are counted, of attention in all layers; times as above.", swapNote, own), list)
+		parts := ""
+		if of.kind == tales {
+			parts = "The other part are the last stories of the file; codebooks are of those in the middle. "
+		}
+		t.Note = refusals(fmt.Sprintf("%sThe trained model has %.4f nats a token. %sState: bytes of a session behind a window; softmax keeps keys and values. Multiply-adds are counted, of attention in all layers; times as above.", swapNote, own, parts), list)
 		out.Tables = append(out.Tables, t)
 		out.find("%s", k.sentence(of.what, func(v float64) string { return fmt.Sprintf("%+.4f", v) }, func(v float64) bool { return v > 0.5 }))
 	}
