@@ -91,7 +91,7 @@ func scratchBytes(o *Options) (list []*lesson, _ error) {
 		if err != nil {
 			return nil, err
 		}
-		l.Methods, l.Seeds, l.Baseline = []method{softmax, scratchCells, scratchThird, windowAlone, single(scratchWindow), single(farThird)}, pick(o.Budget, 1, 3, 3), true
+		l.Methods, l.Seeds, l.Baseline = []method{softmax, scratchCells, scratchThird, windowAlone, single(scratchWindow), farThird}, pick(o.Budget, 1, 3, 3), true
 		if l.EqualSeconds = context >= byteEqual; l.EqualSeconds {
 			l.Seeds = 1
 		}
