@@ -130,6 +130,9 @@ func readFile(path string) (list []*problem, closer func() error, err error) {
 	if err == nil {
 		err = strict.Unmarshal(text, &list)
 	}
+	if err == nil {
+		err = checkList(list)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -143,6 +146,22 @@ func readFile(path string) (list []*problem, closer func() error, err error) {
 		p.arrays = &arrays{file: f, prefix: p.Name + "."}
 	}
 	return list, f.Close, nil
+}
+
+// checkList returns an error for a list, or a case in it, of which nothing would be compared.
+func checkList(list []*problem) error {
+	if len(list) == 0 {
+		return errors.New("has no cases")
+	}
+	for i, p := range list {
+		switch {
+		case p == nil:
+			return fmt.Errorf("case %d: is null", i)
+		case p.Skip == "" && len(p.Forms) == 0:
+			return fmt.Errorf("case %d, %q: forms: is empty", i, p.Name)
+		}
+	}
+	return nil
 }
 
 // compare runs p in a form and compares what it gives with the file.
@@ -168,6 +187,9 @@ func (p *problem) compareInto(c *Case) (err error) {
 			panic(r)
 		}
 	}()
+	if _, known := forms[c.Form]; !known {
+		return fmt.Errorf("forms: %q is unknown", c.Form)
+	}
 	got, l, err := p.run(c.Form)
 	if err != nil {
 		return err

@@ -211,6 +211,8 @@ func TestBrokenFoldersAndFiles(t *testing.T) {
 		"a.json": `[{"case":"a","mechanism":"softmax","forms":["direct"],"want":["o"]}]`, "a.npz": string(data[:len(data)/2]),
 		"b.json": `[{"case":"b","mechanism":"softmax","forms":["direct"],"want":["o"]}]`,
 		"c.json": `[{"case":"c","mechanismus":"softmax"}]`,
+		"e.json": `[{"case":"x","skip":"it is broken"},null]`, "f.json": `[]`, "g.json": `[{"case":"g","mechanism":"softmax","want":["o"]}]`,
+		"h.json": `[{"case":"h","mechanism":"retnet","layer":true,"forms":["round"],"want":["o"]}]`, "h.npz": string(data),
 		"d.json": `[{"case":"last","mechanism":"fastmax","forms":["direct","round"],"want":["o","dlog_g"],"tolerance":[1,1]},{"case":"x","skip":"it is broken"}]`, "d.npz": string(data),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
@@ -226,7 +228,8 @@ func TestBrokenFoldersAndFiles(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"not a readable .npz", "b.npz", `unknown field "[0].mechanismus"`, "dlog_g: has 0 elements", `forms: "round" is unknown`, "it is broken"} {
+	for i, want := range []string{"not a readable .npz", "b.npz", `unknown field "[0].mechanismus"`, "dlog_g: has 0 elements", `forms: "round" is unknown`, "it is broken",
+		"case 1: is null", "has no cases", `case 0, "g": forms: is empty`, `forms: "round" is unknown`} {
 		if i >= len(got) || !strings.Contains(got[i], want) {
 			t.Errorf("problems are %q, want one with %q at %d", got, want, i)
 		}

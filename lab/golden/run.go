@@ -69,11 +69,7 @@ func (p *problem) runMechanism(form string) (got map[string][]float, l check.Lim
 	if err != nil {
 		return nil, l, err
 	}
-	of, known := forms[form]
-	if !known {
-		return nil, l, fmt.Errorf("forms: %q is unknown", form)
-	}
-	c := p.call()
+	c, of := p.call(), forms[form]
 	c.Form = of
 	constants := slices.DeleteFunc(slices.Clone(m.Constants().All()), func(x *param.Param) bool { return x.Name == p.Each })
 	if err := errors.Join(p.err, p.fill(m.Params().All()), p.fill(constants)); err != nil {
