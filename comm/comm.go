@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"unsafe"
+
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // Transport moves bytes between the ranks of a job. Its methods are called by one goroutine at
@@ -209,7 +212,8 @@ func ShareError(c *Comm, err error) error {
 	}
 	var text []byte
 	if err != nil {
-		text = []byte("!" + err.Error()) // an error may have no text
+		inGo, inFile := fault.Texts(err)
+		text = []byte(inGo + "\x00" + inFile) // an error may have no text
 	}
 	all, failed := AllGather(c, text)
 	if failed != nil {
@@ -220,7 +224,8 @@ func ShareError(c *Comm, err error) error {
 		case r == c.Rank() && err != nil:
 			return &RankError{r, err}
 		case len(text) > 0:
-			return &RankError{r, errors.New(string(text[1:]))}
+			inGo, inFile, _ := strings.Cut(string(text), "\x00")
+			return &RankError{r, fault.OfTexts(inGo, inFile)}
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/fault"
 )
 
 // numbers returns n numbers of a rank, of all magnitudes.
@@ -197,6 +198,27 @@ func TestErrorReachesAllRanks(t *testing.T) {
 				t.Errorf("rank %d got %v", r, err)
 			}
 		}
+	}
+}
+
+// The error of another rank has Go's names of fields, and in a command those of files, as its own has.
+func TestErrorOfAnotherRankNamesItsFields(t *testing.T) {
+	type config struct {
+		Batch int `json:"batch_size"`
+	}
+	err := comm.RunLocal(2, func(c *comm.Comm) error {
+		var own error
+		if c.Rank() == 1 {
+			own = fault.Fieldf[config]("{Batch}: %q", "{Batch}")
+		}
+		err := comm.ShareError(c, own)
+		if err == nil || err.Error() != `rank 1: Batch: "{Batch}"` || fault.InFile(err).Error() != `rank 1: batch_size: "{Batch}"` {
+			return fmt.Errorf("%v, in a command %w", err, fault.InFile(err))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 

@@ -89,6 +89,12 @@ func InFile(err error) error {
 	return err
 }
 
+// Texts returns the text of err, and the text that InFile gives it.
+func Texts(err error) (inGo, inFile string) { return err.Error(), fileText(err) }
+
+// OfTexts returns an error with the texts of another one, such as that of another process.
+func OfTexts(inGo, inFile string) error { return &fieldError{errors.New(inGo), inFile} }
+
 // inFile is an error with another text.
 type inFile struct {
 	text string
