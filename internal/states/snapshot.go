@@ -1,5 +1,5 @@
-// Package states has the code that states of all mechanisms share: buffers of the numbers of
-// tokens, the header of snapshots, and the checks before a merge.
+// Package states has the code that states of all mechanisms share. A state lists its arrays once
+// (Visited), and is copied, measured, saved and restored by a Pass over them.
 package states
 
 import (

@@ -29,13 +29,16 @@ func (p *Pack) NewState(s attention.Shape) (attention.State, error) {
 	if err := p.fits(s.H, s.D); err != nil {
 		return nil, err
 	}
-	head := 2 * float64(p.p.Shape[1]) * float64(s.D+s.Dv) * float64(scratch.ElementSize[float]())
-	if err := s.CheckStateSize(float64(s.B) * (8 + float64(s.H)*head)); err != nil {
+	if err := s.CheckStateSize(p.stateBytes(s)); err != nil {
 		return nil, err
 	}
-	st := p.newState(s)
-	st.Reset()
-	return st, nil
+	return p.newState(s), nil
+}
+
+// stateBytes returns the memory of a state of shape s.
+func (p *Pack) stateBytes(s attention.Shape) float64 {
+	head := 2 * float64(p.p.Shape[1]) * float64(s.D+s.Dv) * float64(scratch.ElementSize[float]())
+	return float64(s.B) * (8 + float64(s.H)*head)
 }
 
 func (p *Pack) newState(s attention.Shape) *packState {
@@ -159,90 +162,70 @@ func (s *packState) answer(ar *arena.Arena, t *kernel.Table[float], i int, out, 
 	}
 }
 
-func (s *packState) identity() states.Identity {
-	return states.Identity{Kind: packKind, Name: s.p.name, Setting: s.p.setting}
+// Identity returns the identity of the mechanism's states.
+func (p *Pack) Identity() states.Identity {
+	return states.Identity{Kind: packKind, Name: p.name, Setting: p.setting}
+}
+
+// ParameterSum returns the checksum of the parameter.
+func (p *Pack) ParameterSum() snapshot.ParameterSum { return snapshot.AddParameters(0, p.p.Data) }
+
+func (s *packState) Owner() states.Owner { return s.p }
+
+func (s *packState) HasDecay() bool { return false }
+
+// Visit lists the numbers of unmasked tokens of all batch rows, then hi and lo of each head.
+func (s *packState) Visit(p *states.Pass) {
+	if p.SetsState() {
+		s.tokens = p.Tokens
+	}
+	p.TokenCounts(s.exist)
+	for i := range s.hi {
+		p.Elements(s.hi[i], s.lo[i])
+	}
 }
 
 // Merge adds the sums of next.
 func (s *packState) Merge(next attention.State) error {
-	n, err := states.Mergeable(s.identity(), &s.shape, next, func(n *packState) (states.Identity, *attention.Shape) { return n.identity(), &n.shape })
-	if err != nil || n.tokens == 0 {
-		return err
-	}
-	if s.tokens == 0 {
-		p := s.p
-		*s = *n.Clone().(*packState)
-		s.p = p
+	return states.Merge(s, next, func(n *packState) error {
+		t := kernel.Active[float]()
+		for i := range s.hi {
+			t.AddCarry(s.hi[i], s.lo[i], n.hi[i])
+			t.AddCarry(s.hi[i], s.lo[i], n.lo[i])
+		}
+		for b := range s.exist {
+			s.exist[b] += n.exist[b]
+		}
+		s.tokens += n.tokens
 		return nil
-	}
-	if n == s {
-		n = s.Clone().(*packState)
-	}
-	t := kernel.Active[float]()
-	for i := range s.hi {
-		t.AddCarry(s.hi[i], s.lo[i], n.hi[i])
-		t.AddCarry(s.hi[i], s.lo[i], n.lo[i])
-	}
-	for b := range s.exist {
-		s.exist[b] += n.exist[b]
-	}
-	s.tokens += n.tokens
-	return nil
+	})
 }
 
-// fields lists the numbers of unmasked tokens of all batch rows, then hi and lo of each head.
-func (s *packState) fields() states.Fields {
-	f := states.Fields{}.AddCounts(s.exist)
-	for i := range s.hi {
-		f = f.AddElements(s.hi[i], s.lo[i])
-	}
-	return f
-}
-
-func (s *packState) Clone() attention.State {
-	c := s.p.newState(s.shape)
-	c.tokens = s.tokens
-	c.fields().Copy(s.fields())
-	return c
-}
+func (s *packState) Clone() attention.State { return states.Copy(s.p.newState(s.shape), s) }
 
 func (s *packState) Reset() {
 	s.tokens = 0
-	s.fields().Clear()
+	states.Clear(s)
 }
 
 func (s *packState) Tokens() int64 { return s.tokens }
 
-func (s *packState) Bytes() int64 { return s.fields().Bytes() }
+func (s *packState) Bytes() int64 { return states.Bytes(s) }
 
-// AppendBinary appends a snapshot: the header and the fields.
-func (s *packState) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot(b, s.identity(), snapshot.AddParameters(0, s.p.p.Data), &s.shape, s.tokens, false)
-	s.fields().Write(w)
-	return w.End()
-}
+func (s *packState) AppendBinary(b []byte) ([]byte, error) { return states.AppendBinary(b, s) }
 
 const packKind = "packed sums"
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or parameter.
 func (p *Pack) RestoreState(data []byte) (attention.State, error) {
-	sh, tokens, r, err := states.ReadSnapshot(data, states.Identity{Kind: packKind, Name: p.name, Setting: p.setting}, snapshot.AddParameters(0, p.p.Data))
-	if err != nil {
-		return nil, err
-	}
-	if err := p.fits(sh.H, sh.D); err != nil {
-		return nil, err
-	}
-	one := 2 * float64(p.p.Shape[1]) * float64(sh.D+sh.Dv) * float64(scratch.ElementSize[float]())
-	if err := r.Need(float64(sh.B) * (8 + float64(sh.H)*one)); err != nil {
-		return nil, err
-	}
-	s := p.newState(sh)
-	s.tokens = tokens
-	s.fields().Read(r, tokens)
-	if err := r.End(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return states.Restore(data, p, func(sh attention.Shape, _ int64, r *snapshot.Reader) (states.Visited, error) {
+		if err := p.fits(sh.H, sh.D); err != nil {
+			return nil, err
+		}
+		if err := r.Need(p.stateBytes(sh)); err != nil {
+			return nil, err
+		}
+		return p.newState(sh), nil
+	})
 }

@@ -162,104 +162,91 @@ func (s *scoresState) answer(ar *arena.Arena, head int, out, q []float, sumQ, su
 
 const scoresKind = "sums of queries and keys"
 
-func (x *Scores) identity() states.Identity {
+// Identity returns the identity of the mechanism's states.
+func (x *Scores) Identity() states.Identity {
 	return states.Identity{Kind: scoresKind, Name: x.Name, Setting: x.ScoresSpec.Setting}
 }
 
-func (x *Scores) parameterSum() (sum snapshot.ParameterSum) {
+// ParameterSum returns the checksum of the parameters.
+func (x *Scores) ParameterSum() (sum snapshot.ParameterSum) {
 	for _, p := range x.params.All() {
 		sum = snapshot.AddParameters(sum, p.Data)
 	}
 	return sum
 }
 
-// Merge appends the tokens of next: it adds the sums. In batch rows where s has keys, the
-// queries of next before its own first key count too, since they now follow a key.
-func (s *scoresState) Merge(next attention.State) error {
-	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *scoresState) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
-	if err != nil {
-		return err
-	}
-	if n == s {
-		n = s.Clone().(*scoresState)
-	}
-	for i := range s.k {
-		addTo(s.k[i], n.k[i])
-	}
-	for b := range s.keys {
-		queries, q := s.keylessQueries, s.keylessQ
-		if s.keys[b] > 0 {
-			queries, q = s.queries, s.q
-		}
-		queries[b] += n.keylessQueries[b]
-		for i := b * s.shape.H; i < (b+1)*s.shape.H; i++ {
-			addTo(q[i], n.keylessQ[i])
-			addTo(s.q[i], n.q[i])
-		}
-		s.keys[b] += n.keys[b]
-		s.queries[b] += n.queries[b]
-	}
-	s.tokens += n.tokens
-	return nil
-}
+func (s *scoresState) Owner() states.Owner { return s.x }
 
-// fields lists for each batch row the numbers of keys, of queries from the first key on and of
+func (s *scoresState) HasDecay() bool { return false }
+
+// Visit lists for each batch row the numbers of keys, of queries from the first key on and of
 // queries before it, then the sums of these three, in this order.
-func (s *scoresState) fields() (f states.Fields) {
+func (s *scoresState) Visit(p *states.Pass) {
+	if p.SetsState() {
+		s.tokens = p.Tokens
+	}
 	for b := range s.keys {
 		for _, counts := range s.counts() {
-			f = f.AddCounts(counts[b : b+1])
+			p.TokenCounts(counts[b:][:1:1])
 		}
 	}
 	for _, sums := range s.sums() {
-		f = f.AddWide(sums...)
+		for _, x := range sums {
+			p.Wide(x, 0, len(x), 0)
+		}
 	}
-	return f
 }
 
-func (s *scoresState) Clone() attention.State {
-	c := s.x.newState(s.shape)
-	c.tokens = s.tokens
-	c.fields().Copy(s.fields())
-	return c
+// Merge appends the tokens of next: it adds the sums. In batch rows where s has keys, the
+// queries of next before its own first key count too, since they now follow a key.
+func (s *scoresState) Merge(next attention.State) error {
+	return states.Merge(s, next, func(n *scoresState) error {
+		for i := range s.k {
+			addTo(s.k[i], n.k[i])
+		}
+		for b := range s.keys {
+			queries, q := s.keylessQueries, s.keylessQ
+			if s.keys[b] > 0 {
+				queries, q = s.queries, s.q
+			}
+			queries[b] += n.keylessQueries[b]
+			for i := b * s.shape.H; i < (b+1)*s.shape.H; i++ {
+				addTo(q[i], n.keylessQ[i])
+				addTo(s.q[i], n.q[i])
+			}
+			s.keys[b] += n.keys[b]
+			s.queries[b] += n.queries[b]
+		}
+		s.tokens += n.tokens
+		return nil
+	})
 }
+
+func (s *scoresState) Clone() attention.State { return states.Copy(s.x.newState(s.shape), s) }
 
 func (s *scoresState) Reset() {
 	s.tokens = 0
-	s.fields().Clear()
+	states.Clear(s)
 }
 
 func (s *scoresState) Tokens() int64 { return s.tokens }
 
-func (s *scoresState) Bytes() int64 { return s.fields().Bytes() }
+func (s *scoresState) Bytes() int64 { return states.Bytes(s) }
 
-// AppendBinary appends a snapshot: the header and the fields.
-func (s *scoresState) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot(b, s.x.identity(), s.x.parameterSum(), &s.shape, s.tokens, false)
-	s.fields().Write(w)
-	return w.End()
-}
+func (s *scoresState) AppendBinary(b []byte) ([]byte, error) { return states.AppendBinary(b, s) }
 
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or parameter.
 func (x *Scores) RestoreState(data []byte) (attention.State, error) {
-	sh, tokens, r, err := states.ReadSnapshot(data, x.identity(), x.parameterSum())
-	if err != nil {
-		return nil, err
-	}
-	c := &attention.Call{Causal: true}
-	c.Q.H, c.Q.D, c.V.D = sh.H, sh.D, sh.Dv
-	if err := x.Check(c); err != nil {
-		return nil, err
-	}
-	if err := r.Need(float64(sh.B) * (24 + 8*float64(sh.D)*float64(sh.Hkv+2*sh.H))); err != nil {
-		return nil, err
-	}
-	s := x.newState(sh)
-	s.tokens = tokens
-	s.fields().Read(r, tokens)
-	if err := r.End(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return states.Restore(data, x, func(sh attention.Shape, _ int64, r *snapshot.Reader) (states.Visited, error) {
+		c := &attention.Call{Causal: true}
+		c.Q.H, c.Q.D, c.V.D = sh.H, sh.D, sh.Dv
+		if err := x.Check(c); err != nil {
+			return nil, err
+		}
+		if err := r.Need(float64(sh.B) * (24 + 8*float64(sh.D)*float64(sh.Hkv+2*sh.H))); err != nil {
+			return nil, err
+		}
+		return x.newState(sh), nil
+	})
 }
