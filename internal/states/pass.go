@@ -165,16 +165,16 @@ func Derived[T number](p *Pass, x []T, at, n int) {
 // Shared counts x in a pass that measures. The state reads x but shares it with others.
 func (p *Pass) Shared(x []tensor.Float) {
 	if p.kind == measuring {
-		p.Elements(x)
+		p.Elements(x[:len(x):len(x)])
 	}
 }
 
 // Buffers passes over the numbers of n tokens of each buffer, from token at on, behind which
-// missing tokens are not present. It leaves out buffers without data.
+// missing tokens are not present. It leaves out buffers that have no data for tokens.
 func (p *Pass) Buffers(at, n, missing int, list ...Buffer) {
 	for _, b := range list {
 		switch {
-		case b.Data == nil:
+		case b.Data == nil && n+missing > 0:
 		case p.InMemory() || b.Count == b.Stride:
 			p.elements(b.Data, at*b.Stride, n*b.Stride, missing*b.Count)
 		default:

@@ -317,7 +317,7 @@ func (e *Engine) NewState(s attention.Shape) (attention.State, error) {
 	if e.Spec.IsPairwise() {
 		return newKeyCache(e, s), nil
 	}
-	return newRecurrentState(e, s), nil
+	return NewRecurrentState(e, s), nil
 }
 
 // Weights sets dst [i1-i0,M] to rows of the attention matrix. It returns an error if the rows

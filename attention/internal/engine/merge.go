@@ -9,52 +9,40 @@ import (
 )
 
 // Merge appends the tokens of next to s. It closes the open chunk of s, so chunks end at other
-// tokens than in one stream. It returns the errors of states.Mergeable.
+// tokens than in one stream. It returns the errors of states.Merge.
 func (s *RecurrentState) Merge(next attention.State) error {
-	n, err := states.Mergeable(s.Engine.Identity(), &s.Shape, next, func(n *RecurrentState) (states.Identity, *attention.Shape) { return n.Engine.Identity(), &n.Shape })
-	if err != nil || n.TokenCount == 0 {
-		return err
-	}
-	if n == s {
-		n = s.Clone().(*RecurrentState)
-	}
-	s.HasClosedCount = false
-	ar := arena.Acquire()
-	defer ar.Release()
-	for i, st := range s.Heads {
-		if s.TokenCount == 0 {
-			st.CopyFrom(n.Heads[i])
-			continue
+	return states.Merge(s, next, func(n *RecurrentState) error {
+		s.HasClosedCount = false
+		ar := arena.Acquire()
+		defer ar.Release()
+		for i, st := range s.Heads {
+			st.Task.Arena = ar
+			st.MergeNext(n.Heads[i])
+			st.Task.Arena = nil
 		}
-		st.Task.Arena = ar
-		st.MergeNext(n.Heads[i])
-		st.Task.Arena = nil
-	}
-	s.TokenCount += n.TokenCount
-	return nil
+		s.TokenCount += n.TokenCount
+		return nil
+	})
 }
 
 // Merge appends the keys and values of next to s. Later outputs have the same bits as after one
 // stream of all tokens; with decay they agree within the error bound.
 func (s *keyCache) Merge(next attention.State) error {
-	n, err := states.Mergeable(s.e.Identity(), &s.shape, next, func(n *keyCache) (states.Identity, *attention.Shape) { return n.e.Identity(), &n.shape })
-	if err != nil || n.tokens == 0 {
-		return err
-	}
-	tokens, da := n.tokens, s.e.Spec.Width(s.shape.D)
-	for b := range s.valid {
-		s.valid[b] = slices.Concat(s.valid[b], n.valid[b][:tokens])
-	}
-	s.hasMasked = s.hasMasked || n.hasMasked
-	if n.HasDecay() {
-		s.startAges()
-	}
-	for i := range s.heads {
-		s.heads[i].rows.Append(s.tokens, &n.heads[i].rows, tokens, da)
-		if s.HasDecay() {
-			s.heads[i].ages.AppendAges(n.heads[i].ages, n.valid[i/s.shape.Hkv][:tokens])
+	return states.Merge(s, next, func(n *keyCache) error {
+		for b := range s.valid {
+			s.valid[b] = slices.Concat(s.valid[b], n.valid[b])
 		}
-	}
-	s.tokens += tokens
-	return nil
+		s.hasMasked = s.hasMasked || n.hasMasked
+		if n.HasDecay() {
+			s.startAges()
+		}
+		for i := range s.heads {
+			s.heads[i].rows.Append(s.tokens, &n.heads[i].rows, n.tokens, s.e.Spec.Width(s.shape.D))
+			if s.HasDecay() {
+				s.heads[i].ages.AppendAges(n.heads[i].ages, n.valid[i/s.shape.Hkv])
+			}
+		}
+		s.tokens += n.tokens
+		return nil
+	})
 }

@@ -36,24 +36,13 @@ func (e *Engine) RestoreState(data []byte) (attention.State, error) {
 	if err := e.refuseFuture("snapshot"); err != nil {
 		return nil, err
 	}
-	s, tokens, r, err := states.ReadSnapshot(data, e.Identity(), e.ParameterSum())
-	if err != nil {
-		return nil, err
-	}
-	if err := e.CheckHeads(s.H, s.Hkv, s.D); err != nil {
-		return nil, err
-	}
-	var st attention.State
-	if e.Spec.IsPairwise() {
-		st, err = restoreCache(e, s, tokens, r)
-	} else {
-		st, err = RestoreSums(e, s, tokens, r)
-	}
-	if err == nil {
-		err = r.End()
-	}
-	if err != nil {
-		return nil, err
-	}
-	return st, nil
+	return states.Restore(data, e, func(s attention.Shape, tokens int64, r *snapshot.Reader) (states.Visited, error) {
+		if err := e.CheckHeads(s.H, s.Hkv, s.D); err != nil {
+			return nil, err
+		}
+		if e.Spec.IsPairwise() {
+			return e.newCacheFor(s, tokens, r)
+		}
+		return e.NewStateFor(s, r)
+	})
 }

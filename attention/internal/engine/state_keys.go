@@ -151,19 +151,7 @@ func (s *keyCache) head(i int, out tensor.Heads, c *attention.Call, n, m int, ro
 	u.AttendAs(&long, &h.rows)
 }
 
-func (s *keyCache) Clone() attention.State {
-	c := newKeyCache(s.e, s.shape)
-	c.tokens, c.hasMasked = s.tokens, s.hasMasked
-	for b := range s.valid {
-		c.valid[b] = slices.Clone(s.valid[b])
-	}
-	for i := range s.heads {
-		c.heads[i].rows.Bt = slices.Clone(s.heads[i].rows.Bt)
-		c.heads[i].rows.V = slices.Clone(s.heads[i].rows.V)
-		c.heads[i].ages = s.heads[i].ages.CloneFor(0)
-	}
-	return c
-}
+func (s *keyCache) Clone() attention.State { return states.Copy(newKeyCache(s.e, s.shape), s) }
 
 func (s *keyCache) Reset() {
 	s.tokens, s.hasMasked = 0, false
@@ -179,18 +167,7 @@ func (s *keyCache) Reset() {
 
 func (s *keyCache) Tokens() int64 { return int64(s.tokens) }
 
-func (s *keyCache) Bytes() int64 {
-	var elements, flags int
-	var ages int64
-	for b := range s.valid {
-		flags += cap(s.valid[b])
-	}
-	for i := range s.heads {
-		elements += cap(s.heads[i].rows.Bt) + cap(s.heads[i].rows.V)
-		ages += s.heads[i].ages.Bytes()
-	}
-	return int64(elements)*scratch.ElementSize[float]() + int64(flags) + ages
-}
+func (s *keyCache) Bytes() int64 { return states.Bytes(s) }
 
 // HeapBytes returns the memory held, tasks included.
 func (s *keyCache) HeapBytes() int64 {
@@ -201,58 +178,63 @@ func (s *keyCache) HeapBytes() int64 {
 	return n
 }
 
-// AppendBinary appends a snapshot. After the header come the mask of each batch row, and then
-// for each head the number of keys, the prepared keys [da, tokens] block by block, the values
-// [tokens, Dv] and, with decay, the log-decays.
-func (s *keyCache) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot(b, s.e.Identity(), s.e.ParameterSum(), &s.shape, int64(s.tokens), s.HasDecay())
-	for _, exist := range s.valid {
-		w.Flags(exist)
+func (s *keyCache) Owner() states.Owner { return s.e }
+
+func (s *keyCache) AppendBinary(b []byte) ([]byte, error) { return states.AppendBinary(b, s) }
+
+// Visit lists the mask of each batch row, and then for each head the number of keys, the
+// prepared keys [da, tokens] block by block, the values [tokens, Dv] and, with decay, the
+// log-decays.
+func (s *keyCache) Visit(p *states.Pass) {
+	if p.SetsState() {
+		s.setRoom(int(p.Tokens), p.Decay)
 	}
-	da := s.e.Spec.Width(s.shape.D)
+	for _, exist := range s.valid {
+		p.Flags(exist, 0, s.tokens, 0)
+		s.hasMasked = s.hasMasked || p.SetsState() && slices.Contains(exist, false)
+	}
 	for i := range s.heads {
-		w.Int(int64(s.tokens))
-		rows := &s.heads[i].rows
-		rows.Each(s.tokens, da, func(x []float) { snapshot.WriteElements(w, x) })
-		values := states.Buffer{Data: rows.V, Count: s.shape.Dv, Stride: rows.Ldv}
-		values.Write(w, 0, s.tokens, 0)
-		if ages := s.heads[i].ages; ages != nil {
-			ages.Write(w, s.tokens)
+		h := &s.heads[i]
+		if n := p.Int(s.tokens); n != s.tokens {
+			p.Fail("head %d has %d keys, the state has %d tokens", i, n, s.tokens)
+		}
+		if p.InMemory() {
+			p.Elements(h.rows.Bt)
+		} else {
+			h.rows.Each(s.tokens, s.e.Spec.Width(s.shape.D), func(x []float) { p.Elements(x) })
+		}
+		p.Buffers(0, s.tokens, 0, states.Buffer{Data: h.rows.V, Count: s.shape.Dv, Stride: h.rows.Ldv})
+		if h.ages != nil {
+			h.ages.Visit(p, s.tokens, s.tokens)
 		}
 	}
-	return w.End()
 }
 
-// restoreCache reads what AppendBinary wrote after the header.
-func restoreCache(e *Engine, s attention.Shape, tokens int64, r *snapshot.Reader) (*keyCache, error) {
-	da := e.Spec.Width(s.D)
-	head := 8 + float64(tokens)*float64(da+s.Dv)*float64(scratch.ElementSize[float]())
+// setRoom makes room for n tokens in a state without tokens.
+func (s *keyCache) setRoom(n int, decay bool) {
+	s.tokens = n
+	for b := range s.valid {
+		s.valid[b] = make([]bool, n)
+	}
+	for i := range s.heads {
+		rows := &s.heads[i].rows
+		rows.Grow(s.e.Spec.Width(s.shape.D), 0, n)
+		clear(rows.V)
+		if decay {
+			s.heads[i].ages = headtask.HeapAges(n)
+		}
+	}
+}
+
+// newCacheFor returns a state of shape s without tokens. It returns an error if r has fewer bytes
+// than a snapshot of the given number of tokens.
+func (e *Engine) newCacheFor(s attention.Shape, tokens int64, r *snapshot.Reader) (*keyCache, error) {
+	head := 8 + float64(tokens)*float64(e.Spec.Width(s.D)+s.Dv)*float64(scratch.ElementSize[float]())
 	if r.Decay {
 		head += headtask.AgesBytes(float64(tokens))
 	}
 	if err := r.Need(float64(s.B) * (float64(tokens) + float64(s.Hkv)*head)); err != nil {
 		return nil, err
 	}
-	c := newKeyCache(e, s)
-	c.tokens = int(tokens)
-	for b := range c.valid {
-		c.valid[b] = make([]bool, tokens)
-		r.Flags(c.valid[b])
-		c.hasMasked = c.hasMasked || slices.Contains(c.valid[b], false)
-	}
-	for i := range c.heads {
-		if n := r.Int(); n != tokens {
-			r.Fail("head %d has %d keys, the state has %d tokens", i, n, tokens)
-		}
-		rows := &c.heads[i].rows
-		rows.Grow(da, 0, c.tokens)
-		rows.Each(c.tokens, da, func(x []float) { snapshot.ReadElements(r, x) })
-		clear(rows.V)
-		values := states.Buffer{Data: rows.V, Count: s.Dv, Stride: rows.Ldv}
-		values.Read(r, c.tokens)
-		if r.Decay {
-			c.heads[i].ages = headtask.ReadAges(r, c.tokens, c.tokens)
-		}
-	}
-	return c, r.Err
+	return newKeyCache(e, s), nil
 }

@@ -47,7 +47,8 @@ func makeBlocks(n, size int) blocks {
 // slice returns the first n elements of piece i.
 func (b *blocks) slice(i, n int) []float { return b.data[i*b.size:][:n:n] }
 
-func newRecurrentState(e *Engine, s attention.Shape) *RecurrentState {
+// NewRecurrentState returns a state of e without tokens.
+func NewRecurrentState(e *Engine, s attention.Shape) *RecurrentState {
 	s.Chunk = e.window(s.D, s.Chunk)
 	n := s.B * s.Hkv
 	st := &RecurrentState{Engine: e, Shape: s, Heads: make([]*headtask.Scan, n), byHead: s.Chunk == 1 && e.canFuseSteps(&s)}
@@ -184,12 +185,7 @@ func (s *RecurrentState) head(i int, out tensor.Heads, c *attention.Call, n, m i
 
 // Clone returns a copy of the state.
 func (s *RecurrentState) Clone() attention.State {
-	c := newRecurrentState(s.Engine, s.Shape)
-	c.TokenCount = s.TokenCount
-	for i, from := range s.Heads {
-		c.Heads[i].CopyFrom(from)
-	}
-	return c
+	return states.Copy(NewRecurrentState(s.Engine, s.Shape), s)
 }
 
 // Reset removes all tokens.
@@ -206,22 +202,7 @@ func (s *RecurrentState) Reset() {
 func (s *RecurrentState) Tokens() int64 { return s.TokenCount }
 
 // Bytes returns the memory held.
-func (s *RecurrentState) Bytes() int64 {
-	var elements, flags int
-	var ages int64
-	for i, st := range s.Heads {
-		ages += st.Decays.Bytes()
-		if i == 0 {
-			elements = len(st.Monomials.Weights) // all heads share them
-		}
-		elements += len(st.Moments.S) + len(st.Moments.Z) + len(st.X) + len(st.Room)
-		if low := st.Moments.Residual; low != nil {
-			elements += len(low.S) + len(low.Z)
-		}
-		flags += len(st.Valid)
-	}
-	return int64(elements)*scratch.ElementSize[float]() + int64(flags) + ages
-}
+func (s *RecurrentState) Bytes() int64 { return states.Bytes(s) }
 
 // HeapBytes returns the memory held, including tasks and the rounding of allocations. It leaves
 // out the weights of features, which states share.
@@ -233,8 +214,14 @@ func (s *RecurrentState) HeapBytes() int64 {
 	return n
 }
 
+// Owner returns the mechanism of the state.
+func (s *RecurrentState) Owner() states.Owner { return s.Engine }
+
 // AppendBinary appends a snapshot, whose size does not depend on the number of tokens absorbed.
-// After the header it holds for each key head:
+// It returns an error if there are far more heads than bytes, which a restore would refuse.
+func (s *RecurrentState) AppendBinary(b []byte) ([]byte, error) { return states.AppendBinary(b, s) }
+
+// Visit lists for each key head:
 //
 //	the number of tokens of the open chunk
 //	two flags: a chunk has been closed, a closed chunk has an unmasked key
@@ -243,52 +230,65 @@ func (s *RecurrentState) HeapBytes() int64 {
 //	of the open chunk, the mask [C], the prepared keys [da, C], the values [C, Dv]
 //	with decay, the log-decays of the open chunk
 //
-// Numbers that are not present yet are zero. It returns an error if there are far more heads
-// than bytes, which a restore would refuse.
-func (s *RecurrentState) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot(b, s.Engine.Identity(), s.Engine.ParameterSum(), &s.Shape, s.TokenCount, s.HasDecay())
-	s.Write(w)
-	return w.End()
-}
-
-// Write appends the part of a snapshot after the header.
-func (s *RecurrentState) Write(w *snapshot.Writer) {
-	if len(s.Heads) == 0 {
-		return
+// Numbers that are not present yet are zero in a snapshot.
+func (s *RecurrentState) Visit(p *states.Pass) {
+	if p.SetsState() {
+		s.TokenCount, s.HasClosedCount = p.Tokens, false
 	}
-	zeros := make([]float, max(s.Shape.Dv, 1))
-	for _, st := range s.Heads {
-		rest := s.Shape.Chunk - st.Count
-		p := &st.Moments
-		w.Int(int64(st.Count))
-		w.Flags([]bool{p.NonEmpty, st.First < 0})
-		for _, half := range p.Halves() {
-			for f := range st.Monomials.Count {
-				z, row := zeros[:1], zeros[:s.Shape.Dv]
-				if p.NonEmpty {
-					z, row = half.Z[f:][:1], half.S[f*p.Stride:][:s.Shape.Dv]
-				}
-				snapshot.WriteElements(w, z)
-				snapshot.WriteElements(w, row)
-			}
+	for i, st := range s.Heads {
+		if i == 0 {
+			p.Shared(st.Monomials.Weights)
 		}
-		w.Flags(st.Valid[:st.Count])
-		w.Flags(make([]bool, rest))
-		for c := 1; c <= st.Task.PreparedWidth; c++ {
-			column := states.Buffer{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
-			column.Write(w, 0, st.Count, rest)
-		}
-		values := states.Buffer{Data: st.V, Count: s.Shape.Dv, Stride: p.Stride}
-		values.Write(w, 0, st.Count, rest)
-		if st.Decays != nil {
-			st.Decays.Write(w, st.ChunkSize)
+		if s.visitHead(p, i, st); p.HasFailed() {
+			return
 		}
 	}
 }
 
-// RestoreSums reads the output of Write into a new state of shape s. It returns an error if the
-// snapshot is damaged.
-func RestoreSums(e *Engine, s attention.Shape, tokens int64, r *snapshot.Reader) (*RecurrentState, error) {
+// visitHead does the work of Visit for key head i.
+func (s *RecurrentState) visitHead(p *states.Pass, i int, st *headtask.Scan) {
+	m, chunk := &st.Moments, s.Shape.Chunk
+	n, closed, seen := p.Int(st.Count), p.Flag(m.NonEmpty), p.Flag(st.First < 0)
+	if p.SetsState() {
+		switch {
+		case n < 0 || n >= chunk || int64(n) > p.Tokens:
+			p.Fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, chunk, p.Tokens)
+			return
+		case seen && !closed:
+			p.Fail("head %d has a key in a closed chunk, and no closed chunk", i)
+		}
+		st.ClearChunk()
+		m.NonEmpty, st.First, st.Decays = closed, headtask.Unseen, nil
+		if seen {
+			st.First = -1
+		}
+		if p.Decay {
+			st.Decays = headtask.HeapAges(chunk)
+		}
+	}
+	sums, none := st.Monomials.Count, 0
+	if !closed {
+		sums, none = 0, sums
+	}
+	for _, half := range m.Halves() {
+		p.Interleaved(sums, none, states.Buffer{Data: half.Z, Count: 1, Stride: 1}, states.Buffer{Data: half.S, Count: s.Shape.Dv, Stride: m.Stride})
+	}
+	p.Flags(st.Valid, 0, n, chunk-n)
+	p.Rows(st.X, st.ColumnStride, 1, 1+st.Task.PreparedWidth, n, chunk-n)
+	p.Buffers(0, n, chunk-n, states.Buffer{Data: st.V, Count: s.Shape.Dv, Stride: m.Stride})
+	if p.SetsState() {
+		for _, exists := range st.Valid[:n] {
+			st.AppendToken(exists)
+		}
+	}
+	if st.Decays != nil {
+		st.Decays.Visit(p, n, chunk)
+	}
+}
+
+// NewStateFor returns a state of shape s without tokens. It returns an error if r has fewer
+// bytes than a snapshot of it.
+func (e *Engine) NewStateFor(s attention.Shape, r *snapshot.Reader) (*RecurrentState, error) {
 	width, chunk := float64(e.Spec.Width(s.D)), float64(s.Chunk)
 	moments := float64(e.Spec.CountFeatures(e.Spec.Width(s.D))) * float64(s.Dv+1)
 	if s.Carry == attention.Compensated {
@@ -305,43 +305,5 @@ func RestoreSums(e *Engine, s attention.Shape, tokens int64, r *snapshot.Reader)
 		r.Fail("a chunk has no tokens")
 		return nil, r.Err
 	}
-	c := newRecurrentState(e, s)
-	c.TokenCount = tokens
-	for i, st := range c.Heads {
-		n := r.Int()
-		if n < 0 || n >= int64(s.Chunk) || n > tokens {
-			r.Fail("head %d has %d keys in its open chunk: chunks have %d, the state has %d tokens", i, n, s.Chunk, tokens)
-			return nil, r.Err
-		}
-		p := &st.Moments
-		var before [2]bool
-		r.Flags(before[:])
-		p.NonEmpty = before[0]
-		if before[1] {
-			st.First = -1
-			if !p.NonEmpty {
-				r.Fail("head %d has a key in a closed chunk, and no closed chunk", i)
-			}
-		}
-		for _, half := range p.Halves() {
-			for f := range st.Monomials.Count {
-				snapshot.ReadElements(r, half.Z[f:][:1])
-				snapshot.ReadElements(r, half.S[f*p.Stride:][:s.Dv])
-			}
-		}
-		r.Flags(st.Valid)
-		for c := 1; c <= st.Task.PreparedWidth; c++ {
-			column := states.Buffer{Data: st.X[c*st.ColumnStride:], Count: 1, Stride: 1}
-			column.Read(r, s.Chunk)
-		}
-		values := states.Buffer{Data: st.V, Count: s.Dv, Stride: p.Stride}
-		values.Read(r, s.Chunk)
-		for _, exists := range st.Valid[:n] {
-			st.AppendToken(exists)
-		}
-		if r.Decay {
-			st.Decays = headtask.ReadAges(r, st.Count, st.ChunkSize)
-		}
-	}
-	return c, r.Err
+	return NewRecurrentState(e, s), nil
 }

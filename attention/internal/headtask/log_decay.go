@@ -1,6 +1,6 @@
 package headtask
 
-import "github.com/farfield-ml/farfield/internal/snapshot"
+import "github.com/farfield-ml/farfield/internal/states"
 
 // LogDecays holds the cumulative sums of log_g over a sequence of tokens. The log-decay of a
 // masked token is deferred to the next unmasked token. The weights of a query are relative to
@@ -107,32 +107,19 @@ func (a *LogDecays) Bytes() int64 {
 	return int64(cap(a.hi)+cap(a.lo)+cap(a.pendings)) * 8
 }
 
-// Write appends the pending log-decay, the sum over removed tokens, the sums after each of n
-// tokens, and their low-order parts. It writes zeros for tokens that have not come yet.
-func (a *LogDecays) Write(w *snapshot.Writer, n int) {
-	rest := make([]float64, n-a.tokens())
-	snapshot.WriteElements(w, []float64{a.Pending, a.Forgotten})
-	for _, sums := range [][]float64{a.hi, a.lo} {
-		snapshot.WriteElements(w, sums[1:])
-		snapshot.WriteElements(w, rest)
+// Visit lists the pending log-decay, the sum over removed tokens, the sums after each of n
+// tokens, and their low-order parts. If p sets the state, a is empty with room for room tokens.
+func (a *LogDecays) Visit(p *states.Pass, n, room int) {
+	a.Pending, a.Forgotten = p.Float(a.Pending), p.Float(a.Forgotten)
+	if p.SetsState() {
+		a.hi, a.lo, a.pendings = a.hi[:n+1], a.lo[:n+1], a.pendings[:n]
 	}
-}
-
-// AgesBytes returns the number of bytes that Write appends for n tokens.
-func AgesBytes(n float64) float64 { return 8 * (2 + 2*n) }
-
-// ReadAges reads the output of Write for room tokens, the first n of which are present.
-func ReadAges(r *snapshot.Reader, n, room int) *LogDecays {
-	a := HeapAges(room)
-	var rest [2]float64
-	snapshot.ReadElements(r, rest[:])
-	for _, sums := range []*[]float64{&a.hi, &a.lo} {
-		snapshot.ReadElements(r, (*sums)[1:room+1])
-		*sums = (*sums)[:n+1]
-	}
-	a.pendings, a.Pending, a.Forgotten = a.pendings[:n], rest[0], rest[1]
-	if n > 0 {
+	p.Wide(a.hi, 1, n, room-n)
+	p.Wide(a.lo, 1, n, room-n)
+	if states.Derived(p, a.pendings, 0, n); p.SetsState() && n > 0 {
 		a.pendings[n-1] = a.Pending // those before have been answered
 	}
-	return a
 }
+
+// AgesBytes returns the size of n tokens in a snapshot.
+func AgesBytes(n float64) float64 { return 8 * (2 + 2*n) }

@@ -328,22 +328,8 @@ func (s *hybridState) startAges() {
 // HasDecay reports whether the state has absorbed a decay.
 func (s *hybridState) HasDecay() bool { return s.tail.HasDecay() }
 
-// set copies from, which has the same shape.
-func (r *ring) set(w *hybrid, s *attention.Shape, from *ring) {
-	if r.rates = nil; from.rates != nil {
-		r.rates = make([]float, len(r.exist))
-	}
-	r.start, r.n = 0, from.n
-	r.recentTokens.copy(w, s, 0, &from.recentTokens, from.start, from.n)
-}
-
 func (s *hybridState) Clone() attention.State {
-	c := s.w.newState(s.tail.Clone().(*engine.RecurrentState))
-	c.tokens = s.tokens
-	for i := range s.rings {
-		c.rings[i].set(s.w, &s.shape, &s.rings[i])
-	}
-	return c
+	return states.Copy(s.w.newState(engine.NewRecurrentState(s.w.tail, s.shape)), s)
 }
 
 func (s *hybridState) Reset() {
@@ -357,17 +343,7 @@ func (s *hybridState) Reset() {
 
 func (s *hybridState) Tokens() int64 { return s.tokens }
 
-func (s *hybridState) Bytes() int64 {
-	n := s.tail.Bytes()
-	for i := range s.rings {
-		r := &s.rings[i]
-		for _, b := range r.buffers(&s.shape, 0) {
-			n += b.Bytes()
-		}
-		n += int64(len(r.exist))
-	}
-	return n
-}
+func (s *hybridState) Bytes() int64 { return states.Bytes(s) }
 
 // HeapBytes returns the memory held, including tasks and the rounding of allocations.
 func (s *hybridState) HeapBytes() int64 {
@@ -387,52 +363,49 @@ func (s *hybridState) HeapBytes() int64 {
 // Merge appends the tokens of next. It moves the tokens of s that leave the window into the
 // tail, and then adds the tail of next.
 func (s *hybridState) Merge(next attention.State) error {
-	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *hybridState) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
-	if err != nil || n.tokens == 0 {
-		return err
-	}
-	if n == s {
-		n = s.Clone().(*hybridState)
-	}
-	if n.HasDecay() || s.HasDecay() {
-		s.startAges()
-	}
-	ar := arena.Acquire()
-	defer ar.Release()
-	w, sh := s.w, &s.shape
-	if !w.oneDenominator() {
-		if err := s.tail.Merge(n.tail); err != nil {
-			return err
+	return states.Merge(s, next, func(n *hybridState) error {
+		if n.HasDecay() || s.HasDecay() {
+			s.startAges()
 		}
-	}
-	for i := range s.rings {
-		r, from, st := &s.rings[i], &n.rings[i], s.tail.Heads[i]
-		x, end := r.open(w, sh, ar, from.n), r.n+from.n
-		x.copy(w, sh, r.n, &from.recentTokens, from.start, from.n)
-		if w.oneDenominator() {
-			st.Task.Arena, st.Task.N, st.Task.Workers = ar, 0, 1
-			w.seeLeft(st.Task, sh, &x, end)
-			st.Run()
-			st.Task.HasPreparedKeys = false
-			// A tail that holds nothing leaves the open chunk as it is.
-			if tail := n.tail.Heads[i]; tail.Moments.NonEmpty || tail.Count > 0 {
-				st.MergeNext(tail)
+		ar := arena.Acquire()
+		defer ar.Release()
+		w, sh := s.w, &s.shape
+		if !w.oneDenominator() {
+			if err := s.tail.Merge(n.tail); err != nil {
+				return err
 			}
-			st.Task.Arena = nil
 		}
-		r.close(w, sh, &x, end)
-	}
-	s.tokens += n.tokens
-	return nil
+		for i := range s.rings {
+			r, from, st := &s.rings[i], &n.rings[i], s.tail.Heads[i]
+			x, end := r.open(w, sh, ar, from.n), r.n+from.n
+			x.copy(w, sh, r.n, &from.recentTokens, from.start, from.n)
+			if w.oneDenominator() {
+				st.Task.Arena, st.Task.N, st.Task.Workers = ar, 0, 1
+				w.seeLeft(st.Task, sh, &x, end)
+				st.Run()
+				st.Task.HasPreparedKeys = false
+				// A tail that holds nothing leaves the open chunk as it is.
+				if tail := n.tail.Heads[i]; tail.Moments.NonEmpty || tail.Count > 0 {
+					st.MergeNext(tail)
+				}
+				st.Task.Arena = nil
+			}
+			r.close(w, sh, &x, end)
+		}
+		s.tokens += n.tokens
+		return nil
+	})
 }
 
 const windowSumsKind = states.SumsKind + " and a window"
 
-func (w *hybrid) identity() states.Identity {
+// Identity returns the kind, name and settings by which a state of the mechanism is recognised.
+func (w *hybrid) Identity() states.Identity {
 	return states.Identity{Kind: windowSumsKind, Name: w.tail.Spec.Name, Setting: w.tail.Spec.Setting}
 }
 
-func (w *hybrid) parameterSum() snapshot.ParameterSum {
+// ParameterSum returns the checksum of the parameters of the tail and the window.
+func (w *hybrid) ParameterSum() snapshot.ParameterSum {
 	sum := w.tail.ParameterSum()
 	if g := w.window.LogGamma; g != nil {
 		sum = snapshot.AddParameters(sum, g.Data)
@@ -440,81 +413,79 @@ func (w *hybrid) parameterSum() snapshot.ParameterSum {
 	return sum
 }
 
+func (s *hybridState) Owner() states.Owner { return s.w }
+
 // AppendBinary appends a snapshot. Its size does not depend on the number of tokens absorbed.
-// The content of the tail's state comes first. Then follow, for each key head, the number of
+func (s *hybridState) AppendBinary(b []byte) ([]byte, error) { return states.AppendBinary(b, s) }
+
+// Visit lists the content of the tail's state. Then follow, for each key head, the number of
 // tokens in its window and the mask [Width], and, oldest token first, the prepared rows of the
 // tail [Width, da] if there is one denominator, the rows of the window [Width, D], the values
-// [Width, Dv] and, with decay, log_g [Width]. Missing tokens are zeros.
-func (s *hybridState) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot(b, s.w.identity(), s.w.parameterSum(), &s.shape, s.tokens, s.HasDecay())
-	s.tail.Write(w)
-	width, sh := s.w.window.Width, &s.shape
-	for i := range s.rings {
-		r := &s.rings[i]
-		w.Int(int64(r.n))
-		w.Flags(r.exist[r.start:][:r.n])
-		w.Flags(make([]bool, width-r.n))
-		for _, b := range r.buffers(sh, s.w.tail.Spec.Width(sh.D)) {
-			b.Write(w, r.start, r.n, width-r.n)
+// [Width, Dv] and, with decay, log_g [Width]. Missing tokens are zeros in a snapshot.
+func (s *hybridState) Visit(p *states.Pass) {
+	s.tail.Visit(p)
+	width := s.w.window.Width
+	if p.SetsState() {
+		s.tokens = p.Tokens
+		if s.w.oneDenominator() {
+			s.tail.TokenCount = max(s.tokens-int64(width), 0)
 		}
 	}
-	return w.End()
+	for i := range s.rings {
+		if p.HasFailed() {
+			return
+		}
+		r := &s.rings[i]
+		n := p.Int(r.n)
+		if p.SetsState() {
+			if s.checkRing(p, i, n); p.HasFailed() {
+				return
+			}
+			r.start, r.n, r.rates = 0, n, nil
+			if p.Decay {
+				r.rates = make([]float, len(r.exist))
+			}
+		}
+		p.Flags(r.exist, r.start, n, width-n)
+		buffers := r.buffers(&s.shape, s.w.tail.Spec.Width(s.shape.D))
+		p.Buffers(r.start, n, width-n, buffers[:]...)
+	}
+}
+
+// checkRing fails p if the window of key head i cannot have n tokens.
+func (s *hybridState) checkRing(p *states.Pass, i, n int) {
+	width, sums := s.w.window.Width, s.tail.Heads[i]
+	switch {
+	case n < 0 || n > width || int64(n) > p.Tokens:
+		p.Fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, p.Tokens)
+	case s.w.oneDenominator() && n < width && (sums.Moments.NonEmpty || sums.Count > 0):
+		p.Fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
+	}
 }
 
 func (w *hybrid) RestoreState(data []byte) (attention.State, error) {
-	s, tokens, r, err := states.ReadSnapshot(data, w.identity(), w.parameterSum())
-	if err != nil {
-		return nil, err
-	}
-	if err := w.tail.CheckHeads(s.H, s.Hkv, s.D); err != nil {
-		return nil, err
-	}
-	if err := w.checkHeads(s.H); err != nil {
-		return nil, err
-	}
-	da, width := w.tail.Spec.Width(s.D), w.window.Width
-	elements := s.D + s.Dv
-	if w.oneDenominator() {
-		elements += da
-	}
-	if r.Decay {
-		elements++
-	}
-	heads := float64(s.B) * float64(s.Hkv)
-	if err := r.Need(heads * (8 + float64(width)*(1+float64(elements)*float64(scratch.ElementSize[float]())))); err != nil {
-		return nil, err
-	}
-	tail, err := engine.RestoreSums(w.tail, s, tokens, r)
-	if err != nil {
-		return nil, err
-	}
-	st := w.newState(tail)
-	st.tokens = tokens
-	if w.oneDenominator() {
-		tail.TokenCount = max(tokens-int64(width), 0)
-	}
-	for i := range st.rings {
-		g, sums := &st.rings[i], tail.Heads[i]
+	return states.Restore(data, w, func(s attention.Shape, _ int64, r *snapshot.Reader) (states.Visited, error) {
+		if err := w.tail.CheckHeads(s.H, s.Hkv, s.D); err != nil {
+			return nil, err
+		}
+		if err := w.checkHeads(s.H); err != nil {
+			return nil, err
+		}
+		elements := s.D + s.Dv
+		if w.oneDenominator() {
+			elements += w.tail.Spec.Width(s.D)
+		}
 		if r.Decay {
-			g.rates = make([]float, len(g.exist))
+			elements++
 		}
-		n := r.Int()
-		if n < 0 || n > int64(width) || n > tokens {
-			r.Fail("head %d has %d keys in its window: it is %d wide, the state has %d tokens", i, n, width, tokens)
-			return nil, r.Err
+		heads := float64(s.B) * float64(s.Hkv)
+		if err := r.Need(heads * (8 + float64(w.window.Width)*(1+float64(elements)*float64(scratch.ElementSize[float]())))); err != nil {
+			return nil, err
 		}
-		if w.oneDenominator() && n < int64(width) && (sums.Moments.NonEmpty || sums.Count > 0) {
-			r.Fail("head %d has %d keys in a window of %d, and some that have left it", i, n, width)
-			return nil, r.Err
+		tail, err := w.tail.NewStateFor(s, r)
+		if err != nil {
+			return nil, err
 		}
-		g.n = int(n)
-		r.Flags(g.exist[:width])
-		for _, b := range g.buffers(&s, da) {
-			b.Read(r, width)
-		}
-	}
-	if err := r.End(); err != nil {
-		return nil, err
-	}
-	return st, nil
+		return w.newState(tail), nil
+	})
 }
