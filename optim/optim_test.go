@@ -168,7 +168,7 @@ func TestSchedules(t *testing.T) {
 
 func TestStepDoesNotDependOnThreads(t *testing.T) {
 	defer par.SetThreads(0)
-	run := func(threads int) []float {
+	run := func(threads int) []tensor.Float {
 		par.SetThreads(threads)
 		s := weights(3*pieceSize + 11)
 		a := NewAdamW(s)

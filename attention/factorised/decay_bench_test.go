@@ -40,7 +40,7 @@ func BenchmarkDecay(b *testing.B) {
 			}
 			for _, rate := range []struct {
 				name string
-				logG float
+				logG tensor.Float
 			}{{"slow", -1. / 1024}, {"fast", -1. / 32}, {"fading", -1}} {
 				for _, back := range []bool{false, true} {
 					what := name + "/" + form.String() + "/" + rate.name
@@ -54,7 +54,7 @@ func BenchmarkDecay(b *testing.B) {
 	}
 }
 
-func benchmarkDecay(b *testing.B, name string, c attention.Call, do tensor.Heads, form attention.Form, logG float, back bool) {
+func benchmarkDecay(b *testing.B, name string, c attention.Call, do tensor.Heads, form attention.Form, logG tensor.Float, back bool) {
 	e := benchmarkMechanism(b, name)
 	c.Form = form
 	out, keep := tensor.NewHeads(c.Q.B, c.Q.H, c.Q.N, c.V.D), new(attention.Saved)

@@ -29,7 +29,7 @@ func newOverlapCall(decay bool) *overlapCall {
 	random := func(b, h, n, d int) tensor.Heads {
 		x := tensor.NewHeads(b, h, n, d)
 		for i := range x.Data {
-			x.Data[i] = float(r.NormFloat64())
+			x.Data[i] = tensor.Float(r.NormFloat64())
 		}
 		return x
 	}
@@ -77,7 +77,7 @@ func checkOverlapsRefused(t *testing.T, name string, m attention.Mechanism) {
 		t.Fatalf("%s: %v", name, err)
 	}
 	for in, data := range inputs {
-		before := append([]float(nil), data.Data...)
+		before := append([]tensor.Float(nil), data.Data...)
 		refused("Forward", m.Forward(data, x.c, nil), "o", in)
 		refused("Forward for a gradient", m.Forward(data, x.c, new(attention.Saved)), "o", in)
 		c := *x.c
@@ -103,7 +103,7 @@ func checkOverlapsRefused(t *testing.T, name string, m attention.Mechanism) {
 		t.Errorf("%s: a step that is refused has absorbed %d tokens", name, st.Tokens())
 	}
 	part := x.c.K
-	part.Data = append(x.c.K.Data[:0:0], append(x.c.K.Data, make([]float, 8)...)...)
+	part.Data = append(x.c.K.Data[:0:0], append(x.c.K.Data, make([]tensor.Float, 8)...)...)
 	behind := part
 	behind.Data = part.Data[8:]
 	c := *x.c
@@ -157,7 +157,7 @@ func TestInterleavedGradientsAreNoOverlap(t *testing.T) {
 		t.Fatal(err)
 	}
 	const b, h, n, d = 2, 2, 6, 4
-	data := make([]float, b*n*3*h*d)
+	data := make([]tensor.Float, b*n*3*h*d)
 	split := func(i int) tensor.Heads { return tensor.Split(data, b, n, 3*h*d, i*h*d, h, d) }
 	if err := m.Backward(&attention.Grads{DQ: split(0), DK: split(1), DV: split(2)}, x.dout, x.out, x.c, &x.keep); err != nil {
 		t.Error(err)

@@ -100,7 +100,7 @@ func mustNew(t *testing.T, s attention.Spec) attention.Mechanism {
 func TestDropoutCountsWeakRowsOfBoundedKernels(t *testing.T) {
 	plain := attention.Spec{Name: "bounded", Norm: attention.Bounded, Scale: 0.99, Coef: []float64{1, 1}, Positive: true}
 	windowed := plain
-	windowed.Window = &attention.Window{Width: 1, LogGamma: &param.Param{Name: "log_gamma", Shape: []int{1}, Data: []float{-14}, Grad: make([]float, 1)}}
+	windowed.Window = &attention.Window{Width: 1, LogGamma: &param.Param{Name: "log_gamma", Shape: []int{1}, Data: []tensor.Float{-14}, Grad: make([]tensor.Float, 1)}}
 	for _, s := range []attention.Spec{plain, windowed} {
 		e, weak := mustNew(t, s), int64(0)
 		s.Positive = false

@@ -67,13 +67,3 @@ func (w *driver) checkShape(s *attention.Shape) error {
 	c.V.B, c.V.H, c.V.D = s.B, s.Hkv, s.Dv
 	return w.Function.Check(c)
 }
-
-func (w *driver) RestoreState(data []byte) (attention.State, error) {
-	if err := w.refuseFuture("snapshot"); err != nil {
-		return nil, err
-	}
-	if own, ok := w.Function.(StateProvider); ok {
-		return own.RestoreState(data)
-	}
-	return restoreTokenState(w, data)
-}

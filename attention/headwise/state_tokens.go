@@ -1,8 +1,6 @@
 package headwise
 
 import (
-	"fmt"
-	"math"
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -396,34 +394,26 @@ func (f *tokenOutputs) setHead(u int) {
 
 // Merge appends the tokens of next to s. The bits are the same as for one stream.
 func (s *tokenState) Merge(next attention.State) error {
-	n, err := states.Mergeable(s.w.identity(), &s.shape, next, func(n *tokenState) (states.Identity, *attention.Shape) { return n.w.identity(), &n.shape })
-	if err != nil {
-		return err
-	}
-	if n.tokens > math.MaxInt-s.tokens {
-		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", s.tokens, n.tokens)
-	}
-	if n == s {
-		n = s.Clone().(*tokenState)
-	}
-	last, from := n.keptTokens()
-	at := s.makeRoom(last)
-	for b := range s.valid {
-		copy(s.valid[b][at:], n.valid[b][from:][:last])
-	}
-	add := func(to, rows []states.Buffer) {
-		for i := range to {
-			to[i].Copy(at, &rows[i], from, last)
+	return states.Merge(s, next, func(n *tokenState) error {
+		last, from := n.keptTokens()
+		at := s.makeRoom(last)
+		for b := range s.valid {
+			copy(s.valid[b][at:], n.valid[b][from:][:last])
 		}
-	}
-	add(s.k, n.k)
-	add(s.v, n.v)
-	add(s.q, n.q)
-	// If next has dropped tokens, no query will see earlier ones.
-	s.start += n.tokens - last
-	s.tokens += n.tokens
-	s.code()
-	return nil
+		add := func(to, rows []states.Buffer) {
+			for i := range to {
+				to[i].Copy(at, &rows[i], from, last)
+			}
+		}
+		add(s.k, n.k)
+		add(s.v, n.v)
+		add(s.q, n.q)
+		// If next has dropped tokens, no query will see earlier ones.
+		s.start += n.tokens - last
+		s.tokens += n.tokens
+		s.code()
+		return nil
+	})
 }
 
 // keptTokens returns the number of tokens that later queries may see, and the place of
@@ -437,21 +427,11 @@ func (s *tokenState) keptTokens() (n, at int) {
 }
 
 func (s *tokenState) Clone() attention.State {
-	c := *s
-	c.valid = slices.Clone(s.valid)
-	for b := range c.valid {
-		c.valid[b] = slices.Clone(s.valid[b])
-	}
-	c.k, c.v, c.q = states.CloneBuffers(s.k), states.CloneBuffers(s.v), states.CloneBuffers(s.q)
-	c.indexes = slices.Clone(s.indexes)
-	for i, x := range c.indexes {
+	c := states.Copy(newTokenState(s.w, s.shape), s)
+	for i, x := range s.indexes {
 		c.indexes[i] = x.Clone()
 	}
-	c.codes = slices.Clone(s.codes)
-	for i := range c.codes {
-		c.codes[i] = slices.Clone(s.codes[i])
-	}
-	return &c
+	return c
 }
 
 func (s *tokenState) Reset() {
@@ -468,77 +448,76 @@ func (s *tokenState) Bytes() int64 {
 	if s.keep > 0 {
 		return int64(s.w.stateBytes(s.shape))
 	}
-	var n int64
-	for b := range s.valid {
-		n += int64(cap(s.valid[b]))
-	}
+	n := states.Bytes(s)
 	for _, x := range s.indexes {
 		n += x.Bytes()
 	}
-	for i := range s.codes {
-		n += 4 * int64(cap(s.codes[i]))
-	}
-	s.buffers(func(b *states.Buffer) { n += b.Bytes() })
 	return n
 }
 
-// AppendBinary appends a snapshot. After the header come the mask of each batch row, the keys
-// and values of each key head, and then the queries, each for all tokens or for the last keep
-// tokens. If there were fewer than keep tokens, zeros fill up the rest.
-func (s *tokenState) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot(b, s.w.identity(), s.w.parameterSum(), &s.shape, int64(s.tokens), false)
+func (s *tokenState) HasDecay() bool { return false }
+
+func (s *tokenState) Owner() states.Owner { return s.w }
+
+func (s *tokenState) AppendBinary(b []byte) ([]byte, error) { return states.AppendBinary(b, s) }
+
+// Visit lists the mask of each batch row, the keys and values of each key head, and then the
+// queries, each for all tokens or for the last keep tokens. If there were fewer than keep
+// tokens, zeros fill up the rest of a snapshot. The codes of queries are computed again.
+func (s *tokenState) Visit(p *states.Pass) {
+	if p.SetsState() {
+		s.tokens = int(p.Tokens)
+		if s.keep == 0 {
+			s.resize(s.tokens)
+		} else {
+			s.start = max(s.tokens-s.keep, 0)
+		}
+	}
 	n, at := s.keptTokens()
 	missing := max(s.keep-n, 0)
-	if s.shape.B == 0 {
-		missing = 0
-	}
 	for _, valid := range s.valid {
-		w.Flags(valid[at:][:n])
-		w.Flags(make([]bool, missing))
+		p.Flags(valid, at, n, missing)
 	}
-	s.buffers(func(b *states.Buffer) { b.Write(w, at, n, missing) })
-	return w.End()
+	s.buffers(func(b *states.Buffer) { p.Buffers(at, n, missing, *b) })
+	for i := range s.codes {
+		size := s.tokens * s.coder.CodeCount()
+		if p.SetsState() && p.InMemory() {
+			s.codes[i] = scratch.Resize(s.codes[i], size)
+		}
+		states.Derived(p, s.codes[i], 0, size)
+	}
+	if p.SetsState() && !p.HasFailed() {
+		s.code()
+	}
 }
 
-// restoreTokenState returns the state that AppendBinary wrote.
-func restoreTokenState(w *driver, data []byte) (attention.State, error) {
-	sh, tokens, r, err := states.ReadSnapshot(data, w.identity(), w.parameterSum())
-	if err != nil {
+// RestoreState returns the state in a snapshot of State.AppendBinary.
+func (w *driver) RestoreState(data []byte) (attention.State, error) {
+	if err := w.refuseFuture("snapshot"); err != nil {
 		return nil, err
 	}
-	if err := w.checkShape(&sh); err != nil {
-		return nil, err
+	if own, ok := w.Function.(StateProvider); ok {
+		return own.RestoreState(data)
 	}
-	keep, rows := w.keptTokens(), float64(sh.Hkv)*float64(sh.D+sh.Dv)
-	n := tokens
-	if keep > 0 {
-		n = int64(keep)
-	} else if _, is := w.Function.(PastQueryReader); is {
-		rows += float64(sh.H) * float64(sh.D)
-	}
-	if err := r.Need(float64(sh.B) * float64(n) * (1 + rows*float64(scratch.ElementSize[float]()))); err != nil {
-		return nil, err
-	}
-	s := newTokenState(w, sh)
-	s.tokens = int(tokens)
-	if keep == 0 {
-		s.resize(s.tokens)
-	} else {
-		s.start = max(s.tokens-keep, 0)
-	}
-	for b := range s.valid {
-		r.Flags(s.valid[b][:n])
-	}
-	s.buffers(func(b *states.Buffer) { b.Read(r, int(n)) })
-	if err := r.End(); err != nil {
-		return nil, err
-	}
-	s.code()
-	return s, nil
+	return states.Restore(data, w, func(s attention.Shape, tokens int64, r *snapshot.Reader) (states.Visited, error) {
+		if err := w.checkShape(&s); err != nil {
+			return nil, err
+		}
+		rows := float64(s.Hkv) * float64(s.D+s.Dv)
+		if keep := w.keptTokens(); keep > 0 {
+			tokens = int64(keep)
+		} else if _, is := w.Function.(PastQueryReader); is {
+			rows += float64(s.H) * float64(s.D)
+		}
+		if err := r.Need(float64(s.B) * float64(tokens) * (1 + rows*float64(scratch.ElementSize[float]()))); err != nil {
+			return nil, err
+		}
+		return newTokenState(w, s), nil
+	})
 }
 
-// identity returns the identity of the mechanism's states.
-func (w *driver) identity() states.Identity {
+// Identity returns the identity of the mechanism's states.
+func (w *driver) Identity() states.Identity {
 	kind := cacheKind
 	if w.keptTokens() > 0 {
 		kind = windowKind
@@ -546,8 +525,8 @@ func (w *driver) identity() states.Identity {
 	return states.Identity{Kind: kind, Name: w.name(), Setting: w.Setting()}
 }
 
-// parameterSum returns the checksum of the parameters and constants.
-func (w *driver) parameterSum() (sum snapshot.ParameterSum) {
+// ParameterSum returns the checksum of the parameters and constants.
+func (w *driver) ParameterSum() (sum snapshot.ParameterSum) {
 	for _, x := range slices.Concat(w.Params().All(), w.Constants().All()) {
 		sum = snapshot.AddParameters(sum, x.Data)
 	}
