@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"
+	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -48,7 +49,7 @@ func (x *multipoleAttention) segmentOf(c *attention.Call) (s multipoleSegment, e
 		if !ok || st == nil {
 			return nil, fmt.Errorf("%s: a %T is no state of multipole with a codebook", what, state)
 		}
-		if err := x.identity().Fits(what, &s.shape, st.x.identity(), &st.shape); err != nil {
+		if err := x.Identity().Fits(what, &s.shape, st.x.Identity(), &st.shape); err != nil {
 			return st, err
 		}
 		return st, x.sameNumbers(what, st.x)
@@ -303,7 +304,7 @@ func (s *multipoleSegment) close(ar *arena.Arena, i int, h *segmentHead) {
 	case h.past == nil:
 		to.reset()
 	case h.past != to.multipoleHead:
-		to.copyFrom(h.past)
+		states.CopyArrays(func(p *states.Pass) { to.visit(p, s.x) }, func(p *states.Pass) { h.past.visit(p, s.x) }, int64(h.past.tokens), false)
 	}
 	for r := h.before; r < h.k.Rows; r++ {
 		cell := int32(h.cells[r])

@@ -2,7 +2,6 @@ package mechanism
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
@@ -356,7 +355,8 @@ func (h *workingHead) setRow(c, end int) {
 	h.tile.set(h.t, c, &one, 0, h.delta)
 }
 
-func (x *multipoleAttention) identity() states.Identity {
+// Identity returns the identity of the mechanism's states.
+func (x *multipoleAttention) Identity() states.Identity {
 	return states.Identity{Kind: multipoleKind, Name: multipole.Name, Setting: x.setting}
 }
 
@@ -366,33 +366,25 @@ const multipoleKind = "tokens and sums of cells"
 // more than twice the precision. With higher orders they differ by rounding. It returns an error if
 // next is not a state of the same mechanism, setting, shape and codebook.
 func (s *multipoleState) Merge(next attention.State) error {
-	n, err := states.Mergeable(s.x.identity(), &s.shape, next, func(n *multipoleState) (states.Identity, *attention.Shape) { return n.x.identity(), &n.shape })
+	n, err := states.Mergeable(s, next)
 	if err == nil {
 		err = s.x.sameNumbers("merge", n.x)
 	}
-	if err != nil || n.tokens == 0 {
+	if err != nil {
 		return err
 	}
-	if n.tokens > math.MaxInt-s.tokens {
-		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", s.tokens, n.tokens)
-	}
-	if s.tokens == 0 {
-		s.copyFrom(n)
+	return states.Merge(s, next, func(n *multipoleState) error {
+		ar := arena.Acquire()
+		defer ar.Release()
+		for i := range s.heads {
+			mark := ar.Mark()
+			to, from := s.working(ar, i), n.working(ar, i)
+			to.merge(&from)
+			ar.Reset(mark)
+		}
+		s.tokens += n.tokens
 		return nil
-	}
-	if n == s {
-		n = s.Clone().(*multipoleState)
-	}
-	ar := arena.Acquire()
-	defer ar.Release()
-	for i := range s.heads {
-		mark := ar.Mark()
-		to, from := s.working(ar, i), n.working(ar, i)
-		to.merge(&from)
-		ar.Reset(mark)
-	}
-	s.tokens += n.tokens
-	return nil
+	})
 }
 
 // merge appends the tokens of n.
@@ -494,38 +486,7 @@ func shiftSums(l *momentLayout, toHi, toLo, hi, lo []float, n float64, delta []f
 	}
 }
 
-func (s *multipoleState) Clone() attention.State {
-	c := s.x.newState(s.shape)
-	c.copyFrom(s)
-	return c
-}
-
-// copyFrom makes s equal to n, a state of the same shape.
-func (s *multipoleState) copyFrom(n *multipoleState) {
-	s.tokens = n.tokens
-	for i := range s.heads {
-		s.heads[i].copyFrom(&n.heads[i])
-	}
-}
-
-// copyFrom makes h equal to from.
-func (h *multipoleHead) copyFrom(from *multipoleHead) {
-	h.tokens, h.exist, h.base, h.end = from.tokens, from.exist, from.base, from.end
-	copy(h.valid, from.valid)
-	copy(h.known, from.known)
-	copy(h.cells, from.cells)
-	copy(h.sums.counts, from.sums.counts)
-	h.empty = append(h.empty[:0], from.empty...)
-	to := h.elements()
-	for j, x := range from.elements() {
-		copy(to[j], x)
-	}
-}
-
-// elements returns all numbers of the head.
-func (h *multipoleHead) elements() [][]float {
-	return [][]float{h.k, h.v, h.sums.references, h.sums.hi, h.sums.lo, h.tile.means, h.tile.columns, h.tile.counts, h.tile.moments, h.tile.squares}
-}
+func (s *multipoleState) Clone() attention.State { return states.Copy(s.x.newState(s.shape), s) }
 
 func (s *multipoleState) Reset() {
 	s.tokens = 0
@@ -543,7 +504,7 @@ func (h *multipoleHead) reset() {
 	clear(h.valid)
 	clear(h.known)
 	clear(h.sums.counts)
-	for _, x := range h.elements() {
+	for _, x := range [][]float{h.k, h.v, h.sums.references, h.sums.hi, h.sums.lo} {
 		clear(x)
 	}
 }
@@ -552,42 +513,90 @@ func (s *multipoleState) Tokens() int64 { return int64(s.tokens) }
 
 func (s *multipoleState) Bytes() int64 { return int64(s.x.StateBytes(s.shape)) }
 
-// AppendBinary appends a snapshot: the header, then for each key head the flags, keys and values
-// of the sinks and of the last keep tokens, padded with zeros; the numbers of keys of all cells;
-// with an order above 0 or tilt, flags of the cells that have a reference, and the references;
-// and the sums, first all hi, then all lo.
-func (s *multipoleState) AppendBinary(b []byte) ([]byte, error) {
-	w := states.NewSnapshot(b, s.x.identity(), s.x.parameterSum(), &s.shape, int64(s.tokens), false)
-	for i := range s.heads {
-		s.heads[i].eachTokens(s.x, func(row, n, missing int) {
-			h := &s.heads[i]
-			w.Flags(h.valid[row:][:n])
-			w.Flags(make([]bool, missing))
-			snapshot.WriteElements(w, h.k[row*h.sums.d:][:n*h.sums.d])
-			snapshot.WriteElements(w, make([]float, missing*h.sums.d))
-			snapshot.WriteElements(w, h.v[row*h.sums.dv:][:n*h.sums.dv])
-			snapshot.WriteElements(w, make([]float, missing*h.sums.dv))
-		})
-		h := &s.heads[i]
-		for _, n := range h.sums.counts {
-			w.Int(int64(n))
-		}
-		if h.known != nil {
-			w.Flags(h.known)
-			snapshot.WriteElements(w, h.sums.references)
-		}
-		snapshot.WriteElements(w, h.sums.hi)
-		snapshot.WriteElements(w, h.sums.lo)
+func (s *multipoleState) HasDecay() bool { return false }
+
+func (s *multipoleState) Owner() states.Owner { return s.x }
+
+func (s *multipoleState) AppendBinary(b []byte) ([]byte, error) { return states.AppendBinary(b, s) }
+
+// Visit lists for each key head the flags, keys and values of the sinks and of the last keep tokens,
+// padded with zeros in a snapshot; the numbers of keys of all cells; with an order above 0 or tilt,
+// flags of the cells that have a reference, and the references; and the sums, first all hi, then all
+// lo.
+func (s *multipoleState) Visit(p *states.Pass) {
+	if p.SetsState() {
+		s.tokens = int(p.Tokens)
 	}
-	return w.End()
+	for i := range s.heads {
+		s.heads[i].visit(p, s.x)
+		if p.SetsState() && !p.InMemory() && !p.HasFailed() {
+			s.findCells(i)
+		}
+	}
 }
 
-// eachTokens calls f for the sinks, then for the last tokens: with their first row, their number
-// and how many are missing to the largest number.
-func (h *multipoleHead) eachTokens(x *multipoleAttention, f func(row, n, missing int)) {
+// visit does the work of Visit for a head.
+func (h *multipoleHead) visit(p *states.Pass, x *multipoleAttention) {
+	if p.SetsState() {
+		h.tokens, h.base, h.end = int(p.Tokens), max(int(p.Tokens)-x.keep(), 0), -1
+	}
+	d, dv := h.sums.d, h.sums.dv
 	sinks, last := min(h.tokens, x.sinks), min(h.tokens, x.keep())
-	f(0, sinks, x.sinks-sinks)
-	f(x.sinks+h.tokens-last-h.base, last, x.keep()-last)
+	first := h.tokens - last - h.base
+	for _, part := range [][3]int{{0, sinks, x.sinks - sinks}, {x.sinks + first, last, x.keep() - last}} {
+		row, n, missing := part[0], part[1], part[2]
+		p.Flags(h.valid, row, n, missing)
+		p.Buffers(row, n, missing, states.Buffer{Data: h.k, Count: d, Stride: d}, states.Buffer{Data: h.v, Count: dv, Stride: dv})
+	}
+	states.Counts(p, h.sums.counts)
+	if p.SetsState() {
+		h.countKeys(p, x)
+	}
+	if h.known != nil {
+		p.Flags(h.known, 0, len(h.known), 0)
+		p.Elements(h.sums.references)
+	}
+	p.Elements(h.sums.hi, h.sums.lo)
+	states.Derived(p, h.cells, first, last)
+}
+
+// countKeys counts the unmasked tokens of the head. It fails p if cells have too many keys.
+func (h *multipoleHead) countKeys(p *states.Pass, x *multipoleAttention) {
+	h.exist = 0
+	for c, n := range h.sums.counts {
+		if n > uint64(h.tokens) {
+			p.Fail("cell %d has %d keys, of %d tokens", c, int64(n), h.tokens)
+		}
+		h.exist += int(n)
+	}
+	if h.exist > max(h.tokens-x.keep()-x.sinks, 0) {
+		p.Fail("cells have %d keys, of %d tokens", h.exist, h.tokens)
+	}
+	for j := range min(h.tokens, x.sinks) {
+		if h.valid[j] {
+			h.exist++
+		}
+	}
+	for j := max(h.base, x.sinks); j < h.tokens; j++ {
+		if h.valid[x.sinks+j-h.base] {
+			h.exist++
+		}
+	}
+}
+
+// findCells computes the cells of the last tokens of head i.
+func (s *multipoleState) findCells(i int) {
+	ar := arena.Acquire()
+	defer ar.Release()
+	h := s.working(ar, i)
+	for j := h.base; j < h.tokens; j++ {
+		row := h.x.sinks + j - h.base
+		h.cells[j-h.base] = -1
+		if h.valid[row] {
+			k, _ := h.key(row)
+			h.cells[j-h.base] = h.cellOf(k)
+		}
+	}
 }
 
 // sameNumbers returns an error if the codebook or tilts of from are not those of x. The error begins
@@ -596,13 +605,14 @@ func (x *multipoleAttention) sameNumbers(what string, from *multipoleAttention) 
 	if x == from {
 		return nil
 	}
-	if got, want := from.parameterSum(), x.parameterSum(); got != want {
+	if got, want := from.ParameterSum(), x.ParameterSum(); got != want {
 		return fmt.Errorf("%s: codebook has checksum %08x, needs %08x", what, got, want)
 	}
 	return nil
 }
 
-func (x *multipoleAttention) parameterSum() snapshot.ParameterSum {
+// ParameterSum returns the checksum of the codebook and the tilts.
+func (x *multipoleAttention) ParameterSum() snapshot.ParameterSum {
 	sum := snapshot.AddParameters(0, x.codebook.Data)
 	if x.tilt != nil {
 		sum = snapshot.AddParameters(sum, x.tilt.Data)
@@ -613,83 +623,14 @@ func (x *multipoleAttention) parameterSum() snapshot.ParameterSum {
 // RestoreState returns the state of the snapshot data. It returns an error if data is
 // damaged or is a state of another mechanism, setting or codebook.
 func (x *multipoleAttention) RestoreState(data []byte) (attention.State, error) {
-	sh, tokens, r, err := states.ReadSnapshot(data, x.identity(), x.parameterSum())
-	if err != nil {
-		return nil, err
-	}
-	if err := x.checkHeads(sh.H, sh.Hkv, sh.D); err != nil {
-		return nil, err
-	}
-	l := x.layout(sh.D, sh.Dv)
-	if err := r.Need(float64(sh.B) * float64(sh.Hkv) * (x.tokenBytes(&l, float64(x.keep())) + x.sumBytes(&l))); err != nil {
-		return nil, err
-	}
-	s := x.newState(sh)
-	s.tokens = int(tokens)
-	ar := arena.Acquire()
-	defer ar.Release()
-	for i := range s.heads {
-		mark := ar.Mark()
-		h := s.working(ar, i)
-		h.restore(r, s.tokens)
-		ar.Reset(mark)
-	}
-	if err := r.End(); err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// restore reads a head of a state with the given number of tokens.
-func (h *workingHead) restore(r *snapshot.Reader, tokens int) {
-	sums := &h.sums
-	h.tokens, h.base = tokens, max(tokens-h.x.keep(), 0)
-	h.eachTokens(h.x, func(row, n, missing int) {
-		r.Flags(h.valid[row:][:n])
-		r.Flags(make([]bool, missing))
-		for _, x := range []struct {
-			rows  []float
-			width int
-		}{{h.k, sums.d}, {h.v, sums.dv}} {
-			snapshot.ReadElements(r, x.rows[row*x.width:][:n*x.width])
-			snapshot.ReadElements(r, make([]float, missing*x.width))
+	return states.Restore(data, x, func(s attention.Shape, _ int64, r *snapshot.Reader) (states.Visited, error) {
+		if err := x.checkHeads(s.H, s.Hkv, s.D); err != nil {
+			return nil, err
 		}
+		l := x.layout(s.D, s.Dv)
+		if err := r.Need(float64(s.B) * float64(s.Hkv) * (x.tokenBytes(&l, float64(x.keep())) + x.sumBytes(&l))); err != nil {
+			return nil, err
+		}
+		return x.newState(s), nil
 	})
-	for c := range sums.counts {
-		n := r.Int()
-		if n < 0 || n > int64(tokens) {
-			r.Fail("cell %d has %d keys, of %d tokens", c, n, tokens)
-		}
-		sums.counts[c] = uint64(n)
-		h.exist += int(n)
-	}
-	if h.exist > max(h.folded()-h.x.sinks, 0) {
-		r.Fail("cells have %d keys, of %d tokens", h.exist, tokens)
-	}
-	if h.known != nil {
-		r.Flags(h.known)
-		snapshot.ReadElements(r, sums.references)
-	}
-	snapshot.ReadElements(r, sums.hi)
-	snapshot.ReadElements(r, sums.lo)
-	if r.Err != nil {
-		return
-	}
-	for j := range min(h.tokens, h.x.sinks) {
-		if h.valid[j] {
-			h.exist++
-		}
-	}
-	for j := h.base; j < h.tokens; j++ {
-		row := h.x.sinks + j - h.base
-		h.cells[j-h.base] = -1
-		if !h.valid[row] {
-			continue
-		}
-		k, _ := h.key(row)
-		h.cells[j-h.base] = h.cellOf(k)
-		if j >= h.x.sinks {
-			h.exist++
-		}
-	}
 }

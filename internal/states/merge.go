@@ -31,19 +31,3 @@ func (id Identity) Fits(what string, want *attention.Shape, from Identity, s *at
 	}
 	return nil
 }
-
-// Mergeable returns next as type S if it can be merged behind a state with identity id and
-// shape s. parts returns the identity and the shape of a state. It returns an error if the
-// type, the identity or the shape differs.
-func Mergeable[S interface {
-	comparable
-	attention.State
-}](id Identity, s *attention.Shape, next attention.State, parts func(S) (Identity, *attention.Shape)) (S, error) {
-	n, ok := next.(S)
-	var none S
-	if !ok || n == none {
-		return none, fmt.Errorf("merge: kind of state is %T, needs %T: %w", next, none, attention.ErrNotMergeable)
-	}
-	from, shape := parts(n)
-	return n, id.Fits("merge", s, from, shape)
-}

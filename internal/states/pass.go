@@ -263,11 +263,17 @@ func Restore(data []byte, owner Owner, newState func(s attention.Shape, tokens i
 
 // Copy copies the tokens of from to a state of the same shape without tokens, and returns it.
 func Copy[S Visited](to, from S) S {
-	p := &Pass{Tokens: from.Tokens(), Decay: from.HasDecay(), kind: listing}
-	from.Visit(p)
-	p.kind = copying
-	to.Visit(p)
+	CopyArrays(to.Visit, from.Visit, from.Tokens(), from.HasDecay())
 	return to
+}
+
+// CopyArrays copies a part of a state, whose arrays are visited by from, to the part visited by
+// to. tokens and decay describe the state.
+func CopyArrays(to, from func(p *Pass), tokens int64, decay bool) {
+	p := &Pass{Tokens: tokens, Decay: decay, kind: listing}
+	from(p)
+	p.kind = copying
+	to(p)
 }
 
 // Bytes returns the memory of the arrays of s.
@@ -280,24 +286,35 @@ func Bytes(s Visited) int64 {
 // Clear sets all numbers of s to 0.
 func Clear(s Visited) { s.Visit(&Pass{kind: clearing}) }
 
+// Mergeable returns next as a state of the type of s. It returns an error if the types,
+// identities or shapes of the states differ. Learned parameters are not compared.
+func Mergeable[S interface {
+	comparable
+	Visited
+}](s S, next attention.State) (S, error) {
+	n, ok := next.(S)
+	var none S
+	if !ok || n == none {
+		return none, fmt.Errorf("merge: kind of state is %T, needs %T: %w", next, none, attention.ErrNotMergeable)
+	}
+	return n, s.Owner().Identity().Fits("merge", s.StateShape(), n.Owner().Identity(), n.StateShape())
+}
+
 // Merge appends the tokens of next, which is not changed, to s. It calls add if both states
-// have tokens. It returns an error if the types, identities or shapes of the states differ, or
-// the number of tokens overflows, and the errors of add.
+// have tokens. It returns the errors of Mergeable and add, and an error if the number of tokens
+// overflows.
 func Merge[S interface {
 	comparable
 	Visited
 }](s S, next attention.State, add func(next S) error) error {
-	n, ok := next.(S)
-	var none S
-	if !ok || n == none {
-		return fmt.Errorf("merge: kind of state is %T, needs %T: %w", next, none, attention.ErrNotMergeable)
+	n, err := Mergeable(s, next)
+	before, tokens := s.Tokens(), int64(0)
+	if err == nil {
+		tokens = n.Tokens()
 	}
-	if err := s.Owner().Identity().Fits("merge", s.StateShape(), n.Owner().Identity(), n.StateShape()); err != nil {
+	switch {
+	case err != nil || tokens == 0:
 		return err
-	}
-	switch before, tokens := s.Tokens(), n.Tokens(); {
-	case tokens == 0:
-		return nil
 	case before+tokens < before:
 		return fmt.Errorf("merge: %d and %d tokens are more than can be counted", before, tokens)
 	case before == 0:
