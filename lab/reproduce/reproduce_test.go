@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"github.com/farfield-ml/farfield/internal/report"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/farfield-ml/farfield/internal/report"
 )
 
 // asked are the reproductions that the project sets out to have.

@@ -2,10 +2,10 @@ package reproduce
 
 import (
 	"fmt"
-	"github.com/farfield-ml/farfield/internal/report"
 	"math"
 	"strconv"
 
+	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/rng"
 )
 
