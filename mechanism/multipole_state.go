@@ -556,7 +556,8 @@ func (h *multipoleHead) visit(p *states.Pass, x *multipoleAttention) {
 		p.Flags(h.known, 0, len(h.known), 0)
 		p.Elements(h.sums.references)
 	}
-	p.Elements(h.sums.hi, h.sums.lo)
+	p.Elements(h.sums.hi)
+	p.Elements(h.sums.lo)
 	states.Derived(p, h.cells, first, last)
 }
 

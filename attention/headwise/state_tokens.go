@@ -480,11 +480,7 @@ func (s *tokenState) Visit(p *states.Pass) {
 	}
 	s.buffers(func(b *states.Buffer) { p.Buffers(at, n, missing, *b) })
 	for i := range s.codes {
-		size := s.tokens * s.coder.CodeCount()
-		if p.SetsState() && p.InMemory() {
-			s.codes[i] = scratch.Resize(s.codes[i], size)
-		}
-		states.Derived(p, s.codes[i], 0, size)
+		states.Growing(p, &s.codes[i])
 	}
 	if p.SetsState() && !p.HasFailed() {
 		s.code()

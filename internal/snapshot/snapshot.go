@@ -63,6 +63,9 @@ func (w *Writer) Flags(x []bool) {
 	}
 }
 
+// Zeros appends n zero bytes.
+func (w *Writer) Zeros(n int) { w.Data = append(w.Data, make([]byte, n)...) }
+
 // WriteElements appends the numbers x [n].
 func WriteElements[T kernel.Float](w *Writer, x []T) { w.Data = AppendElements(w.Data, x) }
 
@@ -175,6 +178,9 @@ func (r *Reader) Flags(x []bool) {
 		}
 	}
 }
+
+// Skip leaves out n bytes.
+func (r *Reader) Skip(n int) { r.next(int64(n)) }
 
 // ReadElements sets x [n] to the next n numbers.
 func ReadElements[T kernel.Float](r *Reader, x []T) {

@@ -63,21 +63,22 @@ type number interface {
 
 // visit passes over n numbers of x from number at on. In a snapshot, missing zeros follow them.
 func visit[T number](p *Pass, x []T, at, n, missing int, write func(*snapshot.Writer, []T), read func(*snapshot.Reader, []T)) {
+	var z T
+	size := int(unsafe.Sizeof(z))
 	switch p.kind {
 	case writing:
 		write(p.w, x[at:][:n])
-		write(p.w, make([]T, missing))
+		p.w.Zeros(missing * size)
 	case reading:
 		read(p.r, x[at:][:n])
-		read(p.r, make([]T, missing))
+		p.r.Skip(missing * size)
 	case listing:
 		p.parts = append(p.parts, x[at:][:n])
 	case copying:
 		copy(x[at:][:n], p.parts[0].([]T))
 		p.parts = p.parts[1:]
 	case measuring:
-		var z T
-		p.bytes += int64(cap(x)) * int64(unsafe.Sizeof(z))
+		p.bytes += int64(cap(x) * size)
 	case clearing:
 		clear(x)
 	}
@@ -138,12 +139,8 @@ func (p *Pass) TokenCounts(x []int64) {
 	}
 }
 
-// Elements passes over the elements of each list.
-func (p *Pass) Elements(lists ...[]tensor.Float) {
-	for _, x := range lists {
-		p.elements(x, 0, len(x), 0)
-	}
-}
+// Elements passes over the elements of x.
+func (p *Pass) Elements(x []tensor.Float) { p.elements(x, 0, len(x), 0) }
 
 func (p *Pass) elements(x []tensor.Float, at, n, missing int) {
 	visit(p, x, at, n, missing, snapshot.WriteElements[tensor.Float], snapshot.ReadElements[tensor.Float])
@@ -160,6 +157,16 @@ func Derived[T number](p *Pass, x []T, at, n int) {
 	if p.InMemory() {
 		visit(p, x, at, n, 0, nil, nil)
 	}
+}
+
+// Growing passes over all of x in a pass in memory. A pass that copies makes room in x.
+func Growing[T number](p *Pass, x *[]T) {
+	if p.kind == copying {
+		*x = append((*x)[:0], p.parts[0].([]T)...)
+		p.parts = p.parts[1:]
+		return
+	}
+	Derived(p, *x, 0, len(*x))
 }
 
 // Shared counts x in a pass that measures. The state reads x but shares it with others.
@@ -195,7 +202,11 @@ func (p *Pass) Interleaved(n, missing int, list ...Buffer) {
 	}
 	for j := range n {
 		for _, b := range list {
-			p.elements(b.Data, j*b.Stride, b.Count, 0)
+			if row := b.Data[j*b.Stride:][:b.Count]; p.kind == writing {
+				snapshot.WriteElements(p.w, row)
+			} else {
+				snapshot.ReadElements(p.r, row)
+			}
 		}
 	}
 	for _, b := range list {

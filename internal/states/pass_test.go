@@ -22,6 +22,7 @@ type arrays struct {
 	columns        []float32 // [2, stride 4]
 	wide           []float64
 	derived        []int32
+	growing        []float64 // of any length
 }
 
 func newArrays() *arrays {
@@ -31,7 +32,7 @@ func newArrays() *arrays {
 
 func filledArrays() *arrays {
 	x := newArrays()
-	x.at, x.n, x.flag, x.sum = 1, 2, true, 0.1
+	x.at, x.n, x.flag, x.sum, x.growing = 1, 2, true, 0.1, []float64{1, 2, 3}
 	for i := range 2 {
 		x.counts[i], x.derived[i] = int64(i+3), int32(i+1)
 		x.columns[i], x.columns[4+i] = float32(i+1), float32(i+11)
@@ -51,6 +52,7 @@ func (x *arrays) visit(p *Pass) {
 	p.Rows(x.columns, 4, 0, 2, x.n, 3-x.n)
 	p.Wide(x.wide, x.at, x.n, 3-x.n)
 	Derived(p, x.derived, 0, len(x.derived))
+	Growing(p, &x.growing)
 }
 
 // present returns the numbers of the tokens that x has.
@@ -87,20 +89,21 @@ func TestPassCopiesMeasuresAndClears(t *testing.T) {
 	x.visit(p)
 	p.kind = copying
 	y.visit(p)
-	if !reflect.DeepEqual(x.present(), y.present()) || !slices.Equal(x.derived, y.derived) || len(p.parts) > 0 {
+	if !reflect.DeepEqual(x.present(), y.present()) || !slices.Equal(x.derived, y.derived) || !slices.Equal(x.growing, y.growing) || len(p.parts) > 0 {
 		t.Errorf("copied %v, want %v", y.present(), x.present())
 	}
-	x.derived[0], x.padded.Data[3] = 9, 9
-	if y.derived[0] == 9 || y.padded.Data[0] == 9 {
+	x.derived[0], x.padded.Data[3], x.growing[0] = 9, 9, 9
+	if y.derived[0] == 9 || y.padded.Data[0] == 9 || y.growing[0] == 9 {
 		t.Error("a copy shares memory")
 	}
 	p = &Pass{kind: measuring}
 	x.visit(p)
-	if want := int64(8*2 + 6 + 4*6 + 4*18 + 4*8 + 8*6 + 4*2); p.bytes != want {
+	if want := int64(8*2 + 6 + 4*6 + 4*18 + 4*8 + 8*6 + 4*2 + 8*3); p.bytes != want {
 		t.Errorf("%d bytes, want %d", p.bytes, want)
 	}
 	x.visit(&Pass{kind: clearing})
 	y = newArrays()
+	y.growing = make([]float64, 3)
 	if y.at, y.n, y.flag, y.sum = x.at, x.n, x.flag, x.sum; !reflect.DeepEqual(x, y) {
 		t.Errorf("cleared %v", x)
 	}

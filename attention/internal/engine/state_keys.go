@@ -187,11 +187,14 @@ func (s *keyCache) AppendBinary(b []byte) ([]byte, error) { return states.Append
 // log-decays.
 func (s *keyCache) Visit(p *states.Pass) {
 	if p.SetsState() {
-		s.setRoom(int(p.Tokens), p.Decay)
+		s.tokens = int(p.Tokens)
 	}
-	for _, exist := range s.valid {
-		p.Flags(exist, 0, s.tokens, 0)
-		s.hasMasked = s.hasMasked || p.SetsState() && slices.Contains(exist, false)
+	for b := range s.valid {
+		if p.SetsState() {
+			s.valid[b] = make([]bool, s.tokens)
+		}
+		p.Flags(s.valid[b], 0, s.tokens, 0)
+		s.hasMasked = s.hasMasked || p.SetsState() && slices.Contains(s.valid[b], false)
 	}
 	for i := range s.heads {
 		h := &s.heads[i]
@@ -199,31 +202,29 @@ func (s *keyCache) Visit(p *states.Pass) {
 			p.Fail("head %d has %d keys, the state has %d tokens", i, n, s.tokens)
 		}
 		if p.InMemory() {
-			p.Elements(h.rows.Bt)
+			states.Growing(p, &h.rows.Bt)
+			states.Growing(p, &h.rows.V)
 		} else {
-			h.rows.Each(s.tokens, s.e.Spec.Width(s.shape.D), func(x []float) { p.Elements(x) })
+			s.visitRows(p, &h.rows)
 		}
-		p.Buffers(0, s.tokens, 0, states.Buffer{Data: h.rows.V, Count: s.shape.Dv, Stride: h.rows.Ldv})
+		if p.SetsState() && p.Decay {
+			h.ages = headtask.HeapAges(s.tokens)
+		}
 		if h.ages != nil {
 			h.ages.Visit(p, s.tokens, s.tokens)
 		}
 	}
 }
 
-// setRoom makes room for n tokens in a state without tokens.
-func (s *keyCache) setRoom(n int, decay bool) {
-	s.tokens = n
-	for b := range s.valid {
-		s.valid[b] = make([]bool, n)
-	}
-	for i := range s.heads {
-		rows := &s.heads[i].rows
-		rows.Grow(s.e.Spec.Width(s.shape.D), 0, n)
+// visitRows lists the keys and values of a head for a snapshot.
+func (s *keyCache) visitRows(p *states.Pass, rows *headtask.KeyRows) {
+	da := s.e.Spec.Width(s.shape.D)
+	if p.SetsState() {
+		rows.Grow(da, 0, s.tokens)
 		clear(rows.V)
-		if decay {
-			s.heads[i].ages = headtask.HeapAges(n)
-		}
 	}
+	rows.Each(s.tokens, da, p.Elements)
+	p.Buffers(0, s.tokens, 0, states.Buffer{Data: rows.V, Count: s.shape.Dv, Stride: rows.Ldv})
 }
 
 // newCacheFor returns a state of shape s without tokens. It returns an error if r has fewer bytes

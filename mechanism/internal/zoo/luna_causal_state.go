@@ -181,7 +181,8 @@ func (s *packState) Visit(p *states.Pass) {
 	}
 	p.TokenCounts(s.exist)
 	for i := range s.hi {
-		p.Elements(s.hi[i], s.lo[i])
+		p.Elements(s.hi[i])
+		p.Elements(s.lo[i])
 	}
 }
 
