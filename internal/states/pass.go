@@ -2,11 +2,12 @@ package states
 
 import (
 	"fmt"
-	"github.com/farfield-ml/farfield/tensor"
+	"sync"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/snapshot"
+	"github.com/farfield-ml/farfield/tensor"
 )
 
 // Pass visits the numbers of a state. A state lists them once, in its method Visit, which calls
@@ -287,9 +288,14 @@ func CopyArrays(to, from func(p *Pass), tokens int64, decay bool) {
 	to(p)
 }
 
-// Bytes returns the memory of the arrays of s.
+// measures has the passes of Bytes, which sessions call after each step.
+var measures = sync.Pool{New: func() any { return new(Pass) }}
+
+// Bytes returns the memory of the arrays of s. It does not allocate.
 func Bytes(s Visited) int64 {
-	p := &Pass{kind: measuring}
+	p := measures.Get().(*Pass)
+	defer measures.Put(p)
+	*p = Pass{kind: measuring}
 	s.Visit(p)
 	return p.bytes
 }

@@ -118,3 +118,21 @@ func TestPassInterleavesBuffers(t *testing.T) {
 		t.Errorf("wrote % x, want % x", w.Data[start:], want)
 	}
 }
+
+// counted is a state of one array.
+type counted struct {
+	Visited
+	x []float32
+}
+
+func (s *counted) Visit(p *Pass) { p.Elements(s.x) }
+
+func TestBytesDoesNotAllocate(t *testing.T) {
+	s := &counted{x: make([]float32, 3, 5)}
+	if n := Bytes(s); n != 20 {
+		t.Errorf("%d bytes, want 20", n)
+	}
+	if n := testing.AllocsPerRun(100, func() { Bytes(s) }); n >= 1 {
+		t.Errorf("%v allocations", n)
+	}
+}
