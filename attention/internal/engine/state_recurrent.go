@@ -25,6 +25,7 @@ type RecurrentState struct {
 
 	moments        blocks // of the heads
 	held           int64  // bytes of all blocks
+	bytes          int64  // Bytes without log-decays: each step asks for it
 	byHead         bool   // rows of a head lie together, not rows of a batch row
 	HasClosedCount bool   // all heads hold only moments; see allHeadsClosed
 
@@ -81,6 +82,7 @@ func NewRecurrentState(e *Engine, s attention.Shape) *RecurrentState {
 	if n > 0 {
 		st.moments = kinds[0]
 	}
+	st.bytes = states.Bytes(st)
 	return st
 }
 
@@ -202,7 +204,13 @@ func (s *RecurrentState) Reset() {
 func (s *RecurrentState) Tokens() int64 { return s.TokenCount }
 
 // Bytes returns the memory held.
-func (s *RecurrentState) Bytes() int64 { return states.Bytes(s) }
+func (s *RecurrentState) Bytes() int64 {
+	n := s.bytes
+	for _, st := range s.Heads {
+		n += st.Decays.Bytes()
+	}
+	return n
+}
 
 // HeapBytes returns the memory held, including tasks and the rounding of allocations. It leaves
 // out the weights of features, which states share.

@@ -28,6 +28,7 @@ type hybridState struct {
 	units  []*headtask.Task // of the window, [B·Hkv]
 	rings  []ring           // [B·Hkv]
 	joints []joinTask       // [B·Hkv] what a call works in
+	bytes  int64            // of the windows without decay: each step asks for Bytes
 }
 
 // ring is the last n ≤ Width tokens of a key head. They lie one after another in
@@ -127,6 +128,7 @@ func (w *hybrid) newState(tail *engine.RecurrentState) *hybridState {
 		room := 2 * w.window.Width
 		st.rings = append(st.rings, ring{recentTokens: w.room(s, room, false, take, make([]bool, room))})
 	}
+	st.bytes = states.Bytes(st) - tail.Bytes()
 	return st
 }
 
@@ -343,7 +345,14 @@ func (s *hybridState) Reset() {
 
 func (s *hybridState) Tokens() int64 { return s.tokens }
 
-func (s *hybridState) Bytes() int64 { return states.Bytes(s) }
+func (s *hybridState) Bytes() int64 {
+	n := s.tail.Bytes() + s.bytes
+	for i := range s.rings {
+		rates := states.Buffer{Data: s.rings[i].rates}
+		n += rates.Bytes()
+	}
+	return n
+}
 
 // HeapBytes returns the memory held, including tasks and the rounding of allocations.
 func (s *hybridState) HeapBytes() int64 {
