@@ -210,8 +210,7 @@ func (b *keyBlock) addCluster(t *kernel.Table[float], rows tensor.Mat) {
 }
 
 // lloyd sets of [keys] to the nearest of count centres of each key. Centres begin at keys that
-// lie evenly apart and move to the means of their keys lloydSteps times; in a causal call, whose keys are
-// clustered again in each longer block, to the means of every second key.
+// lie evenly apart and move to the means of their keys lloydSteps times.
 func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 	ar, t, d, n := h.Scratch, h.Table, keys.Cols, keys.Rows
 	if count == 1 {
@@ -228,18 +227,13 @@ func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 	columns := arena.TakeZeros[float](ar, d*width)
 	products := h.TakeScratch(min(assignedKeys, n), width)
 	for step := 0; ; step++ {
-		every := 1
-		if h.Causal && step < lloydSteps {
-			every = 2
-		}
-		moved := (n + every - 1) / every // keys of this step
 		for c := range count {
 			halves[c] = -t.Dot(centres.Row(c), centres.Row(c)) / 2
 		}
 		t.Transpose(columns, width, centres.Data, d, count, d)
-		for i0 := 0; i0 < moved; i0 += assignedKeys {
-			m := min(assignedKeys, moved-i0)
-			t.Block(m, width, d, keys.Data[i0*every*d:], every*d, 1, columns, width, products.Data, width, false)
+		for i0 := 0; i0 < n; i0 += assignedKeys {
+			m := min(assignedKeys, n-i0)
+			t.Block(m, width, d, keys.Data[i0*d:], d, 1, columns, width, products.Data, width, false)
 			t.AddRows(products.Data, width, products.Data, width, halves, 0, m, count)
 			for r := range m {
 				row := products.Row(r)[:count]
@@ -250,11 +244,11 @@ func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 			return
 		}
 		clear(sizes)
-		for i, c := range of[:moved] {
+		for i, c := range of[:n] {
 			if sizes[c]++; sizes[c] == 1 {
-				copy(centres.Row(int(c)), keys.Row(i*every))
+				copy(centres.Row(int(c)), keys.Row(i))
 			} else {
-				t.Add(centres.Row(int(c)), centres.Row(int(c)), keys.Row(i*every))
+				t.Add(centres.Row(int(c)), centres.Row(int(c)), keys.Row(i))
 			}
 		}
 		for c, size := range sizes {
@@ -306,18 +300,13 @@ func takeZeroRows(ar *arena.Arena, rows, cols int) tensor.Mat {
 
 // farField holds the operands of queries for all clusters of the blocks before them.
 //
-// In a causal call all clusters are one group, and the variances of a cluster are those of the group times
-// one number: h is the h of the group, Σ n·h, times the cluster's share of Σ|k-c̄|², over n. So a query
-// needs no product with the variances of each cluster, and one dipole.
+// In a causal call all clusters are one group, so a query needs one product with a dipole.
 type farField struct {
 	clusters, groups, stride int
-	pooled                   bool    // of a causal call
 	unit                     float   // power of 2
-	means                    []float // [D][stride] c̄ as columns
-	halves                   []float // [D][stride] σ²/2 as columns, in units; nil if pooled
+	means, halves            []float // [D][stride] c̄ and σ²/2 as columns, σ²/2 in units
 	// values [clusters,Dv+groups] holds Σv of each cluster, and its share of the Σ|k-c̄|² of its group
-	// in the column of the group. If pooled it holds Σv alone. dipoles [groups·D,Dv] holds the
-	// dipoles of the groups, in units.
+	// in the column of the group. dipoles [groups·D,Dv] holds the dipoles of the groups, in units.
 	values, dipoles tensor.Mat
 	keys            float   // of all clusters
 	counts          []float // [clusters] n
@@ -326,17 +315,13 @@ type farField struct {
 	totals          []float // [groups] Σ|k-c̄|² in units
 	dv              int
 
-	tails, ones []float // [clusters] 4(min(n,16)-1) for the reach of scores in a cluster, and 1; nil if pooled
-
-	// If pooled: [clusters] shares of Σ|k-c̄|², h over that of the group, half of its logarithm, and
-	// the reach of scores over √h of the group, -Inf for clusters of like keys.
-	shares, ratios, logs, reaches []float
+	tails, ones []float // [clusters] 4(min(n,16)-1) for the reach of scores in a cluster, and 1
 }
 
 // setFar sets the far field of the blocks.
 func (p *inputPass) setFar() {
 	f, ar, d, dv := &p.far, p.memory, p.h.K.Cols, p.h.V.Cols
-	*f = farField{unit: 0, dv: dv, pooled: p.h.Causal}
+	*f = farField{unit: 0, dv: dv}
 	for i := range p.blocks {
 		b := &p.blocks[i]
 		f.clusters += b.clusters()
@@ -350,14 +335,11 @@ func (p *inputPass) setFar() {
 	f.stride = kernel.Stride(n)
 	f.means = arena.TakeZeros[float](ar, d*f.stride)
 	f.counts, f.blocks, f.first = arena.Take[float](ar, n), arena.Take[int32](ar, n), arena.Take[int32](ar, n)
-	if f.pooled {
+	f.halves, f.tails, f.ones = arena.TakeZeros[float](ar, d*f.stride), arena.Take[float](ar, n), arena.Take[float](ar, n)
+	if p.h.Causal {
 		f.groups = min(f.groups, 1)
-		f.values = takePadded(ar, n, dv)
-		f.shares, f.ratios, f.logs, f.reaches = arena.Take[float](ar, n), arena.Take[float](ar, n), arena.Take[float](ar, n), arena.Take[float](ar, n)
-	} else {
-		f.values = takePadded(ar, n, dv+f.groups)
-		f.halves, f.tails, f.ones = arena.TakeZeros[float](ar, d*f.stride), arena.Take[float](ar, n), arena.Take[float](ar, n)
 	}
+	f.values = takePadded(ar, n, dv+f.groups)
 	f.dipoles, f.totals = takePadded(ar, f.groups*d, dv), arena.TakeZeros[float](ar, f.groups)
 	padded := kernel.Pad(f.groups)
 	f.spreads = arena.TakeZeros[float](ar, d*padded)
@@ -381,17 +363,10 @@ func (p *inputPass) setFar() {
 			if f.totals[g] > 0 {
 				share /= f.totals[g]
 			}
-			row, tail := f.values.Row(at), float(4*(min(n, leastKeys)-1))
+			row := f.values.Row(at)
 			copy(row, b.sums.Row(int(c)))
-			if f.counts[at] = float(n); !f.pooled {
-				row[dv+g], f.tails[at], f.ones[at] = share, tail, 1
-				continue
-			}
-			f.shares[at], f.ratios[at] = share, share/float(n)
-			f.logs[at] = float(math.Log(float64(f.ratios[at])) / 2)
-			if f.reaches[at] = float(math.Sqrt(float64(f.ratios[at] * tail))); !(f.reaches[at] > 0) {
-				f.reaches[at] = float(math.Inf(-1))
-			}
+			row[dv+g] = share
+			f.counts[at], f.tails[at], f.ones[at] = float(n), float(4*(min(n, leastKeys)-1)), 1
 		}
 	})
 	c0 := 0
@@ -402,8 +377,11 @@ func (p *inputPass) setFar() {
 			continue
 		}
 		t.Transpose(f.means[c0:], f.stride, b.means.Data, d, n, d)
-		if !f.pooled {
-			t.Transpose(f.halves[c0:], f.stride, b.halves.Data, d, n, d)
+		t.Transpose(f.halves[c0:], f.stride, b.halves.Data, d, n, d)
+		ratio := b.unit / f.unit
+		for a := range d {
+			row := f.halves[a*f.stride+c0:][:n]
+			t.Scale(row, ratio*ratio, row)
 		}
 		for c := c0; c < c0+n; c++ {
 			f.blocks[c], f.first[c] = int32(i), int32(c0)
@@ -420,7 +398,7 @@ func (p *inputPass) eachGroup(f func(b *keyBlock, k, c0, g int)) {
 		b := &p.blocks[i]
 		for k := range len(b.groups) - 1 {
 			f(b, k, c0, g)
-			if !p.far.pooled {
+			if !p.h.Causal {
 				g++
 			}
 		}

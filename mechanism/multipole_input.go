@@ -209,7 +209,6 @@ type inputTile struct {
 	near    tensor.Mat // of near keys, segment after segment
 	spreads tensor.Mat // [n,groups]: Σ n·h over the clusters of a group
 	most    []float    // [n] tol·Z
-	scores  tensor.Mat // [n,clusters]: s q·c̄; none if the far field is not pooled
 	exps    tensor.Mat // [n,clusters]: exp(s q·c̄)
 	far     tensor.Mat // [n,clusters]: exp(s q·c̄)·(1 + h)
 }
@@ -236,8 +235,7 @@ func (p *inputPass) eachSegment(x *inputTile, f func(part tensor.Mat, j0, j1 int
 }
 
 // scores returns the scores of queries i0 ≤ i < i1, -Inf where a query does not see a key. exps
-// holds the scores s q·c̄ of clusters and far their h; weigh turns both into weights. If the far field is
-// pooled, scores holds those of clusters, and weigh sets exps and far.
+// holds the scores s q·c̄ of clusters and far their h; weigh turns both into weights.
 func (p *inputPass) scores(i0, i1 int) inputTile {
 	h, f, t := p.h, &p.far, p.h.Table
 	columns := 0
@@ -290,11 +288,6 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 	x.exps, x.far, x.most = take(), take(), arena.Take[float](h.Scratch, x.n)
 	x.spreads = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*kernel.Pad(f.groups)), Rows: x.n, Cols: f.groups, Stride: kernel.Pad(f.groups)}
 	t.Block(x.n, x.spreads.Stride, d, x.squares.Data, d, 1, f.spreads, x.spreads.Stride, x.spreads.Data, x.spreads.Stride, false)
-	if f.pooled {
-		x.scores = take()
-		t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.scores.Data, stride, false)
-		return x
-	}
 	t.Block(x.n, width, d, x.q.Data, d, 1, f.means, f.stride, x.exps.Data, stride, false)
 	t.Block(x.n, width, d, x.squares.Data, d, 1, f.halves, f.stride, x.far.Data, stride, false)
 	return x
@@ -305,10 +298,6 @@ func (p *inputPass) scores(i0, i1 int) inputTile {
 // keys. tops [n] is set to the largest score of each query.
 func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 	h, t, f := p.h, p.h.Table, &p.far
-	if f.pooled && f.clusters > 0 {
-		p.weighPooled(x, tops, sums)
-		return
-	}
 	mark := h.Scratch.Mark()
 	defer h.Scratch.Reset(mark)
 	errors, reach, gap := arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters)
@@ -339,55 +328,26 @@ func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 			t.Mul(gap, gap, gap)
 			t.Axpy(reach, -1, gap)
 		} // else every cluster of unlike keys is near
-		p.choose(x, r, errors, most*most/(2*f.keys), reach, 0)
+		p.choose(x, r, errors, most*most/(2*f.keys), reach)
 		x.most[r] = most
 	}
 }
 
-// weighPooled is weigh for a pooled far field. The conditions of near clusters are those of weigh, of
-// logarithms and square roots: s q·c̄ + ½ log h, and how far the score of a key may lie above 0.
-func (p *inputPass) weighPooled(x *inputTile, tops, sums []float) {
-	h, t, f := p.h, p.h.Table, &p.far
-	mark := h.Scratch.Mark()
-	defer h.Scratch.Reset(mark)
-	spreads, ones := arena.Take[float](h.Scratch, x.n), arena.Take[float](h.Scratch, x.n)
-	for r := range x.n {
-		near, scores := x.near.Row(r), x.scores.Row(r)
-		tops[r] = max(t.Max(near), t.Max(scores))
-		sums[r] = t.Exp(near, near, tops[r])
-		t.Exp(x.exps.Row(r), scores, tops[r])
-		spreads[r], ones[r] = x.spreads.Row(r)[0], 1
-	}
-	t.ScaleRows(x.far.Data, x.far.Stride, f.ratios, 0, f.clusters, spreads)
-	t.MulRows(x.far.Data, x.exps.Data, x.far.Stride, f.clusters, ones)
-	t.RowDots(x.most, x.far.Data, x.far.Stride, f.counts, 0, f.clusters)
-	errors, reach := arena.Take[float](h.Scratch, f.clusters), arena.Take[float](h.Scratch, f.clusters)
-	for r := range x.n {
-		scores := x.scores.Row(r)
-		x.most[r] = float(p.tol) * (sums[r] + x.most[r])
-		most, spread := math.Log(float64(x.most[r])), float64(spreads[r])
-		t.Add(errors, scores, f.logs)
-		t.Scale(reach, float(math.Sqrt(spread)), f.reaches)
-		t.Add(reach, reach, scores)
-		p.choose(x, r, errors, tops[r]+float(most-math.Log(2*float64(f.keys)*spread)/2), reach, tops[r]+float(math.Log(keyShare)+most))
-	}
-}
-
-// choose adds the clusters with errors above most or reach above bar to the picks of query r of the
+// choose adds the clusters with errors above most or reach above 0 to the picks of query r of the
 // tile, and sets their weights in the tile to 0.
-func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float, bar float) {
+func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float) {
 	exps, far, end := x.exps.Row(r), x.far.Row(r), len(errors)
-	if p.h.Table.Max(errors) <= most && p.h.Table.Max(reach) <= bar {
+	if p.h.Table.Max(errors) <= most && p.h.Table.Max(reach) <= 0 {
 		end = 0
 	}
 	for c0 := 0; c0 < end; c0 += nearestRun {
 		c1 := min(c0+nearestRun, end)
 		run := errors[c0:c1]
-		if p.h.Table.Max(run) <= most && p.h.Table.Max(reach[c0:c1]) <= bar {
+		if p.h.Table.Max(run) <= most && p.h.Table.Max(reach[c0:c1]) <= 0 {
 			continue
 		}
 		for c, e := range run {
-			if e <= most && !(reach[c0+c] > bar) {
+			if e <= most && !(reach[c0+c] > 0) {
 				continue
 			}
 			c += c0
@@ -434,12 +394,7 @@ func (p *inputPass) farSums(x *inputTile) (y, weights tensor.Mat) {
 	f, h := &p.far, p.h
 	y = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
 	h.Table.Block(x.n, y.Stride, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
-	if f.pooled {
-		weights = h.TakeScratch(x.n, 1)
-		h.Table.RowDots(weights.Data, x.far.Data, x.far.Stride, f.shares, 0, f.clusters)
-	} else {
-		weights = entry.SliceColumns(y, f.dv, f.dv+f.groups)
-	}
+	weights = entry.SliceColumns(y, f.dv, f.dv+f.groups)
 	for r, most := range x.most {
 		row := weights.Row(r)
 		for g, spread := range x.spreads.Row(r) {

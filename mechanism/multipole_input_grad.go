@@ -22,7 +22,6 @@ type inputGrads struct {
 
 	// Of the present far field: rows of clusters, and of groups.
 	means, halves, values, dipoles tensor.Mat
-	ratios, spreads                []float // [clusters], [D]: of a pooled far field, in place of halves
 }
 
 // newBlockGrads returns zero gradients for block b.
@@ -49,11 +48,7 @@ func (p *inputPass) backSpan(i0, i1 int) {
 	g, f, d := &p.grads, &p.far, p.h.Q.Cols
 	g.means = takePadded(p.memory, f.clusters, d)
 	g.values, g.dipoles = takePadded(p.memory, f.clusters, f.dv+f.groups), takePadded(p.memory, f.groups*d, f.dv)
-	if f.pooled {
-		g.ratios, g.spreads = arena.TakeZeros[float](p.memory, f.clusters), arena.TakeZeros[float](p.memory, d)
-	} else {
-		g.halves = takePadded(p.memory, f.clusters, d)
-	}
+	g.halves = takePadded(p.memory, f.clusters, d)
 	for ; i0 < i1; i0 += multipoleRows {
 		rows := min(multipoleRows, i1-i0)
 		if !p.fits(rows) {
@@ -65,20 +60,10 @@ func (p *inputPass) backSpan(i0, i1 int) {
 	}
 	p.eachChosen(p.backCluster)
 	t := p.h.Table
-	shareOf := func(c, k int) float {
-		if f.pooled {
-			return f.shares[c]
-		}
-		return f.values.Row(c)[f.dv+k]
-	}
 	commons := arena.TakeZeros[float](p.memory, f.groups) // Σ share·gradient of the share
 	p.eachGroup(func(b *keyBlock, k, c0, to int) {
 		for c := c0 + int(b.groups[k]); c < c0+int(b.groups[k+1]); c++ {
-			of := &g.values.Row(c)[f.dv+to]
-			if f.pooled {
-				*of += g.ratios[c] / f.counts[c]
-			}
-			commons[to] += *of * shareOf(c, to)
+			commons[to] += g.values.Row(c)[f.dv+to] * f.values.Row(c)[f.dv+to]
 		}
 	})
 	p.eachGroup(func(b *keyBlock, k, c0, to int) {
@@ -87,11 +72,7 @@ func (p *inputPass) backSpan(i0, i1 int) {
 			row := g.values.Row(c0 + c)
 			t.Add(b.grads.means.Row(c), b.grads.means.Row(c), g.means.Row(c0+c))
 			t.Add(b.grads.sums.Row(c), b.grads.sums.Row(c), row)
-			if f.pooled {
-				t.Axpy(b.grads.halves.Row(c), ratio*ratio*f.counts[c0+c], g.spreads)
-			} else {
-				t.Axpy(b.grads.halves.Row(c), ratio*ratio, g.halves.Row(c0+c))
-			}
+			t.Axpy(b.grads.halves.Row(c), ratio*ratio, g.halves.Row(c0+c))
 			if f.totals[to] > 0 {
 				b.grads.spreads[c] += ratio * ratio * ((row[f.dv+to] - commons[to]) / f.totals[to])
 			}
@@ -164,9 +145,6 @@ func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 	da := h.TakeScratch(x.n, f.clusters)
 	h.Multiply(da, entry.SliceColumns(beside, 0, f.values.Cols), f.values, false, true, false)
 	for r := range x.n { // gradients of scores, and of h
-		if f.pooled {
-			t.Axpy(da.Row(r), beside.Row(r)[dv], f.shares)
-		}
 		t.Axpy(da.Row(r), -g.delta[x.i0+r], f.counts)
 		t.Mul(x.far.Row(r), x.far.Row(r), da.Row(r))
 		t.Mul(x.exps.Row(r), x.exps.Row(r), da.Row(r))
@@ -175,20 +153,9 @@ func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 	rows := tensor.Mat{Data: f.means, Rows: d, Cols: f.clusters, Stride: f.stride}
 	h.Multiply(dq, x.far, rows, false, true, true)
 	dsquares := h.TakeScratch(x.n, d)
-	if f.pooled {
-		for r := range x.n {
-			t.Axpy(g.ratios, x.spreads.Row(r)[0], x.exps.Row(r))
-			dspread := t.Dot(x.exps.Row(r), f.ratios)
-			t.Axpy(g.spreads, dspread, x.squares.Row(r))
-			for a, row := 0, dsquares.Row(r); a < d; a++ {
-				row[a] = dspread * f.spreads[a*x.spreads.Stride]
-			}
-		}
-	} else {
-		h.Multiply(g.halves, x.exps, x.squares, true, false, true)
-		rows.Data = f.halves
-		h.Multiply(dsquares, x.exps, rows, false, true, false)
-	}
+	h.Multiply(g.halves, x.exps, x.squares, true, false, true)
+	rows.Data = f.halves
+	h.Multiply(dsquares, x.exps, rows, false, true, false)
 	for r := range x.n {
 		row, step := dsquares.Row(r), x.steps.Row(r)
 		for a := range row {

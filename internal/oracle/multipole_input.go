@@ -34,8 +34,7 @@ type keyCluster struct {
 // share of the group's Σ|k-c̄|². The term is left out if its deviation over the keys of the
 // group exceeds Tol·Z, because these keys differ too much.
 //
-// In a causal call all clusters that a query sees are one group, in which h of a cluster is its share
-// of Σ n·h over the clusters: the one by which it shares Σ|k-c̄|², over n.
+// In a causal call all clusters that a query sees are one group.
 //
 // A cluster is near in two cases. The first is that the deviation of its weights, exp(s
 // q·c̄)·√(2h), exceeds Tol·Z/√N, where N is the number of keys in all clusters that the query
@@ -82,26 +81,10 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 				total += a[i][j]
 			}
 		}
-		ownSecond := func(c *keyCluster) (second float64) {
-			for e, x := range c.variances {
-				second += scale * scale * q[e] * q[e] * x / 2
-			}
-			return second
-		}
-		seconds, spreads := 0.0, 0.0 // Σ n·h and Σ|k-c̄|² over the clusters
-		for _, group := range groups {
-			for _, c := range group {
-				seconds += float64(len(c.keys)) * ownSecond(&c)
-				spreads += c.spread
-			}
-		}
 		// exp(s q·c̄) and h of a cluster.
 		terms := func(c *keyCluster) (weight, second float64) {
-			switch {
-			case !h.Causal:
-				second = ownSecond(c)
-			case spreads > 0:
-				second = seconds * c.spread / spreads / float64(len(c.keys))
+			for e, x := range c.variances {
+				second += scale * scale * q[e] * q[e] * x / 2
 			}
 			return math.Exp(scale*dotProduct(q, c.mean) - top), second
 		}
@@ -119,9 +102,6 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 			for _, c := range group {
 				weight, second := terms(&c)
 				gap := math.Log(16 * m.Tol * total / weight) // of the score of a key that weighs 16·Tol·Z to the mean's
-				if h.Causal {
-					gap = max(gap, 0) // the mean may weigh more already
-				}
 				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(min(len(c.keys), 16)-1) > gap*gap ||
 					m.Tol == 0 && second > 0 && len(c.keys) > 1
 				deviations += 2 * second * float64(len(c.keys))
@@ -201,17 +181,13 @@ func (m *InputMultipole) groups(h *Head, begin, end int) (list [][]keyCluster) {
 		size = max(int(math.Sqrt(float64(len(keys))/8)), 16)
 	}
 	total := math.Ceil(float64(len(keys)) / float64(size))
-	every := 1
-	if h.Causal {
-		every = 2
-	}
-	for _, group := range lloyd(h.K, keys, every, min(int(math.Round(math.Sqrt(total))), max(len(keys)/512, 1), 16)) {
+	for _, group := range lloyd(h.K, keys, min(int(math.Round(math.Sqrt(total))), max(len(keys)/512, 1), 16)) {
 		if len(group) == 0 {
 			continue
 		}
 		share := math.Floor(total*float64(len(group))/float64(len(keys)) + 0.5)
 		var clusters []keyCluster
-		for _, members := range lloyd(h.K, group, every, int(max(share, 1))) {
+		for _, members := range lloyd(h.K, group, int(max(share, 1))) {
 			if len(members) > 0 {
 				clusters = append(clusters, newKeyCluster(h.K, members))
 			}
@@ -248,18 +224,15 @@ func newKeyCluster(k [][]float64, keys []int) keyCluster {
 }
 
 // lloyd divides keys among the nearest of count centres, which begin at keys evenly apart and
-// move to the means of their keys twice, of which the first one and every so many behind it count.
-func lloyd(k [][]float64, keys []int, every, count int) [][]int {
+// move to the means of their keys twice.
+func lloyd(k [][]float64, keys []int, count int) [][]int {
 	centres := make([][]float64, count)
 	for c := range centres {
 		centres[c] = k[keys[c*len(keys)/count]]
 	}
 	for step := 0; ; step++ {
 		groups := make([][]int, count)
-		for i, j := range keys {
-			if step < 2 && i%every > 0 {
-				continue
-			}
+		for _, j := range keys {
 			c := nearestRow(centres, k[j])
 			groups[c] = append(groups[c], j)
 		}
