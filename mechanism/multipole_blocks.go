@@ -312,7 +312,7 @@ type farField struct {
 	counts          []float // [clusters] n
 	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
 	spreads         []float // [D][Pad(groups)] Σ n·σ²/2 over the clusters of each group, in units
-	totals          []float // [groups] Σ|k-c̄|² in units
+	totals          []float // [groups] Σ|k-c̄|² in units; below leastSpread clusters have no shares
 	dv              int
 
 	tails, ones []float // [clusters] 4(min(n,16)-1) for the reach of scores in a cluster, and 1
@@ -359,13 +359,12 @@ func (p *inputPass) setFar() {
 	p.eachGroup(func(b *keyBlock, k, c0, g int) {
 		ratio := b.unit / f.unit
 		for c := b.groups[k]; c < b.groups[k+1]; c++ {
-			share, n, at := ratio*ratio*b.spreads[c], b.size(int(c)), c0+int(c)
-			if f.totals[g] > 0 {
-				share /= f.totals[g]
-			}
+			n, at := b.size(int(c)), c0+int(c)
 			row := f.values.Row(at)
 			copy(row, b.sums.Row(int(c)))
-			row[dv+g] = share
+			if f.totals[g] >= leastSpread {
+				row[dv+g] = ratio * ratio * b.spreads[c] / f.totals[g]
+			}
 			f.counts[at], f.tails[at], f.ones[at] = float(n), float(4*(min(n, leastKeys)-1)), 1
 		}
 	})

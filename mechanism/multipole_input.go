@@ -46,6 +46,9 @@ const (
 	chosenKeys = 256
 	// maxSquare bounds squares of channels of queries, whose products with variances are finite.
 	maxSquare = 0x1p80
+	// leastSpread is the least Σ|k-c̄|² in units of a group whose dipole is used. Gradients, which are
+	// divided by it, are finite.
+	leastSpread = 0x1p-100
 	// keyShare times tol is a share of the denominator. A cluster whose mean weighs less is near if one
 	// of its keys may weigh more.
 	keyShare = 16

@@ -73,7 +73,7 @@ func (p *inputPass) backSpan(i0, i1 int) {
 			t.Add(b.grads.means.Row(c), b.grads.means.Row(c), g.means.Row(c0+c))
 			t.Add(b.grads.sums.Row(c), b.grads.sums.Row(c), row)
 			t.Axpy(b.grads.halves.Row(c), ratio*ratio, g.halves.Row(c0+c))
-			if f.totals[to] > 0 {
+			if f.totals[to] >= leastSpread {
 				b.grads.spreads[c] += ratio * ratio * ((row[f.dv+to] - commons[to]) / f.totals[to])
 			}
 		}

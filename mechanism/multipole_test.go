@@ -400,6 +400,38 @@ func TestMultipoleOfInputTakesHugeKeys(t *testing.T) {
 	}
 }
 
+// Gradients are finite if squares of small keys vanish beside that of a large one.
+func TestMultipoleOfInputTakesALargeKeyAmongSmallOnes(t *testing.T) {
+	const n, d, large = 256, 4, 100
+	for _, causal := range []bool{false, true} {
+		for _, exponent := range []int{62, 66, 70, 74} {
+			for _, lengths := range [][2]int{{0, exponent}, {-exponent, 0}} {
+				oc, up := shape{b: 1, h: 2, hkv: 1, n: n, m: n, d: d, dv: 3, causal: causal}.call(192)
+				m, err := New("multipole", Options{Set: map[string]string{"centres": "input", "least": "0", "tol": "1", "span": "32", "size": "4"}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := callIn(oc)
+				for j := range n {
+					length := lengths[0]
+					if j == large {
+						length = lengths[1]
+					}
+					for a := range d {
+						c.K.Data[j*d+a] = float(math.Ldexp(float64(c.K.Data[j*d+a]), length))
+					}
+				}
+				got := both(t, m, c, in(up))
+				for name, x := range map[string]tensor.Heads{"out": got.o, "dQ": got.g.DQ, "dK": got.g.DK, "dV": got.g.DV} {
+					if rows, first := attention.NonFinite(x); rows > 0 {
+						t.Errorf("causal %v, keys of 2^%d beside one of 2^%d: %d rows of %s are not finite, the first is %v", causal, lengths[0], lengths[1], rows, name, first)
+					}
+				}
+			}
+		}
+	}
+}
+
 // Diagnose and Saved tell the share of exact pairs: all of them without tolerance or for few
 // keys, fewer with a tolerance, and 0 for a codebook.
 func TestMultipoleTellsTheShareOfExactPairs(t *testing.T) {
