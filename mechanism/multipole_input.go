@@ -19,9 +19,9 @@ import (
 // mean c̄ and variances σ² of the channels weighs n·exp(s q·c̄)·(1 + h), h = ½ s² Σ_a q_a² σ_a²: the
 // Taylor polynomial of order 2, summed over keys whose channels are unrelated. The term of order 1,
 // Σ(k-c̄) vᵀ, is pooled over a group of clusters, which share it in proportion to Σ|k-c̄|²; in a causal
-// call over all clusters. A query
-// chooses a cluster as near if its weights for the keys of the cluster would deviate much from their
-// mean. Near clusters are computed one after another, each for all queries of a wave that chose it.
+// call over all clusters. A query chooses a cluster as near if its weights for the keys of the cluster
+// would deviate much from their mean. Near clusters are computed one after another, each for all
+// queries of a wave that chose it.
 
 const (
 	// lloydSteps is the number of Lloyd steps of each of the two levels of clusters.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -77,7 +76,7 @@ func (p *inputPass) backSpan(i0, i1 int) {
 				b.grads.spreads[c] += ratio * ratio * ((row[f.dv+to] - commons[to]) / f.totals[to])
 			}
 		}
-		for a := range f.dipoles.Rows / max(f.groups, 1) {
+		for a := range d {
 			t.Axpy(b.grads.dipoles.Row(k*d+a), ratio, g.dipoles.Row(to*d+a))
 		}
 	})
@@ -143,7 +142,7 @@ func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 	}
 	h.Multiply(g.values, x.far, beside, true, false, true)
 	da := h.TakeScratch(x.n, f.clusters)
-	h.Multiply(da, entry.SliceColumns(beside, 0, f.values.Cols), f.values, false, true, false)
+	h.Multiply(da, beside, f.values, false, true, false)
 	for r := range x.n { // gradients of scores, and of h
 		t.Axpy(da.Row(r), -g.delta[x.i0+r], f.counts)
 		t.Mul(x.far.Row(r), x.far.Row(r), da.Row(r))
@@ -152,9 +151,9 @@ func (p *inputPass) backFar(x *inputTile, dout, dq tensor.Mat, fades []float) {
 	h.Multiply(g.means, x.far, x.q, true, false, true)
 	rows := tensor.Mat{Data: f.means, Rows: d, Cols: f.clusters, Stride: f.stride}
 	h.Multiply(dq, x.far, rows, false, true, true)
-	dsquares := h.TakeScratch(x.n, d)
 	h.Multiply(g.halves, x.exps, x.squares, true, false, true)
 	rows.Data = f.halves
+	dsquares := h.TakeScratch(x.n, d)
 	h.Multiply(dsquares, x.exps, rows, false, true, false)
 	for r := range x.n {
 		row, step := dsquares.Row(r), x.steps.Row(r)
