@@ -706,7 +706,7 @@ func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	if s.Causal {
 		// On average half the keys are in blocks, which are about 1.5 of each length, and one of a span.
 		near = min(float64(x.span)/2+float64(x.sinks), keys)
-		clusters, passes, share = float64(x.clustersOf(x.span)), 0, 0.5
+		clusters, groups, passes, share = float64(x.clustersOf(x.span)), 1, 0, 0.5
 		for length := x.span; length < s.M; length *= spanRadix {
 			clusters += 1.5 * float64(x.clustersOf(length))
 			passes++

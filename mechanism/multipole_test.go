@@ -432,6 +432,25 @@ func TestMultipoleOfInputTakesALargeKeyAmongSmallOnes(t *testing.T) {
 	}
 }
 
+// A query multiplies the dipole of each group, and a causal call has one group: the term n·D·Dv of the cost.
+func TestMultipoleOfInputCountsDipoles(t *testing.T) {
+	m, err := New("multipole", Options{Set: map[string]string{"centres": "input"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for causal, want := range map[bool]float64{false: clusterGroups, true: 1} {
+		query := func(d, dv int) float64 { // multiplications for one more query
+			s := attention.Shape{B: 1, H: 1, Hkv: 1, N: 1, M: 1 << 16, D: d, Dv: dv, Causal: causal}
+			one := m.Plan(s).FLOPs
+			s.N = 2
+			return (m.Plan(s).FLOPs - one) / 2
+		}
+		if got := query(65, 65) - query(65, 64) - query(64, 65) + query(64, 64); math.Abs(got-want) > 1e-3 {
+			t.Errorf("causal %v: %.6g dipoles for a query, want %g", causal, got, want)
+		}
+	}
+}
+
 // Diagnose and Saved tell the share of exact pairs: all of them without tolerance or for few
 // keys, fewer with a tolerance, and 0 for a codebook.
 func TestMultipoleTellsTheShareOfExactPairs(t *testing.T) {
