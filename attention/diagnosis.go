@@ -38,9 +38,9 @@ type Diagnosis struct {
 	// codebook (multipole); otherwise 0. An exchange tells the same of its held-out texts.
 	KeyDistance float64
 	// WildShare is the mean over rows of the share of Σ|w| on wild weights, and MaxWildShare the
-	// largest. Multipole weighs a far key by exp(s q·c̄)·T_p(x), x = s q·(k-c̄), in place of exp(s q·k).
-	// The weight is wild if x < -p: it is negative with p = 1, and larger than that of a key at c̄ with
-	// p = 2. WildShare is 0 for p = 0 and other mechanisms.
+	// largest. Multipole weighs a far key by exp(s q·c̄)·T_p(x), x = s q·(k-c̄), in place of exp(s q·k);
+	// with tilt x = s (q-r)·(k-c̄). The weight is wild if x < -p: it is negative with p = 1, and larger
+	// than that of a key at c̄ with p = 2. WildShare is 0 for p = 0 and other mechanisms.
 	WildShare      float64
 	MaxWildShare   float64
 	MaxWildShareAt int // query
