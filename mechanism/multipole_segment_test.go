@@ -2,6 +2,7 @@ package mechanism
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,9 +17,16 @@ func longMultipole(t *testing.T, i int) (string, attention.Mechanism, *attention
 	set := map[string]string{"cells": "30", "block": []string{"32", "7"}[i%2], "window": []string{"16", "0", "40"}[i%3], "sinks": []string{"1", "70", "0"}[i%3]}
 	sh := shape{b: 2, h: 4, hkv: 2, n: 400, m: 400, d: 6, dv: []int{16, 5}[i%2], causal: true, mask: i > 2}
 	oc, do := sh.call(uint64(300 + i))
+	tilted := i > 2 && i%3 < 2
+	set["tilt"] = strconv.FormatBool(tilted)
 	m, err := New("multipole", Options{Order: i % 3, Heads: 4, KeyHeads: 2, Width: 6, Set: set})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if tilted {
+		for j, x := range randomTilts("tilt", []int{2, 30, 6}) {
+			m.Params().All()[0].Data[j] = float(x)
+		}
 	}
 	c := callIn(oc)
 	if i%2 == 0 {
