@@ -69,7 +69,7 @@ func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 	}
 	if rows := d.Rows + x.Rows; rows > 0 {
 		d.ExactShare = (d.ExactShare*float64(d.Rows) + x.ExactShare*float64(x.Rows)) / float64(rows)
-		d.KeyDistance = (d.KeyDistance*float64(d.Rows) + x.KeyDistance*float64(x.Rows)) / float64(rows)
+		d.KeyDistance = math.Hypot(d.KeyDistance*math.Sqrt(float64(d.Rows)/float64(rows)), x.KeyDistance*math.Sqrt(float64(x.Rows)/float64(rows)))
 	}
 	d.Rows += x.Rows
 	d.UnseenCount += x.UnseenCount
