@@ -43,8 +43,11 @@ func needleSwaps(o *Options, shared *exchangeShared) (list []Piece, err error) {
 			continue
 		}
 		for _, m := range needleMethods() {
-			c := needleSwap{Method: m, Steps: steps, Length: of.length, Count: pick(o.Budget, 4, 16, 64) * needleContext / of.length, Keys: 32768}
-			c.Count = max(c.Count, 2)
+			windows := pick(o.Budget, 4, 16, 64)
+			if m.Name == softmax.Name || m.Set["centres"] == "input" {
+				windows = pick(o.Budget, 4, 128, 128) // a point of difference takes many lines
+			}
+			c := needleSwap{Method: m, Steps: steps, Length: of.length, Count: max(windows*needleContext/of.length, 2), Keys: 32768}
 			flops := 2 * float64(c.Count*c.Length) * (2*100e3 + 6*4*64*float64(c.Length)/2)
 			if len(list) == 0 {
 				flops += training
