@@ -194,7 +194,9 @@ func (s *keyCache) Visit(p *states.Pass) {
 			s.valid[b] = make([]bool, s.tokens)
 		}
 		p.Flags(s.valid[b], 0, s.tokens, 0)
-		s.hasMasked = s.hasMasked || p.SetsState() && slices.Contains(s.valid[b], false)
+		if p.SetsState() && slices.Contains(s.valid[b], false) {
+			s.hasMasked = true
+		}
 	}
 	for i := range s.heads {
 		h := &s.heads[i]

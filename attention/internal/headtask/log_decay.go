@@ -110,8 +110,9 @@ func (a *LogDecays) Bytes() int64 {
 // Visit lists the pending log-decay, the sum over removed tokens, the sums after each of n
 // tokens, and their low-order parts. If p sets the state, a is empty with room for room tokens.
 func (a *LogDecays) Visit(p *states.Pass, n, room int) {
-	a.Pending, a.Forgotten = p.Float(a.Pending), p.Float(a.Forgotten)
+	pending, forgotten := p.Float(a.Pending), p.Float(a.Forgotten)
 	if p.SetsState() {
+		a.Pending, a.Forgotten = pending, forgotten
 		a.hi, a.lo, a.pendings = a.hi[:n+1], a.lo[:n+1], a.pendings[:n]
 	}
 	p.Wide(a.hi, 1, n, room-n)
