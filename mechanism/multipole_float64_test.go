@@ -269,9 +269,13 @@ func TestMultipoleOverRanksIsOneProcess(t *testing.T) {
 			for _, cuts := range [][]int{{0, 400}, {0, 131, 256, 400}, {0, 5, 40, 40, 300, 301, 400}} {
 				got := &results{o: output(c)}
 				got.g = attention.Grads{DQ: poisoned(2, 4, 400, 6), DK: poisoned(2, 2, 400, 6), DV: poisoned(2, 2, 400, c.V.D)}
+				ranks := make([]attention.Mechanism, len(cuts)-1) // with gradients of their own, as processes have
+				for r := range ranks {
+					_, ranks[r], _, _ = longMultipole(t, i)
+				}
 				err := comm.RunLocal(len(cuts)-1, func(r *comm.Comm) error {
 					i0, i1 := cuts[r.Rank()], cuts[r.Rank()+1]
-					p := piece(c, i0, i1)
+					m, p := ranks[r.Rank()], piece(c, i0, i1)
 					p.Causal = causal
 					o := got.o.Tokens(i0, i1)
 					var keep sequence.Saved
