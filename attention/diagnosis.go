@@ -5,8 +5,8 @@ import "math"
 // Diagnosis describes the weights of one query head of one batch row. A row is the weights of
 // one query. Queries that see no key are counted and otherwise ignored.
 //
-// Weights w_j are computed in the direct form, summed in float64, and taken before the division
-// by the denominator.
+// Weights w_j are computed in the direct form and summed in float64. They are taken before the
+// division by the denominator, and of mechanisms of package headwise, such as multipole, after it.
 type Diagnosis struct {
 	Rows        int64 // queries that see a key
 	UnseenCount int64 // queries that see none
@@ -46,7 +46,8 @@ type Diagnosis struct {
 	MaxWildShareAt int // query
 }
 
-// Merge adds the rows of x to d. The queries of x are renumbered to begin at query at.
+// Merge adds the rows of x to d. Means over rows are sums until all are merged: in d, in x and in the
+// result. The queries of x are renumbered to begin at query at.
 // logarithms reports whether MinDen holds a logarithm in both.
 func (d *Diagnosis) Merge(x *Diagnosis, at int, logarithms bool) {
 	if x.Rows > 0 {

@@ -298,7 +298,8 @@ func takeZeroRows(ar *arena.Arena, rows, cols int) tensor.Mat {
 	return tensor.Mat{Data: arena.TakeZeros[float](ar, rows*cols), Rows: rows, Cols: cols, Stride: cols}
 }
 
-// farField holds the operands of queries for all clusters of the blocks before them.
+// farField holds the operands of queries for the clusters of all blocks, in a causal call of those before
+// them. Numbers in units are divided by unit for each factor k-c̄. The dipole of a group is Σ(k-c̄) vᵀ.
 //
 // In a causal call all clusters are one group, so a query needs one product with a dipole.
 type farField struct {

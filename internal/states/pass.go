@@ -42,9 +42,9 @@ const (
 // is no array, such as the number of tokens, from Tokens, Decay and the numbers it has read.
 func (p *Pass) SetsState() bool { return p.kind == reading || p.kind == copying }
 
-// InMemory reports whether the pass is not over a snapshot. Then it is over the whole memory of
-// arrays, and over numbers that a snapshot leaves out because they can be computed from others
-// or will not be read again.
+// InMemory reports whether the pass is not over a snapshot. Then it is also over numbers that a
+// snapshot leaves out because they can be computed from others or will not be read again. A pass that
+// measures or clears takes arrays whole, beyond the numbers that are listed.
 func (p *Pass) InMemory() bool { return p.kind > reading }
 
 // Fail makes a pass that reads fail, unless it has failed before. Other passes do not fail.
@@ -300,7 +300,7 @@ func Bytes(s Visited) int64 {
 	return p.bytes
 }
 
-// Clear sets all numbers of s to 0.
+// Clear sets the arrays of s to 0.
 func Clear(s Visited) { s.Visit(&Pass{kind: clearing}) }
 
 // Mergeable returns next as a state of the type of s. It returns an error if the types,

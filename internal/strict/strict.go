@@ -59,7 +59,8 @@ func UnmarshalKnown(data []byte, v any) error {
 	return explain(data, json.Unmarshal(data, v, known))
 }
 
-// Check returns an *Error if data is not one JSON value, or one that nests deeper than depth.
+// Check returns an *Error if data is not one JSON value without repeated names and broken text, or one
+// that nests deeper than depth.
 func Check(data []byte, depth int) error {
 	d := jsontext.NewDecoder(bytes.NewBuffer(data))
 	for {

@@ -556,7 +556,11 @@ func (out *Outcome) order(s *scored) {
 			text += ", " + x.Label
 		}
 	}
-	finding := fmt.Sprintf("%s: %s is best with %s", s.Name, best.Label, digits(best.Value))
+	unit := ""
+	if metric == task.Nats {
+		unit = " " + string(metric)
+	}
+	finding := fmt.Sprintf("%s: %s is best with %s%s", s.Name, best.Label, digits(best.Value), unit)
 	switch {
 	case text != "":
 		finding += "; beyond the spread of the seeds it is ahead of " + text[2:]

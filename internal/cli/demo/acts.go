@@ -271,7 +271,7 @@ func (r *reading) verdicts() []string {
 		}
 	}
 	list = append(list, text)
-	form := "The window alone is not faster than multipole: %s for all %s bytes, with %s."
+	form := "The window alone is slower than multipole here: %s for all %s bytes, with %s."
 	if w.seconds[all] < m.seconds[all] {
 		form = "The window alone is the fastest: %s for all %s bytes, with %s."
 	}
