@@ -23,8 +23,8 @@ type ExchangeOptions struct {
 	// tokens, and the folder out is then opened with them.
 	Positions string
 	Tokens    int // tokens of texts whose keys make the codebooks; 0: 16384
-	// Fit is how many of these tokens are used to fit cells of order 0 to the trained model's
-	// attention; nil: 8192 at most, and none if a higher Order is given, which has no fit.
+	// Fit is how many of these tokens are used to fit cells of orders 0 and 1 to the trained
+	// model's attention; nil: 8192 at most, and none if Order 2 is given, which has no fit.
 	Fit *int
 	// Updates is how often the queries of fitted cells are then trained towards the outputs of the
 	// trained model; 0: never. It needs a Fit above 0, weights in f32 and two windows of text. The

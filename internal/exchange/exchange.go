@@ -57,7 +57,7 @@ type Options struct {
 	Wish   *Wish // nil: the defaults, or no wish if Cells, Order, Block or Window is given
 	Length int   // tokens of a sequence for which the cost is counted
 	Tokens int   // tokens of the calibration; 0: DefaultTokens
-	Fit    int   // tokens of the calibration by which cells of order 0 are fitted; 0: no fit
+	Fit    int   // tokens of the calibration by which cells of orders 0 and 1 are fitted; 0: no fit
 	// Updates is the number of updates that train the queries of the cells, from where Fit leaves
 	// them, towards the outputs of the trained model; 0: none.
 	// Windows of the calibration that no update draws decide whether the updates are kept.
