@@ -71,8 +71,9 @@ type Config struct {
 	// LogitCap c makes the logits z of the head c·tanh(z/c) (Gemma Team 2024, arXiv 2408.00118, section
 	// 2); 0: they stay.
 	LogitCap float64 `json:"logit_cap,omitempty"`
-	// Loss is the loss that Forward returns. Logistics has three Outputs for each part of the mixture
-	// (losses.Logistics).
+	// Loss is the loss that Forward returns. Logistics has three Outputs for each part of the mixture:
+	// first the logits of all parts, then their means, then the logarithms of their scales (Salimans
+	// et al. 2017, arXiv 1701.05517).
 	Loss Loss `json:"loss,omitempty"`
 
 	// Layers is the number of layers, in an encoder-decoder the number of the decoder. In a convolutional

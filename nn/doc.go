@@ -1,5 +1,5 @@
 // Package nn implements the layers of a transformer, each with Forward and Backward, and
-// the losses.
+// cross-entropy.
 //
 // A layer holds its weights only. Forward saves what Backward needs in a trace that the
 // caller owns, so that one layer can serve several calls. Matrices have one row for each
