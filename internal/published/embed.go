@@ -28,35 +28,23 @@ func (m *Model) TargetTokenizer() *tokenizer.Tokenizer {
 // TokenizerErr returns the error of reading the tokenizer, or nil.
 func (m *Model) TokenizerErr() error { return m.texts.err }
 
-// EmbedOptions holds the choices of EmbedWith.
+// EmbedOptions are pretrained.EmbedOptions, which describes the fields.
 type EmbedOptions struct {
-	// MaxTokens is the number of tokens to which texts are cut, with special tokens and the
-	// prompt. At least one token of the text is left. 0: as the folder says; -1: as many as the
-	// model reads.
-	MaxTokens int
-	// Prompt is the name of the prompt that is put before each text. nil: the folder's default; an
-	// empty name: none.
-	Prompt *string
-	// Dimensions is how many numbers of each vector are kept; the vector is then divided by its
-	// new length (ShortenVector). 0: as the folder says.
+	MaxTokens  int
+	Prompt     *string
 	Dimensions int
-	// Progress is called after each batch with the number of texts done. It may be nil.
-	Progress func(done int)
+	Progress   func(done int)
 }
 
-// Vectors holds the vectors of texts.
+// Vectors are pretrained.Vectors, which describes the fields.
 type Vectors struct {
-	Rows      [][]float32 // [texts][width]
-	Tokens    []int       // tokens of each text, before it was cut
-	MaxTokens int         // number of tokens to which texts were cut; 0: none
-	Truncated int         // number of texts that were cut
+	Rows      [][]float32
+	Tokens    []int
+	MaxTokens int
+	Truncated int
 }
 
-// Embed returns a vector for each text. It is pooled and normalised as modules.json says, or the
-// mean of the tokens if there is no modules.json. Texts with more tokens than the model has learned
-// positions are cut (Vectors.Truncated). Embed returns an error if the folder has no tokenizer, if
-// the model is no encoder or decoder of texts, if a text has no tokens, if special tokens leave no
-// room for it, if a vector is not finite, or if ctx ends.
+// Embed returns the rows of EmbedWith without choices.
 func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) {
 	v, err := m.EmbedWith(ctx, texts, EmbedOptions{})
 	if err != nil {
@@ -65,7 +53,7 @@ func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) 
 	return v.Rows, nil
 }
 
-// EmbedWith is Embed with choices. It returns an error where Embed does.
+// EmbedWith does the work of Embed of pretrained.Model.
 func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (*Vectors, error) {
 	if m.texts.words == nil {
 		return nil, m.texts.err

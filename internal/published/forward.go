@@ -14,32 +14,26 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Input is a batch of B sequences of N tokens, or of B images.
+// Input is a pretrained.Input, which describes the fields.
 type Input struct {
-	B, N  int
-	IDs   []int32 // [B·N]
-	Mask  []bool  // [B·N] true for tokens, false for padding; nil: all true
-	Types []int32 // [B·N] token types; nil: 0
-
-	Pixels []float32 // [B·channels·size·size], instead of tokens
-
-	// DecoderIDs [B·DecoderN] are the target tokens of an encoder-decoder.
+	B, N       int
+	IDs        []int32
+	Mask       []bool
+	Types      []int32
+	Pixels     []float32
 	DecoderIDs []int32
 	DecoderN   int
-
-	// Hidden asks for Output.Hidden.
-	Hidden bool
+	Hidden     bool
 }
 
-// Output holds the results of Forward under their names in transformers; those that the model does
-// not have are nil. Rows of masked tokens are 0. If a decoder classifies sequences, rows
-// are 0 after the last token that is not padding.
+// Output is a pretrained.Output, which describes the fields, with shapes and with the names that
+// the arrays have in transformers.
 type Output struct {
-	Hidden      *array.Array // hidden [L+1,B,N,C]: the rows before the first layer and after each, the last after the final norm; in an encoder-decoder those of the target
-	LastHidden  *array.Array // last_hidden_state [B,N,C], if the model has no head
-	Logits      *array.Array // logits: [B,N,classes] or [B,classes]
-	Pooled      *array.Array // pooler_output [B,C]
-	EncoderLast *array.Array // encoder_last_hidden_state [B,N,C]
+	Hidden      *array.Array // hidden, in an encoder-decoder decoder_hidden
+	LastHidden  *array.Array // last_hidden_state
+	Logits      *array.Array // logits
+	Pooled      *array.Array // pooler_output
+	EncoderLast *array.Array // encoder_last_hidden_state
 }
 
 // Forward computes the outputs for in. It returns an error if in does not fit the model,

@@ -29,21 +29,11 @@ import (
 // sequences longer than their table.
 const Interpolate = exchanged.Interpolate
 
-// Options holds the choices of OpenWith.
+// Options are pretrained.Options, which describes the fields.
 type Options struct {
-	// Positions says what happens to sequences that are longer than a table of learned positions:
-	// "" refuses them, Interpolate stretches the table by 2, 4, 8, …
-	Positions string
-	// Exchange puts another attention function into layers, as model.Config.Exchanged does; nil
-	// leaves the folder's. The tokenizer, the pooling and the head stay. Save refuses such a
-	// model; Save of Model writes it in the layout of package model. Exchange's Factory builds a
-	// function that package mechanism does not have.
-	Exchange *model.Exchange
-	// Precision holds the weights in fewer bits, as Compress of model.Model does. They are never
-	// all in memory in 32 bits.
-	Precision nn.Precision
-	// IgnoreFields names members of config.json that are read as if they were absent. Use it for
-	// unknown members that do not change the function. Save leaves them out.
+	Positions    string
+	Exchange     *model.Exchange
+	Precision    nn.Precision
 	IgnoreFields []string
 }
 
