@@ -8,9 +8,8 @@ import (
 )
 
 // DescribeCells is headwise.Celled. A far key is wild if x = s q·(k-c̄) < -p, where p is the order,
-// with tilt x = s (q-r)·(k-c̄).
-// With order 1 its weight is then negative, with order 2 larger than that of a key at c̄, although
-// exp(x) is small. Weights of order 0 are never wild.
+// with tilt x = s (q-r)·(k-c̄). With order 1 its weight is then negative, with order 2 larger than
+// that of a key at c̄, although exp(x) is small. Weights of order 0 are never wild.
 func (x *multipoleAttention) DescribeCells(h *headwise.Head, wild []float64) (distance float64) {
 	defer restorePadding(h, dropPadding(h))
 	block, end := floorDiv(h.Shift, x.block), floorDiv(h.Shift+h.Q.Rows-1, x.block)+1
