@@ -12,8 +12,8 @@ import (
 
 var multipoleScratch = Row{
 	Name:   "multipole-scratch",
-	Doc:    "multipole trained from scratch, with a codebook that is drawn and with clusters of the input, beside softmax, the default and the window alone: recall of keys and of lines of a text, and bits per byte of a text",
-	Source: "a comparison of this project; the tasks of mqar and needle",
+	Doc:    "multipole trained from scratch, with a codebook that is drawn and with clusters of the input, beside softmax, the default and the window alone: recall of keys and of lines of a text, values of expressions, and bits per byte of a text",
+	Source: "a comparison of this project; the tasks of mqar, needle and listops",
 	Claim:  "no table of this setting",
 	Seeds:  true, Tunes: true,
 	pieces: scratchLessons.pieces, outcome: scratchLessons.outcome(scratchFindings),
@@ -78,8 +78,13 @@ var scratchLessons = lessons(func(o *Options) ([]*lesson, error) {
 	for _, l := range list {
 		l.Methods, l.Seeds, l.Baseline = scratchMethods(), pick(o.Budget, 1, 1, 3), true
 	}
+	ops, err := expressions("listops", pick(o.Budget, 100, 800, 5000))
+	if err != nil {
+		return nil, err
+	}
+	ops.Methods, ops.Seeds = []method{softmax, scratchThird, multipoleAdapted, farThird2, windowAlone}, pick(o.Budget, 1, 1, 3)
 	bytes, err := scratchBytes(o)
-	return append(list, bytes...), err
+	return append(append(list, ops), bytes...), err
 })
 
 // scratchBytes returns the lessons of bytelm, at equal updates and, with the longest context, at
