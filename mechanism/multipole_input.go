@@ -340,24 +340,23 @@ func (p *inputPass) weigh(x *inputTile, tops, sums []float) {
 // choose adds the clusters with errors above most or reach above 0 to the picks of query r of the
 // tile, and sets their weights in the tile to 0.
 func (p *inputPass) choose(x *inputTile, r int, errors []float, most float, reach []float) {
-	exps, far, end := x.exps.Row(r), x.far.Row(r), len(errors)
-	if p.h.Table.Max(errors) <= most && p.h.Table.Max(reach) <= 0 {
-		end = 0
+	hasNear := func(c0, c1 int) bool {
+		return !(p.h.Table.Max(errors[c0:c1]) <= most && p.h.Table.Max(reach[c0:c1]) <= 0)
 	}
-	for c0 := 0; c0 < end; c0 += nearestRun {
-		c1 := min(c0+nearestRun, end)
-		run := errors[c0:c1]
-		if p.h.Table.Max(run) <= most && p.h.Table.Max(reach[c0:c1]) <= 0 {
-			continue
-		}
-		for c, e := range run {
-			if e <= most && !(reach[c0+c] > 0) {
+	exps, far := x.exps.Row(r), x.far.Row(r)
+	if n := len(errors); hasNear(0, n) { // which few queries have
+		for c0 := 0; c0 < n; c0 += nearestRun {
+			c1 := min(c0+nearestRun, n)
+			if !hasNear(c0, c1) {
 				continue
 			}
-			c += c0
-			p.picks = append(p.picks, int32(c))
-			p.pairs += float64(p.far.counts[c])
-			exps[c], far[c] = 0, 0
+			for c := c0; c < c1; c++ {
+				if !(errors[c] <= most) || reach[c] > 0 {
+					p.picks = append(p.picks, int32(c))
+					p.pairs += float64(p.far.counts[c])
+					exps[c], far[c] = 0, 0
+				}
+			}
 		}
 	}
 	p.queries, p.ends = append(p.queries, int32(x.i0+r)), append(p.ends, int32(len(p.picks)))
