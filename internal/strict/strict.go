@@ -69,7 +69,7 @@ func Check(data []byte, depth int) error {
 		case err != nil:
 			return explain(data, err)
 		case d.StackDepth() > depth:
-			return &Error{pathOf(d.StackPointer()), fmt.Sprintf("nests deeper than %d", depth), nil}
+			return &Error{pathOf(data, d.StackPointer()), fmt.Sprintf("nests deeper than %d", depth), nil}
 		case d.StackDepth() == 0:
 			return checkEnd(data, d.InputOffset())
 		}
@@ -130,7 +130,7 @@ func explain(data []byte, err error) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &meaning):
-		return explainValue(meaning)
+		return explainValue(data, meaning)
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 		return &Error{"", "the JSON value ends early", io.ErrUnexpectedEOF}
 	case !utf8.Valid(data):
@@ -138,21 +138,21 @@ func explain(data []byte, err error) error {
 	case !errors.As(err, &syntax):
 		return &Error{"", err.Error(), err}
 	case errors.Is(err, jsontext.ErrDuplicateName):
-		return &Error{pathOf(syntax.JSONPointer), "the key appears twice", err}
+		return &Error{pathOf(data, syntax.JSONPointer), "the key appears twice", err}
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if value, err2 := d.ReadValue(); err2 == nil {
 		if HasHalfPair(value) {
-			return &Error{pathOf(syntax.JSONPointer), "has half of a surrogate pair", err}
+			return &Error{pathOf(data, syntax.JSONPointer), "has half of a surrogate pair", err}
 		}
 		return checkEnd(data, d.InputOffset())
 	}
-	return &Error{pathOf(syntax.JSONPointer), fmt.Sprintf("%v at byte %d", syntax.Err, syntax.ByteOffset), err}
+	return &Error{pathOf(data, syntax.JSONPointer), fmt.Sprintf("%v at byte %d", syntax.Err, syntax.ByteOffset), err}
 }
 
-// explainValue returns the error of a value that is well-formed.
-func explainValue(e *json.SemanticError) error {
-	path := pathOf(e.JSONPointer)
+// explainValue returns the error of a value of data that is well-formed.
+func explainValue(data []byte, e *json.SemanticError) error {
+	path := pathOf(data, e.JSONPointer)
 	if inner := (*Error)(nil); errors.As(e.Err, &inner) { // of a method of the value
 		if inner.Path != "" && inner.Path[0] != '[' && path != "" {
 			path += "."
@@ -203,16 +203,17 @@ func describeType(t reflect.Type) string {
 // maxPath bounds the bytes of a path.
 const maxPath = 500
 
-// pathOf returns a pointer such as /messages/0/role as messages[0].role. A long one ends with an ellipsis.
-func pathOf(p jsontext.Pointer) string {
+// pathOf returns a pointer into data, such as /messages/0/role, as messages[0].role. A long one ends with an ellipsis.
+func pathOf(data []byte, p jsontext.Pointer) string {
+	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	var b strings.Builder
 	for name := range p.Tokens() {
 		if b.Len() > maxPath {
 			b.WriteString("…")
 			break
 		}
-		switch _, err := strconv.ParseUint(name, 10, 64); {
-		case err == nil:
+		switch {
+		case enter(d, name):
 			fmt.Fprintf(&b, "[%s]", name)
 		case b.Len() > 0:
 			b.WriteString("." + infile.Shorten(name))
@@ -221,4 +222,26 @@ func pathOf(p jsontext.Pointer) string {
 		}
 	}
 	return b.String()
+}
+
+// enter reads up to the value of a name or index in the object or array that follows in d. It reports whether that is
+// an array.
+func enter(d *jsontext.Decoder, name string) (isArray bool) {
+	begin, err := d.ReadToken()
+	isArray = begin.Kind() == '['
+	for i := 0; err == nil; i++ {
+		own := strconv.Itoa(i)
+		if !isArray {
+			var key jsontext.Token
+			if key, err = d.ReadToken(); err != nil {
+				break
+			}
+			own = key.String()
+		}
+		if own == name {
+			break
+		}
+		err = d.SkipValue()
+	}
+	return isArray
 }
