@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/internal/fault"
@@ -213,7 +212,7 @@ func ShareError(c *Comm, err error) error {
 	var text []byte
 	if err != nil {
 		inGo, inFile := fault.Texts(err)
-		text = []byte(inGo + "\x00" + inFile) // an error may have no text
+		text = formatFields(Field{inGo, inFile}) // some bytes, even of an error without text
 	}
 	all, failed := AllGather(c, text)
 	if failed != nil {
@@ -224,8 +223,8 @@ func ShareError(c *Comm, err error) error {
 		case r == c.Rank() && err != nil:
 			return &RankError{r, err}
 		case len(text) > 0:
-			inGo, inFile, _ := strings.Cut(string(text), "\x00")
-			return &RankError{r, fault.OfTexts(inGo, inFile)}
+			texts := parseFields(text)[0]
+			return &RankError{r, fault.OfTexts(texts.Name, texts.Value)}
 		}
 	}
 	return nil
@@ -271,14 +270,7 @@ func CheckAgreement(c *Comm, fields ...Field) error {
 	if c == nil {
 		return nil
 	}
-	var own []byte
-	for _, f := range fields {
-		for _, text := range []string{f.Name, f.Value} {
-			own = append(own, fmt.Sprintf("%d:", len(text))...)
-			own = append(own, text...)
-		}
-	}
-	all, err := AllGather(c, own)
+	all, err := AllGather(c, formatFields(fields...))
 	if err != nil {
 		return err
 	}
@@ -297,7 +289,17 @@ func CheckAgreement(c *Comm, fields ...Field) error {
 	return nil
 }
 
-// parseFields parses the fields that CheckAgreement wrote on another rank.
+// formatFields returns the names and values of fields, each after its length.
+func formatFields(fields ...Field) (b []byte) {
+	for _, f := range fields {
+		for _, text := range []string{f.Name, f.Value} {
+			b = fmt.Appendf(b, "%d:%s", len(text), text)
+		}
+	}
+	return b
+}
+
+// parseFields returns the fields that formatFields wrote on another rank.
 func parseFields(b []byte) (list []Field) {
 	next := func() string {
 		var n, at int

@@ -175,7 +175,7 @@ func TestGatherAndBroadcastDeliverEveryPart(t *testing.T) {
 
 // All ranks get the error of the lowest one that has one.
 func TestErrorReachesAllRanks(t *testing.T) {
-	for _, text := range []string{"no file", ""} {
+	for _, text := range []string{"no file", "", "a\x00b: 3:\xff\n", strings.Repeat("long", 1<<20)} {
 		told := make([]error, 3)
 		own := errors.New(text)
 		err := comm.RunLocal(3, func(c *comm.Comm) error {
@@ -195,7 +195,7 @@ func TestErrorReachesAllRanks(t *testing.T) {
 		for r, err := range told {
 			var shared *comm.RankError
 			if !errors.As(err, &shared) || shared.Rank != 1 || err.Error() != "rank 1: "+text {
-				t.Errorf("rank %d got %v", r, err)
+				t.Errorf("rank %d got %.99v", r, err)
 			}
 		}
 	}
@@ -209,10 +209,10 @@ func TestErrorOfAnotherRankNamesItsFields(t *testing.T) {
 	err := comm.RunLocal(2, func(c *comm.Comm) error {
 		var own error
 		if c.Rank() == 1 {
-			own = fault.Fieldf[config]("{Batch}: %q", "{Batch}")
+			own = fault.Fieldf[config]("{Batch}: \x00%q", "{Batch}")
 		}
 		err := comm.ShareError(c, own)
-		if err == nil || err.Error() != `rank 1: Batch: "{Batch}"` || fault.InFile(err).Error() != `rank 1: batch_size: "{Batch}"` {
+		if err == nil || err.Error() != "rank 1: Batch: \x00\"{Batch}\"" || fault.InFile(err).Error() != "rank 1: batch_size: \x00\"{Batch}\"" {
 			return fmt.Errorf("%v, in a command %w", err, fault.InFile(err))
 		}
 		return nil
