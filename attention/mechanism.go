@@ -52,6 +52,9 @@ type Traits struct {
 // of the call, dout, out or Saved, nor another gradient or itself. A method refuses such a
 // call with an error that names both, before anything is written. Views that interleave,
 // such as the gradients of one projection, do not overlap.
+//
+// The tokens of a causal sequence can be divided among ranks only if Traits().Segments is set, or
+// if package factorised has made the mechanism and it has a linear form.
 type Mechanism interface {
 	Traits() Traits
 	// Setting distinguishes mechanisms of one name that compute different things from the same
