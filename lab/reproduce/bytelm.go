@@ -130,7 +130,7 @@ func byteFindings(out *Outcome, list []scored) error {
 		step := report.Figure{Title: title + " of the validation part by update", XLabel: "updates", YLabel: "bits per byte", XLinear: true, YLinear: true}
 		norms := report.Figure{Title: fmt.Sprintf("%s, context %d: norm of the gradient by update", name, window), XLabel: "updates", YLabel: "norm, mean of the last twentieth", XLinear: true}
 		second := report.Figure{Title: title + " of the validation part by second", XLabel: "seconds", YLabel: "bits per byte", XLinear: true, YLinear: true}
-		all := ""
+		var all []string
 		for _, x := range s.Results {
 			buckets, err := convert[[]train.Bucket](x.Runs[0].Look)
 			if err != nil {
@@ -166,7 +166,7 @@ func byteFindings(out *Outcome, list []scored) error {
 			addRow(&t, name, fmt.Sprint(window), x.Label, fmt.Sprintf("%.3f", value), spread,
 				digits(bitsOf(buckets, func(b train.Bucket) bool { return b.Last < 63 })),
 				digits(bitsOf(buckets, func(b train.Bucket) bool { return b.First >= window/2-1 })), digits(last.Elapsed))
-			all += fmt.Sprintf(", %s %.3f", x.Label, value)
+			all = append(all, fmt.Sprintf("%s %.3f", x.Label, value))
 		}
 		for _, b := range s.Baselines {
 			addRow(&t, name, fmt.Sprint(window), b.Name+" (baseline)", fmt.Sprintf("%.3f", b.Score/math.Ln2), none, none, none, none)
@@ -175,7 +175,7 @@ func byteFindings(out *Outcome, list []scored) error {
 		if len(step.Series) > 0 {
 			out.Figures = append(out.Figures, Drawing{s.Name + "-bits-by-update", step}, Drawing{s.Name + "-bits-by-second", second})
 		}
-		out.find("%s:%s.", title, all[1:])
+		out.find("%s: %s.", title, listed(all))
 		out.pairBytes(&differences, s, nearFar2, farThird, windowAlone)
 	}
 	first := []report.Table{t}

@@ -138,7 +138,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 	for _, p := range d.Published {
 		published[p.Label] = p
 	}
-	text := ""
+	var found []string
 	for _, x := range s.Results {
 		p := published[x.Label]
 		delete(published, x.Label)
@@ -151,7 +151,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 			rates[i] = digits(drawn.ImagesPerSecond)
 		}
 		addRow(&t, x.Label, known(p.Bits), fmt.Sprintf("%.3f", x.Value), known(p.Rate), rates[0], rates[1], known(p.Recomputed), rates[2])
-		text += fmt.Sprintf(", %s %.3f bits at %s images/s", x.Label, x.Value, rates[0])
+		found = append(found, fmt.Sprintf("%s %.3f bits at %s images/s", x.Label, x.Value, rates[0]))
 		if err := d.show(out, &x, look.Images); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (d *drawnTable) findings(out *Outcome, list []scored) error {
 		t.Note += " LSH in models of the hour: " + command + "."
 	}
 	out.Tables = append([]report.Table{t}, out.Tables...)
-	out.find("%s.", text[2:])
+	out.find("%s.", listed(found))
 	return nil
 }
 

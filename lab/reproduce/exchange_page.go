@@ -87,7 +87,7 @@ func refusals(note string, list []swapped) string {
 		names[why] = append(names[why], x.Label)
 	}
 	for _, why := range reasons {
-		note += fmt.Sprintf(" Refused: %s (%s).", strings.Join(names[why], ", "), why)
+		note += fmt.Sprintf(" Refused: %s (%s).", listed(names[why]), why)
 	}
 	return note
 }
@@ -464,15 +464,15 @@ func (out *Outcome) needles(o *Options, r *Results) error {
 		if own < 0 || input < 0 {
 			continue
 		}
-		s := fmt.Sprintf("Recall at %d: softmax %s, clusters of the input %s%s", of.length, percent(own), percent(1-k.values[input]), verdict(1-k.values[input] >= own-0.01, "within a point of softmax"))
+		s := fmt.Sprintf("Recall at %d: softmax %s; clusters of the input %s%s", of.length, percent(own), percent(1-k.values[input]), verdict(1-k.values[input] >= own-0.01, "within a point of softmax"))
 		if i := k.best(func(m *method) bool { return isMultipole(m) && m.Set["cells"] != "" }); i >= 0 {
-			s += fmt.Sprintf(", the best codebook %s", percent(1-k.values[i]))
+			s += fmt.Sprintf("; the best codebook %s", percent(1-k.values[i]))
 		}
 		if i := k.best(func(m *method) bool { return m.Name == nearName }); i >= 0 {
-			s += fmt.Sprintf(", the near field alone %s", percent(1-k.values[i]))
+			s += fmt.Sprintf("; the near field alone %s", percent(1-k.values[i]))
 		}
 		if i := k.best(func(m *method) bool { return !isMultipole(m) && !isNear(m) && m.Name != softmax.Name }); i >= 0 {
-			s += fmt.Sprintf(", the best rival, %s, %s", k.labels[i], percent(1-k.values[i]))
+			s += fmt.Sprintf("; the best rival, %s, %s", k.labels[i], percent(1-k.values[i]))
 		}
 		out.find("%s.", s)
 	}

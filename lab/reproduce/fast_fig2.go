@@ -167,16 +167,13 @@ func (out *Outcome) compareDropout(s *scored) {
 	if base == nil || len(base.Runs) < 2 {
 		return
 	}
-	text := ""
+	var better []string
 	for _, x := range s.Results {
 		if x.Label != base.Label && x.Value-base.Value > x.Spread+base.Spread {
-			text += ", " + x.Label
+			better = append(better, x.Label)
 		}
 	}
-	if text == "" {
-		text = ", none"
-	}
-	out.find("%s: better than no dropout by more than the spread of the seeds: %s.", s.Name, text[2:])
+	out.find("%s: better than no dropout by more than the spread of the seeds: %s.", s.Name, listed(better))
 }
 
 // addPoint adds a score with the spread of its seeds.

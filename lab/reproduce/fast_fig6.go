@@ -108,7 +108,8 @@ func fig6Findings(out *Outcome, list []scored) error {
 		if s.Config.TaskSet["length"] != "" { // each of a pair
 			n = longText
 		}
-		text, slow := "", 0.0
+		slow := 0.0
+		var losses []string
 		for _, e := range ends {
 			if e.Label == softmax.Label {
 				slow = e.seconds
@@ -120,7 +121,7 @@ func fig6Findings(out *Outcome, list []scored) error {
 			then, ratio := none, none
 			if updates > 0 {
 				then = digits(loss)
-				text += fmt.Sprintf(", %s %s", e.Label, then)
+				losses = append(losses, e.Label+" "+then)
 			}
 			if slow > 0 {
 				ratio = digits(slow / e.seconds)
@@ -128,8 +129,8 @@ func fig6Findings(out *Outcome, list []scored) error {
 			addRow(&t, s.Name, fmt.Sprint(n), e.Label, digits(1e3*e.seconds/float64(steps[len(steps)-1].Step)), ratio,
 				digits(e.loss), digits(first), fmt.Sprint(updates), then)
 		}
-		if text != "" {
-			out.find("%s, N = %d: after %s seconds the training loss is %s.", s.Name, n, digits(first), text[2:])
+		if len(losses) > 0 {
+			out.find("%s, N = %d: after %s seconds the training loss is %s.", s.Name, n, digits(first), listed(losses))
 		}
 	}
 	if list[0].Seeds == 1 { // the quick budget

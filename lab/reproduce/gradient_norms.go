@@ -97,7 +97,7 @@ func (out *Outcome) addTrained(o *Options, r *Results) error {
 			"Nats a character are of the validation part, of the first seed; milliseconds are processor time, validations included. Other rows of this page are of first weights.",
 	}
 	for _, l := range all {
-		wild, failed := "", ""
+		var wild, failed []string
 		for i := range l.Methods {
 			m := &l.Methods[i]
 			var first *normSummary
@@ -134,21 +134,15 @@ func (out *Outcome) addTrained(o *Options, r *Results) error {
 			}
 			addRow(&t, l.Name, m.Label, fmt.Sprint(first.Updates), fmt.Sprint(seeds), digits(first.First), digits(first.Median), digits(largest), fmt.Sprint(at), fmt.Sprint(above), digits(first.Loss), score, cost, end)
 			if end != "whole" {
-				failed += ", " + m.Label
+				failed = append(failed, m.Label)
 			} else if largest > 100*first.Median {
-				wild += ", " + m.Label
+				wild = append(wild, m.Label)
 			}
 		}
 		if len(t.Rows) == 0 {
 			continue
 		}
-		text := func(list string) string {
-			if list == "" {
-				return "none"
-			}
-			return list[2:]
-		}
-		out.find("%s, without clipping: diverged %s; a norm above a hundred medians %s.", l.Name, text(failed), text(wild))
+		out.find("%s, without clipping: diverged: %s. A norm above a hundred medians: %s.", l.Name, listed(failed), listed(wild))
 	}
 	out.Tables = append(out.Tables, t)
 	return nil

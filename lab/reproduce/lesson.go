@@ -550,10 +550,10 @@ func (out *Outcome) order(s *scored) {
 		return 0
 	})
 	best := list[0]
-	text := ""
+	var behind []string
 	for _, x := range list[1:] {
 		if len(x.Runs) > 1 && len(best.Runs) > 1 && math.Abs(x.Value-best.Value) > x.Spread+best.Spread {
-			text += ", " + x.Label
+			behind = append(behind, x.Label)
 		}
 	}
 	unit := ""
@@ -562,8 +562,8 @@ func (out *Outcome) order(s *scored) {
 	}
 	finding := fmt.Sprintf("%s: %s is best with %s%s", s.Name, best.Label, digits(best.Value), unit)
 	switch {
-	case text != "":
-		finding += "; beyond the spread of the seeds it is ahead of " + text[2:]
+	case len(behind) > 0:
+		finding += "; beyond the spread of the seeds it is ahead of " + listed(behind)
 	case len(best.Runs) > 1:
 		finding += "; no difference exceeds the spread of the seeds"
 	default:
@@ -576,17 +576,15 @@ func (out *Outcome) order(s *scored) {
 				top = b
 			}
 		}
-		beats, single := "", 0
+		single := 0
+		var beats []string
 		for _, x := range list {
 			if metric.IsBetter(x.Value-sign(metric)*max(x.Spread, twoErrors(&x, &top)), top.Score) {
-				beats += ", " + x.Label
+				beats = append(beats, x.Label)
 			}
 			if len(x.Runs) < 2 {
 				single++
 			}
-		}
-		if beats == "" {
-			beats = ", none"
 		}
 		errors := " and the error of the samples"
 		if !knowsErrors(best.Runs[0].Score) {
@@ -602,7 +600,7 @@ func (out *Outcome) order(s *scored) {
 		default:
 			better = "better, of one seed" + errors
 		}
-		finding += fmt.Sprintf(". The best baseline, %s, has %s; %s: %s", top.Name, digits(top.Score), better, beats[2:])
+		finding += fmt.Sprintf(". The best baseline, %s, has %s; %s: %s", top.Name, digits(top.Score), better, listed(beats))
 	}
 	out.find("%s.", finding)
 }

@@ -53,7 +53,7 @@ func TestLesson(t *testing.T) {
 	}
 }
 
-// A baseline is beaten by more than the error of the samples, where that is known.
+// A baseline is beaten by more than the error of the samples, where that is known. Labels have commas.
 func TestBaselinesAreBeatenBeyondTheError(t *testing.T) {
 	for _, x := range []struct {
 		score    train.Score
@@ -61,12 +61,15 @@ func TestBaselinesAreBeatenBeyondTheError(t *testing.T) {
 		want     string
 	}{
 		{train.Score{Metric: task.Accuracy, Value: 0.308, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "better by more than the error of the samples, of one seed: none."},
-		{train.Score{Metric: task.Accuracy, Value: 0.33, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "better by more than the error of the samples, of one seed: softmax."},
+		{train.Score{Metric: task.Accuracy, Value: 0.33, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "better by more than the error of the samples, of one seed: softmax; fastmax 1, bounded."},
 		{train.Score{Metric: task.MSE, Value: 0.05, Error: 0.01}, task.Baseline{Score: 0.08, Error: 0.02}, "better by more than the error of the samples, of one seed: none."},
-		{train.Score{Metric: task.Nats, Value: 2.04}, task.Baseline{Score: 2.05}, "better, of one seed; the error of the samples is not known: softmax."},
+		{train.Score{Metric: task.Nats, Value: 2.04}, task.Baseline{Score: 2.05}, "better, of one seed; the error of the samples is not known: softmax; fastmax 1, bounded."},
 	} {
-		out := new(Outcome)
-		out.order(&scored{lesson: new(lesson), Results: []result{{method: &softmax, Runs: []learned{{Score: x.score}}, Value: x.score.Value}}, Baselines: []task.Baseline{x.baseline}})
+		out, s := new(Outcome), &scored{lesson: new(lesson), Baselines: []task.Baseline{x.baseline}}
+		for _, m := range []*method{&softmax, &fastmax1} {
+			s.Results = append(s.Results, result{method: m, Runs: []learned{{Score: x.score}}, Value: x.score.Value})
+		}
+		out.order(s)
 		if !strings.HasSuffix(out.Findings[0], x.want) {
 			t.Errorf("%+v: %q, want %q", x.score, out.Findings[0], x.want)
 		}

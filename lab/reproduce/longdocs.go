@@ -197,7 +197,7 @@ func longDocsFindings(out *Outcome, list []scored) error {
 				best = b
 			}
 		}
-		better := ""
+		var better []string
 		for _, x := range s.Results {
 			n := float64(x.Runs[0].Score.Samples)
 			cost := none
@@ -206,13 +206,10 @@ func longDocsFindings(out *Outcome, list []scored) error {
 			}
 			addRow(&t, fmt.Sprint(s.Length), x.Label, fmt.Sprintf("%.1f", 100*x.Value), fmt.Sprintf("%.1f", 100*deviationOf(x.Value, n)), cost, fmt.Sprintf("%.1f, %s", 100*best.Score, best.Name))
 			if x.Value-twoErrors(&x, &best) > best.Score {
-				better += ", " + x.Label
+				better = append(better, x.Label)
 			}
 		}
-		if better == "" {
-			better = ", none"
-		}
-		out.find("%d bytes: better than %s with %.1f %% by more than the error of the samples: %s.", s.Length, best.Name, 100*best.Score, better[2:])
+		out.find("%d bytes: better than %s with %.1f %% by more than the error of the samples: %s.", s.Length, best.Name, 100*best.Score, listed(better))
 	}
 	out.Tables = append([]report.Table{t}, out.Tables...)
 	return nil

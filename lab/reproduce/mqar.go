@@ -92,11 +92,11 @@ func mqarFindings(out *Outcome, list []scored) error {
 	out.Figures = append(out.Figures, Drawing{"recall", f})
 	last := list[len(list)-1]
 	if len(last.Results) > 1 && last.Results[0].Runs[0].Score.Metric == task.Accuracy {
-		text := ""
+		var shares []string
 		for _, x := range last.Results {
-			text += fmt.Sprintf(", %s %s", x.Label, percent(x.Value))
+			shares = append(shares, x.Label+" "+percent(x.Value))
 		}
-		out.find("At the largest K, %s: %s.", last.Name, text[2:])
+		out.find("At the largest K, %s: %s.", last.Name, listed(shares))
 	}
 	chance := 0.
 	for _, b := range last.Baselines {

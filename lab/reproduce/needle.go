@@ -151,7 +151,7 @@ func needleFindings(out *Outcome, list []scored) error {
 	s := &list[0]
 	for i, of := range needleAsked {
 		f := report.Figure{Title: fmt.Sprintf("Values recalled over distance, windows of %d bytes", of.length), XLabel: "bytes from line to question", YLabel: "share of values", YLinear: true}
-		text := ""
+		var right []string
 		for _, x := range s.Results {
 			sum, byDistance := needleBucket{}, map[int]*needleBucket{}
 			var shares []float64
@@ -181,7 +181,7 @@ func needleFindings(out *Outcome, list []scored) error {
 				spread = percent(deviation)
 			}
 			addRow(&t, fmt.Sprint(of.length), x.Label, percent(share), spread, percent(float64(sum.RightBytes)/float64(sum.AskedBytes)), fmt.Sprint(sum.Questions), digits(seconds), digits(state/1e3))
-			text += fmt.Sprintf(", %s %s", x.Label, percent(share))
+			text := x.Label + " " + percent(share)
 			if required, found := needleRequired[of.length]; found && strings.HasPrefix(x.Label, "near-far") {
 				verdict := "not reached"
 				if share >= required {
@@ -189,6 +189,7 @@ func needleFindings(out *Outcome, list []scored) error {
 				}
 				text += fmt.Sprintf(" (at least %.0f %% required: %s)", 100*required, verdict)
 			}
+			right = append(right, text)
 			line := report.Series{Name: x.Label}
 			for first := 1; first <= of.length; first *= 2 {
 				if b := byDistance[first]; b != nil {
@@ -199,7 +200,7 @@ func needleFindings(out *Outcome, list []scored) error {
 			f.Series = append(f.Series, line)
 		}
 		out.Figures = append(out.Figures, Drawing{fmt.Sprintf("recall-%dk", of.length>>10), f})
-		out.find("Windows of %d bytes, values right: %s.", of.length, text[2:])
+		out.find("Windows of %d bytes, values right: %s.", of.length, listed(right))
 	}
 	out.Tables = append([]report.Table{t}, out.Tables...)
 	return nil

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/farfield-ml/farfield/internal/report"
@@ -56,6 +57,14 @@ func (o *Outcome) published() string {
 // find adds a finding.
 func (o *Outcome) find(format string, args ...any) {
 	o.Findings = append(o.Findings, fmt.Sprintf(format, args...))
+}
+
+// listed joins what a finding lists, such as the labels of mechanisms, which have commas.
+func listed(list []string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, "; ")
 }
 
 // Spent is the time that the pieces took.
