@@ -297,18 +297,27 @@ const (
 // mechanism, if there are too few texts, if no choice has a state as small as the wish, or if ctx
 // ends.
 func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, error) {
+	r, x, err := measure(ctx, s, texts, o)
+	if err != nil {
+		return nil, err
+	}
+	return x, r.time(x)
+}
+
+// measure does all that Run does but time attention.
+func measure(ctx context.Context, s *Subject, texts Texts, o Options) (*run, *Result, error) {
 	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, tilts: map[Choice]map[int][]float32{}, untuned: map[Choice]map[int][]float32{}, calibration: texts.Calibration}
 	if err := r.findLayers(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(texts.Calibration) == 0 || len(texts.HeldOut) == 0 {
-		return nil, fmt.Errorf("texts: have %d windows to make codebooks of and %d to judge by, each needs 1", len(texts.Calibration), len(texts.HeldOut))
+		return nil, nil, fmt.Errorf("texts: have %d windows to make codebooks of and %d to judge by, each needs 1", len(texts.Calibration), len(texts.HeldOut))
 	}
 	if err := r.checkUpdates(texts.Calibration); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := s.Model.CheckMechanisms(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	x := &Result{Measure: "cosine", Length: o.Length, Window: len(texts.Calibration[0]), HeldOut: len(texts.HeldOut), seed: o.Seed, positions: s.Positions}
 	if s.predictsNext() {
@@ -324,7 +333,7 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	}
 	list, err := r.candidates(x.Tokens)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	tunable := 0
 	for _, t := range list {
@@ -334,44 +343,44 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	}
 	r.expected = r.expect(texts, tunable)
 	if err := r.gather(texts); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	best, err := r.search(list, allowed, x)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if o.Updates > 0 {
 		var judge [][]int32
 		r.calibration, judge = leaveOut(texts.Calibration, r.fitTo)
 		if r.judge, err = s.Ask(ctx, judge); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		training := float64(len(r.refs)) + r.updateSteps(texts)
 		most := mostTrained(list, best, allowed)
 		r.expected -= float64(tunable-most) * training
 		if best, err = r.tune(list, best, allowed, x); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		r.expected -= float64(most-len(r.trained)) * training
 	}
 	if best, err = r.searchInput(best, allowed, x); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	x.Choice, x.Meets = best.Choice, allowed == nil || best.loss() <= *allowed
 	if err := r.measureLayers(x, texts); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	exact, err := r.keepExact(x, allowed)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := r.measureWhole(x, exact); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := r.finish(x, exact); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return x, r.time(x)
+	return r, x, nil
 }
 
 // allowedLoss returns the loss that the wish allows; nil: any.

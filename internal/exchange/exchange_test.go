@@ -53,6 +53,12 @@ func texts() Texts {
 
 func number(x int) *int { return &x }
 
+// untimed is Run without the times of attention, which take longer than all else with a small model.
+func untimed(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, error) {
+	_, x, err := measure(ctx, s, texts, o)
+	return x, err
+}
+
 func TestCentresLieAmongTheirKeys(t *testing.T) {
 	key := rng.New(1)
 	keys := make([]float32, 300*8)
@@ -120,17 +126,17 @@ func TestNearAloneIsTheNearFieldOfMultipole(t *testing.T) {
 func TestRunIsDeterministic(t *testing.T) {
 	for _, kind := range []model.Kind{model.Encoder, model.Decoder} {
 		o := Options{Cells: number(16), Order: number(1), Block: number(8), Window: number(4), Length: 96, Seed: 2}
-		run := func() *Result {
-			x, err := Run(context.Background(), subject(t, kind), texts(), o)
+		run := func(of func(context.Context, *Subject, Texts, Options) (*Result, error)) *Result {
+			x, err := of(t.Context(), subject(t, kind), texts(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return x
 		}
-		a := run()
+		a := run(Run)
 		threads := par.Threads()
 		par.SetThreads(1)
-		b := run()
+		b := run(untimed)
 		par.SetThreads(threads)
 		if !reflect.DeepEqual(a.Manifest(), b.Manifest()) || !reflect.DeepEqual(a.Numbers(), b.Numbers()) {
 			t.Errorf("%s: two runs differ: %+v and %+v", kind, a.Manifest(), b.Manifest())
@@ -147,6 +153,9 @@ func TestRunIsDeterministic(t *testing.T) {
 				t.Errorf("%s: %g of the weight of layer %d is wild, %g in the manifest", kind, l.WildShare, l.Number, share)
 			}
 		}
+		if last := a.Times[len(a.Times)-1]; a.Times[0].Tokens != 512 || !(last.Trained > 0 && last.Choice > 0 && last.NearAlone > 0) || last.StateBytes > 0 != (kind == model.Decoder) {
+			t.Errorf("%s: times are %+v", kind, a.Times)
+		}
 		page := string(a.Page("a model"))
 		if first, _, _ := strings.Cut(page, "\n"); first != a.Verdict() || !strings.Contains(page, "near field alone") || !strings.Contains(page, "run wild at order 1") {
 			t.Errorf("%s: the page is %s", kind, page)
@@ -157,21 +166,21 @@ func TestRunIsDeterministic(t *testing.T) {
 // Where keys are as many as cells nothing is lost, and a wish that no cells meet keeps layers exact.
 func TestWishes(t *testing.T) {
 	s := subject(t, "decoder")
-	x, err := Run(context.Background(), s, texts(), Options{Wish: &Wish{Nats: 100}, Length: 4096})
+	x, err := untimed(context.Background(), s, texts(), Options{Wish: &Wish{Nats: 100}, Length: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !x.Meets || len(x.Exact) != 0 || x.Choice.Cells != 64 || x.ChoiceFLOPs >= x.TrainedFLOPs {
 		t.Errorf("a wish that all meet is met by %v, exact %v, with %g of %g operations", x.Choice, x.Exact, x.ChoiceFLOPs, x.TrainedFLOPs)
 	}
-	x, err = Run(context.Background(), subject(t, "encoder"), texts(), Options{Wish: &Wish{Cosine: 1 - 1e-12}, Length: 96})
+	x, err = untimed(context.Background(), subject(t, "encoder"), texts(), Options{Wish: &Wish{Cosine: 1 - 1e-12}, Length: 96})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !x.Meets || len(x.Exact) != 2 || len(x.Exchanged) != 0 || math.Abs(x.Whole.Loss()) > 1e-9 || len(x.Numbers()) != 0 {
 		t.Errorf("a wish that none meets: %v, exact %v, exchanged %v, met %t", x.Whole, x.Exact, x.Exchanged, x.Meets)
 	}
-	if _, err := Run(context.Background(), s, texts(), Options{Wish: &Wish{State: 100}, Length: 96}); err == nil || !strings.Contains(err.Error(), "state: 100 bytes") {
+	if _, err := untimed(context.Background(), s, texts(), Options{Wish: &Wish{State: 100}, Length: 96}); err == nil || !strings.Contains(err.Error(), "state: 100 bytes") {
 		t.Errorf("a state that no choice has: %v", err)
 	}
 }
@@ -185,13 +194,13 @@ func TestRunIsRefused(t *testing.T) {
 		"order 3":     {Order: number(3), Cells: number(4)},
 	} {
 		o.Length = 96
-		if _, err := Run(context.Background(), s, texts(), o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := untimed(context.Background(), s, texts(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if _, err := Run(ctx, s, texts(), Options{Length: 96}); err == nil {
+	if _, err := untimed(ctx, s, texts(), Options{Length: 96}); err == nil {
 		t.Error("a run that has ended goes on")
 	}
 	if err := s.Model.CheckMechanisms(); err != nil {
@@ -216,7 +225,7 @@ func TestKeyDistanceTellsTextsApart(t *testing.T) {
 			w[i] %= 5
 		}
 	}
-	x, err := Run(context.Background(), s, in, Options{Cells: number(64), Length: 96})
+	x, err := untimed(context.Background(), s, in, Options{Cells: number(64), Length: 96})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +276,7 @@ func TestClustersOfTheInputAreACandidate(t *testing.T) {
 	}
 	w := windows(3, n)
 	in := Texts{Calibration: w[:1], HeldOut: w[1:2], Other: w[2:]}
-	x, err := Run(t.Context(), &Subject{Model: m}, in, Options{Cells: number(64), Order: number(0), Window: number(16), Wish: &Wish{Cosine: 0.999}, Length: n})
+	x, err := untimed(t.Context(), &Subject{Model: m}, in, Options{Cells: number(64), Order: number(0), Window: number(16), Wish: &Wish{Cosine: 0.999}, Length: n})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +289,7 @@ func TestClustersOfTheInputAreACandidate(t *testing.T) {
 	if got := x.Manifest().Layers[0].Set["centres"]; got != "input" {
 		t.Errorf("the layer has centres=%s", got)
 	}
-	if x, err = Run(t.Context(), subject(t, model.Encoder), texts(), Options{Wish: &Wish{Cosine: 0.5}, Length: 96}); err != nil || !strings.Contains(x.Why, "were not tried") {
+	if x, err = untimed(t.Context(), subject(t, model.Encoder), texts(), Options{Wish: &Wish{Cosine: 0.5}, Length: 96}); err != nil || !strings.Contains(x.Why, "were not tried") {
 		t.Errorf("in short windows: %v, %v", x, err)
 	}
 }

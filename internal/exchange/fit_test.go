@@ -20,7 +20,7 @@ import (
 func TestFittedCellsLoseLess(t *testing.T) {
 	for i, kind := range []model.Kind{model.Encoder, model.Decoder, model.Encoder} {
 		run := func(fit int) *Result {
-			x, err := Run(t.Context(), subject(t, kind), texts(), Options{Cells: number(16), Order: number(i / 2), Block: number(8), Window: number(4), Length: 96, Fit: fit})
+			x, err := untimed(t.Context(), subject(t, kind), texts(), Options{Cells: number(16), Order: number(i / 2), Block: number(8), Window: number(4), Length: 96, Fit: fit})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -29,10 +30,10 @@ import (
 // and train the near field with the far field of the mean, too. Each is kept where other windows say so.
 func TestUpdatesOfFittedCells(t *testing.T) {
 	for _, kind := range []model.Kind{model.Encoder, model.Decoder} {
-		o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 30}
+		o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 12}
 		w := windows(24, 96)
 		run := func(o Options) *Result {
-			x, err := Run(t.Context(), subject(t, kind), Texts{Calibration: w[:18], HeldOut: w[18:]}, o)
+			x, err := untimed(t.Context(), subject(t, kind), Texts{Calibration: w[:18], HeldOut: w[18:]}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +49,7 @@ func TestUpdatesOfFittedCells(t *testing.T) {
 		}
 		o.Updates = 0
 		fitted := run(o)
-		if a.Updates != 30 || len(a.Untuned) != 1 || a.Untuned[0].Loss() != fitted.Whole.Loss() || a.Unfitted[0].Loss() != fitted.Unfitted[0].Loss() {
+		if a.Updates != 12 || len(a.Untuned) != 1 || a.Untuned[0].Loss() != fitted.Whole.Loss() || a.Unfitted[0].Loss() != fitted.Unfitted[0].Loss() {
 			t.Errorf("%s: without updates the loss is %v, not %v", kind, a.Untuned, fitted.Whole)
 		}
 		if a.Whole.Loss() >= fitted.Whole.Loss() || a.ChoiceFLOPs != fitted.ChoiceFLOPs {
@@ -58,11 +59,11 @@ func TestUpdatesOfFittedCells(t *testing.T) {
 		if back := strings.Contains(near, "taken back"); back != (a.NearFitted[0].Loss() == fitted.NearFitted[0].Loss()) || back == strings.Contains(near, "are kept") {
 			t.Errorf("%s: near field %v after updates, %v before: %s", kind, a.NearFitted, fitted.NearFitted, near)
 		}
-		if page := string(a.Page("a model")); !strings.Contains(page, "30 updates trained the queries of cells on texts of the codebooks (15 windows)") || !strings.Contains(page, "| 16 cells, fitted, 30 updates |") {
+		if page := string(a.Page("a model")); !strings.Contains(page, "12 updates trained the queries of cells on texts of the codebooks (15 windows)") || !strings.Contains(page, "| 16 cells, fitted, 12 updates |") {
 			t.Errorf("%s: the page is %s", kind, page)
 		}
 	}
-	_, err := Run(t.Context(), subject(t, model.Decoder), texts(), Options{Cells: number(16), Length: 96, Updates: 3})
+	_, err := untimed(t.Context(), subject(t, model.Decoder), texts(), Options{Cells: number(16), Length: 96, Updates: 3})
 	if err == nil || !strings.Contains(err.Error(), "updates: 3, and fit is 0") {
 		t.Errorf("updates without a fit: %v", err)
 	}
@@ -71,13 +72,13 @@ func TestUpdatesOfFittedCells(t *testing.T) {
 // With a wish, updates lead to cheaper cells.
 func TestUpdatesMakeCheaperCellsDo(t *testing.T) {
 	run := func(updates int) *Result {
-		x, err := Run(t.Context(), subject(t, model.Decoder), texts(), Options{Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: updates, Wish: &Wish{Nats: 0.05}})
+		x, err := untimed(t.Context(), subject(t, model.Decoder), texts(), Options{Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: updates, Wish: &Wish{Nats: 0.05}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
-	fitted, tuned := run(0), run(30)
+	fitted, tuned := run(0), run(12)
 	if !tuned.Meets || tuned.ChoiceFLOPs > fitted.ChoiceFLOPs {
 		t.Errorf("after updates %v meets %t, before %v %t", tuned.Choice, tuned.Meets, fitted.Choice, fitted.Meets)
 	}
@@ -97,13 +98,13 @@ func TestUpdatesThatFailAreTakenBack(t *testing.T) {
 			}
 			return &model.Batch{B: 1, N: len(ids), Tokens: ids}, nil
 		}
-		x, err := Run(t.Context(), s, texts(), o)
+		x, err := untimed(t.Context(), s, texts(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return x
 	}
-	want, got := run(0), run(20)
+	want, got := run(0), run(12)
 	if !reflect.DeepEqual(got.Numbers(), want.Numbers()) || got.Updates != 0 || got.Untuned != nil || got.NearFitted[0].Loss() != want.NearFitted[0].Loss() {
 		t.Errorf("after failed updates %v, near field %v; without any %v and %v", got.Whole, got.NearFitted, want.Whole, want.NearFitted)
 	}
@@ -112,10 +113,39 @@ func TestUpdatesThatFailAreTakenBack(t *testing.T) {
 	}
 }
 
+// twelveUpdates are two more than the first of which a run speaks again.
+func twelveUpdates() Options {
+	return Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 12}
+}
+
+var trained struct {
+	once sync.Once
+	*Result
+}
+
+// trainedOnce is what twelveUpdates give that are neither interrupted nor saved.
+func trainedOnce(t *testing.T) *Result {
+	t.Helper()
+	trained.once.Do(func() {
+		x, err := untimed(t.Context(), subject(t, model.Decoder), texts(), twelveUpdates())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Updates != 12 {
+			t.Fatalf("the updates are not kept: %s", x.UpdatesNote)
+		}
+		trained.Result = x
+	})
+	if trained.Result == nil {
+		t.Fatal("the uninterrupted updates failed before")
+	}
+	return trained.Result
+}
+
 // Updates that are interrupted, of the cells and then of the near field, go on from where they were saved,
 // to the same numbers.
 func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
-	o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 20}
+	o := twelveUpdates()
 	run := func(stop string) (*Result, []string) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -128,14 +158,14 @@ func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
 				cancel()
 			}
 		}
-		x, err := Run(ctx, subject(t, model.Decoder), texts(), o)
+		x, err := untimed(ctx, subject(t, model.Decoder), texts(), o)
 		if stop != "" && ctx.Err() == nil || err != nil && !(stop != "" && errors.Is(err, context.Canceled)) {
 			t.Fatalf("stopped at %q: %v", stop, err)
 		}
 		return x, said
 	}
 	const cells, near = "16 cells of order 0, block 8, window 4, fitted, update ", "near field with the far field of the mean, update "
-	want, _ := run("")
+	want := trainedOnce(t)
 	o.UpdatesFolder = filepath.Join(t.TempDir(), "saved")
 	run(cells + "11 of")
 	run(near + "11 of")
@@ -146,15 +176,15 @@ func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
 	if got.UpdatesNote != want.UpdatesNote || got.NearFitted[0].Loss() != want.NearFitted[0].Loss() {
 		t.Errorf("after interruptions %s near field %v; without %s near field %v", got.UpdatesNote, got.NearFitted, want.UpdatesNote, want.NearFitted)
 	}
-	if !slices.Equal(said, []string{near + "11 of 20"}) {
+	if !slices.Equal(said, []string{near + "11 of 12"}) {
 		t.Errorf("the last run says %q", said)
 	}
 	o.Seed = 1 // other updates
-	if _, said := run(""); len(said) != 4 {
+	if _, said := run(cells + "11 of"); !slices.Equal(said, []string{cells + "1 of 12", cells + "11 of 12"}) {
 		t.Errorf("with another seed %q", said)
 	}
 	list, err := filepath.Glob(o.UpdatesFolder + "/*")
-	if err != nil || len(list) != 4 {
+	if err != nil || len(list) != 3 {
 		t.Fatalf("saved are %v: %v", list, err)
 	}
 	for _, path := range list {
@@ -162,7 +192,7 @@ func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Run(t.Context(), subject(t, model.Decoder), texts(), o); err == nil || !strings.Contains(err.Error(), o.UpdatesFolder) || !strings.Contains(err.Error(), "delete it to begin anew") {
+	if _, err := untimed(t.Context(), subject(t, model.Decoder), texts(), o); err == nil || !strings.Contains(err.Error(), o.UpdatesFolder) || !strings.Contains(err.Error(), "delete it to begin anew") {
 		t.Errorf("a damaged file: %v", err)
 	}
 	if err := RemoveUpdates(o.UpdatesFolder); err != nil {
@@ -175,15 +205,7 @@ func TestUpdatesGoOnAfterAnInterruption(t *testing.T) {
 
 // Updates that cannot be saved are made all the same. A run says so once, and saves later ones.
 func TestUpdatesThatCannotBeSaved(t *testing.T) {
-	o := Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 20}
-	run := func() *Result {
-		x, err := Run(t.Context(), subject(t, model.Decoder), texts(), o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
-	}
-	want := run()
+	o, want := twelveUpdates(), trainedOnce(t)
 	o.UpdatesFolder = filepath.Join(t.TempDir(), "saved")
 	o.Say = func(text string, _ float64) {
 		if strings.HasPrefix(text, "16 cells") && strings.Contains(text, ", update 11 of") {
@@ -194,7 +216,11 @@ func TestUpdatesThatCannotBeSaved(t *testing.T) {
 	}
 	var failures []error
 	o.NotSaved = func(err error) { failures = append(failures, errors.Join(err, os.Remove(o.UpdatesFolder))) }
-	if got := run(); !reflect.DeepEqual(got.Numbers(), want.Numbers()) {
+	got, err := untimed(t.Context(), subject(t, model.Decoder), texts(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Numbers(), want.Numbers()) {
 		t.Error("without saving, the numbers are others")
 	}
 	if len(failures) != 1 || !strings.Contains(failures[0].Error(), "not a folder") {
@@ -389,7 +415,7 @@ func TestFoldersOfUpdates(t *testing.T) {
 
 // Where no choice meets the wish, and the best is not fitted, the best fitted one is trained.
 func TestUpdatesWhereTheBestIsNotFitted(t *testing.T) {
-	x, err := Run(t.Context(), subject(t, model.Encoder), texts(), Options{Cells: number(16), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 12, Wish: &Wish{Cosine: 0.9999999}})
+	x, err := untimed(t.Context(), subject(t, model.Encoder), texts(), Options{Cells: number(16), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 12, Wish: &Wish{Cosine: 0.9999999}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -462,12 +488,12 @@ func TestUpdatesAreRefused(t *testing.T) {
 	if err := held.Model.Compress(nn.Int8); err != nil {
 		t.Fatal(err)
 	}
-	wide, err := model.New(model.Config{Kind: model.Decoder, Vocab: 1 << 20, Context: 96, Layers: 1, Width: 8, Heads: 1, Mechanism: "softmax", Positions: model.Rotary}, rng.New(1))
+	wide, err := model.New(model.Config{Kind: model.Decoder, Vocab: 1 << 17, Context: 96, Layers: 1, Width: 8, Heads: 1, Mechanism: "softmax", Positions: model.Rotary}, rng.New(1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	long := texts()
-	long.Calibration = [][]int32{make([]int32, 600), make([]int32, 1)}
+	long.Calibration = [][]int32{make([]int32, 6000), make([]int32, 1)}
 	for want, of := range map[string]struct {
 		s       *Subject
 		texts   Texts
@@ -476,9 +502,9 @@ func TestUpdatesAreRefused(t *testing.T) {
 		"updates: -3":              {subject(t, model.Decoder), texts(), -3},
 		"weights are held as int8": {held, texts(), 2},
 		"have 1 window":            {subject(t, model.Decoder), small, 2},
-		"600 tokens of 1048576":    {&Subject{Model: wide}, long, 2},
+		"6000 tokens of 131072":    {&Subject{Model: wide}, long, 2},
 	} {
-		_, err := Run(t.Context(), of.s, of.texts, Options{Cells: number(16), Length: 96, Fit: 90, Updates: of.updates})
+		_, err := untimed(t.Context(), of.s, of.texts, Options{Cells: number(16), Length: 96, Fit: 90, Updates: of.updates})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want %q", err, want)
 		}
@@ -542,7 +568,7 @@ func TestUpdatesLeaveEmptyRows(t *testing.T) {
 // With blocks larger than the cells, the near field is trained as well.
 func TestUpdatesOfFewCellsAndLargeBlocks(t *testing.T) {
 	w := windows(9, 192)
-	x, err := Run(t.Context(), &Subject{Model: longer(t)}, Texts{Calibration: w[:6], HeldOut: w[6:]}, Options{Cells: number(16), Block: number(64), Window: number(16), Length: 192, Fit: 1000, Updates: 20})
+	x, err := untimed(t.Context(), &Subject{Model: longer(t)}, Texts{Calibration: w[:6], HeldOut: w[6:]}, Options{Cells: number(16), Block: number(64), Window: number(16), Length: 192, Fit: 1000, Updates: 20})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,9 @@
 package oracle
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
-
-	"github.com/farfield-ml/farfield/internal/check"
 )
 
 // factors are what dropout at a third multiplies with.
@@ -44,10 +43,7 @@ func TestGradientsUnderDropout(t *testing.T) {
 				name      string
 				at, grads []float64
 			}{{"dq", c.Q.Data, g.DQ.Data}, {"dk", c.K.Data, g.DK.Data}, {"dv", c.V.Data, g.DV.Data}, {"dtau", m.Tau, g.DTau}} {
-				want := check.NumericGradient(loss, x.at)
-				if e := check.ErrorRatio(x.grads, want, 1e-8*(1+check.MaxAbs(want))); e > 1 {
-					t.Errorf("%s, pairs %t: %s differs from finite differences by %.1f limits", name, pairs, x.name, e)
-				}
+				holdDerivatives(t, fmt.Sprintf("%s, pairs %t: %s", name, pairs, x.name), loss, x.at, x.grads)
 			}
 		}
 	}
