@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"syscall"
@@ -25,10 +26,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/task"
 )
 
-// commandLine is the parser of all verbs.
-func commandLine(t *testing.T) *kong.Kong {
+// commandLine is the parser of a command line, or of all verbs.
+func commandLine(t *testing.T, args ...string) *kong.Kong {
 	t.Helper()
-	parser, err := farfield().NewParser(io.Discard, io.Discard, func() {})
+	parser, err := farfield().NewParser(args, io.Discard, io.Discard, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,6 +66,26 @@ func TestOverviewFitsATerminal(t *testing.T) {
 	}
 }
 
+// The parser of a command line has the verb in full and all others by name.
+func TestParsersOfCommandLinesHaveAllVerbs(t *testing.T) {
+	whole := commandLine(t).Model.Children
+	for _, named := range []string{"none", "train", "version", "complete"} {
+		some := commandLine(t, named, "--help").Model.Children
+		if len(some) != len(whole) {
+			t.Fatalf("%d verbs, there are %d", len(some), len(whole))
+		}
+		for i, verb := range some {
+			want := whole[i]
+			if verb.Name != want.Name || verb.Help != want.Help || verb.Hidden != want.Hidden || !reflect.DeepEqual(verb.Group, want.Group) {
+				t.Errorf("verb %d is %s in %v: %q, want %s in %v: %q", i, verb.Name, verb.Group, verb.Help, want.Name, want.Group, want.Help)
+			}
+			if got := len(verb.Flags) + len(verb.Positional); verb.Name == named && got != len(want.Flags)+len(want.Positional) || verb.Name != named && got > 0 {
+				t.Errorf("%s: %d flags and arguments of %s", named, got, verb.Name)
+			}
+		}
+	}
+}
+
 var (
 	quoted   = regexp.MustCompile(`"[^"]*"|\$\([^)]*\)|\S+`)
 	redirect = regexp.MustCompile(`^[<>]+`)
@@ -93,7 +114,7 @@ func parses(t *testing.T, command string) {
 			args[i] = "7"
 		}
 	}
-	if _, err := commandLine(t).Parse(args); err != nil {
+	if _, err := commandLine(t, args...).Parse(args); err != nil {
 		t.Errorf("%s: %v", command, err)
 	}
 }

@@ -154,11 +154,6 @@ var omitted = regexp.MustCompile(`^missing |^expected "<|^expected one of|but go
 var placeholder = regexp.MustCompile(`^[A-Z]+$`)
 
 func understood(q quotation) error {
-	left := false
-	parser, err := farfield().NewParser(io.Discard, io.Discard, func() { left = true })
-	if err != nil {
-		return err
-	}
 	args := slices.Clone(q.words[1:])
 	if args[0] == "A" { // a page's own name for what its table shows
 		args[0] = "train"
@@ -170,6 +165,11 @@ func understood(q quotation) error {
 		if a == "S" || a == "K" || a == "N" || a == "P" {
 			args[i] = "1"
 		}
+	}
+	left := false
+	parser, err := farfield().NewParser(args, io.Discard, io.Discard, func() { left = true })
+	if err != nil {
+		return err
 	}
 	ctx, err := parser.Parse(args)
 	if left {

@@ -58,10 +58,12 @@ type Flags struct {
 
 func (f *Flags) common() *Flags { return f }
 
-// NewParser returns the parser of the command line. The parser calls leave when a command asks for
-// help or the version. NewParser returns an error if the table of verbs is not a valid grammar.
-func (p *Program) NewParser(stdout, stderr io.Writer, leave func()) (*kong.Kong, error) {
-	return kong.New(p.Verbs,
+// NewParser returns the parser of the command line args. The parser has the flags and arguments of
+// the verbs that occur in args, and only name, group and help of the other verbs. If args is nil, it
+// has the flags and arguments of all verbs. The parser calls leave when a command asks for help or the
+// version. NewParser returns an error if the table of verbs is not a valid grammar.
+func (p *Program) NewParser(args []string, stdout, stderr io.Writer, leave func()) (*kong.Kong, error) {
+	options := []kong.Option{
 		kong.Name(p.Name),
 		kong.Description(p.Description),
 		kong.Writers(stdout, stderr),
@@ -70,7 +72,47 @@ func (p *Program) NewParser(stdout, stderr io.Writer, leave func()) (*kong.Kong,
 		kong.Help(p.Help),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		p.Variables,
-	)
+	}
+	if args != nil {
+		options = append(options, p.abridgeOthers(args)...)
+	}
+	return kong.New(p.Verbs, options...)
+}
+
+// abridgeOthers returns the options by which a parser has only name, group and help of the verbs
+// that do not occur in args. Most of the time of a parser is spent on the flags of verbs.
+func (p *Program) abridgeOthers(args []string) (options []kong.Option) {
+	table := reflect.TypeOf(p.Verbs).Elem()
+	var names, others []string
+	for i := range table.NumField() {
+		field := table.Field(i)
+		if _, isVerb := field.Tag.Lookup("cmd"); !isVerb {
+			continue
+		}
+		name := field.Tag.Get("name")
+		if name == "" {
+			name = strings.ToLower(field.Name)
+		}
+		names = append(names, name)
+		if slices.Contains(args, name) {
+			continue
+		}
+		others = append(others, field.Name)
+		var tags []string
+		if _, isHidden := field.Tag.Lookup("hidden"); isHidden {
+			tags = []string{"hidden"}
+		}
+		options = append(options, kong.DynamicCommand(name, field.Tag.Get("help"), field.Tag.Get("group"), new(struct{}), tags...))
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return append(options,
+		kong.IgnoreFields(`^`+table.Name()+`\.(`+strings.Join(others, "|")+`)$`),
+		kong.PostBuild(func(k *kong.Kong) error {
+			slices.SortFunc(k.Model.Children, func(a, b *kong.Node) int { return slices.Index(names, a.Name) - slices.Index(names, b.Name) })
+			return nil
+		}))
 }
 
 // RunVerb runs the verb that args name and returns the exit status. If results cannot be written,
@@ -87,16 +129,16 @@ func (p *Program) RunVerb(args []string, e *env.Env) int {
 
 // executeVerb runs the verb that args name. out is e.stdout.
 func (p *Program) executeVerb(args []string, e *env.Env, out *results) int {
-	left := false
-	parser, err := p.NewParser(e.Stdout, e.Stderr, func() { left = true })
-	if err != nil {
-		fmt.Fprintln(e.Stderr, p.Name+":", err)
-		return env.StatusFailure
-	}
 	if len(args) == 0 {
 		args = []string{"--help"}
 	} else if args[0] == "help" { // help train is train --help
 		args = append(slices.Clone(args[1:]), "--help")
+	}
+	left := false
+	parser, err := p.NewParser(args, e.Stdout, e.Stderr, func() { left = true })
+	if err != nil {
+		fmt.Fprintln(e.Stderr, p.Name+":", err)
+		return env.StatusFailure
 	}
 	parsed, err := parser.Parse(args)
 	if left || out.err != nil { // help or version was asked for; run says if it was not given
