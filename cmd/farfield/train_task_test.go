@@ -183,31 +183,6 @@ func TestVerdictNamesGrowthOnce(t *testing.T) {
 	}
 }
 
-// The expressions of a preset grow, unless what is asked for leaves no shorter ones; short
-// samples of an update have as many tokens as whole ones.
-func TestPresetsGrowWhereTheyCan(t *testing.T) {
-	dir := t.TempDir()
-	for i, x := range []struct {
-		args           []string
-		context, batch int
-	}{
-		{nil, 32, 512},
-		{[]string{"--batch", "2"}, 32, 32},
-		{[]string{"--task-set", "above=20", "--task-set", "below=60", "--batch", "4"}, 32, 8},
-		{[]string{"--task-set", "above=10", "--task-set", "below=30"}, 0, 0},
-		{[]string{"--lra-quirk"}, 0, 0},
-		{[]string{"--first-context", "0"}, 0, 512},
-		{[]string{"--first-batch", "16"}, 32, 16},
-	} {
-		run := filepath.Join(dir, fmt.Sprint(i))
-		works(t, append([]string{"train", "-q", "--task", "listops", "--width", "8", "--heads", "2", "--steps", "1", "--eval-samples", "9", "--final-samples", "9", "--out", run}, x.args...)...)
-		c, err := runs.ReadRunConfig(run)
-		if err != nil || c.FirstContext != x.context || c.FirstBatch != x.batch {
-			t.Errorf("%q begins with %d samples of %d tokens, want %d of %d (%v)", x.args, c.FirstBatch, c.FirstContext, x.batch, x.context, err)
-		}
-	}
-}
-
 // Several seeds are runs of their own, which an interrupt leaves to be resumed.
 func TestTrainSeeds(t *testing.T) {
 	root := t.TempDir()

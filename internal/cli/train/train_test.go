@@ -42,6 +42,44 @@ func TestPixelsAreNotStandardised(t *testing.T) {
 	}
 }
 
+// The expressions of a preset grow, unless what is asked for leaves no shorter ones; short
+// samples of an update have as many tokens as whole ones. The run is filed with these sizes.
+func TestPresetsGrowWhereTheyCan(t *testing.T) {
+	two, four, sixteen, none, yes := 2, 4, 16, 0, true
+	for name, x := range map[string]struct {
+		command        Command
+		context, batch int
+	}{
+		"preset":            {Command{}, 32, 512},
+		"--batch 2":         {Command{Batch: &two}, 32, 32},
+		"20 to 60 tokens":   {Command{TaskSet: map[string]string{"above": "20", "below": "60"}, Batch: &four}, 32, 8},
+		"10 to 30 tokens":   {Command{TaskSet: map[string]string{"above": "10", "below": "30"}}, 0, 0},
+		"--lra-quirk":       {Command{LRAQuirk: &yes}, 0, 0},
+		"--first-context 0": {Command{FirstContext: &none}, 0, 512},
+		"--first-batch 16":  {Command{FirstBatch: &sixteen}, 32, 16},
+	} {
+		x.command.Task, x.command.Width, x.command.Heads = "listops", new(8), &two
+		c, err := x.command.configure()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		src, err := c.OpenTask()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		dir := filepath.Join(t.TempDir(), "run")
+		trainer, err := train.New(c, src, dir)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		trainer.Close()
+		c, err = runs.ReadRunConfig(dir)
+		if err != nil || c.FirstContext != x.context || c.FirstBatch != x.batch {
+			t.Errorf("%s: begins with %d samples of %d tokens, want %d of %d (%v)", name, c.FirstBatch, c.FirstContext, x.batch, x.context, err)
+		}
+	}
+}
+
 // The former ends of a lengthened run do not hold for another number of updates.
 func TestEpochsReplaceFormerEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
