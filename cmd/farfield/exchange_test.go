@@ -4,9 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/model"
 )
 
 // Verbs put another function into published folders and runs, or refuse it by name.
@@ -146,6 +150,35 @@ func TestSavedUpdatesStayUntilTheFolderIsWritten(t *testing.T) {
 	}
 }
 
+// Updates of weights in fewer bits are refused before a model is read.
+func TestUpdatesNeedFullPrecision(t *testing.T) {
+	args := []string{"exchange", "--model", "none", "--data", "none.txt", "--updates", "30", "--precision"}
+	for _, p := range []string{"bf16", "int8"} {
+		refuses(t, "--updates: 30, and --precision is "+p, append(args, p)...)
+	}
+	refuses(t, "no such file", append(args, "f32")...)
+}
+
+// A file or folder of another kind where updates are to be saved is refused before a model is read.
+func TestUpdatesLeaveOtherFiles(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	with := func(out, updates string) []string {
+		return []string{"exchange", "--model", "none", "--data", "none.txt", "--updates", updates, "--out", out}
+	}
+	refuses(t, "no such file", with(out, "30")...)
+	if err := os.Mkdir(out+".updates", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, "no such file", with(out, "30")...)
+	notes := filepath.Join(out+".updates", "notes.txt")
+	wrote(t, notes, "")
+	for _, out := range []string{out, out + "/"} {
+		refuses(t, "--updates: "+filepath.Clean(out)+".updates", with(out, "30")...)
+		refuses(t, "notes.txt", with(out, "30")...)
+	}
+	refuses(t, "no such file", with(out, "0")...) // nothing is saved
+}
+
 // Verbs warn once of texts whose keys lie far from the cells of an exchanged model, also if a text before
 // them lay near, and not of texts of the same kind.
 func TestVerbsTellOfFarKeys(t *testing.T) {
@@ -184,6 +217,37 @@ func TestVerbsTellOfFarKeys(t *testing.T) {
 		}
 		if _, _, errs := command(t, append(args, same)...); strings.Contains(errs, "times as far") {
 			t.Errorf("%s of the same kind of text: %s", name, errs)
+		}
+	}
+}
+
+func TestExchangeOfFlags(t *testing.T) {
+	two, none := 2, 0
+	for _, x := range []struct {
+		flags flags.Exchange
+		want  *model.Exchange
+		err   string
+	}{
+		{flags.Exchange{}, nil, ""},
+		{flags.Exchange{Mechanism: "fastmax"}, &model.Exchange{Mechanism: "fastmax"}, ""},
+		{flags.Exchange{Mechanism: "local", Layers: "all"}, &model.Exchange{Mechanism: "local", AllLayers: true}, ""},
+		{flags.Exchange{Mechanism: "local", Layers: "0,2-4,7"}, &model.Exchange{Mechanism: "local", Layers: []int{0, 2, 3, 4, 7}}, ""},
+		{flags.Exchange{Mechanism: "fastmax", Settings: flags.Settings{Order: &two}}, &model.Exchange{Mechanism: "fastmax", Order: 2}, ""},
+		{flags.Exchange{Mechanism: "fastmax", Settings: flags.Settings{Order: &none}}, nil, "--order: 0"},
+		{flags.Exchange{Mechanism: "multipole", Settings: flags.Settings{Order: &none}}, &model.Exchange{Mechanism: "multipole"}, ""},
+		{flags.Exchange{Mechanism: "multipole", Settings: flags.Settings{Order: &two}}, &model.Exchange{Mechanism: "multipole", Order: 2}, ""},
+		{flags.Exchange{Mechanism: "crate"}, nil, "--mechanism: "},
+		{flags.Exchange{Mechanism: "nothing"}, nil, "--mechanism: "},
+		{flags.Exchange{Layers: "1"}, nil, "--layers: needs --mechanism"},
+		{flags.Exchange{Settings: flags.Settings{Set: map[string]string{"span": "2"}}}, nil, "--set: needs --mechanism"},
+		{flags.Exchange{Mechanism: "local", Layers: "1,"}, nil, `--layers: ""`},
+		{flags.Exchange{Mechanism: "local", Layers: "-1"}, nil, `--layers: "-1"`},
+		{flags.Exchange{Mechanism: "local", Layers: "5-2"}, nil, `--layers: "5-2"`},
+		{flags.Exchange{Mechanism: "local", Layers: "0-18446744073709551615"}, nil, "not possible"},
+	} {
+		got, err := x.flags.Request()
+		if !reflect.DeepEqual(got, x.want) || (err == nil) != (x.err == "") || err != nil && !strings.Contains(err.Error(), x.err) {
+			t.Errorf("%+v: %+v and error %v, want %+v and %q", x.flags, got, err, x.want, x.err)
 		}
 	}
 }
