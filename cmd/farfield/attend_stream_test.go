@@ -296,7 +296,7 @@ func TestKilledStream(t *testing.T) {
 	for _, form := range [][]string{nil, {"--causal"}} {
 		dir := t.TempDir()
 		out := filepath.Join(dir, "o.npy")
-		args := append([]string{"attend", "--mechanism", "fastmax", "--synthetic", "60000,12,2", "--memory", "1MiB", "--checkpoint-every", "1ms"}, form...)
+		args := append([]string{"attend", "--mechanism", "fastmax", "--synthetic", "30000,12,2", "--memory", "1MiB", "--checkpoint-every", "1ms"}, form...)
 		works(t, append(slices.Clone(args), out)...)
 		want, err := os.ReadFile(out)
 		if err != nil {
