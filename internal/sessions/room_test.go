@@ -14,7 +14,7 @@ func TestFullMemoryLocksNoSession(t *testing.T) {
 	for name, x := range mechanisms(t) {
 		m, wide := open(t, Options{Model: x, Memory: 2 << 20}), open(t, Options{Model: x})
 		var ids, others []string
-		for i := range uint64(500) {
+		for i := range uint64(150) {
 			ids = append(ids, must[Info](t)(m.Create(ctx, tokens(60, i))).ID)
 			others = append(others, must[Info](t)(wide.Create(ctx, tokens(60, i))).ID)
 		}
@@ -33,7 +33,7 @@ func TestFullMemoryLocksNoSession(t *testing.T) {
 			}
 			m.Release(1 << 10)
 		}
-		if n := m.Stats(); n.Recomputed < 500 || n.StateBytes > m.o.Memory || n.Expired != 0 {
+		if n := m.Stats(); n.Recomputed < 150 || n.StateBytes > m.o.Memory || n.Expired != 0 {
 			t.Errorf("%s: counts are %+v", name, n)
 		}
 		if n := m.Stats().StateBytes; wide.Stats().Recomputed > 0 || n == 0 {
