@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/flags"
+	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/model"
 )
 
@@ -68,18 +69,23 @@ func TestExchangedFolders(t *testing.T) {
 	for name, from := range map[string]string{"run": run, "folder": tinyModel} {
 		out := filepath.Join(dir, name)
 		args := []string{"exchange", "--model", from, "--data", text, "--cells", "8", "--order", "0", "--block", "4", "--window", "2"}
-		page := works(t, args...)
-		first, _, _ := strings.Cut(page, "\n")
-		if !strings.Contains(first, "near") || !strings.Contains(page, "## Layers") {
-			t.Errorf("%s: the page begins with %s", name, first)
-		}
 		var report struct {
 			Verdict string
 			Layers  []struct{ Distances []float64 }
 			Choice  struct{ Cells, Order, Block, Window int }
 		}
-		if err := json.Unmarshal([]byte(works(t, append(args, "--json", "--out", out)...)), &report); err != nil || report.Verdict != first || report.Choice.Cells != 8 || len(report.Layers) == 0 {
+		err := json.Unmarshal([]byte(works(t, append(args, "--json", "--out", out)...)), &report)
+		if err != nil || !strings.Contains(report.Verdict, "near") || report.Choice.Cells != 8 || len(report.Layers) == 0 {
 			t.Errorf("%s: the result is %+v: %v", name, report, err)
+		}
+		pages := map[string]string{"written": contents(t, filepath.Join(out, exchanged.PageFile))}
+		if name == "run" { // one is enough: what is timed takes a second
+			pages["printed"] = works(t, args...)
+		}
+		for of, page := range pages {
+			if !strings.HasPrefix(page, report.Verdict+"\n") || !strings.Contains(page, "## Layers") {
+				t.Errorf("%s: the %s page is\n%s\nthe verdict %s", name, of, page, report.Verdict)
+			}
 		}
 		refuses(t, "exists already", append(args, "--out", out)...)
 		refuses(t, "is an exchanged model", "exchange", "--model", out, "--data", text)
