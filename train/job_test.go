@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 )
@@ -100,48 +101,51 @@ func passes(t *testing.T, name string) Config {
 // another number of them.
 func TestRanksTrainToTheSameBits(t *testing.T) {
 	for _, name := range []string{"text", "class", "pairs", "trace"} {
-		c := passes(t, name)
-		want := filepath.Join(t.TempDir(), "alone")
-		alone, err := New(c, alike(t, name)(0), want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		score, err := alone.Train(context.Background(), Observer{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		alone.Close()
-		check := func(what string, dir string, got Score, err error) {
-			t.Helper()
-			if err != nil || got != score {
-				t.Errorf("%s, %s: the score is %+v, %v, want %+v", name, what, got, err, score)
-				return
-			}
-			same(t, dir, want)
-			if c.Patience > 0 || name == "class" {
-				a, b := weightsOf(t, filepath.Join(dir, checkpointsFolder, bestName)), weightsOf(t, filepath.Join(want, checkpointsFolder, bestName))
-				if !bytes.Equal(a, b) {
-					t.Errorf("%s, %s: the best weights differ", name, what)
-				}
-			}
-		}
-		for n := 1; n <= 4; n++ {
-			if testing.Short() && name != "text" && n != 3 {
-				continue
-			}
-			dir := filepath.Join(t.TempDir(), "run")
-			got, err := ranksTrain(t, n, c, alike(t, name), dir, 0)
-			check(fmt.Sprintf("%d ranks", n), dir, got, err)
-		}
-		dir := filepath.Join(t.TempDir(), "run")
-		for _, part := range []struct{ ranks, stop int }{{2, 3}, {3, 12}, {1, 0}} {
-			got, err := ranksTrain(t, part.ranks, c, alike(t, name), dir, part.stop)
-			if part.stop == 0 {
-				check("2, 3 and 1 ranks", dir, got, err)
-			} else if err != nil {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time a disk is awaited
+			c := passes(t, name)
+			want := filepath.Join(t.TempDir(), "alone")
+			alone, err := New(c, alike(t, name)(0), want)
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
+			score, err := alone.Train(context.Background(), Observer{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			alone.Close()
+			check := func(what string, dir string, got Score, err error) {
+				t.Helper()
+				if err != nil || got != score {
+					t.Errorf("%s, %s: the score is %+v, %v, want %+v", name, what, got, err, score)
+					return
+				}
+				same(t, dir, want)
+				if c.Patience > 0 || name == "class" {
+					a, b := weightsOf(t, filepath.Join(dir, checkpointsFolder, bestName)), weightsOf(t, filepath.Join(want, checkpointsFolder, bestName))
+					if !bytes.Equal(a, b) {
+						t.Errorf("%s, %s: the best weights differ", name, what)
+					}
+				}
+			}
+			for n := 1; n <= 4; n++ {
+				if !suite.IsLong() && name != "text" && n != 3 {
+					continue
+				}
+				dir := filepath.Join(t.TempDir(), "run")
+				got, err := ranksTrain(t, n, c, alike(t, name), dir, 0)
+				check(fmt.Sprintf("%d ranks", n), dir, got, err)
+			}
+			dir := filepath.Join(t.TempDir(), "run")
+			for _, part := range []struct{ ranks, stop int }{{2, 3}, {3, 12}, {1, 0}} {
+				got, err := ranksTrain(t, part.ranks, c, alike(t, name), dir, part.stop)
+				if part.stop == 0 {
+					check("2, 3 and 1 ranks", dir, got, err)
+				} else if err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -436,28 +436,31 @@ func TestTasksResumeToTheSameBits(t *testing.T) {
 		if testing.Short() && name != "pairs" && name != "trace" {
 			continue
 		}
-		c := littleTask(src, "fastmax")
-		c.Accumulate, c.Optimizer = 2, RAdam
-		if src.spec.Kind == task.Class {
-			c.Model.Dropout = 0.1
-		}
-		want, score := taskRun(t, c, src)
-		dir, got := taskRun(t, c, src, 1, 14, 17)
-		if got != score {
-			t.Errorf("%s: the score is %+v, want %+v", name, got, score)
-		}
-		same(t, dir, want)
-		a, b := weightsOf(t, filepath.Join(dir, checkpointsFolder, bestName)), weightsOf(t, filepath.Join(want, checkpointsFolder, bestName))
-		if !bytes.Equal(a, b) {
-			t.Errorf("%s: the best weights differ", name)
-		}
-		trainer, err := New(c, src, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if alone, err := trainer.Train(context.Background(), Observer{}); err != nil || alone != score {
-			t.Errorf("%s: without a folder the score is %+v, %v, want %+v", name, alone, err, score)
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // most of the time a disk is awaited
+			c := littleTask(src, "fastmax")
+			c.Accumulate, c.Optimizer = 2, RAdam
+			if src.spec.Kind == task.Class {
+				c.Model.Dropout = 0.1
+			}
+			want, score := taskRun(t, c, src)
+			dir, got := taskRun(t, c, src, 1, 14, 17)
+			if got != score {
+				t.Errorf("the score is %+v, want %+v", got, score)
+			}
+			same(t, dir, want)
+			a, b := weightsOf(t, filepath.Join(dir, checkpointsFolder, bestName)), weightsOf(t, filepath.Join(want, checkpointsFolder, bestName))
+			if !bytes.Equal(a, b) {
+				t.Error("the best weights differ")
+			}
+			trainer, err := New(c, src, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if alone, err := trainer.Train(context.Background(), Observer{}); err != nil || alone != score {
+				t.Errorf("without a folder the score is %+v, %v, want %+v", alone, err, score)
+			}
+		})
 	}
 }
 

@@ -1,9 +1,5 @@
 package oracle
 
-import (
-	"math"
-)
-
 // Grads holds the gradients of Σ o·do with respect to the raw inputs.
 type Grads struct {
 	DQ, DK, DV Heads
@@ -77,23 +73,23 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do Hea
 		addScaled(doi, m.outputFactor(c, x.keyCount[i]), do.Head(s.b, h).Row(s.q0+i))
 		o := make([]float64, c.V.D)
 		for j := range s.m {
-			if c.isVisible(s, i, j) && x.o == nil {
+			if x.sees[i][j] && x.o == nil {
 				addScaled(o, x.w[i][j]/x.g[i], v.Row(s.k0+j))
 			}
 		}
 		if x.o != nil {
 			o = x.o[i]
 		}
-		da := make([]float64, len(x.a[i]))
+		da, ages := make([]float64, len(x.a[i])), make([]float64, s.m)
 		for j := range s.m {
-			if !c.isVisible(s, i, j) {
+			if !x.sees[i][j] {
 				continue
 			}
 			vj := v.Row(s.k0 + j)
 			addScaled(dv.Row(s.k0+j), x.w[i][j]/x.g[i], doi)
 			dw := (dotProduct(doi, vj) - x.slope[i]*dotProduct(doi, o)) / x.g[i]
-			c.addAge(s, kh, i, j, x.w[i][j]*dw, r)
-			left := math.Exp(x.e[i][j])
+			ages[j] = x.w[i][j] * dw
+			left := x.left[i][j]
 			if pairs := c.pairFactors(s, h, i, j); pairs != nil {
 				pairSlope(da, left*dw, m.Coef, x.a[i], x.b[j], pairs)
 				pairSlope(db[j], left*dw, m.Coef, x.b[j], x.a[i], pairs)
@@ -106,6 +102,7 @@ func (m *Mechanism) backwardScores(c *Call, s sequence, h int, x *scores, do Hea
 			addScaled(da, f1*dw, x.b[j])
 			addScaled(db[j], f1*dw, x.a[i])
 		}
+		c.addAges(s, kh, i, ages, r)
 		dq, dfactor := m.prepareGrad(c, c.placeOf(h, false), x.q[i], c.queryPosition(s, i), factor, c.keptQuery(s, h, i), da, r.DFeatures)
 		copy(r.DQ.Head(s.b, h).Row(s.q0+i), dq)
 		if len(m.Tau) > 0 {

@@ -58,15 +58,16 @@ func (c *Call) logDecays(s sequence, kh, i int) (ages []float64, left float64) {
 	return ages, math.Exp(c.logDecay(s, kh, last, c.position(s, i)))
 }
 
-// addAge adds x, a weight times its gradient, to the gradient of log_g of every token
-// after the key up to the query's position.
-func (c *Call) addAge(s sequence, kh, i, j int, x float64, r *Grads) {
+// addAges adds x [m], weights of query i times their gradients, to the gradients of log_g: each to those of
+// every token after its key up to the query's position.
+func (c *Call) addAges(s sequence, kh, i int, x []float64, r *Grads) {
 	if r.DLogG.D == 0 {
 		return
 	}
-	g := r.DLogG.Head(s.b, kh)
-	for t := j + 1; t <= c.position(s, i); t++ {
-		g.Row(s.k0 + t)[0] += x
+	g, sum := r.DLogG.Head(s.b, kh), 0.0
+	for t := range c.position(s, i) + 1 {
+		g.Row(s.k0 + t)[0] += sum
+		sum += x[t]
 	}
 }
 

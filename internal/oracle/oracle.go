@@ -169,7 +169,8 @@ type scores struct {
 	aSize, bSize [][]float64 // their absolute values, as conditions have them
 	s            [][]float64 // a_i·b_j
 	w            [][]float64 // f(s), 0 where unseen; for the exponential over e^shift
-	e            [][]float64 // logarithms of the decay of w
+	left         [][]float64 // what decay leaves of w
+	sees         [][]bool    // whether query i sees key j
 	eps          []float64   // on the scale of w
 	g            []float64   // Σ_j w_ij + eps, or what divides in its place
 	slope        []float64   // derivative of g by the sum
@@ -199,25 +200,28 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 		x.b[j], x.bSize[j] = scaledBy(x.enters[j], x.b[j]), scaledBy(x.enters[j], x.bSize[j])
 	}
 	for i := range s.n {
-		row, w := make([]float64, s.m), make([]float64, s.m)
+		row, w, faded, sees := make([]float64, s.m), make([]float64, s.m), make([]float64, s.m), make([]bool, s.m)
 		ages, left := c.logDecays(s, kh, i)
 		x.top[i] = math.Inf(-1)
 		for j := range s.m {
-			if c.isVisible(s, i, j) {
+			if sees[j] = c.isVisible(s, i, j); sees[j] {
+				if faded[j] = 1; ages[j] != 0 {
+					faded[j] = math.Exp(ages[j])
+				}
 				row[j] = dotProduct(x.a[i], x.b[j])
 				x.top[i] = max(x.top[i], row[j]+ages[j])
 				x.keyCount[i]++
 			}
 		}
 		for j := range s.m {
-			if c.isVisible(s, i, j) {
+			if sees[j] {
 				if m.Exp {
 					w[j] = math.Exp(row[j] + ages[j] - x.top[i])
 				} else {
-					w[j] = evaluatePolynomial(m.Coef, row[j]) * math.Exp(ages[j]) // FAST eq. 7-8
+					w[j] = evaluatePolynomial(m.Coef, row[j]) * faded[j] // FAST eq. 7-8
 				}
 				if pairs := c.pairFactors(s, h, i, j); pairs != nil {
-					w[j] = pairWeight(m.Coef, x.a[i], x.b[j], pairs) * math.Exp(ages[j])
+					w[j] = pairWeight(m.Coef, x.a[i], x.b[j], pairs) * faded[j]
 				}
 				x.g[i] += w[j] // FAST eq. 9; Linear eq. 4
 			}
@@ -235,7 +239,8 @@ func (m *Mechanism) scores(c *Call, s sequence, h int) *scores {
 		case m.Floor > 0:
 			x.g[i], x.slope[i] = m.applyFloor(x.g[i])
 		}
-		x.s, x.w, x.e, x.eps = append(x.s, row), append(x.w, w), append(x.e, ages), append(x.eps, eps)
+		x.s, x.w, x.eps = append(x.s, row), append(x.w, w), append(x.eps, eps)
+		x.left, x.sees = append(x.left, faded), append(x.sees, sees)
 	}
 	return x
 }
@@ -272,7 +277,7 @@ func (m *Mechanism) Forward(c *Call) *Result {
 				}
 				o, w := r.O.Head(s.b, h).Row(s.q0+i), r.W.Head(s.b, h).Row(s.q0+i)
 				for j := range s.m {
-					if !c.isVisible(s, i, j) {
+					if !x.sees[i][j] {
 						continue
 					}
 					w[s.k0+j] = x.w[i][j] / x.g[i]
@@ -336,14 +341,14 @@ func (m *Mechanism) sizes(c *Call, s sequence, h int, x *scores, i int) (sum, la
 		bar[l] = math.Abs(cl)
 	}
 	for j := range s.m {
-		if !c.isVisible(s, i, j) {
+		if !x.sees[i][j] {
 			continue
 		}
 		var size float64
 		for e := range x.aSize[i] {
 			size += x.aSize[i][e] * x.bSize[j][e]
 		}
-		left := math.Exp(x.e[i][j])
+		left := x.left[i][j]
 		if pairs := c.pairFactors(s, h, i, j); pairs != nil {
 			sum += left * pairWeight(bar, absRow(x.a[i]), absRow(x.b[j]), pairs)
 		} else {

@@ -15,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -26,6 +27,9 @@ func TestDropoutAgainstTextbook(t *testing.T) {
 			calltest.EachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 				if kind == attention.ProductDrop && (len(m.Coef) != 3 || m.Map != nil) {
 					return
+				}
+				if long := c.Q.N*c.K.N >= 4096; long && !suite.IsLong() && (name == "fastmax2") == (kind == attention.TokenDrop) {
+					return // a kind for each mechanism: short problems have all
 				}
 				r := rand.New(rand.NewPCG(20, 21))
 				d, book := calltest.GivenDrop(r, kind, 0.3, c)
