@@ -173,6 +173,9 @@ func agreement(list ...form) func(*testing.T, subject) {
 	return func(t *testing.T, s subject) {
 		var worst float64
 		for i, sh := range shapes {
+			if s.whole != nil && sh.decay > 0 && !suite.IsLong() {
+				continue // whole heads have no decay, and without it the shape is much like another
+			}
 			worst = max(worst, agreeAs(t, s, sh, uint64(i), list))
 		}
 		t.Logf("the largest error is %.2f limits", worst)
@@ -217,8 +220,11 @@ func every(list ...func(*testing.T, subject)) func(*testing.T, subject) {
 func TestLaws(t *testing.T) {
 	all := subjects()
 	var found lawMatrix
+	var traits []attention.Traits
 	for _, s := range all {
 		found.Subjects = append(found.Subjects, s.label)
+		m, _ := build(t, s, 1)
+		traits = append(traits, m.Traits())
 	}
 	ran := 0              // cells that -run leaves in
 	var held atomic.Int64 // cells that hold, that a law exempts, or of further subjects
@@ -226,10 +232,9 @@ func TestLaws(t *testing.T) {
 		row := foundLaw{Name: l.name, Statement: l.says}
 		met := kinds{}
 		t.Run(l.name, func(t *testing.T) {
-			for _, s := range all {
-				m, _ := build(t, s, 1)
+			for i, s := range all {
 				if l.exempt != nil {
-					if why := l.exempt(s, m.Traits()); why != "" {
+					if why := l.exempt(s, traits[i]); why != "" {
 						if row.Exemptions == nil {
 							row.Exemptions = map[string]string{}
 						}

@@ -146,9 +146,9 @@ func multipoleOf(t *testing.T, o Options, codebook []float64) attention.Mechanis
 func TestMultipoleOfWideHeadsIsTheTextbook(t *testing.T) {
 	for order, d := range []int{32, 12, 6} {
 		for _, sh := range []shape{
-			{name: "unmasked", b: 1, h: 2, hkv: 1, n: 150, m: 150, d: d, dv: 20},
-			{name: "causal, key mask", b: 1, h: 2, hkv: 1, n: 130, m: 150, d: d, dv: 20, causal: true, mask: true},
-			{name: "more queries than keys", b: 1, h: 2, hkv: 1, n: 150, m: 70, d: d, dv: 4},
+			{name: "unmasked", b: 1, h: 2, hkv: 1, n: 100, m: 100, d: d, dv: 20},
+			{name: "causal, key mask", b: 1, h: 2, hkv: 1, n: 85, m: 100, d: d, dv: 20, causal: true, mask: true},
+			{name: "more queries than keys", b: 1, h: 2, hkv: 1, n: 100, m: 70, d: d, dv: 4},
 		} {
 			s := multipoleSubjects()[0]
 			s.o = Options{Order: order, KeyHeads: 1, Width: d, Set: map[string]string{"cells": "20"}}

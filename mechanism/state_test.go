@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -276,6 +277,29 @@ func emptyState(t *testing.T, s subject) {
 	}
 }
 
+// causalReaders are all causal subjects, by their labels, once one test has made them.
+var causalReaders struct {
+	sync.Mutex
+	of map[string]attention.Mechanism
+}
+
+// readers returns causalReaders.of.
+func readers(t *testing.T) map[string]attention.Mechanism {
+	t.Helper()
+	causalReaders.Lock()
+	defer causalReaders.Unlock()
+	if causalReaders.of == nil {
+		of := map[string]attention.Mechanism{}
+		for _, s := range subjects() {
+			if s.causal() {
+				of[s.label], _ = build(t, s, streamed.h)
+			}
+		}
+		causalReaders.of = of
+	}
+	return causalReaders.of
+}
+
 func foreign(t *testing.T, s subject) {
 	oc, _ := streamed.call(25)
 	m, _ := build(t, s, streamed.h)
@@ -286,13 +310,9 @@ func foreign(t *testing.T, s subject) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, other := range subjects() {
-		if !other.causal() {
-			continue
-		}
-		o, _ := build(t, other, streamed.h)
-		if _, err := o.RestoreState(data); (err == nil) != (other.label == s.label) {
-			t.Errorf("%s reads it: %v", other.label, err)
+	for label, o := range readers(t) {
+		if _, err := o.RestoreState(data); (err == nil) != (label == s.label) {
+			t.Errorf("%s reads it: %v", label, err)
 		}
 	}
 	other := slices.Clone(data)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -16,7 +17,7 @@ import (
 // widths is a mechanism with separate parameters for each width of rows.
 type widths struct {
 	s   subject
-	has []attention.Mechanism // by width
+	has []func() attention.Mechanism // by width, made when it is asked for
 
 	last atomic.Int64 // width of the call before
 }
@@ -25,30 +26,34 @@ func newWidths(s subject) *widths {
 	w := &widths{s: s}
 	w.last.Store(5) // as the law of heads has it
 	for d := range 25 {
-		o := s.o
-		o.Width = max(d, 1)
-		m, err := New(s.name, o)
-		if err != nil {
-			panic(err)
-		}
-		for i, p := range m.Params().All() {
-			for j, x := range p.Data {
-				p.Data[j] = float(float32(x) + float32(0.2*rng.New(18).Fold(uint64(i)).Normal(uint64(j))))
-			}
-		}
-		for _, p := range m.Constants().All() {
-			if s.constant != nil {
-				for j, x := range s.constant(p.Name, p.Shape, o.Width) {
-					p.Data[j] = float(float32(x))
-				}
-			}
-		}
-		w.has = append(w.has, m)
+		w.has = append(w.has, sync.OnceValue(func() attention.Mechanism { return ofWidth(s, max(d, 1)) }))
 	}
 	return w
 }
 
-func (w *widths) of(d int) attention.Mechanism { return w.has[d] }
+// ofWidth returns the subject for rows of width d.
+func ofWidth(s subject, d int) attention.Mechanism {
+	s.o.Width = d
+	m, err := New(s.name, s.o)
+	if err != nil {
+		panic(err)
+	}
+	for i, p := range m.Params().All() {
+		for j, x := range p.Data {
+			p.Data[j] = float(float32(x) + float32(0.2*rng.New(18).Fold(uint64(i)).Normal(uint64(j))))
+		}
+	}
+	for _, p := range m.Constants().All() {
+		if s.constant != nil {
+			for j, x := range s.constant(p.Name, p.Shape, d) {
+				p.Data[j] = float(float32(x))
+			}
+		}
+	}
+	return m
+}
+
+func (w *widths) of(d int) attention.Mechanism { return w.has[d]() }
 
 func (w *widths) Traits() attention.Traits { return w.of(1).Traits() }
 
@@ -75,8 +80,8 @@ func (w *widths) NewState(s attention.Shape) (attention.State, error) {
 }
 
 func (w *widths) RestoreState(data []byte) (st attention.State, err error) {
-	for _, m := range w.has {
-		if st, err = m.RestoreState(data); err == nil {
+	for d := range w.has {
+		if st, err = w.of(d).RestoreState(data); err == nil {
 			return st, nil
 		}
 	}
