@@ -167,6 +167,9 @@ func TestSnapshotsAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range data {
+		if n > 300 && n < len(data)-50 && n%7 > 0 {
+			continue
+		}
 		if _, err := m.RestoreSession(data[:n]); err == nil {
 			t.Fatalf("%d of %d bytes are accepted", n, len(data))
 		}

@@ -34,11 +34,11 @@ func TestRealDataSetsHaveKnownBaselines(t *testing.T) {
 		high  []float64
 	}{
 		{[]string{"mnist"}, [3]int{54000, 6000, 10000}, 3000, []float64{0.09, 0.7}, []float64{0.14, 0.86}},
-		{[]string{"mnist", "as", "patches"}, [3]int{54000, 6000, 10000}, 500, nil, nil},
+		{[]string{"mnist", "as", "patches"}, [3]int{54000, 6000, 10000}, 100, nil, nil},
 		{[]string{"image"}, [3]int{7200, 800, 1000}, 8000, []float64{0.08, 0.2}, []float64{0.12, 0.3}},
-		{[]string{"mnist-gen"}, [3]int{54000, 6000, 10000}, 500, nil, nil},
-		{[]string{"mnist-gen", "side", "7"}, [3]int{54000, 6000, 10000}, 500, nil, nil},
-		{[]string{"cifar-gen"}, [3]int{7200, 800, 1000}, 300, nil, nil},
+		{[]string{"mnist-gen"}, [3]int{54000, 6000, 10000}, 100, nil, nil},
+		{[]string{"mnist-gen", "side", "7"}, [3]int{54000, 6000, 10000}, 100, nil, nil},
+		{[]string{"cifar-gen"}, [3]int{7200, 800, 1000}, 100, nil, nil},
 		{[]string{"text"}, [3]int{9000, 1000, 2500}, 9000, []float64{0.49, 0.75}, []float64{0.51, 0.9}},
 		{[]string{"films"}, [3]int{Endless, Endless, Endless}, 1000, []float64{0.45, 0.55}, []float64{0.55, 0.95}},
 		{[]string{"genome"}, [3]int{Endless, Endless, Endless}, 500, []float64{0.2, 0.6}, []float64{0.35, 1}},
@@ -635,12 +635,19 @@ func TestJSONLErrorsNameTheLine(t *testing.T) {
 		{`[1]`, "element 4: it is 1; a JSON object is needed", Class},
 		{`[{"text": "a", "label": 1}, {"text": ""}]`, `element 5: it has no key "label"`, Class},
 		{`[{"text": "a", "label": 1}`, "element 5: the JSON array has no end", Class},
-		{strings.Repeat(" ", ownBytes), "line 4: it has more than 67108864 bytes", Class},
 	} {
 		path := filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(good + "\n" + good + c.line + "\n")}), "a.jsonl")
 		if _, err := readOwnTexts(path, c.kind, ownColumns{text: "text", label: "label"}, splitter{seed: 1}, false); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%.60s: error is %v, want %s", c.line, err, c.want)
 		}
+	}
+	path := filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(good + "\n" + good)}), "a.jsonl")
+	if err := os.Truncate(path, int64(2*len(good)+1+ownBytes+1)); err != nil { // zeros that no disk holds
+		t.Fatal(err)
+	}
+	const want = "line 4: it has more than 67108864 bytes"
+	if _, err := readOwnTexts(path, Class, ownColumns{text: "text", label: "label"}, splitter{seed: 1}, false); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a long line: error is %v, want %s", err, want)
 	}
 }
 

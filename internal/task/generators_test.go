@@ -67,19 +67,11 @@ func TestOfficialListOpsRowsHaveTheirValue(t *testing.T) {
 		}
 	}
 	holds(t, src)
-	list, err := Baselines(src, 2000)
+	list, err := Baselines(src, 200)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("official: %v", list)
-	made, err := NewListOps(ListOps{LowerBound: 500, UpperBound: 2000, Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if list, err = Baselines(made, 2000); err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("own: %v", list)
+	t.Logf("baselines: %v", list)
 }
 
 // Quantiles of the length, classes and root operators match 5,000 rows of the official
