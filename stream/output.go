@@ -15,6 +15,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/streamfile"
@@ -105,7 +106,7 @@ func (o *Output) countRows(n int64) int64 {
 // bindShape prepares the output for a shape.
 func (o *Output) bindShape(s Shape) error {
 	if o.RowStep < 0 {
-		return fmt.Errorf("rows: one in %d is written, needs 0 or more", o.RowStep)
+		return fault.Fieldf[Output]("{RowStep}: one in %d is written, needs 0 or more", o.RowStep)
 	}
 	o.shape, o.digests, o.rowDigests = s, make([]uint32, s.B*s.H), nil
 	if o.RowStep > 1 {

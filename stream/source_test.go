@@ -86,9 +86,9 @@ func TestImpossibleOutputsAreRefused(t *testing.T) {
 		o     Options
 		want  string
 	}{
-		{4, -1, Options{Causal: true}, "rows: one in -1 is written, needs 0 or more"},
+		{4, -1, Options{Causal: true}, "RowStep: one in -1 is written, needs 0 or more"},
 		{5, 0, Options{Causal: true}, "o.npy: 5 dimensions have no room for B = 2 and H = 4"},
-		{4, 0, Options{Causal: true, CheckpointInterval: -1}, "every: -1ns is negative"},
+		{4, 0, Options{Causal: true, CheckpointInterval: -1}, "CheckpointInterval: -1ns is negative"},
 	} {
 		out := output(t, filepath.Join(dir, "o.npy"), x.rank)
 		out.RowStep = x.every

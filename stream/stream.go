@@ -214,9 +214,9 @@ func newRun(m attention.Mechanism, src Source, out *Output, o Options) (*run, er
 	case !t.Streaming:
 		return nil, fmt.Errorf("mechanism: the state of %s grows with the tokens, a stream needs one of constant size", t.Name)
 	case !o.Causal && src.IsSequential():
-		return nil, fmt.Errorf("causal: unmasked attention reads keys and then queries, and a pipe is read once")
+		return nil, fault.Fieldf[Options]("{Causal}: unmasked attention reads keys and then queries, and a pipe is read once")
 	case !o.Causal && (t.CausalOnly || t.Banded || !t.Linear):
-		return nil, fmt.Errorf("causal: %s streams in causal calls alone", t.Name)
+		return nil, fault.Fieldf[Options]("{Causal}: %s streams in causal calls alone", t.Name)
 	case !o.Causal && src.HasDecay():
 		return nil, fmt.Errorf("log_g: decay needs a causal call, whose queries have a place among the keys")
 	case src.HasDecay() && !t.Decay:
@@ -224,17 +224,17 @@ func newRun(m attention.Mechanism, src Source, out *Output, o Options) (*run, er
 	case o.Causal && s.N > s.M:
 		return nil, fmt.Errorf("k: M is %d, fewer than the %d causal queries", s.M, s.N)
 	case o.Window < 0:
-		return nil, fmt.Errorf("window: %d is negative", o.Window)
+		return nil, fault.Fieldf[Options]("{Window}: %d is negative", o.Window)
 	case o.Memory < 0:
-		return nil, fmt.Errorf("memory: %d is negative", o.Memory)
+		return nil, fault.Fieldf[Options]("{Memory}: %d is negative", o.Memory)
 	case o.CheckpointInterval < 0:
-		return nil, fmt.Errorf("every: %v is negative", o.CheckpointInterval)
+		return nil, fault.Fieldf[Options]("{CheckpointInterval}: %v is negative", o.CheckpointInterval)
 	case !o.isAlone() && (src.IsSequential() || out.w != nil):
-		return nil, errors.New("ranks: a pipe cannot be divided among them")
+		return nil, fault.Fieldf[Options]("{Ranks}: a pipe cannot be divided among them")
 	case o.Checkpoint != "" && out.w != nil:
-		return nil, fmt.Errorf("checkpoint: %s: what was written to a pipe cannot be taken up again", o.Checkpoint)
+		return nil, fault.Fieldf[Options]("{Checkpoint}: %s: what was written to a pipe cannot be taken up again", o.Checkpoint)
 	case out.path != "" && isSamePath(o.Checkpoint, out.partialPath()):
-		return nil, fmt.Errorf("checkpoint: %s: is the unfinished output", o.Checkpoint)
+		return nil, fault.Fieldf[Options]("{Checkpoint}: %s: is the unfinished output", o.Checkpoint)
 	}
 	if o.Memory == 0 {
 		o.Memory = DefaultMemory
@@ -295,7 +295,7 @@ func (r *run) chooseWindow(state, scratch float64) error {
 		numbers = max(numbers, r.shape.countNumbers(p.role))
 	}
 	if least := state + scratch + windowCount*numbers*float64(elementSize()); least > float64(r.options.Memory) {
-		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %.0f and more", r.options.Memory, windowCount, least)
+		return fault.Fieldf[Options]("{Memory}: %d bytes; the state and %d windows of one token take %.0f and more", r.options.Memory, windowCount, least)
 	}
 	var token int64
 	for _, p := range r.passes {
@@ -304,7 +304,7 @@ func (r *run) chooseWindow(state, scratch float64) error {
 	fixed := int64(state) + int64(scratch)
 	least := fixed + windowCount*token
 	if least > r.options.Memory {
-		return fmt.Errorf("memory: %d bytes; the state and %d windows of one token take %d", r.options.Memory, windowCount, least)
+		return fault.Fieldf[Options]("{Memory}: %d bytes; the state and %d windows of one token take %d", r.options.Memory, windowCount, least)
 	}
 	n := min((r.options.Memory-fixed)/(windowCount*token), maxWindow)
 	if work := r.flops * float64(r.shape.B*(r.shape.H+r.shape.Hkv)); work > 0 {
@@ -315,7 +315,7 @@ func (r *run) chooseWindow(state, scratch float64) error {
 	}
 	if r.options.Window > 0 {
 		if n = int64(r.options.Window); n > (r.options.Memory-fixed)/(windowCount*token) {
-			return fmt.Errorf("window: %d tokens take %.0f bytes, memory is %d", n, float64(fixed)+float64(windowCount*token)*float64(n), r.options.Memory)
+			return fault.Fieldf[Options]("{Window}: %d tokens take %.0f bytes, {Memory} is %d", n, float64(fixed)+float64(windowCount*token)*float64(n), r.options.Memory)
 		}
 	}
 	r.window, r.plannedBytes = int(n), fixed+windowCount*token*n

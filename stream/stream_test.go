@@ -561,7 +561,7 @@ func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
 	p := problems[0]
 	out := filepath.Join(t.TempDir(), "o.npy")
 	_, err := Run(context.Background(), roomless{p.mechanism(t), t}, source(t, file(t, p.call())), output(t, out, 4), Options{Causal: true})
-	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take ")
+	refused(t, err, "Memory: 268435456 bytes; the state and 3 windows of one token take ")
 }
 
 // windowless is a source whose tokens have no room anywhere.
@@ -586,7 +586,7 @@ func TestTokensBeyondTheBudgetAreNotMade(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "o.npy")
 	_, err = Run(t.Context(), m, windowless{r.(*rawSource), t}, output(t, out, 4), Options{Causal: true})
-	refused(t, err, "memory: 268435456 bytes; the state and 3 windows of one token take 2061")
+	refused(t, err, "Memory: 268435456 bytes; the state and 3 windows of one token take 2061")
 }
 
 func TestSyntheticSourceTakesNoMemory(t *testing.T) {
@@ -1080,9 +1080,9 @@ func TestRawInputEqualsArrays(t *testing.T) {
 	_, err = Run(context.Background(), m, pipe(data[:len(data)-3]), NewWriterOutput(&to), Options{Causal: true})
 	refused(t, err, "input: ends after 181 of the 184 bytes of token 300")
 	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput(&to), Options{})
-	refused(t, err, "causal: unmasked attention reads keys and then queries, and a pipe is read once")
+	refused(t, err, "Causal: unmasked attention reads keys and then queries, and a pipe is read once")
 	_, err = Run(context.Background(), m, pipe(data), NewWriterOutput(&to), Options{Causal: true, Checkpoint: "x"})
-	refused(t, err, "checkpoint: x: ")
+	refused(t, err, "Checkpoint: x: ")
 	_, err = Run(context.Background(), m, pipe(data), output(t, filepath.Join(t.TempDir(), "o.npy"), 3), Options{Causal: true})
 	refused(t, err, "o.npy: the header has the number of tokens")
 }
@@ -1108,12 +1108,12 @@ func TestImpossibleRunsAreRefused(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Memory: 1000}, "memory: 1000 bytes; the state and 3 windows of one token take "},
-		{Options{Memory: 30000}, "memory: 30000 bytes; the state and 3 windows of one token take "},
-		{Options{Memory: -1}, "memory: -1 is negative"},
-		{Options{Window: -1}, "window: -1 is negative"},
-		{Options{Window: 1 << 30}, "window: 1073741824 tokens take "},
-		{Options{Window: math.MaxInt}, fmt.Sprintf("window: %d tokens take ", math.MaxInt)},
+		{Options{Memory: 1000}, "Memory: 1000 bytes; the state and 3 windows of one token take "},
+		{Options{Memory: 30000}, "Memory: 30000 bytes; the state and 3 windows of one token take "},
+		{Options{Memory: -1}, "Memory: -1 is negative"},
+		{Options{Window: -1}, "Window: -1 is negative"},
+		{Options{Window: 1 << 30}, "Window: 1073741824 tokens take "},
+		{Options{Window: math.MaxInt}, fmt.Sprintf("Window: %d tokens take ", math.MaxInt)},
 	} {
 		_, err := Run(context.Background(), m, src, output(t, out, 4), x.o)
 		refused(t, err, x.want)
@@ -1123,8 +1123,8 @@ func TestImpossibleRunsAreRefused(t *testing.T) {
 	for name, want := range map[string]string{
 		"softmax":   "mechanism: the state of softmax grows with the tokens",
 		"linformer": "mechanism: linformer has no state: ",
-		"local":     "causal: local streams in causal calls alone",
-		"retention": "causal: retention streams in causal calls alone",
+		"local":     "Causal: local streams in causal calls alone",
+		"retention": "Causal: retention streams in causal calls alone",
 	} {
 		m, err := mechanism.New(name, mechanism.Options{Heads: 4, Width: 6})
 		if err != nil {

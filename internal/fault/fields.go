@@ -20,7 +20,7 @@ var braces = regexp.MustCompile(`\{([A-Za-z0-9.]+)\}`)
 
 // Fieldf returns the error of fmt.Errorf for a struct of the type T, in whose format each {Field} names
 // a field: of T, or of a struct in it. {A.B} is the field B of the field A. The error has Go's names;
-// InFile replaces them by the names that files have. Braces of args stay as they are.
+// InFile replaces them by the names that files have, or by their words. Braces of args stay as they are.
 func Fieldf[T any](format string, args ...any) error {
 	file := make([]any, len(args))
 	for i, x := range args {
@@ -42,12 +42,16 @@ func (e *fieldError) Error() string { return e.err.Error() }
 // Unwrap returns the error of fmt.Errorf.
 func (e *fieldError) Unwrap() error { return e.err }
 
-// tagOf returns the name in files of a field of t, or of a struct in it, such as Batch or Model.Heads.
+// inWords is where a word of a name begins.
+var inWords = regexp.MustCompile(`([a-z])([A-Z])`)
+
+// tagOf returns the name in files of a field of t, or of a struct in it, such as Batch or Model.Heads:
+// its tag, or the words of its name.
 func tagOf(t reflect.Type, path string) string {
 	for {
 		first, rest, more := strings.Cut(path, ".")
 		if !more {
-			return cmp.Or(findTag(t, path), strings.ToLower(path))
+			return cmp.Or(findTag(t, path), strings.ToLower(inWords.ReplaceAllString(path, "$1 $2")))
 		}
 		if f, has := t.FieldByName(first); has {
 			t = f.Type

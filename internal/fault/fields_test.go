@@ -15,9 +15,10 @@ type inner struct {
 }
 
 type outer struct {
-	Batch int   `json:"batch_size"`
-	Heads int   `json:"many_heads"`
-	Model inner `json:"model"`
+	Batch      int   `json:"batch_size"`
+	Heads      int   `json:"many_heads"`
+	Model      inner `json:"model"`
+	MostTokens int
 }
 
 // An error has Go's names, and in a file or a command the names of the file, through errors that wrap it.
@@ -30,7 +31,7 @@ func TestFieldsHaveTheNamesOfTheirReader(t *testing.T) {
 		{of, "Heads: 5 do not divide; set Heads to 4", "heads: 5 do not divide; set heads to 4"},
 		{fmt.Errorf("a: %w", of), "a: Heads: 5 do not divide; set Heads to 4", "a: heads: 5 do not divide; set heads to 4"},
 		{fmt.Errorf("b: %w; c", Fieldf[outer]("{Model}: %w", of)), "b: Model: Heads: 5 do not divide; set Heads to 4; c", "b: model: heads: 5 do not divide; set heads to 4; c"},
-		{Fieldf[outer]("{Model.Heads}: %s, {Batch}, {BetaFast}, {Divide}", "{x y}"), "Model.Heads: {x y}, Batch, BetaFast, Divide", "heads: {x y}, batch_size, beta_fast, divide"},
+		{Fieldf[outer]("{Model.Heads}: %s, {Batch}, {BetaFast}, {Divide}, {MostTokens}", "{x y}"), "Model.Heads: {x y}, Batch, BetaFast, Divide, MostTokens", "heads: {x y}, batch_size, beta_fast, divide, most tokens"},
 		{Fieldf[outer]("{Heads}: %d, {Divide} %q: %w", 2, "{Heads}", errors.New("{Batch}: no such file")), "Heads: 2, Divide \"{Heads}\": {Batch}: no such file", "many_heads: 2, divide \"{Heads}\": {Batch}: no such file"},
 		{Fieldf[outer]("{Batch}: %w", InFile(of)), "Batch: heads: 5 do not divide; set heads to 4", "batch_size: heads: 5 do not divide; set heads to 4"},
 		{errors.Join(io.EOF, of), "EOF\nHeads: 5 do not divide; set Heads to 4", "EOF\nheads: 5 do not divide; set heads to 4"},
