@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"
 	"github.com/farfield-ml/farfield/tokenizer"
@@ -74,7 +75,7 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 		return nil, fmt.Errorf("%s: %w", m.dir, err)
 	}
 	if most := s.width(c.Width); o.Dimensions < 0 || o.Dimensions > most {
-		return nil, fmt.Errorf("dimensions: %d, the vectors of the model have %d", o.Dimensions, most)
+		return nil, fault.Fieldf[EmbedOptions]("{Dimensions}: %d, the vectors of the model have %d", o.Dimensions, most)
 	}
 	skip := 0 // tokens that a vector leaves out
 	if s.lacksPrompt && prompt != "" {
@@ -83,7 +84,7 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	v := &Vectors{Rows: make([][]float32, len(texts)), Tokens: make([]int, len(texts)), MaxTokens: o.MaxTokens}
 	switch {
 	case o.MaxTokens < -1:
-		return nil, fmt.Errorf("max tokens: %d, needs -1 or more", o.MaxTokens)
+		return nil, fault.Fieldf[EmbedOptions]("{MaxTokens}: %d, needs -1 or more", o.MaxTokens)
 	case o.MaxTokens == 0:
 		if v.MaxTokens = s.maxTokens; s.isCapped {
 			v.MaxTokens = min(cmp.Or(s.maxTokens, c.Context), c.Context)

@@ -18,6 +18,7 @@ import (
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
@@ -72,7 +73,7 @@ func Open(dir string) (*Model, error) { return OpenWith(dir, Options{}) }
 // model.Config.Exchanged does.
 func OpenWith(dir string, o Options) (*Model, error) {
 	if o.Positions != "" && o.Positions != Interpolate {
-		return nil, fmt.Errorf("positions: %q is not %q", o.Positions, Interpolate)
+		return nil, fault.Fieldf[Options]("{Positions}: %q is not %q", o.Positions, Interpolate)
 	}
 	return open(dir, o, nil)
 }
@@ -181,7 +182,7 @@ func openFolder(dir string, o Options, classes []string) (*Model, error) {
 	}
 	if o.Exchange != nil {
 		if err := m.body.SetNumbers(o.Exchange.Numbers); err != nil {
-			return nil, fmt.Errorf("%s: exchange: %w", dir, err)
+			return nil, fault.Fieldf[Options]("%s: {Exchange}: %w", dir, err)
 		}
 	}
 	m.stretched.fill(m.body)
