@@ -96,9 +96,7 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 		}
 	}
 	// In units of the largest number, products stay in the range of the element type.
-	mark2 := h.Scratch.Mark()
-	b.unit = unitOf(h.Table, rows.Data, arena.Take[float](h.Scratch, len(rows.Data)))
-	h.Scratch.Reset(mark2)
+	b.unit = unitOf(h.Table, h.Scratch, rows.Data)
 	h.Table.Scale(rows.Data, 1/b.unit, rows.Data)
 	of := arena.Take[int32](h.Scratch, n)
 	lloyd(h, of, rows, groups)
@@ -109,9 +107,12 @@ func (b *keyBlock) set(x *multipoleAttention, h *headwise.Head, ar *arena.Arena,
 			continue
 		}
 		mark := h.Scratch.Mark()
-		own := h.TakeScratch(len(members), d)
-		for i, at := range members {
-			copy(own.Row(i), rows.Row(int(at)))
+		own := rows
+		if groups > 1 {
+			own = h.TakeScratch(len(members), d)
+			for i, at := range members {
+				copy(own.Row(i), rows.Row(int(at)))
+			}
 		}
 		fine := max((2*count*len(members)+n)/(2*n), 1)
 		lloyd(h, of, own, fine)
@@ -236,7 +237,7 @@ func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 			t.Block(m, width, d, keys.Data[i0*d:], d, 1, columns, width, products.Data, width, false)
 			t.AddRows(products.Data, width, products.Data, width, halves, 0, m, count)
 			for r := range m {
-				row := products.Row(r)[:count]
+				row := products.Data[r*width:][:count]
 				of[i0+r] = int32(max(slices.Index(row, t.Max(row)), 0)) // not a number: the first
 			}
 		}
@@ -260,11 +261,17 @@ func lloyd(h *headwise.Head, of []int32, keys tensor.Mat, count int) {
 }
 
 // unitOf returns the power of 2 at or below the largest absolute value in x, 1 if that is 0 or
-// not finite. room has the length of x and may be x: then signs of x change.
-func unitOf(t *kernel.Table[float], x, room []float) float {
-	most := t.Max(x)
-	t.Scale(room, -1, x)
-	most = max(most, t.Max(room))
+// not finite.
+func unitOf(t *kernel.Table[float], ar *arena.Arena, x []float) float {
+	mark := ar.Mark()
+	defer ar.Reset(mark)
+	room, most := arena.Take[float](ar, min(len(x), 1024)), float(0) // which stays in the first-level cache
+	for len(x) > 0 {
+		n := min(len(x), len(room))
+		t.Scale(room[:n], -1, x[:n])
+		most = max(most, t.Max(x[:n]), t.Max(room[:n]))
+		x = x[n:]
+	}
 	if !(most > 0) || math.IsInf(float64(most), 0) {
 		return 1
 	}
@@ -311,6 +318,7 @@ type farField struct {
 	values, dipoles tensor.Mat
 	keys            float   // of all clusters
 	counts          []float // [clusters] n
+	shares          []float // [clusters] the last column of values, of one group
 	blocks, first   []int32 // [clusters] block of a cluster, and the first cluster of that block
 	spreads         []float // [D][Pad(groups)] Σ n·σ²/2 over the clusters of each group, in units
 	totals          []float // [groups] Σ|k-c̄|² in units; below leastSpread clusters have no shares
@@ -340,7 +348,7 @@ func (p *inputPass) setFar() {
 	if p.h.Causal {
 		f.groups = min(f.groups, 1)
 	}
-	f.values = takePadded(ar, n, dv+f.groups)
+	f.values, f.shares = takePadded(ar, n, dv+f.groups), arena.TakeZeros[float](ar, n)
 	f.dipoles, f.totals = takePadded(ar, f.groups*d, dv), arena.TakeZeros[float](ar, f.groups)
 	padded := kernel.Pad(f.groups)
 	f.spreads = arena.TakeZeros[float](ar, d*padded)
@@ -364,7 +372,8 @@ func (p *inputPass) setFar() {
 			row := f.values.Row(at)
 			copy(row, b.sums.Row(int(c)))
 			if f.totals[g] >= leastSpread {
-				row[dv+g] = ratio * ratio * b.spreads[c] / f.totals[g]
+				f.shares[at] = ratio * ratio * b.spreads[c] / f.totals[g]
+				row[dv+g] = f.shares[at]
 			}
 			f.counts[at], f.tails[at], f.ones[at] = float(n), float(4*(min(n, leastKeys)-1)), 1
 		}

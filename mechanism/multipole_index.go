@@ -74,6 +74,7 @@ func (s *multipoleIndex) Forward(h *headwise.Head) {
 	n := h.Q.Rows
 	p.tops, p.sums = arena.Take[float](h.Scratch, n), arena.Take[float](h.Scratch, n)
 	p.attendSpan(0, n)
+	p.eachChosen(p.attendCluster)
 	p.divide(arena.Take[float](h.Scratch, n))
 	p.h, s.head = nil, headwise.Head{}
 }

@@ -35,8 +35,8 @@ const (
 	// spanRadix is the number of blocks of closed spans that are joined into one.
 	spanRadix = 4
 	// waveQueries is the number of queries whose choices are collected before their near
-	// clusters are computed.
-	waveQueries = 1024
+	// clusters are computed, if the clusters last that long.
+	waveQueries = 2048
 	// attendedRows is the number of queries whose outputs are computed at once: whole tiles of products on
 	// every instruction set.
 	attendedRows = 72
@@ -162,13 +162,15 @@ func (p *inputPass) drop(i int) {
 	}
 }
 
-// eachSpan calls f with each range of queries that have the same blocks before them.
-func (p *inputPass) eachSpan(f func(i0, i1 int)) {
+// eachSpan calls f with each range of queries that have the same blocks before them, and g as eachChosen
+// does: before a block that queries chose from is dropped.
+func (p *inputPass) eachSpan(f func(i0, i1 int), g func(c int, queries []int32)) {
 	h := p.h
 	if !h.Causal {
 		p.push(p.first, p.last)
 		p.setFar()
 		f(0, h.Q.Rows)
+		p.eachChosen(g)
 		p.drop(0)
 		return
 	}
@@ -180,6 +182,9 @@ func (p *inputPass) eachSpan(f func(i0, i1 int)) {
 		p.packOpen(i1 - i0)
 		p.setFar()
 		f(i0, i1)
+		if j0, j1 := p.nextJoin(b); j0 < j1 || i1 == h.Q.Rows {
+			p.eachChosen(g) // clusters of blocks that stay keep their numbers
+		}
 		p.memory.Reset(mark)
 	}
 	p.drop(0)
@@ -396,8 +401,15 @@ func (p *inputPass) attend(x inputTile) {
 func (p *inputPass) farSums(x *inputTile) (y, weights tensor.Mat) {
 	f, h := &p.far, p.h
 	y = tensor.Mat{Data: arena.Take[float](h.Scratch, x.n*f.values.Stride), Rows: x.n, Cols: f.values.Cols, Stride: f.values.Stride}
-	h.Table.Block(x.n, y.Stride, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
 	weights = entry.SliceColumns(y, f.dv, f.dv+f.groups)
+	width := y.Stride
+	if f.groups == 1 {
+		width = kernel.Pad(f.dv) // a product of its own costs less than more columns
+	}
+	h.Table.Block(x.n, width, f.clusters, x.far.Data, x.far.Stride, 1, f.values.Data, f.values.Stride, y.Data, y.Stride, false)
+	for r := 0; r < x.n && f.groups == 1; r++ {
+		weights.Row(r)[0] = h.Table.Dot(x.far.Row(r), f.shares)
+	}
 	for r, most := range x.most {
 		row := weights.Row(r)
 		for g, spread := range x.spreads.Row(r) {
@@ -437,7 +449,6 @@ func (p *inputPass) attendSpan(i0, i1 int) {
 		p.attend(p.scores(i0, i0+rows))
 		p.h.Scratch.Reset(mark)
 	}
-	p.eachChosen(p.attendCluster)
 }
 
 // forward saves the logarithm of the denominator of each query.
@@ -448,7 +459,7 @@ func (m *inputMultipole) forward(h *headwise.Head) {
 	defer m.passes.put(p)
 	p.begin(m.x, h, h.Scratch)
 	p.tops, p.sums = arena.Take[float](h.Scratch, n), arena.Take[float](h.Scratch, n)
-	p.eachSpan(p.attendSpan)
+	p.eachSpan(p.attendSpan, p.attendCluster)
 	p.divide(lse)
 	h.ExactShare = p.exactShare()
 }

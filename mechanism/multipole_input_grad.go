@@ -38,7 +38,7 @@ func (m *inputMultipole) backward(h *headwise.Head, g *headwise.Grads) {
 	defer m.passes.put(p)
 	p.begin(m.x, h, h.Scratch)
 	p.grads = inputGrads{Grads: g, delta: arena.Take[float](h.Scratch, h.Q.Rows)}
-	p.eachSpan(p.backSpan)
+	p.eachSpan(p.backSpan, p.backCluster)
 	p.grads = inputGrads{}
 }
 
@@ -57,7 +57,6 @@ func (p *inputPass) backSpan(i0, i1 int) {
 		p.backTile(p.scores(i0, i0+rows))
 		p.h.Scratch.Reset(mark)
 	}
-	p.eachChosen(p.backCluster)
 	t := p.h.Table
 	commons := arena.TakeZeros[float](p.memory, f.groups) // Σ share·gradient of the share
 	p.eachGroup(func(b *keyBlock, k, c0, to int) {
