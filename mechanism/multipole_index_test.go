@@ -34,19 +34,19 @@ func (s *indexSteps) step(x headwise.KeyIndex, i int) []float {
 // A clone has the block that was joined ahead, and does not join it again.
 func TestMultipoleClonesKeepTheBlockAhead(t *testing.T) {
 	const span = 8
-	s := newIndexSteps(span, 0, 9*span)
-	for i := range 5 * span { // in span 4 the spans before it are joined
+	s := newIndexSteps(span, 0, 21*span)
+	for i := range 17 * span { // in span 16 the spans before it are joined
 		s.step(s, i)
 	}
-	if j0, j1 := 0, 4*span; !s.pass.ahead.holds(j0, j1) {
+	if j0, j1 := 0, firstSpans*span; !s.pass.ahead.holds(j0, j1) {
 		t.Fatalf("the keys from %d to %d are not joined ahead", j0, j1)
 	}
 	c := s.Clone().(*multipoleIndex)
 	fresh := newMultipoleIndex(s.pass.multipoleAttention)
-	for i := 5*span - 1; i < s.keys.Rows; i++ {
+	for i := 17*span - 1; i < s.keys.Rows; i++ {
 		memory := c.pass.ahead.memory
 		got, want := s.step(c, i), s.step(fresh, i)
-		if i == 5*span-1 && c.pass.ahead.memory != memory {
+		if i == 17*span-1 && c.pass.ahead.memory != memory {
 			t.Error("the first step of a clone joins again")
 		}
 		for e := range got {
@@ -71,8 +71,8 @@ func TestMultipoleJoinsNoSinks(t *testing.T) {
 
 // Blocks have the memory that they take, and all memory counts.
 func TestMultipoleIndexCountsItsMemory(t *testing.T) {
-	const span = 256
-	s := newIndexSteps(span, 0, 5*span)
+	const span = 128
+	s := newIndexSteps(span, 0, 17*span)
 	for i := range s.keys.Rows {
 		s.step(s, i)
 	}

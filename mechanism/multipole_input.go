@@ -32,8 +32,10 @@ const (
 	// average number of keys of a cluster if the setting size is 0.
 	groupKeys = 512
 	leastKeys = 16
-	// spanRadix is the number of blocks of closed spans that are joined into one.
-	spanRadix = 4
+	// firstSpans is the number of closed spans that are joined into one block, and spanRadix the number of
+	// such blocks that are joined again. A block of four spans of 512 keys would have as many clusters as
+	// the spans.
+	firstSpans, spanRadix = 16, 4
 	// waveQueries is the number of queries whose choices are collected before their near
 	// clusters are computed, if the clusters last that long.
 	waveQueries = 2048
@@ -90,9 +92,9 @@ func (p *inputPass) begin(x *multipoleAttention, h *headwise.Head, ar *arena.Are
 	p.lo, p.hi = p.first, p.first
 }
 
-// cover makes blocks cover the keys before span number b: the largest blocks of spanRadix^l spans
-// that begin at multiples of their length, in order, and the last span by itself. So the keys of the
-// next joined block are known a span before it is needed.
+// cover makes blocks cover the keys before span number b: the largest blocks of firstSpans
+// times a power of spanRadix spans that begin at multiples of their length, in order, single spans, and the
+// last span by itself. So the keys of the next joined block are known a span before it is needed.
 func (p *inputPass) cover(b int) {
 	at, i := 0, 0
 	for at < b {
@@ -112,9 +114,9 @@ func (p *inputPass) cover(b int) {
 // spansFrom returns the number of spans of the block that begins at span number at, if blocks of several
 // spans end before number end.
 func spansFrom(at, end int) int {
-	length := 1
-	for length <= (end-at)/spanRadix && at%(length*spanRadix) == 0 {
-		length *= spanRadix
+	length, next := 1, firstSpans
+	for next <= end-at && at%next == 0 {
+		length, next = next, next*spanRadix
 	}
 	return length
 }
@@ -714,13 +716,13 @@ func (m *inputMultipole) Cost(s attention.Shape) headwise.Cost {
 	near := min(float64(x.sinks+x.ends), keys)
 	clusters, groups, passes, share := float64(x.clustersOf(s.M)), float64(groupsOf(s.M, x.clustersOf(s.M))), 1.0, 1.0
 	if s.Causal {
-		// On average half the keys are in blocks, which are about 1.5 of each length, and one of a span.
+		// On average half the keys are in blocks: half of those that become one, of each length, and one of a span.
 		near = min(float64(x.span)/2+float64(x.sinks), keys)
 		clusters, groups, passes, share = float64(x.clustersOf(x.span)), 1, 0, 0.5
-		for length := x.span; length < s.M; length *= spanRadix {
-			clusters += 1.5 * float64(x.clustersOf(length))
+		for length, joined := x.span, firstSpans; length < s.M; length, joined = length*joined, spanRadix {
+			clusters += min(float64(joined-1), keys/float64(length)) / 2 * float64(x.clustersOf(length))
 			passes++
-			if length > s.M/spanRadix {
+			if length > s.M/joined {
 				break
 			}
 		}

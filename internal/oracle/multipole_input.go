@@ -138,7 +138,7 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 
 // blocks returns the ranges of keys that are clustered together and that query i sees as clusters. In a
 // causal call they are the spans before the span of the query: the last of them, and before it the
-// largest 4^l spans that begin at multiples of their length, in order.
+// largest 16·4^l spans, or single spans, that begin at multiples of their length, in order.
 func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 	if !h.Causal {
 		unmasked := 0
@@ -155,8 +155,8 @@ func (m *InputMultipole) blocks(h *Head, i int) (list [][2]int) {
 	open := int(math.Floor(float64(i+h.Shift) / float64(m.Span)))
 	for at := 0; at < open; {
 		length := 1
-		for at%(4*length) == 0 && at+4*length < open {
-			length *= 4
+		for next := 16; at%next == 0 && at+next < open; next *= 4 {
+			length = next
 		}
 		list = append(list, [2]int{max(at*m.Span, m.Sinks), min((at+length)*m.Span, len(h.K))})
 		at += length

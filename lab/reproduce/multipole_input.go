@@ -70,7 +70,7 @@ func inputConfigs(o *Options) (list []*inputConfig) {
 	for _, width := range []int{32, 64} {
 		for _, n := range []int{inputTokens, 4 * inputTokens} {
 			for _, causal := range []bool{false, true} {
-				for _, tol := range pick(o.Budget, []string{"0.05", "0.035"}, []string{"0.05", "0.035", "0.02", "0.1"}, []string{"0.05", "0.035", "0.01", "0.02", "0.025", "0.1"}) {
+				for _, tol := range pick(o.Budget, []string{"0.05", "0.035"}, []string{"0.05", "0.035", "0.03", "0.02", "0.1"}, []string{"0.05", "0.035", "0.03", "0.01", "0.02", "0.025", "0.1"}) {
 					list = append(list, &inputConfig{Model: miniLM, Tokens: n, Width: width, Causal: causal, Turns: pick(o.Budget, 2, 5, 10), Tol: tol, Layers: inputLayers, Heads: inputHeads})
 				}
 			}
