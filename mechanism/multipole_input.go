@@ -53,7 +53,7 @@ const (
 	leastSpread = 0x1p-100
 	// keyShare times tol is a share of the denominator. A cluster whose mean weighs less is near if one
 	// of its keys may weigh more.
-	keyShare = 4
+	keyShare = 2
 	// safeExcess is how far a score may lie above the score that weights are relative to.
 	safeExcess = 8
 )

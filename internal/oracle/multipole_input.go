@@ -39,7 +39,7 @@ type keyCluster struct {
 // A cluster is near in two cases. The first is that the deviation of its weights, exp(s
 // q·c̄)·√(2h), exceeds Tol·Z/√N, where N is the number of keys in all clusters that the query
 // sees and Z is the denominator without near clusters. The second is that one of its keys can
-// weigh more than 4·Tol·Z, which is bounded by exp(s q·c̄)·exp(√(4h(min(n,16)-1))).
+// weigh more than 2·Tol·Z, which is bounded by exp(s q·c̄)·exp(√(4h(min(n,16)-1))).
 func (m *InputMultipole) Weights(h *Head) [][]float64 {
 	scale := m.Scale
 	if scale == 0 {
@@ -101,7 +101,7 @@ func (m *InputMultipole) Weights(h *Head) [][]float64 {
 			}
 			for _, c := range group {
 				weight, second := terms(&c)
-				gap := math.Log(4 * m.Tol * total / weight) // of the score of a key that weighs 4·Tol·Z to the mean's
+				gap := math.Log(2 * m.Tol * total / weight) // of the score of a key that weighs 2·Tol·Z to the mean's
 				near := weight*math.Sqrt(2*second*float64(len(far))) > m.Tol*total || 4*second*float64(min(len(c.keys), 16)-1) > gap*gap ||
 					m.Tol == 0 && second > 0 && len(c.keys) > 1
 				deviations += 2 * second * float64(len(c.keys))
