@@ -367,7 +367,7 @@ func TestStreamRefusals(t *testing.T) {
 		{`begins with "`, []string{"--stream", "--checkpoint", written(t, "other.safetensors", q, k, v), "--fresh", in, out}},
 		{"is what is read, and would be lost", []string{"--stream", "--checkpoint", in, "--fresh", in, out}},
 		{"--memory: needs --stream", []string{"--memory", "1MiB", in, out}},
-		{"rows: one in -1 is written", []string{"--rows-every=-1", "--stream", in, out}},
+		{"--rows-every: is -1, needs 0 or more", []string{"--rows-every=-1", "--stream", in, out}},
 		{"--check: 3 rows; it needs a file OUT", []string{"--check", "3", "--stream", in}},
 		{"--check: 9 rows; --memory 2000 has room for 6", []string{"--check", "10", "--memory", "2000", "--stream", in, out}},
 		{"--check: needs --stream", []string{"--check", "3", in, out}},

@@ -156,6 +156,9 @@ func (c *Command) stream(e *env.Env) error {
 			return env.InputErrorf("%s: needs %s", x.name, x.needs)
 		}
 	}
+	if c.RowsEvery < 0 {
+		return env.InputErrorf("--rows-every: is %d, needs 0 or more", c.RowsEvery)
+	}
 	if c.Layer != nil && c.Model == "" {
 		return env.InputErrorf("--layer: needs --model")
 	}
