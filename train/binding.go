@@ -324,7 +324,7 @@ func checkDigest(c *Config, src data.Source, digest, was string) error {
 	if text, ok := src.(*task.Text); ok {
 		what = text.Corpus.Name
 	}
-	return fmt.Errorf("%s: is not the data that the run began with: its SHA-256 is %.12s…, was %.12s…", what, digest, was)
+	return fmt.Errorf("%s: %w: its SHA-256 is %.12s…, was %.12s…", what, ErrDataChanged, digest, was)
 }
 
 // sumsFile keeps the SHA-256 of files of samples, so that a run which is resumed does not read files

@@ -558,9 +558,9 @@ func TestLoadReadsTheModelThatWasScored(t *testing.T) {
 	for _, tc := range []struct{ path, want string }{
 		{filepath.Join(dir, "none"), "none"},
 		{t.TempDir(), "neither a run nor a checkpoint"},
-		{interrupted(t, little("softmax"), 3), "no checkpoint yet"},
+		{interrupted(t, little("softmax"), 3), ErrNoCheckpoint.Error()},
 	} {
-		if _, _, err := LoadModel(tc.path); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := LoadModel(tc.path); err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrNoCheckpoint) != (tc.want == ErrNoCheckpoint.Error()) {
 			t.Errorf("%s: error is %v", tc.path, err)
 		}
 	}

@@ -91,7 +91,7 @@ func checkLabels(name, dir, checkpoint string, classes, columns []string) error 
 		if f.file == classesFile {
 			difference = compareClasses(f.names, known)
 		}
-		return fmt.Errorf("task %s: is not the data that the run began with: %s", name, difference)
+		return fmt.Errorf("task %s: %w: %s", name, ErrDataChanged, difference)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ const configVersion = 2
 // Config is the complete configuration of a run. Its JSON is config.json in the run
 // folder. The same Config and data give the same bits.
 type Config struct {
-	Version  int               `json:"version"`
+	Version  int               `json:"version"`            // of the fields; 0: the version that New writes
 	Task     string            `json:"task"`               // a task of docs/train.md, or the name of your own data
 	TaskSet  map[string]string `json:"task_set,omitempty"` // settings of the task
 	Folder   string            `json:"folder,omitempty"`   // folder of the data sets
@@ -212,6 +212,9 @@ func (c *Config) taskOptions() task.Options {
 func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 	fail := func(err error) (Config, data.Source, error) { return c, nil, err }
 	c.setDefaults()
+	if c.Version != configVersion {
+		return fail(fieldErrorf("{Version}: is %d, needs %d, or 0 for it", c.Version, configVersion))
+	}
 	if src == nil {
 		return fail(errors.New("source: is nil"))
 	}
@@ -301,6 +304,7 @@ func (c Config) PrepareTask(src data.Source) (Config, data.Source, error) {
 
 // setDefaults sets the fields whose zero value stands for another.
 func (c *Config) setDefaults() {
+	c.Version = cmp.Or(c.Version, configVersion)
 	c.Accumulate, c.Optimizer, c.Schedule = cmp.Or(c.Accumulate, 1), cmp.Or(c.Optimizer, AdamW), cmp.Or(c.Schedule, ConstantSchedule)
 	if c.Beta1 == 0 && c.Beta2 == 0 {
 		c.Beta1, c.Beta2 = 0.9, 0.99

@@ -520,3 +520,26 @@ func TestErrorsNameFieldsAsTheirReaderDoes(t *testing.T) {
 		t.Errorf("Resume: %v", err)
 	}
 }
+
+// A run whose configuration leaves out the version is continued as any other.
+func TestVersionZeroIsTheCurrentOne(t *testing.T) {
+	c, dir := little("softmax"), t.TempDir()
+	c.Version = 0
+	trainer, err := New(c, littleText(t), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if trainer, err = Resume(littleText(t), dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := trainer.Close(); err != nil || trainer.Config().Version != configVersion {
+		t.Errorf("the version is %d, %v; want %d", trainer.Config().Version, err, configVersion)
+	}
+	c.Version = configVersion + 1
+	if _, err := New(c, littleText(t), ""); err == nil || err.Error() != "Version: is 3, needs 2, or 0 for it" {
+		t.Errorf("another version: %v", err)
+	}
+}

@@ -11,8 +11,8 @@ import (
 	"github.com/farfield-ml/farfield/train/data"
 )
 
-// ErrDataChanged is returned for data that is not the data of the run.
-var ErrDataChanged = errors.New("is not the data that the run learned from")
+// ErrDataChanged is wrapped by errors about data that is not the data with which the run began.
+var ErrDataChanged = errors.New("is not the data that the run began with")
 
 // CheckData returns ErrDataChanged if src is not the data of the model at path, because its class
 // names or its SHA-256 differ. LoadModel says what path may be; src is the task that the

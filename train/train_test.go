@@ -260,7 +260,7 @@ func TestDivergenceIsAnError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := trainer.Train(context.Background(), Observer{}); err == nil || !strings.Contains(err.Error(), "diverged") {
+	if _, err := trainer.Train(context.Background(), Observer{}); !errors.Is(err, ErrDiverged) {
 		t.Errorf("error is %v", err)
 	}
 }

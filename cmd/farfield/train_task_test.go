@@ -147,10 +147,10 @@ func TestEvalRefusesChangedData(t *testing.T) {
 		t.Errorf("%+v", want)
 	}
 	write(data, strings.ReplaceAll(rows, ",login", ",zlogin"))
-	refuses(t, dir+": "+data+`: is not the data that the run learned from: it has a class "zlogin", and no class "login"; with --data`, "eval", "--model", dir)
+	refuses(t, dir+": "+data+`: is not the data that the run began with: it has a class "zlogin", and no class "login"; with --data`, "eval", "--model", dir)
 	refuses(t, `--data: `+data+`: label: "zlogin" is none of the 2 classes that the model learned: ["login" "storage"]`, "eval", "--model", dir, "--data", data)
 	refuses(t, "--data names other data", "eval", "--model", dir, "--all")
-	refuses(t, "is not the data that the run learned from", "maps", "--model", dir, "--sample", "0", "--out", filepath.Join(folder, "maps.html"))
+	refuses(t, "is not the data that the run began with", "maps", "--model", dir, "--sample", "0", "--out", filepath.Join(folder, "maps.html"))
 	other := filepath.Join(folder, "other.jsonl")
 	write(other, strings.Repeat(`{"label":"storage","text":"disk is full"}`+"\n"+`{"label":"login","text":"wrong password"}`+"\n", 40))
 	if got := score("--data", other, "--all"); !reflect.DeepEqual(got.Confusion, want.Confusion) {
@@ -164,7 +164,7 @@ func TestEvalRefusesChangedData(t *testing.T) {
 	write(text, strings.Repeat("one two three. ", 60))
 	works(t, "train", "--quiet", "--data", text, "--context", "8", "--width", "8", "--heads", "2", "--layers", "1", "--steps", "2", "--batch", "2", "--out", lm)
 	write(text, strings.Repeat("one two three. ", 61))
-	refuses(t, lm+": "+text+": is not the data that the run learned from: its SHA-256 is ", "eval", "--model", lm)
+	refuses(t, lm+": "+text+": is not the data that the run began with: its SHA-256 is ", "eval", "--model", lm)
 	works(t, "eval", "--model", lm, "--data", text)
 }
 
