@@ -20,8 +20,9 @@ var (
 	// ErrUnknownField is wrapped by errors about a configuration with a field that this version
 	// does not know.
 	ErrUnknownField = fault.ErrUnknownField
-	// ErrInput is wrapped by errors about a text, a token or an option that a method does not
-	// accept.
+	// ErrInput is wrapped by errors about a text, a token, a slice or an option that a function of
+	// this package or pretrained does not accept. Other arguments are needed: the folder is not at
+	// fault.
 	ErrInput = fault.ErrInput
 	// ErrTruncated is reported by every *TruncatedError.
 	ErrTruncated = errors.New("longer than the model reads")

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/tensor"
@@ -29,7 +30,7 @@ type Options struct {
 // Attend computes attention o [H,N,Dv] of the slices q [H,N,D], k [Hkv,M,D] and v [Hkv,M,Dv], which
 // are contiguous. name is one of mechanism.Names(). The shape decides whether the direct or the
 // linear form is computed. Attend returns an error for an unknown name or setting, and for slices
-// whose lengths do not fit the options; the error names the field and both values.
+// whose lengths do not fit the options; the error is an ErrInput and names the field and both values.
 //
 // Some mechanisms are useless before their parameters are learned (mechanism.Row.Untrained):
 // linformer, luna, eva, primal, transformer-xl, and multipole, whose codebook is made of keys.
@@ -37,6 +38,12 @@ type Options struct {
 // for random ones. Random features that approximate a function, such as performer's, are drawn with
 // the setting seed, which is 0 by default.
 func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
+	out, err := attend(name, q, k, v, o)
+	return out, fault.Mark(fault.ErrInput, err)
+}
+
+// attend is Attend without the mark of its errors.
+func attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	for _, x := range []struct {
 		field string
 		value int
@@ -49,6 +56,9 @@ func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	h, kv := max(o.Heads, 1), o.KV
 	if kv == 0 {
 		kv = h
+	}
+	if h%kv != 0 {
+		return nil, fmt.Errorf("farfield: KV is %d, which does not divide Heads, %d", kv, h)
 	}
 	row := product(h, o.Width)
 	if len(q)%row != 0 {
@@ -137,10 +147,10 @@ func setParams(name string, m attention.Mechanism, o Options) error {
 
 // SetThreads sets how many goroutines of this process compute at the same time, in all packages of
 // farfield; 0 means runtime.GOMAXPROCS(0). Results do not depend on it. Calls that are running may
-// finish with the former number. SetThreads returns an error if n is negative.
+// finish with the former number. SetThreads returns an ErrInput if n is negative.
 func SetThreads(n int) error {
 	if n < 0 {
-		return fmt.Errorf("farfield: threads: %d, needs 0 or more", n)
+		return refuse("threads: %d, needs 0 or more", n)
 	}
 	par.SetThreads(n)
 	return nil

@@ -32,13 +32,13 @@ type opened struct {
 type Option struct{ set func(*inference.Options) }
 
 // WithMechanism replaces the attention function of layers, as model.Config.Exchanged does. The
-// weights stay. If the model in the folder already has mechanisms of your own, use WithFactories
-// for those.
+// weights stay. x.Factory, or one of WithFactories, builds a mechanism of your own.
 func WithMechanism(x model.Exchange) Option {
 	return Option{func(o *inference.Options) { o.Exchange = &x }}
 }
 
-// WithFactories opens a model that has mechanisms of your own, as LoadWith of package model does.
+// WithFactories gives the functions that build mechanisms of your own, by their names: of a run or
+// saved model that has such mechanisms, and of WithMechanism.
 func WithFactories(f map[string]model.Factory) Option {
 	return Option{func(o *inference.Options) { o.Factories = f }}
 }

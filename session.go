@@ -20,8 +20,8 @@ const DefaultTokens = 256
 type GenerateOptions struct {
 	Tokens      int     // most new tokens; 0: DefaultTokens
 	Temperature float64 // divisor of the logits; 0: the most likely token
-	TopK        int     // draw from the K most likely tokens; 0: all
-	TopP        float64 // of these, draw from the most likely tokens whose probabilities add up to P; 0 or 1: all
+	TopK        int     // draw from the K most likely tokens; 0: all. Temperature 0 draws nothing
+	TopP        float64 // of these, draw from the most likely tokens whose probabilities add up to P; 0 or 1: all. Temperature 0 draws nothing
 	Seed        uint64  // seed of the random numbers
 	// Stream is called with the new text as it is drawn, in whole characters; nil: it is not
 	// called. It must not call methods of the Session. If it returns an error, the text ends and

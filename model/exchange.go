@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
@@ -29,7 +30,8 @@ type Exchange struct {
 	Layers    []int
 	AllLayers bool
 	// Factory builds a mechanism of your own, whose name is Mechanism. Its zero value means
-	// that the mechanism is a row of package mechanism, or one of Config.Factories.
+	// that the mechanism is a row of package mechanism, or one of the factories that the model
+	// has (Config.Factories) or farfield.WithFactories gives.
 	Factory Factory `json:"-"`
 	// Numbers holds parameters and constants of the mechanism by their names in the model,
 	// such as layers.0.attn.codebook. A mechanism whose first values mean nothing before
@@ -57,8 +59,15 @@ func layerName(i int) string { return fmt.Sprintf("layers.%d.attn", i) }
 //
 // Exchanged returns an error if a layer cannot have the mechanism, if the layer's scale is not 1/√D
 // and the mechanism has no setting for it, or if the mechanism needs numbers
-// (mechanism.Row.UntrainedWith) that neither the layer nor x.Numbers has.
+// (mechanism.Row.UntrainedWith) that neither the layer nor x.Numbers has. Its errors are a
+// farfield.ErrInput.
 func (c Config) Exchanged(x Exchange) (Config, error) {
+	c, err := c.exchanged(x)
+	return c, fault.Mark(fault.ErrInput, err)
+}
+
+// exchanged is Exchanged without the mark of its errors.
+func (c Config) exchanged(x Exchange) (Config, error) {
 	c = c.Clone()
 	if x.Factory.build != nil {
 		if c.Factories == nil {
@@ -102,7 +111,7 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 			continue
 		}
 		if row.UntrainedWith(x.Set) != "" && !keeps && !x.hasNumbers(i) {
-			return c, fieldErrorf("{Exchange}: layer %d: {Mechanism} %s has learned numbers (%s) that mean nothing before training, and the model does not have them; train a model with %s, or name another mechanism", i, row.Name, row.Untrained, row.Name)
+			return c, errUntrained(i, row)
 		}
 		if c.LayerMechanisms == nil {
 			c.LayerMechanisms = make([]LayerMechanism, c.Layers)
@@ -116,6 +125,17 @@ func (c Config) Exchanged(x Exchange) (Config, error) {
 		return c, fieldErrorf("{Exchange}: %w", err)
 	}
 	return c, nil
+}
+
+// errUntrained returns the error for a mechanism of layer i whose learned numbers are not given.
+func errUntrained(i int, row mechanism.Row) error {
+	inGo, inFile := fault.Texts(fieldErrorf("{Exchange}: layer %d: {Mechanism} %s has learned numbers (%s) that mean nothing before training, and the model does not have them", i, row.Name, row.Untrained))
+	inGo += "; set Numbers"
+	if row.Name != "multipole" {
+		return fault.OfTexts(inGo+", or name another mechanism", fmt.Sprintf("%s; train a model with %s, or name another mechanism", inFile, row.Name))
+	}
+	return fault.OfTexts(inGo+", or centres=input in Set, which needs none; pretrained.WriteExchanged makes them from texts",
+		inFile+"; farfield exchange makes them from texts, and --set centres=input needs none")
 }
 
 // row returns the row of the mechanism. It returns an error if there is none, or models like c
@@ -132,7 +152,7 @@ func (x Exchange) row(c Config) (mechanism.Row, error) {
 	}
 	row, err := lookupMechanism(c, x.Mechanism)
 	if err != nil {
-		return row, fieldErrorf("{Exchange}: %w", err)
+		return row, fieldErrorf("{Exchange}: %w; one of your own needs its Factory", err)
 	}
 	if err := c.takesLayerMechanisms(); err != nil {
 		return row, fieldErrorf("{Exchange}: {Mechanism}: %s, but %w", x.Mechanism, err)
@@ -290,10 +310,10 @@ func (m *Model) SetNumbers(numbers map[string][]float32) error {
 	for _, name := range slices.Sorted(maps.Keys(numbers)) {
 		p := m.numbers(name)
 		if p == nil {
-			return fmt.Errorf("%s: the mechanisms of the model have no such numbers", name)
+			return fault.Mark(fault.ErrInput, fmt.Errorf("%s: the mechanisms of the model have no such numbers", name))
 		}
 		if len(p.Data) != len(numbers[name]) {
-			return fmt.Errorf("%s: %d numbers are given, shape %v has %d", name, len(numbers[name]), p.Shape, len(p.Data))
+			return fault.Mark(fault.ErrInput, fmt.Errorf("%s: %d numbers are given, shape %v has %d", name, len(numbers[name]), p.Shape, len(p.Data)))
 		}
 	}
 	for name, data := range numbers {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -18,9 +19,9 @@ type Factory struct {
 
 // NewFactory returns a factory that calls build for each layer. build gets the order and settings
 // of the configuration and the sizes of the layer, and returns a new mechanism, or an error if it
-// refuses them. Parameters and constants of the mechanism become part of Model.Params and
-// Model.Constants, with names that begin with the name of the layer. Save writes them, LoadWith
-// reads them.
+// refuses them, which need not begin with the name of the mechanism: the model puts it in front.
+// Parameters and constants of the mechanism become part of Model.Params and Model.Constants, with
+// names that begin with the name of the layer. Save writes them, LoadWith reads them.
 func NewFactory(build func(o mechanism.Options) (attention.Mechanism, error)) Factory {
 	return Factory{build}
 }
@@ -30,13 +31,19 @@ func NewFactory(build func(o mechanism.Options) (attention.Mechanism, error)) Fa
 func newMechanism(c *Config, name string, o mechanism.Options) (attention.Mechanism, error) {
 	f, own := c.Factories[name]
 	if !own {
+		if _, err := lookupMechanism(*c, name); err != nil {
+			return nil, err
+		}
 		return mechanism.New(name, o)
 	}
 	if f.build == nil {
 		return nil, errNoFactory(name)
 	}
 	m, err := f.build(o)
-	if err != nil {
+	switch {
+	case err != nil && strings.HasPrefix(err.Error(), name+": "):
+		return nil, fmt.Errorf("mechanism: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("mechanism: %s: %w", name, err)
 	}
 	if m == nil {
@@ -55,7 +62,11 @@ func lookupMechanism(c Config, name string) (mechanism.Row, error) {
 	if _, own := c.Factories[name]; own {
 		return mechanism.Row{Name: name}, nil
 	}
-	return mechanism.Lookup(name)
+	row, err := mechanism.Lookup(name)
+	if err != nil && len(c.Factories) > 0 {
+		err = fmt.Errorf("%w; of your own: %s", err, strings.Join(slices.Sorted(maps.Keys(c.Factories)), ", "))
+	}
+	return row, err
 }
 
 // hasUnknownMechanism reports whether c names a mechanism that is neither farfield's nor a factory's.

@@ -142,7 +142,7 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 	c.Factories = factories
 	err := fault.InFile(c.Validate())
 	if err != nil && factories == nil && c.hasUnknownMechanism() {
-		err = fmt.Errorf("%w; one of your own needs its factory, which LoadWith takes", err)
+		err = fault.LacksFactory(err, "LoadIn")
 	}
 	return c.Config, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -78,7 +79,8 @@ func Load(dir string) (*Model, error) { return LoadWith(dir, nil) }
 // LoadWith reads a model as Load does, in which mechanisms of your own are built by factories, by
 // their names in the configuration. train.LoadModelWith does the same for a run.
 func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
-	return LoadIn(dir, nn.Float32, factories)
+	m, err := LoadIn(dir, nn.Float32, factories)
+	return m, fault.NameTaker(err, "LoadWith")
 }
 
 // newUndrawn returns a model as NewUndrawn does, in which a layer whose name is in seeds has that

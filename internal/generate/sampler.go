@@ -21,19 +21,24 @@ type Sampling struct {
 	Seed uint64  `json:"seed"`
 }
 
-// Validate returns an error for the first invalid setting.
+// Validate returns an error for the first invalid setting. It names the field, and after fault.InFile
+// the flag.
 func (s Sampling) Validate() error { return fault.Mark(fault.ErrInput, s.validate()) }
 
 func (s Sampling) validate() error {
+	refuse := func(field, flag, format string, value any) error {
+		what := fmt.Sprintf(": "+format, value)
+		return fault.OfTexts(field+what, flag+what)
+	}
 	switch {
 	case !(s.Temperature >= 0 && s.Temperature <= math.MaxFloat32):
-		return fmt.Errorf("temperature: %v is not a number of 0 or more", s.Temperature)
+		return refuse("Temperature", "temperature", "%v is not a number of 0 or more", s.Temperature)
 	case s.TopK < 0:
-		return fmt.Errorf("top-k: %d is negative", s.TopK)
+		return refuse("TopK", "top-k", "%d is negative", s.TopK)
 	case !(s.TopP >= 0 && s.TopP <= 1):
-		return fmt.Errorf("top-p: %v is not between 0 and 1", s.TopP)
+		return refuse("TopP", "top-p", "%v is not between 0 and 1", s.TopP)
 	case !(s.MinP >= 0 && s.MinP <= 1):
-		return fmt.Errorf("min-p: %v is not between 0 and 1", s.MinP)
+		return refuse("MinP", "min-p", "%v is not between 0 and 1", s.MinP)
 	}
 	return nil
 }
@@ -49,7 +54,7 @@ type Sampler struct {
 // NewSampler returns a sampler for logits of vocab tokens. It returns an error if a
 // setting is invalid or vocab is below 1.
 func NewSampler(s Sampling, vocab int) (*Sampler, error) {
-	if err := s.Validate(); err != nil {
+	if err := fault.InFile(s.Validate()); err != nil {
 		return nil, err
 	}
 	if vocab < 1 {

@@ -41,6 +41,9 @@ var methods = []struct {
 		if m.vocab != nil && m.Config().Kind == model.EncoderDecoder {
 			return fmt.Errorf("%s: the %s has an encoder and a decoder, and no vector of a text", m.path, m.Family())
 		}
+		if m.vocab != nil && m.folder != nil {
+			return m.folder.CheckVectors()
+		}
 		return m.vocabErr
 	}},
 	{"Classify", func(m *Model) error { return m.checkInputs(true) }},

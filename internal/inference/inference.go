@@ -12,13 +12,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/token"
@@ -73,10 +77,10 @@ func Open(path string, o Options) (*Model, error) {
 // openRun opens a run, a checkpoint or a model alone.
 func (m *Model) openRun(o Options) (err error) {
 	if o.Positions != "" {
-		return fmt.Errorf("%s: positions: %q is of published models", m.path, o.Positions)
+		return fault.Mark(fault.ErrInput, fmt.Errorf("%s: positions: %q is of published models", m.path, o.Positions))
 	}
 	if len(o.IgnoreFields) > 0 {
-		return fmt.Errorf("%s: %s: fields of published models alone are ignored", m.path, infile.Shorten(o.IgnoreFields[0]))
+		return fault.Mark(fault.ErrInput, fmt.Errorf("%s: %s: fields of published models alone are ignored", m.path, infile.Shorten(o.IgnoreFields[0])))
 	}
 	precision := o.Precision
 	if o.Exchange != nil {
@@ -88,7 +92,7 @@ func (m *Model) openRun(o Options) (err error) {
 		m.body, m.vocab, err = train.LoadModelWith(m.path, precision, o.Factories)
 	}
 	if err != nil {
-		return err
+		return fault.NameTaker(err, "farfield.WithFactories")
 	}
 	functions, err := exchanged.Open(m.path)
 	if err != nil {
@@ -123,7 +127,17 @@ func isAlone(path string) bool {
 // openFolder opens a published model.
 func (m *Model) openFolder(o Options) (err error) {
 	if len(o.Factories) > 0 {
-		return fmt.Errorf("%s: factories: there are %d, but a published model has no mechanism of your own; an exchange puts one in", m.path, len(o.Factories))
+		f, used := model.Factory{}, false
+		if o.Exchange != nil {
+			f, used = o.Factories[o.Exchange.Mechanism]
+		}
+		if !used {
+			return fault.Mark(fault.ErrInput, fmt.Errorf("%s: WithFactories: has %s, but a published model has no mechanism of your own, and WithMechanism names none of these",
+				m.path, strings.Join(slices.Sorted(maps.Keys(o.Factories)), ", ")))
+		}
+		if x := *o.Exchange; reflect.ValueOf(x.Factory).IsZero() {
+			x.Factory, o.Exchange = f, &x
+		}
 	}
 	if m.folder, err = published.OpenWith(m.path, published.Options{Positions: o.Positions, Exchange: o.Exchange, Precision: o.Precision, IgnoreFields: o.IgnoreFields}); err != nil {
 		return err

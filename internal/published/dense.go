@@ -2,6 +2,7 @@ package published
 
 import (
 	"fmt"
+	"io/fs"
 	"math"
 	"path/filepath"
 	"slices"
@@ -37,7 +38,7 @@ func readDense(dir, path string, width int) (*dense, error) {
 		return nil, err
 	}
 	if text == nil {
-		return nil, fmt.Errorf("%s: is missing, a Dense module needs it", filepath.Join(dir, name))
+		return nil, fmt.Errorf("%s: is missing, a Dense module needs it: %w", name, fs.ErrNotExist)
 	}
 	f, err := parseFields(text)
 	if err != nil {

@@ -54,13 +54,19 @@ func (m *Model) Embed(ctx context.Context, texts []string) ([][]float32, error) 
 	return v.Rows, nil
 }
 
-// EmbedWith does the work of Embed of pretrained.Model.
-func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (*Vectors, error) {
+// CheckVectors returns an error unless the folder makes vectors of texts.
+func (m *Model) CheckVectors() error {
+	_, err := m.vectorRules()
+	return err
+}
+
+// vectorRules returns what the folder says about vectors of texts. It returns an error if the model
+// makes none.
+func (m *Model) vectorRules() (*sentence, error) {
 	if m.texts.words == nil {
 		return nil, m.texts.err
 	}
-	c := m.plan.config
-	if c.Kind == model.EncoderDecoder || c.Inputs > 0 {
+	if c := m.plan.config; c.Kind == model.EncoderDecoder || c.Inputs > 0 {
 		return nil, fmt.Errorf("embed: %s is no encoder or decoder of texts", m.family)
 	}
 	s, err := m.sentence()
@@ -70,12 +76,22 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	if s.isLowercase && !m.texts.words.IsLowercase() {
 		return nil, fmt.Errorf("%s: do_lower_case: is true, but the tokenizer keeps capitals; that is not supported", m.dir)
 	}
+	return s, nil
+}
+
+// EmbedWith does the work of Embed of pretrained.Model.
+func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (*Vectors, error) {
+	s, err := m.vectorRules()
+	if err != nil {
+		return nil, err
+	}
+	c := m.plan.config
 	prompt, err := s.prompts.find(o.Prompt)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", m.dir, err)
+		return nil, fault.Mark(fault.ErrInput, fmt.Errorf("%s: %w", m.dir, err))
 	}
 	if most := s.width(c.Width); o.Dimensions < 0 || o.Dimensions > most {
-		return nil, fault.Fieldf[EmbedOptions]("{Dimensions}: %d, the vectors of the model have %d", o.Dimensions, most)
+		return nil, fault.Mark(fault.ErrInput, fault.Fieldf[EmbedOptions]("{Dimensions}: %d, the vectors of the model have %d", o.Dimensions, most))
 	}
 	skip := 0 // tokens that a vector leaves out
 	if s.lacksPrompt && prompt != "" {
@@ -84,7 +100,7 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 	v := &Vectors{Rows: make([][]float32, len(texts)), Tokens: make([]int, len(texts)), MaxTokens: o.MaxTokens}
 	switch {
 	case o.MaxTokens < -1:
-		return nil, fault.Fieldf[EmbedOptions]("{MaxTokens}: %d, needs -1 or more", o.MaxTokens)
+		return nil, fault.Mark(fault.ErrInput, fault.Fieldf[EmbedOptions]("{MaxTokens}: %d, needs -1 or more", o.MaxTokens))
 	case o.MaxTokens == 0:
 		if v.MaxTokens = s.maxTokens; s.isCapped {
 			v.MaxTokens = min(cmp.Or(s.maxTokens, c.Context), c.Context)
@@ -101,14 +117,14 @@ func (m *Model) EmbedWith(ctx context.Context, texts []string, o EmbedOptions) (
 			return nil, err
 		}
 		if list[i], v.Tokens[i], err = m.texts.encode(prompt+text, v.MaxTokens); err != nil {
-			return nil, fmt.Errorf("text %d: %w", i, err)
+			return nil, fault.Mark(fault.ErrInput, fmt.Errorf("text %d: %w", i, err))
 		}
 		if n := len(list[i].IDs); n <= skip {
-			return nil, fmt.Errorf("text %d: %d tokens are read, and the prompt, which the vector leaves out, has %d", i, n, skip)
+			return nil, fault.Mark(fault.ErrInput, fmt.Errorf("text %d: %d tokens are read, and the prompt, which the vector leaves out, has %d", i, n, skip))
 		}
 		if v.Tokens[i] > len(list[i].IDs) {
 			if v.Truncated++; prompt != "" && !reachesBeyond(&list[i], len(prompt)) {
-				return nil, fmt.Errorf("text %d: max tokens: %d leave no room beside special tokens and the prompt %q", i, v.MaxTokens, prompt)
+				return nil, fault.Mark(fault.ErrInput, fmt.Errorf("text %d: max tokens: %d leave no room beside special tokens and the prompt %q", i, v.MaxTokens, prompt))
 			}
 		}
 	}

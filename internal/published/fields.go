@@ -239,9 +239,9 @@ func dropFields(text []byte, names []string) ([]byte, []string, error) {
 		value, has := f.values[name]
 		switch {
 		case name == "model_type" || name == "architectures":
-			return nil, nil, fmt.Errorf("%s: cannot be ignored", name)
+			return nil, nil, fault.Mark(fault.ErrInput, fmt.Errorf("%s: cannot be ignored", name))
 		case !has:
-			return nil, nil, fmt.Errorf("%s: cannot be ignored, there is no such field", infile.Shorten(name))
+			return nil, nil, fault.Mark(fault.ErrInput, fmt.Errorf("%s: cannot be ignored, there is no such field", infile.Shorten(name)))
 		}
 		notes = append(notes, fmt.Sprintf("%s: %s is ignored, it is %s", configFile, infile.Shorten(name), shorten(value)))
 		delete(f.values, name)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -45,7 +46,7 @@ func (m *Model) Forward(ctx context.Context, in *Input) (*Output, error) {
 	}
 	b, err := m.batch(in)
 	if err != nil {
-		return nil, err
+		return nil, fault.Mark(fault.ErrInput, err)
 	}
 	share := m.passes.begin(b)
 	defer m.passes.end(b, share)

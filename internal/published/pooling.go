@@ -188,6 +188,9 @@ func readSmall(dir, name string) ([]byte, error) {
 func (s *sentence) readPooling(dir, path string) error {
 	name := filepath.Join(path, configFile)
 	text, err := readSmall(dir, name)
+	if err == nil && text == nil {
+		err = fmt.Errorf("%s: is missing, a Pooling module needs it: %w", name, fs.ErrNotExist)
+	}
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func Open(dir string) (*Model, error) { return OpenWith(dir, Options{}) }
 // model.Config.Exchanged does.
 func OpenWith(dir string, o Options) (*Model, error) {
 	if o.Positions != "" && o.Positions != Interpolate {
-		return nil, fault.Fieldf[Options]("{Positions}: %q is not %q", o.Positions, Interpolate)
+		return nil, fault.Mark(fault.ErrInput, fault.Fieldf[Options]("{Positions}: %q is not %q", o.Positions, Interpolate))
 	}
 	return open(dir, o, nil)
 }

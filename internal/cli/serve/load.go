@@ -84,6 +84,8 @@ func (c *Command) open(e *env.Env, o *serve.Options) (*opened, error) {
 	}
 	if embedder, err := m.NewEmbedder(0); err == nil {
 		o.Embedder = embedder
+	} else if m.CheckTexts() == nil && config.Kind != model.EncoderDecoder {
+		fmt.Fprintf(e.Notes(), "/v1/embeddings: %v\n", err)
 	}
 	if config.Kind != model.EncoderDecoder && len(m.AttentionNames()) > 0 {
 		o.Mapper = m
