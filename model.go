@@ -153,7 +153,8 @@ func (m *Model) begin(ctx context.Context, method string) (*opened, error) {
 // vector that a run gives is the mean of its last layer over the tokens. The vector of an empty
 // text is nil. If a text is longer than the model can read, its vector is that of its beginning, or
 // of its end if the folder says so, and Embed returns all vectors together with a *TruncatedError.
-// With any other error it returns no vectors.
+// With any other error it returns no vectors: a *TextError of the text that has no tokens, or a
+// character that the vocabulary lacks, is an ErrInput.
 func (m *Model) Embed(ctx context.Context, texts ...string) ([][]float32, error) {
 	return m.embed(ctx, nil, texts)
 }

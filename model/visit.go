@@ -43,7 +43,8 @@ func (m *Model) VisitLogits(ctx context.Context, b *Batch, dst []tensor.Float, v
 // BackwardLogits adds the gradient of a loss to the gradients of the weights, given its gradient
 // dlogits [Config.Rows(B, N), outputs] with respect to the logits of the last ForwardLogits. It
 // also adds scale times the gradient of the auxiliary loss (Aux). It returns an error if no
-// ForwardLogits precedes it or dlogits has another size.
+// ForwardLogits precedes it or dlogits has another size. It does not look at the context of
+// ForwardLogits: a loop that ends between the two drops the pass, which has changed no gradient.
 func (m *Model) BackwardLogits(dlogits []tensor.Float, scale tensor.Float) error {
 	if !m.canBackwardOutputs {
 		return errors.New("backward: no logits or outputs precede it")
