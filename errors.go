@@ -15,8 +15,11 @@ var (
 	// ErrInUse is wrapped by errors about a file or folder that another process or object is
 	// writing.
 	ErrInUse = fault.ErrInUse
-	// ErrDamaged is wrapped by errors about a file that is not as it was written.
+	// ErrDamaged is wrapped by errors about a file or a saved state that is not as it was written.
 	ErrDamaged = fault.ErrDamaged
+	// ErrMismatch is wrapped by errors about a saved state, session or stream that is whole but
+	// belongs to something else: another mechanism, setting, parameters, model, input or version.
+	ErrMismatch = fault.ErrMismatch
 	// ErrUnknownField is wrapped by errors about a configuration with a field that this version
 	// does not know.
 	ErrUnknownField = fault.ErrUnknownField

@@ -134,7 +134,7 @@ func newSession(x *inference.Model) (*Session, error) {
 }
 
 // LoadSession returns the session that Save wrote to the file, to the same bits. It returns an
-// error if the file is damaged (ErrDamaged), or belongs to a model with other weights.
+// error if the file is damaged (ErrDamaged), or belongs to a model with other weights (ErrMismatch).
 func (m *Model) LoadSession(ctx context.Context, path string) (*Session, error) {
 	x, err := m.begin(ctx, "Session")
 	if err != nil {

@@ -13,7 +13,7 @@ type Form int
 
 const (
 	Auto   Form = iota // Plan chooses by the shape of each sequence
-	Direct             // every weight is computed: O(N·M)
+	Direct             // every weight is computed: O(N·M); of package headwise: the function itself, at its own cost
 	Linear             // sums of features: O(N+M)
 	Step               // token by token through a State
 )

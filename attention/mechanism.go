@@ -77,9 +77,10 @@ type Mechanism interface {
 	// NewState returns an empty state. Its size is constant if Traits().Streaming is set;
 	// otherwise it grows with the tokens.
 	NewState(s Shape) (State, error)
-	// RestoreState returns the state in a snapshot of State.AppendBinary. It returns an error
-	// that names the field if the snapshot is of another mechanism, setting, shape or element
-	// type.
+	// RestoreState returns the state in a snapshot of State.AppendBinary. The error for data
+	// that is no whole snapshot is a farfield.ErrDamaged. The error for a snapshot of another
+	// mechanism, setting, parameters, element type or version is a farfield.ErrMismatch; it
+	// names the field and both values.
 	RestoreState(data []byte) (State, error)
 
 	// Plan returns what Forward and Backward will do for a shape, and what it costs. All sizes

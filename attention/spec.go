@@ -14,6 +14,8 @@ import (
 type Spec struct {
 	Name string
 	// Setting identifies all fields below that change results. Snapshots of states contain it.
+	// "": a text of the fields. Go cannot compare functions, so that text has only the types of
+	// Map and Features: a Spec with functions of its own sets Setting if others share its Name.
 	Setting string
 
 	Norm  Norm
@@ -24,7 +26,9 @@ type Spec struct {
 	Features Features
 
 	// Exp, Similarity and Coef choose f; one of them is set. Exp is the exponential, stabilised
-	// by the maximum of each row. Similarity is any function. Both have only the direct form.
+	// by the maximum of each row, and may follow Map or Features: the weight exp(-β|q-k|²) is the
+	// exponential of a product of features. Similarity is any function. Both have only the direct
+	// form.
 	// Coef is the kernel polynomial f(s) = Σ_l Coef[l]·s^l.
 	Exp        bool
 	Similarity *Similarity
@@ -50,7 +54,7 @@ type Spec struct {
 	// factor.
 	OutputNorm bool
 
-	Positive    bool // f ≥ 0 for all possible scores
+	Positive    bool // f ≥ 0 for all possible scores; with Exp it need not be set
 	NonNegative bool // f ≥ 0 for all numbers, so that Positive holds for any bound of scores
 
 	// Window adds a sliding window of exact weights to the mechanism, which then is the tail

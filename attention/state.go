@@ -21,8 +21,8 @@ type State interface {
 	// *NonFiniteError, after all rows are written, if rows are not finite.
 	Read(out tensor.Heads, c *Call) error
 	// Step continues a causal call: it absorbs the tokens of c one after another, and query i
-	// sees all keys up to its own. c must have as many queries as keys. It returns the errors
-	// of Read.
+	// sees all keys up to its own, whatever c.Causal says. c must have as many queries as keys.
+	// It returns the errors of Read.
 	Step(out tensor.Heads, c *Call) error
 	// Merge appends the tokens of next, which is not changed. Both states must have the same
 	// mechanism, setting, shape, chunk and carry. If rows are rotated, the positions of next

@@ -30,7 +30,7 @@ var multipole = Row{
 		{"ends", "1", "last tokens of a sequence, near to every query of a call that is not causal"},
 		{"tilt", "false", "with a codebook, weigh the keys of each cell by exp(r·k/√D) in its sums, for a query r of its own: orders 0 and 1"},
 		{"adapt", "0", "Lloyd steps that fit the centres to the keys of a sequence, 0 to 100; above 0 calls are not causal"},
-		{"centres", "codebook", "codebook; input: clusters of the keys of a call, of which those with large errors are near to a query"},
+		{"centres", "codebook", "codebook; input, with order 0 alone: clusters of the keys of a call, of which those with large errors are near to a query"},
 		{"tol", "0.05", "with centres=input, bound of the estimated relative error of a row, 0 to 1; 0: clusters of unlike keys are exact"},
 		{"size", "0", "with centres=input, keys of a cluster on average; 0: the square root of an eighth of those that are clustered together"},
 		{"least", "1024", "with centres=input, keys up to which a call that is not causal is softmax, since clusters would take longer"},

@@ -41,7 +41,7 @@ type Row struct {
 	Traits    string
 	Linear    bool // the cost is linear in the tokens, in a linear form, for whole heads or with a window of fixed size
 	Order     int  // default degree; 0: the mechanism has no order, or MaxOrder is above 0
-	MaxOrder  int  // highest degree of a mechanism whose default is 0
+	MaxOrder  int  // above 0: degrees 0 to MaxOrder are possible, and 0 is the default
 	Settings  []Setting
 	Params    []Param
 	Constants []Param // random numbers, by their names in Mechanism.Constants
@@ -210,6 +210,10 @@ func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 // range; if o.Order is not 0 for a row without an order, is negative, or is above 33 or the
 // row's MaxOrder; if Heads, KeyHeads, Width or Length is negative; if the row needs a Width
 // or Length that is 0; or if Heads, KeyHeads, Width or the elements of an array exceed 2²⁴.
+//
+// Numbers that Row.Untrained names are random, or those of no model, until they are trained or
+// set: multipole's codebook is drawn from the setting seed, 0 by default, and Options.Seed. New
+// returns such a mechanism, but farfield.Attend refuses it unless the setting seed is given.
 func New(name string, o Options) (attention.Mechanism, error) {
 	row, err := Lookup(name)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 )
@@ -112,7 +113,7 @@ func (f sessionMaker) restore(data []byte) (*Session, error) {
 		return nil, err
 	}
 	if !bytes.Equal(content[:len(id)], id[:]) {
-		return nil, errors.New("session: the snapshot is of a model of another configuration or element type")
+		return nil, fault.Mark(fault.ErrMismatch, errors.New("session: the snapshot is of a model of another configuration or element type"))
 	}
 	le, end := binary.LittleEndian, len(data)-sessionFormat.Sum.Size
 	batch, tokens := le.Uint64(data[sessionHeader-16:]), le.Uint64(data[sessionHeader-8:])

@@ -37,25 +37,28 @@ func (r *run) removeCheckpoints() error {
 	return errors.Join(removeCheckpoint(r.checkpointPath(true)), removeCheckpoint(r.checkpointPath(false)))
 }
 
-// checkRun returns an error if the checkpoint does not belong to a run bound to want.
+// checkRun returns a fault.ErrMismatch if the checkpoint does not belong to a run bound to want.
 func checkRun(c *streamfile.Checkpoint, want []comm.Field, passes []pass) error {
+	differs := func(format string, a ...any) error {
+		return fault.Mark(fault.ErrMismatch, fmt.Errorf("checkpoint: "+format, a...))
+	}
 	for i, f := range want {
 		switch {
 		case i >= len(c.Bound) || c.Bound[i].Name != f.Name:
-			return fmt.Errorf("checkpoint: is of another kind of input: it does not have %s = %s", f.Name, f.Value)
+			return differs("is of another kind of input: it does not have %s = %s", f.Name, f.Value)
 		case c.Bound[i].Value != f.Value:
-			return fmt.Errorf("checkpoint: %s is %s, this run has %s", f.Name, c.Bound[i].Value, f.Value)
+			return differs("%s is %s, this run has %s", f.Name, c.Bound[i].Value, f.Value)
 		}
 	}
 	if len(c.Bound) > len(want) {
 		f := c.Bound[len(want)]
-		return fmt.Errorf("checkpoint: is of another kind of input: it has %s = %s", f.Name, f.Value)
+		return differs("is of another kind of input: it has %s = %s", f.Name, f.Value)
 	}
 	if c.Pass < 0 || c.Pass >= len(passes) {
-		return fmt.Errorf("checkpoint: pass is %d, the run has %d", c.Pass, len(passes))
+		return differs("pass is %d, the run has %d", c.Pass, len(passes))
 	}
 	if n := passes[c.Pass].count; c.Tokens < 0 || n >= 0 && c.Tokens > n {
-		return fmt.Errorf("checkpoint: is of %d tokens, the pass has %d", c.Tokens, n)
+		return differs("is of %d tokens, the pass has %d", c.Tokens, n)
 	}
 	return nil
 }

@@ -95,9 +95,9 @@ func planPasses(s Shape, causal bool) []pass {
 // Run computes attention over the source src and writes it to out, which it closes. No other
 // call may use src meanwhile. After an error, or when ctx ends, the last checkpoint remains, and the same call continues from it.
 //
-// An error in arguments, numbers or a checkpoint of another run is a farfield.ErrInput, and an error
-// for a file that another run holds a farfield.ErrInUse (errors.Is). Run also returns errors of
-// files and the error of ctx.
+// An error in arguments, numbers or a checkpoint of another run is a farfield.ErrInput, the last a
+// farfield.ErrMismatch as well, and an error for a file that another run holds a farfield.ErrInUse
+// (errors.Is). Run also returns errors of files and the error of ctx.
 func Run(ctx context.Context, m attention.Mechanism, src Source, out *Output, o Options) (*Report, error) {
 	if s, ok := src.(interface{ allowNonFinite(bool) }); ok {
 		s.allowNonFinite(o.AllowNonfinite)

@@ -5,9 +5,11 @@ package factorised_test
 import (
 	"fmt"
 	"log"
+	"math"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/factorised"
+	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -84,4 +86,67 @@ func ExampleSimilarity() {
 	}
 	fmt.Println(out.Data, "linear form:", m.Traits().Linear)
 	// Output: [18] linear form: false
+}
+
+// near are features whose product is 2β·q·k - β|k|², which is β|q|² - β|q-k|².
+type near struct{ beta float32 }
+
+func (near) Dim(d int) int             { return d + 1 }
+func (near) Params() *param.Set        { return nil }
+func (near) Constants() *param.Set     { return nil }
+func (near) Check(int, int, int) error { return nil }
+
+func (f near) Map(b *attention.FeatureBlock) {
+	for t := range b.N {
+		last := float32(1)
+		if b.Keys {
+			last = 0
+		}
+		for c := range b.D {
+			x := b.X[c*b.Stride+t]
+			b.Y[c*b.Stride+t] = x
+			if b.Keys {
+				last -= f.beta * x * x
+			} else {
+				b.Y[c*b.Stride+t] = 2 * f.beta * x
+			}
+		}
+		b.Y[b.D*b.Stride+t] = last
+	}
+}
+
+func (f near) Grad(b *attention.FeatureBlock) {
+	for t := range b.N {
+		for c := range b.D {
+			at := c*b.Stride + t
+			if b.Keys {
+				b.DX[at] = b.Y[at] - 2*f.beta*b.X[at]*b.Y[b.D*b.Stride+t]
+			} else {
+				b.DX[at] = 2 * f.beta * b.Y[at]
+			}
+		}
+	}
+}
+
+// Weights exp(-β|q-k|²) are the exponential of a product of features, since |q|² is the same for
+// all keys of a query.
+func ExampleNew_exponentialOfFeatures() {
+	m, err := factorised.New(attention.Spec{
+		Name: "gauss", Setting: "gauss beta=ln2", Scale: 1, Exp: true, Features: near{math.Ln2},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Distances 0 and 1: weights 1 and 1/2, β = ln 2.
+	c := &attention.Call{
+		Q: tensor.HeadsOf([]float32{2}, 1, 1, 1, 1),
+		K: tensor.HeadsOf([]float32{2, 3}, 1, 1, 2, 1),
+		V: tensor.HeadsOf([]float32{3, 9}, 1, 1, 2, 1),
+	}
+	out := tensor.NewHeads(1, 1, 1, 1)
+	if err := m.Forward(out, c, nil); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.4f\n", out.Data[0])
+	// Output: 5.0000
 }

@@ -14,6 +14,10 @@
 package factorised
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
+
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/internal/engine"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
@@ -27,6 +31,9 @@ func New(s attention.Spec) (attention.Mechanism, error) {
 	if err := checkNumbers(&s); err != nil {
 		return nil, err
 	}
+	s.Name = cmp.Or(s.Name, "spec")
+	s.Setting = cmp.Or(s.Setting, settingOf(&s))
+	s.Positive = s.Positive || s.Exp
 	if s.Window != nil {
 		return hybrid.New(s)
 	}
@@ -35,4 +42,22 @@ func New(s attention.Spec) (attention.Mechanism, error) {
 		return nil, err
 	}
 	return e, nil
+}
+
+// settingOf returns the setting of a Spec that has none: its numbers and choices, and the types of
+// its maps.
+func settingOf(s *attention.Spec) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "norm=%d scale=%v tau=%t map=%T features=%T exp=%t similarity=%t coef=%v eps=%v unnormalized=%t floor=%v floor_size=%t gated=%t output_norm=%t",
+		int(s.Norm), s.Scale, s.Tau != nil, s.Map, s.Features, s.Exp, s.Similarity != nil, s.Coef, s.Eps, s.Unnormalized, s.Floor, s.FloorSize, s.Gated, s.OutputNorm)
+	if d := s.BuiltinDecay; d != nil {
+		fmt.Fprintf(&b, " decay=%s", d.Name)
+		for h := range max(d.Heads, 1) {
+			fmt.Fprintf(&b, ",%v", d.Log(h))
+		}
+	}
+	if w := s.Window; w != nil {
+		fmt.Fprintf(&b, " window=%d join=%d gamma=%t", w.Width, int(w.Join), w.LogGamma != nil)
+	}
+	return b.String()
 }

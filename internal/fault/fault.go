@@ -8,6 +8,7 @@ import "errors"
 var (
 	ErrInUse        = errors.New("in use by another owner")
 	ErrDamaged      = errors.New("damaged")
+	ErrMismatch     = errors.New("of something else")
 	ErrUnknownField = errors.New("a field is not known")
 	ErrInput        = errors.New("input refused")
 )

@@ -110,13 +110,13 @@ func (f *Format) Overhead() int64 { return int64(f.head() + f.Sum.Size) }
 // version, or the file is too short for its frame.
 func (f *Format) checkHead(head []byte, size int64) error {
 	if magic := head[:min(len(head), len(f.Magic))]; len(magic) > 0 && string(magic) != f.Magic[:len(magic)] {
-		return fmt.Errorf("%s: begins with %q, not %q", f.Name, magic, f.Magic)
+		return fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: begins with %q, not %q", f.Name, magic, f.Magic))
 	}
 	if size < f.Overhead() || len(head) < f.head() {
 		return fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: truncated: %d bytes", f.Name, size))
 	}
 	if v := binary.LittleEndian.Uint32(head[len(f.Magic):]); v != f.Version {
-		return fmt.Errorf("%s: version is %d, this program reads %d", f.Name, v, f.Version)
+		return fault.Mark(fault.ErrMismatch, fmt.Errorf("%s: version is %d, this program reads %d", f.Name, v, f.Version))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/model"
@@ -119,10 +120,10 @@ func restoreGenerator(data []byte, m *model.Model) (*Generator, error) {
 	}
 	if own := precisionName(m); s.Precision != own {
 		f32 := nn.Float32.String()
-		return nil, fmt.Errorf("is of a model whose weights are held as %s, this model's are %s", cmp.Or(s.Precision, f32), cmp.Or(own, f32))
+		return nil, fault.Mark(fault.ErrMismatch, fmt.Errorf("is of a model whose weights are held as %s, this model's are %s", cmp.Or(s.Precision, f32), cmp.Or(own, f32)))
 	}
 	if sum := m.WeightSum(); s.Weights != sum {
-		return nil, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", s.Weights, sum)
+		return nil, fault.Mark(fault.ErrMismatch, fmt.Errorf("is of a model with other weights: their SHA-256 is %.12s…, this model's %.12s…", s.Weights, sum))
 	}
 	session, err := m.RestoreSession(parts[1])
 	g, err := startGenerator(m, session, err, s.Sampling)

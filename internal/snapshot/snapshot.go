@@ -10,6 +10,7 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/scratch"
@@ -129,10 +130,16 @@ func Open(data []byte) (*Reader, error) {
 	return &Reader{Rest: content}, nil
 }
 
-// Fail sets r.Err, unless it is set.
-func (r *Reader) Fail(format string, args ...any) {
+// Fail sets r.Err to an error about a damaged snapshot, unless it is set.
+func (r *Reader) Fail(format string, args ...any) { r.fail(fault.ErrDamaged, format, args) }
+
+// Differ sets r.Err to an error about a snapshot of something else, unless it is set.
+func (r *Reader) Differ(format string, args ...any) { r.fail(fault.ErrMismatch, format, args) }
+
+// fail sets r.Err to an error of a kind, unless it is set.
+func (r *Reader) fail(kind error, format string, args []any) {
 	if r.Err == nil {
-		r.Err = fmt.Errorf("snapshot: "+format, args...)
+		r.Err = fault.Mark(kind, fmt.Errorf("snapshot: "+format, args...))
 	}
 }
 

@@ -90,7 +90,7 @@ func CheckHeader(data, empty []byte, batch int, hasDecay bool) error {
 		{"chunk", got.Chunk, want.Chunk}, {"carry", int(carry), int(wantedCarry)},
 	} {
 		if x.got != x.want {
-			r.Fail("%s is %.200s, needs %.200s", x.field, fmt.Sprint(x.got), fmt.Sprint(x.want))
+			r.Differ("%s is %.200s, needs %.200s", x.field, fmt.Sprint(x.got), fmt.Sprint(x.want))
 		}
 	}
 	return r.Err

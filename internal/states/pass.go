@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -264,6 +265,9 @@ func Restore(data []byte, owner Owner, newState func(s attention.Shape, tokens i
 	}
 	s, err := newState(shape, tokens, r)
 	if err != nil {
+		if r.Err == nil { // the mechanism has no state of the shape
+			err = fault.Mark(fault.ErrMismatch, err)
+		}
 		return nil, err
 	}
 	s.Visit(&Pass{Tokens: tokens, Decay: r.Decay, kind: reading, r: r})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/scratch"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/tensor"
@@ -82,7 +83,7 @@ func ReadSnapshot(data []byte, id Identity, sum snapshot.ParameterSum) (s attent
 		return s, 0, nil, err
 	}
 	if got, want := r.Int(), scratch.ElementSize[tensor.Float](); got != want {
-		r.Fail("elements have %d bytes, this mechanism computes with %d", got, want)
+		r.Differ("elements have %d bytes, this mechanism computes with %d", got, want)
 	}
 	for _, x := range []struct{ field, want string }{
 		{"kind of state", id.Kind}, {"mechanism", id.Name}, {"setting", id.Setting},
@@ -92,11 +93,11 @@ func ReadSnapshot(data []byte, id Identity, sum snapshot.ParameterSum) (s attent
 			got, r.Decay = kind, true
 		}
 		if got != x.want {
-			r.Fail("%s is %q, needs %q", x.field, got, x.want)
+			r.Differ("%s is %q, needs %q", x.field, got, x.want)
 		}
 	}
 	if got, want := r.Int(), int64(sum); got != want {
-		r.Fail("checksum of the parameters is %08x, needs %08x", got, want)
+		r.Differ("checksum of the parameters is %08x, needs %08x", got, want)
 	}
 	for _, x := range []struct {
 		field  string
@@ -123,7 +124,7 @@ func ReadSnapshot(data []byte, id Identity, sum snapshot.ParameterSum) (s attent
 		r.Fail("B=%d H=%d Hkv=%d is not possible", s.B, s.H, s.Hkv)
 	}
 	if r.Err == nil {
-		r.Err = checkHeads(&s, len(data))
+		r.Err = fault.Mark(fault.ErrDamaged, checkHeads(&s, len(data)))
 	}
 	return s, tokens, r, r.Err
 }

@@ -89,10 +89,10 @@ func TestLinearGradientsAreDerivatives(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for want, s := range map[string]attention.Spec{
-		"x: needs one of the exponential, a similarity and coefficients": {Name: "x"},
-		"y: needs one of the exponential, a similarity and coefficients": {Name: "y", Exp: true, Coef: []float64{1, 1}},
-		"constant: a constant is no kernel":                              {Name: "constant", Coef: []float64{1}},
-		"short: the highest of 3 coefficients is 0":                      {Name: "short", Coef: []float64{1, 1, 0}},
+		"x: needs one of Exp, Similarity and Coef":  {Name: "x"},
+		"y: needs one of Exp, Similarity and Coef":  {Name: "y", Exp: true, Coef: []float64{1, 1}},
+		"constant: a constant is no kernel":         {Name: "constant", Coef: []float64{1}},
+		"short: the highest of 3 coefficients is 0": {Name: "short", Coef: []float64{1, 1, 0}},
 	} {
 		if _, err := newMechanism(s); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %q", err, want)

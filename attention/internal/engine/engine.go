@@ -40,10 +40,10 @@ func New(s headtask.Spec) (*Engine, error) {
 		}
 	}
 	if kernels != 1 {
-		return nil, fmt.Errorf("%s: needs one of the exponential, a similarity and coefficients", s.Name)
+		return nil, fmt.Errorf("%s: needs one of Exp, Similarity and Coef", s.Name)
 	}
 	if f := s.Similarity; f != nil && (f.F == nil || f.Slope == nil) {
-		return nil, fmt.Errorf("%s: a similarity needs F and Slope", s.Name)
+		return nil, fmt.Errorf("%s: Similarity needs F and Slope", s.Name)
 	}
 	if len(s.Coef) == 1 {
 		return nil, fmt.Errorf("%s: a constant is no kernel", s.Name)

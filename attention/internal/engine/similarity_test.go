@@ -116,7 +116,7 @@ func TestSimilarityHasNoSums(t *testing.T) {
 	if _, keep := calltest.Forward(t, e, c, attention.Direct); keep.WeakCount != 2 {
 		t.Errorf("%d weak rows, want 2", keep.WeakCount)
 	}
-	if _, err := newMechanism(attention.Spec{Name: "half", Similarity: &attention.Similarity{F: f.F}}); err == nil || err.Error() != "half: a similarity needs F and Slope" {
+	if _, err := newMechanism(attention.Spec{Name: "half", Similarity: &attention.Similarity{F: f.F}}); err == nil || err.Error() != "half: Similarity needs F and Slope" {
 		t.Errorf("without a slope: %v", err)
 	}
 	if _, err := newMechanism(attention.Spec{Name: "both", Similarity: f, Exp: true}); err == nil {

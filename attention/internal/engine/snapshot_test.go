@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -14,6 +15,7 @@ import (
 	"github.com/farfield-ml/farfield/attention/internal/calltest"
 	"github.com/farfield-ml/farfield/attention/internal/headtask"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/framed"
 	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/param"
@@ -103,17 +105,25 @@ func TestSnapshotDamage(t *testing.T) {
 	data, restore := snapshots(t)
 	for k, b := range data {
 		for n := range b {
-			if _, err := restore[k](b[:n]); err == nil {
-				t.Fatalf("%d of %d bytes are accepted", n, len(b))
+			if _, err := restore[k](b[:n]); !errors.Is(err, fault.ErrDamaged) || errors.Is(err, fault.ErrMismatch) {
+				t.Fatalf("%d of %d bytes: %v, needs fault.ErrDamaged", n, len(b), err)
 			}
 			bad := slices.Clone(b)
 			bad[n] ^= 0x10
-			if _, err := restore[k](bad); err == nil {
-				t.Fatalf("a flipped bit in byte %d of %d is accepted", n, len(b))
+			kind := fault.ErrDamaged
+			if n >= 4 && n < 8 { // the version
+				kind = fault.ErrMismatch
+			}
+			if _, err := restore[k](bad); !errors.Is(err, kind) {
+				t.Fatalf("a flipped bit in byte %d of %d: %v, needs %v", n, len(b), err, kind)
 			}
 			// With the checksum made to fit, other numbers may pass: nothing panics.
-			if st, err := restore[k](seal(bad)); (st == nil) == (err == nil) {
+			st, err := restore[k](seal(bad))
+			if (st == nil) == (err == nil) {
 				t.Fatalf("byte %d changed: state %v with error %v", n, st, err)
+			}
+			if err != nil && errors.Is(err, fault.ErrDamaged) == errors.Is(err, fault.ErrMismatch) {
+				t.Fatalf("byte %d changed: error %v is not one of fault.ErrDamaged and fault.ErrMismatch", n, err)
 			}
 		}
 		if _, err := restore[k](seal(append(slices.Clone(b), 0))); err == nil || !strings.Contains(err.Error(), "1 bytes too many") {
@@ -155,6 +165,9 @@ func TestSnapshotOfAnother(t *testing.T) {
 		_, err := c.restore(c.data)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("error %v, want %q", err, c.want)
+		}
+		if isDamage := strings.HasPrefix(c.want, "begins"); errors.Is(err, fault.ErrDamaged) != isDamage || errors.Is(err, fault.ErrMismatch) != (c.want != "" && !isDamage) {
+			t.Errorf("error %v is of another kind", err)
 		}
 	}
 }
