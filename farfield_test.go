@@ -1,6 +1,7 @@
 package farfield_test
 
 import (
+	"errors"
 	"fmt"
 	"log"
 	"math"
@@ -58,18 +59,18 @@ func TestAttendNamesWhatDoesNotFit(t *testing.T) {
 		{"fastmax", farfield.Options{Width: 2, Heads: -1}, x, "Heads is -1"},
 		{"fastmax", farfield.Options{Width: 2, KV: -2}, x, "KV is -2"},
 		{"fastmax", farfield.Options{Width: 2, Keys: -3}, x, "Keys is -3"},
-		{"fastmax", farfield.Options{Width: 2, KV: 4}, x, "k has 12 elements"},
-		{"fastmax", farfield.Options{Width: 2, Heads: 2, KV: 3, Keys: 2}, x, "3 heads do not divide"},
+		{"fastmax", farfield.Options{Width: 2, KV: 4}, x, "KV is 4, which does not divide Heads, 1"},
+		{"fastmax", farfield.Options{Width: 2, Heads: 2, KV: 3, Keys: 2}, x, "KV is 3, which does not divide Heads, 2"},
 		{"fastmax", farfield.Options{Width: 4, Keys: 2}, x, "k has 12 elements"},
 		{"fastmax", farfield.Options{Width: 1, Keys: 12, Order: 99}, x, "order 99"},
 		// Products that are 1 or 0 where integers wrap.
 		{"fastmax", farfield.Options{Width: math.MaxInt, Heads: math.MaxInt}, x, "q has 12 elements"},
-		{"fastmax", farfield.Options{Width: 2, KV: 4, Keys: math.MaxInt/4 + 1}, x, "k has 12 elements"},
+		{"fastmax", farfield.Options{Width: 1, Heads: 4, KV: 4, Keys: math.MaxInt/4 + 1}, x, "k has 12 elements"},
 		{"fastmix", farfield.Options{Width: 2}, x, "fastmix"},
 	} {
 		o, err := farfield.Attend(c.name, c.q, x, x, c.o)
-		if o != nil || err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%v: error %v, want one that says %q", c.o, err, c.want)
+		if o != nil || err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, farfield.ErrInput) {
+			t.Errorf("%v: error %v, want an ErrInput that says %q", c.o, err, c.want)
 		}
 	}
 }

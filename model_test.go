@@ -616,7 +616,7 @@ func TestOwnMechanismOpensWithItsFactory(t *testing.T) {
 		}
 		nextIDs(t, s)
 	}
-	if _, err := farfield.Open(encoder, farfield.WithFactories(factories)); err == nil || !strings.HasPrefix(err.Error(), encoder+": factories: ") {
+	if _, err := farfield.Open(encoder, farfield.WithFactories(factories)); err == nil || !strings.HasPrefix(err.Error(), encoder+": WithFactories: ") {
 		t.Errorf("a published model: error %v", err)
 	}
 }

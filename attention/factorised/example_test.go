@@ -88,15 +88,15 @@ func ExampleSimilarity() {
 	// Output: [18] linear form: false
 }
 
-// near are features whose product is 2β·q·k - β|k|², which is β|q|² - β|q-k|².
-type near struct{ beta float32 }
+// distance are features whose product is 2β·q·k - β|k|², which is β|q|² - β|q-k|².
+type distance struct{ beta float32 }
 
-func (near) Dim(d int) int             { return d + 1 }
-func (near) Params() *param.Set        { return nil }
-func (near) Constants() *param.Set     { return nil }
-func (near) Check(int, int, int) error { return nil }
+func (distance) Dim(d int) int             { return d + 1 }
+func (distance) Params() *param.Set        { return nil }
+func (distance) Constants() *param.Set     { return nil }
+func (distance) Check(int, int, int) error { return nil }
 
-func (f near) Map(b *attention.FeatureBlock) {
+func (f distance) Map(b *attention.FeatureBlock) {
 	for t := range b.N {
 		last := float32(1)
 		if b.Keys {
@@ -115,7 +115,7 @@ func (f near) Map(b *attention.FeatureBlock) {
 	}
 }
 
-func (f near) Grad(b *attention.FeatureBlock) {
+func (f distance) Grad(b *attention.FeatureBlock) {
 	for t := range b.N {
 		for c := range b.D {
 			at := c*b.Stride + t
@@ -132,7 +132,7 @@ func (f near) Grad(b *attention.FeatureBlock) {
 // all keys of a query.
 func ExampleNew_exponentialOfFeatures() {
 	m, err := factorised.New(attention.Spec{
-		Name: "gauss", Setting: "gauss beta=ln2", Scale: 1, Exp: true, Features: near{math.Ln2},
+		Name: "gauss", Setting: "gauss beta=ln2", Scale: 1, Exp: true, Features: distance{math.Ln2},
 	})
 	if err != nil {
 		log.Fatal(err)
