@@ -166,8 +166,7 @@ const lineLimit = 16 << 20
 // eachLine calls each with the number, from 1, and the bytes of every line of r without its line
 // break. each must not keep the bytes. Errors begin with the line's number.
 func eachLine(r io.Reader, each func(n int, line []byte) error) error {
-	s := bufio.NewScanner(r)
-	s.Buffer(nil, lineLimit)
+	s := infile.NewLineScanner(r, lineLimit)
 	n := 0
 	for s.Scan() {
 		n++

@@ -324,3 +324,22 @@ func (x *Records) convertElement(c byte, blank bool) (byte, bool) {
 	x.filled = true
 	return c, true
 }
+
+// NewLineScanner returns a scanner of the lines of r, of at most limit bytes. Unlike a scanner with
+// bufio.ScanLines it looks at each byte once: a long line does not cost a search per Read.
+func NewLineScanner(r io.Reader, limit int) *bufio.Scanner {
+	s := bufio.NewScanner(r)
+	s.Buffer(nil, limit)
+	searched := 0 // bytes of the line so far, which has no end in them
+	s.Split(func(data []byte, atEOF bool) (advance int, token []byte, err error) {
+		if i := bytes.IndexByte(data[searched:], '\n'); i >= 0 {
+			data = data[:searched+i+1]
+		} else if !atEOF {
+			searched = len(data)
+			return 0, nil, nil
+		}
+		searched = 0
+		return bufio.ScanLines(data, atEOF)
+	})
+	return s
+}

@@ -1,6 +1,7 @@
 package infile
 
 import (
+	"bufio"
 	"encoding/binary"
 	"io"
 	"strings"
@@ -110,4 +111,28 @@ func FuzzRecords(f *testing.F) {
 			t.Errorf("in pieces %q, %v; as a whole %q, %v", again, err2, all, err)
 		}
 	})
+}
+
+func TestLinesAreThoseOfScanLines(t *testing.T) {
+	long := strings.Repeat("x", 9000)
+	for _, in := range []string{"", "\n", "a", "a\n", "a\nbc\r\n\r\n\n" + long + "\nd\r", long, "\n" + long + "\r\n" + long, long + long + "\nb"} {
+		for _, r := range []func(string) io.Reader{
+			func(s string) io.Reader { return strings.NewReader(s) },
+			func(s string) io.Reader { return iotest.OneByteReader(strings.NewReader(s)) },
+			func(s string) io.Reader { return iotest.DataErrReader(strings.NewReader(s)) },
+			func(s string) io.Reader { return iotest.TimeoutReader(iotest.HalfReader(strings.NewReader(s))) },
+		} {
+			want := bufio.NewScanner(r(in))
+			want.Buffer(nil, 10000)
+			got := NewLineScanner(r(in), 10000)
+			for want.Scan() {
+				if !got.Scan() || got.Text() != want.Text() {
+					t.Fatalf("%.20q: %.20q, want %.20q", in, got.Text(), want.Text())
+				}
+			}
+			if got.Scan() || got.Err() != want.Err() {
+				t.Errorf("%.20q: %.20q, error %v, want %v", in, got.Text(), got.Err(), want.Err())
+			}
+		}
+	}
 }

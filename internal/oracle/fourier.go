@@ -18,14 +18,15 @@ func NewFourier(r []float64, eps float64, scaled bool) HeadMatrix {
 				whole += math.Log(math.Abs(r[d%len(r)]))
 			}
 			for j, k := range h.K {
+				if !h.Sees(i, j) {
+					continue
+				}
 				for d := range q {
 					if x := r[d%len(r)] * (q[d] - k[d]); x != 0 {
 						logs[j] += 4 * math.Log(math.Abs(math.Sin(x)/x))
 					}
 				}
-				if h.Sees(i, j) {
-					top = max(top, logs[j])
-				}
+				top = max(top, logs[j])
 			}
 			small := math.Log(eps)
 			if scaled {

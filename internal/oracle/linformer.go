@@ -20,11 +20,15 @@ func NewLinformer(e, f []float64, length, rank int, perHead, all bool) HeadMatri
 		for i, q := range h.Q {
 			a[i] = make([]float64, len(h.K))
 			scores, reached := make([]float64, rank), make([]bool, rank)
+			products := make([]float64, len(h.K))
+			for j, k := range h.K {
+				products[j] = dotProduct(q, k) / math.Sqrt(float64(len(q)))
+			}
 			top, sum := math.Inf(-1), 0.0
 			for c := range rank {
 				reached[c] = all
-				for j, k := range h.K {
-					scores[c] += at(e, j, c) * dotProduct(q, k) / math.Sqrt(float64(len(q)))
+				for j, x := range products {
+					scores[c] += at(e, j, c) * x
 					reached[c] = reached[c] || at(e, j, c) != 0 || at(f, j, c) != 0
 				}
 				if reached[c] {
@@ -37,10 +41,12 @@ func NewLinformer(e, f []float64, length, rank int, perHead, all bool) HeadMatri
 				}
 			}
 			for c := range rank {
+				if !reached[c] {
+					continue
+				}
+				weight := math.Exp(scores[c]-top) / sum
 				for j := range h.K {
-					if reached[c] {
-						a[i][j] += math.Exp(scores[c]-top) / sum * at(f, j, c)
-					}
+					a[i][j] += weight * at(f, j, c)
 				}
 			}
 		}

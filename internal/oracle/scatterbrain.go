@@ -31,17 +31,24 @@ func (s *Scatterbrain) Weights(h *Head) [][]float64 {
 		}
 		return e
 	}
+	ofKeys := make([][]float64, len(h.K))
+	for j, k := range h.K {
+		ofKeys[j] = exponents(k)
+	}
 	a := make([][]float64, len(h.Q))
 	for i, q := range h.Q {
 		a[i] = make([]float64, len(h.K))
 		log := make([]float64, len(h.K))
 		top, of := math.Inf(-1), exponents(q)
 		for j, k := range h.K {
+			if !h.Sees(i, j) {
+				continue
+			}
 			log[j] = scale * dotProduct(q, k)
 			if !near(i, j) {
-				var sum []float64
-				for f, e := range exponents(k) {
-					sum = append(sum, e+of[f])
+				sum := make([]float64, len(of))
+				for f, e := range ofKeys[j] {
+					sum[f] = e + of[f]
 				}
 				most, all := slices.Max(sum), 0.0
 				for _, e := range sum {
@@ -49,9 +56,7 @@ func (s *Scatterbrain) Weights(h *Head) [][]float64 {
 				}
 				log[j] = most + math.Log(all)
 			}
-			if h.Sees(i, j) {
-				top = max(top, log[j])
-			}
+			top = max(top, log[j])
 		}
 		var den float64
 		for j := range log {

@@ -48,35 +48,66 @@ const (
 	meanName          = "mean of the targets"
 )
 
-// scoreTable scores the commonest class of the training samples with the same key. Unseen
-// keys get the commonest class of all samples.
-func scoreTable[K comparable](name string, src Source, n int, key func(*Sample) K) (Baseline, error) {
+// keyTable is a baseline that scores the commonest class of the training samples with the same
+// key. Unseen keys get the commonest class of all samples.
+type keyTable struct {
+	name string
+	key  func(*Sample) [2]int32
+}
+
+// majority is the table of one key, which scores the commonest class.
+var majority = keyTable{majorityName, func(*Sample) (none [2]int32) { return none }}
+
+// scoreTables scores tables, for all of which it takes each sample once.
+func scoreTables(src Source, n int, tables ...keyTable) ([]Baseline, error) {
 	spec := src.Spec()
-	seen := map[K][]int{}
+	seen := make([]map[[2]int32][]int, len(tables))
+	for i := range seen {
+		seen[i] = map[[2]int32][]int{}
+	}
 	all := make([]int, spec.Classes)
 	learned, err := eachSample(src, Train, n, func(s *Sample) {
-		k := key(s)
-		if seen[k] == nil {
-			seen[k] = make([]int, spec.Classes)
+		for i, t := range tables {
+			k := t.key(s)
+			if seen[i][k] == nil {
+				seen[i][k] = make([]int, spec.Classes)
+			}
+			seen[i][k][s.Class]++
 		}
-		seen[k][s.Class]++
 		all[s.Class]++
 	})
 	if err != nil {
-		return Baseline{}, err
+		return nil, err
 	}
-	return scoreClasses(name, src, n, learned, func(s *Sample) int {
-		counts, ok := seen[key(s)]
-		if !ok {
-			counts = all
+	right := make([]int, len(tables))
+	judged, err := eachSample(src, spec.JudgedSplit(), n, func(s *Sample) {
+		for i, t := range tables {
+			counts, ok := seen[i][t.key(s)]
+			if !ok {
+				counts = all
+			}
+			if argMax(counts) == int(s.Class) {
+				right[i]++
+			}
 		}
-		return argMax(counts)
 	})
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Baseline, len(tables))
+	for i, t := range tables {
+		list[i] = Baseline{Name: t.name, Score: hitRate(right[i], judged), Learned: learned, Judged: judged}
+	}
+	return list, nil
 }
 
 // scoreMajority scores the commonest class.
 func scoreMajority(src Source, n int) (Baseline, error) {
-	return scoreTable(majorityName, src, n, func(*Sample) int { return 0 })
+	list, err := scoreTables(src, n, majority)
+	if err != nil {
+		return Baseline{}, err
+	}
+	return list[0], nil
 }
 
 // scoreMajorityLabel scores the commonest label of all positions.
@@ -316,9 +347,13 @@ func runBaselines(list ...func() (Baseline, error)) ([]Baseline, error) {
 	return all, nil
 }
 
-// runGrowing is runBaselines of a WindowDrawer: what it asks shows later in long samples.
+// runGrowing is runBaselines of a WindowDrawer.
 func runGrowing(list ...func() (Baseline, error)) ([]Baseline, error) {
-	all, err := runBaselines(list...)
+	return adviseGrowth(runBaselines(list...))
+}
+
+// adviseGrowth adds the advice of a WindowDrawer: what its baselines ask shows later in long samples.
+func adviseGrowth(all []Baseline, err error) ([]Baseline, error) {
 	for i := range all {
 		all[i].Advice = growAdvice
 	}

@@ -268,8 +268,7 @@ func (c *ownColumns) readTable(r io.Reader, comma rune) ([]ownRow, error) {
 func (c *ownColumns) readJSONL(r io.Reader) ([]ownRow, error) {
 	var rows []ownRow
 	records := infile.NewRecords(r)
-	s := bufio.NewScanner(records)
-	s.Buffer(nil, ownBytes)
+	s := infile.NewLineScanner(records, ownBytes)
 	n := 0
 	unit := func() string {
 		if records.HasArray() {

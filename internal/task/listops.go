@@ -171,15 +171,10 @@ func (t *ListOps) Baselines(n int) ([]Baseline, error) { return listBaselines(t,
 
 // listBaselines scores the baselines of ListOps and ListOps6.
 func listBaselines(src Source, n int) ([]Baseline, error) {
-	return runGrowing(
-		func() (Baseline, error) { return scoreMajority(src, n) },
-		func() (Baseline, error) {
-			return scoreTable("root operator", src, n, func(s *Sample) int32 { return s.Tokens[0] })
-		},
-		func() (Baseline, error) {
-			return scoreTable("root operator and its digits", src, n, func(s *Sample) [2]int32 { return rootDigits(s.Tokens) })
-		},
-	)
+	return adviseGrowth(scoreTables(src, n, majority,
+		keyTable{"root operator", func(s *Sample) [2]int32 { return [2]int32{s.Tokens[0]} }},
+		keyTable{"root operator and its digits", func(s *Sample) [2]int32 { return rootDigits(s.Tokens) }},
+	))
 }
 
 // rootDigits returns the root operator and its decisive digit: the least for MIN, the greatest
