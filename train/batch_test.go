@@ -12,6 +12,7 @@ import (
 // A batch is as long as its longest sequence; the others are padded, and nothing is
 // asked where they are.
 func TestBatchIsPaddedToItsLongestSequence(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name    string
 		spec    task.Spec

@@ -68,6 +68,7 @@ func copyRun(t *testing.T, run string) string {
 // A changed configuration is refused with the field and both values, unless the checkpoint
 // has no copy of it. Places of files may change.
 func TestConfigIsBoundToCheckpoints(t *testing.T) {
+	t.Parallel()
 	run, _ := run(t, little("softmax"))
 	for _, c := range []struct{ from, to, want string }{
 		{`"lr": 0.004`, `"lr": 0.04`, "lr is 0.04, in CKPT it is 0.004"},
@@ -109,6 +110,7 @@ func TestConfigIsBoundToCheckpoints(t *testing.T) {
 
 // Names of classes and columns, and scales, are bound to the checkpoint.
 func TestNamesAreBoundToCheckpoints(t *testing.T) {
+	t.Parallel()
 	folder, _ := ownSeries(t)
 	numbers := samplePreset("series", 5, 8, "ask", "number", "length", "8", "data", filepath.Join(folder, "list.csv"))
 	numbers.Model.Positions = ""
@@ -151,6 +153,7 @@ func TestNamesAreBoundToCheckpoints(t *testing.T) {
 
 // A run of a text keeps the tokens of its start, and its checkpoint has them in the vocabulary.
 func TestTokensOfTextsAreBoundToCheckpoints(t *testing.T) {
+	t.Parallel()
 	data, text := filepath.Join(t.TempDir(), "text"), task.InventText(1, 3000).Text
 	words, err1 := tokenizer.Train(t.Context(), nil, 256)
 	chars, err2 := token.NewCharVocabulary(text)
@@ -218,6 +221,7 @@ func TestTokensOfTextsAreBoundToCheckpoints(t *testing.T) {
 
 // A run is bound to its data and its first weights before its first checkpoint.
 func TestStartIsBound(t *testing.T) {
+	t.Parallel()
 	dir := interrupted(t, little("softmax"), 4)
 	other, err := task.NewText(task.InventText(2, 3000), token.NewByteVocabulary())
 	if err != nil {
@@ -271,6 +275,7 @@ func TestStartIsBound(t *testing.T) {
 
 // A run without copies goes on to the same bits, and has copies from then on.
 func TestRunWithoutCopiesContinues(t *testing.T) {
+	t.Parallel()
 	want, _ := run(t, little("softmax"))
 	dir := interrupted(t, little("softmax"), 17)
 	withoutCopies(t, dir)

@@ -89,6 +89,7 @@ func beforeTheEnd(t *testing.T, c Config) string {
 // A finished run keeps its last checkpoint, to be lengthened, and the best; of one update, these
 // share their weights.
 func TestFinishedRunKeepsWhatIsRead(t *testing.T) {
+	t.Parallel()
 	src := kinds()["regression"]
 	c := littleTask(src, "softmax")
 	c.EvalEvery, c.SaveEvery = 5, 5
@@ -128,6 +129,7 @@ func TestFinishedRunKeepsWhatIsRead(t *testing.T) {
 }
 
 func TestKilledRunContinues(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	want, _ := run(t, c)
 	appendTo := func(t *testing.T, path, text string) {
@@ -183,6 +185,7 @@ func TestKilledRunContinues(t *testing.T) {
 const killedRun = "FARFIELD_TEST_KILLED_RUN"
 
 func TestRunKilledBySignalContinues(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	c.Steps, c.SaveEvery, c.EvalEvery = 40, 1, 3
 	if dir := os.Getenv(killedRun); dir != "" {
@@ -250,6 +253,7 @@ func TestRunKilledBySignalContinues(t *testing.T) {
 }
 
 func TestDamagedCheckpointIsRefused(t *testing.T) {
+	t.Parallel()
 	text := littleText(t)
 	change := func(name string, f func([]byte) []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
@@ -321,6 +325,7 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 // A kill between a checkpoint and the removal of others leaves those to the run that goes
 // on.
 func TestResumeRemovesOldCheckpoints(t *testing.T) {
+	t.Parallel()
 	want, score := run(t, little("softmax"))
 	dir := beforeTheEnd(t, little("softmax"))
 	old := filepath.Join(dir, checkpointsFolder, stepPrefix+"00000001")
@@ -337,6 +342,7 @@ func TestResumeRemovesOldCheckpoints(t *testing.T) {
 }
 
 func TestRunContinuesFromAnEarlierCheckpoint(t *testing.T) {
+	t.Parallel()
 	want, _ := run(t, little("softmax"))
 	dir := beforeTheEnd(t, little("softmax"))
 	pointer := filepath.Join(dir, checkpointsFolder, latestFile)
@@ -351,6 +357,7 @@ func TestRunContinuesFromAnEarlierCheckpoint(t *testing.T) {
 // checkpoint, written again, is the same bytes; from the one before, training goes on
 // as it did there, but for roundings.
 func TestCommittedRunContinues(t *testing.T) {
+	t.Parallel()
 	const committed = "testdata/run"
 	c := little("fastmax")
 	c.Model.Width, c.Steps, c.EvalEvery = 6, 20, 10
@@ -446,6 +453,7 @@ func TestCommittedRunContinues(t *testing.T) {
 }
 
 func TestResumeRefusesOtherData(t *testing.T) {
+	t.Parallel()
 	dir, _ := run(t, little("softmax"))
 	text, err := task.NewText(task.InventText(2, 3000), token.NewByteVocabulary())
 	if err != nil {
@@ -457,6 +465,7 @@ func TestResumeRefusesOtherData(t *testing.T) {
 }
 
 func TestNewRefusesAFolderWithARun(t *testing.T) {
+	t.Parallel()
 	dir, _ := run(t, little("softmax"))
 	for _, removed := range []string{"", configFile, metricsFile} {
 		if err := os.Remove(filepath.Join(dir, removed)); removed != "" && err != nil {
@@ -481,6 +490,7 @@ func TestNewRefusesAFolderWithARun(t *testing.T) {
 // The configuration is the last file of a start. A start that ends before it leaves no
 // run, and a second one succeeds.
 func TestUnfinishedStartIsNoRun(t *testing.T) {
+	t.Parallel()
 	c := littleTask(kinds()["class"], "softmax")
 	src := named{kinds()["class"], []string{"no", "\n", "yes \xff"}}
 	dir := t.TempDir()
@@ -512,6 +522,7 @@ func TestUnfinishedStartIsNoRun(t *testing.T) {
 }
 
 func TestCopiesOfCheckpointsStay(t *testing.T) {
+	t.Parallel()
 	dir := beforeTheEnd(t, little("softmax"))
 	all := filepath.Join(dir, checkpointsFolder)
 	last := filepath.Join(all, "step-00000020")
@@ -544,6 +555,7 @@ func TestCopiesOfCheckpointsStay(t *testing.T) {
 }
 
 func TestLoadReadsTheModelThatWasScored(t *testing.T) {
+	t.Parallel()
 	dir, score := run(t, little("softmax"))
 	for _, path := range []string{dir, filepath.Join(dir, checkpointsFolder, "step-00000030")} {
 		m, vocab, err := LoadTextModel(path)

@@ -18,6 +18,7 @@ import (
 )
 
 func TestPresetsAreComplete(t *testing.T) {
+	t.Parallel()
 	learned := map[string]bool{}
 	for _, p := range Presets() {
 		got, err := LookupPreset(p.Name)
@@ -102,6 +103,7 @@ func (b *bare) Sample(s *task.Sample, _ task.Split, _ int) error {
 func (b *bare) Baselines(int) ([]task.Baseline, error) { return nil, nil }
 
 func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		mechanism string
 		order     int
@@ -136,6 +138,7 @@ func TestMechanismsTrainWithWhatTrainsWell(t *testing.T) {
 
 // Each K-th layer has the mechanism, from the first, and the others its near field alone.
 func TestFarFieldOfSomeLayers(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		mechanism   string
 		layers, far int
@@ -166,6 +169,7 @@ func TestFarFieldOfSomeLayers(t *testing.T) {
 // A far field of its own order, with the norm of heads, is the default where layers may
 // differ and no order is given.
 func TestOrderOfTheFarFieldIsTheDefault(t *testing.T) {
+	t.Parallel()
 	for name, tc := range map[string]struct {
 		change          func(*Config)
 		order, farEvery int
@@ -199,6 +203,7 @@ func TestOrderOfTheFarFieldIsTheDefault(t *testing.T) {
 // No window is set where calls cannot have one, and none where a complete configuration
 // names none: a run that began before windows were the default goes on as it began.
 func TestWindowIsLeftOutWhereItCannotBe(t *testing.T) {
+	t.Parallel()
 	dropped := little("fastmax")
 	dropped.Model.AttentionDropout, dropped.Model.AttentionDropoutKind = 0.1, model.DropProducts
 	begun := little("fastmax")
@@ -239,6 +244,7 @@ func (unordered) IsUnordered() bool { return true }
 
 // Encoders have the order of the mechanism in one of three layers, in heads of any width.
 func TestEncodersHaveAFarFieldOfLowOrder(t *testing.T) {
+	t.Parallel()
 	src := kinds()["pairs"]
 	for name, tc := range map[string]struct {
 		change          func(*Config)
@@ -265,6 +271,7 @@ func TestEncodersHaveAFarFieldOfLowOrder(t *testing.T) {
 
 // Another mechanism drops settings that it does not support, the same one none.
 func TestSetMechanismDropsSettingsOfTheFormerOne(t *testing.T) {
+	t.Parallel()
 	var c Config
 	c.Model.Mechanism, c.Model.Order, c.Model.Set = "fastmax", 4, map[string]string{"scale": "1"}
 	c.Model.Decay, c.Model.KVHeads, c.Model.AttentionDropout = model.LearnedDecay, 2, 0.1
@@ -298,6 +305,7 @@ func TestSetMechanismDropsSettingsOfTheFormerOne(t *testing.T) {
 // A task of levels is learned by a mixture of logistics, and no model says what is of no
 // kind.
 func TestModelIsAdaptedToLevels(t *testing.T) {
+	t.Parallel()
 	spec := task.Spec{Name: "sound", Kind: task.Level, Vocab: 256, Length: 9, Parts: 1, Outputs: 1}
 	var c Config
 	if err := c.adaptModelToTask(spec); err != nil || c.Model.Kind != model.Decoder || c.Model.Loss != model.Logistics || c.Model.Outputs != 30 || c.Model.Context != 9 {
@@ -318,6 +326,7 @@ func TestModelIsAdaptedToLevels(t *testing.T) {
 }
 
 func TestSequencesGrow(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		first, context           int
 		firstBatch, batch, steps int
@@ -347,6 +356,7 @@ func TestSequencesGrow(t *testing.T) {
 }
 
 func TestImpossibleConfigsAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		want   string
 		change func(*Config)
@@ -392,6 +402,7 @@ func TestImpossibleConfigsAreRefused(t *testing.T) {
 
 // A Config needs no more than a task, a model, the size of a batch, updates and a rate.
 func TestZeroFieldsHaveDefaults(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	want, _, err := c.PrepareTask(littleText(t))
 	if err != nil {
@@ -405,6 +416,7 @@ func TestZeroFieldsHaveDefaults(t *testing.T) {
 }
 
 func TestReadConfigRefusesUnknownFieldsAndVersions(t *testing.T) {
+	t.Parallel()
 	write := func(text string) string {
 		path := filepath.Join(t.TempDir(), "config.json")
 		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
@@ -432,6 +444,7 @@ func TestReadConfigRefusesUnknownFieldsAndVersions(t *testing.T) {
 }
 
 func TestReadConfigLeavesItsArgument(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "config.json")
 	text := `{"task_set": {"above": "7"}, "model": {"set": {"scale": "2"}, "biases": {"mlp": true}}}`
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
@@ -456,6 +469,7 @@ func TestReadConfigLeavesItsArgument(t *testing.T) {
 }
 
 func TestNeedlesOfAShortText(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(path, task.InventText(1, 60000).Text, 0o666); err != nil {
 		t.Fatal(err)
@@ -483,6 +497,7 @@ func TestNeedlesOfAShortText(t *testing.T) {
 
 // A batch of windows of an endless text has the tokens of an update.
 func TestTuneBatchOfAnEndlessTask(t *testing.T) {
+	t.Parallel()
 	for length, want := range map[int]int{15: mostTuneBatch, tuneTokens / 8: 8, tuneTokens: leastTuneSize} {
 		c := Config{}
 		if c.setTuneBatch(littleText(t).WithWindow(length)); c.Batch != want {
@@ -493,6 +508,7 @@ func TestTuneBatchOfAnEndlessTask(t *testing.T) {
 
 // An error of New names the fields as Go does, and an error of a run's folder as its file does.
 func TestErrorsNameFieldsAsTheirReaderDoes(t *testing.T) {
+	t.Parallel()
 	c := little("fastmax")
 	c.EvalSamples = -2
 	src := alike(t, "text")(0)

@@ -53,6 +53,7 @@ func smallRun(t *testing.T, name string, set map[string]string) string {
 
 // A run goes on with its own samples and names alone, and changes with no others.
 func TestChangedDataIsNeitherResumedNorLengthened(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	rows := labelledRows(60, "login", "storage")
 	data := writeFile(t, folder, "data.csv", rows)
@@ -103,6 +104,7 @@ func openRunTask(t *testing.T, dir string) (Config, task.Source) {
 // A run of an earlier version has a checksum of 64 samples of a split. It is resumed by that and gets
 // the one of all; then each change is found.
 func TestEveryChangeOfTheDataIsFound(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	rows := labelledRows(2000, "login", "storage")
 	data := writeFile(t, folder, "data.csv", rows)
@@ -172,6 +174,7 @@ func TestEveryChangeOfTheDataIsFound(t *testing.T) {
 
 // TestDataOfARunMustBeUnchanged changes labels, rows and records of a run.
 func TestDataOfARunMustBeUnchanged(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	rows := labelledRows(60, "login", "storage")
 	data := writeFile(t, folder, "data.csv", rows)
@@ -237,6 +240,7 @@ func TestDataOfARunMustBeUnchanged(t *testing.T) {
 // TestOtherDataHasTheClassesOfTheRun compares the confusion of other data with predictions
 // for its texts. The data lacks the first class, so that its own numbers are others.
 func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	dir := smallRun(t, "file", map[string]string{"data": writeFile(t, folder, "data.csv", labelledRows(60, "a", "b", "c")), "length": "6"})
 	c, err := RunConfig(dir)
@@ -319,6 +323,7 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 // TestOtherDataOfSeries has labels of rows by name, numbers in the scales of the run, and
 // files that are longer than the run's.
 func TestOtherDataOfSeries(t *testing.T) {
+	t.Parallel()
 	series := func(labels string, rows int) string {
 		var b strings.Builder
 		b.WriteString("x,y,label\n")
@@ -411,6 +416,7 @@ func TestOtherDataOfSeries(t *testing.T) {
 
 // A Config that a program makes may have no settings.
 func TestOtherDataNeedsNoSettings(t *testing.T) {
+	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "missing.csv")
 	c := Config{Task: "file"}
 	c.Model.Context = 16
@@ -421,6 +427,7 @@ func TestOtherDataNeedsNoSettings(t *testing.T) {
 
 // A run does not begin where draws of single files leave a class without one to learn from.
 func TestRunsNeedFilesOfEachClass(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for i := range 21 {
 		path := filepath.Join(dir, "ab"[i/20:][:1], fmt.Sprint(i))

@@ -14,6 +14,7 @@ import (
 
 // A run with a mechanism of one's own ends, is continued and is read as any other.
 func TestRunWithAMechanismOfOnesOwn(t *testing.T) {
+	t.Parallel()
 	factories := map[string]model.Factory{"own": model.NewFactory(func(o mechanism.Options) (attention.Mechanism, error) {
 		return mechanism.New("linear", o)
 	})}

@@ -92,6 +92,7 @@ func tryRun(c Config, src task.Source) (panicked any, err error) {
 // New checks the numbers of a specification and of a configuration: a run is refused, or
 // goes on to the end. None of them is a panic.
 func TestOddNumbersAreRefusedOrLearned(t *testing.T) {
+	t.Parallel()
 	refused, learned := 0, 0
 	try := func(name string, c Config, src task.Source) {
 		t.Helper()
@@ -156,6 +157,7 @@ func TestOddNumbersAreRefusedOrLearned(t *testing.T) {
 }
 
 func TestSourcesAreHeldToTheirSpecification(t *testing.T) {
+	t.Parallel()
 	whole := kinds()["class"]
 	c := littleTask(whole, "softmax")
 	alone := whole.spec

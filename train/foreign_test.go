@@ -8,6 +8,7 @@ import (
 )
 
 func TestFoldersOfOtherProgramsAreNamed(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		want  string
 		files map[string]string

@@ -52,6 +52,7 @@ func frozenTexts(t *testing.T) (Config, task.Source) {
 // The body of a frozen model stays, and its head is the regression of all samples but the judged ones:
 // the gradient of their loss with the penalty is 0.
 func TestFrozenModelHasAFittedHead(t *testing.T) {
+	t.Parallel()
 	c, src := frozenTexts(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	trainer, err := New(c, src, dir)
@@ -167,6 +168,7 @@ func TestFrozenModelHasAFittedHead(t *testing.T) {
 
 // A frozen model goes back as a body whose pooled vectors a linear layer reads.
 func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
+	t.Parallel()
 	c, src := frozenTexts(t)
 	dir, _ := taskRun(t, c, src)
 	m, _, err := LoadModel(dir)
@@ -245,6 +247,7 @@ func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
 }
 
 func TestFrozenRunResumesToTheSameBits(t *testing.T) {
+	t.Parallel()
 	c, src := frozenTexts(t)
 	want, score := taskRun(t, c, src)
 	dir := filepath.Join(t.TempDir(), "run")
@@ -289,6 +292,7 @@ func TestFrozenRunResumesToTheSameBits(t *testing.T) {
 }
 
 func TestFrozenModelRefusesOtherTraining(t *testing.T) {
+	t.Parallel()
 	c, src := frozenTexts(t)
 	for _, bad := range []struct {
 		change func(c *Config)
@@ -315,6 +319,7 @@ func TestFrozenModelRefusesOtherTraining(t *testing.T) {
 
 // A run of an earlier version draws its parts as it did.
 func TestOldRunsKeepTheirParts(t *testing.T) {
+	t.Parallel()
 	c, src := frozenTexts(t)
 	if !c.Stratified || src.Spec().Count != [3]int{120, 15, 15} {
 		t.Errorf("stratified %t, parts %v", c.Stratified, src.Spec().Count)

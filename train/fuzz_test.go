@@ -85,6 +85,7 @@ func sealed(t testing.TB, m manifest) []byte {
 // A checkpoint of a stranger's may name files of its folder alone, and what it names
 // is not read before it has the size that is written down.
 func TestManifestsStayInTheirFolder(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "checkpoint")
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestHistoryLeavesOutAnUnfinishedLine(t *testing.T) {
+	t.Parallel()
 	const rows = `{"step":1,"loss":2.5,"lr":0.1,"grad_norm":1}
 {"step":1,"eval":"windows","loss":2.25,"tokens":7,"bytes":7,"elapsed_s":3}
 {"step":2,"loss":2,"lr":0.2`
@@ -28,6 +29,7 @@ func TestHistoryLeavesOutAnUnfinishedLine(t *testing.T) {
 }
 
 func TestReadHistoryReadsAGrowingFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, metricsFile)
 	if h, err := ReadHistory(dir); h != nil || !os.IsNotExist(err) {
@@ -62,6 +64,7 @@ func TestReadHistoryReadsAGrowingFile(t *testing.T) {
 }
 
 func TestRowsHaveChecksums(t *testing.T) {
+	t.Parallel()
 	row := string(appendChecksum([]byte(`{"step":1,"loss":2.5}`)))
 	if h, err := readHistory(strings.NewReader(row + "\n")); err != nil || len(h.Steps) != 1 || h.Steps[0].Loss != 2.5 {
 		t.Errorf("%s: %v", row, err)

@@ -53,6 +53,7 @@ func tunedTexts(t *testing.T, adapters int, set ...string) (Config, task.Source)
 
 // A run that starts from another has its weights, a new head, and settings from the data.
 func TestRunStartsFromWeights(t *testing.T) {
+	t.Parallel()
 	c, src := tunedTexts(t, 0)
 	c.Rate = 0
 	trainer, err := New(c, src, "")
@@ -89,6 +90,7 @@ func TestRunStartsFromWeights(t *testing.T) {
 
 // Epochs become updates, also where gradients are accumulated.
 func TestEpochsBecomeUpdates(t *testing.T) {
+	t.Parallel()
 	c, src := tunedTexts(t, 0)
 	n := src.Spec().Count[task.Train]
 	for _, x := range []struct{ epochs, accumulate int }{{1, 1}, {2, 1}, {2, 3}} {
@@ -120,6 +122,7 @@ func TestEpochsBecomeUpdates(t *testing.T) {
 
 // A tuned run stops, resumes, is scored and predicts without the model that it started from.
 func TestTunedRunsResumeToTheSameBits(t *testing.T) {
+	t.Parallel()
 	for _, rank := range []int{0, 2} {
 		c, src := tunedTexts(t, rank)
 		want, score := taskRun(t, c, src)
@@ -170,6 +173,7 @@ func TestTunedRunsResumeToTheSameBits(t *testing.T) {
 
 // Adapters leave everything but the matrices of layers and the head.
 func TestAdaptersChangeMatricesAndHead(t *testing.T) {
+	t.Parallel()
 	c, src := tunedTexts(t, 2)
 	c.Rate = 0.05
 	trainer, err := New(c, src, "")
@@ -226,6 +230,7 @@ func adaptedModel(t *testing.T, rank int) (*model.Model, *adapters) {
 
 // The gradients of A and B are the slopes of the loss.
 func TestAdapterGradientsAreSlopes(t *testing.T) {
+	t.Parallel()
 	for _, rank := range []int{1, 3} {
 		m, a := adaptedModel(t, rank)
 		b := &model.Batch{B: 3, N: 6, Lens: []int64{6, 2, 5}, Targets: []int32{0, 2, 1}}
@@ -271,6 +276,7 @@ func TestAdapterGradientsAreSlopes(t *testing.T) {
 
 // The model holds W₀ + s·B·A.
 func TestAdaptersAddTheirProduct(t *testing.T) {
+	t.Parallel()
 	_, a := adaptedModel(t, 2)
 	for _, d := range a.list {
 		in := d.weight.Shape[1]
@@ -289,6 +295,7 @@ func TestAdaptersAddTheirProduct(t *testing.T) {
 
 // All weights have their own rate again after adapters are given up.
 func TestAdaptersTakeTheirRateAlong(t *testing.T) {
+	t.Parallel()
 	c := Config{Rate: 1e-3}
 	c.SetAdapters(8)
 	if c.SetAdapters(4); c.Rate != 1e-3*adapterRate {
@@ -300,6 +307,7 @@ func TestAdaptersTakeTheirRateAlong(t *testing.T) {
 }
 
 func TestStartsThatDoNotFitAreRefused(t *testing.T) {
+	t.Parallel()
 	for want, change := range map[string]func(c *Config){
 		"layers.1.attn_norm.weight":      func(c *Config) { c.Model.Layers = 2 },
 		"embed.weight: is [256 12], the": func(c *Config) { c.Model.Width = 16 },
@@ -320,6 +328,7 @@ func TestStartsThatDoNotFitAreRefused(t *testing.T) {
 
 // A model may have more rows than its tokenizer tokens. A run keeps them.
 func TestTextsTuneAModelOfMoreRowsThanTokens(t *testing.T) {
+	t.Parallel()
 	const rows = 264
 	words, err := tokenizer.Train(t.Context(), nil, 256)
 	if err != nil {
@@ -369,6 +378,7 @@ func TestTextsTuneAModelOfMoreRowsThanTokens(t *testing.T) {
 
 // Batches of similar lengths still visit every sample once an epoch.
 func TestGroupedBatchesVisitEverySample(t *testing.T) {
+	t.Parallel()
 	c, src := tunedTexts(t, 0)
 	n := src.Spec().Count[task.Train]
 	for _, batch := range []int{1, 4, 7, n + 1} {
@@ -405,6 +415,7 @@ func TestGroupedBatchesVisitEverySample(t *testing.T) {
 
 // A run starts from a published folder and reads its texts as the ids of its tokenizer.
 func TestRunStartsFromPublishedModel(t *testing.T) {
+	t.Parallel()
 	var rows strings.Builder
 	rows.WriteString("text\tlabel\n")
 	for i := range 60 {
@@ -464,6 +475,7 @@ func TestRunStartsFromPublishedModel(t *testing.T) {
 // A run cuts long texts where the published model does that it starts from, itself or through
 // another run.
 func TestRunsCutTheSideThatFilesName(t *testing.T) {
+	t.Parallel()
 	data, folder := filepath.Join(t.TempDir(), "t.tsv"), t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "pretrained", "testdata", "tiny"))); err != nil {
 		t.Fatal(err)
@@ -522,6 +534,7 @@ func TestRunsCutTheSideThatFilesName(t *testing.T) {
 
 // TestRunsKeepTheTokensThatTheyLearnFrom starts from a folder that has only tokenizer.model.
 func TestRunsKeepTheTokensThatTheyLearnFrom(t *testing.T) {
+	t.Parallel()
 	var pieces []byte
 	for i, text := range []string{"<unk>", "<s>", "</s>", "ba", "▁", "a", "b", "▁b"} {
 		kind := []byte{2, 3, 3, 4, 1, 1, 1, 1}[i]
@@ -561,6 +574,7 @@ func TestRunsKeepTheTokensThatTheyLearnFrom(t *testing.T) {
 
 // A model outside of a run has its own tokenizer. Files two folders up are of something else.
 func TestModelOutsideOfARunIsReadAlone(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	dir := filepath.Join(root, "models", "notes")
 	words, err := tokenizer.Train(t.Context(), nil, 256)
@@ -637,6 +651,7 @@ func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
 // A run of labelled texts learns words from them, keeps them, and predicts and resumes with
 // them, whatever its data is later.
 func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
+	t.Parallel()
 	var rows strings.Builder
 	rows.WriteString("text\tlabel\n")
 	for i := range 90 {
@@ -733,6 +748,7 @@ func TestRunsOfTextsLearnAndKeepWords(t *testing.T) {
 // A start with damaged names of classes is refused. Names may be absent where the task has
 // none of its own.
 func TestStartReadsNamesOfClasses(t *testing.T) {
+	t.Parallel()
 	run := ownRun(t, "class", false)
 	if s, err := openStart(run, nil); err != nil || len(s.classes) != 2 {
 		t.Fatalf("the classes are %q, %v", s.classes, err)
@@ -764,6 +780,7 @@ func TestStartReadsNamesOfClasses(t *testing.T) {
 // A run with the task of its start has the evaluations of this task, a text the presets'
 // number of tokens. The layers stay.
 func TestStartWithoutATaskHasItsEvaluations(t *testing.T) {
+	t.Parallel()
 	preset := longContextPreset(3, 128, 4096, 450)
 	preset.Task, preset.FarEvery = "", 3
 	c, err := preset.StartFrom(ownRun(t, "class", false))

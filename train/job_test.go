@@ -100,6 +100,7 @@ func passes(t *testing.T, name string) Config {
 // Any number of ranks trains to the bits of one process, also when a run goes on with
 // another number of them.
 func TestRanksTrainToTheSameBits(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"text", "class", "pairs", "trace"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of the time a disk is awaited
@@ -153,6 +154,7 @@ func TestRanksTrainToTheSameBits(t *testing.T) {
 // says. One process repeats it to the same bits. Its first update equals the update of
 // the whole batch within the 2⁻²⁴ of a few hundred terms.
 func TestRanksCutAnUpdate(t *testing.T) {
+	t.Parallel()
 	c := little("fastmax")
 	c.Batch, c.FirstBatch = 4, 16
 	whole, _ := run(t, c)
@@ -178,6 +180,7 @@ func TestRanksCutAnUpdate(t *testing.T) {
 }
 
 func TestRanksRefuseWhatDiffers(t *testing.T) {
+	t.Parallel()
 	c := passes(t, "text")
 	other := func(rank int) task.Source {
 		if rank == 1 {
@@ -245,6 +248,7 @@ func (f *failing) Sample(s *task.Sample, split task.Split, i int) error {
 
 // What ends one rank ends all, with its reason, and the run goes on from its checkpoint.
 func TestRankThatFailsEndsAll(t *testing.T) {
+	t.Parallel()
 	c := passes(t, "trace")
 	c.SaveEvery = 2
 	want := filepath.Join(t.TempDir(), "alone")
@@ -288,6 +292,7 @@ func TestRankThatFailsEndsAll(t *testing.T) {
 // of a few hundred terms, later ones within 1e-5 (1e-7 measured). They continue
 // with another number of ranks, and with the batch divided.
 func TestRanksDivideSequences(t *testing.T) {
+	t.Parallel()
 	c := little("fastmax")
 	c.Model.Set = map[string]string{"window": "0"} // whose state is a list of sums
 	c.Model.Conv, c.FirstContext, c.Accumulate, c.Model.Decay = 3, 9, 2, model.LearnedDecay
@@ -334,6 +339,7 @@ func TestRanksDivideSequences(t *testing.T) {
 
 // Ranks above 0 have the tokens of the model, and resume without the folder that it is in.
 func TestRanksTuneAModelWithATokenizer(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "tiny")
 	if err := os.CopyFS(folder, os.DirFS(filepath.Join("..", "pretrained", "testdata", "tiny"))); err != nil {
 		t.Fatal(err)

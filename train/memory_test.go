@@ -9,6 +9,7 @@ import (
 
 // What a training needs is compared with the memory before any of it is taken.
 func TestTrainingBeyondTheMemoryIsRefused(t *testing.T) {
+	t.Parallel()
 	for name, x := range map[string]struct {
 		change func(c *Config)
 		want   string

@@ -14,6 +14,7 @@ import (
 )
 
 func TestRunHasOneOwner(t *testing.T) {
+	t.Parallel()
 	c, text := little("softmax"), littleText(t)
 	dir := filepath.Join(t.TempDir(), "run")
 	first, err := New(c, text, dir)
@@ -68,6 +69,7 @@ func TestRunHasOneOwner(t *testing.T) {
 }
 
 func TestFailedResumeGivesTheFolderBack(t *testing.T) {
+	t.Parallel()
 	dir, _ := run(t, little("softmax"))
 	path := filepath.Join(dir, checkpointsFolder, latestFile)
 	if err := os.WriteFile(path, []byte("step-00000099\n"), 0o666); err != nil {
@@ -82,6 +84,7 @@ func TestFailedResumeGivesTheFolderBack(t *testing.T) {
 
 // Whatever the end of the metrics is, and however much of it is lost, the run goes on.
 func TestTornMetricsAreCutOff(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	want, _ := run(t, c)
 	for name, change := range map[string]func([]byte) []byte{
@@ -136,6 +139,7 @@ func TestTornMetricsAreCutOff(t *testing.T) {
 
 // A row that a full disk has refused is written by the next call.
 func TestRefusedRowIsWrittenByTheNextCall(t *testing.T) {
+	t.Parallel()
 	want, _ := run(t, little("softmax"))
 	dir := filepath.Join(t.TempDir(), "run")
 	trainer, err := New(little("softmax"), littleText(t), dir)
@@ -163,6 +167,7 @@ func TestRefusedRowIsWrittenByTheNextCall(t *testing.T) {
 // The configuration of a lengthened run repeats the whole run: its metrics, weights,
 // choices and the state of its optimiser.
 func TestLengthenedRunRepeats(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	c.Schedule, c.EvalEvery, c.SaveEvery = CosineSchedule, 7, 9
 	c.Steps = 12

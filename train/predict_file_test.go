@@ -51,6 +51,7 @@ func ownSeries(t *testing.T) (dir string, files []string) {
 // model's outputs for the sample that the task makes of it, which is standardised, cut and
 // padded as in training.
 func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
+	t.Parallel()
 	dir, files := ownSeries(t)
 	for _, ask := range []string{"class", "number", "each"} {
 		for _, quirk := range []bool{false, true} {
@@ -147,6 +148,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 // A set of points has no order: neither has what is said of it, and positions or a decoder,
 // which would give it one, are refused.
 func TestPointsHaveNoOrder(t *testing.T) {
+	t.Parallel()
 	dir, _ := ownSeries(t)
 	c := samplePreset("series", 5, 8, "points", "true", "data", filepath.Join(dir, "list.csv"))
 	c.Model.Layers, c.Model.Width, c.Model.Heads, c.Model.Hidden = 2, 12, 2, 16
@@ -197,6 +199,7 @@ func TestPointsHaveNoOrder(t *testing.T) {
 
 // The run keeps the names of columns. A run from before has none and takes any names.
 func TestPredictFileRefusesOtherColumns(t *testing.T) {
+	t.Parallel()
 	dir, _ := ownSeries(t)
 	c := samplePreset("series", 5, 8, "data", filepath.Join(dir, "list.csv"))
 	c.Model.Positions = ""
@@ -227,6 +230,7 @@ func TestPredictFileRefusesOtherColumns(t *testing.T) {
 }
 
 func TestScalesOfARunAreChecked(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if s, err := readScales(dir); s != nil || err != nil {
 		t.Errorf("%v, %v", s, err)
@@ -256,6 +260,7 @@ func TestScalesOfARunAreChecked(t *testing.T) {
 // A forecast goes on from the last value of the file, and other tables are scored by the scales of
 // the run.
 func TestForecastsGoOnFromTheLastValue(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	table := func(first float64) string {
 		var b strings.Builder

@@ -70,6 +70,7 @@ func said(names []string, labels []int) string {
 // arithmetic, and of a text that is longer than the task's, for its first bytes. A model
 // that learned padded texts sees them padded.
 func TestPredictionFollowsFromTheOutputs(t *testing.T) {
+	t.Parallel()
 	for _, target := range []string{"class", "number", "bytes"} {
 		for _, quirk := range []bool{false, true} {
 			dir := ownRun(t, target, quirk)
@@ -151,6 +152,7 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 // Of equal outputs the first is the largest, and probabilities of outputs whose
 // exponentials are no numbers are some.
 func TestSoftmaxOfAPrediction(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		row   []float32
 		at    int
@@ -169,6 +171,7 @@ func TestSoftmaxOfAPrediction(t *testing.T) {
 
 // Calls at the same time have the bits of calls alone, and end with their context.
 func TestPredictorAnswersAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	for _, target := range []string{"class", "number", "bytes"} {
 		p, err := openPredictor(ownRun(t, target, false))
 		if err != nil {
@@ -206,6 +209,7 @@ func TestPredictorAnswersAtTheSameTime(t *testing.T) {
 }
 
 func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
+	t.Parallel()
 	p, err := openPredictor(ownRun(t, "class", false))
 	if err != nil {
 		t.Fatal(err)
@@ -221,6 +225,7 @@ func TestPredictRefusesWhatIsNoNumber(t *testing.T) {
 }
 
 func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
+	t.Parallel()
 	write := func(name, content string) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o666); err != nil {
@@ -314,6 +319,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 
 // A resumed run writes the names of its classes again.
 func TestResumeNamesClasses(t *testing.T) {
+	t.Parallel()
 	c := littleTask(kinds()["class"], "softmax")
 	src := named{kinds()["class"], []string{"no", "\n", "yes \xff"}}
 	dir, _ := taskRun(t, c, src)
@@ -340,6 +346,7 @@ func (n named) ClassNames() []string { return n.classes }
 
 // A model without a task of the catalogue has no predictor, whatever lies two folders above it.
 func TestPredictorsNeedATask(t *testing.T) {
+	t.Parallel()
 	src := kinds()["class"]
 	run, _ := taskRun(t, littleTask(src, "softmax"), src)
 	m, _, err := LoadModel(run)

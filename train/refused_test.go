@@ -17,6 +17,7 @@ import (
 // pairs, of the next token and of each position. What is refused says what to set or
 // to leave out.
 func TestRefusedCombinationsNameAWayOut(t *testing.T) {
+	t.Parallel()
 	specs := []task.Spec{
 		{Name: "tokens", Kind: task.Class, Metric: task.Accuracy, Vocab: 9, Length: 64, Parts: 1, Classes: 2},
 		{Name: "numbers", Kind: task.Class, Metric: task.Accuracy, Channels: 2, Length: 64, Parts: 1, Classes: 2},

@@ -17,6 +17,7 @@ import (
 // A model that was saved is read again to the same weights, with its vocabulary if it
 // has one, and a folder that holds something stays as it is.
 func TestSavedModelLoadsToTheSameWeights(t *testing.T) {
+	t.Parallel()
 	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 8, Context: 8,
 		Positions: model.Rotary, Mechanism: "softmax",
@@ -82,6 +83,7 @@ func TestSavedModelLoadsToTheSameWeights(t *testing.T) {
 
 // The moments of an optimiser file must exist for every weight, in its shape.
 func TestMomentsFitTheirWeights(t *testing.T) {
+	t.Parallel()
 	trainer := func(width int) *Trainer {
 		c := little("softmax")
 		c.Model.Width, c.Model.Heads = width, 2
@@ -121,6 +123,7 @@ func TestMomentsFitTheirWeights(t *testing.T) {
 
 // TestFailedSaveLeavesTheFolderAsItWas fails after the first file.
 func TestFailedSaveLeavesTheFolderAsItWas(t *testing.T) {
+	t.Parallel()
 	empty := t.TempDir()
 	for _, dir := range []string{empty, filepath.Join(empty, "new")} {
 		_, before := os.Stat(dir)
@@ -143,6 +146,7 @@ func TestFailedSaveLeavesTheFolderAsItWas(t *testing.T) {
 }
 
 func TestByteModelsHaveTheVocabularyOfBytes(t *testing.T) {
+	t.Parallel()
 	c := model.Config{Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 2, Width: 8, Context: 8, Positions: model.Rotary, Mechanism: "softmax"}
 	for vocab, want := range map[int]string{256: "", 255: "DIR: the model has 255 tokens, there are 256 bytes"} {
 		c.Vocab = vocab
@@ -174,6 +178,7 @@ func (ofBytes) TokensAreBytes() bool { return true }
 
 // A run on data of one's own that is bytes keeps their vocabulary, also after it was interrupted.
 func TestRunsOnBytesHaveTheirVocabulary(t *testing.T) {
+	t.Parallel()
 	src := ofBytes{kinds()["next"]}
 	if _, err := New(littleTask(src, "softmax"), src, ""); err == nil || fault.InFile(err).Error() != "task next: vocab is 7, but its tokens are bytes, which are 256" {
 		t.Errorf("error %v", err)

@@ -140,6 +140,7 @@ func gradients(t *testing.T, c Config, src task.Source, samples, size int) (loss
 // added in another order: sums over at most 54 positions, of terms that share the roundings of a few scales.
 // So they may differ by (8 + √54)·u of the largest, as sums in docs/numerics.md; a ninth of it has been seen.
 func TestPaddingChangesNothing(t *testing.T) {
+	t.Parallel()
 	const samples = 6
 	for name, src := range kinds() {
 		for _, mechanism := range []string{"softmax", "fastmax", "linear"} {
@@ -177,6 +178,7 @@ func TestPaddingChangesNothing(t *testing.T) {
 
 // With the quirk of the Long Range Arena padding is seen, and only then.
 func TestQuirkIsSeen(t *testing.T) {
+	t.Parallel()
 	src := kinds()["class"]
 	c := littleTask(src, "linear")
 	loss, _ := gradients(t, c, src, 6, 6)
@@ -189,6 +191,7 @@ func TestQuirkIsSeen(t *testing.T) {
 // One update of a batch, and of its parts accumulated, in the trainer: the loss and
 // the norm of the gradient agree within the 2⁻²⁴ of a few hundred terms.
 func TestAccumulatedUpdateEqualsOneBatch(t *testing.T) {
+	t.Parallel()
 	for name, src := range map[string]task.Source{"class": kinds()["class"], "labels": kinds()["labels"], "text": littleText(t)} {
 		var first [2]Step
 		for i, passes := range []int{1, 3} {
@@ -215,6 +218,7 @@ func TestAccumulatedUpdateEqualsOneBatch(t *testing.T) {
 // An update in segments equals an update of whole windows, and its interruption changes
 // nothing.
 func TestSegmentedUpdateEqualsWholeWindows(t *testing.T) {
+	t.Parallel()
 	var first [2]Step
 	for i, segment := range []int{0, 7} {
 		c := little("fastmax")
@@ -252,6 +256,7 @@ func TestSegmentedUpdateEqualsWholeWindows(t *testing.T) {
 // Each sample comes once an epoch, in another order in the next and for another
 // seed; samples without end do not repeat.
 func TestEverySampleComesOnceAnEpoch(t *testing.T) {
+	t.Parallel()
 	numbers := func(src task.Source, seed uint64, n int) (list []int) {
 		c := littleTask(src, "softmax")
 		c.Seed = seed
@@ -300,6 +305,7 @@ func (r *recorder) Sample(s *task.Sample, split task.Split, i int) error {
 
 // Updates of several passes take the samples of an epoch, and no sample twice.
 func TestUpdatesTakeAnEpoch(t *testing.T) {
+	t.Parallel()
 	src := &recorder{made: kinds()["class"]}
 	src.spec.Count[task.Train] = 24
 	c := littleTask(src, "softmax")
@@ -321,6 +327,7 @@ func TestUpdatesTakeAnEpoch(t *testing.T) {
 
 // Accuracy, confusion and squares, sample by sample.
 func TestEvaluateAgreesWithSamplesOneByOne(t *testing.T) {
+	t.Parallel()
 	for name, src := range kinds() {
 		c, prepared, err := littleTask(src, "softmax").PrepareTask(src)
 		if err != nil {
@@ -432,6 +439,7 @@ func taskRun(t *testing.T, c Config, src task.Source, stops ...int) (dir string,
 }
 
 func TestTasksResumeToTheSameBits(t *testing.T) {
+	t.Parallel()
 	for name, src := range kinds() {
 		if testing.Short() && name != "pairs" && name != "trace" {
 			continue
@@ -475,6 +483,7 @@ func weightsOf(t *testing.T, dir string) []byte {
 
 // The best look at the validation part is kept, and judged.
 func TestBestIsJudged(t *testing.T) {
+	t.Parallel()
 	src := kinds()["regression"]
 	c := littleTask(src, "softmax")
 	c.Rate, c.MinRate, c.Schedule, c.EvalEvery, c.Steps = 0.03, 0.03, ConstantSchedule, 5, 60 // soon learns noise by heart
@@ -543,6 +552,7 @@ func TestBestIsJudged(t *testing.T) {
 
 // What a mechanism had drawn belongs to the best weights.
 func TestBestKeepsWhatWasDrawn(t *testing.T) {
+	t.Parallel()
 	src := kinds()["regression"]
 	c := littleTask(src, "performer")
 	c.Model.Set = map[string]string{"redraw": "3"}
@@ -568,6 +578,7 @@ func TestBestKeepsWhatWasDrawn(t *testing.T) {
 
 // TensorBoard's file has a record for each line of the metrics, after a stop too.
 func TestEventsFollowTheMetrics(t *testing.T) {
+	t.Parallel()
 	dir, _ := taskRun(t, littleTask(kinds()["class"], "softmax"), kinds()["class"], 17)
 	file, err := os.ReadFile(filepath.Join(dir, eventsFile))
 	if err != nil {
@@ -583,6 +594,7 @@ func TestEventsFollowTheMetrics(t *testing.T) {
 }
 
 func TestEventsHaveBitsOfATextWithoutLoss(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	m, err := openMetrics(dir, &manifest{})
 	if err != nil {
@@ -601,6 +613,7 @@ func TestEventsHaveBitsOfATextWithoutLoss(t *testing.T) {
 }
 
 func TestSequencesOfATaskGrow(t *testing.T) {
+	t.Parallel()
 	c := recallPreset("mqar", 7, "vocab", "40", "length", "32", "pairs", "4")
 	c.WarmUp, c.EvalEvery, c.FinalSamples, c.Batch, c.FirstContext, c.FirstBatch = 0, 0, 2, 2, 8, 8
 	src, err := c.OpenTask()
@@ -630,6 +643,7 @@ func TestSequencesOfATaskGrow(t *testing.T) {
 }
 
 func TestResumeRefusesOtherSamples(t *testing.T) {
+	t.Parallel()
 	src := kinds()["class"]
 	dir, _ := taskRun(t, littleTask(src, "softmax"), src)
 	src.spec.Count[task.Train]++
@@ -639,6 +653,7 @@ func TestResumeRefusesOtherSamples(t *testing.T) {
 }
 
 func TestConfigsThatDoNotFitTheTaskAreRefused(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		want   string
 		change func(*Config, *task.Spec)
@@ -678,6 +693,7 @@ func bestRun(t *testing.T) (dir string, trainer *Trainer) {
 }
 
 func TestModelLoadsWhileTheBestIsReplaced(t *testing.T) {
+	t.Parallel()
 	dir, trainer := bestRun(t)
 	all := filepath.Join(dir, checkpointsFolder)
 	stop, failed := make(chan bool), make(chan error)
@@ -708,6 +724,7 @@ func TestModelLoadsWhileTheBestIsReplaced(t *testing.T) {
 
 // A kill between two renames leaves the former best, which is read and gets its name back.
 func TestFormerBestIsReadAfterAKill(t *testing.T) {
+	t.Parallel()
 	dir, trainer := bestRun(t)
 	all := filepath.Join(dir, checkpointsFolder)
 	best := filepath.Join(all, bestName)
@@ -744,6 +761,7 @@ func TestFormerBestIsReadAfterAKill(t *testing.T) {
 
 // A run whose best checkpoint is missing or older could not be scored at its end.
 func TestResumeRefusesALostBest(t *testing.T) {
+	t.Parallel()
 	dir, trainer := bestRun(t)
 	if trainer.best.isAt(trainer.step) {
 		t.Fatal("the best is the latest")
@@ -769,6 +787,7 @@ func TestResumeRefusesALostBest(t *testing.T) {
 // A new best is saved at once. After a kill between the two checkpoints the latest is read
 // in place of the best, and a resumed run has both.
 func TestBestIsKnownToTheLatestCheckpoint(t *testing.T) {
+	t.Parallel()
 	src := kinds()["regression"]
 	c := littleTask(src, "softmax")
 	c.EvalEvery, c.SaveEvery = 5, 0

@@ -140,6 +140,7 @@ func stopAt(t *testing.T, trainer *Trainer, step int) {
 }
 
 func TestResumedRunIsTheSame(t *testing.T) {
+	t.Parallel()
 	for _, mechanism := range []string{"softmax", "fastmax", "taylorshift", "performer"} {
 		t.Run(mechanism, func(t *testing.T) {
 			c := little(mechanism)
@@ -176,6 +177,7 @@ func TestResumedRunIsTheSame(t *testing.T) {
 // Features are drawn anew after as many updates as asked for, and the checkpoint
 // has those that the last update was made with.
 func TestFeaturesAreDrawnAnew(t *testing.T) {
+	t.Parallel()
 	c := little("performer")
 	c.Steps, c.SaveEvery = 15, 15
 	saved := func(redraw string) []float32 {
@@ -197,6 +199,7 @@ func TestFeaturesAreDrawnAnew(t *testing.T) {
 }
 
 func TestFinishedRunResumes(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	want, score := run(t, c)
 	dir, _ := run(t, c)
@@ -207,6 +210,7 @@ func TestFinishedRunResumes(t *testing.T) {
 }
 
 func TestRecordedConfigRepeatsTheRun(t *testing.T) {
+	t.Parallel()
 	want, _ := run(t, little("taylorshift"))
 	c, err := RunConfig(want)
 	if err != nil {
@@ -220,6 +224,7 @@ func TestRecordedConfigRepeatsTheRun(t *testing.T) {
 }
 
 func TestMetricsHaveEveryStepOnce(t *testing.T) {
+	t.Parallel()
 	dir, score := run(t, little("softmax"))
 	var steps, evals []int
 	for _, row := range rows(t, dir) {
@@ -244,6 +249,7 @@ func TestMetricsHaveEveryStepOnce(t *testing.T) {
 }
 
 func TestTrainingLearns(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	c.Steps, c.Rate = 200, 1e-2
 	_, score := run(t, c)
@@ -254,6 +260,7 @@ func TestTrainingLearns(t *testing.T) {
 }
 
 func TestDivergenceIsAnError(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	c.Rate, c.MinRate, c.Clip, c.WarmUp, c.Decay = 1e6, 1e6, 0, 0, 1e6
 	trainer, err := New(c, littleText(t), "")
@@ -266,6 +273,7 @@ func TestDivergenceIsAnError(t *testing.T) {
 }
 
 func TestNothingIsKeptWithoutAFolder(t *testing.T) {
+	t.Parallel()
 	trainer, err := New(little("softmax"), littleText(t), "")
 	if err != nil {
 		t.Fatal(err)
@@ -283,6 +291,7 @@ func TestNothingIsKeptWithoutAFolder(t *testing.T) {
 }
 
 func TestClosedTrainerLeavesItsFolder(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	trainer, err := New(little("softmax"), littleText(t), dir)
 	if err != nil {
@@ -295,6 +304,7 @@ func TestClosedTrainerLeavesItsFolder(t *testing.T) {
 }
 
 func TestEvaluatePredictsEveryTokenOnce(t *testing.T) {
+	t.Parallel()
 	c := little("softmax").Model
 	vocab, err := token.NewCharVocabulary([]byte("abcdefghié€"))
 	if err != nil {

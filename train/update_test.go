@@ -36,6 +36,7 @@ func weight(t *testing.T, trainer *Trainer, suffix string) []float32 {
 // Gradients of a layer grow with its inputs beyond float32 while its outputs, and with
 // them the loss, are 0.
 func TestInfiniteGradientEndsTheRun(t *testing.T) {
+	t.Parallel()
 	for gain := float32(1); ; gain *= 2 {
 		if math.IsInf(float64(gain), 0) {
 			t.Fatal("no gain makes a gradient infinite")
@@ -67,6 +68,7 @@ func TestInfiniteGradientEndsTheRun(t *testing.T) {
 
 // A checkpoint of an interrupted update has the features of the last whole one.
 func TestInterruptedUpdateKeepsTheFeatures(t *testing.T) {
+	t.Parallel()
 	c := little("performer")
 	c.Model.Set = map[string]string{"redraw": "1"}
 	trainer, err := New(c, littleText(t), "")
@@ -96,6 +98,7 @@ func (s silent) Sample(x *task.Sample, split task.Split, i int) error {
 }
 
 func TestUpdateWithoutTargetsEndsTheRun(t *testing.T) {
+	t.Parallel()
 	src := silent{kinds()["labels"]}
 	trainer, err := New(littleTask(src, "softmax"), src, "")
 	if err != nil {
@@ -112,6 +115,7 @@ func TestUpdateWithoutTargetsEndsTheRun(t *testing.T) {
 }
 
 func TestOfEqualScoresLessLossIsBest(t *testing.T) {
+	t.Parallel()
 	src := kinds()["class"]
 	trainer, err := New(littleTask(src, "softmax"), src, "")
 	if err != nil {
@@ -144,6 +148,7 @@ func (c countdown) Err() error {
 
 // The number of a sample is within an int, of 32 bits too.
 func TestEndlessSamplesHaveNoNegativeNumber(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(20) {
 		trainer := &Trainer{orderKey: rng.New(seed).Fold(streamOrder)}
 		trainer.collector.spec.Count[task.Train] = task.Endless
@@ -156,6 +161,7 @@ func TestEndlessSamplesHaveNoNegativeNumber(t *testing.T) {
 // An update hears its context before every pass, and before every block in both
 // directions. Until the gradient is complete, no interruption changes a weight.
 func TestUpdateEndsBetweenBlocks(t *testing.T) {
+	t.Parallel()
 	c := little("softmax")
 	c.Model.Layers, c.Batch, c.FirstBatch, c.FirstContext, c.Accumulate = 2, 2, 0, 0, 2
 	trainers := [2]*Trainer{}
@@ -190,6 +196,7 @@ func TestUpdateEndsBetweenBlocks(t *testing.T) {
 
 // After an error the next Train evaluates and saves what the last update requires.
 func TestTrainGoesOnBehindAFailedLook(t *testing.T) {
+	t.Parallel()
 	src := kinds()["class"]
 	c := littleTask(src, "softmax")
 	c.EvalEvery, c.Steps = 2, 4
@@ -228,6 +235,7 @@ func TestTrainGoesOnBehindAFailedLook(t *testing.T) {
 
 // A sample that cannot be read ends a run after a checkpoint of the updates before.
 func TestUnreadableSampleKeepsUpdates(t *testing.T) {
+	t.Parallel()
 	src := kinds()["class"]
 	c := littleTask(src, "performer")
 	c.Model.Set = map[string]string{"redraw": "1"}
