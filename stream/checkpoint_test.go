@@ -25,6 +25,7 @@ func checkpointOf(magic string, version uint32, text string, textMore int, state
 // A checkpoint whose checksum holds may have been made by anybody: all of it and its
 // header alone are refused for the same reasons.
 func TestCheckpointsOfStrangers(t *testing.T) {
+	t.Parallel()
 	const good = `{"Pass":1,"At":5}`
 	for _, c := range []struct {
 		b            []byte
@@ -52,6 +53,7 @@ func TestCheckpointsOfStrangers(t *testing.T) {
 
 // What a checkpoint is of, and where in it, has to be of the run that would go on.
 func TestCheckpointFits(t *testing.T) {
+	t.Parallel()
 	want, all := []comm.Field{{Name: "N", Value: "9"}, {Name: "D", Value: "4"}}, []pass{{count: 9}, {count: -1}}
 	for _, c := range []struct {
 		c    streamfile.Checkpoint
@@ -77,6 +79,7 @@ func TestCheckpointFits(t *testing.T) {
 
 // A checkpoint that cannot be read or removed is an error, one that is not there none.
 func TestCheckpointsThatAreFolders(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if c, err := streamfile.ReadFile(dir+"/none", 9); c != nil || err != nil {
 		t.Errorf("%v, %v", c, err)

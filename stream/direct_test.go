@@ -172,6 +172,7 @@ func TestComputedRowsEqualTheTextbook(t *testing.T) {
 }
 
 func TestNoRowsTakeNoWindow(t *testing.T) {
+	t.Parallel()
 	p := problem{name: "linear", shape: Shape{B: 1, H: 2, Hkv: 1, N: 9, M: 9, D: 3, Dv: 2}, causal: true}
 	m, err := mechanism.New(p.name, mechanism.Options{Heads: 2, Width: 3})
 	if err != nil {
@@ -184,6 +185,7 @@ func TestNoRowsTakeNoWindow(t *testing.T) {
 }
 
 func TestComputeRowsRefusesDecayAndPipes(t *testing.T) {
+	t.Parallel()
 	p := problem{name: "fastmax", shape: Shape{B: 1, H: 1, Hkv: 1, N: 9, M: 9, D: 3, Dv: 2}, causal: true}
 	decayed := p
 	decayed.decay = true

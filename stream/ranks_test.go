@@ -44,6 +44,7 @@ func runRanks(t *testing.T, p *problem, in, path string, size int, o Options) ([
 
 // Ranks with different calls return an error.
 func TestRanksWithOtherCallsAreRefused(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	in := file(t, p.call())
 	one, two := source(t, in), source(t, in)
@@ -64,6 +65,7 @@ func TestRanksWithOtherCallsAreRefused(t *testing.T) {
 // Ranks that are killed at any moment, each somewhere else, go on to the bits of ranks
 // that were not. As many others are refused.
 func TestKilledRanksContinueToTheSameBits(t *testing.T) {
+	t.Parallel()
 	const size = 3
 	before, after := 0, 0 // runs that went on from before the exchange, and from behind it
 	for _, p := range problems {
@@ -163,6 +165,7 @@ func keep(t *testing.T, from, to string) {
 // A divided stream writes the file of an undivided one, within twice the error bound of
 // a state of all tokens. The bytes between ranks do not depend on the tokens.
 func TestRanksWriteOneFile(t *testing.T) {
+	t.Parallel()
 	for _, p := range problems {
 		if p.set["window"] != "" {
 			continue
@@ -210,6 +213,7 @@ func TestRanksWriteOneFile(t *testing.T) {
 
 // What one rank cannot do ends the run of all, and leaves nothing behind.
 func TestRanksFailTogether(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	c := p.call()
 	c.V.Head(1, 0).Row(300)[2] = float32(math.NaN()) // a token of the last rank

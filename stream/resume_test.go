@@ -28,6 +28,7 @@ func (i interrupted) Read([]byte) (int, error) {
 }
 
 func TestRestartRemovesCheckpointsAlone(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	m, in, dir := p.mechanism(t), file(t, p.call()), t.TempDir()
 	out, saved := filepath.Join(dir, "o.npy"), filepath.Join(dir, "saved")
@@ -55,6 +56,7 @@ func TestRestartRemovesCheckpointsAlone(t *testing.T) {
 }
 
 func TestCheckpointIsNotTheUnfinishedOutput(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	dir := t.TempDir()
 	out := filepath.Join(dir, "o.npy")
@@ -64,6 +66,7 @@ func TestCheckpointIsNotTheUnfinishedOutput(t *testing.T) {
 }
 
 func TestInterruptedSkipIsTheErrorOfTheContext(t *testing.T) {
+	t.Parallel()
 	p := problem{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, data := p.mechanism(t), array.FloatBytes(records(p.call()))
 	pipe := func(ctx context.Context, stop context.CancelFunc) *rawSource {
@@ -97,6 +100,7 @@ func TestInterruptedSkipIsTheErrorOfTheContext(t *testing.T) {
 
 // A rename cannot leave its file system.
 func TestUnfinishedOutputLiesBesideTheTargetOfALink(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	m, in := p.mechanism(t), file(t, p.call())
 	for _, exists := range []bool{true, false} {

@@ -40,6 +40,7 @@ func opens(t *testing.T, list []*array.Array) error {
 
 // A transport that is cut between two tokens is no end of the pipe.
 func TestCutPipeIsAnError(t *testing.T) {
+	t.Parallel()
 	data := make([]byte, 3*4*4) // three tokens
 	for _, x := range []struct {
 		end  error
@@ -60,6 +61,7 @@ func TestCutPipeIsAnError(t *testing.T) {
 
 // TestImpossibleOutputsAreRefused has outputs that cannot be, and leaves nothing behind.
 func TestImpossibleOutputsAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	inFile := filepath.Join(dir, "in", "o.npy")
 	if err := os.WriteFile(filepath.Dir(inFile), nil, 0o666); err != nil {
@@ -105,6 +107,7 @@ func TestImpossibleOutputsAreRefused(t *testing.T) {
 
 // What the file system says is not what is in a file.
 func TestFileErrorsAreNotBadInput(t *testing.T) {
+	t.Parallel()
 	cause := errors.New("k: is empty")
 	if err := markBadInput(cause); !errors.Is(err, fault.ErrInput) || !errors.Is(err, cause) || err.Error() != cause.Error() {
 		t.Errorf("%v", err)
@@ -117,6 +120,7 @@ func TestFileErrorsAreNotBadInput(t *testing.T) {
 
 // TestArraysThatDoNotFitAreRefused has arrays that do not belong together.
 func TestArraysThatDoNotFitAreRefused(t *testing.T) {
+	t.Parallel()
 	floats := func(name string, shape ...int) *array.Array {
 		n := 1
 		for _, d := range shape {
@@ -172,6 +176,7 @@ func TestArraysThatDoNotFitAreRefused(t *testing.T) {
 
 // TestRawNumbersThatAreNoTokensAreRefused has raw numbers that are no tokens.
 func TestRawNumbersThatAreNoTokensAreRefused(t *testing.T) {
+	t.Parallel()
 	heads := Shape{H: 2, Hkv: 1, D: 1, Dv: 1} // 4 numbers a token
 	for _, x := range []struct {
 		want string

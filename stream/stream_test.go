@@ -325,6 +325,7 @@ func flipLastByte(t *testing.T, path string) {
 // TestDamagedRowsAreRefused changes each row of a partial output by a bit: rows that the
 // checkpoint counts are refused, the others are written anew.
 func TestDamagedRowsAreRefused(t *testing.T) {
+	t.Parallel()
 	p := problem{name: "fastmax", shape: Shape{1, 2, 1, 41, 41, 4, 3}, causal: true}
 	m, in := p.mechanism(t), file(t, p.call())
 	for _, step := range []int64{1, 3} {
@@ -413,6 +414,7 @@ func refused(t *testing.T, err error, want ...string) {
 // TestCheckpointsAreBound refuses checkpoints of something else, with the field
 // named, and leaves them and the partial output as they are.
 func TestCheckpointsAreBound(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	c := p.call()
 	in := file(t, c)
@@ -512,6 +514,7 @@ func checkHeader(t *testing.T, path string, c *streamfile.Checkpoint) {
 
 // Every way to shorten a checkpoint is refused, and so is every flipped bit.
 func TestChangedCheckpointIsRefused(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "c")
 	c := &streamfile.Checkpoint{Bound: []comm.Field{{Name: "N", Value: "3"}}, Pass: 1, Tokens: 1 << 40, Digests: []uint32{7}, State: []byte("state")}
 	if err := c.WriteFile(path); err != nil {
@@ -558,6 +561,7 @@ func (m roomless) NewState(attention.Shape) (attention.State, error) {
 }
 
 func TestStatesBeyondTheBudgetAreNotMade(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	out := filepath.Join(t.TempDir(), "o.npy")
 	_, err := Run(context.Background(), roomless{p.mechanism(t), t}, source(t, file(t, p.call())), output(t, out, 4), Options{Causal: true})
@@ -576,6 +580,7 @@ func (s windowless) NewWindow(int, Role) *Window {
 }
 
 func TestTokensBeyondTheBudgetAreNotMade(t *testing.T) {
+	t.Parallel()
 	r, err := NewPipeSource(nil, Shape{H: 1 << 20, Hkv: 1, D: 1 << 14, Dv: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -600,6 +605,7 @@ func TestSyntheticSourceTakesNoMemory(t *testing.T) {
 }
 
 func TestDigestsJoin(t *testing.T) {
+	t.Parallel()
 	b := make([]byte, 5000)
 	for i := range b {
 		b[i] = byte(rng.New(5).Uint64(uint64(i)))
@@ -656,6 +662,7 @@ func FuzzCheckpoint(f *testing.F) {
 
 // A context that ends is heard between windows.
 func TestWindowOfCostlyTokensIsShort(t *testing.T) {
+	t.Parallel()
 	src, err := NewSyntheticSource(1, 32, 1, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -745,6 +752,7 @@ func differ(a, b []float32) int {
 
 // TestThinnedOutputIsASubsetOfAllRows holds outputs of some rows against outputs of all rows.
 func TestThinnedOutputIsASubsetOfAllRows(t *testing.T) {
+	t.Parallel()
 	p := problem{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
 	in, all := file(t, c), p.steps(t, m, c, 96)
@@ -843,6 +851,7 @@ func TestResumedStreamHasTheSameBits(t *testing.T) {
 // TestEndedContextLeavesACheckpoint ends runs by their context: they leave a checkpoint of the last token
 // that they had.
 func TestEndedContextLeavesACheckpoint(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	m, in := p.mechanism(t), file(t, p.call())
 	out := filepath.Join(t.TempDir(), "o.npy")
@@ -875,6 +884,7 @@ func TestEndedContextLeavesACheckpoint(t *testing.T) {
 
 // A second run finds the output, or the checkpoint, taken, and leaves both alone.
 func TestStreamHasOneOwner(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("not every system has these locks")
 	}
@@ -914,6 +924,7 @@ func TestStreamHasOneOwner(t *testing.T) {
 // TestWholeButForItsName continues runs that ended between two of the last things
 // that they do.
 func TestWholeButForItsName(t *testing.T) {
+	t.Parallel()
 	p := problems[0]
 	m, in := p.mechanism(t), file(t, p.call())
 	for _, named := range []bool{false, true} {
@@ -1001,6 +1012,7 @@ func records(c *attention.Call) []float32 {
 // TestRawInputEqualsArrays has raw files and pipes give what arrays give, pipes cut off and
 // continued, too.
 func TestRawInputEqualsArrays(t *testing.T) {
+	t.Parallel()
 	p := problem{name: "fastmax", shape: Shape{1, 4, 2, 301, 301, 6, 5}, causal: true}
 	m, c := p.mechanism(t), p.call()
 	data := array.FloatBytes(records(c))
@@ -1088,6 +1100,7 @@ func TestRawInputEqualsArrays(t *testing.T) {
 }
 
 func TestImpossibleRunsAreRefused(t *testing.T) {
+	t.Parallel()
 	nan := float32(math.NaN())
 	p := problems[0]
 	m := p.mechanism(t)
@@ -1137,6 +1150,7 @@ func TestImpossibleRunsAreRefused(t *testing.T) {
 
 // TestOffsetsMayExceed32Bits reads and writes where offsets have more than 32 bits.
 func TestOffsetsMayExceed32Bits(t *testing.T) {
+	t.Parallel()
 	const n, d = 1<<28 + 5, 4 // 4 GiB and 80 bytes a head
 	dir := t.TempDir()
 	row := []float32{1, 2, 3, 4}

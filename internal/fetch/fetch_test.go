@@ -120,6 +120,7 @@ func refused(t *testing.T, err error, want ...string) {
 }
 
 func TestFetchDownloadsOnceAndVerifies(t *testing.T) {
+	t.Parallel()
 	b := content(100_000)
 	s := serve(t, b)
 	set := one(File{Name: "x.bin", URLs: []string{s.URL}, Size: int64(len(b)), SHA256: hex256(b)})
@@ -150,6 +151,7 @@ func TestFetchDownloadsOnceAndVerifies(t *testing.T) {
 }
 
 func TestInterruptedFetchContinues(t *testing.T) {
+	t.Parallel()
 	b := content(300_000)
 	for name, f := range map[string]File{
 		"checksum":   {Size: int64(len(b)), SHA256: hex256(b)},
@@ -187,6 +189,7 @@ func TestInterruptedFetchContinues(t *testing.T) {
 
 // A fetch may be killed after the last byte and before the digest is recorded.
 func TestFetchKilledBeforeItsDigestIsNotedIsRepeated(t *testing.T) {
+	t.Parallel()
 	b := content(100_000)
 	s := serve(t, b)
 	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}}), t.TempDir()
@@ -220,6 +223,7 @@ func TestFetchKilledBeforeItsDigestIsNotedIsRepeated(t *testing.T) {
 
 // The fetch is interrupted while its results are hashed.
 func TestFetchInterruptedInItsDigestIsRepeated(t *testing.T) {
+	t.Parallel()
 	s, dir := serve(t, content(100)), t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	set := one(File{Name: "x", URLs: []string{s.URL}, Unpack: &Archive{Members: []Member{{Name: "a"}}, convert: func(_ context.Context, _, folder string) error {
@@ -239,6 +243,7 @@ func TestFetchInterruptedInItsDigestIsRepeated(t *testing.T) {
 }
 
 func TestPartOfAnotherVersionIsDiscarded(t *testing.T) {
+	t.Parallel()
 	s := serve(t, content(300_000))
 	s.cut = 100_000
 	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}}), t.TempDir()
@@ -261,6 +266,7 @@ func TestPartOfAnotherVersionIsDiscarded(t *testing.T) {
 }
 
 func TestFetchRefusesWrongContent(t *testing.T) {
+	t.Parallel()
 	b := content(1000)
 	s := serve(t, b)
 	dead := httptest.NewServer(http.NotFoundHandler())
@@ -297,6 +303,7 @@ func TestFetchRefusesWrongContent(t *testing.T) {
 }
 
 func TestFetchStopsWithItsContext(t *testing.T) {
+	t.Parallel()
 	hang := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "1000")
@@ -320,6 +327,7 @@ func TestFetchStopsWithItsContext(t *testing.T) {
 }
 
 func TestFetchCopiesFromFolder(t *testing.T) {
+	t.Parallel()
 	b := content(5000)
 	from, dir := t.TempDir(), t.TempDir()
 	set := one(File{Name: "x.bin", URLs: []string{"http://address.invalid/x"}, Size: 5000, SHA256: hex256(b)})
@@ -345,6 +353,7 @@ func TestFetchCopiesFromFolder(t *testing.T) {
 
 // A file compressed by another program passes by its content.
 func TestContentIsVerified(t *testing.T) {
+	t.Parallel()
 	b := content(5000)
 	pack := func(level int, b []byte) []byte {
 		var out bytes.Buffer
@@ -413,6 +422,7 @@ func zipOf(t testing.TB, members ...string) []byte {
 }
 
 func TestUnpackWritesKnownMembersOnly(t *testing.T) {
+	t.Parallel()
 	for kind, pack := range map[string]func(testing.TB, ...string) []byte{"tar": tarOf, "zip": zipOf} {
 		t.Run(kind, func(t *testing.T) {
 			a := &Archive{Members: []Member{
@@ -458,6 +468,7 @@ func TestUnpackWritesKnownMembersOnly(t *testing.T) {
 }
 
 func TestReviewsAreConverted(t *testing.T) {
+	t.Parallel()
 	var members []string
 	for _, part := range []string{"train", "test"} {
 		members = append(members, "aclImdb/"+part+"/pos/0_9.txt", part+" good\tfilm", "aclImdb/"+part+"/neg/0_1.txt", part+" bad",
@@ -497,6 +508,7 @@ func TestReviewsAreConverted(t *testing.T) {
 }
 
 func TestContentRangeIsParsedStrictly(t *testing.T) {
+	t.Parallel()
 	for s, want := range map[string][2]int64{"bytes 5-9/10": {5, 10}, "bytes 0-0/*": {0, 0}} {
 		first, _, total, err := parseContentRange(s)
 		if err != nil || first != want[0] || total != want[1] {
@@ -512,6 +524,7 @@ func TestContentRangeIsParsedStrictly(t *testing.T) {
 
 // An answer that does not continue the existing bytes is not appended.
 func TestAnswersAreHeldAgainstWhatIsThere(t *testing.T) {
+	t.Parallel()
 	b := content(100)
 	for _, c := range []struct {
 		name, span string
@@ -554,6 +567,7 @@ func TestAnswersAreHeldAgainstWhatIsThere(t *testing.T) {
 
 // A complete part that only needs verification is not requested.
 func TestWholePartIsNotAskedFor(t *testing.T) {
+	t.Parallel()
 	b, dir := content(100), t.TempDir()
 	s := serve(t, b)
 	path := filepath.Join(dir, "set", "x.bin")
@@ -572,6 +586,7 @@ func TestWholePartIsNotAskedFor(t *testing.T) {
 
 // Parts that suffice for tasks are found in an incomplete set.
 func TestPartsMakeASetReady(t *testing.T) {
+	t.Parallel()
 	set := one(File{Name: "x.bin"})
 	set.Parts = []Part{{"two", true, []string{"a", "b"}}, {"one", false, []string{"b"}}}
 	dir := t.TempDir()
@@ -589,6 +604,7 @@ func TestPartsMakeASetReady(t *testing.T) {
 }
 
 func TestBrokenArchivesAreRefused(t *testing.T) {
+	t.Parallel()
 	short := tarOf(t, "a", strings.Repeat("attention ", 1000))
 	wrong := bytes.Clone(short) // its checksum
 	wrong[len(wrong)-8]++
@@ -631,6 +647,7 @@ func TestBrokenArchivesAreRefused(t *testing.T) {
 
 // Existing files or folders in the way are not changed.
 func TestPathsInTheWayAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	b := tarOf(t, "a", "abc")
 	s := serve(t, b)
 	in := &Archive{Members: []Member{{Path: "a", Name: "in/a", Size: 3}}}
@@ -665,6 +682,7 @@ func TestPathsInTheWayAreLeftAlone(t *testing.T) {
 }
 
 func TestSizeAndVerificationAreStated(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		files []File
 		size  int64
@@ -684,6 +702,7 @@ func TestSizeAndVerificationAreStated(t *testing.T) {
 
 // A file with a known checksum of its content, complete and truncated.
 func TestContentChecksumSuffices(t *testing.T) {
+	t.Parallel()
 	var z bytes.Buffer
 	w := gzip.NewWriter(&z)
 	w.Write(content(5000))
@@ -707,6 +726,7 @@ func TestContentChecksumSuffices(t *testing.T) {
 
 // Every file of the catalogue has an address, a unique name and the stated verification.
 func TestCatalogueIsComplete(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, s := range append(Sets(), Models()...) {
 		if seen[s.Name] || s.Doc == "" || s.Terms == "" || len(s.Files) == 0 && !s.Generated || filepath.Base(s.Name) != s.Name {
@@ -753,6 +773,7 @@ func TestCatalogueIsComplete(t *testing.T) {
 
 // Real files beside a checkout have the sizes and checksums of the catalogue.
 func TestRealFilesMatchTheCatalogue(t *testing.T) {
+	t.Parallel()
 	root := os.Getenv("FARFIELD_DATA")
 	if root == "" {
 		root = filepath.Join("..", "..", "..", "shared", "data")

@@ -136,6 +136,7 @@ var hubFilesOfTest = map[string]string{
 // TestModelsOfTheHubLieInItsCache fetches through redirects, with links to blobs by their checksums, and
 // finds the model again without a network.
 func TestModelsOfTheHubLieInItsCache(t *testing.T) {
+	t.Parallel()
 	s := newHubServer(t, hubFilesOfTest, "model.safetensors", "2_Dense/model.safetensors")
 	s.token, s.breaks = "secret", 2
 	h := &Hub{Endpoint: s.URL, Cache: t.TempDir(), Token: "secret"}
@@ -191,6 +192,7 @@ func TestModelsOfTheHubLieInItsCache(t *testing.T) {
 }
 
 func TestShardsOfAnIndexAreFetched(t *testing.T) {
+	t.Parallel()
 	files := map[string]string{"config.json": "{}", "model.safetensors.index.json": `{"weight_map":{"a":"model-1.safetensors","b":"model-2.safetensors"}}`, "model-1.safetensors": "one", "model-2.safetensors": "two", "model-3.safetensors": "three"}
 	s := newHubServer(t, files)
 	h := &Hub{Endpoint: s.URL, Cache: t.TempDir()}
@@ -211,6 +213,7 @@ func TestShardsOfAnIndexAreFetched(t *testing.T) {
 }
 
 func TestHubRefusals(t *testing.T) {
+	t.Parallel()
 	whole := map[string]string{"config.json": "{}", "model.safetensors": "weights"}
 	for want, c := range map[string]struct {
 		files  map[string]string
@@ -239,6 +242,7 @@ func TestHubRefusals(t *testing.T) {
 
 // TestInterruptedFetchGoesOn ends a fetch within a file; another one takes the rest.
 func TestInterruptedFetchGoesOn(t *testing.T) {
+	t.Parallel()
 	s := newHubServer(t, hubFilesOfTest, "model.safetensors")
 	ctx, stop := context.WithCancel(t.Context())
 	h := &Hub{Endpoint: s.URL, Cache: t.TempDir(), Progress: func(file string, done, total int64) {
@@ -259,6 +263,7 @@ func TestInterruptedFetchGoesOn(t *testing.T) {
 }
 
 func TestNamesOfTheHub(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]HubName{
 		"org/name": {"org/name", "main"}, "Org-1/na.me_2@v1.0": {"Org-1/na.me_2", "v1.0"}, "org/name@refs/pr/1": {"org/name", "refs/pr/1"},
 		"name": {}, "./org/name": {}, "org/name/more": {}, "/org/name": {}, "org/../name": {}, "org/name@": {}, "org/name@a..b": {}, "run/001/": {}, "a--b/c": {},

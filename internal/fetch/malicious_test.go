@@ -49,6 +49,7 @@ func answers(t *testing.T, answer string) string {
 }
 
 func TestAnswersThatProveNothingAreRefused(t *testing.T) {
+	t.Parallel()
 	b := content(100)
 	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n"
 	for _, c := range []struct{ name, answer, want string }{
@@ -86,6 +87,7 @@ func TestAnswersThatProveNothingAreRefused(t *testing.T) {
 
 // A server gives half of one version, then another version to every request.
 func TestPartsOfTwoVersionsAreNotJoined(t *testing.T) {
+	t.Parallel()
 	old, b := bytes.Repeat([]byte("old "), 25), bytes.Repeat([]byte("new."), 25)
 	const past = "Mon, 01 Jan 2024 00:00:00 GMT"
 	for _, c := range []struct {
@@ -154,6 +156,7 @@ func TestPartsOfTwoVersionsAreNotJoined(t *testing.T) {
 
 // An answer without total length continues a part of known length.
 func TestPartsThatEndEarlyAreNotTaken(t *testing.T) {
+	t.Parallel()
 	b, asked := content(1000), 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"1"`)
@@ -181,6 +184,7 @@ func TestPartsThatEndEarlyAreNotTaken(t *testing.T) {
 }
 
 func TestFilesWithoutAddressAreRefused(t *testing.T) {
+	t.Parallel()
 	set := one(File{Name: "x.bin"})
 	refused(t, set.Fetch(t.Context(), Options{Folder: t.TempDir()}), "data set set: x.bin: has no address")
 	refused(t, set.Fetch(t.Context(), Options{Folder: t.TempDir(), SourceFolder: t.TempDir()}), "x.bin is not there")
@@ -188,6 +192,7 @@ func TestFilesWithoutAddressAreRefused(t *testing.T) {
 
 // A server that ignores Range sends the complete file.
 func TestIgnoredRangeBeginsAnew(t *testing.T) {
+	t.Parallel()
 	b := content(100_000)
 	s := serve(t, b)
 	s.cut = 60_000
@@ -209,6 +214,7 @@ func TestIgnoredRangeBeginsAnew(t *testing.T) {
 }
 
 func TestWrongContentRangeIsRefused(t *testing.T) {
+	t.Parallel()
 	b := content(100)
 	for _, c := range []struct{ span, want string }{
 		{"bytes 40-98/100", "the Content-Range has 59 bytes, the Content-Length is 60"},
@@ -237,6 +243,7 @@ func TestWrongContentRangeIsRefused(t *testing.T) {
 
 // Occasional bytes do not keep a download alive.
 func TestSlowServersAreGivenUp(t *testing.T) {
+	t.Parallel()
 	done := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "1000000")
@@ -262,6 +269,7 @@ func TestSlowServersAreGivenUp(t *testing.T) {
 }
 
 func TestSlowStartIsForgiven(t *testing.T) {
+	t.Parallel()
 	l := Limits{Interval: time.Minute, Bytes: 1000}
 	for _, c := range []struct {
 		got   int64
@@ -278,6 +286,7 @@ func TestSlowStartIsForgiven(t *testing.T) {
 }
 
 func TestSilentServersAreGivenUp(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -303,6 +312,7 @@ func TestSilentServersAreGivenUp(t *testing.T) {
 
 // The second of two fetches waits for the first and sends no request.
 func TestTwoAtOnceFetchOnce(t *testing.T) {
+	t.Parallel()
 	b := content(1000)
 	waits := make(chan struct{})
 	var requests atomic.Int32
@@ -339,6 +349,7 @@ func TestTwoAtOnceFetchOnce(t *testing.T) {
 }
 
 func TestWaitForAnotherFetchIsInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	asked, release := make(chan struct{}), make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -375,6 +386,7 @@ func (c *countdown) Err() error {
 }
 
 func TestSkippingThroughAnArchiveIsInterrupted(t *testing.T) {
+	t.Parallel()
 	noise := make([]byte, 1<<20)
 	for i := range noise {
 		noise[i] = byte(rand.Uint32())
@@ -406,6 +418,7 @@ func TestSkippingThroughAnArchiveIsInterrupted(t *testing.T) {
 
 // Leftovers of the set's downloads are removed, other files stay.
 func TestLeftoversOfDownloadsAreRemoved(t *testing.T) {
+	t.Parallel()
 	b := content(100)
 	s := serve(t, b)
 	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}, SHA256: hex256(b)}), t.TempDir()
@@ -431,6 +444,7 @@ func TestLeftoversOfDownloadsAreRemoved(t *testing.T) {
 
 // A file without published checksum is verified by its digest at the time of the fetch.
 func TestFilesWithoutChecksumAreNoted(t *testing.T) {
+	t.Parallel()
 	b := content(100)
 	s := serve(t, b)
 	set, dir := one(File{Name: "x.bin", URLs: []string{s.URL}}), t.TempDir()
@@ -463,6 +477,7 @@ func TestFilesWithoutChecksumAreNoted(t *testing.T) {
 
 // A malformed archive without published checksum is fetched anew.
 func TestBrokenArchiveIsNotKept(t *testing.T) {
+	t.Parallel()
 	s := serve(t, []byte("not an archive"))
 	set, dir := one(File{Name: "x", URLs: []string{s.URL}, Unpack: &Archive{Members: []Member{{Path: "a", Name: "a", Size: 3}}}}), t.TempDir()
 	refused(t, set.Fetch(t.Context(), Options{Folder: dir}), "what was fetched is removed", "gzip: invalid header")

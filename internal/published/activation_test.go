@@ -11,6 +11,7 @@ import (
 // TestNumbersOfACrossEncoderAreBehindItsActivation: transformers and sentence-transformers put a
 // sigmoid after a single output, unless the folder says otherwise.
 func TestNumbersOfACrossEncoderAreBehindItsActivation(t *testing.T) {
+	t.Parallel()
 	const (
 		sigmoid  = `"torch.nn.modules.activation.Sigmoid"`
 		identity = `"torch.nn.modules.linear.Identity"`
@@ -52,6 +53,7 @@ func TestNumbersOfACrossEncoderAreBehindItsActivation(t *testing.T) {
 }
 
 func TestProbabilitiesAreBehindTheActivationOfACrossEncoder(t *testing.T) {
+	t.Parallel()
 	for name, isSigmoid := range map[string]bool{"activation.Sigmoid": true, "activation.Softmax": false, "linear.Identity": false} {
 		m := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"a","1":"b"},"sentence_transformers":{"activation_fn":"torch.nn.modules.`+name+`"}`)
 		s, err := m.Classify(t.Context(), []string{"the cat"})
@@ -71,6 +73,7 @@ func TestProbabilitiesAreBehindTheActivationOfACrossEncoder(t *testing.T) {
 }
 
 func TestUnsupportedSettingsOfACrossEncoderAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ members, sentence, want string }{
 		{`,"sentence_transformers":{"activation_fn":"torch.nn.modules.activation.Tanh"}`, ``, `config.json: sentence_transformers.activation_fn: is "torch.nn.modules.activation.Tanh"`},
 		{`,"sbert_ce_default_activation_function":"my.module.Sigmoid"`, ``, `config.json: sbert_ce_default_activation_function: is "my.module.Sigmoid"`},
@@ -93,6 +96,7 @@ func TestUnsupportedSettingsOfACrossEncoderAreRefusedByName(t *testing.T) {
 // TestClassesInPlaceOfACrossEncodersHaveNoActivation: a folder with another head keeps nothing
 // that belongs to the head before.
 func TestClassesInPlaceOfACrossEncodersHaveNoActivation(t *testing.T) {
+	t.Parallel()
 	m := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"LABEL_0"},"sentence_transformers":{"activation_fn":"torch.nn.modules.activation.Sigmoid"},"sbert_ce_default_activation_function":"torch.nn.modules.activation.Sigmoid"`)
 	dir := t.TempDir()
 	if err := CopyDescription(dir, m.dir, []string{"number"}); err != nil {
@@ -105,6 +109,7 @@ func TestClassesInPlaceOfACrossEncodersHaveNoActivation(t *testing.T) {
 }
 
 func TestClassesOfAFolderAreWrittenInTheirOrder(t *testing.T) {
+	t.Parallel()
 	m := openClassifier(t, "BertForSequenceClassification", "")
 	classes := strings.Fields("0 1 2 3 4 5 6 7 8 9 10 11")
 	dir := t.TempDir()

@@ -20,6 +20,7 @@ var lackingHeads = map[string]string{
 }
 
 func TestFoldersOpenAsClassifiersOfTheirFamily(t *testing.T) {
+	t.Parallel()
 	classes := []string{"no", "perhaps", "yes, \"or\" so"}
 	for name, config := range tinyConfigs {
 		dir := t.TempDir()

@@ -32,6 +32,7 @@ func openClassifier(t *testing.T, architecture, members string) *Model {
 }
 
 func TestClassesOfTextsTogetherEqualThemAlone(t *testing.T) {
+	t.Parallel()
 	texts := []string{"the cat sat", "a dog ran in the rain", "sun", "the sun plays on the mat, the dog runs in rain and sun and rain!"}
 	for _, c := range []struct {
 		architecture string
@@ -85,6 +86,7 @@ func TestClassesOfTextsTogetherEqualThemAlone(t *testing.T) {
 // TestClassesOfPairsReadTypesAndCutTheLongerText compares with a pass over ids that are put
 // together by hand.
 func TestClassesOfPairsReadTypesAndCutTheLongerText(t *testing.T) {
+	t.Parallel()
 	m := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"bad","1":"good","2":"fair"}`)
 	words := func(text string) []int32 { return m.Tokenizer().EncodePlain(text).IDs }
 	long, middle := strings.Repeat("sun rain ", 10), "the cat sat on the mat a dog ran"
@@ -133,6 +135,7 @@ func TestClassesOfPairsReadTypesAndCutTheLongerText(t *testing.T) {
 }
 
 func TestPairsHaveTypesIfModelInputNamesHasThem(t *testing.T) {
+	t.Parallel()
 	m := openClassifier(t, "BertForSequenceClassification", "")
 	for text, want := range map[string]bool{`{}`: true, `{"model_input_names":["input_ids","token_type_ids"]}`: true, `{"model_input_names":["input_ids","attention_mask"]}`: false} {
 		if err := os.WriteFile(filepath.Join(m.dir, tokenizerConfigFile), []byte(text), 0o644); err != nil {
@@ -149,6 +152,7 @@ func TestPairsHaveTypesIfModelInputNamesHasThem(t *testing.T) {
 }
 
 func TestPairsWithoutTokensAreRefused(t *testing.T) {
+	t.Parallel()
 	words, err := tokenizer.Parse([]byte(`{"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0}}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +165,7 @@ func TestPairsWithoutTokensAreRefused(t *testing.T) {
 }
 
 func TestClassKindFollowsProblemType(t *testing.T) {
+	t.Parallel()
 	for members, want := range map[string]ClassKind{
 		"": SingleLabel,
 		`,"problem_type":"single_label_classification"`:                SingleLabel,

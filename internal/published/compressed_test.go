@@ -16,6 +16,7 @@ import (
 // Save and Write write of it is read back with the same bits. Written in 16 bits it has the same outputs
 // in float32.
 func TestWeightsInFewerBitsAreReadAndWritten(t *testing.T) {
+	t.Parallel()
 	for name, config := range tinyConfigs {
 		dir := t.TempDir()
 		writeFolder(t, dir, config)
@@ -67,6 +68,7 @@ func TestWeightsInFewerBitsAreReadAndWritten(t *testing.T) {
 
 // Integers of others, and damaged ones, are refused by name.
 func TestForeignIntegersAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["llama"])
 	for config, want := range map[string]string{
@@ -148,6 +150,7 @@ func TestForeignIntegersAreRefused(t *testing.T) {
 
 // A head of one output has one row, and one scale for it.
 func TestOneOutputIn8BitsIsRead(t *testing.T) {
+	t.Parallel()
 	wide := openClassifier(t, "BertForSequenceClassification", `,"id2label":{"0":"LABEL_0"}`)
 	m, err := OpenWith(wide.dir, Options{Precision: nn.Int8})
 	if err != nil {

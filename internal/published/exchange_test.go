@@ -12,6 +12,7 @@ import (
 
 // A folder takes another function with its tokenizer, pooling and head, or refuses it by name.
 func TestExchangedFolders(t *testing.T) {
+	t.Parallel()
 	compared := 0
 	for name, text := range tinyConfigs {
 		dir := t.TempDir()
@@ -62,6 +63,7 @@ func TestExchangedFolders(t *testing.T) {
 }
 
 func TestExchangedFolderEmbeds(t *testing.T) {
+	t.Parallel()
 	texts := []string{"the cat sat on a mat.", "dogs ran in the rain!"}
 	for _, x := range []*model.Exchange{nil, {Mechanism: "fastmax"}, {Mechanism: "performer"}, {Mechanism: "nystrom"}} {
 		m, err := OpenWith("../../pretrained/testdata/tiny", Options{Exchange: x})

@@ -49,6 +49,7 @@ func writeExchanged(t *testing.T) string {
 }
 
 func TestExchangedModelOpensAsAFolder(t *testing.T) {
+	t.Parallel()
 	dir := writeExchanged(t)
 	if !IsFolder(dir) {
 		t.Fatal("the folder of an exchanged model is none that Open reads")
@@ -115,6 +116,7 @@ func TestExchangedModelOpensAsAFolder(t *testing.T) {
 }
 
 func TestExchangeSubjectsAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	refused := 0
 	for name, text := range tinyConfigs {
 		dir := t.TempDir()
@@ -141,6 +143,7 @@ func TestExchangeSubjectsAreRefusedByName(t *testing.T) {
 // Windows of an encoder have special tokens at their ends; together they have all tokens of the text
 // but the last.
 func TestWindowsCoverTheText(t *testing.T) {
+	t.Parallel()
 	m, err := Open("../../pretrained/testdata/tiny")
 	if err != nil {
 		t.Fatal(err)

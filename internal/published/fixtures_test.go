@@ -193,6 +193,7 @@ func largest(x []float32) (most float64) {
 }
 
 func TestFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
+	t.Parallel()
 	root := sharedFolder
 	if other := os.Getenv("FARFIELD_FOLDERS"); other != "" {
 		root = other
@@ -238,6 +239,7 @@ func referenceConfigs() map[string]string {
 }
 
 func TestTinyFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
+	t.Parallel()
 	for name, config := range referenceConfigs() {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -264,6 +266,7 @@ func TestTinyFoldersGiveReferenceOutputsAndGradients(t *testing.T) {
 // TestWriteReferenceFolders writes the folders and inputs that
 // lab/peers/transformers_references.py reads.
 func TestWriteReferenceFolders(t *testing.T) {
+	t.Parallel()
 	root := os.Getenv("FARFIELD_REFERENCES")
 	if root == "" {
 		t.Skip("0 folders written: needs FARFIELD_REFERENCES")

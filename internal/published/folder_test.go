@@ -108,6 +108,7 @@ func tinyInput(m *Model) *Input {
 
 // TestWriteTiny writes testdata/tiny with the flag -write.
 func TestWriteTiny(t *testing.T) {
+	t.Parallel()
 	if !*write {
 		t.Skip("0 folders written: needs -write")
 	}

@@ -12,6 +12,7 @@ import (
 )
 
 func TestFieldsOfPublishedFoldersAreRead(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ base, fields string }{
 		{"llama", `"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"},"sliding_window":null`},                                                      // SmolLM2
 		{"modernbert", `"layer_norm_eps":1e-5,"position_embedding_type":"absolute"`},                                                                                                    // ModernBERT-base
@@ -31,6 +32,7 @@ func TestFieldsOfPublishedFoldersAreRead(t *testing.T) {
 }
 
 func TestMissingWindowsAreTheDefault(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		base, fields string
 		want         []int // nil: none
@@ -64,6 +66,7 @@ func TestMissingWindowsAreTheDefault(t *testing.T) {
 
 // The older names of LongRoPE, and the original context beside it or 4096, are of phi3 alone.
 func TestOlderNamesOfScaledRotationsAreRead(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"su", "yarn", "longrope"} {
 		text := strings.Replace(tinyConfigs["phi3"], `"type":"longrope"`, `"type":"`+name+`"`, 1)
 		_, p, err := readPlan([]byte(text), 100)
@@ -82,6 +85,7 @@ func TestOlderNamesOfScaledRotationsAreRead(t *testing.T) {
 }
 
 func TestTwoDialectsOfRotationsAreRefusedUnlessEqual(t *testing.T) {
+	t.Parallel()
 	text := tinyConfigs["llama"][:len(tinyConfigs["llama"])-1]
 	const linear = `{"rope_type":"linear","factor":4.0}`
 	if _, p, err := readPlan([]byte(text+`,"rope_parameters":`+linear+`,"rope_scaling":`+linear+"}"), 100); err != nil || p.config.RopeScaling.Factor != 4 {
@@ -111,6 +115,7 @@ func classLogits(t *testing.T, config string, n int, mask []bool, ids ...int32) 
 }
 
 func TestClassesOfDecodersReadTheLastTokenThatIsNotPadding(t *testing.T) {
+	t.Parallel()
 	mistral := strings.Replace(tinyConfigs["mistral"], "{", `{"pad_token_id":5,`, 1)
 	gemma := strings.Replace(tinyConfigs["gemma"], "GemmaForCausalLM", "GemmaForSequenceClassification", 1)
 	for _, c := range []struct {
@@ -142,6 +147,7 @@ func TestClassesOfDecodersReadTheLastTokenThatIsNotPadding(t *testing.T) {
 // TestBodiesWithTheNameOfAMaskedHeadAreOpened opens folders such as all-mpnet-base-v2's, whose
 // config.json is the base model's.
 func TestBodiesWithTheNameOfAMaskedHeadAreOpened(t *testing.T) {
+	t.Parallel()
 	for base, class := range map[string]string{"mpnet": "MPNet", "bert_mlm": "Bert", "xlm-roberta": "XLMRoberta", "modernbert": "ModernBert"} {
 		dir := t.TempDir()
 		config := tinyConfigs[base]

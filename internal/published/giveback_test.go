@@ -16,6 +16,7 @@ import (
 // TestGiveBackWritesFoldersForTransformers writes pairs of folders, and tuned folders, that
 // lab/peers/transformers_folders.py compares.
 func TestGiveBackWritesFoldersForTransformers(t *testing.T) {
+	t.Parallel()
 	root := os.Getenv("FARFIELD_GIVE_BACK")
 	if root == "" {
 		t.Skip("0 folders written: needs FARFIELD_GIVE_BACK")

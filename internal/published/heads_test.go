@@ -61,6 +61,7 @@ func logits(t *testing.T, dir string) (*Model, []float32) {
 
 // TestOutputsThatDifferFromTheEmbeddingAreTheFiles compares with a folder that does not tie them.
 func TestOutputsThatDifferFromTheEmbeddingAreTheFiles(t *testing.T) {
+	t.Parallel()
 	for family, name := range map[string]string{"gpt2": "lm_head.weight", "gemma": "lm_head.weight", "qwen3": "lm_head.weight", "bert_mlm": "cls.predictions.decoder.weight", "modernbert": "decoder.weight"} {
 		config := tinyConfigs[family]
 		head := make([]float32, 20*8)
@@ -111,6 +112,7 @@ func copyFileOf(t *testing.T, from, to, name string) {
 }
 
 func TestCopiesOfTheEmbeddingStayTied(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["gemma"])
 	_, want := logits(t, dir)
@@ -131,6 +133,7 @@ func TestCopiesOfTheEmbeddingStayTied(t *testing.T) {
 }
 
 func TestAHeadWithoutArchitecturesIsRead(t *testing.T) {
+	t.Parallel()
 	for _, family := range []string{"llama", "gpt_neox", "phi", "bert_mlm", "xlm-roberta", "mpnet"} {
 		dir := t.TempDir()
 		config := tinyConfigs[family]
@@ -148,6 +151,7 @@ func TestAHeadWithoutArchitecturesIsRead(t *testing.T) {
 }
 
 func TestHeadsOfOtherTasksAreTold(t *testing.T) {
+	t.Parallel()
 	classifier := func(name string) []*array.Array {
 		w, err := array.New(name+".weight", make([]float32, 2*8), 2, 8)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 )
 
 func TestShortInputsKeepTheirBitsWithPackedWeights(t *testing.T) {
+	t.Parallel()
 	for name := range tinyConfigs {
 		m := openTiny(t, name)
 		want := outputs(t, m)

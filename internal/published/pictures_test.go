@@ -35,6 +35,7 @@ func readPhoto(t *testing.T, path string) *dataset.Picture {
 // TestResizedPicturesHaveThePixelsOfPillow compares all ways to resize with the pixels that
 // lab/peers/pillow_pictures.py wrote.
 func TestResizedPicturesHaveThePixelsOfPillow(t *testing.T) {
+	t.Parallel()
 	for _, dir := range pictureFolders() {
 		list, err := filepath.Glob(filepath.Join(dir, "resized", "*.png"))
 		if err != nil || len(list) == 0 {
@@ -62,6 +63,7 @@ func TestResizedPicturesHaveThePixelsOfPillow(t *testing.T) {
 // transformers that resize by Pillow. A level becomes a number by three operations of float32
 // on numbers of at most the largest, each rounded by half a unit of 2⁻²³ of it.
 func TestPixelValuesAgreeWithPillowAndTransformers(t *testing.T) {
+	t.Parallel()
 	for _, dir := range pictureFolders() {
 		list, err := filepath.Glob(filepath.Join(dir, "processed", "*"))
 		if err != nil || len(list) == 0 {
@@ -105,6 +107,7 @@ func TestPixelValuesAgreeWithPillowAndTransformers(t *testing.T) {
 
 // TestProcessorIsRefusedByName: a field that changes pixels and is not known is named.
 func TestProcessorIsRefusedByName(t *testing.T) {
+	t.Parallel()
 	for _, c := range [][2]string{
 		{`{`, processorFile + ": "}, // encoding/json's words differ between releases of Go
 		{`[]`, "a JSON object is needed"},
@@ -143,6 +146,7 @@ func TestProcessorIsRefusedByName(t *testing.T) {
 // TestPicturesFollowViTByDefault: without preprocessor_config.json the rules of ViT hold, at
 // the model's size. A model of texts refuses pictures.
 func TestPicturesFollowViTByDefault(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["vit"])
 	m, err := Open(dir)

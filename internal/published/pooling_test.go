@@ -43,6 +43,7 @@ func openSentence(t *testing.T, files map[string]string) *Model {
 }
 
 func TestPoolingOfNewerFoldersIsRead(t *testing.T) {
+	t.Parallel()
 	for mode, want := range map[string]string{"mean": "mean", "cls": "cls", "max": "max", "lasttoken": "last"} {
 		m := openSentence(t, map[string]string{"1_Pooling/config.json": `{"embedding_dimension":8,"pooling_mode":"` + mode + `","include_prompt":true}`})
 		d, err := m.Describe()
@@ -53,6 +54,7 @@ func TestPoolingOfNewerFoldersIsRead(t *testing.T) {
 }
 
 func TestLengthOfTextsIsTheFolders(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		files map[string]string
 		want  int
@@ -71,6 +73,7 @@ func TestLengthOfTextsIsTheFolders(t *testing.T) {
 }
 
 func TestLowerCaseIsTheTokenizers(t *testing.T) {
+	t.Parallel()
 	const lower = `{"max_seq_length":16,"do_lower_case":true}`
 	if _, err := openSentence(t, map[string]string{"sentence_bert_config.json": lower}).Embed(t.Context(), []string{"The cat"}); err != nil {
 		t.Error(err)
@@ -82,6 +85,7 @@ func TestLowerCaseIsTheTokenizers(t *testing.T) {
 }
 
 func TestLongTextsLoseTheSideThatFilesName(t *testing.T) {
+	t.Parallel()
 	const most = 5
 	for _, c := range []struct {
 		config, json string

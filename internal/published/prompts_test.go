@@ -9,6 +9,7 @@ import (
 const sentencePrompts = sentenceFile
 
 func TestPromptsStandBeforeTexts(t *testing.T) {
+	t.Parallel()
 	const prompts = `"prompts":{"query":"the ","document":"","passage":"a dog "}`
 	for _, c := range []struct {
 		config string
@@ -43,6 +44,7 @@ func TestPromptsStandBeforeTexts(t *testing.T) {
 }
 
 func TestUnknownAndLongPromptsAreRefused(t *testing.T) {
+	t.Parallel()
 	long := `{"prompts":{"query":"` + strings.Repeat("the ", maxPrompt/4) + `the"}}`
 	for _, c := range []struct{ config, prompt, want string }{
 		{`{"prompts":{"query":"the ","document":"a "}}`, "question", `prompt: "question" is none of document, query`},
@@ -60,6 +62,7 @@ func TestUnknownAndLongPromptsAreRefused(t *testing.T) {
 
 // TestVectorsLeaveThePromptOut compares vectors with the rows of Forward after the prompt.
 func TestVectorsLeaveThePromptOut(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"mean", "cls", "max", "lasttoken"} {
 		m := openSentence(t, map[string]string{
 			"1_Pooling/config.json": `{"pooling_mode":"` + mode + `","include_prompt":false}`,

@@ -12,6 +12,7 @@ import (
 )
 
 func TestUnknownAndUnsupportedFieldsAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ base, old, new, want string }{
 		{"bert", `"model_type":"bert"`, `"model_type":"gemma3"`, `model_type: "gemma3"`},
 		{"gemma2", `"attn_logit_softcapping":0.5`, `"attn_logit_softcapping":99`, `setting cap=99: needs a number from 0.001 to 64`},
@@ -64,6 +65,7 @@ func TestUnknownAndUnsupportedFieldsAreRefusedByName(t *testing.T) {
 }
 
 func TestOlderNamesOfWeightsAreRead(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["bert_mlm"])
 	path := filepath.Join(dir, weightsFile)
@@ -82,6 +84,7 @@ func TestOlderNamesOfWeightsAreRead(t *testing.T) {
 }
 
 func TestPicklesAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for name, text := range map[string]string{configFile: tinyConfigs["bert"], "pytorch_model.bin": "PK"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -94,6 +97,7 @@ func TestPicklesAreRefused(t *testing.T) {
 }
 
 func TestIndexNamesFilesOfTheFolderAlone(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		`{"weight_map":{"a":"../x.safetensors"}}`:                  "a name of the folder",
 		`{"weight_map":{"a":"/etc/x.safetensors"}}`:                "a name of the folder",
@@ -112,6 +116,7 @@ func TestIndexNamesFilesOfTheFolderAlone(t *testing.T) {
 // TestIndexOfManyFilesIsRefusedByItsNumber reads an index with more files than any folder has. Its
 // files are counted before they are compared or opened.
 func TestIndexOfManyFilesIsRefusedByItsNumber(t *testing.T) {
+	t.Parallel()
 	listed := map[string]string{}
 	for i := range 1 << 18 {
 		listed[fmt.Sprint("tensor.", i)] = fmt.Sprintf("model-%06d.safetensors", i%maxShards)
@@ -128,6 +133,7 @@ func TestIndexOfManyFilesIsRefusedByItsNumber(t *testing.T) {
 }
 
 func TestModulesAreCountedBeforeTheirFilesAreRead(t *testing.T) {
+	t.Parallel()
 	list := `[{"path":"","type":"sentence_transformers.models.Transformer"}` + strings.Repeat(`,{"path":"1_Pooling","type":"sentence_transformers.models.Pooling"}`, 20) + `]`
 	if _, err := openSentence(t, map[string]string{"modules.json": list}).Embed(t.Context(), []string{"cat"}); err == nil || !strings.Contains(err.Error(), "has 21 modules, at most 16 are read") {
 		t.Error(err)
@@ -136,6 +142,7 @@ func TestModulesAreCountedBeforeTheirFilesAreRead(t *testing.T) {
 
 // TestErrorsQuoteTheBeginningOfLongNames puts 60 KB in the place of each text that errors quote.
 func TestErrorsQuoteTheBeginningOfLongNames(t *testing.T) {
+	t.Parallel()
 	long := strings.Repeat("é", 30_000)
 	for _, c := range []struct{ base, old, new string }{
 		{"bert", `"model_type":"bert"`, `"model_type":"` + long + `"`},
@@ -234,6 +241,7 @@ func FuzzFolder(f *testing.F) {
 }
 
 func TestInputWithoutTargetIsRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["bart"])
 	m, err := Open(dir)

@@ -14,6 +14,7 @@ import (
 
 // A limit that special tokens and the prompt use up would give all texts one vector.
 func TestCutTextsKeepATokenOfTheirOwn(t *testing.T) {
+	t.Parallel()
 	const prompts = `{"prompts":{"query":"the cat "},"default_prompt_name":"query"}`
 	texts := []string{"cat sat on the mat", "mat on the cat sat"}
 	for _, c := range []struct {
@@ -64,6 +65,7 @@ func (d doubled) Forward(out tensor.Heads, c *attention.Call, keep *attention.Sa
 }
 
 func TestModelsWithOtherMechanismsAreNotWritten(t *testing.T) {
+	t.Parallel()
 	m := openTiny(t, "llama")
 	restore := model.WrapMechanisms(m.Model(), func(_ string, of attention.Mechanism) attention.Mechanism { return doubled{of} })
 	for name, save := range map[string]func(dir string) error{

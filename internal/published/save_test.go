@@ -50,6 +50,7 @@ func outputsOf(t *testing.T, m *Model, in *Input) []float32 {
 }
 
 func TestSaveCopiesUnchangedWeights(t *testing.T) {
+	t.Parallel()
 	for name := range tinyConfigs {
 		t.Run(name, func(t *testing.T) {
 			m := openTiny(t, name)
@@ -69,6 +70,7 @@ func TestSaveCopiesUnchangedWeights(t *testing.T) {
 }
 
 func TestSaveKeepsOutputsOfChangedWeights(t *testing.T) {
+	t.Parallel()
 	for name := range tinyConfigs {
 		t.Run(name, func(t *testing.T) {
 			m := openTiny(t, name)
@@ -102,6 +104,7 @@ func TestSaveKeepsOutputsOfChangedWeights(t *testing.T) {
 }
 
 func TestForwardRunsConcurrently(t *testing.T) {
+	t.Parallel()
 	m := openTiny(t, "bert")
 	want := outputs(t, m)
 	var g sync.WaitGroup
@@ -126,6 +129,7 @@ func TestForwardRunsConcurrently(t *testing.T) {
 }
 
 func TestForwardEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	m := openTiny(t, "llama")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -138,6 +142,7 @@ func TestForwardEndsWithItsContext(t *testing.T) {
 }
 
 func TestMaskedRowsAreAsAlone(t *testing.T) {
+	t.Parallel()
 	for name := range tinyConfigs {
 		m := openTiny(t, name)
 		in := tinyInput(m)
@@ -166,6 +171,7 @@ func TestMaskedRowsAreAsAlone(t *testing.T) {
 }
 
 func TestFoldersOfOtherModelsAreRefused(t *testing.T) {
+	t.Parallel()
 	m, description := openTiny(t, "bert"), t.TempDir()
 	if err := CopyDescription(description, m.dir, nil); err != nil {
 		t.Fatal(err)
@@ -193,6 +199,7 @@ func TestFoldersOfOtherModelsAreRefused(t *testing.T) {
 }
 
 func TestShardsAreNotSavedBesideOtherWeights(t *testing.T) {
+	t.Parallel()
 	m := openTiny(t, "bert")
 	const shard = "model-00001-of-00001.safetensors"
 	listed := map[string]string{}
@@ -218,6 +225,7 @@ func TestShardsAreNotSavedBesideOtherWeights(t *testing.T) {
 }
 
 func TestSaveRefusesFoldersWhoseTensorsChangedShape(t *testing.T) {
+	t.Parallel()
 	m := openTiny(t, "bert")
 	writeFolder(t, m.dir, strings.Replace(tinyConfigs["bert"], `"vocab_size":24`, `"vocab_size":23`, 1))
 	to := filepath.Join(t.TempDir(), "new")

@@ -26,6 +26,7 @@ type fieldCase struct {
 // nothing there changes nothing here, or is refused by name. lab/peers/transformers_fields.py
 // writes testdata/fields.json from folders that the test writes to FARFIELD_FIELDS.
 func TestFieldsOfConfigurationsChangeWhatTheyChangeInTransformers(t *testing.T) {
+	t.Parallel()
 	if root := os.Getenv("FARFIELD_FIELDS"); root != "" {
 		for name, config := range tinyConfigs {
 			dir := filepath.Join(root, name)
@@ -169,6 +170,7 @@ func fieldOutputs(t *testing.T, m *Model) []float32 {
 // TestFieldsOfOtherFilesAreAppliedInertOrRefused walks the fields that sentence-transformers reads
 // beside config.json.
 func TestFieldsOfOtherFilesAreAppliedInertOrRefused(t *testing.T) {
+	t.Parallel()
 	base := map[string]string{
 		"2_Normalize/config.json": `{}`,
 		"modules.json": `[{"idx":0,"name":"0","path":"","type":"sentence_transformers.models.Transformer"},
@@ -249,6 +251,7 @@ func TestFieldsOfOtherFilesAreAppliedInertOrRefused(t *testing.T) {
 // TestRulesOfGenerationAreAppliedInertOrTold walks generation_config.json, and config.json without
 // it.
 func TestRulesOfGenerationAreAppliedInertOrTold(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["llama"])
 	m, err := Open(dir)
@@ -289,6 +292,7 @@ func TestRulesOfGenerationAreAppliedInertOrTold(t *testing.T) {
 }
 
 func TestAdaptersBesideAModelAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["bert"])
 	writeFile(t, dir, adapterFile, `{}`)

@@ -27,6 +27,7 @@ func readRules(t *testing.T, files map[string]string) (*TextRules, error) {
 }
 
 func TestTextRulesAreReadFromTheirFiles(t *testing.T) {
+	t.Parallel()
 	r, err := readRules(t, nil)
 	if err != nil || len(r.EndTokens) > 0 || r.ChatTemplate != "" || len(r.SpecialTokens) > 0 {
 		t.Errorf("without files: %+v, %v", r, err)
@@ -58,6 +59,7 @@ func TestTextRulesAreReadFromTheirFiles(t *testing.T) {
 }
 
 func TestTextRulesRefuseMalformedFiles(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ file, text, want string }{
 		{"generation_config.json", `{"eos_token_id": "a"}`, `eos_token_id: is "a", an integer or a list of them is needed`},
 		{"tokenizer_config.json", `{"bos_token": 3}`, "bos_token: is 3, a string is needed"},

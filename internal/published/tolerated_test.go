@@ -59,6 +59,7 @@ func shard(t *testing.T, dir string, fileOf func(name string) string, more ...*a
 // TestDetailsThatTransformersToleratesDoNotRefuseAFolder changes a folder, whose outputs stay, and
 // which says what it has beside them.
 func TestDetailsThatTransformersToleratesDoNotRefuseAFolder(t *testing.T) {
+	t.Parallel()
 	const first, second, third = "model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"
 	numbers := func(name string, shape ...int) *array.Array {
 		a, err := array.New(name, make([]float32, shape[0]*shape[1]), shape...)
@@ -135,6 +136,7 @@ func TestDetailsThatTransformersToleratesDoNotRefuseAFolder(t *testing.T) {
 }
 
 func TestIgnoredFieldsAreLeftOut(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeFolder(t, dir, tinyConfigs["llama"])
 	_, want := logits(t, dir)
@@ -159,6 +161,7 @@ func TestIgnoredFieldsAreLeftOut(t *testing.T) {
 
 // TestTextsWithATokenBeyondTheTableAreRefused has a tokenizer with one entry more than the model.
 func TestTextsWithATokenBeyondTheTableAreRefused(t *testing.T) {
+	t.Parallel()
 	whole := openSentence(t, nil)
 	size := whole.Config().Vocab
 	added := fmt.Sprintf(`{"added_tokens_decoder":{"%d":{"content":"<image>","special":true}}}`, size)

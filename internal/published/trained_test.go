@@ -24,6 +24,7 @@ func openTrained(t *testing.T, name, file string) (*Model, reference) {
 }
 
 func TestStories260KGivesItsReference(t *testing.T) {
+	t.Parallel()
 	m, r := openTrained(t, "stories260K", "ref_f64.npz")
 	for i := range 5 {
 		ids, _ := r.ids(fmt.Sprintf("text%d_ids", i))
@@ -46,6 +47,7 @@ func TestStories260KGivesItsReference(t *testing.T) {
 }
 
 func TestBARTGivesItsReference(t *testing.T) {
+	t.Parallel()
 	m, r := openTrained(t, "bart-g2p-us", "ref_hf_f64.npz")
 	for i := range 5 {
 		ids, _ := r.ids(fmt.Sprintf("ids%d", i))
@@ -75,6 +77,7 @@ func TestBARTGivesItsReference(t *testing.T) {
 }
 
 func TestInterpolatedPositionsKeepShortTexts(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"bert", "roberta", "mpnet"} {
 		m := openTiny(t, name)
 		in := &Input{B: 1, N: 40}
@@ -114,6 +117,7 @@ func TestInterpolatedPositionsKeepShortTexts(t *testing.T) {
 
 // A step along the gradients changes stretched positions through their table alone.
 func TestStretchedPositionsFollowTheirTable(t *testing.T) {
+	t.Parallel()
 	m, err := OpenWith(openTiny(t, "bert").dir, Options{Positions: Interpolate})
 	if err != nil {
 		t.Fatal(err)

@@ -104,6 +104,7 @@ func writeDense(t *testing.T, dir string, config []byte) {
 // TestVectorsAreThoseOfSentenceTransformers covers every pooling, joined poolings, linear layers and
 // their activations, prompts that are left out, and vectors that the folder cuts.
 func TestVectorsAreThoseOfSentenceTransformers(t *testing.T) {
+	t.Parallel()
 	texts, cases := readVectorCases(t)
 	for _, c := range cases {
 		m, err := Open(c.write(t))
@@ -130,6 +131,7 @@ func TestVectorsAreThoseOfSentenceTransformers(t *testing.T) {
 }
 
 func TestShortenedVectorsHaveLengthOne(t *testing.T) {
+	t.Parallel()
 	m := openSentence(t, map[string]string{sentenceFile: `{"truncate_dim":2}`})
 	whole, err := openSentence(t, nil).Embed(t.Context(), []string{"the cat"})
 	if err != nil {
@@ -157,6 +159,7 @@ func TestShortenedVectorsHaveLengthOne(t *testing.T) {
 }
 
 func TestLinearLayersThatDoNotFitAreRefused(t *testing.T) {
+	t.Parallel()
 	_, cases := readVectorCases(t)
 	i := slices.IndexFunc(cases, func(c vectorCase) bool { return c.Name == "tanh" })
 	const path = "2_Dense/config.json"

@@ -11,6 +11,7 @@ import (
 )
 
 func TestWriteGivesTheSameOutputs(t *testing.T) {
+	t.Parallel()
 	for name := range tinyConfigs {
 		m := openTiny(t, name)
 		to := t.TempDir()
@@ -31,6 +32,7 @@ func TestWriteGivesTheSameOutputs(t *testing.T) {
 }
 
 func TestWriteExpressesModelsOfOurs(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]model.Config{
 		"gpt2":     {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Learned, Mechanism: "softmax", Tied: true},
 		"gpt_neox": {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "softmax", Bias: true, Biases: &model.Biases{QKV: true, MLP: true}},
@@ -70,6 +72,7 @@ func TestWriteExpressesModelsOfOurs(t *testing.T) {
 }
 
 func TestWriteNamesTheFieldThatNoFamilyHas(t *testing.T) {
+	t.Parallel()
 	for want, c := range map[string]model.Config{
 		`mechanism is "fastmax"`: {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "fastmax"},
 		`attention_norm is true, all have false; mechanism is "fastmax", all have "softmax"`: {Kind: model.Decoder, Vocab: 20, Width: 8, Heads: 2, Layers: 1, Context: 16, Positions: model.Rotary, Mechanism: "fastmax", Norm: model.RMSNorm, AttentionNorm: true},

@@ -38,6 +38,7 @@ func files(t testing.TB, store, folder string) []string {
 }
 
 func TestDamagedSnapshotsAreNotUsed(t *testing.T) {
+	t.Parallel()
 	for name, damage := range map[string]func(path string, i int){
 		"flipped": func(path string, i int) { flip(t, path, rng.New(3).Uint64(uint64(i))) },
 		"cut":     func(path string, i int) { _ = os.Truncate(path, int64(100*i)) },
@@ -69,6 +70,7 @@ func TestDamagedSnapshotsAreNotUsed(t *testing.T) {
 }
 
 func TestDamagedImportIsAnError(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	s := must[Info](t)(m.Create(ctx, tokens(300, 1)))
@@ -119,6 +121,7 @@ func damage(t testing.TB, path string, good []byte, i uint64) {
 // TestDamagedLogNeverChangesASession damages the database. The store is refused, or
 // a session is lost, or it has the state of a cold computation.
 func TestDamagedLogNeverChangesASession(t *testing.T) {
+	t.Parallel()
 	flips := 25
 	if suite.IsLong() {
 		flips = 3000
@@ -217,6 +220,7 @@ func forkChain(t testing.TB, m *Manager, n int) Info {
 }
 
 func TestDeletedSessionsLeaveNoTokens(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	whole, damaged := forkChain(t, m, 3), forkChain(t, m, 3)
@@ -238,6 +242,7 @@ func TestDeletedSessionsLeaveNoTokens(t *testing.T) {
 
 // TestFailuresOfOthersDamageNoSession reads a session in one transaction with an operation that fails.
 func TestFailuresOfOthersDamageNoSession(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
 	s := must[Info](t)(m.Create(ctx, tokens(90, 1)))
 	begun, release := make(chan bool), make(chan bool)
@@ -271,6 +276,7 @@ func TestFailuresOfOthersDamageNoSession(t *testing.T) {
 }
 
 func TestDamagedImportIsImportedAnew(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	ids := tokens(300, 1)
@@ -294,6 +300,7 @@ func TestDamagedImportIsImportedAnew(t *testing.T) {
 }
 
 func TestStatesThatCannotBeSavedLeaveMemory(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir(), Memory: 1 << 20}
 	m := open(t, o)
 	folder := filepath.Join(o.Store, statesFolder)
@@ -315,6 +322,7 @@ func TestStatesThatCannotBeSavedLeaveMemory(t *testing.T) {
 }
 
 func TestDamagedRecordsAreReported(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	whole := must[Info](t)(m.Create(ctx, tokens(90, 1)))
@@ -368,6 +376,7 @@ func TestDamagedRecordsAreReported(t *testing.T) {
 
 // TestDeletedRecordOutOfOrderStaysDeleted damages the key of a record, so that no search finds it.
 func TestDeletedRecordOutOfOrderStaysDeleted(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	for range 3 {
@@ -397,6 +406,7 @@ func TestDeletedRecordOutOfOrderStaysDeleted(t *testing.T) {
 
 // TestUnreadLinesOutOfOrderEnd damages the first keys of pages of tokens: each names the first line.
 func TestUnreadLinesOutOfOrderEnd(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	page := os.Getpagesize()
 	s, _, _, err := openStore(dir, "a model", once)
@@ -444,6 +454,7 @@ func TestUnreadLinesOutOfOrderEnd(t *testing.T) {
 }
 
 func TestCutDatabaseEndsAllOperations(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	s, _, _, err := openStore(dir, "a model", once)
 	if err != nil {

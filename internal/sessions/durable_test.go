@@ -22,6 +22,7 @@ import (
 )
 
 func TestSessionsSurviveClose(t *testing.T) {
+	t.Parallel()
 	for name, model := range mechanisms(t) {
 		t.Run(name, func(t *testing.T) {
 			o := Options{Model: model, Store: t.TempDir()}
@@ -55,6 +56,7 @@ func TestSessionsSurviveClose(t *testing.T) {
 }
 
 func TestCloseSavesStatesThatFillTheMemory(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	for i := range uint64(4) {
@@ -74,6 +76,7 @@ func TestCloseSavesStatesThatFillTheMemory(t *testing.T) {
 }
 
 func TestLogAloneRestoresSessions(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	ids := tokens(1000, 1)
@@ -202,6 +205,7 @@ func printLine(a acknowledgement) {
 // TestKilledProcessLosesNothing kills a process at random moments. Its next owner has all
 // acknowledged tokens of every session, and the states of a cold computation.
 func TestKilledProcessLosesNothing(t *testing.T) {
+	t.Parallel()
 	rounds := 3
 	if suite.IsLong() {
 		rounds = 100
@@ -296,6 +300,7 @@ func killChild(t *testing.T, dir string, seed uint64, sessions map[string][]int3
 }
 
 func TestTransactionsAreSynced(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
 	err := m.store.view(func(tx transaction) error {
 		if db := tx.DB(); db.NoSync || db.NoGrowSync {
@@ -309,6 +314,7 @@ func TestTransactionsAreSynced(t *testing.T) {
 }
 
 func TestStoreHasOneOwner(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
 	o.Identity = "a model"
@@ -320,6 +326,7 @@ func TestStoreHasOneOwner(t *testing.T) {
 }
 
 func TestStoreOfAnotherModelIsRefused(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	closed(t, open(t, o))
 	o.Identity = "int8:another model"
@@ -329,6 +336,7 @@ func TestStoreOfAnotherModelIsRefused(t *testing.T) {
 }
 
 func TestFoldersOfTheStoreAreTheirOwnersAlone(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("folders have no modes")
 	}
@@ -348,6 +356,7 @@ func TestFoldersOfTheStoreAreTheirOwnersAlone(t *testing.T) {
 
 // A record has the lines that its tokens are in, however often it was forked.
 func TestForksWithoutTokensDoNotGrowTheRecord(t *testing.T) {
+	t.Parallel()
 	s, _, _, err := openStore(t.TempDir(), "a model", once)
 	if err != nil {
 		t.Fatal(err)

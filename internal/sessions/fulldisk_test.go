@@ -68,6 +68,7 @@ func waitSaved(t *testing.T, store string, n int) {
 
 // On a full disk snapshots make room for what requests need, and sessions go on from the log.
 func TestSnapshotsMakeRoomOnAFullDisk(t *testing.T) {
+	t.Parallel()
 	disk := &smallDisk{dir: t.TempDir()}
 	o := Options{Model: newNearFar(t), Store: disk.dir, Notify: disk.notify, beforeWrite: disk.write}
 	m := open(t, o)
@@ -121,6 +122,7 @@ func TestSnapshotsMakeRoomOnAFullDisk(t *testing.T) {
 }
 
 func TestFullDisksAreKnown(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		err  error
 		want bool

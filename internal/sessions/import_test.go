@@ -15,6 +15,7 @@ import (
 )
 
 func TestImportContinuesAnExport(t *testing.T) {
+	t.Parallel()
 	for name, model := range mechanisms(t) {
 		m := open(t, Options{Model: model})
 		ids := tokens(200, 1)
@@ -33,6 +34,7 @@ func TestImportContinuesAnExport(t *testing.T) {
 }
 
 func TestForeignAndDamagedSnapshotsAreRefused(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	s := must[Info](t)(m.Create(ctx, tokens(50, 1)))
 	data := must[[]byte](t)(m.Export(ctx, s.ID))
@@ -58,6 +60,7 @@ func TestForeignAndDamagedSnapshotsAreRefused(t *testing.T) {
 }
 
 func TestImportOfTooManyTokensIsRefused(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newModel(t, "fastmax", nil)})
 	s := must[Info](t)(m.Create(ctx, tokens(1235, 1)))
 	parts := must[[][]byte](t)(stateFormat.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), 2))
@@ -119,6 +122,7 @@ func useImported(t *testing.T, m *Manager, i Info) {
 // Each number of a snapshot may be forged, with valid checksums: a number of a header, or one of the
 // state that is not finite.
 func TestForgedSnapshotsAreRefusedOrWork(t *testing.T) {
+	t.Parallel()
 	for name, model := range mechanisms(t) {
 		m := open(t, Options{Model: model, MaxTokens: 1000})
 		s := must[Info](t)(m.Create(ctx, tokens(40, 1)))
@@ -159,6 +163,7 @@ func TestForgedSnapshotsAreRefusedOrWork(t *testing.T) {
 
 // Each field of the header of an exported session is checked, or no token depends on it.
 func TestEachFieldOfAnExportIsCheckedOrNeutral(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	s := must[Info](t)(m.Create(ctx, tokens(200, 1)))
 	parts := must[[][]byte](t)(stateFormat.ReadParts(must[[]byte](t)(m.Export(ctx, s.ID)), 2))
@@ -199,6 +204,7 @@ func TestEachFieldOfAnExportIsCheckedOrNeutral(t *testing.T) {
 }
 
 func TestStatsDoNotWaitForAnImport(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
 	m.imports.mu.Lock() // as an import that waits for the disk
 	defer m.imports.mu.Unlock()

@@ -42,6 +42,7 @@ func TestStateBytesAreTheMemoryOfSessions(t *testing.T) {
 }
 
 func TestOneLargeStateWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
 	x := newNearFar(t)
 	state := func() *model.Session { return must[*model.Session](t)(x.NewSession(1)) }
 	m := open(t, Options{Model: x, Store: t.TempDir(), Memory: savingShare * state().HeapBytes()})
@@ -62,6 +63,7 @@ func TestOneLargeStateWaitsForTheDisk(t *testing.T) {
 }
 
 func TestMemoryBoundsPrefixesWhileAPromptIsRead(t *testing.T) {
+	t.Parallel()
 	x := newNearFar(t)
 	s := must[*model.Session](t)(x.NewSession(1))
 	must[[]float32](t)(s.Step(ctx, tokens(200, 1), 200))
@@ -78,6 +80,7 @@ func TestMemoryBoundsPrefixesWhileAPromptIsRead(t *testing.T) {
 // TestStatesFromDiskKeepMemory has requests hold states that come from disk. They exceed the limit of
 // memory by one state at most.
 func TestStatesFromDiskKeepMemory(t *testing.T) {
+	t.Parallel()
 	const sessions = 8
 	o := Options{Model: newNearFar(t), Store: t.TempDir()}
 	m := open(t, o)
@@ -109,6 +112,7 @@ func TestStatesFromDiskKeepMemory(t *testing.T) {
 
 // TestGrowingStatesKeepMemory reads prompts whose states outgrow the memory, beside one that does not.
 func TestGrowingStatesKeepMemory(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"", t.TempDir()} {
 		m := open(t, Options{Model: newModel(t, "softmax", nil), Store: store, Memory: 1 << 20})
 		ids := tokens(100, 1)

@@ -7,6 +7,7 @@ import (
 )
 
 func TestOwnersSeeTheirSessionsAlone(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir(), Identity: "a model"}
 	m, err := Open(t.Context(), o)
 	if err != nil {
@@ -67,6 +68,7 @@ func TestOwnersSeeTheirSessionsAlone(t *testing.T) {
 }
 
 func TestStatesOfRequestsAreCounted(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	var during int64
 	d := Draw{MaxTokens: 4, Stop: func([]int32) bool {
@@ -84,6 +86,7 @@ func TestStatesOfRequestsAreCounted(t *testing.T) {
 
 // A key whose requests fill its share of the queue leaves places to other keys.
 func TestOwnersShareTheQueue(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newModel(t, "fastmax", nil), MaxQueue: 8})
 	for _, c := range []struct {
 		owner string
@@ -108,6 +111,7 @@ func TestOwnersShareTheQueue(t *testing.T) {
 
 // A key that takes all it gets has half of the sessions and of their memory, unless it is the only one.
 func TestOwnersShareSessionsAndMemory(t *testing.T) {
+	t.Parallel()
 	model := newNearFar(t)
 	other := open(t, Options{Model: model})
 	size := other.coder.empty.HeapBytes()
@@ -145,6 +149,7 @@ func TestOwnersShareSessionsAndMemory(t *testing.T) {
 
 // An owner's share is refilled by its own expired sessions, not by those of others.
 func TestSharesExpireOwnSessions(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Owners: 2, MaxSessions: 4, SessionTTL: time.Nanosecond})
 	b := must[Info](t)(m.Create(WithOwner(ctx, "b"), nil))
 	for range 5 {

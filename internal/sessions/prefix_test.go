@@ -15,6 +15,7 @@ import (
 // its state has the bits of a computation that knows no prefix, while states move between
 // memory and disk and are dropped.
 func TestEditedPrefixesEqualColdStates(t *testing.T) {
+	t.Parallel()
 	edits := 20
 	if suite.IsLong() {
 		edits = 500 // of each of two mechanisms
@@ -89,6 +90,7 @@ func requireCompletion(t *testing.T, m *Manager, ids []int32, d Draw, r Result) 
 }
 
 func TestSharedPrefixesAreReadOnce(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	shared := tokens(1000, 1)
 	read := func(i uint64) int64 {
@@ -104,6 +106,7 @@ func TestSharedPrefixesAreReadOnce(t *testing.T) {
 }
 
 func TestImportsNeverServeAsPrefixes(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir()})
 	ids := tokens(400, 1)
 	s := must[Info](t)(m.Create(ctx, ids))
@@ -120,6 +123,7 @@ func TestImportsNeverServeAsPrefixes(t *testing.T) {
 }
 
 func TestStatesMoveToDiskAndBack(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir(), Memory: 400 << 10})
 	var ids []string
 	for i := range 12 {
@@ -135,6 +139,7 @@ func TestStatesMoveToDiskAndBack(t *testing.T) {
 }
 
 func TestFullMemoryIsAnError(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Memory: 600 << 10})
 	data := must[[]byte](t)(m.Export(ctx, must[Info](t)(m.Create(ctx, tokens(100, 1))).ID))
 	var err error
@@ -152,6 +157,7 @@ func TestFullMemoryIsAnError(t *testing.T) {
 }
 
 func TestPrefixesOnDiskStayWithinTheirLimit(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir(), Memory: 200 << 10, Disk: 500 << 10})
 	for i := range 20 {
 		must[Result](t)(m.Complete(ctx, tokens(300, uint64(i)), Draw{MaxTokens: 2}, nil))
@@ -164,6 +170,7 @@ func TestPrefixesOnDiskStayWithinTheirLimit(t *testing.T) {
 }
 
 func TestImportsAndPrefixesShareTheDisk(t *testing.T) {
+	t.Parallel()
 	o := Options{Model: newNearFar(t), Store: t.TempDir(), Disk: 200 << 10}
 	m := open(t, o)
 	for i := range uint64(6) {

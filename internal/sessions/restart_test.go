@@ -24,6 +24,7 @@ const maxRestart = 50 * time.Millisecond
 // and without the work of Close. It logs the time of the first answer beside a warm one, and bounds
 // it for a given run.
 func TestRestartContinuesLongSessions(t *testing.T) {
+	t.Parallel()
 	n, layers, width := 2000, 2, 32
 	if suite.IsLong() {
 		n, layers, width = 100_000, 4, 128

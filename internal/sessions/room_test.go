@@ -11,6 +11,7 @@ import (
 // States of sessions in memory alone make room for others and are computed again, so that no session is locked and none
 // is refused. What they draw does not depend on it.
 func TestFullMemoryLocksNoSession(t *testing.T) {
+	t.Parallel()
 	for name, x := range mechanisms(t) {
 		m, wide := open(t, Options{Model: x, Memory: 2 << 20}), open(t, Options{Model: x})
 		var ids, others []string
@@ -44,6 +45,7 @@ func TestFullMemoryLocksNoSession(t *testing.T) {
 
 // States of imported sessions in memory alone cannot be computed again. They leave room for a running request.
 func TestFullMemoryRefusesImports(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Memory: 2 << 20})
 	data := must[[]byte](t)(m.Export(ctx, must[Info](t)(m.Create(ctx, tokens(60, 1))).ID))
 	var ids []string
@@ -65,6 +67,7 @@ func TestFullMemoryRefusesImports(t *testing.T) {
 
 // States that grow do not take the room that sessions leave.
 func TestGrownSessionsLeaveRoom(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newModel(t, "softmax", nil), Memory: 2 << 20})
 	var list []Info
 	for i := range uint64(4) {
@@ -89,6 +92,7 @@ func TestGrownSessionsLeaveRoom(t *testing.T) {
 
 // Sessions that were idle for long make room for new ones, the oldest first, and it is said.
 func TestIdleSessionsMakeRoom(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(o *Options){
 		"sessions": func(o *Options) { o.MaxSessions = 8 },
 	} {
@@ -122,6 +126,7 @@ func TestIdleSessionsMakeRoom(t *testing.T) {
 
 // The tokens of sessions in memory alone count, and old sessions make room for those of others.
 func TestTokensOfSessionsTakeMemory(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Memory: 600 << 10, SessionTTL: time.Nanosecond})
 	for range 150 {
 		must[Info](t)(m.Create(ctx, tokens(2000, 1)))
@@ -133,6 +138,7 @@ func TestTokensOfSessionsTakeMemory(t *testing.T) {
 
 // Sessions of a store do not expire.
 func TestSessionsOfAStoreStay(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir(), MaxSessions: 3, SessionTTL: time.Nanosecond})
 	for i := range uint64(3) {
 		must[Info](t)(m.Create(ctx, tokens(20, i)))

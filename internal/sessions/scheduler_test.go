@@ -16,6 +16,7 @@ import (
 // TestLongPromptsDelayOthersByOneChunk picks rounds of many drawing jobs beside long prompts. No job
 // waits longer than all turns of its kind.
 func TestLongPromptsDelayOthersByOneChunk(t *testing.T) {
+	t.Parallel()
 	const drawing, reading, batch = 200, 5, 256
 	small := newNearFar(t)
 	m := &Manager{o: Options{Model: small, MaxBatch: batch}}
@@ -50,6 +51,7 @@ func TestLongPromptsDelayOthersByOneChunk(t *testing.T) {
 // TestRequestsRunBesideEachOther mixes requests of many sessions, with cancelled ones
 // between them. Each draws what it draws alone.
 func TestRequestsRunBesideEachOther(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), Store: t.TempDir(), Memory: 2 << 20})
 	var all sync.WaitGroup
 	errs := make(chan error, 100)
@@ -85,6 +87,7 @@ func TestRequestsRunBesideEachOther(t *testing.T) {
 }
 
 func TestStatsHoldWhatReturnedRequestsDid(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	for i := range int64(200) {
 		s := must[Info](t)(m.Create(ctx, tokens(12, 1000+uint64(i))))
@@ -99,6 +102,7 @@ func TestStatsHoldWhatReturnedRequestsDid(t *testing.T) {
 }
 
 func TestCloseLeavesNoGoroutine(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"", t.TempDir()} {
 		m := open(t, Options{Model: newNearFar(t), Store: store})
 		s := must[Info](t)(m.Create(ctx, tokens(500, 1)))

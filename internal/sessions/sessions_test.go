@@ -41,6 +41,7 @@ func continuation(t testing.TB, m *model.Model, ids []int32, d Draw) []int32 {
 }
 
 func TestSessionDrawsWhatAGeneratorDraws(t *testing.T) {
+	t.Parallel()
 	for name, model := range mechanisms(t) {
 		t.Run(name, func(t *testing.T) {
 			m := open(t, Options{Model: model, Store: t.TempDir()})
@@ -74,6 +75,7 @@ func TestSessionDrawsWhatAGeneratorDraws(t *testing.T) {
 }
 
 func TestSameSessionSeedAndFieldsDrawTheSame(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	s := must[Info](t)(m.Create(ctx, tokens(40, 1)))
 	f := must[Info](t)(m.Fork(ctx, s.ID))
@@ -88,6 +90,7 @@ func TestSameSessionSeedAndFieldsDrawTheSame(t *testing.T) {
 }
 
 func TestDrawingEndsAtEndTokensAndStops(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), EndTokens: []int32{3}})
 	ids := tokens(10, 2)
 	want := must[Result](t)(m.Complete(ctx, ids, Draw{Sampling: sampled.Sampling, MaxTokens: 400}, nil))
@@ -108,6 +111,7 @@ func TestDrawingEndsAtEndTokensAndStops(t *testing.T) {
 }
 
 func TestFailedRequestsLeaveSessionsAsTheyWere(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"", t.TempDir()} {
 		for name, model := range mechanisms(t) {
 			m := open(t, Options{Model: model, Store: store, Identity: name})
@@ -137,6 +141,7 @@ func TestFailedRequestsLeaveSessionsAsTheyWere(t *testing.T) {
 }
 
 func TestSessionsHaveOneWriter(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	s := must[Info](t)(m.Create(ctx, tokens(9, 1)))
 	var errs []error
@@ -159,6 +164,7 @@ func TestSessionsHaveOneWriter(t *testing.T) {
 }
 
 func TestLimitsAreErrors(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t), MaxSessions: 2, MaxTokens: 50, MaxQueue: 1})
 	s := must[Info](t)(m.Create(ctx, tokens(40, 1)))
 	must[Info](t)(m.Create(ctx, nil))
@@ -209,6 +215,7 @@ func TestLimitsAreErrors(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
+	t.Parallel()
 	small := newNearFar(t)
 	for want, o := range map[string]Options{
 		"model: it is nil": {},

@@ -12,6 +12,7 @@ import (
 // A session that is rewound goes on as one that never had the later tokens, in memory and in a store, also after a
 // restart, and its fork keeps them.
 func TestRewoundSessionsGoOn(t *testing.T) {
+	t.Parallel()
 	for name, x := range mechanisms(t) {
 		for _, store := range []string{"", t.TempDir()} {
 			o := Options{Model: x, Store: store}
@@ -52,6 +53,7 @@ func TestRewoundSessionsGoOn(t *testing.T) {
 
 // A session tells its first known tokens, also after more, after a rewind, after an import and after a restart.
 func TestBeginnings(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"", t.TempDir()} {
 		o := Options{Model: newNearFar(t), Store: store}
 		m := open(t, o)
@@ -91,6 +93,7 @@ func TestBeginnings(t *testing.T) {
 
 // The tokens of an imported snapshot are unknown, and so is the state after fewer.
 func TestImportedTokensAreUnknown(t *testing.T) {
+	t.Parallel()
 	for _, store := range []string{"", t.TempDir()} {
 		m := open(t, Options{Model: newNearFar(t), Store: store})
 		data := must[[]byte](t)(m.Export(ctx, must[Info](t)(m.Create(ctx, tokens(50, 1))).ID))
@@ -113,6 +116,7 @@ func TestImportedTokensAreUnknown(t *testing.T) {
 // A caller that goes away while tokens are drawn leaves as many in the session as it kept. The session then goes on as
 // one that has drawn these alone.
 func TestStoppedDrawKeepsTokens(t *testing.T) {
+	t.Parallel()
 	for name, x := range mechanisms(t) {
 		for _, store := range []string{"", t.TempDir()} {
 			for _, kept := range []int{0, 1, 7, 20, 1000} {
@@ -144,6 +148,7 @@ func TestStoppedDrawKeepsTokens(t *testing.T) {
 
 // Hooks of a draw see the logits of the model, and what they change is drawn from.
 func TestHooksSeeLogits(t *testing.T) {
+	t.Parallel()
 	m := open(t, Options{Model: newNearFar(t)})
 	ids := tokens(30, 1)
 	session := must[*model.Session](t)(m.o.Model.NewSession(1))
