@@ -7,6 +7,7 @@ import (
 )
 
 func TestAddedTokensOfOtherIDsAreRefused(t *testing.T) {
+	t.Parallel()
 	const text = `{"added_tokens":[{"id":ID,"content":"NAME","special":true}],"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0,"b":1}}}`
 	for _, c := range []struct{ id, name, want string }{
 		{"2", "<s>", ""},
@@ -24,6 +25,7 @@ func TestAddedTokensOfOtherIDsAreRefused(t *testing.T) {
 
 // TestEncodingsAreReferenceEncodings compares with ids and offsets of tokenizers 0.23.3.
 func TestEncodingsAreReferenceEncodings(t *testing.T) {
+	t.Parallel()
 	const (
 		added = `"added_tokens":[{"id":3,"content":"<m>","rstrip":true},{"id":4,"content":" x","lstrip":LSTRIP},{"id":5,"content":"  "}],
 "pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false},"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"a":1,"▁":2},"merges":[]}`
@@ -53,6 +55,7 @@ func TestEncodingsAreReferenceEncodings(t *testing.T) {
 }
 
 func TestFilesWithBytesBehindTheirValueAreRefused(t *testing.T) {
+	t.Parallel()
 	data := []byte(`{"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0,"b":1}}}` + "\n")
 	words, err := Parse(data)
 	if err != nil {
@@ -71,6 +74,7 @@ func TestFilesWithBytesBehindTheirValueAreRefused(t *testing.T) {
 
 // TestTextsOfAddedTokensTakeLinearTime has texts that took minutes when each token read the white space after it.
 func TestTextsOfAddedTokensTakeLinearTime(t *testing.T) {
+	t.Parallel()
 	v, err := Parse([]byte(`{"added_tokens":[{"id":2,"content":" ","rstrip":true},{"id":3,"content":"\n","lstrip":true}],
 "post_processor":{"type":"ByteLevel","trim_offsets":true,"add_prefix_space":true},"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"a":1},"merges":[]}}`))
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 // TestLongWordsMergeByRankAndPlace: the queue merges as the definition does, also where pairs share a rank and
 // where a merge makes a pair of a lower rank.
 func TestLongWordsMergeByRankAndPlace(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		m := &bpe{pairs: map[uint64]merge{}}
@@ -58,6 +59,7 @@ func TestLongWordsMergeByRankAndPlace(t *testing.T) {
 
 // TestLongestWordsAreEncoded: a quadratic merge would take a minute.
 func TestLongestWordsAreEncoded(t *testing.T) {
+	t.Parallel()
 	words, err := Train(t.Context(), []byte(strings.Repeat("the theory of the there ", 50)), 280)
 	if err != nil {
 		t.Fatal(err)
@@ -72,6 +74,7 @@ func TestLongestWordsAreEncoded(t *testing.T) {
 }
 
 func TestDecodingWritesTheReferencesText(t *testing.T) {
+	t.Parallel()
 	const start = `{"model":{"type":"BPE","vocab":{"Ø":0,"â":1,"Ĥ":2,"a":3,"a▁":4,"▁▁":5},"merges":[]},`
 	for _, c := range []struct {
 		decoder string
@@ -94,6 +97,7 @@ func TestDecodingWritesTheReferencesText(t *testing.T) {
 }
 
 func TestFilesThatLackTheUnknownTokenAreRefused(t *testing.T) {
+	t.Parallel()
 	learned, err := Train(t.Context(), []byte("the cat"), 256)
 	if err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 // TestFieldsOfComponentsAreInTheTable offers every name of the tables to every component: those of its own table are
 // read, and errors name the others.
 func TestFieldsOfComponentsAreInTheTable(t *testing.T) {
+	t.Parallel()
 	types := map[string][]string{
 		"tokenizer.json": {`{"NAME":null,"model":{"type":"WordLevel","unk_token":"a","vocab":{"a":0}}}`},
 		"added_tokens":   {`{"added_tokens":[{"NAME":null}]}`},
@@ -53,6 +54,7 @@ func TestFieldsOfComponentsAreInTheTable(t *testing.T) {
 // TestFieldsOfTokenizerConfigAreTreatedAsTheTableSays gives each field a value: fields that are applied change ids or
 // a decoded text, or contradict the files; neutral ones change nothing; errors name those that are refused.
 func TestFieldsOfTokenizerConfigAreTreatedAsTheTableSays(t *testing.T) {
+	t.Parallel()
 	const bpe = `{"added_tokens":[],"normalizer":{"type":"BertNormalizer"},"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
 		"post_processor":{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{}},"decoder":{"type":"Fuse"},
 		"model":{"type":"BPE","vocab":{"x":0,".":1,"Ġ":2,"y":3},"merges":[]}}`
@@ -102,6 +104,7 @@ func TestFieldsOfTokenizerConfigAreTreatedAsTheTableSays(t *testing.T) {
 }
 
 func TestPostProcessorsThatRepeatAreRefused(t *testing.T) {
+	t.Parallel()
 	const bert, level = `{"type":"BertProcessing","cls":["a",0],"sep":["a",0]}`, `{"type":"ByteLevel","trim_offsets":true}`
 	for list, want := range map[string]string{
 		level + "," + bert:  "",
@@ -117,6 +120,7 @@ func TestPostProcessorsThatRepeatAreRefused(t *testing.T) {
 
 // An error of an element of a list names its place and JSON's types, not Go's.
 func TestErrorsOfListsNameTheElement(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["a a",7]}}`:                      "model: merges[1]: is number, needs a string",
 		`{"model":{"type":"BPE","vocab":{"a":0},"merges":["aa"]}}`:                         `model: merges[0]: "aa" is not a pair`,

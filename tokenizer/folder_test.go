@@ -29,6 +29,7 @@ const (
 )
 
 func TestFoldersOfOtherClassesAreRefused(t *testing.T) {
+	t.Parallel()
 	bert := map[string]string{"vocab.txt": vocabText}
 	bpe := map[string]string{"vocab.json": vocabJSON, "merges.txt": mergesText}
 	for _, c := range []struct {
@@ -64,6 +65,7 @@ func TestFoldersOfOtherClassesAreRefused(t *testing.T) {
 }
 
 func TestFoldersWithoutClassFollowTheFamily(t *testing.T) {
+	t.Parallel()
 	files := map[string]string{"vocab.json": vocabJSON, "merges.txt": mergesText, "tokenizer_config.json": `{"model_max_length":512}`}
 	for _, c := range []struct {
 		config string
@@ -93,6 +95,7 @@ func TestFoldersWithoutClassFollowTheFamily(t *testing.T) {
 }
 
 func TestVocabularyTextReadsItsFlags(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		config, text string
 		want         []int32
@@ -113,6 +116,7 @@ func TestVocabularyTextReadsItsFlags(t *testing.T) {
 }
 
 func TestContradictionsOfTokenizerConfigAreRefused(t *testing.T) {
+	t.Parallel()
 	const text = `{"added_tokens":[{"id":0,"content":"<s>","special":true}],"normalizer":{"type":"BertNormalizer","lowercase":true,"strip_accents":null},
 		"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false},
 		"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[0],"tokens":["<s>"]}}},
@@ -135,6 +139,7 @@ func TestContradictionsOfTokenizerConfigAreRefused(t *testing.T) {
 // TestFoldersAreReadAsByTransformers compares with ids and texts of transformers 5.24 for a tokenizer.json beside
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 func TestFoldersAreReadAsByTransformers(t *testing.T) {
+	t.Parallel()
 	const text = `{"added_tokens":[{"id":3,"content":"<m>","special":true}],"pre_tokenizer":{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false},
 		"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"a":1,"<s>":2,"<m>":3,"<":4,"s":5,">":6,"▁":7,"m":8,"X":9,".":10},"merges":[]}}`
 	const given, mask = "a <s> a <m> a X", `{"content":"<m>","lstrip":true,"rstrip":true,"normalized":false,"special":true}`
@@ -187,6 +192,7 @@ func TestFoldersAreReadAsByTransformers(t *testing.T) {
 
 // TestStartAndEndTokensOfAFolderAreAdded has a template with the start token alone, as e5-mistral's.
 func TestStartAndEndTokensOfAFolderAreAdded(t *testing.T) {
+	t.Parallel()
 	const text = `{"added_tokens":[{"id":1,"content":"<s>","special":true},{"id":2,"content":"</s>","special":true}],"pre_tokenizer":{"type":"Whitespace"},
 		"post_processor":{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>","type_id":0}},{"Sequence":{"id":"A","type_id":0}}],"pair":[],"special_tokens":{"<s>":{"id":"<s>","ids":[1],"tokens":["<s>"]}}},
 		"model":{"type":"WordLevel","unk_token":"u","vocab":{"u":0,"<s>":1,"</s>":2,"a":3}}}`
@@ -221,6 +227,7 @@ func TestStartAndEndTokensOfAFolderAreAdded(t *testing.T) {
 
 // TestRulesInsideOfSequencesAreRead holds tokenizer_config.json against components that a Sequence has.
 func TestRulesInsideOfSequencesAreRead(t *testing.T) {
+	t.Parallel()
 	const text = `{"normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Sequence","normalizers":[NORM]}]},
 		"pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Digits"},SPLIT]},"model":{"type":"BPE","vocab":{"a":0},"merges":[]}}`
 	const bert, level = `{"type":"BertNormalizer","lowercase":true,"strip_accents":null}`, `{"type":"ByteLevel","add_prefix_space":false}`

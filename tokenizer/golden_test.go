@@ -12,6 +12,7 @@ import (
 // TestEncodingsOfNormalizersAreReferenceEncodings compares ids, offsets and normalized texts with those of
 // tokenizers 0.23.3 in testdata/offsets.json, which testdata/offsets.py wrote.
 func TestEncodingsOfNormalizersAreReferenceEncodings(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("testdata/offsets.json")
 	if err != nil {
 		t.Fatal(err)

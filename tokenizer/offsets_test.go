@@ -56,6 +56,7 @@ func randomText(random *rand.Rand, rest ...string) string {
 // TestOffsetsAreOfTheGivenText holds the span of each q of an encoding against the text, for all normalizers,
 // pre-tokenizers that add or rewrite characters, and added tokens.
 func TestOffsetsAreOfTheGivenText(t *testing.T) {
+	t.Parallel()
 	const letters = `"model":{"type":"BPE","unk_token":"u","vocab":{"u":0,"q":1},"merges":[]}}`
 	const added = `"added_tokens":[{"id":2,"content":"<m>","lstrip":true,"rstrip":true},{"id":3,"content":"É","normalized":true,"rstrip":true}],`
 	splits := []string{"null", `{"type":"Metaspace","replacement":"▁","prepend_scheme":"always"}`, `{"type":"ByteLevel","add_prefix_space":true}`,
@@ -96,6 +97,7 @@ func TestOffsetsAreOfTheGivenText(t *testing.T) {
 // TestSpansStandForTheirCharacters normalizes the piece around the span of each character of a normalized text: it
 // has that character.
 func TestSpansStandForTheirCharacters(t *testing.T) {
+	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
 	count := 0
 	all := normalizersOfTests()
@@ -147,6 +149,7 @@ func TestSpansStandForTheirCharacters(t *testing.T) {
 
 // TestCharactersThatVanishShiftNothing has the texts in which the reference counts wrongly.
 func TestCharactersThatVanishShiftNothing(t *testing.T) {
+	t.Parallel()
 	list, err := readNormalizer([]byte(normalizersOfTests()["Precompiled"]), &bounds{growth: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ func open(t testing.TB, path string) *Tokenizer {
 }
 
 func TestIDsAreReferenceIDs(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile(filepath.Join(models, "tokenizers/ref_ids.json"))
 	if err != nil {
 		t.Skipf("no reference ids: %v", err)

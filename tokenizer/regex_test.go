@@ -9,6 +9,7 @@ import (
 
 // TestPatternsMatchAsTheReference compares the matches of patterns with the matches of tokenizers 0.23.3.
 func TestPatternsMatchAsTheReference(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		pattern, text string
 		want          []string
@@ -56,6 +57,7 @@ func TestPatternsMatchAsTheReference(t *testing.T) {
 // TestPatternsTakeLinearTime counts the steps of searches that take quadratic time, or time without end, unless
 // results are recorded. Matches are compared with package regexp, which has no lookahead.
 func TestPatternsTakeLinearTime(t *testing.T) {
+	t.Parallel()
 	for _, pattern := range []string{
 		`(?:a|aa){1,40}b`, `a*a*a*a*a*a*a*a*b`, `(?:a?){30}a{30}b`, `a+a{2,}a{0,9}a+b|a{5,}c`, `(?:é|a|aé){0,30}éb`,
 		`(?!a*(?!a*(?!a*(?!a*(?!a*c))))b)a+b`, `a(?=(?:a|aa){1,40}b)a*a*c`,
@@ -99,6 +101,7 @@ func TestPatternsTakeLinearTime(t *testing.T) {
 }
 
 func TestPatternsOfAnotherMeaningAreRefused(t *testing.T) {
+	t.Parallel()
 	for pattern, want := range map[string]string{
 		`[[:alpha:]]+`: `"[:" in a class`,
 		`[a-z&&[^b]]`:  `"&&" in a class`,
@@ -115,6 +118,7 @@ func TestPatternsOfAnotherMeaningAreRefused(t *testing.T) {
 }
 
 func TestCleaningRemovesZeroBytes(t *testing.T) {
+	t.Parallel()
 	v, err := parseVocab([]byte("[PAD]\n[UNK]\n[CLS]\n[SEP]\nab\n"), new(config))
 	if err != nil {
 		t.Fatal(err)
@@ -125,6 +129,7 @@ func TestCleaningRemovesZeroBytes(t *testing.T) {
 }
 
 func TestSuffixesOfByteLevelBPEAreRefused(t *testing.T) {
+	t.Parallel()
 	_, err := Parse([]byte(`{"pre_tokenizer":{"type":"ByteLevel"},"model":{"type":"BPE","end_of_word_suffix":"</w>","vocab":{"a":0,"a</w>":1},"merges":[]}}`))
 	if err == nil || !strings.Contains(err.Error(), `end_of_word_suffix "</w>"`) {
 		t.Errorf("a suffix behind ByteLevel: %v", err)
@@ -132,6 +137,7 @@ func TestSuffixesOfByteLevelBPEAreRefused(t *testing.T) {
 }
 
 func TestComponentsBeyondTheirBoundsAreRefused(t *testing.T) {
+	t.Parallel()
 	const double = `{"type":"Replace","pattern":{"String":"a"},"content":"aa"}`
 	sequence := func(name, member, step string, n int) string {
 		return `"` + name + `":{"type":"Sequence","` + member + `":[` + step + strings.Repeat(","+step, n-1) + `]}`

@@ -10,6 +10,7 @@ import (
 )
 
 func TestTrainMergesMostFrequentPairs(t *testing.T) {
+	t.Parallel()
 	v, err := Train(context.Background(), []byte(strings.Repeat("abab ab. ", 10)), 258)
 	if err != nil {
 		t.Fatal(err)
@@ -23,6 +24,7 @@ func TestTrainMergesMostFrequentPairs(t *testing.T) {
 }
 
 func TestTrainedTokensDecodeToText(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
 	for i := range 3000 {
 		fmt.Fprintf(&b, "line %d: naïve façade, %d €\n", i, i*i)
@@ -52,6 +54,7 @@ func TestTrainedTokensDecodeToText(t *testing.T) {
 }
 
 func TestLongRunsOfOneLetterTakeLinearTime(t *testing.T) {
+	t.Parallel()
 	text := strings.Repeat("a", 1<<20)
 	v, err := Train(context.Background(), []byte(text), 270)
 	if err != nil {

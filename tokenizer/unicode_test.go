@@ -17,6 +17,7 @@ import (
 // TestClassesDoNotDependOnTheToolchain hashes what each character is taken for, normalized to, and matched by. The
 // hash is the same with each version of Go; its change is a change of ids.
 func TestClassesDoNotDependOnTheToolchain(t *testing.T) {
+	t.Parallel()
 	const want = "0b461aaf0beebe0ce7bde9149b2c33efd3d00bac2966b37e33c6a1246d6a3b2c"
 	h := sha256.New()
 	var steps [][]normalizer
@@ -70,6 +71,7 @@ func TestClassesDoNotDependOnTheToolchain(t *testing.T) {
 // TestPackageHasNoTablesOfTheToolchain holds that no file but regex.go, whose use of it says why it may, imports a
 // package with tables of Unicode.
 func TestPackageHasNoTablesOfTheToolchain(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) < 10 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -101,6 +103,7 @@ func TestPackageHasNoTablesOfTheToolchain(t *testing.T) {
 
 // TestUnicodeFileIsWhole reads the file to its end, and holds what the tables must keep.
 func TestUnicodeFileIsWhole(t *testing.T) {
+	t.Parallel()
 	u := &unicodeReader{unicodeFile}
 	u.runs()
 	for range u.number() {
@@ -140,6 +143,7 @@ func setFrom(list []rune) (set runeSet) {
 }
 
 func TestPropertiesHaveTheirNames(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]rune{"L": 'a', "Lu": 'A', "uppercase_letter": 'A', "Letter": 'é', "LC": 'a', "Han": '中', "HIRAGANA": 'あ', "Old Italic": 0x10300,
 		"any": 0, "Cn": 0x378, "Co": 0xE000, "Zs": ' ', "punct": '!', "Garay": 0x10D40} {
 		set, has := property(name)

@@ -60,6 +60,7 @@ func charsmapOf(pairs ...string) []byte {
 
 // TestGraphemesWithoutKeyGoByCharacter compares with texts of tokenizers 0.23.3.
 func TestGraphemesWithoutKeyGoByCharacter(t *testing.T) {
+	t.Parallel()
 	chars, err := newCharsmap(charsmapOf("\u200c", " ", "ﾟ", "\u309a", "ﾊﾟ", "パ", "e\u0301", "\u00e9"))
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +76,7 @@ func TestGraphemesWithoutKeyGoByCharacter(t *testing.T) {
 
 // TestUserPiecesAreNotNormalized compares with pieces of sentencepiece 0.2.3.
 func TestUserPiecesAreNotNormalized(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []byte{1, 2} {
 		data := appendField(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁", "a", "T", "<", "u", "r", "n", ">"), 2, []byte{3 << 3, kind})
 		words, err := parseSentencePiece(appendField(data, 3, appendField(nil, 2, charsmapOf("t", "T", "<t", "a"))), false, false)
@@ -105,6 +107,7 @@ func writeXLM(t *testing.T, model []byte, files map[string]string) string {
 // TestPiecesOfXLMRobertaAreShifted compares with the rule of the reference: an unknown piece
 // is 3, piece n is n+1, between <s> 0 and </s> 2.
 func TestPiecesOfXLMRobertaAreShifted(t *testing.T) {
+	t.Parallel()
 	data := unigramModel(xlmPieces...)
 	base, err := parseSentencePiece(data, false, false)
 	if err != nil {
@@ -158,6 +161,7 @@ func TestPiecesOfXLMRobertaAreShifted(t *testing.T) {
 // TestJSONKeepsUserPieces compares the ids of models without other rules, as Gemma's, with the
 // ids of their JSON.
 func TestJSONKeepsUserPieces(t *testing.T) {
+	t.Parallel()
 	plain := appendField(unigramModel("<unk>", "<s>", "</s>", "<turn>", "▁▁", "\n\n", "▁", "a", "b", "\n", "ab", "▁a", "<", ">"), 3, []byte{3 << 3, 0, 4 << 3, 0})
 	parts := []string{" ", "  ", "a", "b", "<turn>", "\n", "\n\n", "<s>", "é"}
 	for _, kind := range []byte{1, 2} {

@@ -72,6 +72,7 @@ func holds(t *testing.T, path, want string, n int) {
 }
 
 func TestWriteCreatesAndReplaces(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weights")
 	long := strings.Repeat("attention ", 20011)
 	for _, s := range []string{"first", long, "", "last"} {
@@ -83,6 +84,7 @@ func TestWriteCreatesAndReplaces(t *testing.T) {
 }
 
 func TestFailureKeepsOldFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weights")
 	if err := Write(path, put("old")); err != nil {
 		t.Fatal(err)
@@ -102,6 +104,7 @@ func TestFailureKeepsOldFile(t *testing.T) {
 }
 
 func TestPanicKeepsOldFile(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weights")
 	if err := Write(path, put("old")); err != nil {
 		t.Fatal(err)
@@ -114,6 +117,7 @@ func TestPanicKeepsOldFile(t *testing.T) {
 }
 
 func TestFailureLeavesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := Write(filepath.Join(dir, "a"), func(io.Writer) error { return io.ErrShortWrite }); err != io.ErrShortWrite {
 		t.Errorf("error is %v", err)
@@ -124,6 +128,7 @@ func TestFailureLeavesNothing(t *testing.T) {
 }
 
 func TestPermissionsAreKept(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "weights")
 	if err := os.WriteFile(path, []byte("old"), 0o640); err != nil {
 		t.Fatal(err)
@@ -144,6 +149,7 @@ func TestPermissionsAreKept(t *testing.T) {
 }
 
 func TestSymbolicLinkStays(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "step-7"), filepath.Join(dir, "latest")
 	if err := os.WriteFile(file, []byte("old"), 0o666); err != nil {
@@ -162,6 +168,7 @@ func TestSymbolicLinkStays(t *testing.T) {
 }
 
 func TestLinkToAbsentFileStays(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "run", "ckpt"), 0o777); err != nil {
 		t.Fatal(err)
@@ -192,6 +199,7 @@ func TestLinkToAbsentFileStays(t *testing.T) {
 }
 
 func TestDeviceIsNotReplaced(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat(os.DevNull); err != nil {
 		t.Skip(err)
 	}
@@ -204,6 +212,7 @@ func TestDeviceIsNotReplaced(t *testing.T) {
 }
 
 func TestUnwritableFolderIsAnError(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "none", "weights")} {
 		called := false
@@ -215,6 +224,7 @@ func TestUnwritableFolderIsAnError(t *testing.T) {
 }
 
 func TestReplaceKeepsSymbolicLinks(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	file, link, temp := filepath.Join(dir, "step-7"), filepath.Join(dir, "latest"), filepath.Join(dir, "part")
 	for path, s := range map[string]string{file: "old", temp: "new"} {
@@ -241,6 +251,7 @@ func TestReplaceKeepsSymbolicLinks(t *testing.T) {
 
 // Content that fits the buffer fails at the flush, longer content before.
 func TestFullDevice(t *testing.T) {
+	t.Parallel()
 	const full = "/dev/full"
 	if _, err := os.Stat(full); err != nil {
 		t.Skip(err)
@@ -326,6 +337,7 @@ func temps(t *testing.T, dir string) (list []string) {
 }
 
 func TestKilledWritersLeaveOneFileAtMost(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "data")
 	left, kills := 0, 12
@@ -356,6 +368,7 @@ func TestKilledWritersLeaveOneFileAtMost(t *testing.T) {
 }
 
 func TestWritersLeaveEachOtherAlone(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "js" {
 		t.Skip("no processes")
 	}
@@ -399,6 +412,7 @@ func TestWritersLeaveEachOtherAlone(t *testing.T) {
 }
 
 func TestRefusalNamesTheFile(t *testing.T) {
+	t.Parallel()
 	const dir = "/sys" // whose folders take no files, also of root
 	if runtime.GOOS != "linux" {
 		t.Skip("needs a folder that nothing can be written into")
@@ -412,6 +426,7 @@ func TestRefusalNamesTheFile(t *testing.T) {
 }
 
 func TestMakeFolderMakesMissingParents(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for range 2 {
 		if err := MakeFolder(filepath.Join(dir, "a", "b", "c")); err != nil {
@@ -428,6 +443,7 @@ func TestMakeFolderMakesMissingParents(t *testing.T) {
 }
 
 func TestRenameWaitsForHeldFiles(t *testing.T) {
+	t.Parallel()
 	held, other := errors.New("held"), errors.New("other")
 	isHeld := func(err error) bool { return err == held }
 	for _, c := range []struct {

@@ -36,6 +36,7 @@ func readCases(t testing.TB) []renderedCase {
 }
 
 func TestTextsAreJinjas(t *testing.T) {
+	t.Parallel()
 	for _, c := range readCases(t) {
 		template, err := Parse(strings.Join(c.Template, "\n"))
 		if err != nil {
@@ -54,6 +55,7 @@ func TestTextsAreJinjas(t *testing.T) {
 }
 
 func TestUnknownConstructsAreRefusedByName(t *testing.T) {
+	t.Parallel()
 	for source, want := range map[string]string{
 		"a\n{% call 1 %}{% endcall %}":           "line 2: statement call needs a call of a macro",
 		"{% with a %}{% endwith %}":              "\"=\" is missing",
@@ -88,6 +90,7 @@ func TestUnknownConstructsAreRefusedByName(t *testing.T) {
 }
 
 func TestRenderingIsBounded(t *testing.T) {
+	t.Parallel()
 	const long = "{% set n = namespace(k='k') %}{% for i in range(17) %}{% set n.k = n.k ~ n.k %}{% endfor %}"
 	for _, source := range []string{
 		"{% for a in range(1000000000) %}{% endfor %}",
@@ -193,6 +196,7 @@ func TestMemoryIsSpentBeforeItIsTaken(t *testing.T) {
 }
 
 func TestMemoryThatNobodyHasEndsRendering(t *testing.T) {
+	t.Parallel()
 	template, err := Parse("{% set n = namespace(x='a') %}{% for i in range(26) %}{% set n.x = n.x ~ n.x %}{% endfor %}")
 	if err != nil {
 		t.Fatal(err)
@@ -212,6 +216,7 @@ func TestMemoryThatNobodyHasEndsRendering(t *testing.T) {
 
 // Whole numbers are Python's, or an error that names the operator and the line.
 func TestIntegersDoNotWrap(t *testing.T) {
+	t.Parallel()
 	const most, least = "9223372036854775807", "(-9223372036854775807 - 1)"
 	for source, want := range map[string]string{
 		"{{ " + most + " + 1 }}":                                "line 1: +: of 9223372036854775807 and 1 is beyond an integer of 64 bits",
@@ -256,6 +261,7 @@ func TestIntegersDoNotWrap(t *testing.T) {
 }
 
 func TestErrorsNameValues(t *testing.T) {
+	t.Parallel()
 	for source, want := range map[string]string{
 		"{{ a.b }}":                                       "b of an undefined value",
 		"{{ 1 + 'a' }}":                                   "+: of a number and a string is not supported",
@@ -303,6 +309,7 @@ func TestErrorsNameValues(t *testing.T) {
 }
 
 func TestExpressionsAreJinjas(t *testing.T) {
+	t.Parallel()
 	for source, want := range map[string]string{
 		"{% macro f(a, b='x') %}<{{ a }}{{ b }}>{% endmacro %}{{ f(1) }}{{ f(b=2, a=3) }}":                                                    "<1x><32>",
 		"{% set n = namespace(x=1) %}{% macro f() %}{% set n.x = n.x + 1 %}{{ n.x }}{% endmacro %}{% for i in [1, 2] %}{{ f() }}{% endfor %}": "23",
@@ -340,6 +347,7 @@ func TestExpressionsAreJinjas(t *testing.T) {
 }
 
 func TestDateIsTheCallers(t *testing.T) {
+	t.Parallel()
 	template, err := Parse("{{ strftime_now('%d %b %Y') }}")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ type familyMessage struct {
 // TestTextsOfFamiliesAreThoseOfTransformers renders templates with the constructs of current models
 // for conversations with tools, calls, content that is none, and an answer that is continued.
 func TestTextsOfFamiliesAreThoseOfTransformers(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("testdata/families.json")
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +79,7 @@ func TestTextsOfFamiliesAreThoseOfTransformers(t *testing.T) {
 
 // TestFurtherFiltersAndMethodsAreJinjas has texts of transformers 5.24.0 and Jinja 3.1.
 func TestFurtherFiltersAndMethodsAreJinjas(t *testing.T) {
+	t.Parallel()
 	for source, want := range map[string]string{
 		`{% for r, g in [{'a':'B','n':1},{'a':'c','n':2},{'a':'b','n':3}]|groupby('a') %}{{ r }}={{ g|map(attribute='n')|join }} {% endfor %}`: `B=13 c=2 `,
 		`{{ 'x{}y{}'.format(1, 'b') }}{{ '{1}{0}{{}}'.format('a', 'b') }}{{ '{k}!'.format(k=2) }}`:                                             `x1ybba{}2!`,

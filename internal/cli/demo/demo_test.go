@@ -21,6 +21,7 @@ import (
 )
 
 func TestAgreements(t *testing.T) {
+	t.Parallel()
 	list, err := agreements(150)
 	if err != nil {
 		t.Fatal(err)
@@ -39,6 +40,7 @@ func TestAgreements(t *testing.T) {
 }
 
 func TestDigits(t *testing.T) {
+	t.Parallel()
 	if d := digits([]float32{1, 2}, []float64{1, 2.002}); math.Abs(d-3) > 1e-3 {
 		t.Errorf("an error of one in a thousand leaves %g digits", d)
 	}
@@ -53,6 +55,7 @@ const (
 )
 
 func TestCarriedModelIsTheOneThatWasMade(t *testing.T) {
+	t.Parallel()
 	data, err := carried.ReadFile("model/model.safetensors")
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +94,7 @@ func TestCarriedModelIsTheOneThatWasMade(t *testing.T) {
 }
 
 func TestDemoShowsAllActs(t *testing.T) {
+	t.Parallel()
 	var out, errs bytes.Buffer
 	e := &env.Env{Context: context.Background(), Stdout: &out, Stderr: &errs}
 	dir := t.TempDir()
@@ -130,6 +134,7 @@ func made() *reading {
 }
 
 func TestReadingIsExtrapolatedByItsLastLengths(t *testing.T) {
+	t.Parallel()
 	r := made()
 	seconds, memory, measured := r.at(softmaxReader, 3)
 	// t/n grows by 1.0/2048 - 0.3/1024 from 1024 to 2048 bytes, and by twice that to 4096.
@@ -143,6 +148,7 @@ func TestReadingIsExtrapolatedByItsLastLengths(t *testing.T) {
 
 // The words say what the numbers say, for softmax and for the window as well.
 func TestVerdictsFollowTheNumbers(t *testing.T) {
+	t.Parallel()
 	r := made()
 	says := func(want ...string) {
 		t.Helper()
@@ -168,6 +174,7 @@ func TestVerdictsFollowTheNumbers(t *testing.T) {
 }
 
 func TestChartIsAligned(t *testing.T) {
+	t.Parallel()
 	var out bytes.Buffer
 	r := made()
 	r.chart(&out)

@@ -22,6 +22,7 @@ var write = flag.String("write", "", "folder of a run, whose model and unseen te
 
 // TestWriteCarried writes the carried files from a run, for make demo-model.
 func TestWriteCarried(t *testing.T) {
+	t.Parallel()
 	if *write == "" {
 		t.Skip("needs the folder of a run: -write DIR")
 	}
@@ -102,6 +103,7 @@ func nearestBF16(x float32) uint16 {
 }
 
 func TestNearestBF16(t *testing.T) {
+	t.Parallel()
 	for x, want := range map[uint32]uint16{0x3f800000: 0x3f80, 0x3f808000: 0x3f80, 0x3f808001: 0x3f81, 0x3f818000: 0x3f82, 0xbf807fff: 0xbf80} {
 		if got := nearestBF16(math.Float32frombits(x)); got != want {
 			t.Errorf("%#x is rounded to %#x, want %#x", x, got, want)
@@ -111,6 +113,7 @@ func TestNearestBF16(t *testing.T) {
 
 // The text that the program carries is whole.
 func TestUnseenText(t *testing.T) {
+	t.Parallel()
 	text, err := unseenText()
 	if err != nil || len(text) < standard.calibration+standard.most+1 || !bytes.Contains([]byte(text), []byte("PETRUCHIO")) {
 		t.Errorf("%d bytes, %v; needs %d", len(text), err, standard.calibration+standard.most+1)
