@@ -290,6 +290,7 @@ func TestKilledLongStream(t *testing.T) {
 // TestKilledStream kills the program at many moments and runs it again, until it
 // is done.
 func TestKilledStream(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts the program many times")
 	}

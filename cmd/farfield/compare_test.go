@@ -69,6 +69,7 @@ func ended(metric task.Metric, score float64) train.Eval {
 }
 
 func TestCompareTellsWhatIsBest(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		metric task.Metric
@@ -119,6 +120,7 @@ func TestCompareTellsWhatIsBest(t *testing.T) {
 }
 
 func TestCompareShowsOnlyWhatDiffers(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var of train.Config
 	of.Model.Mechanism, of.Seed = "softmax", 1
@@ -147,6 +149,7 @@ func TestCompareShowsOnlyWhatDiffers(t *testing.T) {
 }
 
 func TestCompareShowsSmallSquaredErrors(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	v := ended(task.MSE, 0.00002)
 	v.Loss = 0.00001
@@ -162,6 +165,7 @@ func TestCompareShowsSmallSquaredErrors(t *testing.T) {
 }
 
 func TestCompareRefusesWhatCannotBeCompared(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	a := madeRun(t, filepath.Join(dir, "a"), train.Config{}, ended(task.Accuracy, 0.5))
 	b := madeRun(t, filepath.Join(dir, "b"), train.Config{Task: "copy"}, ended(task.Accuracy, 0.5))
@@ -202,6 +206,7 @@ func TestCompareRefusesWhatCannotBeCompared(t *testing.T) {
 }
 
 func TestCompareLeavesOutBaselinesThatDiffer(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	page := filepath.Join(dir, "page.html")
 	var list []string
@@ -222,6 +227,7 @@ func TestCompareLeavesOutBaselinesThatDiffer(t *testing.T) {
 
 // TestReportTakesTheFolderOfSeeds: train --seeds writes the page of all, and report does.
 func TestReportTakesTheFolderOfSeeds(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "runs")
 	other := madeRun(t, filepath.Join(dir, "001"), train.Config{Task: "copy"}, ended(task.Accuracy, 0.5)) // no run of a seed
 	out := works(t, littleTask(dir, "--seeds", "2")...)

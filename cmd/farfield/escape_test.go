@@ -17,6 +17,7 @@ import (
 const evil = "q\x1b[2J\u009b31m\nfarfield: all is well\nkind  forged\n\u202etxt"
 
 func TestNamesInFilesArePrintedEscaped(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	one := problem.NewArray("x", []float32{1}, []int{1})
 	one.Name = evil
@@ -64,6 +65,7 @@ func TestNamesInFilesArePrintedEscaped(t *testing.T) {
 }
 
 func TestConfigurationsArePrintedEscaped(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, key := range []string{"task", "data", evil} {
 		text, err := json.Marshal(map[string]any{"version": 1, key: evil})

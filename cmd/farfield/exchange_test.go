@@ -16,6 +16,7 @@ import (
 
 // Verbs put another function into published folders and runs, or refuse it by name.
 func TestExchange(t *testing.T) {
+	t.Parallel()
 	run, text, dir := trained(t), textFile(t), t.TempDir()
 	for _, args := range [][]string{
 		{"embed", text, "--model", tinyModel},
@@ -56,6 +57,7 @@ func TestExchange(t *testing.T) {
 
 // exchange writes a folder that verbs read, and never over another one.
 func TestExchangedFolders(t *testing.T) {
+	t.Parallel()
 	run, dir := trained(t, "--mechanism", "softmax"), t.TempDir()
 	text := filepath.Join(dir, "text.txt")
 	line := "the cat sat on a mat, and dogs ran in the rain! the sun was red, and the cat ran to the dogs. "
@@ -130,6 +132,7 @@ func TestExchangedFolders(t *testing.T) {
 
 // Updates are saved until the folder is written: if nothing is written they stay for a run with another wish.
 func TestSavedUpdatesStayUntilTheFolderIsWritten(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	text, out := filepath.Join(dir, "text.txt"), filepath.Join(dir, "out")
 	saved := out + ".updates"
@@ -158,6 +161,7 @@ func TestSavedUpdatesStayUntilTheFolderIsWritten(t *testing.T) {
 
 // Updates of weights in fewer bits are refused before a model is read.
 func TestUpdatesNeedFullPrecision(t *testing.T) {
+	t.Parallel()
 	args := []string{"exchange", "--model", "none", "--data", "none.txt", "--updates", "30", "--precision"}
 	for _, p := range []string{"bf16", "int8"} {
 		refuses(t, "--updates: 30, and --precision is "+p, append(args, p)...)
@@ -167,6 +171,7 @@ func TestUpdatesNeedFullPrecision(t *testing.T) {
 
 // A file or folder of another kind where updates are to be saved is refused before a model is read.
 func TestUpdatesLeaveOtherFiles(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out")
 	with := func(out, updates string) []string {
 		return []string{"exchange", "--model", "none", "--data", "none.txt", "--updates", updates, "--out", out}
@@ -188,6 +193,7 @@ func TestUpdatesLeaveOtherFiles(t *testing.T) {
 // Verbs warn once of texts whose keys lie far from the cells of an exchanged model, also if a text before
 // them lay near, and not of texts of the same kind.
 func TestVerbsTellOfFarKeys(t *testing.T) {
+	t.Parallel()
 	run, dir := trained(t, "--mechanism", "softmax"), t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -228,6 +234,7 @@ func TestVerbsTellOfFarKeys(t *testing.T) {
 }
 
 func TestExchangeOfFlags(t *testing.T) {
+	t.Parallel()
 	two, none := 2, 0
 	for _, x := range []struct {
 		flags flags.Exchange

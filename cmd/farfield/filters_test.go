@@ -37,6 +37,7 @@ func has(t *testing.T, path string) string {
 // Lines are objects of one line each, with their whole text; a terminal gets as much as
 // it is wide.
 func TestScoreLinesAsJSON(t *testing.T) {
+	t.Parallel()
 	model, log := scorerOf(t, "fastmax"), filepath.Join(t.TempDir(), "log")
 	long := strings.Repeat("long ", 2000)
 	wrote(t, log, "one\n"+long+"\nthree")
@@ -123,6 +124,7 @@ func TestFiltersContinueTheirFile(t *testing.T) {
 
 // An interrupt ends a filter that waits for its input.
 func TestFilterHearsInterruptWhileItWaits(t *testing.T) {
+	t.Parallel()
 	model := scorerOf(t, "fastmax")
 	for _, verb := range []string{"score", "embed"} {
 		r, w := io.Pipe()
@@ -148,6 +150,7 @@ func TestFilterHearsInterruptWhileItWaits(t *testing.T) {
 
 // An array of vectors is written at the end: what was done of it does not go on.
 func TestInterruptedArrayBeginsAnew(t *testing.T) {
+	t.Parallel()
 	r, w := io.Pipe()
 	defer w.Close()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -169,6 +172,7 @@ func TestInterruptedArrayBeginsAnew(t *testing.T) {
 // Texts are lines of any files, or records where the first line is one. Every text has
 // an answer.
 func TestEmbedTexts(t *testing.T) {
+	t.Parallel()
 	dir, model := t.TempDir(), scorerOf(t, "fastmax")
 	a, b, records := filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "c")
 	wrote(t, a, "one <text>\n\nthree")

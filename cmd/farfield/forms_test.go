@@ -21,6 +21,7 @@ func utf16Text(text string) string {
 // Every verb that reads records reads them as lines, as a JSON array and in UTF-16, and every verb
 // that reads lines reads them in UTF-16.
 func TestVerbsReadTheFormsOfTexts(t *testing.T) {
+	t.Parallel()
 	const lines = "{\"text\":\"one <two>\"}\n{\"text\":\"dré\"}\n"
 	const array = " [ {\"text\":\"one <two>\"},\n{\"text\":\"dré\"} ]\n"
 	dir, scorer := t.TempDir(), scorerOf(t, "fastmax")

@@ -48,6 +48,7 @@ func readPNG(t *testing.T, path string) image.Image {
 }
 
 func TestGenerateImages(t *testing.T) {
+	t.Parallel()
 	dir, out := drawer(t, "linear"), filepath.Join(t.TempDir(), "grid.png")
 	text := works(t, "generate", "--model", dir, "--images", "5", "--out", out)
 	for _, want := range []string{"5 images of 4×4", "images/s by state, 5 at a time"} {
@@ -77,6 +78,7 @@ func TestGenerateImages(t *testing.T) {
 }
 
 func TestGenerateCompletes(t *testing.T) {
+	t.Parallel()
 	dir, out := drawer(t, "softmax"), filepath.Join(t.TempDir(), "grid.png")
 	given := image.NewGray(image.Rect(0, 0, 4, 4))
 	for i := range given.Pix {
@@ -110,6 +112,7 @@ func TestGenerateCompletes(t *testing.T) {
 }
 
 func TestBadImages(t *testing.T) {
+	t.Parallel()
 	dir, out := drawer(t, "linear"), filepath.Join(t.TempDir(), "grid.png")
 	all := []string{"generate", "--model", dir, "--images", "1", "--out", out}
 	for want, args := range map[string][]string{

@@ -26,6 +26,7 @@ func trained(t *testing.T, more ...string) string {
 }
 
 func TestGeneratedPiecesMakeOneText(t *testing.T) {
+	t.Parallel()
 	dir := trained(t)
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	generate := func(args ...string) string {
@@ -54,6 +55,7 @@ func TestGeneratedPiecesMakeOneText(t *testing.T) {
 }
 
 func TestPromptComesFromAnywhere(t *testing.T) {
+	t.Parallel()
 	dir := trained(t)
 	file := filepath.Join(t.TempDir(), "prompt")
 	if err := os.WriteFile(file, []byte("12 + 3"), 0o666); err != nil {
@@ -72,6 +74,7 @@ func TestPromptComesFromAnywhere(t *testing.T) {
 }
 
 func TestGenerateReports(t *testing.T) {
+	t.Parallel()
 	dir := trained(t)
 	var r generate.Report
 	if err := json.Unmarshal([]byte(works(t, "generate", "--model", dir, "--tokens", "600", "--json")), &r); err != nil {
@@ -99,6 +102,7 @@ func TestGenerateReports(t *testing.T) {
 }
 
 func TestInterruptedGenerationIsSaved(t *testing.T) {
+	t.Parallel()
 	dir := trained(t)
 	snapshot := filepath.Join(t.TempDir(), "a snapshot")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -130,6 +134,7 @@ func (c *endsAfterErrs) Err() error {
 }
 
 func TestInterruptedGenerationPrintsJSON(t *testing.T) {
+	t.Parallel()
 	dir := trained(t)
 	for flags, want := range map[string]string{"--json": `"tokens": `, "--json --ids " + writeIDs(t): `{"ids":[`} {
 		var out, errs bytes.Buffer
@@ -143,6 +148,7 @@ func TestInterruptedGenerationPrintsJSON(t *testing.T) {
 
 // A head of this width remembers half a megabyte of a token.
 func TestShortPromptNeedsNoMemoryOfALongOne(t *testing.T) {
+	t.Parallel()
 	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 1, Heads: 1, Width: 4, HeadWidth: 1 << 16, Context: 64,
 		Positions: model.Rotary, Mechanism: "softmax", Tied: true,
@@ -158,6 +164,7 @@ func TestShortPromptNeedsNoMemoryOfALongOne(t *testing.T) {
 }
 
 func TestOutputsReplaceNoFileOfTheModel(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
 		t.Fatal(err)
@@ -178,6 +185,7 @@ func TestOutputsReplaceNoFileOfTheModel(t *testing.T) {
 }
 
 func TestBadGenerations(t *testing.T) {
+	t.Parallel()
 	chars := trained(t, "--task", "charlm", "--positions", "learned")
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	works(t, "generate", "--model", chars, "--tokens", "5", "--save", snapshot)

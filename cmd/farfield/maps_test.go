@@ -14,6 +14,7 @@ import (
 )
 
 func TestMapsOfArrays(t *testing.T) {
+	t.Parallel()
 	in := written(t, "in.npz", normal(t, "q", 1, 2, 6, 4), normal(t, "k", 2, 2, 9, 4))
 	dir := t.TempDir()
 	picture, numbers := filepath.Join(dir, "maps.png"), filepath.Join(dir, "maps.npz")
@@ -70,6 +71,7 @@ func TestMapsOfArrays(t *testing.T) {
 }
 
 func TestMapsOfModels(t *testing.T) {
+	t.Parallel()
 	run := trained(t)
 	page, numbers := filepath.Join(t.TempDir(), "maps.html"), filepath.Join(t.TempDir(), "maps.npz")
 	out := works(t, "maps", "--model", run, "--model", run, "--text", "a text\nto <read>", "--layers", "1", "-o", page, "--npz", numbers)
@@ -114,6 +116,7 @@ func TestMapsOfModels(t *testing.T) {
 // TestMapsOfSamples has a model read a sample of its task: of images the image is
 // drawn beside, of pairs both parts.
 func TestMapsOfSamples(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	run, folder := filepath.Join(dir, "run"), filepath.Join(dir, "data")
 	write := func(name string, data []byte) {
@@ -193,6 +196,7 @@ func TestMapsOfSamples(t *testing.T) {
 
 // Arrays without elements, and weights beyond the range of numbers.
 func TestMapsWithoutWeights(t *testing.T) {
+	t.Parallel()
 	picture := filepath.Join(t.TempDir(), "maps.png")
 	none := written(t, "in.npz", made(t, "q", []float32{}, 0, 5, 4), made(t, "k", []float32{}, 0, 5, 4))
 	empty := written(t, "in.npz", made(t, "q", []float32{}, 1, 0, 4), made(t, "k", []float32{}, 1, 0, 4))

@@ -11,6 +11,7 @@ import (
 
 // Mixers train and write by name, and a run says what it is.
 func TestMixersTrainByName(t *testing.T) {
+	t.Parallel()
 	for _, name := range nn.MixerNames() {
 		row, _ := nn.LookupMixer(name)
 		dir := filepath.Join(t.TempDir(), "run")
@@ -41,6 +42,7 @@ func TestMixersTrainByName(t *testing.T) {
 // Verbs that need a function of q, k and v refuse a mixer with the reason. A model
 // refuses fields that a mixer does not support.
 func TestMixersAreRefused(t *testing.T) {
+	t.Parallel()
 	const why = "mechanism mamba-2: owns its projections: it is a layer from x to y, not a function of q, k and v; farfield train --mechanism mamba-2 takes it"
 	refuses(t, why, "attend", "--mechanism", "mamba-2", "in.npz", "out.npz")
 	refuses(t, why, "plan", "--mechanism", "mamba-2")

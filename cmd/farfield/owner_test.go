@@ -55,6 +55,7 @@ func (p *process) appears(t *testing.T, path string) {
 }
 
 func TestSignalsSaveTheRun(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
 	}
@@ -99,6 +100,7 @@ func TestSignalsSaveTheRun(t *testing.T) {
 // Whatever writes a folder or a file in steps is refused in one line where another
 // process writes it, and changes nothing there.
 func TestFoldersHaveOneOwner(t *testing.T) {
+	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
 	seeds := filepath.Join(root, "seeds")
 	works(t, littleRun(data, seeds, "--seeds", "1,2", "--steps", "1")...)
@@ -155,6 +157,7 @@ func below(t *testing.T, dir string) (list []string) {
 
 // A folder that cannot be written is a failure, not bad input, whatever the verb.
 func TestUnwritableFolderIsAFailure(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("needs a folder that nothing can be written into, also by root")
 	}
@@ -182,6 +185,7 @@ type full struct{}
 func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
 func TestResultsThatCannotBeWrittenAreAFailure(t *testing.T) {
+	t.Parallel()
 	for _, args := range []string{"--version", "--help", "train --help", "data list", "inspect", "plan --mechanism fastmax --json", "completion bash"} {
 		var errs bytes.Buffer
 		e := &env.Env{Context: context.Background(), Stdin: strings.NewReader(""), Stdout: full{}, Stderr: &errs}
@@ -192,6 +196,7 @@ func TestResultsThatCannotBeWrittenAreAFailure(t *testing.T) {
 }
 
 func TestFlagsTakeFiniteNumbers(t *testing.T) {
+	t.Parallel()
 	free := filepath.Join(t.TempDir(), "free")
 	data := textFile(t)
 	for _, value := range []string{"nan", "inf", "-Inf", "1e999"} {
@@ -221,6 +226,7 @@ func textOf(t *testing.T, text string) string {
 }
 
 func TestTasksOfFilesNeedData(t *testing.T) {
+	t.Parallel()
 	free := filepath.Join(t.TempDir(), "free")
 	for _, name := range []string{"file", "wav", "picture"} {
 		refuses(t, "--data is missing: task "+name, "train", "--task", name, "--out", free)
@@ -228,6 +234,7 @@ func TestTasksOfFilesNeedData(t *testing.T) {
 }
 
 func TestFinishedRunIsLengthened(t *testing.T) {
+	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
 	dir, again := filepath.Join(root, "run"), filepath.Join(root, "again")
 	works(t, littleRun(data, dir)...)
@@ -252,6 +259,7 @@ func TestFinishedRunIsLengthened(t *testing.T) {
 }
 
 func TestOutputOfTwoNamesHasOneOwner(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	name, link := filepath.Join(dir, "out"), filepath.Join(dir, "link")
 	if err := os.Symlink(name, link); err != nil {

@@ -13,6 +13,7 @@ import (
 // A run of pairs is trained, writes the targets that eval judges, and goes on after a stop; what it
 // writes of lines and of records is the same.
 func TestPairsAreTrainedWrittenAndScored(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	data, run := filepath.Join(root, "pairs.tsv"), filepath.Join(root, "run")
 	var rows strings.Builder

@@ -9,6 +9,7 @@ import (
 // Verbs hold weights in fewer bits, which changes their answers, and a text in progress goes on with
 // its own precision alone.
 func TestPrecisionOfWeights(t *testing.T) {
+	t.Parallel()
 	run, text, dir := trained(t), textFile(t), t.TempDir()
 	for _, args := range [][]string{
 		{"embed", text, "--model", tinyModel},

@@ -60,6 +60,7 @@ func letters(i int) (string, any) {
 }
 
 func TestPredict(t *testing.T) {
+	t.Parallel()
 	run, data := labelled(t, "class", letters)
 	if err := os.Remove(data); err != nil { // a model does not need what it learned from
 		t.Fatal(err)
@@ -142,6 +143,7 @@ func TestPredict(t *testing.T) {
 // TestPredictIsWhatEvalJudges counts what predict says of the texts that eval judges a
 // model by, of records whose labels often are not what their texts say.
 func TestPredictIsWhatEvalJudges(t *testing.T) {
+	t.Parallel()
 	run, data := labelled(t, "class", func(i int) (string, any) {
 		text, _ := letters(i)
 		return text, []string{"all a", "all b"}[i*7%5%2]
@@ -177,6 +179,7 @@ func TestPredictIsWhatEvalJudges(t *testing.T) {
 }
 
 func TestPredictNumbersAndLabels(t *testing.T) {
+	t.Parallel()
 	run, _ := labelled(t, "number", func(i int) (string, any) { text, _ := letters(i); return text, i % 2 * 4 })
 	var a, b float64
 	if _, err := fmt.Sscanf(works(t, "predict", "--model", run, textsOf(t, "aaa\nbbbb\n")), "%g\taaa\n%g\tbbbb\n", &a, &b); err != nil || a > 2 || b < 2 {
@@ -204,6 +207,7 @@ func refusesAfter(t *testing.T, want string, args ...string) {
 
 // Classes whose names are not UTF-8 stay apart in JSON.
 func TestPredictKeepsNamesThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	data, run := filepath.Join(dir, "data.csv"), filepath.Join(dir, "run")
 	wrote(t, data, "text,label\n"+strings.Repeat("aaa,caf\xe9\nbbb,caf\xe8\n", 30))
@@ -218,6 +222,7 @@ func TestPredictKeepsNamesThatAreNotUTF8(t *testing.T) {
 
 // TestPredictQuotesNames has a name that would be two fields.
 func TestPredictQuotesNames(t *testing.T) {
+	t.Parallel()
 	run, _ := labelled(t, "class", func(i int) (string, any) {
 		text, label := letters(i)
 		return text, fmt.Sprint(label, "\t!")
@@ -229,6 +234,7 @@ func TestPredictQuotesNames(t *testing.T) {
 
 // TestPredictQuotesLabelsOfRows has labels that would be two labels or two lines.
 func TestPredictQuotesLabelsOfRows(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	data, run := filepath.Join(dir, "data"), filepath.Join(dir, "run")
 	if err := os.Mkdir(data, 0o777); err != nil {
@@ -246,6 +252,7 @@ func TestPredictQuotesLabelsOfRows(t *testing.T) {
 }
 
 func TestPredictRefusesOtherTasks(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, "train", "--data", textsOf(t, strings.Repeat("to be or not\n", 90)), "--out", dir, "--preset", "tiny", "--steps", "1", "--context", "16", "--batch", "1", "--sample-tokens", "0", "--quiet")
 	refuses(t, "task bytelm: its models go on with a text: farfield generate writes, farfield score", "predict", "--model", dir, textsOf(t, "a\n"))
@@ -253,6 +260,7 @@ func TestPredictRefusesOtherTasks(t *testing.T) {
 
 // A model of tokens says what comes next at each of them; JSON lines have keys of one style.
 func TestPredictTokens(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleTask(dir)...)
 	out := works(t, "predict", "--model", dir, textsOf(t, "0 1 2\n\n3\n"))
@@ -274,6 +282,7 @@ func TestPredictTokens(t *testing.T) {
 // TestPredictFiles asks a model of files about new ones: as arguments, as a list on standard
 // input, and as records. What it says of the files that eval judges it by is what eval counts.
 func TestPredictFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
 	for i := range 60 {
@@ -349,6 +358,7 @@ func TestPredictFiles(t *testing.T) {
 }
 
 func TestPredictKeepsDigitsOfNumbersFarFromZero(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	list := "file,label\n"
 	for i := range 40 {
@@ -381,6 +391,7 @@ func TestPredictKeepsDigitsOfNumbersFarFromZero(t *testing.T) {
 
 // A file of several records has an answer for each, with its name.
 func TestPredictRecordsOfAFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	var b strings.Builder
 	for i := range 60 {

@@ -44,6 +44,7 @@ func integers(t *testing.T, name string, list ...int64) *array.Array {
 // A verb reads the arrays that it knows and refuses the rest by name, so that a misspelt mask does
 // not pass for none.
 func TestVerbsRefuseArraysThatTheyDoNotRead(t *testing.T) {
+	t.Parallel()
 	ids, run, out := integers(t, "input_ids", 2, 5, 6, 3), trained(t), filepath.Join(t.TempDir(), "out.npz")
 	q, err := array.New("q", make([]float32, 8), 4, 2)
 	if err != nil {
@@ -86,6 +87,7 @@ func TestVerbsRefuseArraysThatTheyDoNotRead(t *testing.T) {
 
 // Padding has no effect on a text, on whatever side it is.
 func TestGenerateLeavesOutMaskedTokens(t *testing.T) {
+	t.Parallel()
 	run := trained(t)
 	generate := func(list ...*array.Array) string {
 		return works(t, "generate", "--model", run, "--tokens", "6", "--temperature", "0", "--ids", written(t, "a.npz", list...))
@@ -104,6 +106,7 @@ func TestGenerateLeavesOutMaskedTokens(t *testing.T) {
 }
 
 func TestForwardWritesTheNamesOfTransformers(t *testing.T) {
+	t.Parallel()
 	out := filepath.Join(t.TempDir(), "out.npz")
 	works(t, "forward", "--model", tinyModel, writeIDs(t), out)
 	z, err := array.OpenNPZ(out)
@@ -119,6 +122,7 @@ func TestForwardWritesTheNamesOfTransformers(t *testing.T) {
 }
 
 func TestExportedFolderHasTheOutputsAndTheBytesOfTheModel(t *testing.T) {
+	t.Parallel()
 	in, dir := writeIDs(t), filepath.Join(t.TempDir(), "copy")
 	works(t, "export", "--model", tinyModel, "--out", dir)
 	before, after := filepath.Join(t.TempDir(), "a.npz"), filepath.Join(t.TempDir(), "b.npz")
@@ -146,6 +150,7 @@ func TestExportedFolderHasTheOutputsAndTheBytesOfTheModel(t *testing.T) {
 }
 
 func TestEmbedReadsAPublishedFolder(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lines.txt")
 	if err := os.WriteFile(path, []byte("one text\nanother text\n"), 0o666); err != nil {
 		t.Fatal(err)
@@ -207,6 +212,7 @@ func writeClassifier(t *testing.T, architecture string) string {
 }
 
 func TestPredictReadsPublishedFolders(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lines.txt")
 	if err := os.WriteFile(path, []byte("the cat sat\n\nthe dog ran\n"), 0o666); err != nil {
 		t.Fatal(err)
@@ -233,6 +239,7 @@ func TestPredictReadsPublishedFolders(t *testing.T) {
 // TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions compares accuracy, loss and
 // confusion with the probabilities of predict.
 func TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions(t *testing.T) {
+	t.Parallel()
 	dir, folder := writeClassifier(t, "BertForSequenceClassification"), t.TempDir()
 	texts, data := filepath.Join(folder, "lines.txt"), filepath.Join(folder, "labelled.tsv")
 	words := []string{"the", "cat", "sat", "dog", "ran", "on", "mat"}
@@ -298,6 +305,7 @@ func TestEvalOfAPublishedClassifierIsTheScoreOfItsPredictions(t *testing.T) {
 // TestEvalOfAPublishedDecoderIsItsReferenceLoss compares bits per byte with score, and nats
 // of a token with a reference in float64.
 func TestEvalOfAPublishedDecoderIsItsReferenceLoss(t *testing.T) {
+	t.Parallel()
 	const dir = "../../../shared/models/stories260K"
 	data, err := os.ReadFile(filepath.Join(dir, "texts.json"))
 	if err != nil {
@@ -347,6 +355,7 @@ func TestEvalOfAPublishedDecoderIsItsReferenceLoss(t *testing.T) {
 }
 
 func TestPredictReadsPairs(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "pairs.tsv")
 	if err := os.WriteFile(path, []byte("the cat\ta dog ran\n\nsun\train\n"), 0o666); err != nil {
 		t.Fatal(err)
@@ -380,6 +389,7 @@ func lineFields(t *testing.T, line string) map[string]any {
 // TestEvalOfPairsIsTheScoreOfTheirPredictions compares accuracy and loss with predict, of
 // tables and of JSON lines, of pairs that fit and of pairs that are cut.
 func TestEvalOfPairsIsTheScoreOfTheirPredictions(t *testing.T) {
+	t.Parallel()
 	dir := writeClassifier(t, "BertForSequenceClassification")
 	words := []string{"the", "cat", "sat", "dog", "ran", "on", "mat"}
 	names := []string{"bad", "good", "fair"}
@@ -488,6 +498,7 @@ func writePictures(t *testing.T, n int, folders ...string) (paths []string) {
 
 // TestPredictForwardAndEvalReadPictures compares the three verbs on the same pictures.
 func TestPredictForwardAndEvalReadPictures(t *testing.T) {
+	t.Parallel()
 	dir := vitFolder(t)
 	folders := []string{"label_0", "LABEL_3", "label_5"}
 	paths := writePictures(t, 12, folders...)
@@ -572,6 +583,7 @@ func TestPredictForwardAndEvalReadPictures(t *testing.T) {
 
 // TestPredictReadsPixels compares classes with the logits of a reference.
 func TestPredictReadsPixels(t *testing.T) {
+	t.Parallel()
 	const dir = "../../../shared/fixtures/hf/vit_classifier"
 	ref, err := array.OpenNPZ(filepath.Join(dir, "ref.npz"))
 	if err != nil {
@@ -622,6 +634,7 @@ func writeText(t *testing.T, text string) string {
 }
 
 func TestInspectReadsPublishedFolders(t *testing.T) {
+	t.Parallel()
 	dir := writeClassifier(t, "BertForSequenceClassification")
 	out := works(t, "inspect", dir)
 	for _, want := range []string{
@@ -658,6 +671,7 @@ func TestInspectReadsPublishedFolders(t *testing.T) {
 // TestGenerateOfAnEncoderDecoderIsItsReference compares targets of arg-max, of ids and of
 // texts, with a reference in float64.
 func TestGenerateOfAnEncoderDecoderIsItsReference(t *testing.T) {
+	t.Parallel()
 	const dir = "../../../shared/models/bart-g2p-us"
 	ref, err := array.OpenNPZ(filepath.Join(dir, "ref_hf_f64.npz"))
 	if err != nil {
@@ -728,6 +742,7 @@ func TestGenerateOfAnEncoderDecoderIsItsReference(t *testing.T) {
 }
 
 func TestMapsReadAPublishedFolder(t *testing.T) {
+	t.Parallel()
 	out := works(t, "maps", "--model", tinyModel, "--text", "the cat sat", "--layers", "1", "--json", "--out", filepath.Join(t.TempDir(), "maps.html"))
 	if strings.Count(out, `"entropy"`) != 2 || !strings.Contains(out, `"layer": "layers.1.attn"`) {
 		t.Error(out)
@@ -738,6 +753,7 @@ func TestMapsReadAPublishedFolder(t *testing.T) {
 // TestDecodersMayHaveMoreRowsThanTokens: a text tunes such a model, and all that reads the run
 // reads it, and the folder that it is exported to.
 func TestDecodersMayHaveMoreRowsThanTokens(t *testing.T) {
+	t.Parallel()
 	words, err := tokenizer.Train(t.Context(), nil, 256)
 	if err != nil {
 		t.Fatal(err)
@@ -785,6 +801,7 @@ func TestDecodersMayHaveMoreRowsThanTokens(t *testing.T) {
 
 // Verbs that open a folder pass over fields that are named, and tell them.
 func TestVerbsPassOverFieldsThatAreNamed(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "model")
 	if err := os.CopyFS(dir, os.DirFS(tinyModel)); err != nil {
 		t.Fatal(err)

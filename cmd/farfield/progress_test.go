@@ -11,6 +11,7 @@ import (
 )
 
 func TestSmallLossesAreShown(t *testing.T) {
+	t.Parallel()
 	for loss, want := range map[float64]string{0: "0.000", 1.23456: "1.235", 0.0005: "0.001", 0.0004999: "0.0005", 0.00002: "2e-05"} {
 		var out bytes.Buffer
 		progress.NewTraining(&env.Env{Stderr: &out}, 0, 1).Observer().Step(train.Step{Step: 1, Loss: loss})

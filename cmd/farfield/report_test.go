@@ -8,6 +8,7 @@ import (
 )
 
 func TestReport(t *testing.T) {
+	t.Parallel()
 	run := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), run)...)
 	page := func() string {
@@ -55,6 +56,7 @@ func TestReport(t *testing.T) {
 
 // A run of another task has scores by its metric, and no text.
 func TestReportOfTask(t *testing.T) {
+	t.Parallel()
 	run := filepath.Join(t.TempDir(), "run")
 	works(t, littleTask(run)...)
 	own, err := os.ReadFile(filepath.Join(run, "report.html"))
@@ -82,6 +84,7 @@ func TestReportOfTask(t *testing.T) {
 }
 
 func TestPagesDoNotReplaceFilesOfRuns(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	run := filepath.Join(root, "run")
 	works(t, littleRun(textFile(t), run)...)
@@ -108,6 +111,7 @@ func TestPagesDoNotReplaceFilesOfRuns(t *testing.T) {
 }
 
 func TestRunsAreFoundBehindALinkToTheirFolder(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	works(t, littleRun(textFile(t), filepath.Join(root, "runs", "a"))...)
 	link := filepath.Join(root, "link")

@@ -167,6 +167,7 @@ func evaluated(t *testing.T, text string) (r eval.Report) {
 // Bits per byte find odd lines where total bits rank long lines first. The figures of
 // docs/command.md are measured with -long.
 func TestRankByByteFindsOddLines(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("trains a model")
 	}

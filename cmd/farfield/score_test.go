@@ -52,6 +52,7 @@ func scored(t *testing.T, text string) (r score.Report) {
 var byByte = &score.Command{Rank: "byte"}
 
 func TestScore(t *testing.T) {
+	t.Parallel()
 	dir := scorerOf(t, "fastmax")
 	path := filepath.Join(t.TempDir(), "log")
 	lines := []string{"one\n", "two\n", "\n", "three and more\n", "no end"}
@@ -101,6 +102,7 @@ func (s *syncBuffer) String() string {
 
 // The report says how a text beyond the trained context was read.
 func TestScoreSaysHowItReadsBeyondTheContext(t *testing.T) {
+	t.Parallel()
 	dir, path := scorerOf(t, "fastmax"), filepath.Join(t.TempDir(), "log")
 	for _, x := range []struct {
 		text, note string
@@ -125,6 +127,7 @@ func TestScoreSaysHowItReadsBeyondTheContext(t *testing.T) {
 
 // Other verbs say so, too, and vectors of long texts are means of windows.
 func TestVerbsSayWhatIsBeyondTheTrainedContext(t *testing.T) {
+	t.Parallel()
 	dir, learned, path := scorerOf(t, "fastmax"), learnedModel(t), filepath.Join(t.TempDir(), "text")
 	long := strings.Repeat("a", 64) + strings.Repeat("b", 32)
 	wrote(t, path, long+"\n")
@@ -181,6 +184,7 @@ func learnedModel(t *testing.T) string {
 
 // A line of no bits is a line.
 func TestScorePrintsLinesOfNoBits(t *testing.T) {
+	t.Parallel()
 	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 1, Layers: 1, Heads: 1, Width: 8, Context: 8, Positions: model.Rotary, Mechanism: "softmax", Tied: true,
 	}, rng.New(1))
@@ -207,6 +211,7 @@ func TestScorePrintsLinesOfNoBits(t *testing.T) {
 // Records are scored each for itself, with any parts of them left to others. An empty
 // line is no record.
 func TestFilters(t *testing.T) {
+	t.Parallel()
 	dir := scorerOf(t, "fastmax")
 	path := filepath.Join(t.TempDir(), "in.jsonl")
 	var b strings.Builder
@@ -252,6 +257,7 @@ func TestFilters(t *testing.T) {
 
 // A text scores the same as gzip and after a byte order mark.
 func TestScoreReadsGzipAndByteOrderMarks(t *testing.T) {
+	t.Parallel()
 	dir, path := scorerOf(t, "fastmax"), filepath.Join(t.TempDir(), "log")
 	const text = "one\ntwo words\n"
 	var zipped bytes.Buffer
@@ -271,6 +277,7 @@ func TestScoreReadsGzipAndByteOrderMarks(t *testing.T) {
 }
 
 func TestScoreRefusals(t *testing.T) {
+	t.Parallel()
 	dir := scorerOf(t, "fastmax")
 	path := filepath.Join(t.TempDir(), "in")
 	for _, x := range []struct {

@@ -74,6 +74,7 @@ func (s *served) call(status int, method, path, body string, v any) {
 }
 
 func TestServedSessionsSurviveTheProcess(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
 	}
@@ -120,6 +121,7 @@ func TestServedSessionsSurviveTheProcess(t *testing.T) {
 // TestServerStopsWithinAStream: a stream that ends within --grace is whole and kept. A longer one
 // ends with an error, and its session keeps the tokens that were sent.
 func TestServerStopsWithinAStream(t *testing.T) {
+	t.Parallel()
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
 	}
@@ -241,6 +243,7 @@ func TestStoppedServerLeavesNoGoroutine(t *testing.T) {
 }
 
 func TestCurlReadsTheServer(t *testing.T) {
+	t.Parallel()
 	curl, err := exec.LookPath("curl")
 	if err != nil {
 		t.Skip("there is no curl")

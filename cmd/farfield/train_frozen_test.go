@@ -9,6 +9,7 @@ import (
 
 // A published encoder and few texts get a linear head, unless something of the training is asked for.
 func TestFewTextsGetALinearHead(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	data := filepath.Join(dir, "t.tsv")
 	if err := os.WriteFile(data, []byte("text\tlabel\n"+strings.Repeat("the cat sat\tcat\non the mat\tmat\n", 40)), 0o666); err != nil {

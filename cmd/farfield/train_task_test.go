@@ -28,6 +28,7 @@ func littleTask(dir string, more ...string) []string {
 }
 
 func TestVocabularyBesideOtherTokensIsRefused(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "t.tsv")
 	refuses(t, "--vocabulary: nonsense, the model of --init has tokens", "train", "--init", tinyModel, "--task", "file", "--data", data, "--task-set", "vocabulary=nonsense")
 	refuses(t, "--vocabulary: bpe, target=bytes has bytes", "train", "--task", "file", "--data", data, "--task-set", "target=bytes", "--vocabulary", "bpe")
@@ -35,6 +36,7 @@ func TestVocabularyBesideOtherTokensIsRefused(t *testing.T) {
 
 // A configuration of a run has its tokens, which another vocabulary replaces.
 func TestVocabularyReplacesTheTokensOfTheConfiguration(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	data, first, second := filepath.Join(dir, "t.tsv"), filepath.Join(dir, "1"), filepath.Join(dir, "2")
 	wrote(t, data, "text\tlabel\n"+strings.Repeat("one two\ta\nthree four\tb\n", 40))
@@ -48,6 +50,7 @@ func TestVocabularyReplacesTheTokensOfTheConfiguration(t *testing.T) {
 }
 
 func TestTrainTask(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	status, out, errs := command(t, littleTask(dir)...)
 	if status != 0 {
@@ -99,6 +102,7 @@ func TestTrainTask(t *testing.T) {
 // A model that a simple means is ahead of is said to be, with both scores, by train and
 // eval alike; one that is not is left in peace.
 func TestBaselineThatIsBetterIsSaid(t *testing.T) {
+	t.Parallel()
 	data := textsOf(t, "text\tlabel\n"+strings.Repeat("one two\ta\nthree four\tb\n", 40))
 	if err := os.Rename(data, data+".tsv"); err != nil {
 		t.Fatal(err)
@@ -124,6 +128,7 @@ func TestBaselineThatIsBetterIsSaid(t *testing.T) {
 // TestEvalRefusesChangedData renames a class in the data of a run. The run is not scored on its
 // data, and on other data its classes are found by name. A text may not change either.
 func TestEvalRefusesChangedData(t *testing.T) {
+	t.Parallel()
 	folder := t.TempDir()
 	data, dir := filepath.Join(folder, "data.csv"), filepath.Join(folder, "run")
 	rows := "text,label\n" + strings.Repeat("wrong password,login\ndisk is full,storage\n", 40)
@@ -171,6 +176,7 @@ func TestEvalRefusesChangedData(t *testing.T) {
 // Where a model learns no more than a baseline of long samples, the verdict asks for short
 // ones at first, unless the run had them.
 func TestVerdictNamesGrowthOnce(t *testing.T) {
+	t.Parallel()
 	const advice = "train longer, with samples that begin short (train --first-context)"
 	words := []string{"train", "-q", "--task", "listops", "--task-set", "above=20", "--task-set", "below=40", "--width", "8", "--heads", "2",
 		"--batch", "2", "--steps", "2", "--eval-samples", "9", "--final-samples", "200"}
@@ -185,6 +191,7 @@ func TestVerdictNamesGrowthOnce(t *testing.T) {
 
 // Several seeds are runs of their own, which an interrupt leaves to be resumed.
 func TestTrainSeeds(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	whole, parts := filepath.Join(root, "whole"), filepath.Join(root, "parts")
 	var all train.SeedsReport
@@ -235,6 +242,7 @@ func TestTrainSeeds(t *testing.T) {
 // TestSeedsOfAnotherConfigurationAreRefused: runs of a folder of seeds differ in their seeds
 // alone, and change with --resume alone.
 func TestSeedsOfAnotherConfigurationAreRefused(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "seeds")
 	works(t, littleTask(dir, "--seeds", "2")...)
 	config := filepath.Join(dir, "seed-1", "config.json")
@@ -280,6 +288,7 @@ func contents(t *testing.T, path string) string {
 
 // TestConfigurationKeepsAdapters: the configuration of a run with adapters repeats it.
 func TestConfigurationKeepsAdapters(t *testing.T) {
+	t.Parallel()
 	base := trained(t)
 	root := t.TempDir()
 	tuned, again := filepath.Join(root, "tuned"), filepath.Join(root, "again")
@@ -305,6 +314,7 @@ func TestConfigurationKeepsAdapters(t *testing.T) {
 
 // TestInspectRefusesDamagedCheckpoints: a checkpoint is read by its checksums.
 func TestInspectRefusesDamagedCheckpoints(t *testing.T) {
+	t.Parallel()
 	list, err := filepath.Glob(filepath.Join(trained(t), "ckpt", "step-*"))
 	if err != nil || len(list) == 0 {
 		t.Fatal(list, err)
@@ -320,6 +330,7 @@ func TestInspectRefusesDamagedCheckpoints(t *testing.T) {
 }
 
 func TestTrainingEndsWithCurves(t *testing.T) {
+	t.Parallel()
 	var out, notes bytes.Buffer
 	e := &env.Env{Context: t.Context(), Stdin: strings.NewReader(""), Stdout: &out, Stderr: &notes, IsTerminal: true}
 	status := farfield().RunVerb(littleTask(filepath.Join(t.TempDir(), "run")), e)

@@ -57,6 +57,7 @@ func metrics(t *testing.T, dir string) (rows []map[string]any) {
 }
 
 func TestTrainPrintsWhatItDid(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	data := textFile(t)
 	status, out, errs := command(t, littleRun(data, dir)...)
@@ -79,6 +80,7 @@ func TestTrainPrintsWhatItDid(t *testing.T) {
 }
 
 func TestTrainEvaluateAndRepeat(t *testing.T) {
+	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
 	first, second := filepath.Join(root, "first"), filepath.Join(root, "second")
 	var trained runs.Report
@@ -132,6 +134,7 @@ func TestTrainEvaluateAndRepeat(t *testing.T) {
 }
 
 func TestVerdictOfPartIsOnItsSamples(t *testing.T) {
+	t.Parallel()
 	dir, data := filepath.Join(t.TempDir(), "run"), textFile(t)
 	if out := works(t, littleRun(data, dir, "--final-samples", "3")...); !strings.Contains(out, "bits per byte over 60 bytes") || !strings.Contains(out, "of none, on the same bytes\n") {
 		t.Errorf("train prints\n%s", out)
@@ -164,6 +167,7 @@ func (s *stopper) Write(p []byte) (int, error) {
 }
 
 func TestInterruptedTrainingResumes(t *testing.T) {
+	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
 	whole, parts := filepath.Join(root, "whole"), filepath.Join(root, "parts")
 	want := works(t, littleRun(data, whole)...)
@@ -194,6 +198,7 @@ func TestInterruptedTrainingResumes(t *testing.T) {
 
 // Data that are another file now continue the run if they are the same.
 func TestResumedRunTakesMovedData(t *testing.T) {
+	t.Parallel()
 	data, dir := textFile(t), filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(data, dir)...)
 	moved := data + " moved"
@@ -226,6 +231,7 @@ func TestRunLiesOutsideItsData(t *testing.T) {
 }
 
 func TestTrainHelpNamesThePresets(t *testing.T) {
+	t.Parallel()
 	out := works(t, "train", "--help")
 	for _, p := range train.Presets() {
 		if !strings.Contains(out, p.Name) {
@@ -235,6 +241,7 @@ func TestTrainHelpNamesThePresets(t *testing.T) {
 }
 
 func TestFlagsChangeTheConfiguration(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), dir, "--mechanism", "taylorshift", "--order", "4", "--set", "tau=2",
 		"--layers", "1", "--heads", "2", "--kv-heads", "1", "--width", "12", "--activation", "relu", "--post-norm", "--attention-norm", "--positions", "learned", "--task", "charlm",
@@ -260,6 +267,7 @@ func TestFlagsChangeTheConfiguration(t *testing.T) {
 
 // A model without sessions draws no sample; its run is scored and filed.
 func TestTrainingWithoutSampleIsFiled(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "run")
 	works(t, littleRun(textFile(t), dir, "--no-tied", "--head-hidden", "6")...)
 	if result, err := runs.ReadResult(dir); err != nil || result == nil || result.Samples == 0 || result.Sample != "" {
@@ -269,6 +277,7 @@ func TestTrainingWithoutSampleIsFiled(t *testing.T) {
 }
 
 func TestBadTrainings(t *testing.T) {
+	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
 	dir := filepath.Join(root, "run")
 	works(t, littleRun(data, dir)...)
@@ -319,6 +328,7 @@ func TestBadTrainings(t *testing.T) {
 }
 
 func TestDamagedModels(t *testing.T) {
+	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
 	dir := filepath.Join(root, "run")
 	works(t, littleRun(data, dir)...)
