@@ -100,7 +100,6 @@ func TestSignalsSaveTheRun(t *testing.T) {
 // Whatever writes a folder or a file in steps is refused in one line where another
 // process writes it, and changes nothing there.
 func TestFoldersHaveOneOwner(t *testing.T) {
-	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
 	seeds := filepath.Join(root, "seeds")
 	works(t, littleRun(data, seeds, "--seeds", "1,2", "--steps", "1")...)
@@ -157,7 +156,6 @@ func below(t *testing.T, dir string) (list []string) {
 
 // A folder that cannot be written is a failure, not bad input, whatever the verb.
 func TestUnwritableFolderIsAFailure(t *testing.T) {
-	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("needs a folder that nothing can be written into, also by root")
 	}
