@@ -152,7 +152,8 @@ func (x Exchange) row(c Config) (mechanism.Row, error) {
 	}
 	row, err := lookupMechanism(c, x.Mechanism)
 	if err != nil {
-		return row, fieldErrorf("{Exchange}: %w; one of your own needs its Factory", err)
+		inGo, inFile := fault.Texts(fieldErrorf("{Exchange}: %w", err))
+		return row, fault.OfTexts(inGo+"; one of your own needs its Factory", inFile)
 	}
 	if err := c.takesLayerMechanisms(); err != nil {
 		return row, fieldErrorf("{Exchange}: {Mechanism}: %s, but %w", x.Mechanism, err)
