@@ -18,12 +18,13 @@ var (
 	// ErrDamaged is wrapped by errors about a file or a saved state that is not as it was written.
 	ErrDamaged = fault.ErrDamaged
 	// ErrMismatch is wrapped by errors about a saved state, session or stream that is whole but
-	// belongs to something else: another mechanism, setting, parameters, model, input or version.
+	// belongs to something else: another mechanism, setting, element type, parameters, model, input or
+	// version.
 	ErrMismatch = fault.ErrMismatch
 	// ErrUnknownField is wrapped by errors about a configuration with a field that this version
 	// does not know.
 	ErrUnknownField = fault.ErrUnknownField
-	// ErrInput is wrapped by errors about a text, a token, a slice or an option that a function of
+	// ErrInput is wrapped by errors about a text, a token, a slice, a name or an option that a function of
 	// this package or pretrained does not accept. Other arguments are needed: the folder is not at
 	// fault.
 	ErrInput = fault.ErrInput

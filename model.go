@@ -37,8 +37,8 @@ func WithMechanism(x model.Exchange) Option {
 	return Option{func(o *inference.Options) { o.Exchange = &x }}
 }
 
-// WithFactories gives the functions that build mechanisms of your own, by their names: of a run or
-// saved model that has such mechanisms, and of WithMechanism.
+// WithFactories gives the functions that build mechanisms of your own, by their names. They serve a
+// run or saved model that has such mechanisms, and WithMechanism.
 func WithFactories(f map[string]model.Factory) Option {
 	return Option{func(o *inference.Options) { o.Factories = f }}
 }

@@ -14,8 +14,8 @@ import (
 type Spec struct {
 	Name string
 	// Setting identifies all fields below that change results. Snapshots of states contain it.
-	// "": a text of the fields. Go cannot compare functions, so that text has only the types of
-	// Map and Features: a Spec with functions of its own sets Setting if others share its Name.
+	// If it is "", it is made of the fields, with Map and Features as their types. Set it if two
+	// Specs of one Name differ in functions alone, which Go cannot compare.
 	Setting string
 
 	Norm  Norm

@@ -213,7 +213,8 @@ func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 //
 // Numbers that Row.Untrained names are random, or those of no model, until they are trained or
 // set: multipole's codebook is drawn from the setting seed, 0 by default, and Options.Seed. New
-// returns such a mechanism, but farfield.Attend refuses it unless the setting seed is given.
+// returns such a mechanism, but farfield.Attend refuses it unless these numbers or the setting seed are
+// given.
 func New(name string, o Options) (attention.Mechanism, error) {
 	row, err := Lookup(name)
 	if err != nil {

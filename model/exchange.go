@@ -30,8 +30,8 @@ type Exchange struct {
 	Layers    []int
 	AllLayers bool
 	// Factory builds a mechanism of your own, whose name is Mechanism. Its zero value means
-	// that the mechanism is a row of package mechanism, or one of the factories that the model
-	// has (Config.Factories) or farfield.WithFactories gives.
+	// that the mechanism is a row of package mechanism, or that its factory is in Config.Factories
+	// or those of farfield.WithFactories.
 	Factory Factory `json:"-"`
 	// Numbers holds parameters and constants of the mechanism by their names in the model,
 	// such as layers.0.attn.codebook. A mechanism whose first values mean nothing before

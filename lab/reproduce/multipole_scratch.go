@@ -109,7 +109,7 @@ func scratchBytes(o *Options) (list []*lesson, _ error) {
 // scratchFindings put the scores side by side.
 func scratchFindings(out *Outcome, list []scored) error {
 	t := report.Table{Title: "From scratch", Head: []string{"task", "mechanism", "score", "processor s", "best simple method"},
-		Note: "Scores are shares of right tokens, of enwik8 bits per byte: less is better. Processor seconds of a training in one go, on one thread, of the first seed."}
+		Note: "Scores are shares of right tokens, of enwik8 bits per byte: less is better. Processor seconds of a training in one go, on one thread, of the first seed. Rows with one seed and rows with three compare by the paired differences alone."}
 	differences := pairedTable("bits per byte")
 	for i := range list {
 		s := &list[i]
