@@ -29,8 +29,9 @@ type Options struct {
 
 // Attend computes attention o [H,N,Dv] of the slices q [H,N,D], k [Hkv,M,D] and v [Hkv,M,Dv], which
 // are contiguous. name is one of mechanism.Names(). The shape decides whether the direct or the
-// linear form is computed. Attend returns an error for an unknown name or setting, and for slices
-// whose lengths do not fit the options; the error is an ErrInput and names the field and both values.
+// linear form is computed. Attend returns an error for an unknown name or setting, for slices whose
+// lengths do not fit the options, and for values of which rows are not finite; the error wraps
+// ErrInput and names the field.
 //
 // Some mechanisms are useless before their parameters are learned (mechanism.Row.Untrained):
 // linformer, luna, eva, primal, transformer-xl, and multipole, whose codebook [KV,cells,Width] is

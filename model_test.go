@@ -600,7 +600,7 @@ func TestOwnMechanismOpensWithItsFactory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{saved, alone} {
-		if _, err := farfield.Open(dir); err == nil || !strings.Contains(err.Error(), `mechanism "own": unknown`) {
+		if _, err := farfield.Open(dir); err == nil || !strings.Contains(err.Error(), `mechanism "own": unknown`) || !strings.Contains(err.Error(), "farfield.WithFactories") {
 			t.Errorf("%s: opened without the factory: %v", dir, err)
 		}
 		opened, err := farfield.Open(dir, farfield.WithFactories(factories))

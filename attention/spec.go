@@ -14,8 +14,9 @@ import (
 type Spec struct {
 	Name string
 	// Setting identifies all fields below that change results. Snapshots of states contain it.
-	// If it is "", it is made of the fields, with Map and Features as their types. Set it if two
-	// Specs of one Name differ in functions alone, which Go cannot compare.
+	// If it is "", it is made of the fields, with Map and Features as their types, and of
+	// Similarity and learned numbers only that they are set. Set it if two Specs of one Name
+	// differ in functions alone, which Go cannot compare.
 	Setting string
 
 	Norm  Norm

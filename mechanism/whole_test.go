@@ -5,14 +5,12 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -260,33 +258,23 @@ func (b *textbookOf) variables(oc *oracle.Call) map[string][]float64 {
 // lost, so quotients err by about 2⁻²⁹ of the limits of float32 over the shortest.
 var steps = check.Pick([2]float64{3e-8, 3e-9}, [2]float64{3e-6, 3e-8})
 
-// slope returns the difference quotient of the textbook's loss as all elements of the arrays x move by their signs.
-func (b *textbookOf) slope(oc *oracle.Call, do oracle.Heads, x, signs [][]float64, step float64) float64 {
-	before := make([][]float64, len(x))
-	for a := range x {
-		before[a] = slices.Clone(x[a])
-	}
+// slope returns the difference quotient of the textbook's loss as all elements of x move by their signs.
+func (b *textbookOf) slope(oc *oracle.Call, do oracle.Heads, x, signs []float64, step float64) float64 {
+	before := slices.Clone(x)
 	at := func(step float64) float64 {
-		for a := range x {
-			for i := range x[a] {
-				x[a][i] = before[a][i] + step*signs[a][i]
-			}
+		for i := range x {
+			x[i] = before[i] + step*signs[i]
 		}
 		return b.loss(oc, do)
 	}
 	slope := (at(step) - at(-step)) / (2 * step)
-	for a := range x {
-		copy(x[a], before[a])
-	}
+	copy(x, before)
 	return slope
 }
 
-// jointTokens is the number of keys from which on confirm moves queries, keys and values together, but with -long.
-const jointTokens = 100
-
 // confirm returns the engine's gradients of a call, and holds them against difference quotients of the
 // textbook: of each array along four directions of random signs, of which every element is a part, and of two
-// elements by themselves. Queries, keys and values of long sequences are one array.
+// elements by themselves.
 //
 // Along random signs s errors e add up to s·e, whose square is |e|² in the mean over s, whatever e is. As
 // s·e is sub-Gaussian, the mean of K such squares exceeds t²|e|² with a probability of at most
@@ -298,69 +286,49 @@ func confirm(t *testing.T, s subject, sh shape, b *textbookOf, oc *oracle.Call, 
 	if s.frozen != "" {
 		return grads
 	}
-	variables := b.variables(oc)
-	groups := [][]string{{"dq"}, {"dk"}, {"dv"}}
-	if sh.m >= jointTokens && !suite.IsLong() {
-		groups = [][]string{{"dq", "dk", "dv"}}
-	}
-	for _, name := range b.params {
-		groups = append(groups, []string{"d" + name})
-	}
-	for _, group := range groups {
-		q := quotients{b: b, oc: oc, do: do, limits: limits(s, m, callIn(oc))}
-		for _, name := range group {
-			g := grads[name]
-			q.x, q.g = append(q.x, variables[name]), append(q.g, g)
-			q.sizes = append(q.sizes, gradientSize(name, g, s, sh, m, oc, do))
-		}
-		var all [4][][]float64
+	l := limits(s, m, callIn(oc))
+	for name, x := range b.variables(oc) {
+		g := grads[name]
+		q := quotients{b: b, oc: oc, do: do, x: x, g: g, limits: l, size: gradientSize(name, g, s, sh, m, oc, do)}
+		var all [4][]float64
 		for k := range all {
-			for a, x := range q.x {
-				all[k] = append(all[k], signs(rng.New(19).Fold(uint64(k)).Fold(uint64(a)), len(x)))
-			}
+			all[k] = signs(rng.New(19).Fold(uint64(k)), len(x))
 		}
 		off, limit := q.along(all[:])
 		if !(off <= 3*limit) {
-			t.Errorf("%s along random signs is off the textbook's slopes by %.3g, the limit is %.3g", strings.Join(group, ", "), off, 3*limit)
+			t.Errorf("%s along random signs is off the textbook's slopes by %.3g, the limit is %.3g", name, off, 3*limit)
 		}
-		for a, name := range group {
-			one := quotients{b, oc, do, q.x[a:][:1], q.g[a:][:1], q.limits, q.sizes[a:][:1], q.moved}
-			for n, i := len(one.x[0]), len(one.x[0])/4; i < n; i += max(1, n/2) {
-				direction := make([]float64, n)
-				direction[i] = 1
-				if off, limit := one.along([][][]float64{{direction}}); !(off <= limit) {
-					t.Errorf("%s[%d] is %.6g, off the textbook's slope by %.3g, the limit is %.3g", name, i, one.g[0][i], off, limit)
-				}
+		for i := len(x) / 4; i < len(x); i += max(1, len(x)/2) {
+			one := make([]float64, len(x))
+			one[i] = 1
+			if off, limit := q.along([][]float64{one}); !(off <= limit) {
+				t.Errorf("%s[%d] is %.6g, off the textbook's slope by %.3g, the limit is %.3g", name, i, g[i], off, limit)
 			}
 		}
 	}
 	return grads
 }
 
-// quotients compares the gradients g of arrays x with difference quotients of the textbook.
+// quotients compares the gradients g of an array x with difference quotients of the textbook.
 type quotients struct {
 	b      *textbookOf
 	oc     *oracle.Call
 	do     oracle.Heads
-	x, g   [][]float64
+	x, g   []float64
 	limits check.Limits
-	sizes  []float64 // what errors of an element of each array are relative to, beside its movement
-	moved  float64   // |d|, once along was asked for several directions
+	size   float64 // what errors of an element are relative to, beside its movement
+	moved  float64 // |d|, once along was asked for several directions
 }
 
 // along returns the root of the mean square of what the quotients along directions differ from the
-// gradients by, and a limit of it: the limits' factor times √Σ n·size² + |d|, where the sum is over arrays with n
-// elements in a direction and d are the movements of all elements with all inputs, in parts of the inputs' own.
-// |d|² is the mean of the squares of the movements along several directions. They are the textbook's: inputs move
-// by one rounding of float32, by which hardly a choice changes, and float64 still has 29 bits below that.
+// gradients by, and a limit of it: with n elements in a direction the limits' factor times √n·size + |d|, where
+// d are the movements of all elements with all inputs, in parts of the inputs' own. |d|² is the mean of the
+// squares of the movements along several directions. They are the textbook's: inputs move by one rounding of
+// float32, by which hardly a choice changes, and float64 still has 29 bits below that.
 //
 // In float64 the limit is that of the quotients, beside which these errors are nothing.
-func (q *quotients) along(directions [][][]float64) (off, limit float64) {
-	var most float64
-	for _, g := range q.g {
-		most = max(most, check.MaxAbs(g))
-	}
-	limit = 1e-6 * (1 + most)
+func (q *quotients) along(directions [][]float64) (off, limit float64) {
+	limit = 1e-6 * (1 + check.MaxAbs(q.g))
 	slopes := make([]float64, len(directions))
 	for k, signs := range directions {
 		slopes[k] = q.b.slope(q.oc, q.do, q.x, signs, steps[0])
@@ -373,23 +341,17 @@ func (q *quotients) along(directions [][][]float64) (off, limit float64) {
 			})
 			q.moved = math.Sqrt(squares / float64(len(directions)))
 		}
-		var squares float64
-		for a, signs := range directions[0] {
-			var n float64
-			for _, sign := range signs {
-				n += math.Abs(sign)
-			}
-			squares += n * q.sizes[a] * q.sizes[a]
+		var n float64
+		for _, sign := range directions[0] {
+			n += math.Abs(sign)
 		}
-		limit += q.limits.Gradient(1, math.Sqrt(squares)+q.moved)
+		limit += q.limits.Gradient(1, math.Sqrt(n)*q.size+q.moved)
 	}
 	var sum float64
 	for k, signs := range directions {
 		var got float64
-		for a := range signs {
-			for i, sign := range signs[a] {
-				got += sign * q.g[a][i]
-			}
+		for i, sign := range signs {
+			got += sign * q.g[i]
 		}
 		d := math.Abs(got - slopes[k])
 		if !(d <= limit) {

@@ -19,12 +19,15 @@ type Factory struct {
 
 // NewFactory returns a factory that calls build for each layer. build gets the order and settings
 // of the configuration and the sizes of the layer, and returns a new mechanism, or an error if it
-// refuses them, which need not begin with the name of the mechanism: the model puts it in front.
+// refuses them, which the model prints after the name of the mechanism.
 // Parameters and constants of the mechanism become part of Model.Params and Model.Constants, with
 // names that begin with the name of the layer. Save writes them, LoadWith reads them.
 func NewFactory(build func(o mechanism.Options) (attention.Mechanism, error)) Factory {
 	return Factory{build}
 }
+
+// IsZero reports whether f is no result of NewFactory.
+func (f Factory) IsZero() bool { return f.build == nil }
 
 // newMechanism returns the mechanism named name with options o: a row of package mechanism, or one
 // of the factories of c.
@@ -40,10 +43,7 @@ func newMechanism(c *Config, name string, o mechanism.Options) (attention.Mechan
 		return nil, errNoFactory(name)
 	}
 	m, err := f.build(o)
-	switch {
-	case err != nil && strings.HasPrefix(err.Error(), name+": "):
-		return nil, fmt.Errorf("mechanism: %w", err)
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("mechanism: %s: %w", name, err)
 	}
 	if m == nil {

@@ -62,7 +62,7 @@ func TestOwnMechanismIsSavedAndRead(t *testing.T) {
 	if err := m.Save(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(dir); err == nil || !strings.HasSuffix(err.Error(), "; one of your own needs its factory, which LoadWith takes") {
+	if _, err := Load(dir); err == nil || !strings.HasSuffix(err.Error(), "; one of your own needs its factory, which farfield.WithFactories and LoadWith take") {
 		t.Errorf("Load without the factory: %v", err)
 	}
 	read, err := LoadWith(dir, c.Factories)

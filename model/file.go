@@ -142,7 +142,7 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 	c.Factories = factories
 	err := fault.InFile(c.Validate())
 	if err != nil && factories == nil && c.hasUnknownMechanism() {
-		err = fault.LacksFactory(err, "LoadIn")
+		err = fmt.Errorf("%w; one of your own needs its factory, which farfield.WithFactories and LoadWith take", err)
 	}
 	return c.Config, err
 }

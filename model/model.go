@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -80,7 +79,7 @@ func Load(dir string) (*Model, error) { return LoadWith(dir, nil) }
 // their names in the configuration. train.LoadModelWith does the same for a run.
 func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
 	m, err := LoadIn(dir, nn.Float32, factories)
-	return m, fault.NameTaker(err, "LoadWith")
+	return m, err
 }
 
 // newUndrawn returns a model as NewUndrawn does, in which a layer whose name is in seeds has that

@@ -194,7 +194,7 @@ func (p *projections) Skip(n int64, sum uint32) error {
 		return err
 	}
 	if p.lower.tokens != n || p.sum != sum {
-		return fault.Mark(fault.ErrInput, fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x of %d", p.lower.tokens, p.sum, sum, n))
+		return fault.Mark(fault.ErrInput, fault.Mark(fault.ErrMismatch, fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x of %d", p.lower.tokens, p.sum, sum, n)))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/exchange"
 	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/published"
 )
 
@@ -68,10 +69,10 @@ func WriteExchanged(ctx context.Context, out, dir string, texts []string, o Exch
 	var in exchange.Texts
 	tokens := exchange.BoundTokens(m.Config(), cmp.Or(o.Tokens, exchange.DefaultTokens))
 	if x.Fit, err = exchange.FitTokens(o.Fit, o.Order, tokens); err != nil {
-		return nil, err
+		return nil, fault.Mark(fault.ErrInput, err)
 	}
 	if in.Calibration, in.HeldOut, err = exchange.CutWindows(windows, tokens); err != nil {
-		return nil, err
+		return nil, fault.Mark(fault.ErrInput, err)
 	}
 	r, err := exchange.Run(ctx, subject, in, x)
 	if err != nil {

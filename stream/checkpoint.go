@@ -37,6 +37,11 @@ func (r *run) removeCheckpoints() error {
 	return errors.Join(removeCheckpoint(r.checkpointPath(true)), removeCheckpoint(r.checkpointPath(false)))
 }
 
+// otherInput returns a fault.ErrInput and ErrMismatch about input that is not that of the checkpoint.
+func otherInput(format string, a ...any) error {
+	return fault.Mark(fault.ErrInput, fault.Mark(fault.ErrMismatch, fmt.Errorf("input: "+format, a...)))
+}
+
 // checkRun returns a fault.ErrMismatch if the checkpoint does not belong to a run bound to want.
 func checkRun(c *streamfile.Checkpoint, want []comm.Field, passes []pass) error {
 	differs := func(format string, a ...any) error {
@@ -54,10 +59,13 @@ func checkRun(c *streamfile.Checkpoint, want []comm.Field, passes []pass) error 
 		f := c.Bound[len(want)]
 		return differs("is of another kind of input: it has %s = %s", f.Name, f.Value)
 	}
-	if c.Pass < 0 || c.Pass >= len(passes) {
+	if c.Pass < 0 || c.Tokens < 0 {
+		return fault.Mark(fault.ErrDamaged, fmt.Errorf("checkpoint: pass is %d, tokens are %d, needs 0 or more", c.Pass, c.Tokens))
+	}
+	if c.Pass >= len(passes) {
 		return differs("pass is %d, the run has %d", c.Pass, len(passes))
 	}
-	if n := passes[c.Pass].count; c.Tokens < 0 || n >= 0 && c.Tokens > n {
+	if n := passes[c.Pass].count; n >= 0 && c.Tokens > n {
 		return differs("is of %d tokens, the pass has %d", c.Tokens, n)
 	}
 	return nil

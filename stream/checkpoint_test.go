@@ -5,11 +5,13 @@ package stream
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"os"
 	"testing"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/streamfile"
 )
 
@@ -64,11 +66,17 @@ func TestCheckpointFits(t *testing.T) {
 		{streamfile.Checkpoint{Bound: []comm.Field{{Name: "N", Value: "8"}, {Name: "D", Value: "4"}}}, "checkpoint: N is 8, this run has 9"},
 		{streamfile.Checkpoint{Bound: append(want[:2:2], comm.Field{Name: "H", Value: "1"})}, "checkpoint: is of another kind of input: it has H = 1"},
 		{streamfile.Checkpoint{Bound: want, Pass: 2}, "checkpoint: pass is 2, the run has 2"},
-		{streamfile.Checkpoint{Bound: want, Pass: -1}, "checkpoint: pass is -1, the run has 2"},
+		{streamfile.Checkpoint{Bound: want, Pass: -1}, "checkpoint: pass is -1, tokens are 0, needs 0 or more"},
 		{streamfile.Checkpoint{Bound: want, Tokens: 10}, "checkpoint: is of 10 tokens, the pass has 9"},
-		{streamfile.Checkpoint{Bound: want, Pass: 1, Tokens: -1}, "checkpoint: is of -1 tokens, the pass has -1"},
+		{streamfile.Checkpoint{Bound: want, Pass: 1, Tokens: -1}, "checkpoint: pass is 1, tokens are -1, needs 0 or more"},
 	} {
-		refused(t, checkRun(&c.c, want, all), c.want)
+		err, kind := checkRun(&c.c, want, all), fault.ErrMismatch
+		if c.c.Pass < 0 || c.c.Tokens < 0 {
+			kind = fault.ErrDamaged
+		}
+		if refused(t, err, c.want); !errors.Is(err, kind) {
+			t.Errorf("%v is not %v", err, kind)
+		}
 	}
 	for _, c := range []streamfile.Checkpoint{{Bound: want, Tokens: 9}, {Bound: want, Pass: 1, Tokens: 1 << 40}} {
 		if err := checkRun(&c, want, all); err != nil {

@@ -193,11 +193,11 @@ func (r *rawSource) Skip(n int64, sum uint32) error {
 			return err
 		}
 		if int64(got) < want {
-			return fault.Mark(fault.ErrInput, fmt.Errorf("input: has %d tokens, the checkpoint is of %d", r.nextToken, n))
+			return otherInput("has %d tokens, the checkpoint is of %d", r.nextToken, n)
 		}
 	}
 	if r.sum != sum {
-		return fault.Mark(fault.ErrInput, fmt.Errorf("input: checksum of the first %d tokens is %08x, the checkpoint has %08x", n, r.sum, sum))
+		return otherInput("checksum of the first %d tokens is %08x, the checkpoint has %08x", n, r.sum, sum)
 	}
 	return nil
 }

@@ -1075,6 +1075,9 @@ func TestRawInputEqualsArrays(t *testing.T) {
 	other[17]++
 	_, err = Run(context.Background(), m, pipe(other), output(t, out, 0), o)
 	refused(t, err, "input: checksum of the first", "the checkpoint has")
+	if !errors.Is(err, fault.ErrMismatch) {
+		t.Errorf("%v is not fault.ErrMismatch", err)
+	}
 	_, err = Run(context.Background(), m, pipe(data[:len(data)/301*20]), output(t, out, 0), o)
 	refused(t, err, "input: has 20 tokens, the checkpoint is of")
 	end := output(t, out, 0)

@@ -14,7 +14,7 @@ import (
 // ErrDataChanged is wrapped by errors about data that is not the data with which the run began.
 var ErrDataChanged = errors.New("is not the data that the run began with")
 
-// CheckData returns ErrDataChanged if src is not the data of the model at path, because its class
+// CheckData returns an error that wraps ErrDataChanged if src is not the data of the model at path, because its class
 // names or its SHA-256 differ. LoadModel says what path may be; src is the task that the
 // configuration of the run opens. If the run has no such records, only the numbers of classes are
 // compared. CheckData also returns an error if the records are damaged or a sample cannot be read.

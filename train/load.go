@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/farfield-ml/farfield/internal/exchanged"
-	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -158,7 +157,6 @@ func loadCheckpoint(path string, isNamed bool, p nn.Precision, factories map[str
 		}
 	}
 	m, err := model.LoadIn(path, p, factories)
-	err = fault.NameTaker(err, "LoadModelWith")
 	if err != nil {
 		return nil, nil, err
 	}

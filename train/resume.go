@@ -104,7 +104,7 @@ func (j Job) resumeWith(src data.Source, dir string, factories map[string]model.
 		if err != nil {
 			err = fmt.Errorf("%s: %w", filepath.Join(dir, configFile), fault.InFile(err))
 			if factories == nil && !isKnownMechanism(c.Model.Mechanism) {
-				err = fault.LacksFactory(err, "ResumeWith")
+				err = fmt.Errorf("%w; one of your own needs its factory, which ResumeWith takes", err)
 			}
 			return nil, err
 		}

@@ -52,7 +52,7 @@ func settingOf(s *attention.Spec) string {
 		int(s.Norm), s.Scale, s.Tau != nil, s.Map, s.Features, s.Exp, s.Similarity != nil, s.Coef, s.Eps, s.Unnormalized, s.Floor, s.FloorSize, s.Gated, s.OutputNorm)
 	if d := s.BuiltinDecay; d != nil {
 		fmt.Fprintf(&b, " decay=%s", d.Name)
-		for h := range max(d.Heads, 1) {
+		for h := range cmp.Or(d.Heads, 64) {
 			fmt.Fprintf(&b, ",%v", d.Log(h))
 		}
 	}

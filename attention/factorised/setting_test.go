@@ -2,6 +2,7 @@ package factorised_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
@@ -39,7 +40,10 @@ func TestStatesWithoutSettingKnowTheirFields(t *testing.T) {
 		"Eps":          func(s *attention.Spec) { s.Eps = 1 },
 		"Floor":        func(s *attention.Spec) { s.Floor = 1 },
 		"Unnormalized": func(s *attention.Spec) { s.Unnormalized = true },
-		"OutputNorm":   func(s *attention.Spec) { s.OutputNorm = true },
+		"BuiltinDecay": func(s *attention.Spec) {
+			s.BuiltinDecay = &attention.BuiltinDecay{Name: "half", Log: func(int) float64 { return -math.Ln2 }}
+		},
+		"OutputNorm": func(s *attention.Spec) { s.OutputNorm = true },
 	} {
 		if _, err := of(change).RestoreState(data); !errors.Is(err, fault.ErrMismatch) {
 			t.Errorf("another %s: %v, needs fault.ErrMismatch", name, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/exchanged"
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -304,17 +305,22 @@ func Run(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, erro
 	return x, r.time(x)
 }
 
+// refuse finds the layers that are exchanged. It returns an error for options or texts that do not fit.
+func (r *run) refuse(texts Texts) error {
+	if err := r.findLayers(); err != nil {
+		return err
+	}
+	if len(texts.Calibration) == 0 || len(texts.HeldOut) == 0 {
+		return fmt.Errorf("texts: have %d windows to make codebooks of and %d to judge by, each needs 1", len(texts.Calibration), len(texts.HeldOut))
+	}
+	return r.checkUpdates(texts.Calibration)
+}
+
 // measure does all that Run does but time attention.
 func measure(ctx context.Context, s *Subject, texts Texts, o Options) (*run, *Result, error) {
 	r := &run{Options: o, ctx: ctx, s: s, config: s.Model.Config(), books: map[int]map[int][]float32{}, tilts: map[Choice]map[int][]float32{}, untuned: map[Choice]map[int][]float32{}, calibration: texts.Calibration}
-	if err := r.findLayers(); err != nil {
-		return nil, nil, err
-	}
-	if len(texts.Calibration) == 0 || len(texts.HeldOut) == 0 {
-		return nil, nil, fmt.Errorf("texts: have %d windows to make codebooks of and %d to judge by, each needs 1", len(texts.Calibration), len(texts.HeldOut))
-	}
-	if err := r.checkUpdates(texts.Calibration); err != nil {
-		return nil, nil, err
+	if err := r.refuse(texts); err != nil {
+		return nil, nil, fault.Mark(fault.ErrInput, err)
 	}
 	if err := s.Model.CheckMechanisms(); err != nil {
 		return nil, nil, err

@@ -113,7 +113,7 @@ func TestUpdatesThatFailAreTakenBack(t *testing.T) {
 	}
 }
 
-// twelveUpdates are two more than the first of which a run speaks again.
+// twelveUpdates are one more than those after which a run speaks again.
 func twelveUpdates() Options {
 	return Options{Cells: number(16), Order: number(0), Block: number(8), Window: number(4), Length: 96, Fit: 500, Updates: 12}
 }

@@ -93,35 +93,6 @@ func InFile(err error) error {
 	return err
 }
 
-// factoryError is the error about a mechanism that farfield does not know, for a caller who gave no
-// factories.
-type factoryError struct {
-	err   error
-	taker string // the function that takes them
-}
-
-func (e *factoryError) Error() string {
-	return fmt.Sprintf("%v; one of your own needs its factory, which %s takes", e.err, e.taker)
-}
-
-// Unwrap returns the error about the mechanism.
-func (e *factoryError) Unwrap() error { return e.err }
-
-// LacksFactory returns err about a mechanism that farfield does not know, with the name of the function
-// that takes factories of others.
-func LacksFactory(err error, taker string) error { return &factoryError{err, taker} }
-
-// NameTaker returns err with another name in place of that of LacksFactory, if err has one: that of the
-// function which the caller can use.
-func NameTaker(err error, taker string) error {
-	e := new(factoryError)
-	if !errors.As(err, &e) {
-		return err
-	}
-	own := factoryError{e.err, taker}
-	return &inFile{strings.Replace(err.Error(), e.Error(), own.Error(), 1), err}
-}
-
 // Texts returns the text of err, and the text that InFile gives it.
 func Texts(err error) (inGo, inFile string) { return err.Error(), fileText(err) }
 

@@ -38,10 +38,12 @@ var methods = []struct {
 }{
 	{"Tokenize", func(m *Model) error { return m.vocabErr }},
 	{"Embed", func(m *Model) error {
-		if m.vocab != nil && m.Config().Kind == model.EncoderDecoder {
+		switch {
+		case m.vocab == nil:
+			return m.vocabErr
+		case m.Config().Kind == model.EncoderDecoder:
 			return fmt.Errorf("%s: the %s has an encoder and a decoder, and no vector of a text", m.path, m.Family())
-		}
-		if m.vocab != nil && m.folder != nil {
+		case m.folder != nil:
 			return m.folder.CheckVectors()
 		}
 		return m.vocabErr

@@ -15,7 +15,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -92,7 +91,7 @@ func (m *Model) openRun(o Options) (err error) {
 		m.body, m.vocab, err = train.LoadModelWith(m.path, precision, o.Factories)
 	}
 	if err != nil {
-		return fault.NameTaker(err, "farfield.WithFactories")
+		return err
 	}
 	functions, err := exchanged.Open(m.path)
 	if err != nil {
@@ -135,7 +134,7 @@ func (m *Model) openFolder(o Options) (err error) {
 			return fault.Mark(fault.ErrInput, fmt.Errorf("%s: WithFactories: has %s, but a published model has no mechanism of your own, and WithMechanism names none of these",
 				m.path, strings.Join(slices.Sorted(maps.Keys(o.Factories)), ", ")))
 		}
-		if x := *o.Exchange; reflect.ValueOf(x.Factory).IsZero() {
+		if x := *o.Exchange; x.Factory.IsZero() {
 			x.Factory, o.Exchange = f, &x
 		}
 	}

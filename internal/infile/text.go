@@ -333,9 +333,11 @@ func NewLineScanner(r io.Reader, limit int) *bufio.Scanner {
 	searched := 0 // bytes of the line so far, which has no end in them
 	s.Split(func(data []byte, atEOF bool) (advance int, token []byte, err error) {
 		if i := bytes.IndexByte(data[searched:], '\n'); i >= 0 {
-			data = data[:searched+i+1]
-		} else if !atEOF {
-			searched = len(data)
+			end := searched + i
+			searched = 0
+			return end + 1, bytes.TrimSuffix(data[:end], []byte("\r")), nil
+		}
+		if searched = len(data); !atEOF {
 			return 0, nil, nil
 		}
 		searched = 0

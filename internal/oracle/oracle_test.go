@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/suite"
 )
 
 func random(r *rand.Rand, b, h, n, d int) Heads {
@@ -63,7 +64,7 @@ func TestSoftmaxByHand(t *testing.T) {
 }
 
 // holdDerivatives reports where grads, of f at x, is not what differences of f say, along four fixed
-// directions of unit length. Each element is in each of them with 1/√n, by a sign: one that is off by e is
+// directions of unit length, and with -long for each element by itself. Each element is in each of them with 1/√n, by a sign: one that is off by e is
 // seen as e/√n, of 120 elements as e/11.
 func holdDerivatives(t *testing.T, name string, f func() float64, x, grads []float64) {
 	t.Helper()
@@ -73,6 +74,12 @@ func holdDerivatives(t *testing.T, name string, f func() float64, x, grads []flo
 	}
 	if len(x) == 0 {
 		return
+	}
+	if suite.IsLong() {
+		want := check.NumericGradient(f, x)
+		if e := check.ErrorRatio(grads, want, 1e-8*(1+check.MaxAbs(want))); e > 1 {
+			t.Errorf("%s is off finite differences by %.1f limits", name, e)
+		}
 	}
 	before := slices.Clone(x)
 	for k := range uint64(4) {

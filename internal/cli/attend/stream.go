@@ -156,6 +156,9 @@ func (c *Command) stream(e *env.Env) error {
 			return env.InputErrorf("%s: needs %s", x.name, x.needs)
 		}
 	}
+	if c.CheckpointEvery < 0 {
+		return env.InputErrorf("--checkpoint-every: is %v, needs 0 or more", c.CheckpointEvery)
+	}
 	if c.RowsEvery < 0 {
 		return env.InputErrorf("--rows-every: is %d, needs 0 or more", c.RowsEvery)
 	}
