@@ -204,7 +204,8 @@ func (out *Outcome) pairBytes(t *report.Table, s *scored, methods ...method) {
 	if s.EqualSeconds {
 		most, strict = 0, true
 	}
-	text := ""
+	var missed []string
+	judged := 0
 	for i := range methods {
 		a := &methods[i]
 		for _, b := range []*method{&softmax, &windowAlone} {
@@ -219,12 +220,17 @@ func (out *Outcome) pairBytes(t *report.Table, s *scored, methods ...method) {
 			required := none
 			if a.Label != windowAlone.Label {
 				required = p.judge(most, strict)
-				text += fmt.Sprintf("; %s minus %s %s, %s", p.a, p.b, &p, required)
+				if judged++; !p.holds(most, strict) {
+					missed = append(missed, fmt.Sprintf("%s minus %s %s, %s", p.a, p.b, &p, required))
+				}
 			}
 			addRow(t, s.Name, p.a+" minus "+p.b, p.String(), required)
 		}
 	}
-	if text != "" {
-		out.find("%s, bits per byte: %s.", s.Name, text[2:])
+	switch {
+	case len(missed) > 0:
+		out.find("%s, bits per byte, differences: %d of %d are as required, but not %s.", s.Name, judged-len(missed), judged, listed(missed))
+	case judged > 0:
+		out.find("%s, bits per byte, differences: all %d are as required.", s.Name, judged)
 	}
 }

@@ -130,7 +130,7 @@ func TestPairedDifferencesUseCommonSeeds(t *testing.T) {
 	if b = runs(map[uint64]float64{3: 9}); !strings.Contains(comparePairsText(&a, &b, bits), "one seed") {
 		t.Errorf("difference %s", comparePairsText(&a, &b, bits))
 	}
-	if p = comparePairs(&a, &b, bits); p.judge(0, true) != "< 0 required: not reached, within noise" {
+	if p = comparePairs(&a, &b, bits); p.judge(0, true) != "< 0 required: not reached" {
 		t.Errorf("no difference is judged %q", p.judge(0, true))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/farfield-ml/farfield/internal/report"
 	"github.com/farfield-ml/farfield/internal/task"
@@ -556,18 +557,21 @@ func (out *Outcome) order(s *scored) {
 			behind = append(behind, x.Label)
 		}
 	}
-	unit := ""
+	unit, factor := "", 1.0
 	if metric == task.Nats {
-		unit = " " + string(metric)
+		unit = " nats per token"
+		if first := best.Runs[0].Score; first.Bits > 0 && first.Value > 0 {
+			unit, factor = " bits per byte", first.Bits/first.Value
+		}
 	}
-	finding := fmt.Sprintf("%s: %s is best with %s%s", s.Name, best.Label, digits(best.Value), unit)
+	finding := fmt.Sprintf("%s: %s is best with %s%s", s.Name, best.Label, digits(factor*best.Value), unit)
 	switch {
 	case len(behind) > 0:
-		finding += "; beyond the spread of the seeds it is ahead of " + listed(behind)
+		finding += ", by more than the spread of the seeds ahead of " + listed(behind)
 	case len(best.Runs) > 1:
-		finding += "; no difference exceeds the spread of the seeds"
+		finding += ", by no more than the spread of the seeds"
 	default:
-		finding += "; with one seed the order may be chance"
+		finding += " (one seed, so the order may be chance)"
 	}
 	if len(s.Baselines) > 0 {
 		top := s.Baselines[0]
@@ -576,33 +580,49 @@ func (out *Outcome) order(s *scored) {
 				top = b
 			}
 		}
-		single := 0
 		var beats []string
 		for _, x := range list {
 			if metric.IsBetter(x.Value-sign(metric)*max(x.Spread, twoErrors(&x, &top)), top.Score) {
 				beats = append(beats, x.Label)
 			}
-			if len(x.Runs) < 2 {
-				single++
-			}
 		}
-		errors := " and the error of the samples"
-		if !knowsErrors(best.Runs[0].Score) {
-			errors = "; the error of the samples is not known"
+		ahead := "ahead of it" + s.margin()
+		if len(beats) == 0 {
+			ahead = "none is " + ahead
+		} else {
+			ahead += ": " + listed(beats)
 		}
-		better := "better by more than the spread" + errors
-		switch {
-		case single == 0:
-		case single < len(list):
-			better += ", or of one seed"
-		case knowsErrors(best.Runs[0].Score):
-			better = "better by more than the error of the samples, of one seed"
-		default:
-			better = "better, of one seed" + errors
-		}
-		finding += fmt.Sprintf(". The best baseline, %s, has %s; %s: %s", top.Name, digits(top.Score), better, listed(beats))
+		finding += fmt.Sprintf(". The best simple method, %s, has %s; %s", top.Name, digits(factor*top.Score), ahead)
 	}
 	out.find("%s.", finding)
+}
+
+// margin says by how much a mechanism is ahead of a baseline.
+func (s *scored) margin() string {
+	seeds, single := false, false
+	for i := range s.Results {
+		if len(s.Results[i].Runs) < 2 {
+			single = true
+		} else {
+			seeds = true
+		}
+	}
+	var by []string
+	if seeds {
+		spread := "the spread of the seeds"
+		if single {
+			spread += ", where there are several,"
+		}
+		by = append(by, spread)
+	}
+	if knowsErrors(s.Results[0].Runs[0].Score) {
+		by = append(by, "two standard errors of the samples")
+	}
+	if len(by) == 0 {
+		return ""
+	}
+	text := " by more than " + strings.Join(by, " and ")
+	return strings.TrimSuffix(text, ",")
 }
 
 // knowsErrors reports whether the standard error of a score is known.

@@ -45,7 +45,7 @@ func TestLesson(t *testing.T) {
 	if len(table.Rows) < 3 || table.Rows[0][0] != "softmax" || table.Rows[0][3] != "2" || table.Rows[0][5] != "6" || !strings.HasSuffix(table.Rows[2][0], "(baseline)") {
 		t.Errorf("table %+v", table)
 	}
-	if f := out.Findings[0]; !strings.HasPrefix(f, "recall: ") || !strings.Contains(f, "The best baseline") {
+	if f := out.Findings[0]; !strings.HasPrefix(f, "recall: ") || !strings.Contains(f, "The best simple method") {
 		t.Errorf("finding %q", f)
 	}
 	if n := len(out.Figures[0].Series); n != 2 {
@@ -60,10 +60,10 @@ func TestBaselinesAreBeatenBeyondTheError(t *testing.T) {
 		baseline task.Baseline
 		want     string
 	}{
-		{train.Score{Metric: task.Accuracy, Value: 0.308, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "better by more than the error of the samples, of one seed: none."},
-		{train.Score{Metric: task.Accuracy, Value: 0.33, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "better by more than the error of the samples, of one seed: softmax; fastmax 1, bounded."},
-		{train.Score{Metric: task.MSE, Value: 0.05, Error: 0.01}, task.Baseline{Score: 0.08, Error: 0.02}, "better by more than the error of the samples, of one seed: none."},
-		{train.Score{Metric: task.Nats, Value: 2.04}, task.Baseline{Score: 2.05}, "better, of one seed; the error of the samples is not known: softmax; fastmax 1, bounded."},
+		{train.Score{Metric: task.Accuracy, Value: 0.308, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "none is ahead of it by more than two standard errors of the samples."},
+		{train.Score{Metric: task.Accuracy, Value: 0.33, Samples: 500}, task.Baseline{Score: 0.262, Judged: 500}, "ahead of it by more than two standard errors of the samples: softmax; fastmax 1, bounded."},
+		{train.Score{Metric: task.MSE, Value: 0.05, Error: 0.01}, task.Baseline{Score: 0.08, Error: 0.02}, "none is ahead of it by more than two standard errors of the samples."},
+		{train.Score{Metric: task.Nats, Value: 2.04}, task.Baseline{Score: 2.05}, "ahead of it: softmax; fastmax 1, bounded."},
 	} {
 		out, s := new(Outcome), &scored{lesson: new(lesson), Baselines: []task.Baseline{x.baseline}}
 		for _, m := range []*method{&softmax, &fastmax1} {

@@ -44,19 +44,22 @@ func (p *paired) String() string {
 	return fmt.Sprintf("%+.4f ± %.4f (%d seeds)", p.mean, p.error, p.seeds)
 }
 
-// judge compares the difference with the largest that is required, which it may reach
-// unless it is strict.
+// holds reports whether the difference is at most what is required, or less where it is strict.
+func (p *paired) holds(most float64, strict bool) bool {
+	return p.mean < most || p.mean == most && !strict
+}
+
+// judge compares the difference with the largest that is required.
 func (p *paired) judge(most float64, strict bool) string {
-	sign, holds := "≤", p.mean <= most
+	sign, verdict := "≤", "not reached"
 	if strict {
-		sign, holds = "<", p.mean < most
+		sign = "<"
 	}
-	verdict := "not reached"
-	if holds {
+	if p.holds(most, strict) {
 		verdict = "reached"
 	}
 	text := fmt.Sprintf("%s %g required: %s", sign, most, verdict)
-	if distance := math.Abs(p.mean - most); p.seeds < 2 || distance < 2*p.error {
+	if math.Abs(p.mean-most) < 2*p.error { // never of one seed, whose error is NaN
 		text += ", within noise"
 	}
 	return text
@@ -76,6 +79,6 @@ func (s *scored) resultOf(m *method) *result {
 func pairedTable(unit string) report.Table {
 	return report.Table{
 		Title: "Paired differences, " + unit, Head: []string{"lesson", "difference", "mean ± standard error", "required"},
-		Note: "Trainings of the same seed have the same first weights, where shapes agree, and the same data in the same order. Within noise: one seed, or less than two standard errors from what is required.",
+		Note: "Trainings of the same seed have the same first weights, where shapes agree, and the same data in the same order. Within noise: less than two standard errors from what is required. One seed has no standard error.",
 	}
 }
