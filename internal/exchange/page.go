@@ -42,7 +42,33 @@ func (x *Result) Verdict() string {
 	default:
 		fmt.Fprintf(&b, " The wish (%s) is met.", x.formatWish())
 	}
+	if from := x.pays(); len(x.Times) > 0 && (from == 0 || from > x.Length) {
+		b.WriteString(" " + x.paysLine())
+	}
 	return b.String()
+}
+
+// pays returns the least measured length from which on the exchanged layer takes less time than the
+// trained one, or 0.
+func (x *Result) pays() int {
+	from := 0
+	for i := len(x.Times) - 1; i >= 0 && x.Times[i].Choice < x.Times[i].Trained; i-- {
+		from = x.Times[i].Tokens
+	}
+	return from
+}
+
+// paysLine says from which length on the exchange saves time.
+func (x *Result) paysLine() string {
+	last := x.Times[len(x.Times)-1].Tokens
+	switch from := x.pays(); from {
+	case 0:
+		return fmt.Sprintf("In the times measured here, up to %d tokens, the exchange saves no time.", last)
+	case x.Times[0].Tokens:
+		return fmt.Sprintf("In the times measured here the exchanged layer is faster from %d tokens on, or fewer.", from)
+	default:
+		return fmt.Sprintf("In the times measured here the exchanged layer is faster from %d tokens on, and slower below.", from)
+	}
 }
 
 func (x *Result) formatWish() string {
@@ -155,7 +181,7 @@ func (x *Result) Page(title string) []byte {
 		if decoder {
 			head, rule = head+" cache, bytes | state, bytes |", rule+"---:|---:|"
 		}
-		line("%s\n%s", head, rule)
+		line("%s\n\n%s\n%s", x.paysLine(), head, rule)
 		for _, t := range x.Times {
 			more := ""
 			if decoder {
