@@ -256,8 +256,8 @@ func (c *variants) list(forms ...string) ([]variant, error) {
 		rows = append(rows, row)
 	}
 	for _, p := range c.Order {
-		if p < 1 {
-			return nil, env.InputErrorf("--order: %d is less than 1", p)
+		if p < 0 {
+			return nil, env.InputErrorf("--order: %d is negative", p)
 		}
 	}
 	// goes reports whether a setting of some rows applies to this row.
