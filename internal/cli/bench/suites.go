@@ -255,11 +255,6 @@ func (c *variants) list(forms ...string) ([]variant, error) {
 		}
 		rows = append(rows, row)
 	}
-	for _, p := range c.Order {
-		if p < 0 {
-			return nil, env.InputErrorf("--order: %d is negative", p)
-		}
-	}
 	// goes reports whether a setting of some rows applies to this row.
 	goes := func(has func(mechanism.Row) bool, row mechanism.Row) bool {
 		return has(row) || !slices.ContainsFunc(rows, has)
@@ -278,6 +273,11 @@ func (c *variants) list(forms ...string) ([]variant, error) {
 		orders := []int{0}
 		if len(c.Order) > 0 && goes(func(r mechanism.Row) bool { return r.HasOrder() }, row) {
 			orders = c.Order
+			for _, p := range orders {
+				if err := flags.CheckOrder(row.Name, p); err != nil {
+					return nil, err
+				}
+			}
 		}
 		for _, p := range orders {
 			for _, form := range forms {

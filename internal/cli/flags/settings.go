@@ -19,12 +19,19 @@ func (s Settings) Options(name string, heads, d, tokens int) (mechanism.Options,
 	if s.Order == nil {
 		return o, nil
 	}
+	o.Order = *s.Order
+	return o, CheckOrder(name, o.Order)
+}
+
+// CheckOrder returns an error if an order given for the mechanism name is below 1, or below 0 if
+// the mechanism has an order 0.
+func CheckOrder(name string, order int) error {
 	least := 1
 	if row, err := mechanism.Lookup(name); err == nil && row.MaxOrder > 0 {
 		least = 0
 	}
-	if o.Order = *s.Order; o.Order < least {
-		return o, env.InputErrorf("--order: %d is less than %d", o.Order, least)
+	if order < least {
+		return env.InputErrorf("--order: %d is less than %d", order, least)
 	}
-	return o, nil
+	return nil
 }
