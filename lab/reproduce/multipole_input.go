@@ -75,7 +75,9 @@ func inputConfigs(o *Options) (list []*inputConfig) {
 				}
 			}
 		}
-		list = append(list, &inputConfig{Model: miniLM, Tokens: 4 * inputTokens, Width: width, Causal: true, Steps: 64, Turns: pick(o.Budget, 2, 5, 10), Tol: "0.05", Layers: inputLayers, Heads: inputHeads})
+		for _, tol := range []string{"0.05", "0.035"} {
+			list = append(list, &inputConfig{Model: miniLM, Tokens: 4 * inputTokens, Width: width, Causal: true, Steps: 64, Turns: pick(o.Budget, 2, 5, 10), Tol: tol, Layers: inputLayers, Heads: inputHeads})
+		}
 	}
 	return list
 }
