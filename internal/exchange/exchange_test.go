@@ -294,8 +294,8 @@ func TestClustersOfTheInputAreACandidate(t *testing.T) {
 	}
 }
 
-// The first line says from which length on an exchange saves time, where that is beyond the texts.
-func TestVerdictSaysWhereTheExchangePays(t *testing.T) {
+// The page says at once from which length on an exchange saves time, where that is beyond the texts.
+func TestPageSaysWhereTheExchangePays(t *testing.T) {
 	times := func(choice ...float64) (list []Time) {
 		for i, seconds := range choice {
 			list = append(list, Time{Tokens: 512 << i, Trained: 1, Choice: seconds})
@@ -306,16 +306,15 @@ func TestVerdictSaysWhereTheExchangePays(t *testing.T) {
 		times []Time
 		want  string
 	}{
-		{nil, "is met."},
-		{times(0.9, 0.5), "is met."},
-		{times(2, 1, 0.5), "is faster from 2048 tokens on, and slower below."},
-		{times(0.5, 2, 0.5), "is faster from 2048 tokens on, and slower below."},
-		{times(2, 1), "up to 1024 tokens, the exchange saves no time."},
+		{times(0.9, 0.5), ""},
+		{times(2, 1, 0.5), "In the times measured here the exchanged layer is faster from 2048 tokens on, and slower below."},
+		{times(0.5, 2, 0.5), "In the times measured here the exchanged layer is faster from 2048 tokens on, and slower below."},
+		{times(2, 1), "In the times measured here, up to 1024 tokens, the exchange saves no time."},
 	} {
-		wish := 1.0
-		r := &Result{Exchanged: []int{0}, Length: 512, Wish: &wish, Meets: true, Times: x.times}
-		if got := r.Verdict(); !strings.HasSuffix(got, x.want) {
-			t.Errorf("%v: %q, want %q at its end", x.times, got, x.want)
+		r := &Result{Exchanged: []int{0}, Length: 512, Times: x.times}
+		_, rest, _ := strings.Cut(string(r.Page("model")), "\n\n")
+		if got, _, _ := strings.Cut(rest, "\n\n"); strings.HasPrefix(got, "In the times") != (x.want != "") || x.want != "" && got != x.want {
+			t.Errorf("%v: %q, want %q behind the first line", x.times, got, x.want)
 		}
 	}
 }

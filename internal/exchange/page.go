@@ -42,9 +42,6 @@ func (x *Result) Verdict() string {
 	default:
 		fmt.Fprintf(&b, " The wish (%s) is met.", x.formatWish())
 	}
-	if from := x.pays(); len(x.Times) > 0 && (from == 0 || from > x.Length) {
-		b.WriteString(" " + x.paysLine())
-	}
 	return b.String()
 }
 
@@ -105,6 +102,9 @@ func (x *Result) Page(title string) []byte {
 	var b strings.Builder
 	line := func(form string, args ...any) { fmt.Fprintf(&b, form+"\n", args...) }
 	line("%s\n", x.Verdict())
+	if from := x.pays(); len(x.Times) > 0 && (from == 0 || from > x.Length) {
+		line("%s\n", x.paysLine())
+	}
 	line("# %s, exchanged\n", title)
 	books := fmt.Sprintf("The codebooks are made of the keys of %d tokens, in windows of %d", x.Tokens, x.Window)
 	if x.Choice.Tol > 0 {
