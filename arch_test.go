@@ -28,6 +28,7 @@ var layers = []string{
 	"internal/kernel",
 	"internal/fourier",
 	"internal/logistic",
+	"internal/kmeans",
 	"internal/papercost",
 	"internal/conformance",
 	"tensor",

@@ -18,6 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/kmeans"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
@@ -690,7 +691,11 @@ func (r *run) makeBooks(cells int) error {
 		p := parts[n]
 		k := r.keys[p.layer]
 		key := rng.New(r.Seed).Fold(uint64(p.layer)).Fold(uint64(p.head))
-		copy(books[p.layer][p.head*cells*k.d:], centresOf(k.rows[p.head], k.d, cells, key))
+		centres, err := kmeans.Centres(r.ctx, k.rows[p.head], k.d, cells, key)
+		if err != nil {
+			return // the context has ended
+		}
+		copy(books[p.layer][p.head*cells*k.d:], centres)
 	})
 	r.books[cells] = books
 	return r.ctx.Err()
@@ -813,12 +818,12 @@ func (r *run) measureLayers(x *Result, texts Texts) error {
 		size := x.Choice.Cells * k.d
 		for h := range k.keyHeads {
 			book, rows := r.books[x.Choice.Cells][i][h*size:][:size], held.rows[h]
-			all := rootMeanDistance(rows, book, k.d)
+			all := kmeans.RootMeanDistance(rows, book, k.d)
 			l.Distances = append(l.Distances, all)
 			if all > 0 {
 				heads++
 				for w := range ratios {
-					ratios[w] += rootMeanDistance(rows[w*len(rows)/k.d/len(ratios)*k.d:(w+1)*len(rows)/k.d/len(ratios)*k.d], book, k.d) / all
+					ratios[w] += kmeans.RootMeanDistance(rows[w*len(rows)/k.d/len(ratios)*k.d:(w+1)*len(rows)/k.d/len(ratios)*k.d], book, k.d) / all
 				}
 			}
 		}

@@ -59,32 +59,6 @@ func untimed(ctx context.Context, s *Subject, texts Texts, o Options) (*Result, 
 	return x, err
 }
 
-func TestCentresLieAmongTheirKeys(t *testing.T) {
-	key := rng.New(1)
-	keys := make([]float32, 300*8)
-	for i := range keys {
-		keys[i] = float32(key.Normal(uint64(i)))
-	}
-	last := math.Inf(1)
-	for _, cells := range []int{1, 4, 32, 128, 300} {
-		centres := centresOf(keys, 8, cells, key)
-		d := rootMeanDistance(keys, centres, 8)
-		if !(d < last) {
-			t.Errorf("%d cells: the distance is %g, fewer had %g", cells, d, last)
-		}
-		if last = d; !slices.Equal(centresOf(keys, 8, cells, key), centres) {
-			t.Errorf("%d cells: made twice, they differ", cells)
-		}
-	}
-	if last > 1e-3 {
-		t.Errorf("with a centre for each key the distance is %g", last)
-	}
-	same := make([]float32, 40) // five equal keys
-	if d := rootMeanDistance(same, centresOf(same, 8, 3, key), 8); d != 0 {
-		t.Errorf("equal keys lie %g from their centre", d)
-	}
-}
-
 // The near field alone is softmax over the keys that multipole computes exactly.
 func TestNearAloneIsTheNearFieldOfMultipole(t *testing.T) {
 	for _, causal := range []bool{false, true} {

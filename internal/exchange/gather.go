@@ -2,8 +2,10 @@ package exchange
 
 import (
 	"context"
+
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/kmeans"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -98,7 +100,7 @@ func KeyDistance(ctx context.Context, m *model.Model, b *model.Batch, calibrated
 			if len(rows) == 0 || want[h] == 0 {
 				continue
 			}
-			sum += rootMeanDistance(rows, book.Data[h*size:][:size], c.K.D) / want[h]
+			sum += kmeans.RootMeanDistance(rows, book.Data[h*size:][:size], c.K.D) / want[h]
 			heads++
 		}
 		return nil

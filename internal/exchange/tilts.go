@@ -6,6 +6,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/kmeans"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -96,7 +97,7 @@ func (x *cellQueries) find(h *headwise.Head) []int32 {
 		keys = append(keys, h.K.Row(j)...)
 	}
 	size := x.cells * x.d
-	newSearch(x.cells, x.d).find(cell, make([]float64, m), keys, x.book[h.KeyHead*size:][:size])
+	kmeans.NewSearch(x.cells, x.d).Find(cell, make([]float64, m), keys, x.book[h.KeyHead*size:][:size])
 	return cell
 }
 

@@ -1,6 +1,9 @@
-package exchange
+// Package kmeans makes centres of rows by k-means, and finds the nearest centres of rows. Results
+// depend on the rows, the centres and the random key alone, not on the number of threads.
+package kmeans
 
 import (
+	"context"
 	"math"
 
 	"github.com/farfield-ml/farfield/internal/kernel"
@@ -12,18 +15,23 @@ const (
 	tileRows   = 96 // keys whose products with all centres are computed at once
 )
 
-// centresOf returns cells centres [cells,d] of keys [n,d] by k-means: seeds by k-means++ (Arthur and
+// Centres returns cells centres [cells,d] of keys [n,d] by k-means: seeds by k-means++ (Arthur and
 // Vassilvitskii 2007), then Lloyd steps. A cell that loses all its keys gets the key that is farthest
-// from its centre. The result depends on the keys and the random key alone. cells is at most n.
-func centresOf(keys []float32, d, cells int, key rng.Key) []float32 {
+// from its centre. cells is at most n. Centres returns an error only if ctx ends.
+func Centres(ctx context.Context, keys []float32, d, cells int, key rng.Key) ([]float32, error) {
 	n := len(keys) / d
 	centres := make([]float32, cells*d)
-	seedCentres(centres, keys, d, key)
-	s := newSearch(cells, d)
+	if err := seedCentres(ctx, centres, keys, d, key); err != nil {
+		return nil, err
+	}
+	s := NewSearch(cells, d)
 	cell, distance := make([]int32, n), make([]float64, n)
 	sums, counts := make([]float64, cells*d), make([]int, cells)
 	for range lloydSteps {
-		s.find(cell, distance, keys, centres)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		s.Find(cell, distance, keys, centres)
 		clear(sums)
 		clear(counts)
 		for j, c := range cell {
@@ -49,11 +57,11 @@ func centresOf(keys []float32, d, cells int, key rng.Key) []float32 {
 			}
 		}
 	}
-	return centres
+	return centres, nil
 }
 
 // seedCentres sets centres to keys, each drawn in proportion to its squared distance from those before.
-func seedCentres(centres, keys []float32, d int, key rng.Key) {
+func seedCentres(ctx context.Context, centres, keys []float32, d int, key rng.Key) error {
 	t := kernel.Active[float32]()
 	n, cells := len(keys)/d, len(centres)/d
 	least := make([]float64, n)
@@ -65,6 +73,9 @@ func seedCentres(centres, keys []float32, d int, key rng.Key) {
 	}
 	chosen := key.Intn(0, n)
 	for c := range cells {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		centre := centres[c*d:][:d]
 		copy(centre, keys[chosen*d:][:d])
 		var sum float64
@@ -84,22 +95,24 @@ func seedCentres(centres, keys []float32, d int, key rng.Key) {
 			}
 		}
 	}
+	return nil
 }
 
-// search finds the nearest centres of keys.
-type search struct {
+// Search finds the nearest centres of keys.
+type Search struct {
 	cells, d, width            int
 	columns, products, squares []float32 // centres [d,width], products [tileRows,width], |c|²/2 [cells]
 }
 
-func newSearch(cells, d int) *search {
+// NewSearch returns a Search among cells centres of width d.
+func NewSearch(cells, d int) *Search {
 	width := kernel.Pad(cells)
-	return &search{cells: cells, d: d, width: width, columns: make([]float32, d*width), products: make([]float32, tileRows*width), squares: make([]float32, cells)}
+	return &Search{cells: cells, d: d, width: width, columns: make([]float32, d*width), products: make([]float32, tileRows*width), squares: make([]float32, cells)}
 }
 
-// find sets cell to the number of the centre nearest to each key, the lower one on a tie, and distance
+// Find sets cell to the number of the centre nearest to each key, the lower one on a tie, and distance
 // to their squared distance.
-func (s *search) find(cell []int32, distance []float64, keys, centres []float32) {
+func (s *Search) Find(cell []int32, distance []float64, keys, centres []float32) {
 	t := kernel.Active[float32]()
 	t.Transpose(s.columns, s.width, centres, s.d, s.cells, s.d)
 	for c := range s.cells {
@@ -126,15 +139,15 @@ func (s *search) find(cell []int32, distance []float64, keys, centres []float32)
 	}
 }
 
-// rootMeanDistance returns the root mean square of the distances of keys from their nearest centres.
-func rootMeanDistance(keys, centres []float32, d int) float64 {
+// RootMeanDistance returns the root mean square of the distances of keys from their nearest centres.
+func RootMeanDistance(keys, centres []float32, d int) float64 {
 	n := len(keys) / d
 	if n == 0 {
 		return 0
 	}
-	s := newSearch(len(centres)/d, d)
+	s := NewSearch(len(centres)/d, d)
 	cell, distance := make([]int32, n), make([]float64, n)
-	s.find(cell, distance, keys, centres)
+	s.Find(cell, distance, keys, centres)
 	var sum float64
 	for _, x := range distance {
 		sum += x
