@@ -34,11 +34,10 @@ type Options struct {
 // ErrInput and names the field.
 //
 // Some mechanisms are useless before their parameters are learned (mechanism.Row.Untrained):
-// linformer, luna, eva, primal, transformer-xl, and multipole, whose codebook [KV,cells,Width] is
-// made of keys: some rows of k, or the means of clusters of such rows. Attend refuses them unless
-// Options.Params sets all of these parameters, or the setting seed asks for random ones. Random
-// features that approximate a function, such as performer's, are drawn with the setting seed, which
-// is 0 by default.
+// linformer, luna, eva, primal, transformer-xl, and multipole, whose codebook [KV,cells,Width]
+// mechanism.Codebook makes from keys. Attend refuses them unless Options.Params sets all of these
+// parameters, or the setting seed asks for random ones. Random features that approximate a function,
+// such as performer's, are drawn with the setting seed, which is 0 by default.
 func Attend(name string, q, k, v []float32, o Options) ([]float32, error) {
 	out, err := attend(name, q, k, v, o)
 	return out, fault.Mark(fault.ErrInput, err)

@@ -85,7 +85,7 @@ type multipoleAttention struct {
 
 func newMultipole(r *reader) (headwise.Function, error) {
 	x := &multipoleAttention{order: r.order()}
-	cells, err := r.Integer("cells", 1, 1<<16)
+	cells, err := r.Integer("cells", 1, maxCells)
 	if err != nil {
 		return nil, err
 	}

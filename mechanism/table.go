@@ -212,9 +212,9 @@ func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
 // or Length that is 0; or if Heads, KeyHeads, Width or the elements of an array exceed 2²⁴.
 //
 // Numbers that Row.Untrained names are random, or those of no model, until they are trained or
-// set: multipole's codebook is drawn from the setting seed, 0 by default, and Options.Seed. New
-// returns such a mechanism, but farfield.Attend refuses it unless these numbers or the setting seed are
-// given.
+// set: multipole's codebook, which Codebook makes from keys, is drawn from the setting seed, 0 by
+// default, and Options.Seed. New returns such a mechanism, but farfield.Attend refuses it unless these
+// numbers or the setting seed are given.
 func New(name string, o Options) (attention.Mechanism, error) {
 	row, err := Lookup(name)
 	if err != nil {
