@@ -53,3 +53,19 @@ func ExampleLookup() {
 	fmt.Println(err)
 	// Output: mechanism "fastmx": unknown; nearest: fastmax
 }
+
+func ExampleLookup_settings() {
+	row, err := mechanism.Lookup("exact-topk")
+	if err != nil {
+		panic(err)
+	}
+	for _, s := range row.Settings {
+		fmt.Printf("%s=%s: %s\n", s.Name, s.Default, s.Doc)
+	}
+	_, err = mechanism.New("exact-topk", mechanism.Options{Set: map[string]string{"topk": "0"}})
+	fmt.Println(err)
+	// Output:
+	// topk=32: k, keys of each query, 1 to 65536; fewer where it sees fewer
+	// scale=1/sqrt(D): factor of the scores: a number or 1/sqrt(D)
+	// exact-topk: setting topk=0: needs a whole number from 1 to 65536
+}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/param"
@@ -131,6 +132,55 @@ func TestPage(t *testing.T) {
 		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// settingLines returns the lines of the package comment that list the settings of all rows.
+func settingLines() string {
+	const width = 100 // of a line
+	var text strings.Builder
+	for _, row := range table {
+		words := make([]string, 0, len(row.Settings)+1)
+		if row.Order > 0 {
+			words = append(words, fmt.Sprintf("Order=%d", row.Order))
+		} else if row.MaxOrder > 0 {
+			words = append(words, fmt.Sprintf("Order=0…%d", row.MaxOrder))
+		}
+		for _, s := range row.Settings {
+			words = append(words, s.Name+"="+s.Default)
+		}
+		line := fmt.Sprintf("//\t%-18s", row.Name)
+		for _, word := range words {
+			if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+				text.WriteString(line + "\n")
+				line = fmt.Sprintf("//\t%-18s", "")
+			}
+			line += " " + word
+		}
+		text.WriteString(line + "\n")
+	}
+	return text.String()
+}
+
+// TestPageOfPackage holds the settings in the package comment to the catalogue.
+func TestPageOfPackage(t *testing.T) {
+	const begin, end = "Their defaults are\n//\n", "//\n// Those of one name"
+	file, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(file), begin)
+	lines, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		t.Fatalf("doc.go has no lines between %q and %q", begin, end)
+	}
+	want := settingLines()
+	if *write {
+		if err := os.WriteFile("doc.go", []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if lines != want {
+		t.Errorf("doc.go does not have (go test ./mechanism -run TestPage -write)\n%s", want)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 
 // Options holds the order, sizes and settings of a mechanism. The zero value is its default.
 type Options struct {
-	// Order is the degree p of the polynomial; 0: the mechanism's default, which is degree 0
-	// for a row with a MaxOrder.
+	// Order is the degree p of the polynomial, at most 33 or the row's MaxOrder; 0: the
+	// mechanism's default, which is degree 0 for a row with a MaxOrder.
 	Order int
 	Heads int // query heads, for parameters of each head; 0: one for all heads
 	// KeyHeads is the number of key heads, for constants of each; 0: as many as Heads.
@@ -31,7 +31,9 @@ type Options struct {
 	// Seed varies the random numbers in addition to the setting seed, for example
 	// between layers.
 	Seed uint64
-	Set  map[string]string
+	// Set holds settings by name, such as "scale": "1/sqrt(D)". The package comment lists them,
+	// Row.Settings describes them.
+	Set map[string]string
 }
 
 // Row describes a mechanism of the catalogue.
@@ -102,7 +104,7 @@ func headwiseBuilder(f func(*reader) (headwise.Function, error)) builder {
 	}
 }
 
-// Setting is a key that Options.Set may hold.
+// Setting is a key that Options.Set may hold. Doc says what it means.
 type Setting struct{ Name, Default, Doc string }
 
 // Param describes a learned parameter or a constant. Shape is in letters: H heads, D
