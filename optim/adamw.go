@@ -110,7 +110,7 @@ func (f *stepPieces) RunRange(i0, i1 int) {
 func (a *AdamW) Steps() int64 { return a.steps }
 
 // Moments returns the moments in the order of the set's weights, for checkpoints. The result
-// shares memory with a.
+// shares memory with a. The example Resume of package model saves them beside a model.
 func (a *AdamW) Moments() []Moment { return a.moments }
 
 // Restore sets the number of past steps. The caller fills Moments with the moments
