@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
@@ -41,7 +42,10 @@ type Batch struct {
 	Key rng.Key
 }
 
-var errNoBatch = errors.New("batch: it is nil")
+var (
+	errNoBatch    = errors.New("batch: it is nil")
+	errNotCounted = fault.Fieldf[Batch]("{Targets}: none of them is counted")
+)
 
 // check returns an error for the first field that does not fit a configuration. It does not
 // check targets.
@@ -61,7 +65,7 @@ func (b *Batch) check(c *Config) error {
 	if err := b.checkInputs(c); err != nil {
 		return err
 	}
-	if err := checkLens("lens", b.Lens, b.B, b.N); err != nil {
+	if err := checkLens("{Lens}", b.Lens, b.B, b.N); err != nil {
 		return err
 	}
 	if err := b.checkPlaces(c); err != nil {
@@ -69,37 +73,37 @@ func (b *Batch) check(c *Config) error {
 	}
 	if c.Kind != EncoderDecoder {
 		if b.Source != nil || b.SourceN != 0 || b.SourceLens != nil {
-			return fmt.Errorf("source: %d tokens, but kind %s has no source", len(b.Source), c.Kind)
+			return fault.Fieldf[Batch]("{Source}: %d tokens, but {Kind} %s has no source", len(b.Source), c.Kind)
 		}
 		return nil
 	}
 	if b.SourceN <= 0 {
-		return fmt.Errorf("source: %d sequences of %d tokens", b.B, b.SourceN)
+		return fault.Fieldf[Batch]("{Source}: %d sequences of %d tokens", b.B, b.SourceN)
 	}
 	if tensor.Size(b.B, b.SourceN) == math.MaxInt {
-		return fmt.Errorf("source: %d sequences of %d tokens are beyond any memory", b.B, b.SourceN)
+		return fault.Fieldf[Batch]("{Source}: %d sequences of %d tokens are beyond any memory", b.B, b.SourceN)
 	}
-	if err := checkTokens("source", b.Source, b.B, b.SourceN, c.sourceVocab(), 0); err != nil {
+	if err := checkTokens("{Source}", b.Source, b.B, b.SourceN, c.sourceVocab(), 0); err != nil {
 		return err
 	}
-	return checkLens("source lens", b.SourceLens, b.B, b.SourceN)
+	return checkLens("{SourceLens}", b.SourceLens, b.B, b.SourceN)
 }
 
 // checkPlaces returns an error if key mask, positions or types do not fit.
 func (b *Batch) checkPlaces(c *Config) error {
 	if b.KeyMask != nil {
 		if _, owns := nn.LookupMixer(c.Mechanism); owns || c.Kind == Convolutional || c.Conv != 0 {
-			return fmt.Errorf("key_mask: has %d elements, but kind %s with mechanism %s and conv %d takes lengths alone", len(b.KeyMask), c.Kind, c.Mechanism, c.Conv)
+			return fault.Fieldf[Batch]("{KeyMask}: has %d elements, but {Kind} %s with {Mechanism} %s and {Conv} %d takes lengths alone", len(b.KeyMask), c.Kind, c.Mechanism, c.Conv)
 		}
 		if len(b.KeyMask) != b.B*b.N {
-			return fmt.Errorf("key_mask: has %d elements, B·N is %d·%d", len(b.KeyMask), b.B, b.N)
+			return fault.Fieldf[Batch]("{KeyMask}: has %d elements, B·N is %d·%d", len(b.KeyMask), b.B, b.N)
 		}
 	}
 	if b.Types != nil {
 		if c.TokenTypes == 0 {
-			return fmt.Errorf("types: there are %d, but the model has no token types", len(b.Types))
+			return fault.Fieldf[Batch]("{Types}: there are %d, but the model has no token types", len(b.Types))
 		}
-		if err := checkTokens("types", b.Types, b.B, b.N, c.TokenTypes, 0); err != nil {
+		if err := checkTokens("{Types}", b.Types, b.B, b.N, c.TokenTypes, 0); err != nil {
 			return err
 		}
 	}
@@ -107,14 +111,14 @@ func (b *Batch) checkPlaces(c *Config) error {
 		return nil
 	}
 	if c.Positions != Learned || c.frontPositions() > 0 {
-		return fmt.Errorf("positions: there are %d, but positions are %s with pool %q; needs %s and another pool than %s", len(b.Positions), c.Positions, c.Pool, Learned, PoolCLS)
+		return fault.Fieldf[Batch]("{Positions}: there are %d, but {Positions} are %s with {Pool} %q; needs %s and another {Pool} than %s", len(b.Positions), c.Positions, c.Pool, Learned, PoolCLS)
 	}
 	if len(b.Positions) != b.B*b.N {
-		return fmt.Errorf("positions: has %d elements, B·N is %d·%d", len(b.Positions), b.B, b.N)
+		return fault.Fieldf[Batch]("{Positions}: has %d elements, B·N is %d·%d", len(b.Positions), b.B, b.N)
 	}
 	for i, p := range b.Positions {
 		if p < 0 || int(p) >= c.positionRows() {
-			return fmt.Errorf("positions: row %d, position %d is %d, the learned table has %d", i/b.N, i%b.N, p, c.positionRows())
+			return fault.Fieldf[Batch]("{Positions}: row %d, position %d is %d, the learned table has %d", i/b.N, i%b.N, p, c.positionRows())
 		}
 	}
 	return nil
@@ -125,42 +129,44 @@ func (b *Batch) checkInputs(c *Config) error {
 	inputs := c.Inputs
 	switch {
 	case inputs == 0 && b.Values != nil:
-		return fmt.Errorf("values: there are %d, but the model reads tokens", len(b.Values))
+		return fault.Fieldf[Batch]("{Values}: there are %d, but the model reads tokens", len(b.Values))
 	case inputs == 0:
-		return checkTokens("tokens", b.Tokens, b.B, b.N, c.Vocab, 0)
+		return checkTokens("{Tokens}", b.Tokens, b.B, b.N, c.Vocab, 0)
 	case b.Tokens != nil:
-		return fmt.Errorf("tokens: there are %d, but the model reads numbers", len(b.Tokens))
+		return fault.Fieldf[Batch]("{Tokens}: there are %d, but the model reads numbers", len(b.Tokens))
 	case len(b.Values) != b.B*b.N*inputs:
-		return fmt.Errorf("values: has %d elements, B·N·inputs is %d·%d·%d", len(b.Values), b.B, b.N, inputs)
+		return fault.Fieldf[Batch]("{Values}: has %d elements, B·N·{Inputs} is %d·%d·%d", len(b.Values), b.B, b.N, inputs)
 	}
 	for i, x := range b.Values {
 		if x-x != 0 {
-			return fmt.Errorf("values: row %d, position %d has %v", i/inputs/b.N, i/inputs%b.N, x)
+			return fault.Fieldf[Batch]("{Values}: row %d, position %d has %v", i/inputs/b.N, i/inputs%b.N, x)
 		}
 	}
 	return nil
 }
 
-// checkTokens returns an error for an id outside least ≤ id < vocab.
+// checkTokens returns an error for an id outside least ≤ id < vocab. name is an argument, or a field of Batch
+// in braces.
 func checkTokens(name string, ids []int32, b, n, vocab int, least int32) error {
 	if len(ids) != tensor.Size(b, n) {
-		return fmt.Errorf("%s: has %d elements, B·N is %d·%d", name, len(ids), b, n)
+		return fault.Fieldf[Batch](name+": has %d elements, B·N is %d·%d", len(ids), b, n)
 	}
 	for i, id := range ids {
 		if id < least || int(id) >= vocab {
-			return fmt.Errorf("%s: row %d, position %d is %d, the vocabulary has %d", name, i/n, i%n, id, vocab)
+			return fault.Fieldf[Batch](name+": row %d, position %d is %d, the vocabulary has %d", i/n, i%n, id, vocab)
 		}
 	}
 	return nil
 }
 
+// checkLens returns an error for a length outside 0 ≤ l ≤ n. name is as in checkTokens.
 func checkLens(name string, lens []int64, b, n int) error {
 	if lens != nil && len(lens) != b {
-		return fmt.Errorf("%s: has %d elements, B is %d", name, len(lens), b)
+		return fault.Fieldf[Batch](name+": has %d elements, B is %d", len(lens), b)
 	}
 	for i, l := range lens {
 		if l < 0 || l > int64(n) {
-			return fmt.Errorf("%s: row %d is %d, N is %d", name, i, l, n)
+			return fault.Fieldf[Batch](name+": row %d is %d, N is %d", i, l, n)
 		}
 	}
 	return nil

@@ -116,6 +116,24 @@ func TestSequencesOfTheWholeContextFitWithCLS(t *testing.T) {
 	}
 }
 
+// A command that makes a Batch of its files does not name Go's fields.
+func TestErrorsOfBatchesNameFieldsInGoAlone(t *testing.T) {
+	c := tiny(EncoderDecoder, "fastmax")
+	for want, change := range map[string]func(*Batch){
+		"tokens: row 0, position 0 is -1":  func(b *Batch) { b.Tokens[0] = -1 },
+		"source lens: row 0 is 7, N is 6":  func(b *Batch) { b.SourceLens = []int64{7, 1} },
+		"targets: none of them is counted": func(b *Batch) { b.Lens = []int64{0, 0} },
+	} {
+		b := batch(c, 1, 2, 5, false)
+		change(b)
+		_, err := made(t, c).Forward(t.Context(), b)
+		inFile := fault.InFile(err)
+		if err == nil || !strings.Contains(inFile.Error(), want) || strings.Contains(err.Error(), want) {
+			t.Errorf("in Go: %v; in a file: %v, want %q", err, inFile, want)
+		}
+	}
+}
+
 func TestBatchesFitTheEnds(t *testing.T) {
 	all := cases()
 	for _, x := range []struct {
@@ -123,20 +141,20 @@ func TestBatchesFitTheEnds(t *testing.T) {
 		change func(*Batch)
 		want   string
 	}{
-		{"numbers", func(b *Batch) { b.Values[17] = float32(math.NaN()) }, "values: row 1, position 1 has NaN"},
-		{"numbers", func(b *Batch) { b.Values = b.Values[1:] }, "values: has 23 elements, B·N·inputs is 2·4·3"},
-		{"numbers", func(b *Batch) { b.Tokens = make([]int32, 8) }, "tokens: there are 8, but the model reads numbers"},
-		{"outputs", func(b *Batch) { b.Values = make([]float32, 8) }, "values: there are 8, but the model reads tokens"},
-		{"outputs", func(b *Batch) { b.Targets[5] = 4 }, "targets: row 1, position 1 is 4"},
-		{"outputs", func(b *Batch) { b.Numbers = make([]float32, 1) }, "numbers: there are 1, but the targets of this model are classes"},
-		{"mean", func(b *Batch) { b.Targets = make([]int32, 8) }, "targets: has 8 elements, 2 are needed"},
-		{"mean", func(b *Batch) { b.Targets[1] = 11 }, "targets: row 1 is 11, there are 11 classes"},
+		{"numbers", func(b *Batch) { b.Values[17] = float32(math.NaN()) }, "Values: row 1, position 1 has NaN"},
+		{"numbers", func(b *Batch) { b.Values = b.Values[1:] }, "Values: has 23 elements, B·N·Inputs is 2·4·3"},
+		{"numbers", func(b *Batch) { b.Tokens = make([]int32, 8) }, "Tokens: there are 8, but the model reads numbers"},
+		{"outputs", func(b *Batch) { b.Values = make([]float32, 8) }, "Values: there are 8, but the model reads tokens"},
+		{"outputs", func(b *Batch) { b.Targets[5] = 4 }, "Targets: row 1, position 1 is 4"},
+		{"outputs", func(b *Batch) { b.Numbers = make([]float32, 1) }, "Numbers: there are 1, but the targets of this model are classes"},
+		{"mean", func(b *Batch) { b.Targets = make([]int32, 8) }, "Targets: has 8 elements, 2 are needed"},
+		{"mean", func(b *Batch) { b.Targets[1] = 11 }, "Targets: row 1 is 11, there are 11 classes"},
 		{"pairs", func(b *Batch) { b.B, b.Tokens = 1, b.Tokens[:4] }, "batch: 1 sequences, pairs need an even number"},
-		{"squared", func(b *Batch) { b.Numbers = b.Numbers[1:] }, "numbers: has 39 elements, 8 rows of 5 are needed"},
-		{"squared", func(b *Batch) { b.Numbers[6] = float32(math.Inf(1)) }, "numbers: row 1 has +Inf"},
-		{"squared", func(b *Batch) { b.Targets = make([]int32, 8) }, "targets: there are 8, but the targets of this model are numbers"},
-		{"logistics", func(b *Batch) { b.Numbers[1] = 0.5 }, "numbers: row 1 is 0.5, levels are whole numbers from 0 to 255"},
-		{"logistics", func(b *Batch) { b.Numbers[2] = 256 }, "numbers: row 2 is 256, levels"},
+		{"squared", func(b *Batch) { b.Numbers = b.Numbers[1:] }, "Numbers: has 39 elements, 8 rows of 5 are needed"},
+		{"squared", func(b *Batch) { b.Numbers[6] = float32(math.Inf(1)) }, "Numbers: row 1 has +Inf"},
+		{"squared", func(b *Batch) { b.Targets = make([]int32, 8) }, "Targets: there are 8, but the targets of this model are numbers"},
+		{"logistics", func(b *Batch) { b.Numbers[1] = 0.5 }, "Numbers: row 1 is 0.5, levels are whole numbers from 0 to 255"},
+		{"logistics", func(b *Batch) { b.Numbers[2] = 256 }, "Numbers: row 2 is 256, levels"},
 	} {
 		b := batch(all[x.name], 1, 2, 4, false)
 		x.change(b)

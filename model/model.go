@@ -187,7 +187,7 @@ func (m *Model) Forward(ctx context.Context, b *Batch) (loss float64, err error)
 		return 0, err
 	}
 	if m.targets.counted == 0 {
-		return 0, errors.New("targets: none of them is counted")
+		return 0, errNotCounted
 	}
 	x := m.train.readOutputs(&m.pool)
 	m.losses = slices.Grow(m.losses[:0], x.Rows)[:x.Rows]

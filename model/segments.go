@@ -257,7 +257,7 @@ func newTrainSegments(ctx context.Context, m *Model, b *Batch, size int) (*segme
 		return nil, nil, err
 	}
 	if t.counted == 0 {
-		return nil, nil, errors.New("targets: none of them is counted")
+		return nil, nil, errNotCounted
 	}
 	return s, t, nil
 }

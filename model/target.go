@@ -1,10 +1,10 @@
 package model
 
 import (
-	"fmt"
 	"math"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/losses"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/tensor"
@@ -82,7 +82,7 @@ func (t *targets) setTargets(c *Config, b *Batch) error {
 	}
 	if t.loss == CrossEntropy {
 		if b.Numbers != nil {
-			return fmt.Errorf("numbers: there are %d, but the targets of this model are classes", len(b.Numbers))
+			return fault.Fieldf[Batch]("{Numbers}: there are %d, but the targets of this model are classes", len(b.Numbers))
 		}
 		if err := c.checkClasses(b, rows); err != nil {
 			return err
@@ -98,10 +98,10 @@ func (t *targets) setTargets(c *Config, b *Batch) error {
 		return nil
 	}
 	if b.Targets != nil {
-		return fmt.Errorf("targets: there are %d, but the targets of this model are numbers", len(b.Targets))
+		return fault.Fieldf[Batch]("{Targets}: there are %d, but the targets of this model are numbers", len(b.Targets))
 	}
 	if len(b.Numbers) != rows*t.each {
-		return fmt.Errorf("numbers: has %d elements, %d rows of %d are needed", len(b.Numbers), rows, t.each)
+		return fault.Fieldf[Batch]("{Numbers}: has %d elements, %d rows of %d are needed", len(b.Numbers), rows, t.each)
 	}
 	t.numbers = append(t.numbers[:0], b.Numbers...)
 	for i := range rows {
@@ -112,9 +112,9 @@ func (t *targets) setTargets(c *Config, b *Batch) error {
 			case padded(i):
 				row[j] = float32(math.NaN())
 			case x-x != 0:
-				return fmt.Errorf("numbers: row %d has %v", i, x)
+				return fault.Fieldf[Batch]("{Numbers}: row %d has %v", i, x)
 			case t.loss == Logistics && !(x >= 0 && x < losses.Levels && x == float32(int(x))):
-				return fmt.Errorf("numbers: row %d is %v, levels are whole numbers from 0 to %d", i, x, losses.Levels-1)
+				return fault.Fieldf[Batch]("{Numbers}: row %d is %v, levels are whole numbers from 0 to %d", i, x, losses.Levels-1)
 			default:
 				any = true
 			}
@@ -129,14 +129,14 @@ func (t *targets) setTargets(c *Config, b *Batch) error {
 // checkClasses returns an error for a class that does not exist.
 func (c *Config) checkClasses(b *Batch, rows int) error {
 	if c.Pool == "" {
-		return checkTokens("targets", b.Targets, b.B, b.N, c.outputSize(), -1)
+		return checkTokens("{Targets}", b.Targets, b.B, b.N, c.outputSize(), -1)
 	}
 	if len(b.Targets) != rows {
-		return fmt.Errorf("targets: has %d elements, %d are needed, one of each output", len(b.Targets), rows)
+		return fault.Fieldf[Batch]("{Targets}: has %d elements, %d are needed, one of each output", len(b.Targets), rows)
 	}
 	for i, y := range b.Targets {
 		if y < -1 || int(y) >= c.outputSize() {
-			return fmt.Errorf("targets: row %d is %d, there are %d classes", i, y, c.outputSize())
+			return fault.Fieldf[Batch]("{Targets}: row %d is %d, there are %d classes", i, y, c.outputSize())
 		}
 	}
 	return nil
