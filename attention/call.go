@@ -32,7 +32,9 @@ func (f Form) String() string {
 }
 
 // Call holds the arguments of one attention call. Mechanisms write to nothing in it except
-// Final.
+// Final. Errors have the names of formulas and of arrays in files: q, k, v and o for Q, K, V and
+// the output, key_lengths for KeyLens, keymask for KeyMask, attn_keep for AttnKeep, cu_q and cu_k for
+// CuQ and CuK, log_g for LogG.
 type Call struct {
 	Q tensor.Heads // [B,H,N,D]
 	K tensor.Heads // [B,Hkv,M,D]; Hkv divides H
