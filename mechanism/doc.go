@@ -81,7 +81,7 @@
 //	exact-topk         topk=32 scale=1/sqrt(D)
 //	primal             rank=20 data=independent tokens=10·rank eta=0.1 square=true loss=paper
 //	                   trace=made seed=0
-//	multipole          Order=0…2 cells=256 block=32 window=16 sinks=1 ends=1 tilt=false adapt=0
+//	multipole          Order=0 (to 2) cells=256 block=32 window=16 sinks=1 ends=1 tilt=false adapt=0
 //	                   centres=codebook tol=0.05 size=0 least=1024 span=512 scale=1/sqrt(D) seed=0
 //
 // Those of one name mean much the same: scale multiplies scores, eps is added to the sum of the

@@ -144,7 +144,7 @@ func settingLines() string {
 		if row.Order > 0 {
 			words = append(words, fmt.Sprintf("Order=%d", row.Order))
 		} else if row.MaxOrder > 0 {
-			words = append(words, fmt.Sprintf("Order=0…%d", row.MaxOrder))
+			words = append(words, fmt.Sprintf("Order=0 (to %d)", row.MaxOrder))
 		}
 		for _, s := range row.Settings {
 			words = append(words, s.Name+"="+s.Default)
