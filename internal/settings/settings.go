@@ -68,9 +68,20 @@ func (r *Reader) Text(name string) string {
 	panic("settings: a setting that its row does not list")
 }
 
-// Refuse returns an error that says the value of a setting is not allowed.
+// Refuse returns an error that says the value of a setting is not allowed. A default that is a word,
+// such as none, is allowed too.
 func (r *Reader) Refuse(name, allowed string) error {
+	for _, s := range r.settings {
+		if s.Name == name && strings.HasPrefix(allowed, "a ") && s.Default != "" && !isNumber(s.Default) && !strings.Contains(allowed, s.Default) {
+			allowed += ", or " + s.Default
+		}
+	}
 	return fmt.Errorf("%s: setting %s=%s: needs %s", r.owner, name, infile.Shorten(r.Text(name)), allowed)
+}
+
+func isNumber(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil
 }
 
 // Positive returns the value of a setting as a number from 1e-30 to 1e30, whose inverse is finite

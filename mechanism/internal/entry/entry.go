@@ -61,7 +61,7 @@ func (EluPlusOne) Grad(dx, dy, x []tensor.Float) { kernel.Active[float]().EluPlu
 // ScoreCap returns the limit of scores, 0 for none.
 func (r *Reader) ScoreCap() (float64, error) {
 	c, err := r.Positive("cap", "none")
-	if err == nil && c != 0 && (c < 1e-3 || c > maxScoreCap) {
+	if err != nil || c != 0 && (c < 1e-3 || c > maxScoreCap) {
 		err = r.Refuse("cap", fmt.Sprintf("a number from 0.001 to %d, or none", maxScoreCap))
 	}
 	return c, err
