@@ -53,17 +53,18 @@ var layers = []string{
 	"internal/dataset",
 	"internal/fetch",
 	"param",
-	"attention/internal/costmodel",
-	"attention/internal/features",
-	"attention/internal/rowscale",
-	"attention/internal/rowstats",
-	"attention/internal/band",
+	"internal/attention/costmodel",
+	"internal/attention/features",
+	"internal/attention/rowscale",
+	"internal/attention/rowstats",
+	"internal/attention/band",
 	"attention",
 	"internal/states",
-	"attention/internal/headtask",
-	"attention/internal/engine",
-	"attention/internal/hybrid",
-	"attention/internal/calltest",
+	"internal/attention/headtask",
+	"internal/attention/engine",
+	"internal/attention/hybrid",
+	"internal/attention/calltest",
+	"internal/attention/headwise",
 	"attention/factorised",
 	"attention/headwise",
 	"internal/sequence",
@@ -140,7 +141,7 @@ var layers = []string{
 var heavy = []string{"internal/strict", "comm/mpi", "internal/sessions", "internal/serve", "internal/bench", "internal/report", "cmd/farfield"}
 
 // testOnly packages may be imported by tests and commands alone.
-var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "attention/internal/calltest"}
+var testOnly = []string{"internal/suite", "internal/oracle", "internal/check", "internal/attention/calltest"}
 
 type pkg struct {
 	dir           string

@@ -22,21 +22,18 @@ var publicPackages = []string{
 // internalTypes are exported names of public packages that mention a type of an internal package,
 // with the reason why they do.
 var internalTypes = map[string]string{
-	"attention/factorised.Softmax":     "the arena is scratch memory of the engines, which call it",
-	"attention/headwise.Head":          "the kernels of a head task",
-	"attention/headwise.RotateAndMask": "the arena is scratch memory of the call",
-	"mechanism.Row.ReadSettings":       "the reader of settings of a row, which package nn shares",
-	"safetensors.EncodeHeader":         "arrays have a shape and a type, which npz files share",
-	"safetensors.File.OpenStored":      "arrays have a shape and a type, which npz files share",
-	"safetensors.File.ReadArray":       "arrays have a shape and a type, which npz files share",
-	"safetensors.File.ReadHeader":      "arrays have a shape and a type, which npz files share",
-	"safetensors.Write":                "arrays have a shape and a type, which npz files share",
-	"stream.Files":                     "arrays of npz files",
-	"train.LoadModel":                  "serves the command; farfield.Open serves a user",
-	"train.LoadModelWith":              "serves farfield.Open",
-	"train.LoadTextModel":              "serves the command; farfield.Open serves a user",
-	"train.Reading":                    "serves the command",
-	"train.SaveModel":                  "serves the command; model.Save serves a user",
+	"mechanism.Row.ReadSettings":  "the reader of settings of a row, which package nn shares",
+	"safetensors.EncodeHeader":    "arrays have a shape and a type, which npz files share",
+	"safetensors.File.OpenStored": "arrays have a shape and a type, which npz files share",
+	"safetensors.File.ReadArray":  "arrays have a shape and a type, which npz files share",
+	"safetensors.File.ReadHeader": "arrays have a shape and a type, which npz files share",
+	"safetensors.Write":           "arrays have a shape and a type, which npz files share",
+	"stream.Files":                "arrays of npz files",
+	"train.LoadModel":             "serves the command; farfield.Open serves a user",
+	"train.LoadModelWith":         "serves farfield.Open",
+	"train.LoadTextModel":         "serves the command; farfield.Open serves a user",
+	"train.Reading":               "serves the command",
+	"train.SaveModel":             "serves the command; model.Save serves a user",
 }
 
 // Each package that mentions a generic type or function compiles it, with all that it reaches. Arrays are of

@@ -112,7 +112,7 @@ func TestNamesOfPagesExist(t *testing.T) {
 				dir = "."
 			}
 			var names map[string]bool
-			for _, parent := range []string{"", "internal/", "lab/", "attention/", "attention/internal/", "internal/cli/"} {
+			for _, parent := range []string{"", "internal/", "lab/", "attention/", "internal/attention/", "internal/cli/"} {
 				if names == nil {
 					names = lookup(parent + dir)
 				}

@@ -3,8 +3,8 @@ package mechanism
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 )
 
 // DescribeCells is headwise.Celled. A far key is wild if x = s q·(k-c̄) < -p, where p is the order,

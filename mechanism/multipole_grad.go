@@ -3,8 +3,8 @@ package mechanism
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"
 )

@@ -3,8 +3,8 @@ package mechanism
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 )
 
 // multipoleIndex holds the clusters of a state with centres=input: the blocks of all spans before

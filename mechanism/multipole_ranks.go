@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/scratch"

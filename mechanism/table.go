@@ -8,7 +8,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/factorised"
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/settings"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/tensor"

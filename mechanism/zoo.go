@@ -4,7 +4,7 @@ import (
 	"strconv"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/mechanism/internal/zoo"
 	"github.com/farfield-ml/farfield/tensor"

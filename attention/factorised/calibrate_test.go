@@ -12,7 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/factorised"
-	"github.com/farfield-ml/farfield/attention/internal/costmodel"
+	"github.com/farfield-ml/farfield/internal/attention/costmodel"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/mechanism"
@@ -359,7 +359,7 @@ func TestCalibrate(t *testing.T) {
 		t.Run(c.String(), func(t *testing.T) {
 			onThread(func() { row[i] = c.calibrate(t, row[i], row[max(i-1, 0)], peak) })
 			// At once, so that nothing is lost where this is stopped.
-			if err := os.WriteFile("../internal/costmodel/"+isa+".txt", []byte(table.Format(runtime.GOARCH+" "+isa)), 0o644); err != nil {
+			if err := os.WriteFile("../../internal/attention/costmodel/"+isa+".txt", []byte(table.Format(runtime.GOARCH+" "+isa)), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/calltest"
+	"github.com/farfield-ml/farfield/internal/attention/calltest"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/tensor"

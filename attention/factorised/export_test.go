@@ -2,8 +2,8 @@ package factorised
 
 import (
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/costmodel"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
+	"github.com/farfield-ml/farfield/internal/attention/costmodel"
+	"github.com/farfield-ml/farfield/internal/attention/engine"
 )
 
 // TallyOf counts the work of a key head of s where Forward runs in the linear

@@ -19,9 +19,9 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/engine"
-	"github.com/farfield-ml/farfield/attention/internal/headtask"
-	"github.com/farfield-ml/farfield/attention/internal/hybrid"
+	"github.com/farfield-ml/farfield/internal/attention/engine"
+	"github.com/farfield-ml/farfield/internal/attention/headtask"
+	"github.com/farfield-ml/farfield/internal/attention/hybrid"
 )
 
 // New returns the mechanism that s describes. It returns an error if the fields of s do not fit

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/internal/calltest"
+	"github.com/farfield-ml/farfield/internal/attention/calltest"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"

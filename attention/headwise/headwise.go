@@ -1,21 +1,14 @@
-// Package headwise makes mechanisms from functions that compute a whole head: projections,
-// landmarks, clusters, hashes and sparse patterns. Such a function sees one query head of one
-// sequence at a time. The package does the rest: checks, scheduling, packed sequences, masks,
-// rotation, shared key heads, states, rows of the attention matrix and their diagnosis.
+// Package headwise makes mechanisms from functions that compute a whole head, such as projections,
+// landmarks and clusters. Such a function sees one query head of one sequence at a time. The
+// package does the rest: checks, scheduling, packed sequences, masks, rotation, shared key heads,
+// states, rows of the attention matrix and their diagnosis.
 package headwise
 
 import (
-	"errors"
-	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/comm"
-	"github.com/farfield-ml/farfield/internal/arena"
-	"github.com/farfield-ml/farfield/internal/kernel"
-	"github.com/farfield-ml/farfield/internal/scratch"
-	"github.com/farfield-ml/farfield/internal/states"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
 )
@@ -25,8 +18,7 @@ import (
 //
 // Several goroutines may call it at the same time, each for one query head of one sequence. The
 // output may depend only on the Head. It must be linear in V, because New computes the attention
-// matrix by calls with unit vectors instead of V. A Function with NoMatrix has no such matrix and
-// need not use V.
+// matrix by calls with unit vectors instead of V.
 type Function interface {
 	// Traits returns the features that the mechanism supports. NoCausal is the reason
 	// if Causal is not set.
@@ -56,44 +48,9 @@ type Cost struct {
 	Bytes float64 // scratch memory and memory saved for Backward
 }
 
-// MeasuredCost is a Function whose speed has been measured.
-type MeasuredCost interface {
-	// CostAtPeak returns the expected cost of Forward for one head of a sequence, in operations
-	// at the multiply-add peak of one core, like attention.Plan.Cost.
-	CostAtPeak(s attention.Shape) float64
-}
-
-// Segmented is a causal Function whose calls can continue from a state (attention.Call.Init and
-// Final), with gradients through the states. It must set Traits.Segments. The driver checks
-// calls before it passes them on.
-type Segmented interface {
-	ForwardSegment(out tensor.Heads, c *attention.Call, keep *attention.Saved) error
-	BackwardSegment(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error
-}
-
-// Divided is a Function whose calls without a causal mask can be computed over a sequence whose
-// tokens are divided among ranks. The tokens of a rank follow the tokens of the rank before,
-// and a rank may have none. All ranks call the same method, each with its part of one call,
-// which the driver has checked. DividedOf returns the Divided of a Mechanism.
-type Divided interface {
-	// ForwardDivided sets out to the outputs of the rank's queries. keep is nil at inference.
-	ForwardDivided(ranks *comm.Comm, out tensor.Heads, c *attention.Call, keep *attention.Saved) error
-	// BackwardDivided sets the gradients of the rank's queries, keys and values. keep is what
-	// ForwardDivided saved.
-	BackwardDivided(ranks *comm.Comm, g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error
-}
-
-// StridedRows is a Function whose Forward can read V and write Out with any row stride, so that
-// they need not be copied. The driver uses this only in calls without a key mask that no
-// Backward follows.
-type StridedRows interface {
-	// TakesStridedRows reports whether the rows of V and Out may have gaps between them.
-	TakesStridedRows() bool
-}
-
-// Head is one query head of one sequence with its visible keys. Its matrices are contiguous,
-// except V and Out for StridedRows. Q, K and V must not be changed. They are already rotated if
-// the call has a Rope, and rows of masked keys are zeros.
+// Head is one query head of one sequence with its visible keys. Its matrices are contiguous. Q, K
+// and V must not be changed. They are already rotated if the call has a Rope, and rows of masked
+// keys are zeros. Memory of a Head is that of one call of the Function.
 //
 // Every query sees at least one unmasked key. Other queries are left out.
 type Head struct {
@@ -111,15 +68,6 @@ type Head struct {
 	Head  int // index of the query head, for parameters of each head
 	// KeyHead is the key head of the query head, one of KeyHeads.
 	KeyHead, KeyHeads int
-	// PastQueries [Offset,D] holds the queries before the first row of Q, in states of a
-	// PastQueryReader, with zeros for tokens that were absorbed without a query. Otherwise it
-	// is empty.
-	PastQueries tensor.Mat
-	// PastCodes [Offset, CodeCount] are the codes of PastQueries, in states of a PastQueryCoder.
-	PastCodes []int32
-
-	Scratch *arena.Arena                // released by the driver
-	Table   *kernel.Table[tensor.Float] // of this machine
 
 	NeedsBackward bool           // Backward follows
 	Saved         []tensor.Float // what Forward saves for Backward; see SaveBuffer
@@ -134,46 +82,38 @@ type Head struct {
 	// Aux is the auxiliary loss of the head, set by Forward (Saved.Aux).
 	Aux float64
 
-	illConditioned illConditionedRows
+	of *headwise.Head // with scratch memory
 }
-
-// illConditionedRows counts the ill-conditioned rows of a head.
-type illConditionedRows struct{ count, first int }
 
 // CountIllConditioned counts query i as ill-conditioned (Saved.WeakCount): all its weights
 // underflow, and its output is 0.
-func (h *Head) CountIllConditioned(i int) {
-	if h.illConditioned.count == 0 {
-		h.illConditioned.first = i
-	}
-	h.illConditioned.count++
-}
+func (h *Head) CountIllConditioned(i int) { h.of.CountIllConditioned(i) }
 
 // SaveBuffer sets h.Saved to n numbers with undefined contents and returns it. Without
 // NeedsBackward it is scratch memory.
 func (h *Head) SaveBuffer(n int) []tensor.Float {
-	switch {
-	case !h.NeedsBackward:
-		h.Saved = arena.Take[float](h.Scratch, n)
-	case cap(h.Saved) >= n:
-		h.Saved = h.Saved[:n]
-	default:
-		h.Saved = make([]float, n)
-	}
+	h.Saved = h.of.SaveBuffer(n)
 	return h.Saved
 }
 
 // IsUnmasked reports whether key j is unmasked.
-func (h *Head) IsUnmasked(j int) bool { return h.Mask == nil || h.Mask[j] }
+func (h *Head) IsUnmasked(j int) bool { return h.of.IsUnmasked(j) }
 
 // VisibleKeys returns the number of keys that query i sees by position: keys
 // 0 ≤ j < VisibleKeys, masked ones included.
-func (h *Head) VisibleKeys(i int) int {
-	if !h.Causal {
-		return h.K.Rows
-	}
-	return min(i+h.Offset+1, h.K.Rows)
-}
+func (h *Head) VisibleKeys(i int) int { return h.of.VisibleKeys(i) }
+
+// Multiply sets c [m,n] to op(a)·op(b), or adds it if acc is set. ta and tb transpose a and b.
+func (h *Head) Multiply(c, a, b tensor.Mat, ta, tb, acc bool) { h.of.Multiply(c, a, b, ta, tb, acc) }
+
+// TakeScratch returns a contiguous matrix [rows,cols] in scratch memory with undefined contents.
+func (h *Head) TakeScratch(rows, cols int) tensor.Mat { return h.of.TakeScratch(rows, cols) }
+
+// SoftmaxRows replaces each row of x [m,n] by its softmax.
+func (h *Head) SoftmaxRows(x tensor.Mat) { h.of.SoftmaxRows(x) }
+
+// SoftmaxRowsGrad replaces dp [m,n], the gradient of p = SoftmaxRows(x), by the gradient of x.
+func (h *Head) SoftmaxRowsGrad(dp, p tensor.Mat) { h.of.SoftmaxRowsGrad(dp, p) }
 
 // Grads are the gradients of a Head. Backward overwrites DQ, DK and DV. Gradients of masked
 // keys are ignored.
@@ -187,220 +127,49 @@ type Grads struct {
 }
 
 // Clear sets DQ, DK and DV to zero.
-func (g *Grads) Clear() {
-	for _, x := range [3]tensor.Mat{g.DQ, g.DK, g.DV} {
-		scratch.ClearRows(x, 0, x.Rows)
-	}
-}
+func (g *Grads) Clear() { (*headwise.Grads)(g).Clear() }
 
-// driver is the Mechanism of a Function.
-type driver struct {
-	Function
-	size   int       // elements of the parameters
-	passes sync.Pool // of *headPass
-	heads  sync.Pool // of *Head
-	grads  sync.Pool // of *Grads
-}
-
-// New returns the mechanism that computes h. Each call of h gets one Head. Query i has the position
+// New returns the mechanism that computes f. Each call of f gets one Head. Query i has the position
 // of key i+Head.Shift, in causal calls and in others: a weight that depends on a distance needs this
 // position. In a causal call query i sees the unmasked keys j < Head.VisibleKeys(i).
-func New(h Function) attention.Mechanism {
-	return &driver{Function: h, size: h.Params().Size()}
+func New(f Function) attention.Mechanism { return headwise.New(&function{Function: f}) }
+
+// function is a Function as the driver calls it.
+type function struct {
+	Function
+	heads sync.Pool // of *Head
 }
 
-func (w *driver) name() string { return w.Function.Traits().Name }
+func (f *function) Cost(s attention.Shape) headwise.Cost { return headwise.Cost(f.Function.Cost(s)) }
 
-// checkCall returns an error if the call does not fit or the mechanism does not support it.
-func (w *driver) checkCall(c *attention.Call) error {
-	if err := c.Check(); err != nil {
-		return err
-	}
-	own := *c
-	if w.segmented() != nil {
-		own.Init, own.Final = nil, nil
-	}
-	if err := w.refuseCall(&own); err != nil {
-		return err
-	}
-	if c.Causal {
-		if err := w.refuseFuture("causal"); err != nil {
-			return err
-		}
-	}
-	return w.Function.Check(c)
+func (f *function) Forward(of *headwise.Head) {
+	h := f.open(of)
+	f.Function.Forward(h)
+	of.Saved, of.UnseenQueries, of.Residual, of.ExactShare, of.Aux = h.Saved, h.UnseenQueries, h.Residual, h.ExactShare, h.Aux
+	f.release(h)
 }
 
-// segmented returns the Function if its calls may continue from states, and otherwise nil.
-func (w *driver) segmented() Segmented {
-	if x, ok := w.Function.(Segmented); ok && w.Function.Traits().Segments {
-		return x
-	}
-	return nil
+func (f *function) Backward(of *headwise.Head, g *headwise.Grads) {
+	h := f.open(of)
+	f.Function.Backward(h, (*Grads)(g))
+	f.release(h)
 }
 
-// DividedOf returns the Divided of m, or nil if m does not support it.
-func DividedOf(m attention.Mechanism) Divided {
-	if w, ok := m.(*driver); ok {
-		if x, ok := w.Function.(Divided); ok {
-			return x
-		}
+// open returns the Head of a call.
+func (f *function) open(of *headwise.Head) *Head {
+	h, _ := f.heads.Get().(*Head)
+	if h == nil {
+		h = new(Head)
 	}
-	return nil
+	*h = Head{
+		Q: of.Q, K: of.K, V: of.V, Out: of.Out, Mask: of.Mask, Causal: of.Causal, Offset: of.Offset, Shift: of.Shift,
+		Head: of.Head, KeyHead: of.KeyHead, KeyHeads: of.KeyHeads, NeedsBackward: of.NeedsBackward, Saved: of.Saved, of: of,
+	}
+	return h
 }
 
-// CheckDivided returns an error if c, a rank's part of a divided call of m, does not fit, or if
-// m does not support divided calls.
-func CheckDivided(m attention.Mechanism, out *tensor.Heads, c *attention.Call, keep *attention.Saved) error {
-	w, ok := m.(*driver)
-	if !ok || DividedOf(m) == nil {
-		return fmt.Errorf("causal: %s goes over ranks in causal calls alone", m.Traits().Name)
-	}
-	if err := w.checkCall(c); err != nil {
-		return err
-	}
-	return c.CheckWritten("o", out, keep)
-}
-
-func (w *driver) refuseCall(c *attention.Call) error { return RefuseHeadwise(w.name(), c) }
-
-// RefuseHeadwise returns an error, which names the mechanism, if c uses a feature that headwise
-// mechanisms do not have. For a Segmented, callers take Init and Final off c first.
-func RefuseHeadwise(name string, c *attention.Call) error {
-	switch {
-	case c.AttnKeep != nil:
-		return fmt.Errorf("attn_keep: %s computes whole heads: it has no place for a choice of pairs", name)
-	case c.HasDecay():
-		return fmt.Errorf("log_g: %s computes whole heads: it has no weights that could decay", name)
-	case c.Drop.IsActive():
-		return fmt.Errorf("dropout: %s has none of its own", name)
-	case c.HasState():
-		return fmt.Errorf("init: %s computes whole heads: a call cannot go on from a state", name)
-	case c.Form == attention.Linear:
-		return fmt.Errorf("form: %s has no linear form, but one of its own", name)
-	}
-	return nil
-}
-
-// refuseFuture returns an error if the mechanism has no causal form. what names the request.
-func (w *driver) refuseFuture(what string) error {
-	if t := w.Function.Traits(); !t.Causal {
-		return fmt.Errorf("%s: %s has no causal form: %s", what, t.Name, t.NoCausal)
-	}
-	return nil
-}
-
-func (w *driver) Forward(out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
-	if err := w.checkCall(c); err != nil {
-		return err
-	}
-	if err := c.CheckWritten("o", &out, keep); err != nil {
-		return err
-	}
-	if c.Form == attention.Step {
-		if keep != nil {
-			return states.ErrStepKeeps
-		}
-		return w.forwardStep(out, c)
-	}
-	if c.HasState() {
-		return w.segmented().ForwardSegment(out, c, keep)
-	}
-	p := w.schedule(c, out, keep)
-	defer p.release()
-	if keep != nil {
-		keep.Den, keep.Moments = keep.Den[:0], keep.Moments[:0]
-		keep.Heads = scratch.Resize(keep.Heads, p.units)
-		keep.UnseenCount, keep.WeakCount, keep.Aux, keep.Residual, keep.ExactShare = 0, 0, 0, 0, 0
-		saved, ok := keep.Own.(*savedCall)
-		if !ok {
-			saved = new(savedCall)
-			keep.Own = saved
-		}
-		saved.shape, saved.sequences = callShape(c), append(saved.sequences[:0], p.seqs...)
-	}
-	p.runForward()
-	if keep != nil {
-		for i := range p.units {
-			keep.UnseenCount += int64(p.unseenCounts[i])
-			if s, head := p.sequenceOf(i); p.illConditioned[i].count > 0 {
-				if keep.WeakCount == 0 {
-					keep.WeakAt = [3]int{s.Batch, head, s.Q0 + p.illConditioned[i].first}
-				}
-				keep.WeakCount += int64(p.illConditioned[i].count)
-			}
-			keep.Aux += p.aux[i]
-			keep.Residual = max(keep.Residual, p.residual[i])
-			keep.ExactShare += p.exact[i] / float64(p.units)
-		}
-	}
-	return attention.ReportNonFinite(out, keep, p.overflow.Load())
-}
-
-func (w *driver) Backward(g *attention.Grads, dout, out tensor.Heads, c *attention.Call, keep *attention.Saved) error {
-	if err := w.checkCall(c); err != nil {
-		return err
-	}
-	if err := c.CheckOutput("o", &out); err != nil {
-		return err
-	}
-	if err := g.CheckShapes(&dout, c); err != nil {
-		return err
-	}
-	if x := w.segmented(); x != nil && c.HasState() {
-		if g.DLogG.D != 0 {
-			return fmt.Errorf("d_log_g: %s computes whole heads: it has no weights that could decay", w.name())
-		}
-		if err := g.CheckMemory(&dout, &out, c, keep); err != nil {
-			return err
-		}
-		return x.BackwardSegment(g, dout, out, c, keep)
-	}
-	if g.DFinal != nil || g.DInit != nil {
-		return fmt.Errorf("d_init: %s computes whole heads: a call has no state before or after it", w.name())
-	}
-	if g.DLogG.D != 0 {
-		return fmt.Errorf("d_log_g: %s computes whole heads: it has no weights that could decay", w.name())
-	}
-	if err := g.CheckMemory(&dout, &out, c, keep); err != nil {
-		return err
-	}
-	p := w.schedule(c, out, keep)
-	defer p.release()
-	if keep == nil || len(keep.Heads) != p.units {
-		return errOtherCall
-	}
-	if saved, ok := keep.Own.(*savedCall); !ok || saved.shape != callShape(c) || !slices.Equal(saved.sequences, p.seqs) {
-		return errOtherCall
-	}
-	p.g, p.dout = *g, dout
-	p.runBackward()
-	return nil
-}
-
-// savedCall identifies the call that a Saved belongs to.
-type savedCall struct {
-	shape     attention.Shape
-	sequences []attention.Sequence
-}
-
-var errOtherCall = errors.New("saved: not what Forward left for this call")
-
-// callShape returns the shape of c.
-func callShape(c *attention.Call) attention.Shape {
-	s := c.Shape()
-	s.Form, s.Chunk = attention.Direct, 0
-	return s
-}
-
-func (w *driver) Plan(s attention.Shape) attention.Plan {
-	s.Form = attention.Direct
-	one := w.Cost(s)
-	heads := float64(s.B * s.H)
-	const why = "it has one form of its own"
-	p := attention.Plan{Form: attention.Direct, Back: attention.Direct, Reason: why, BackWhy: why, FLOPs: heads * one.FLOPs, Bytes: one.Bytes, State: w.planState(s)}
-	if x, ok := w.Function.(MeasuredCost); ok {
-		p.Cost = heads * x.CostAtPeak(s)
-	}
-	return p
+// release keeps h for another call, without what it points at.
+func (f *function) release(h *Head) {
+	*h = Head{}
+	f.heads.Put(h)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/attention/factorised"
-	"github.com/farfield-ml/farfield/attention/internal/calltest"
+	"github.com/farfield-ml/farfield/internal/attention/calltest"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/tensor"
 )

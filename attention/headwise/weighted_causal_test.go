@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/farfield-ml/farfield/attention/internal/calltest"
+	"github.com/farfield-ml/farfield/internal/attention/calltest"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kmeans"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/tensor"

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/papercost"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"

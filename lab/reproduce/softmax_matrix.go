@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/bench"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/param"

@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"

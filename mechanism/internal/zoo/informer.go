@@ -6,9 +6,8 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/factorised"
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/rng"
@@ -22,11 +21,11 @@ type probSparse struct {
 	dividesByKeys bool // the measure divides by the number of keys
 	key           rng.Key
 	storedSamples *param.Set // nil: drawn
-	softmax       factorised.Softmax
+	softmax       headwise.Softmax
 }
 
 func NewInformer(r *entry.Reader) (headwise.Function, error) {
-	x := &probSparse{softmax: factorised.NewSoftmax(0)}
+	x := &probSparse{softmax: headwise.NewSoftmax(0)}
 	var err error
 	if x.factor, err = r.Integer("factor", 1, 1024); err != nil {
 		return nil, err
@@ -194,7 +193,7 @@ func (x *probSparse) Forward(h *headwise.Head) {
 	chooseQueries(h, chosen, measure, u)
 	q := gatherChosen(h, h.Q, chosen, u)
 	out := h.TakeScratch(q.Rows, v.Cols)
-	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], factorised.Rows{Q: q, K: k, V: v})
+	x.softmax.Forward(h.Scratch, out, lse[:q.Rows], headwise.Rows{Q: q, K: k, V: v})
 
 	mean := arena.TakeZeros[float](h.Scratch, v.Cols)
 	for j := range v.Rows {
@@ -221,8 +220,8 @@ func (x *probSparse) Backward(h *headwise.Head, g *headwise.Grads) {
 	chosen, lse := h.Saved[:n], h.Saved[n:]
 	q, do, out := gatherChosen(h, h.Q, chosen, u), gatherChosen(h, g.DOut, chosen, u), gatherChosen(h, h.Out, chosen, u)
 	dq, dk, dv := h.TakeScratch(q.Rows, q.Cols), h.UnmaskedGradBuffer(g.DK, k.Rows), h.UnmaskedGradBuffer(g.DV, v.Rows)
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
-		factorised.Rows{Q: q, K: k, V: v})
+	x.softmax.Backward(h.Scratch, headwise.RowsGrad{DOut: do, DQ: dq, DK: dk, DV: dv}, out, lse[:q.Rows],
+		headwise.Rows{Q: q, K: k, V: v})
 
 	mean := arena.TakeZeros[float](h.Scratch, v.Cols)
 	at := 0

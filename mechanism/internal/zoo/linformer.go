@@ -5,9 +5,8 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/factorised"
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -22,7 +21,7 @@ type linformerAttention struct {
 	allColumns   bool
 	params       param.Set
 	e, f         *param.Param // may be the same
-	softmax      factorised.Softmax
+	softmax      headwise.Softmax
 }
 
 func NewLinformer(r *entry.Reader) (headwise.Function, error) {
@@ -49,7 +48,7 @@ func NewLinformer(r *entry.Reader) (headwise.Function, error) {
 	l := &linformerAttention{
 		setting: fmt.Sprintf("linformer length=%d rank=%d share=%s columns=%s", length, rank, share, columns),
 		length:  length, rank: rank, allColumns: columns == "all",
-		softmax: factorised.NewSoftmax(0),
+		softmax: headwise.NewSoftmax(0),
 	}
 	shape := []int{l.length, rank}
 	if share == "none" {
@@ -135,10 +134,10 @@ func (l *linformerAttention) reachedMixtures(h *headwise.Head) []int32 {
 
 // mixedRows returns the operands of the softmax over mixtures, with projected keys
 // [rank, D] and values [rank, Dv], and the logarithms of its sums. Both lie in saved.
-func (l *linformerAttention) mixedRows(h *headwise.Head, saved []float) (x factorised.Rows, lse []float) {
+func (l *linformerAttention) mixedRows(h *headwise.Head, saved []float) (x headwise.Rows, lse []float) {
 	d, dv := h.K.Cols, h.V.Cols
 	k, rest := saved[:l.rank*d], saved[l.rank*d:]
-	return factorised.Rows{
+	return headwise.Rows{
 		Q: h.Q, Keys: l.reachedMixtures(h),
 		K: tensor.Mat{Data: k, Rows: l.rank, Cols: d, Stride: d},
 		V: tensor.Mat{Data: rest[:l.rank*dv], Rows: l.rank, Cols: dv, Stride: dv},
@@ -158,7 +157,7 @@ func (l *linformerAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	dk, dv := h.TakeScratch(l.rank, h.K.Cols), h.TakeScratch(l.rank, h.V.Cols)
 	clear(dk.Data) // for mixtures that are not reached
 	clear(dv.Data)
-	l.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, x)
+	l.softmax.Backward(h.Scratch, headwise.RowsGrad{DOut: g.DOut, DQ: g.DQ, DK: dk, DV: dv}, h.Out, lse, x)
 	h.Multiply(g.DK, l.projectionRows(l.e.Data, h.Head, m), dk, false, false, false)
 	h.Multiply(g.DV, l.projectionRows(l.f.Data, h.Head, m), dv, false, false, false)
 	h.Multiply(l.projectionRows(g.Params[0], h.Head, m), h.K, dk, false, true, true)

@@ -3,7 +3,7 @@ package zoo
 import (
 	"math"
 
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

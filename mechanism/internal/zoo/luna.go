@@ -5,8 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/factorised"
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/kernel"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
@@ -50,7 +49,7 @@ func NewLuna(r *entry.Reader) (headwise.Function, error) {
 	}
 	set := new(param.Set)
 	set.Add(p)
-	return &lunaEncoder{setting, set, factorised.NewSoftmax(scale)}, nil
+	return &lunaEncoder{setting, set, headwise.NewSoftmax(scale)}, nil
 }
 
 // lunaEncoder packs keys and values by softmax attention of learned queries, and
@@ -58,7 +57,7 @@ func NewLuna(r *entry.Reader) (headwise.Function, error) {
 type lunaEncoder struct {
 	setting string
 	params  *param.Set
-	softmax factorised.Softmax
+	softmax headwise.Softmax
 }
 
 func (x *lunaEncoder) Traits() attention.Traits {
@@ -106,14 +105,14 @@ func (x *lunaEncoder) newPass(h *headwise.Head, saved []float) lunaPass {
 }
 
 // packRows returns the operands of the softmax that packs.
-func (p *lunaPass) packRows(h *headwise.Head) factorised.Rows {
-	return factorised.Rows{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
+func (p *lunaPass) packRows(h *headwise.Head) headwise.Rows {
+	return headwise.Rows{Q: p.p, K: h.K, V: p.kv, Mask: h.Mask}
 }
 
 // unpackRows returns the operands of the softmax over packed tokens.
-func (p *lunaPass) unpackRows(h *headwise.Head) factorised.Rows {
+func (p *lunaPass) unpackRows(h *headwise.Head) headwise.Rows {
 	d := h.K.Cols
-	return factorised.Rows{Q: h.Q, K: entry.SliceColumns(p.packed, 0, d), V: entry.SliceColumns(p.packed, d, p.packed.Cols)}
+	return headwise.Rows{Q: h.Q, K: entry.SliceColumns(p.packed, 0, d), V: entry.SliceColumns(p.packed, d, p.packed.Cols)}
 }
 
 func (x *lunaEncoder) Forward(h *headwise.Head) {
@@ -127,10 +126,10 @@ func (x *lunaEncoder) Backward(h *headwise.Head, g *headwise.Grads) {
 	p := x.newPass(h, h.Saved)
 	d, w := h.K.Cols, p.kv.Cols
 	dpacked, dkv, dp := h.TakeScratch(p.packed.Rows, w), h.TakeScratch(h.K.Rows, w), h.TakeScratch(p.p.Rows, d)
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad{
+	x.softmax.Backward(h.Scratch, headwise.RowsGrad{
 		DOut: g.DOut, DQ: g.DQ, DK: entry.SliceColumns(dpacked, 0, d), DV: entry.SliceColumns(dpacked, d, w),
 	}, h.Out, p.queryLSE, p.unpackRows(h))
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
+	x.softmax.Backward(h.Scratch, headwise.RowsGrad{DOut: dpacked, DQ: dp, DK: g.DK, DV: dkv}, p.packed, p.packLSE, p.packRows(h))
 	for j := range dkv.Rows {
 		h.Table.Add(g.DK.Row(j), g.DK.Row(j), dkv.Row(j)[:d])
 		copy(g.DV.Row(j), dkv.Row(j)[d:])

@@ -1,7 +1,7 @@
 package zoo
 
 import (
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/tensor"
 )
 

@@ -5,8 +5,7 @@ import (
 	"math"
 
 	"github.com/farfield-ml/farfield/attention"
-	"github.com/farfield-ml/farfield/attention/factorised"
-	"github.com/farfield-ml/farfield/attention/headwise"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 	"github.com/farfield-ml/farfield/param"
 	"github.com/farfield-ml/farfield/tensor"
@@ -19,11 +18,11 @@ type nystromAttention struct {
 	landmarks, iterations, convWidth int
 	maskedAsZero                     bool // masked keys are zeros, not absent
 	params                           *param.Set
-	softmax                          factorised.Softmax
+	softmax                          headwise.Softmax
 }
 
 func NewNystrom(r *entry.Reader) (headwise.Function, error) {
-	x := &nystromAttention{softmax: factorised.NewSoftmax(0)}
+	x := &nystromAttention{softmax: headwise.NewSoftmax(0)}
 	var err error
 	if x.landmarks, err = r.Integer("landmarks", 1, 4096); err != nil {
 		return nil, err
@@ -156,20 +155,20 @@ func (x *nystromAttention) Forward(h *headwise.Head) {
 
 // landmarkRows returns the operands of B, the softmax of landmarks of queries over
 // keys.
-func (p *nystromPass) landmarkRows() factorised.Rows {
-	return factorised.Rows{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
+func (p *nystromPass) landmarkRows() headwise.Rows {
+	return headwise.Rows{Q: p.ql, K: p.k, V: p.v, Mask: p.mask}
 }
 
 // queryRows returns the operands of F, the softmax of queries over landmarks of keys.
-func (p *nystromPass) queryRows() factorised.Rows {
-	return factorised.Rows{Q: p.q, K: p.kl, V: p.w}
+func (p *nystromPass) queryRows() headwise.Rows {
+	return headwise.Rows{Q: p.q, K: p.kl, V: p.w}
 }
 
 func (x *nystromAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	p := x.newPass(h, h.Saved)
 	l := p.a.Rows
 	dkl, dw := h.TakeScratch(l, p.k.Cols), h.TakeScratch(l, p.v.Cols)
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
+	x.softmax.Backward(h.Scratch, headwise.RowsGrad{DOut: g.DOut, DQ: g.DQ, DK: dkl, DV: dw}, p.o, p.f, p.queryRows())
 
 	dz, du := h.TakeScratch(l, l), h.TakeScratch(l, p.v.Cols)
 	h.Multiply(dz, dw, p.u, false, true, false)
@@ -180,7 +179,7 @@ func (x *nystromAttention) Backward(h *headwise.Head, g *headwise.Grads) {
 	if !x.maskedAsZero {
 		dk, dv = h.UnmaskedGradBuffer(dk, p.k.Rows), h.UnmaskedGradBuffer(dv, p.k.Rows)
 	}
-	x.softmax.Backward(h.Scratch, factorised.RowsGrad{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
+	x.softmax.Backward(h.Scratch, headwise.RowsGrad{DOut: du, DQ: dql, DK: dk, DV: dv}, p.u, p.b, p.landmarkRows())
 
 	da := h.TakeScratch(l, l)
 	clear(da.Data)

@@ -1,8 +1,8 @@
 package zoo
 
 import (
-	"github.com/farfield-ml/farfield/attention/headwise"
 	"github.com/farfield-ml/farfield/internal/arena"
+	"github.com/farfield-ml/farfield/internal/attention/headwise"
 	"github.com/farfield-ml/farfield/mechanism/internal/entry"
 )
 
