@@ -22,7 +22,6 @@ var publicPackages = []string{
 // internalTypes are exported names of public packages that mention a type of an internal package,
 // with the reason why they do.
 var internalTypes = map[string]string{
-	"mechanism.Row.ReadSettings":  "the reader of settings of a row, which package nn shares",
 	"safetensors.EncodeHeader":    "arrays have a shape and a type, which npz files share",
 	"safetensors.File.OpenStored": "arrays have a shape and a type, which npz files share",
 	"safetensors.File.ReadArray":  "arrays have a shape and a type, which npz files share",

@@ -196,13 +196,9 @@ func (o *Options) setDefault(name, value string) {
 	}
 }
 
-// ReadSettings returns a reader of the settings in o, for rows of other catalogues, such as
-// the mixers of package nn. It returns an error if the order, a size or the name of a setting
-// does not suit the row.
-func (r *Row) ReadSettings(o *Options) (*settings.Reader, error) {
-	x := newReader(r, o)
-	return x.Reader.Reader, x.check()
-}
+// CheckOptions returns an error if the order, a size or the name of a setting in o does not suit
+// the row. New checks the values of settings, too.
+func (r *Row) CheckOptions(o Options) error { return newReader(r, &o).check() }
 
 // New returns the mechanism named name. Options that are 0 and settings
 // that o.Set does not hold have the defaults of the row.

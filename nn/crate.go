@@ -61,7 +61,7 @@ func istaSettings(v *settings.Reader) (step, lambda float64, err error) {
 // rows of the given width. w makes its weights. It returns an error if o holds a setting that
 // r does not have, or a value out of range.
 func NewISTA(r MixerRow, width int, o mechanism.Options, w *WeightMaker) (*ista, error) {
-	values, err := r.ReadSettings(&o)
+	values, err := r.readSettings(o)
 	if err != nil {
 		return nil, err
 	}

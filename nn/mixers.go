@@ -109,11 +109,17 @@ func NotAFunction(name string) error {
 	return nil
 }
 
+// readSettings returns a reader of the settings in o. It returns an error if the order, a size or
+// the name of a setting does not suit the mixer.
+func (r *MixerRow) readSettings(o mechanism.Options) (*settings.Reader, error) {
+	return settings.NewReader(r.Name, r.Settings, o.Set), r.CheckOptions(o)
+}
+
 // NewMixer returns mixer r for rows of the given width, with Heads, Length and Set of o. w makes
 // its weights. It returns an error if a setting is unknown or out of range, or if o.Order is not
 // 0.
 func NewMixer(r MixerRow, width int, o mechanism.Options, w *WeightMaker) (Mixer, error) {
-	values, err := r.ReadSettings(&o)
+	values, err := r.readSettings(o)
 	if err != nil {
 		return nil, err
 	}
