@@ -49,7 +49,7 @@ var layers = []string{
 	"comm",
 	"comm/mpi",
 	"internal/array",
-	"safetensors",
+	"internal/safetensors",
 	"internal/dataset",
 	"internal/fetch",
 	"param",

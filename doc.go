@@ -18,7 +18,7 @@
 //   - nn, model, optim, train: transformers and their training;
 //   - pretrained, tokenizer: published models, the exchange of their attention, and their tokens;
 //   - client: calls of a server that farfield serve started;
-//   - tensor, param, safetensors, rng: views of arrays, weights, files, random numbers.
+//   - tensor, param, rng: views of arrays, weights, random numbers.
 //
 // The command is github.com/farfield-ml/farfield/cmd/farfield.
 package farfield

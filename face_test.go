@@ -16,23 +16,17 @@ import (
 // publicPackages are the packages that a user imports.
 var publicPackages = []string{
 	".", "attention", "attention/factorised", "attention/headwise", "client", "comm", "comm/mpi", "mechanism", "model",
-	"nn", "optim", "param", "pretrained", "rng", "safetensors", "stream", "tensor", "tokenizer", "train", "train/data",
+	"nn", "optim", "param", "pretrained", "rng", "stream", "tensor", "tokenizer", "train", "train/data",
 }
 
 // internalTypes are exported names of public packages that mention a type of an internal package,
 // with the reason why they do.
 var internalTypes = map[string]string{
-	"safetensors.EncodeHeader":    "arrays have a shape and a type, which npz files share",
-	"safetensors.File.OpenStored": "arrays have a shape and a type, which npz files share",
-	"safetensors.File.ReadArray":  "arrays have a shape and a type, which npz files share",
-	"safetensors.File.ReadHeader": "arrays have a shape and a type, which npz files share",
-	"safetensors.Write":           "arrays have a shape and a type, which npz files share",
-	"stream.Files":                "arrays of npz files",
-	"train.LoadModel":             "serves the command; farfield.Open serves a user",
-	"train.LoadModelWith":         "serves farfield.Open",
-	"train.LoadTextModel":         "serves the command; farfield.Open serves a user",
-	"train.Reading":               "serves the command",
-	"train.SaveModel":             "serves the command; model.Save serves a user",
+	"train.LoadModel":     "serves the command; farfield.Open serves a user",
+	"train.LoadModelWith": "serves farfield.Open",
+	"train.LoadTextModel": "serves the command; farfield.Open serves a user",
+	"train.Reading":       "serves the command",
+	"train.SaveModel":     "serves the command; model.Save serves a user",
 }
 
 // Each package that mentions a generic type or function compiles it, with all that it reaches. Arrays are of

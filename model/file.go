@@ -17,10 +17,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/kernel"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // The names of the files in a model's folder.

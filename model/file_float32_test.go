@@ -15,9 +15,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/check"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/nn"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // A model that was drawn anew is saved as it is; each layer draws for itself, and

@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -11,12 +12,12 @@ import (
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
-// Files is an open file or folder of arrays that can be read in parts: *safetensors.File
-// or *array.Folder.
-type Files interface {
+// files is an open file or folder of arrays that can be read in parts.
+type files interface {
 	array.Source
 	OpenStored(name string) (*array.StoredArray, error)
 }
@@ -37,20 +38,38 @@ type arraySource struct {
 // notStreamed are arrays that only calls in memory support.
 var notStreamed = []string{"key_lengths", "attn_keep", "cu_q", "cu_k"}
 
-// NewArraySource returns a source for the arrays of f: q [B,H,N,D], k [B,Hkv,M,D] and v
-// [B,Hkv,M,Dv], where leading dimensions of 1 may be left out; rank is the number of dimensions of
-// q. Two arrays are optional: keymask [B,M] or [M], which is 0 for masked keys, and log_g
-// [B,Hkv,M], [Hkv,M] or [M]. The caller closes f after use. NewArraySource returns an error if an
-// array is missing, has another type, or does not fit the others.
-func NewArraySource(f Files) (src Source, rank int, err error) {
+// OpenArraySource opens a source for the arrays in the safetensors file path, or in the files
+// NAME.npy of the folder path: q [B,H,N,D], k [B,Hkv,M,D] and v [B,Hkv,M,Dv], where leading
+// dimensions of 1 may be left out; rank is the number of dimensions of q. Two arrays are optional:
+// keymask [B,M] or [M], which is 0 for masked keys, and log_g [B,Hkv,M], [Hkv,M] or [M]. The caller
+// closes file after use. OpenArraySource returns an error if path cannot be read, or if an array is
+// missing, has another type, or does not fit the others.
+func OpenArraySource(path string) (src Source, rank int, file io.Closer, err error) {
+	f, err := openFiles(path)
+	if err != nil {
+		return nil, 0, nil, err
+	}
 	a, err := newArraySource(f)
 	if err != nil {
-		return nil, 0, err
+		f.Close()
+		return nil, 0, nil, err
 	}
-	return a, a.rank, nil
+	return a, a.rank, f, nil
 }
 
-func newArraySource(f Files) (*arraySource, error) {
+// openFiles opens a safetensors file or a folder of .npy files.
+func openFiles(path string) (files, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return array.OpenFolder(path)
+	}
+	return safetensors.Open(path)
+}
+
+func newArraySource(f files) (*arraySource, error) {
 	a := &arraySource{}
 	names := f.Names()
 	for _, name := range notStreamed {
@@ -108,7 +127,7 @@ func newArraySource(f Files) (*arraySource, error) {
 }
 
 // findMasks opens the optional arrays keymask and log_g.
-func (a *arraySource) findMasks(f Files, names []string) (err error) {
+func (a *arraySource) findMasks(f files, names []string) (err error) {
 	m := int(a.shape.M)
 	if slices.Contains(names, "keymask") {
 		if a.mask, err = f.OpenStored("keymask"); err != nil {

@@ -25,10 +25,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/streamfile"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -1174,15 +1174,11 @@ func TestOffsetsMayExceed32Bits(t *testing.T) {
 			t.Skip(err)
 		}
 	}
-	folder, err := array.OpenFolder(dir)
+	a, _, folder, err := OpenArraySource(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer folder.Close()
-	a, _, err := NewArraySource(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := a.NewWindow(3, Keys|Queries)
 	if _, err := a.FillWindow(w, n-3, n-3, 3); err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/published"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/task"
-	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // frozenTexts returns the configuration and the source of labelled texts of three classes for a

@@ -7,9 +7,9 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/param"
-	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // Prefixes of tensor names in optim.safetensors.

@@ -25,9 +25,9 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/model"
-	"github.com/farfield-ml/farfield/safetensors"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/array"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // A folder that is opened in fewer bits has the bits of one that is opened in 32 and compressed. What

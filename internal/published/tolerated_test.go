@@ -12,7 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
-	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 )
 
 // shard divides the weights of a folder into files by name, with an index. Without a file name a tensor

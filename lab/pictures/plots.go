@@ -192,7 +192,7 @@ var floors = []struct{ packages, what string }{
 	{"nn, optim, tokenizer, train/data", "layers, optimisers, text and data"},
 	{"internal/sequence, mechanism, stream", "the catalogue; streams, and ranks of a job"},
 	{"attention, attention/factorised, attention/headwise", "the contract of attention, and its engines"},
-	{"tensor, internal/array, safetensors, param", "arrays in memory and in files"},
+	{"tensor, internal/array, internal/safetensors, param", "arrays in memory and in files"},
 	{"rng, internal/par, internal/arena, internal/kernel", "fast loops, with the same bits for any number of threads"},
 }
 

@@ -27,7 +27,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/par"
-	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/stream"
 )
 
@@ -400,7 +400,7 @@ func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int,
 	case in == "-":
 		return nil, 0, nil, errors.New("--raw: missing; standard input needs the widths and heads of its numbers")
 	}
-	var files stream.Files
+	var files array.Source
 	if info, err := os.Stat(in); err != nil {
 		return nil, 0, nil, err
 	} else if info.IsDir() {
@@ -417,21 +417,22 @@ func openStream(c *Command, e *env.Env, in string) (src stream.Source, rank int,
 			return nil, 0, nil, err
 		}
 	}
-	if src, rank, err = stream.NewArraySource(files); err != nil {
+	src, rank, tokens, err := stream.OpenArraySource(in)
+	if err != nil {
 		files.Close()
 		return nil, 0, nil, err
 	}
-	return src, rank, files, nil
+	return src, rank, closing{files, tokens, nil}, nil
 }
 
-// closing is a source that has a file to close.
+// closing is a source with another file to close.
 type closing struct {
 	array.Source
-	file      io.Closer
+	file      io.Closer           // of the tokens
 	mechanism attention.Mechanism // of the source; nil: the command names it
 }
 
-func (c closing) Close() error { return c.file.Close() }
+func (c closing) Close() error { return errors.Join(c.Source.Close(), c.file.Close()) }
 
 // numbers reads a list of lo to hi whole numbers.
 func numbers(flag, text string, lo, hi int) ([]int64, error) {

@@ -29,13 +29,13 @@ import (
 	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/published"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/snapshot"
 	"github.com/farfield-ml/farfield/internal/states"
 	"github.com/farfield-ml/farfield/internal/streamfile"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
-	"github.com/farfield-ml/farfield/safetensors"
 	"github.com/farfield-ml/farfield/train"
 )
 

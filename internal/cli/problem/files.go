@@ -7,7 +7,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/cli/env"
-	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 )
 
 // NewArray returns the array data [shape...] with a name. The shape must fit the data.

@@ -14,8 +14,8 @@ import (
 	"github.com/farfield-ml/farfield/internal/atomicfile"
 	"github.com/farfield-ml/farfield/internal/cli/records"
 	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/snapshot"
-	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // An index is a .safetensors file of vectors that also has the digest of the text of each row, and

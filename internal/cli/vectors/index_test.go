@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/cli/records"
-	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 )
 
 // writeIndex writes an index of two texts, and returns its path.

@@ -18,7 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/infile"
-	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 )
 
 // ArrayName is the name of the array in a .safetensors file of vectors.

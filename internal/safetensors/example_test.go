@@ -5,12 +5,12 @@ import (
 	"log"
 	"slices"
 
-	"github.com/farfield-ml/farfield/safetensors"
+	"github.com/farfield-ml/farfield/internal/safetensors"
 )
 
 // The weights of a published model.
 func Example() {
-	f, err := safetensors.Open("../pretrained/testdata/tiny/model.safetensors")
+	f, err := safetensors.Open("../../pretrained/testdata/tiny/model.safetensors")
 	if err != nil {
 		log.Fatal(err)
 	}
