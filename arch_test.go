@@ -81,6 +81,7 @@ var layers = []string{
 	"internal/task",
 	"model",
 	"internal/exchanged",
+	"internal/checkpoint",
 	"internal/exchange",
 	"internal/published",
 	"pretrained",

@@ -127,7 +127,7 @@ func parseConfigFile(text []byte, factories map[string]Factory) (Config, error) 
 		return Config{}, err
 	}
 	if head.Task != "" && head.Model != nil {
-		return Config{}, fmt.Errorf("is the configuration of a run: read its folder ckpt/best, or the run by train.LoadModel")
+		return Config{}, fmt.Errorf("is the configuration of a run: read its folder ckpt/best, or the run by farfield.Open")
 	}
 	if head.Version == nil {
 		return Config{}, fmt.Errorf("version: is missing")

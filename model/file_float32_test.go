@@ -123,7 +123,7 @@ func TestLoadRefuses(t *testing.T) {
 		}), "model.safetensors: weights: have 1 tensors, the configuration needs one at least for each of 2 layers"},
 		{config(`"version": 1`, `"version": 2, "gates": 3`), "config.json: version: is 2, 1 is read"},
 		{config(`"version": 1,`, ``), "config.json: version: is missing"},
-		{config(`"version": 1,`, `"version": 2, "task": "copy", "model": {},`), "config.json: is the configuration of a run: read its folder ckpt/best, or the run by train.LoadModel"},
+		{config(`"version": 1,`, `"version": 2, "task": "copy", "model": {},`), "config.json: is the configuration of a run: read its folder ckpt/best, or the run by farfield.Open"},
 		{config(`"width"`, `"breadth"`), `config.json: unknown field "breadth"`},
 		{config(`"width": 12`, `"width": 13`), "config.json: heads: 3 do not divide width 13"},
 		{config(`"width": 12`, `"width": 15`), "shape is [11 12], the configuration needs [11 15]"},

@@ -76,7 +76,7 @@ func NewUndrawn(c Config) (*Model, error) {
 func Load(dir string) (*Model, error) { return LoadWith(dir, nil) }
 
 // LoadWith reads a model as Load does, in which mechanisms of your own are built by factories, by
-// their names in the configuration. train.LoadModelWith does the same for a run.
+// their names in the configuration. farfield.WithFactories does the same for a run.
 func LoadWith(dir string, factories map[string]Factory) (*Model, error) {
 	m, err := LoadIn(dir, nn.Float32, factories)
 	return m, err

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/farfield-ml/farfield/comm"
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/model"
 )
 
@@ -14,10 +15,10 @@ import (
 // them.
 func (t *Trainer) updateBest(s Score) {
 	if b := t.best; b != nil && !s.Metric.IsBetter(s.Value, b.Value) && (s.Value != b.Value || s.Loss >= b.Loss) {
-		t.best = &bestEval{b.Step, b.Value, b.Loss, b.EvalsSince + 1}
+		t.best = &checkpoint.Best{Step: b.Step, Value: b.Value, Loss: b.Loss, EvalsSince: b.EvalsSince + 1}
 		return
 	}
-	t.best = &bestEval{Step: t.step, Value: s.Value, Loss: s.Loss}
+	t.best = &checkpoint.Best{Step: t.step, Value: s.Value, Loss: s.Loss}
 	if t.dir == "" {
 		t.bestWeights = t.bestWeights[:0]
 		for _, p := range modelTensors(t.model) {
@@ -26,17 +27,9 @@ func (t *Trainer) updateBest(s Score) {
 	}
 }
 
-// isAt reports whether the best validation score is of an update.
-func (b *bestEval) isAt(step int) bool { return b != nil && b.Step == step }
-
-// isExhausted reports whether early stopping ends a run; patience 0: never.
-func (b *bestEval) isExhausted(patience int) bool {
-	return patience > 0 && b != nil && b.EvalsSince >= patience
-}
-
 // writeBest writes the best checkpoint.
 func (t *Trainer) writeBest() error {
-	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Best: t.best, Data: t.digest}
+	m := checkpoint.Manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Best: t.best, Data: t.digest}
 	_, err := writeCheckpointFolder(filepath.Join(t.dir, checkpointsFolder), bestName, m, t.writeModel)
 	return err
 }
@@ -49,9 +42,9 @@ func (t *Trainer) repairBest() error {
 		return nil
 	}
 	path := filepath.Join(t.dir, checkpointsFolder, bestName)
-	m, err := readManifest(path)
+	m, err := checkpoint.Read(path)
 	switch {
-	case t.best.isAt(t.step) && (err != nil || m.Step != t.step):
+	case t.best.IsAt(t.step) && (err != nil || m.Step != t.step):
 		return t.writeBest()
 	case err != nil:
 		return fmt.Errorf("%w; it has the weights of update %d, by which the run is scored", err, t.best.Step)
@@ -82,7 +75,7 @@ func (t *Trainer) restoreBest() error {
 // readBest gives m the weights of the checkpoint path. It returns an error if the
 // checkpoint is of another update than step.
 func readBest(m *model.Model, path string, step int) error {
-	made, err := readManifest(path)
+	made, err := checkpoint.Read(path)
 	if err != nil {
 		return err
 	}

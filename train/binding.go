@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/strict"
 	"github.com/farfield-ml/farfield/internal/task"
@@ -378,14 +379,14 @@ func DataSum(dir string) (string, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return start.Data, err
 	}
-	checkpoint, err := latestCheckpoint(dir) // older runs have no startFile
+	latest, err := latestCheckpoint(dir) // older runs have no startFile
 	if errors.Is(err, ErrNoCheckpoint) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
-	m, err := parseManifest(checkpoint)
+	m, err := checkpoint.Parse(latest)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}

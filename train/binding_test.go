@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -25,7 +26,7 @@ func withoutCopies(t *testing.T, dir string) {
 		t.Fatal(list, err)
 	}
 	for _, path := range list {
-		m, err := readManifest(filepath.Dir(path))
+		m, err := checkpoint.Read(filepath.Dir(path))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +35,7 @@ func withoutCopies(t *testing.T, dir string) {
 				t.Fatal(err)
 			}
 		}
-		if err := m.writeInto(filepath.Dir(path)); err != nil {
+		if err := m.WriteInto(filepath.Dir(path)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -95,14 +96,14 @@ func TestConfigIsBoundToCheckpoints(t *testing.T) {
 		if resumed == nil {
 			trainer.Close()
 		}
-		_, _, loaded := LoadModel(dir)
+		_, _, loaded := loadModel(dir)
 		for _, err := range []error{resumed, loaded, LengthenRuns(littleText(t), 40, dir)} {
 			if (err == nil) != (want == "") || err != nil && !strings.HasSuffix(err.Error(), want) {
 				t.Errorf("%s: error is %v, want %s", c.to, err, want)
 			}
 		}
 		withoutCopies(t, dir)
-		if _, _, err := LoadModel(dir); err != nil {
+		if _, _, err := loadModel(dir); err != nil {
 			t.Errorf("%s: without a copy the error is %v", c.to, err)
 		}
 	}
@@ -134,7 +135,7 @@ func TestNamesAreBoundToCheckpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := LoadModel(copyRun(t, at)); err != nil {
+		if _, _, err := loadModel(copyRun(t, at)); err != nil {
 			t.Errorf("%s: outside of its run the error is %v", c.file, err)
 		}
 		withoutCopies(t, dir)
@@ -189,7 +190,7 @@ func TestTokensOfTextsAreBoundToCheckpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := filepath.Join(t.TempDir(), "start")
-		if err := SaveModel(start, m, k.vocab); err != nil {
+		if err := checkpoint.SaveModel(start, m, k.vocab); err != nil {
 			t.Fatal(err)
 		}
 		c := little("softmax")
@@ -204,12 +205,12 @@ func TestTokensOfTextsAreBoundToCheckpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir, _ := taskRun(t, c, src, 1)
-		if _, _, err := LoadModel(dir); err != nil {
+		if _, _, err := loadModel(dir); err != nil {
 			t.Error(err)
 		}
 		path := filepath.Join(dir, k.file)
 		k.change(path)
-		_, _, loaded := LoadModel(dir)
+		_, _, loaded := loadModel(dir)
 		_, resumed := Resume(src, dir)
 		for _, err := range []error{loaded, resumed} {
 			if err == nil || !strings.Contains(err.Error(), path+k.want) {

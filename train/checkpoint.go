@@ -1,23 +1,18 @@
 package train
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
-	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/token"
@@ -34,99 +29,22 @@ const (
 	scalesFile        = "scales.json"
 	eventsFile        = "events.out.tfevents.0.farfield" // TensorBoard finds it by tfevents
 	checkpointsFolder = "ckpt"
-	latestFile        = "latest"
+	latestFile        = checkpoint.LatestFile
 	bestName          = "best"
-	manifestFile      = "checkpoint.json"
-	vocabFile         = "vocab.json"
+	manifestFile      = checkpoint.ManifestFile
+	vocabFile         = checkpoint.VocabFile
 	optimFile         = "optim.safetensors"
 
-	stepPrefix = "step-"
 	tempPrefix = "."
 	oldPrefix  = ".old-" // of a folder until its replacement has its name
 )
 
-const (
-	checkpointFormat  = "farfield checkpoint"
-	checkpointVersion = 2
-)
-
-// manifest is the content of checkpoint.json.
-type manifest struct {
-	Format  string             `json:"format"`
-	Version int                `json:"version"`
-	Step    int                `json:"step"`          // updates made
-	Elapsed float64            `json:"elapsed_s"`     // seconds of training until then
-	Metrics int64              `json:"metrics_bytes"` // length of metrics.jsonl then
-	Events  int64              `json:"events_bytes"`  // length of TensorBoard's file then
-	Best    *bestEval          `json:"best,omitempty"`
-	Data    string             `json:"data_sha256"` // task.Digest
-	Files   map[string]fileSum `json:"files"`
-	Sum     string             `json:"sha256"` // of this text with an empty sum
-}
-
-// bestEval is the evaluation with the best validation score.
-type bestEval struct {
-	Step       int     `json:"step"`
-	Value      float64 `json:"score"`
-	Loss       float64 `json:"loss"`
-	EvalsSince int     `json:"looks_since"`
-}
-
-// fileSum is the size and checksum of a file in a checkpoint.
-type fileSum struct {
-	Bytes int64  `json:"bytes"`
-	Sum   string `json:"sha256"`
-}
-
-// checksum returns the SHA-256 of the manifest with an empty Sum.
-func (m manifest) checksum() (string, error) {
-	m.Sum = ""
-	text, err := json.Marshal(m)
-	if err != nil {
-		return "", err
-	}
-	s := sha256.Sum256(text)
-	return hex.EncodeToString(s[:]), nil
-}
-
-// hashFile returns the size and SHA-256 of a file.
-func hashFile(path string) (fileSum, error) {
-	f, err := infile.Open(path)
-	if err != nil {
-		return fileSum{}, err
-	}
-	defer f.Close()
-	h := sha256.New()
-	n, err := io.Copy(h, f)
-	return fileSum{n, hex.EncodeToString(h.Sum(nil))}, err
-}
-
-// hashMember is hashFile for a file that a manifest names. A manifest is untrusted, so
-// the name must be a regular file in the folder dir. The file is not hashed if its size
-// is not bytes.
-func hashMember(dir, name string, bytes int64) (fileSum, error) {
-	path := filepath.Join(dir, name)
-	if name != filepath.Base(name) || !filepath.IsLocal(name) {
-		return fileSum{}, fmt.Errorf("%s: names %q, which is no file of the folder", filepath.Join(dir, manifestFile), name)
-	}
-	info, err := os.Stat(path)
-	switch {
-	case err != nil:
-		return fileSum{}, err
-	case !info.Mode().IsRegular():
-		return fileSum{}, fmt.Errorf("%s: is no regular file", path)
-	case info.Size() != bytes:
-		return fileSum{Bytes: info.Size()}, nil
-	}
-	return hashFile(path)
-}
-
 // writeCheckpoint makes the checkpoint of m.Step in the run folder dir from the files
 // that fill writes. The checkpoint appears complete or not at all, and only then does
 // latest name it. The checkpoint before it is kept, older ones are removed.
-func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path string, err error) {
+func writeCheckpoint(dir string, m checkpoint.Manifest, fill func(dir string) error) (path string, err error) {
 	all := filepath.Join(dir, checkpointsFolder)
-	name := fmt.Sprintf("%s%08d", stepPrefix, m.Step)
+	name := checkpoint.StepName(m.Step)
 	if path, err = writeCheckpointFolder(all, name, m, fill); err != nil {
 		return "", err
 	}
@@ -138,25 +56,25 @@ func writeCheckpoint(dir string, m manifest, fill func(dir string) error) (path 
 		return "", err
 	}
 	keep := map[string]bool{name: true}
-	if before, ok := checkpointBefore(all, name); ok {
+	if before, ok := checkpoint.Before(all, name); ok {
 		keep[before] = true
 	}
-	return path, removeCheckpoints(all, func(name string) bool { return isStepName(name) && !keep[name] })
+	return path, removeCheckpoints(all, func(name string) bool { return checkpoint.IsStepName(name) && !keep[name] })
 }
 
 // removeOlder removes the checkpoints before the predecessor of the checkpoint in path.
 // They remain if a run is killed between writing a checkpoint and removing old ones.
 func removeOlder(path string) error {
 	all, name := filepath.Dir(path), filepath.Base(path)
-	before, ok := checkpointBefore(all, name)
+	before, ok := checkpoint.Before(all, name)
 	if !ok {
 		return nil
 	}
-	return removeCheckpoints(all, func(name string) bool { return isStepName(name) && name < before })
+	return removeCheckpoints(all, func(name string) bool { return checkpoint.IsStepName(name) && name < before })
 }
 
 // writeCheckpointFolder makes the folder name in the folder all, complete or not at all.
-func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) error) (path string, err error) {
+func writeCheckpointFolder(all, name string, m checkpoint.Manifest, fill func(dir string) error) (path string, err error) {
 	if err := atomicfile.MakeFolder(all); err != nil {
 		return "", err
 	}
@@ -172,7 +90,7 @@ func writeCheckpointFolder(all, name string, m manifest, fill func(dir string) e
 	if err := fill(temp); err != nil {
 		return "", err
 	}
-	if err := m.writeInto(temp); err != nil {
+	if err := m.WriteInto(temp); err != nil {
 		return "", err
 	}
 	path = filepath.Join(all, name)
@@ -198,7 +116,7 @@ func removeTemps(all string) error {
 	}
 	for _, old := range olds {
 		path := filepath.Join(all, strings.TrimPrefix(old, oldPrefix))
-		if isCheckpoint(path) {
+		if checkpoint.Is(path) {
 			continue
 		}
 		if err := atomicfile.Rename(filepath.Join(all, old), path); err != nil {
@@ -206,24 +124,6 @@ func removeTemps(all string) error {
 		}
 	}
 	return removeCheckpoints(all, func(name string) bool { return strings.HasPrefix(name, tempPrefix) })
-}
-
-// writeInto adds the files of dir to m and writes m into dir.
-func (m manifest) writeInto(dir string) error {
-	m.Format, m.Version, m.Files = checkpointFormat, checkpointVersion, map[string]fileSum{}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if m.Files[e.Name()], err = hashFile(filepath.Join(dir, e.Name())); err != nil {
-			return err
-		}
-	}
-	if m.Sum, err = m.checksum(); err != nil {
-		return err
-	}
-	return atomicfile.WriteJSON(filepath.Join(dir, manifestFile), m)
 }
 
 // removeCheckpoints removes the unwanted entries of the folder all. The next call removes files that
@@ -243,29 +143,6 @@ func removeCheckpoints(all string, unwanted func(name string) bool) error {
 	return nil
 }
 
-// isStepName reports whether name is the name of a checkpoint of an update. Copies with
-// other names are the user's.
-func isStepName(name string) bool {
-	digits, ok := strings.CutPrefix(name, stepPrefix)
-	_, err := strconv.ParseUint(digits, 10, 63)
-	return ok && err == nil
-}
-
-// checkpointBefore returns the name of the last checkpoint before name, if there is one.
-func checkpointBefore(all, name string) (string, bool) {
-	entries, err := os.ReadDir(all) // in the order of their names
-	if err != nil {
-		return "", false
-	}
-	before := ""
-	for _, e := range entries {
-		if isStepName(e.Name()) && e.Name() < name {
-			before = e.Name()
-		}
-	}
-	return before, before != ""
-}
-
 // ErrNoCheckpoint is returned for a run without a checkpoint.
 var ErrNoCheckpoint = errors.New("the run has no checkpoint yet")
 
@@ -283,67 +160,10 @@ func latestCheckpoint(dir string) (path string, err error) {
 		return "", err
 	}
 	name := strings.TrimSpace(string(text))
-	if !isStepName(name) {
+	if !checkpoint.IsStepName(name) {
 		return "", fmt.Errorf("%s: names %q, which is no checkpoint", pointer, name)
 	}
 	return filepath.Join(dir, checkpointsFolder, name), nil
-}
-
-// readManifest reads the manifest of the checkpoint in path and verifies every file. It
-// returns an error that names an earlier checkpoint if a file is damaged.
-func readManifest(path string) (manifest, error) {
-	m, err := checkManifest(path)
-	if err == nil {
-		return m, nil
-	}
-	if before, ok := checkpointBefore(filepath.Dir(path), filepath.Base(path)); ok {
-		err = fmt.Errorf("%w; to go back, write %s into %s", err, before, filepath.Join(filepath.Dir(path), latestFile))
-	}
-	return m, err
-}
-
-// parseManifest reads the manifest of the checkpoint in path. It returns an error if the
-// manifest is damaged.
-func parseManifest(path string) (m manifest, err error) {
-	name := filepath.Join(path, manifestFile)
-	text, err := infile.ReadFile(name)
-	if err != nil {
-		return m, err
-	}
-	if err := json.Unmarshal(text, &m); err != nil {
-		return m, fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: %w", name, err))
-	}
-	if m.Format != checkpointFormat {
-		return m, fmt.Errorf("%s: format is %q, not %q", name, m.Format, checkpointFormat)
-	}
-	if m.Version != checkpointVersion {
-		return m, fmt.Errorf("%s: version is %d, this program reads %d", name, m.Version, checkpointVersion)
-	}
-	sum, err := m.checksum()
-	if err == nil && m.Sum != sum {
-		err = fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, it says %.12s…", name, sum, m.Sum))
-	}
-	return m, err
-}
-
-// checkManifest is readManifest without the advice in the error.
-func checkManifest(path string) (m manifest, err error) {
-	if m, err = parseManifest(path); err != nil {
-		return m, err
-	}
-	for _, n := range slices.Sorted(maps.Keys(m.Files)) {
-		want := m.Files[n]
-		got, err := hashMember(path, n, want.Bytes)
-		switch {
-		case err != nil:
-			return m, err
-		case got.Bytes != want.Bytes:
-			return m, fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: it has %d bytes, was written with %d", filepath.Join(path, n), got.Bytes, want.Bytes))
-		case got.Sum != want.Sum:
-			return m, fault.Mark(fault.ErrDamaged, fmt.Errorf("%s: damaged: its SHA-256 is %.12s…, was %.12s…", filepath.Join(path, n), got.Sum, want.Sum))
-		}
-	}
-	return m, nil
 }
 
 // modelTensors returns the weights and the constants of a model.
@@ -399,7 +219,7 @@ func (t *Trainer) writeCheckpoint() (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	m := manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: rows, Events: events, Best: t.best, Data: t.digest}
+	m := checkpoint.Manifest{Step: t.step, Elapsed: t.elapsed.Seconds(), Metrics: rows, Events: events, Best: t.best, Data: t.digest}
 	path, err = writeCheckpoint(t.dir, m, func(dir string) error {
 		if err := t.writeModel(dir); err != nil {
 			return err
@@ -409,7 +229,7 @@ func (t *Trainer) writeCheckpoint() (path string, err error) {
 		}
 		return writeOptim(filepath.Join(dir, optimFile), t.trained, t.optim)
 	})
-	if err == nil && t.best.isAt(t.step) {
+	if err == nil && t.best.IsAt(t.step) {
 		err = t.writeBest()
 	}
 	return path, err

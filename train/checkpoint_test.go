@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
@@ -111,7 +112,7 @@ func TestFinishedRunKeepsWhatIsRead(t *testing.T) {
 		t.Errorf("the folder holds %v, want %v", got, want)
 	}
 	for _, path := range []string{last, filepath.Join(all, bestName)} {
-		if _, err := readManifest(path); err != nil {
+		if _, err := checkpoint.Read(path); err != nil {
 			t.Error(err)
 		}
 	}
@@ -123,7 +124,7 @@ func TestFinishedRunKeepsWhatIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if isShared := os.SameFile(a, b); isShared != trainer.best.isAt(trainer.step) {
+	if isShared := os.SameFile(a, b); isShared != trainer.best.IsAt(trainer.step) {
 		t.Errorf("the best is of update %d of %d, shared %t", trainer.best.Step, trainer.step, isShared)
 	}
 }
@@ -313,7 +314,7 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 				}
 			}
 			check(err)
-			if _, _, err := LoadModel(dir); tc.load {
+			if _, _, err := loadModel(dir); tc.load {
 				check(err)
 			} else if err != nil {
 				t.Errorf("the model does not load: %v", err)
@@ -328,8 +329,8 @@ func TestResumeRemovesOldCheckpoints(t *testing.T) {
 	t.Parallel()
 	want, score := run(t, little("softmax"))
 	dir := beforeTheEnd(t, little("softmax"))
-	old := filepath.Join(dir, checkpointsFolder, stepPrefix+"00000001")
-	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, checkpointsFolder, stepPrefix+"00000020"))); err != nil {
+	old := filepath.Join(dir, checkpointsFolder, "step-00000001")
+	if err := os.CopyFS(old, os.DirFS(filepath.Join(dir, checkpointsFolder, "step-00000020"))); err != nil {
 		t.Fatal(err)
 	}
 	if got := resume(t, dir); got != score {
@@ -406,7 +407,7 @@ func TestCommittedRunContinues(t *testing.T) {
 	of := filepath.Join(committed, checkpointsFolder, filepath.Base(path))
 	list := names(t, of)
 	// The build that wrote the committed run made no copy of the configuration.
-	m, err := readManifest(path)
+	m, err := checkpoint.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +419,7 @@ func TestCommittedRunContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := m.writeInto(path); err != nil {
+	if err := m.WriteInto(path); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(t, path); !slices.Equal(got, list) {
@@ -554,11 +555,34 @@ func TestCopiesOfCheckpointsStay(t *testing.T) {
 	}
 }
 
+// A caller of ReadCheckpoint reads what it needs of a checkpoint, here of a run that selects no best one,
+// and gets its own error back.
+func TestReadCheckpointGivesItsFolder(t *testing.T) {
+	t.Parallel()
+	dir, _ := run(t, little("softmax"))
+	latest := filepath.Join(dir, checkpointsFolder, "step-00000030")
+	for _, want := range []error{nil, os.ErrInvalid} {
+		calls := 0
+		err := ReadCheckpoint(dir, func(found string) error {
+			if calls++; found != latest {
+				t.Errorf("the checkpoint is %s, want %s", found, latest)
+			}
+			if _, err := model.Load(found); err != nil {
+				t.Error(err)
+			}
+			return want
+		})
+		if err != want || calls != 1 {
+			t.Errorf("error is %v after %d calls, want %v", err, calls, want)
+		}
+	}
+}
+
 func TestLoadReadsTheModelThatWasScored(t *testing.T) {
 	t.Parallel()
 	dir, score := run(t, little("softmax"))
 	for _, path := range []string{dir, filepath.Join(dir, checkpointsFolder, "step-00000030")} {
-		m, vocab, err := LoadTextModel(path)
+		m, vocab, err := loadModel(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -572,7 +596,7 @@ func TestLoadReadsTheModelThatWasScored(t *testing.T) {
 		{t.TempDir(), "neither a run nor a checkpoint"},
 		{interrupted(t, little("softmax"), 3), ErrNoCheckpoint.Error()},
 	} {
-		if _, _, err := LoadModel(tc.path); err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrNoCheckpoint) != (tc.want == ErrNoCheckpoint.Error()) {
+		if _, _, err := loadModel(tc.path); err == nil || !strings.Contains(err.Error(), tc.want) || errors.Is(err, ErrNoCheckpoint) != (tc.want == ErrNoCheckpoint.Error()) {
 			t.Errorf("%s: error is %v", tc.path, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/train/data"
 )
@@ -15,15 +16,15 @@ import (
 var ErrDataChanged = errors.New("is not the data that the run began with")
 
 // CheckData returns an error that wraps ErrDataChanged if src is not the data of the model at path, because its class
-// names or its SHA-256 differ. LoadModel says what path may be; src is the task that the
+// names or its SHA-256 differ. ReadCheckpoint says what path may be; src is the task that the
 // configuration of the run opens. If the run has no such records, only the numbers of classes are
 // compared. CheckData also returns an error if the records are damaged or a sample cannot be read.
 func CheckData(path string, src data.Source) error {
-	checkpoint, err := findCheckpoint(path)
+	from, err := findCheckpoint(path)
 	if err != nil {
 		return err
 	}
-	m, err := parseManifest(checkpoint)
+	m, err := checkpoint.Parse(from)
 	if err != nil {
 		return err
 	}

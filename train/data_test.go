@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/task"
 )
 
@@ -121,19 +122,19 @@ func TestEveryChangeOfTheDataIsFound(t *testing.T) {
 	if sum, err := DataSum(dir); err != nil || sum != whole {
 		t.Errorf("the run has %s, %v; want %s", sum, err, whole)
 	}
-	checkpoint, err := latestCheckpoint(dir)
+	latest, err := latestCheckpoint(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := parseManifest(checkpoint)
+	m, err := checkpoint.Parse(latest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Data = old
-	if err := os.Remove(filepath.Join(checkpoint, manifestFile)); err != nil {
+	if err := os.Remove(filepath.Join(latest, manifestFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.writeInto(checkpoint); err != nil {
+	if err := m.WriteInto(latest); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, dir, startFile, `{"version":1,"data_sha256":"`+old+`"}`)
@@ -179,7 +180,7 @@ func TestDataOfARunMustBeUnchanged(t *testing.T) {
 	rows := labelledRows(60, "login", "storage")
 	data := writeFile(t, folder, "data.csv", rows)
 	dir := smallRun(t, "file", map[string]string{"data": data, "length": "6"})
-	checkpoint, err := findCheckpoint(dir)
+	latest, err := findCheckpoint(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestDataOfARunMustBeUnchanged(t *testing.T) {
 		"fewer":   {labelledRows(40, "login", "storage"), sums},
 		"swapped": {strings.NewReplacer(",login", ",storage", ",storage", ",login").Replace(rows), sums},
 	}
-	for _, path := range []string{dir, checkpoint} {
+	for _, path := range []string{dir, latest} {
 		if err := check(path, rows); err != nil {
 			t.Error(err)
 		}
@@ -214,15 +215,15 @@ func TestDataOfARunMustBeUnchanged(t *testing.T) {
 	if err := check(dir, changes["order"][0]); err == nil || !strings.Contains(err.Error(), sums) {
 		t.Error(err)
 	}
-	m, err := parseManifest(checkpoint)
+	m, err := checkpoint.Parse(latest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Data = ""
-	if err := os.Remove(filepath.Join(checkpoint, manifestFile)); err != nil {
+	if err := os.Remove(filepath.Join(latest, manifestFile)); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.writeInto(checkpoint); err != nil {
+	if err := m.WriteInto(latest); err != nil {
 		t.Fatal(err)
 	}
 	if err := check(dir, changes["fewer"][0]); err != nil {
@@ -262,7 +263,7 @@ func TestOtherDataHasTheClassesOfTheRun(t *testing.T) {
 		}
 		want[slices.Index(p.Classes, label)][r.Class]++
 	}
-	m, _, err := LoadModel(dir)
+	m, _, err := loadModel(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

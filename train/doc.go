@@ -2,8 +2,8 @@
 // run has the same bits as a run without interruption. New starts a run on data of any kind: a
 // data.Source has two methods. The kind of its targets, data.Kind, decides the loss.
 //
-// A run on data of your own has no Predictor: LoadModel reads its model, and Logits of model.Model
-// gives the outputs. If its tokens are bytes (data.ByteReporter), farfield.Open reads texts with it.
+// A run on data of your own has no Predictor: Load of package model reads its model from the folder that
+// ReadCheckpoint finds, and Logits of model.Model gives the outputs. If its tokens are bytes (data.ByteReporter), farfield.Open reads texts with it.
 //
 // With a loss of your own you write the loop: PackBatch makes a batch of samples, ForwardLogits and
 // BackwardLogits of model.Model take the gradient of any loss, package optim has optimisers, and

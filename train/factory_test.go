@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/nn"
@@ -43,10 +44,10 @@ func TestRunWithAMechanismOfOnesOwn(t *testing.T) {
 	}
 	same(t, dir, want)
 
-	if _, _, err := LoadModel(dir); err == nil || !strings.Contains(err.Error(), `"own"`) {
-		t.Errorf("LoadModel without the factory: %v", err)
+	if _, _, err := loadModel(dir); err == nil || !strings.Contains(err.Error(), `"own"`) {
+		t.Errorf("loadModel without the factory: %v", err)
 	}
-	m, _, err := LoadModelWith(dir, nn.Float32, factories)
+	m, _, err := checkpoint.LoadModel(dir, nn.Float32, factories, ReadCheckpoint)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,11 +55,11 @@ func TestRunWithAMechanismOfOnesOwn(t *testing.T) {
 		t.Error("the model that was read is not the one that was scored")
 	}
 	for _, p := range []nn.Precision{nn.BFloat16, nn.Int8} {
-		few, _, err := LoadModelWith(dir, p, factories)
+		few, _, err := checkpoint.LoadModel(dir, p, factories, ReadCheckpoint)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, _, err := LoadModelWith(dir, nn.Float32, factories)
+		want, _, err := checkpoint.LoadModel(dir, nn.Float32, factories, ReadCheckpoint)
 		if err == nil {
 			err = want.Compress(p)
 		}

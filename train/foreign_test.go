@@ -24,7 +24,7 @@ func TestFoldersOfOtherProgramsAreNamed(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, _, err := LoadModel(dir)
+		_, _, err := loadModel(dir)
 		if err == nil || !strings.Contains(err.Error(), dir+": is "+c.want+", ") {
 			t.Errorf("error is %v, want %s", err, c.want)
 		}
@@ -33,7 +33,7 @@ func TestFoldersOfOtherProgramsAreNamed(t *testing.T) {
 	if err := os.WriteFile(file, []byte("GGUF\x03\x00\x00\x00\x00"), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := LoadTextModel(file); err == nil || !strings.Contains(err.Error(), "is a GGUF file") {
+	if _, _, err := loadModel(file); err == nil || !strings.Contains(err.Error(), "is a GGUF file") {
 		t.Errorf("error is %v", err)
 	}
 	for _, text := range []string{`{"task": "text"}`, "", "[1]"} {

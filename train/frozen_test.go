@@ -171,7 +171,7 @@ func TestFrozenModelIsGivenBackWithALinearLayer(t *testing.T) {
 	t.Parallel()
 	c, src := frozenTexts(t)
 	dir, _ := taskRun(t, c, src)
-	m, _, err := LoadModel(dir)
+	m, _, err := loadModel(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

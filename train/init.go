@@ -97,7 +97,7 @@ func openStart(dir string, classes []string) (s startModel, err error) {
 	if published.IsFolder(dir) {
 		return openPublished(dir, classes)
 	}
-	m, vocab, err := LoadModel(dir)
+	m, vocab, err := loadModel(dir)
 	if err != nil {
 		return s, err
 	}

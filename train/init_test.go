@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/task"
@@ -70,7 +71,7 @@ func TestRunStartsFromWeights(t *testing.T) {
 	if _, err := trainer.Train(context.Background(), Observer{}); err != nil {
 		t.Fatal(err)
 	}
-	start, _, err := LoadModel(c.Init)
+	start, _, err := loadModel(c.Init)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func TestTunedRunsResumeToTheSameBits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, _, err := LoadModel(dir)
+			m, _, err := loadModel(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -340,7 +341,7 @@ func TestTextsTuneAModelOfMoreRowsThanTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	start, data := filepath.Join(t.TempDir(), "start"), filepath.Join(t.TempDir(), "text")
-	if err := SaveModel(start, m, token.NewTokenizerVocabulary(words)); err != nil {
+	if err := checkpoint.SaveModel(start, m, token.NewTokenizerVocabulary(words)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(data, task.InventText(1, 3000).Text, 0o666); err != nil {
@@ -367,7 +368,7 @@ func TestTextsTuneAModelOfMoreRowsThanTokens(t *testing.T) {
 		t.Errorf("the score is %+v, want %+v", got, score)
 	}
 	same(t, dir, want)
-	m, vocab, err := LoadTextModel(dir)
+	m, vocab, err := loadModel(dir)
 	if err != nil || m.Config().Vocab != rows || vocab.Size() != 256 {
 		t.Fatalf("%v, want %d rows", err, rows)
 	}
@@ -587,7 +588,7 @@ func TestModelOutsideOfARunIsReadAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	tokens := &task.Tokens{Vocabulary: token.NewTokenizerVocabulary(words), Size: 256}
-	if err := errors.Join(SaveModel(dir, m, nil), saveTokens(dir, tokens), os.WriteFile(filepath.Join(root, configFile), []byte(`{"port": 8080}`), 0o666)); err != nil {
+	if err := errors.Join(checkpoint.SaveModel(dir, m, nil), saveTokens(dir, tokens), os.WriteFile(filepath.Join(root, configFile), []byte(`{"port": 8080}`), 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := openStart(dir, nil); err != nil || s.tokens == nil {
@@ -609,7 +610,7 @@ func TestModelOutsideOfARunIsReadAlone(t *testing.T) {
 // programs.
 func checkGivenBack(t *testing.T, run string, words *tokenizer.Tokenizer) {
 	t.Helper()
-	m, _, err := LoadModel(run)
+	m, _, err := loadModel(run)
 	if err != nil {
 		t.Fatal(err)
 	}

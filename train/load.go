@@ -2,12 +2,11 @@ package train
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/infile"
 	"github.com/farfield-ml/farfield/internal/token"
@@ -19,23 +18,17 @@ import (
 // checkpoints.
 func RunFolder(path string) string {
 	path = exchanged.Resolve(path)
-	if isCheckpoint(path) {
+	if checkpoint.Is(path) {
 		return filepath.Join(path, "..", "..")
 	}
 	return path
-}
-
-// isCheckpoint reports whether path is a folder with a manifest.
-func isCheckpoint(path string) bool {
-	_, err := os.Stat(filepath.Join(path, manifestFile))
-	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // isAlone reports whether path is a checkpoint outside of a run: it is not in a folder of
 // checkpoints, and the folder above its own is no run with checkpoints. Files beside it are
 // of something else.
 func isAlone(path string) bool {
-	if !isCheckpoint(path) {
+	if !checkpoint.Is(path) {
 		return false
 	}
 	run := RunFolder(path)
@@ -56,57 +49,44 @@ func isAlone(path string) bool {
 // maxLoads bounds the loads of a checkpoint that its training replaces meanwhile.
 const maxLoads = 100
 
-// LoadModel reads a model and the vocabulary of its text, which is nil for other tasks. path is the
-// folder of a checkpoint, or of a run, whose best checkpoint is preferred to the latest one. Every
-// file is verified by its checksum, and the run by the copies in its checkpoint. If a trainer
-// replaces the checkpoint meanwhile, LoadModel reads the new one. An exchanged model is returned as
-// the trained model with the exchanged functions. LoadModel returns an error if path is neither a
-// checkpoint nor a run, if a file is damaged, or if the vocabulary does not fit the model.
-func LoadModel(path string) (*model.Model, *token.Vocabulary, error) {
-	return LoadModelWith(path, nn.Float32, nil)
-}
-
-// LoadModelWith is LoadModel with weights held in precision p, as model.LoadIn holds them.
-// factories build mechanisms of your own, by the names that the configuration gives them.
-func LoadModelWith(path string, p nn.Precision, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
+// ReadCheckpoint calls read with the folder of a checkpoint: path itself, or of the run path the best
+// checkpoint, and the latest if there is no best one. Every file is verified by its checksum, and the
+// run by the copies in its checkpoint. If a trainer replaces the checkpoint meanwhile, ReadCheckpoint
+// calls read again with the new one. Of an exchanged model it reads the checkpoint of the trained
+// model. It returns the error of read, and one if path is neither a checkpoint nor a run, or if a file
+// is damaged.
+func ReadCheckpoint(path string, read func(dir string) error) error {
 	if _, err := os.Stat(path); err != nil {
-		return nil, nil, err
+		return err
 	}
 	if err := CheckForeign(path); err != nil {
-		return nil, nil, err
-	}
-	functions, err := exchanged.Open(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	if functions != nil {
-		m, v, err := LoadModelWith(functions.Model(), nn.Float32, factories)
-		if err == nil {
-			m, err = functions.Apply(m)
-		}
-		if err == nil {
-			err = m.Compress(p)
-		}
-		return m, v, err
+		return err
 	}
 	for n := 1; ; n++ {
 		from, err := findCheckpoint(path)
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		before, _ := infile.ReadFile(filepath.Join(from, manifestFile)) // nil: removed meanwhile
-		m, v, err := loadCheckpoint(from, from == path, p, factories)
+		if err = verifyCheckpoint(from, from == path); err == nil {
+			err = read(from)
+		}
 		after, _ := infile.ReadFile(filepath.Join(from, manifestFile))
 		if n == maxLoads || before != nil && bytes.Equal(before, after) {
-			return m, v, err
+			return err
 		}
 	}
 }
 
-// findCheckpoint returns the folder of the checkpoint that LoadModel reads.
+// loadModel reads a model and the vocabulary of its text, which is nil for other tasks.
+func loadModel(path string) (*model.Model, *token.Vocabulary, error) {
+	return checkpoint.LoadModel(path, nn.Float32, nil, ReadCheckpoint)
+}
+
+// findCheckpoint returns the folder of the checkpoint that ReadCheckpoint reads.
 func findCheckpoint(path string) (string, error) {
 	path = exchanged.Resolve(path)
-	if isCheckpoint(path) {
+	if checkpoint.Is(path) {
 		return path, nil
 	}
 	if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
@@ -114,7 +94,7 @@ func findCheckpoint(path string) (string, error) {
 	}
 	// The best checkpoint has its old name while it is replaced.
 	for _, name := range []string{bestName, oldPrefix + bestName, bestName} {
-		if best := filepath.Join(path, checkpointsFolder, name); isCheckpoint(best) {
+		if best := filepath.Join(path, checkpointsFolder, name); checkpoint.Is(best) {
 			return best, nil
 		}
 	}
@@ -140,45 +120,19 @@ func HintInside(path string) string {
 	return ""
 }
 
-// loadCheckpoint is LoadModel for the folder of a checkpoint. Unless isNamed, a checkpoint
-// that knows of a better one is refused.
-func loadCheckpoint(path string, isNamed bool, p nn.Precision, factories map[string]model.Factory) (*model.Model, *token.Vocabulary, error) {
-	info, err := readManifest(path)
+// verifyCheckpoint returns an error if a file of the checkpoint in path is damaged, or differs from
+// its copy in the run. Unless isNamed, a checkpoint that knows of a better one is refused.
+func verifyCheckpoint(path string, isNamed bool) error {
+	info, err := checkpoint.Read(path)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if info.Best != nil && info.Best.Step != info.Step && !isNamed && isStepName(filepath.Base(path)) {
+	if info.Best != nil && info.Best.Step != info.Step && !isNamed && checkpoint.IsStepName(filepath.Base(path)) {
 		best := filepath.Join(filepath.Dir(path), bestName)
-		return nil, nil, fmt.Errorf("%s: is missing, and update %d has the best score; name %s to read the latest checkpoint", best, info.Best.Step, path)
+		return fmt.Errorf("%s: is missing, and update %d has the best score; name %s to read the latest checkpoint", best, info.Best.Step, path)
 	}
-	if !isAlone(path) {
-		if err := checkRun(RunFolder(path), path); err != nil {
-			return nil, nil, err
-		}
+	if isAlone(path) {
+		return nil
 	}
-	m, err := model.LoadIn(path, p, factories)
-	if err != nil {
-		return nil, nil, err
-	}
-	v, err := token.LoadVocabulary(filepath.Join(path, vocabFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if n := m.Config().Vocab; v.Size() > n || v.Size() < n && v.Tokenizer() == nil {
-		return nil, nil, fmt.Errorf("%s: has %d tokens, the model %d", filepath.Join(path, vocabFile), v.Size(), n)
-	}
-	return m, v, nil
-}
-
-// LoadTextModel is LoadModel for a model of a text. It returns an error if the model has
-// no vocabulary.
-func LoadTextModel(path string) (*model.Model, *token.Vocabulary, error) {
-	m, v, err := LoadModel(path)
-	if err == nil && v == nil {
-		err = fmt.Errorf("%s: the model has no vocabulary: it did not learn a text", path)
-	}
-	return m, v, err
+	return checkRun(RunFolder(path), path)
 }

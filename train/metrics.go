@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/tensorboard"
 )
@@ -101,7 +102,7 @@ type metrics struct {
 
 // openMetrics opens the files and keeps their rows up to the checkpoint m. Missing rows,
 // or rows cut off at the end, do no further harm: no update depends on them.
-func openMetrics(dir string, m *manifest) (*metrics, error) {
+func openMetrics(dir string, m *checkpoint.Manifest) (*metrics, error) {
 	r, err := openGrowingFile(filepath.Join(dir, metricsFile), m.Metrics, func(in io.Reader) (size int64, err error) {
 		err = scanRows(in, func(s *Step, v *Eval, end int64) bool {
 			if s != nil && s.Step > m.Step || v != nil && v.Step > m.Step {

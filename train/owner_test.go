@@ -37,7 +37,7 @@ func TestRunHasOneOwner(t *testing.T) {
 	if _, err := first.Train(context.Background(), Observer{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := LoadModel(dir); err != nil {
+	if _, _, err := loadModel(dir); err != nil {
 		t.Errorf("reading a run that has an owner: %v", err)
 	}
 	if err := first.Close(); err != nil {

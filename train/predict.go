@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/farfield-ml/farfield/internal/task"
+	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/train/data"
 )
@@ -72,8 +73,8 @@ type Prediction struct {
 	IsTruncated   bool      // the model read only a part of the input
 }
 
-// NewPredictor returns the Predictor of a model that LoadModel has read at path, or of a model of
-// the same shape. The run gives the names of classes and columns and the scales of numbers. It
+// NewPredictor returns the Predictor of a model that ReadCheckpoint has found at path, or of a model
+// of the same shape. The run gives the names of classes and columns and the scales of numbers. It
 // returns an error if path is in no run, if the run is damaged, or if its task does not predict. A
 // run on data of your own has no Predictor: PackBatch makes batches of its samples, and Logits of
 // model.Model gives the outputs.
@@ -142,9 +143,11 @@ func NewPredictor(path string, m *model.Model) (*Predictor, error) {
 
 // Reading is the input of a model for a line of text.
 type Reading struct {
-	Batch  *model.Batch
-	Spec   data.Spec
-	Tokens *task.Tokens // tokens of the text; nil: each element is a byte, or a token of the task
+	Batch *model.Batch
+	Spec  data.Spec
+	// Texts has the text of each token of Batch, or the name of a special token. nil: each token is a
+	// byte, or a token of the task, or the line has several parts.
+	Texts []string
 }
 
 // Read returns the input that the model gets for a line. It returns an error if inputs are files or
@@ -165,7 +168,32 @@ func (p *Predictor) Read(text []byte) (*Reading, error) {
 	if err := a.source.Sample(&s, data.Test, 0); err != nil {
 		return nil, err
 	}
-	return &Reading{PackBatch(a.e.spec, s), a.e.spec, p.tokens}, nil
+	r := &Reading{Batch: PackBatch(a.e.spec, s), Spec: a.e.spec}
+	if p.tokens == nil || r.Spec.Parts > 1 {
+		return r, nil
+	}
+	r.Texts, err = tokenTexts(p.tokens.Vocabulary, r.Batch.Tokens)
+	return r, err
+}
+
+// tokenTexts returns the texts of tokens. A special token of a tokenizer, and one without bytes, has
+// its name.
+func tokenTexts(vocab *token.Vocabulary, ids []int32) ([]string, error) {
+	words, texts := vocab.Tokenizer(), make([]string, len(ids))
+	for i, id := range ids {
+		if words != nil {
+			if texts[i] = string(words.Bytes(id)); texts[i] == "" || words.IsSpecial(id) {
+				texts[i] = words.Token(id)
+			}
+			continue
+		}
+		text, err := vocab.Decode(nil, id)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = string(text)
+	}
+	return texts, nil
 }
 
 // LineError is the error of a line that does not fit the task.

@@ -87,7 +87,7 @@ func TestPredictFileSaysWhatTheModelSaysOfItsTask(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, _, err := LoadModel(run)
+			m, _, err := loadModel(run)
 			if err != nil {
 				t.Fatal(err)
 			}

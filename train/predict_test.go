@@ -14,13 +14,14 @@ import (
 	"testing"
 
 	"github.com/farfield-ml/farfield/attention"
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 )
 
 // openPredictor reads the model of a run and returns its predictor.
 func openPredictor(path string) (*Predictor, error) {
-	m, _, err := LoadModel(path)
+	m, _, err := loadModel(path)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +84,7 @@ func TestPredictionFollowsFromTheOutputs(t *testing.T) {
 			if p.Kind != kind || !slices.Equal(p.Classes, names) {
 				t.Fatalf("%s: the model says %v of %q", target, p.Kind, p.Classes)
 			}
-			m, _, err := LoadModel(dir)
+			m, _, err := loadModel(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -292,7 +293,7 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 			t.Errorf("%s: error is %v, want %s", c.name, err, want)
 		}
 	}
-	m, _, err := LoadModel(run)
+	m, _, err := loadModel(run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,8 +302,8 @@ func TestOpenPredictorRefusesDamagedRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, opened := openPredictor(alone)
-	_, _, loaded := LoadModel(alone)
-	for name, err := range map[string]error{"openPredictor": opened, "LoadModel": loaded} {
+	_, _, loaded := loadModel(alone)
+	for name, err := range map[string]error{"openPredictor": opened, "loadModel": loaded} {
 		if err == nil || !strings.Contains(err.Error(), "config.json: describes a model alone") {
 			t.Errorf("%s of a model without a run: error is %v", name, err)
 		}
@@ -349,14 +350,14 @@ func TestPredictorsNeedATask(t *testing.T) {
 	t.Parallel()
 	src := kinds()["class"]
 	run, _ := taskRun(t, littleTask(src, "softmax"), src)
-	m, _, err := LoadModel(run)
+	m, _, err := loadModel(run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
 	writeFile(t, folder, configFile, `{"version": 99}`) // of something else
 	alone := filepath.Join(folder, "a", "b")
-	if err := SaveModel(alone, m, nil); err != nil {
+	if err := checkpoint.SaveModel(alone, m, nil); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{

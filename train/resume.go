@@ -9,6 +9,7 @@ import (
 
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/lock"
@@ -45,7 +46,7 @@ func ResumeWith(src data.Source, dir string, factories map[string]model.Factory)
 type savedRun struct {
 	Config     Config
 	Checkpoint string // "": none yet
-	Manifest   manifest
+	Manifest   checkpoint.Manifest
 }
 
 // readSavedRun reads the configuration and the latest manifest of a run.
@@ -58,7 +59,7 @@ func readSavedRun(dir string) (k savedRun, err error) {
 		return k, nil
 	}
 	if err == nil {
-		k.Manifest, err = readManifest(k.Checkpoint)
+		k.Manifest, err = checkpoint.Read(k.Checkpoint)
 	}
 	if err == nil {
 		err = checkConfig(dir, k.Checkpoint)

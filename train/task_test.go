@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
@@ -505,16 +506,13 @@ func TestBestIsJudged(t *testing.T) {
 	if len(looks) != 12 || first == len(looks)-1 || last.Eval != EvalWhole || last.Split != "test" || last.Score != score {
 		t.Fatalf("%d looks, the best is %d, at the end %+v", len(looks), first, last)
 	}
-	info, err := readManifest(filepath.Join(dir, checkpointsFolder, bestName))
+	info, err := checkpoint.Read(filepath.Join(dir, checkpointsFolder, bestName))
 	if err != nil || info.Step != looks[first].Step {
 		t.Errorf("the best is of update %d, %v, want %d", info.Step, err, looks[first].Step)
 	}
-	m, vocab, err := LoadModel(dir)
+	m, vocab, err := loadModel(dir)
 	if err != nil || vocab != nil {
 		t.Fatal(vocab, err)
-	}
-	if _, _, err := LoadTextModel(dir); err == nil {
-		t.Error("it was taken for a text")
 	}
 	c, err = RunConfig(dir)
 	if err != nil {
@@ -558,7 +556,7 @@ func TestBestKeepsWhatWasDrawn(t *testing.T) {
 	c.Model.Set = map[string]string{"redraw": "3"}
 	c.Rate, c.MinRate, c.Schedule, c.EvalEvery, c.Steps = 0.03, 0.03, ConstantSchedule, 5, 60
 	dir, score := taskRun(t, c, src)
-	m, _, err := LoadModel(dir)
+	m, _, err := loadModel(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -596,7 +594,7 @@ func TestEventsFollowTheMetrics(t *testing.T) {
 func TestEventsHaveBitsOfATextWithoutLoss(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	m, err := openMetrics(dir, &manifest{})
+	m, err := openMetrics(dir, &checkpoint.Manifest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -705,14 +703,14 @@ func TestModelLoadsWhileTheBestIsReplaced(t *testing.T) {
 				return
 			case <-time.After(2 * time.Millisecond):
 			}
-			if _, err := writeCheckpointFolder(all, bestName, manifest{Step: step}, trainer.writeModel); err != nil {
+			if _, err := writeCheckpointFolder(all, bestName, checkpoint.Manifest{Step: step}, trainer.writeModel); err != nil {
 				failed <- err
 				return
 			}
 		}
 	}()
 	for range 100 {
-		if _, _, err := LoadModel(dir); err != nil {
+		if _, _, err := loadModel(dir); err != nil {
 			t.Error(err)
 		}
 	}
@@ -747,14 +745,14 @@ func TestFormerBestIsReadAfterAKill(t *testing.T) {
 	if err := os.RemoveAll(best); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := LoadModel(dir); err == nil || !strings.Contains(err.Error(), "has the best score") {
+	if _, _, err := loadModel(dir); err == nil || !strings.Contains(err.Error(), "has the best score") {
 		t.Errorf("without the best, the error is %v", err)
 	}
 	latest, err := latestCheckpoint(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := LoadModel(latest); err != nil {
+	if _, _, err := loadModel(latest); err != nil {
 		t.Error(err)
 	}
 }
@@ -763,14 +761,14 @@ func TestFormerBestIsReadAfterAKill(t *testing.T) {
 func TestResumeRefusesALostBest(t *testing.T) {
 	t.Parallel()
 	dir, trainer := bestRun(t)
-	if trainer.best.isAt(trainer.step) {
+	if trainer.best.IsAt(trainer.step) {
 		t.Fatal("the best is the latest")
 	}
 	best := filepath.Join(dir, checkpointsFolder, bestName)
 	if err := trainer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := writeCheckpointFolder(filepath.Dir(best), bestName, manifest{Step: trainer.BestStep() - 1}, trainer.writeModel); err != nil {
+	if _, err := writeCheckpointFolder(filepath.Dir(best), bestName, checkpoint.Manifest{Step: trainer.BestStep() - 1}, trainer.writeModel); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Resume(kinds()["regression"], dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("%s: is of update %d, the best was %d", best, trainer.BestStep()-1, trainer.BestStep())) {
@@ -807,14 +805,14 @@ func TestBestIsKnownToTheLatestCheckpoint(t *testing.T) {
 	if err := os.RemoveAll(best); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := LoadModel(dir); err != nil {
+	if _, _, err := loadModel(dir); err != nil {
 		t.Error(err)
 	}
 	if trainer, err = Resume(src, dir); err != nil {
 		t.Fatal(err)
 	}
 	defer trainer.Close()
-	if m, err := readManifest(best); err != nil || m.Step != 5 || !bytes.Equal(weightsOf(t, best), want) {
+	if m, err := checkpoint.Read(best); err != nil || m.Step != 5 || !bytes.Equal(weightsOf(t, best), want) {
 		t.Errorf("the best is of update %d, %v, or has other weights", m.Step, err)
 	}
 	if err := checkRun(dir, best); err != nil {

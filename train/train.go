@@ -12,6 +12,7 @@ import (
 	"github.com/farfield-ml/farfield/attention"
 	"github.com/farfield-ml/farfield/comm"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/lock"
 	"github.com/farfield-ml/farfield/internal/machine"
 	"github.com/farfield-ml/farfield/internal/task"
@@ -66,9 +67,9 @@ type Trainer struct {
 	savedStep  int  // update of the latest checkpoint; -1: none
 	elapsed    time.Duration
 
-	detail      Detail      // breakdown of the last evaluation
-	best        *bestEval   // best validation so far; nil: none
-	bestWeights [][]float32 // weights at best, if the run has no folder
+	detail      Detail           // breakdown of the last evaluation
+	best        *checkpoint.Best // best validation so far; nil: none
+	bestWeights [][]float32      // weights at best, if the run has no folder
 }
 
 // Observer holds callbacks of a run. Fields may be nil.
@@ -224,7 +225,7 @@ func (t *Trainer) createFolder() error {
 	if err := atomicfile.WriteJSON(filepath.Join(t.dir, configFile), t.config); err != nil {
 		return err
 	}
-	t.metrics, err = openMetrics(t.dir, &manifest{})
+	t.metrics, err = openMetrics(t.dir, &checkpoint.Manifest{})
 	return err
 }
 
@@ -356,7 +357,7 @@ func (t *Trainer) StepsDone() int { return t.step }
 
 // HasEnded reports whether Train makes no further update.
 func (t *Trainer) HasEnded() bool {
-	return t.step >= t.config.Steps || t.best.isExhausted(t.config.Patience)
+	return t.step >= t.config.Steps || t.best.IsExhausted(t.config.Patience)
 }
 
 // BestStep returns the number of updates before the best validation score, or 0 if the run does not
@@ -447,7 +448,7 @@ func (t *Trainer) dropSpare() error {
 		return err
 	}
 	all, name := filepath.Split(last)
-	if t.best.isAt(t.step) {
+	if t.best.IsAt(t.step) {
 		weights, temp := filepath.Join(all, bestName, model.WeightsFile), filepath.Join(all, tempPrefix+bestName+"-"+model.WeightsFile)
 		if os.Remove(temp); os.Link(filepath.Join(last, model.WeightsFile), temp) == nil {
 			if err := atomicfile.Rename(temp, weights); err != nil {
@@ -455,7 +456,7 @@ func (t *Trainer) dropSpare() error {
 			}
 		}
 	}
-	return removeCheckpoints(all, func(other string) bool { return isStepName(other) && other != name })
+	return removeCheckpoints(all, func(other string) bool { return checkpoint.IsStepName(other) && other != name })
 }
 
 // finishUpdate records an update, and evaluates and saves after it as configured. After an
@@ -495,7 +496,7 @@ func (t *Trainer) finishUpdate(ctx context.Context, o Observer) error {
 	if stop != nil && !isCanceled(stop) {
 		return stop
 	}
-	if isDue(c.SaveEvery, t.step) || last || t.best.isExhausted(c.Patience) || stop != nil || t.best.isAt(t.step) {
+	if isDue(c.SaveEvery, t.step) || last || t.best.IsExhausted(c.Patience) || stop != nil || t.best.IsAt(t.step) {
 		if err := t.saveCheckpoint(o); err != nil {
 			return err
 		}

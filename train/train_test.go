@@ -183,7 +183,7 @@ func TestFeaturesAreDrawnAnew(t *testing.T) {
 	saved := func(redraw string) []float32 {
 		c.Model.Set = map[string]string{"redraw": redraw}
 		dir, _ := run(t, c)
-		m, _, err := LoadModel(dir)
+		m, _, err := loadModel(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/generate"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/train"
 )
 
 // drawer returns the folder of a model of images of 4×4 that has first weights.
@@ -27,7 +27,7 @@ func drawer(t *testing.T, mechanism string) string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.SaveModel(dir, m, nil); err != nil {
+	if err := checkpoint.SaveModel(dir, m, nil); err != nil {
 		t.Fatal(err)
 	}
 	return dir

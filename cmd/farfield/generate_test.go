@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/generate"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/train"
 )
 
 // trained returns the folder of a little run.
@@ -157,7 +157,7 @@ func TestShortPromptNeedsNoMemoryOfALongOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
+	if err := checkpoint.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
 		t.Fatal(err)
 	}
 	works(t, "generate", "--model", dir, "--prompt", "abc", "--tokens", "1")

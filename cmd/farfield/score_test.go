@@ -12,11 +12,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/cli/score"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/train"
 )
 
 // scorerOf saves a small model of that mechanism.
@@ -35,7 +35,7 @@ func scorerOf(t *testing.T, mechanism string) string {
 		}
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
+	if err := checkpoint.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -176,7 +176,7 @@ func learnedModel(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
+	if err := checkpoint.SaveModel(dir, m, token.NewByteVocabulary()); err != nil {
 		t.Fatal(err)
 	}
 	return dir
@@ -196,7 +196,7 @@ func TestScorePrintsLinesOfNoBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.SaveModel(dir, m, vocab); err != nil {
+	if err := checkpoint.SaveModel(dir, m, vocab); err != nil {
 		t.Fatal(err)
 	}
 	args := []string{"score", "--model", dir, "--lines", "--json", "--top", "0", textsOf(t, "\n\n\n")}

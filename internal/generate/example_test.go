@@ -11,7 +11,7 @@ import (
 )
 
 func Example() {
-	// A model that has learned nothing; train.LoadModel reads one that has.
+	// A model that has learned nothing; farfield.Open reads one that has.
 	m, err := model.New(model.Config{
 		Kind: model.Decoder, Vocab: 256, Layers: 2, Heads: 2, Width: 32, Context: 64,
 		Positions: model.Rotary, Mechanism: "fastmax",

@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/train"
 )
 
 func TestTextsThatCannotBeEncodedAreNamed(t *testing.T) {
@@ -21,7 +21,7 @@ func TestTextsThatCannotBeEncodedAreNamed(t *testing.T) {
 	m, err := model.New(model.Config{Kind: model.Decoder, Vocab: vocab.Size(), Layers: 1, Heads: 1, Width: 8, Context: 16,
 		Positions: model.Rotary, Mechanism: "softmax"}, rng.New(1))
 	if err == nil {
-		err = train.SaveModel(dir, m, vocab)
+		err = checkpoint.SaveModel(dir, m, vocab)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -9,9 +9,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -20,6 +18,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/exchanged"
 	"github.com/farfield-ml/farfield/internal/fault"
 	"github.com/farfield-ml/farfield/internal/infile"
@@ -88,7 +87,7 @@ func (m *Model) openRun(o Options) (err error) {
 	if isAlone(m.path) {
 		m.body, err = model.LoadIn(m.path, precision, o.Factories)
 	} else {
-		m.body, m.vocab, err = train.LoadModelWith(m.path, precision, o.Factories)
+		m.body, m.vocab, err = checkpoint.LoadModel(m.path, precision, o.Factories, train.ReadCheckpoint)
 	}
 	if err != nil {
 		return err
@@ -119,8 +118,13 @@ func (m *Model) openRun(o Options) (err error) {
 // manifest of a checkpoint.
 func isAlone(path string) bool {
 	_, weights := os.Stat(filepath.Join(path, model.WeightsFile))
-	_, manifest := os.Stat(filepath.Join(path, "checkpoint.json"))
-	return weights == nil && errors.Is(manifest, fs.ErrNotExist)
+	return weights == nil && !checkpoint.Is(path)
+}
+
+// LoadRun reads the model of a run or a checkpoint, and the vocabulary of its text, which is nil for
+// other tasks. It returns an error if path is neither, or if a file is damaged.
+func LoadRun(path string) (*model.Model, *token.Vocabulary, error) {
+	return checkpoint.LoadModel(path, nn.Float32, nil, train.ReadCheckpoint)
 }
 
 // openFolder opens a published model.

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tokenizer"
-	"github.com/farfield-ml/farfield/train"
 )
 
 // saveTinyModel saves a decoder of a seed and a vocabulary, and opens it.
@@ -28,7 +28,7 @@ func saveModelOfRows(t *testing.T, seed uint64, vocab *token.Vocabulary, rows in
 		t.Fatal(err)
 	}
 	dir := filepath.Join(t.TempDir(), "model")
-	if err := train.SaveModel(dir, m, vocab); err != nil {
+	if err := checkpoint.SaveModel(dir, m, vocab); err != nil {
 		t.Fatal(err)
 	}
 	open, err := Open(dir, Options{})

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/rng"
-	"github.com/farfield-ml/farfield/train"
 )
 
 var (
@@ -36,7 +36,7 @@ func TestRestartContinuesLongSessions(t *testing.T) {
 	if *restartRun != "" {
 		n = *restartTokens
 		var err error
-		if small, _, err = train.LoadTextModel(*restartRun); err != nil {
+		if small, _, err = inference.LoadRun(*restartRun); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/texts"
 	"github.com/farfield-ml/farfield/internal/fault"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/stream"
-	"github.com/farfield-ml/farfield/train"
 )
 
 // ofModel makes c the stream of a layer of a model, and reports flags that it has no
@@ -37,7 +37,10 @@ func (c *Command) ofModel() error {
 
 // openLayer returns the source of a layer for a text, and its mechanism. The caller closes the closer.
 func openLayer(e *env.Env, s *streamed, in string) (stream.Source, attention.Mechanism, io.Closer, error) {
-	m, vocab, err := train.LoadTextModel(s.Model)
+	m, vocab, err := inference.LoadRun(s.Model)
+	if err == nil && vocab == nil {
+		err = fmt.Errorf("%s: the model has no vocabulary: it did not learn a text", s.Model)
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/array"
 	"github.com/farfield-ml/farfield/internal/atomicfile"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
@@ -26,7 +27,7 @@ func TestWriteCarried(t *testing.T) {
 	if *write == "" {
 		t.Skip("needs the folder of a run: -write DIR")
 	}
-	m, _, err := train.LoadModel(*write)
+	m, _, err := inference.LoadRun(*write)
 	if err != nil {
 		t.Fatal(err)
 	}

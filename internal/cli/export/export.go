@@ -11,6 +11,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/cli/env"
 	"github.com/farfield-ml/farfield/internal/cli/flags"
 	"github.com/farfield-ml/farfield/internal/cli/runs"
+	"github.com/farfield-ml/farfield/internal/inference"
 	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/tokenizer"
@@ -72,7 +73,7 @@ func (c *Command) Run(e *env.Env) error {
 	if len(c.IgnoreField) > 0 {
 		return env.InputErrorf("--ignore-field: needs a folder in the Hugging Face layout, %s is a run", path)
 	}
-	m, vocab, err := train.LoadModel(path)
+	m, vocab, err := inference.LoadRun(path)
 	if err != nil {
 		return env.MarkInput(err)
 	}

@@ -140,7 +140,7 @@ func taskReading(dir string, m *inference.Model, text []byte) (*reading, error) 
 	in := &reading{batch: r.Batch}
 	switch {
 	case r.Spec.Parts > 1:
-	case r.Tokens == nil:
+	case r.Texts == nil:
 		for _, t := range r.Batch.Tokens {
 			label := strconv.Itoa(int(t))
 			if r.Spec.Vocab == 257 && t > 0 { // a byte and one
@@ -148,12 +148,12 @@ func taskReading(dir string, m *inference.Model, text []byte) (*reading, error) 
 			}
 			in.labels = append(in.labels, label)
 		}
-	case r.Tokens.Vocabulary.Tokenizer() != nil:
-		in.labels = wordLabels(r.Tokens.Vocabulary.Tokenizer(), r.Batch.Tokens)
 	default:
-		in.labels, err = tokenLabels(r.Tokens.Vocabulary, r.Batch.Tokens)
+		for _, text := range r.Texts {
+			in.labels = append(in.labels, tokenLabel(text))
+		}
 	}
-	return in, err
+	return in, nil
 }
 
 // wordLabels are the texts of tokens, or the names of special ones.

@@ -60,7 +60,7 @@ func (c *Command) Run(e *env.Env) error {
 	}
 	var text string
 	if c.SampleTokens > 0 {
-		m, vocab, err := train.LoadModel(c.Folder)
+		m, vocab, err := inference.LoadRun(c.Folder)
 		switch {
 		case errors.Is(err, train.ErrNoCheckpoint):
 		case err != nil:
