@@ -50,7 +50,7 @@ type Cost struct {
 
 // Head is one query head of one sequence with its visible keys. Its matrices are contiguous. Q, K
 // and V must not be changed. They are already rotated if the call has a Rope, and rows of masked
-// keys are zeros. Memory of a Head is that of one call of the Function.
+// keys are zeros. A Head is valid during one call of the Function.
 //
 // Every query sees at least one unmasked key. Other queries are left out.
 type Head struct {
