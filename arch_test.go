@@ -50,6 +50,7 @@ var layers = []string{
 	"comm/mpi",
 	"internal/array",
 	"internal/safetensors",
+	"safetensors",
 	"internal/dataset",
 	"internal/fetch",
 	"param",

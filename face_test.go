@@ -16,7 +16,7 @@ import (
 // publicPackages are the packages that a user imports.
 var publicPackages = []string{
 	".", "attention", "attention/factorised", "attention/headwise", "client", "comm", "comm/mpi", "mechanism", "model",
-	"nn", "optim", "param", "pretrained", "rng", "stream", "tensor", "tokenizer", "train", "train/data",
+	"nn", "optim", "param", "pretrained", "rng", "safetensors", "stream", "tensor", "tokenizer", "train", "train/data",
 }
 
 // Each package that mentions a generic type or function compiles it, with all that it reaches. Arrays are of
