@@ -3,18 +3,18 @@
 package model_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"log"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/farfield-ml/farfield/model"
 	"github.com/farfield-ml/farfield/optim"
 	"github.com/farfield-ml/farfield/rng"
+	"github.com/farfield-ml/farfield/safetensors"
 )
 
 // saveLoop writes a model and its optimiser to a new folder, which appears whole or not at all.
@@ -26,17 +26,14 @@ func saveLoop(dir string, m *model.Model, adam *optim.AdamW) error {
 	if err := m.Save(temp); err != nil {
 		return err
 	}
-	var state bytes.Buffer
-	list := []any{adam.Steps()}
-	for _, x := range adam.Moments() {
-		list = append(list, x.M, x.V)
+	var list []safetensors.Tensor
+	for i, x := range adam.Moments() {
+		p := m.Params().All()[i]
+		list = append(list, safetensors.Tensor{Name: "m." + p.Name, Shape: p.Shape, Data: x.M},
+			safetensors.Tensor{Name: "v." + p.Name, Shape: p.Shape, Data: x.V})
 	}
-	for _, x := range list {
-		if err := binary.Write(&state, binary.LittleEndian, x); err != nil {
-			return err
-		}
-	}
-	if err := os.WriteFile(filepath.Join(temp, "adam"), state.Bytes(), 0o644); err != nil {
+	steps := map[string]string{"steps": strconv.FormatInt(adam.Steps(), 10)}
+	if err := safetensors.Write(filepath.Join(temp, "adam.safetensors"), list, steps); err != nil {
 		return err
 	}
 	return os.Rename(temp, dir)
@@ -48,18 +45,26 @@ func loadLoop(dir string) (*model.Model, *optim.AdamW, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(dir, "adam"))
+	state, err := safetensors.Open(filepath.Join(dir, "adam.safetensors"))
 	if err != nil {
 		return nil, nil, err
 	}
-	adam, state, steps := optim.NewAdamW(m.Params()), bytes.NewReader(data), int64(0)
-	list := []any{&steps}
-	for _, x := range adam.Moments() {
-		list = append(list, x.M, x.V)
+	defer state.Close()
+	steps, err := strconv.ParseInt(state.Metadata()["steps"], 10, 64)
+	if err != nil {
+		return nil, nil, err
 	}
-	for _, x := range list {
-		if err := binary.Read(state, binary.LittleEndian, x); err != nil {
-			return nil, nil, err
+	adam := optim.NewAdamW(m.Params())
+	for i, x := range adam.Moments() {
+		p := m.Params().All()[i]
+		for name, to := range map[string][]float32{"m." + p.Name: x.M, "v." + p.Name: x.V} {
+			t, err := state.Read(name)
+			if err != nil {
+				return nil, nil, err
+			}
+			if copy(to, t.Data) != len(t.Data) || len(t.Data) != len(to) {
+				return nil, nil, fmt.Errorf("%s has %d numbers, the model needs %d", name, len(t.Data), len(to))
+			}
 		}
 	}
 	return m, adam, adam.Restore(steps)
