@@ -1056,6 +1056,9 @@ func BoundTokens(c model.Config, tokens int) int {
 	return max(1, min(tokens, maxKeyBytes/(4*max(c.Layers*heads*width, 1))))
 }
 
+// mostTimed is the most tokens of a sequence whose attention is timed. Tests time fewer.
+var mostTimed = 8192
+
 // time measures attention of the first exchanged layer over lengths, as long as that is quick.
 func (r *run) time(x *Result) error {
 	if len(x.Exchanged) == 0 {
@@ -1067,7 +1070,7 @@ func (r *run) time(x *Result) error {
 		return err
 	}
 	k := r.keys[i]
-	for n := 512; n <= 8192; n *= 2 {
+	for n := 512; n <= mostTimed; n *= 2 {
 		r.say(timePasses, "attention of %d tokens", n)
 		c, out := r.call(i, n)
 		t := Time{Tokens: n}

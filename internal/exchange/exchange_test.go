@@ -16,6 +16,9 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// Six windows teach the models of tests enough in an update.
+func init() { updateTokens, mostTimed = 576, 1024 }
+
 // subject returns a small model of a kind.
 func subject(t *testing.T, kind model.Kind) *Subject {
 	t.Helper()

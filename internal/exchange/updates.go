@@ -16,8 +16,10 @@ import (
 	"github.com/farfield-ml/farfield/tensor"
 )
 
+// updateTokens is the least number of tokens in the windows of an update. Tests have fewer.
+var updateTokens = 2048
+
 const (
-	updateTokens = 2048 // of the windows of an update, at least
 	updateRate   = 0.02 // the highest rate of learning, as a multiple of the size of the numbers that change
 	updateWarmUp = 10   // updates in which it rises
 	updatePasses = 4    // passes as long as a window's part in an update
