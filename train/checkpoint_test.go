@@ -16,6 +16,7 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/checkpoint"
 	"github.com/farfield-ml/farfield/internal/lock"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/internal/token"
 	"github.com/farfield-ml/farfield/model"
@@ -48,17 +49,30 @@ func interrupted(t *testing.T, c Config, step int) string {
 		t.Fatal(err)
 	}
 	defer trainer.Close()
-	_, err = trainer.Train(context.Background(), Observer{Step: func(s Step) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	_, err = trainer.Train(ctx, Observer{Step: func(s Step) {
 		if s.Step == step {
 			if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
 				t.Fatal(err)
 			}
+			cancel()
 		}
 	}})
-	if err != nil {
+	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	return copied
+}
+
+// copyOf returns a copy of a folder.
+func copyOf(t *testing.T, dir string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
 }
 
 // beforeTheEnd returns the folder of a run that was killed after its last checkpoint.
@@ -143,6 +157,7 @@ func TestKilledRunContinues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	parts := map[int]string{4: interrupted(t, c, 4), 17: interrupted(t, c, 17), 25: interrupted(t, c, 25)}
 	for _, tc := range []struct {
 		name   string
 		step   int
@@ -170,7 +185,7 @@ func TestKilledRunContinues(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir := interrupted(t, c, tc.step)
+			dir := copyOf(t, parts[tc.step])
 			tc.damage(t, dir)
 			resume(t, dir)
 			same(t, dir, want)
@@ -188,7 +203,11 @@ const killedRun = "FARFIELD_TEST_KILLED_RUN"
 func TestRunKilledBySignalContinues(t *testing.T) {
 	t.Parallel()
 	c := little("softmax")
-	c.Steps, c.SaveEvery, c.EvalEvery = 40, 1, 3
+	c.Steps, c.SaveEvery, c.EvalEvery = 24, 1, 3
+	most := 3 // kills
+	if suite.IsLong() {
+		c.Steps, most = 40, 5
+	}
 	if dir := os.Getenv(killedRun); dir != "" {
 		if _, err := os.Stat(dir); err == nil {
 			resume(t, dir)
@@ -230,7 +249,7 @@ func TestRunKilledBySignalContinues(t *testing.T) {
 					t.Fatalf("after %d kills the run failed: %s", kills, out.String())
 				}
 			case <-poll.C:
-				if info, err := os.Stat(latest); err == nil && kill == nil && kills < 5 && !info.ModTime().Equal(before) {
+				if info, err := os.Stat(latest); err == nil && kill == nil && kills < most && !info.ModTime().Equal(before) {
 					wait := time.Duration(rng.New(1).Intn(uint64(kills), 20)) * time.Millisecond
 					if kills == 0 { // a fast run ends within a few ms
 						wait = 0
@@ -255,7 +274,7 @@ func TestRunKilledBySignalContinues(t *testing.T) {
 
 func TestDamagedCheckpointIsRefused(t *testing.T) {
 	t.Parallel()
-	text := littleText(t)
+	text, whole := littleText(t), beforeTheEnd(t, little("softmax"))
 	change := func(name string, f func([]byte) []byte) func(*testing.T, string) {
 		return func(t *testing.T, dir string) {
 			path := filepath.Join(dir, name)
@@ -302,7 +321,7 @@ func TestDamagedCheckpointIsRefused(t *testing.T) {
 		}), []string{metricsFile, "line 8: damaged: its CRC-32C is", "without this line, the run goes on"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			dir := beforeTheEnd(t, little("softmax"))
+			dir := copyOf(t, whole)
 			tc.damage(t, dir)
 			_, err := Resume(text, dir)
 			check := func(err error) {

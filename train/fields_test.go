@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/internal/task"
 	"github.com/farfield-ml/farfield/model"
 )
@@ -109,6 +110,9 @@ func TestOddNumbersAreRefusedOrLearned(t *testing.T) {
 		}
 	}
 	for kind, src := range kinds() {
+		if !suite.IsLong() && kind != "class" && kind != "regression" && kind != "trace" {
+			continue
+		}
 		base := littleTask(src, "softmax")
 		base.Steps, base.EvalEvery, base.SaveEvery = 2, 1, 0
 		if panicked, err := tryRun(base, src); err != nil || panicked != nil {

@@ -87,6 +87,7 @@ func TestTornMetricsAreCutOff(t *testing.T) {
 	t.Parallel()
 	c := little("softmax")
 	want, _ := run(t, c)
+	part := interrupted(t, c, 17)
 	for name, change := range map[string]func([]byte) []byte{
 		"a row that is begun":   func(b []byte) []byte { return append(b, `{"step":18,"lo`...) },
 		"zeros":                 func(b []byte) []byte { return append(b, make([]byte, 5000)...) },
@@ -99,7 +100,7 @@ func TestTornMetricsAreCutOff(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir := interrupted(t, c, 17)
+			dir := copyOf(t, part)
 			for _, file := range []string{metricsFile, eventsFile} {
 				path := filepath.Join(dir, file)
 				old, err := os.ReadFile(path)

@@ -141,6 +141,7 @@ func TestMain(m *testing.M) {
 		runChild(dir, seed)
 		return
 	}
+	suite.KeepFilesInMemory()
 	os.Exit(m.Run())
 }
 

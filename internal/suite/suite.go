@@ -1,4 +1,4 @@
-// Package suite says which tests run. By default a package runs the cases that its promises need.
+// Package suite says which tests run, and where their files lie. By default a package runs the cases that its promises need.
 // With -long, or with FARFIELD_LONG=1 in the environment, it runs all cases.
 package suite
 
