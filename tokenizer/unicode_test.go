@@ -18,7 +18,7 @@ import (
 // hash is the same with each version of Go; its change is a change of ids.
 func TestClassesDoNotDependOnTheToolchain(t *testing.T) {
 	t.Parallel()
-	const want = "0b461aaf0beebe0ce7bde9149b2c33efd3d00bac2966b37e33c6a1246d6a3b2c"
+	const want = "7195b503d40f1057df7777a541c5384da60b1cff0b2bf9b0e3172d5cbdbe1851"
 	h := sha256.New()
 	var steps [][]normalizer
 	for _, kind := range strings.Fields("BertNormalizer NFC NFD NFKC NFKD Lowercase StripAccents Strip Nmt") {
@@ -34,7 +34,6 @@ func TestClassesDoNotDependOnTheToolchain(t *testing.T) {
 		if 0xD800 <= r && r < 0xE000 {
 			continue
 		}
-		all = utf8.AppendRune(all, r)
 		row = append(row[:0], category(r)...)
 		for _, is := range []bool{isSpace(r), isWordChar(r), isPunctuation(r), isControl(r), isDigit(r)} {
 			if row = append(row, 0); is {
@@ -44,9 +43,10 @@ func TestClassesDoNotDependOnTheToolchain(t *testing.T) {
 		one = utf8.AppendRune(append(one[:0], 'a'), r)
 		row = append(row, charClass(r), byte(graphemeSize(one)), byte(graphemeSize(append(one[1:], 'a'))))
 		h.Write(utf8.AppendRune(row, toLower(r)))
-		if r > 0x20100 && r < 0x2F800 || r > 0xE0200 {
+		if r > 0x20100 && r < 0x2F800 || r > 0x2FA20 && r < 0xE0000 || r > 0xE0200 {
 			continue // nothing but ideographs, private and unassigned ones
 		}
+		all = utf8.AppendRune(all, r)
 		for _, list := range steps {
 			in.set(append(one, "\u0301\u0327"...), 0)
 			in, other = normalizeAll(list, in, other)

@@ -134,7 +134,11 @@ func Parse(source string) (*Template, error) {
 // error of Options.Reserve, and an error that names a construct and its line if the template reads
 // a missing value, takes too many steps or too much memory.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
-	r := &renderer{date: o.Date, reserve: o.Reserve}
+	return t.render(&renderer{date: o.Date, reserve: o.Reserve}, messages, o)
+}
+
+// render is Render with a renderer that may have spent some of its work and memory.
+func (t *Template) render(r *renderer, messages []Message, o Options) (string, error) {
 	if err := r.take(len(messages) * (objectBytes + 3*entryBytes)); err != nil {
 		return "", err
 	}

@@ -132,10 +132,12 @@ func TestRenderingIsBounded(t *testing.T) {
 // Whatever grows is refused before it has grown: a rendering allocates no more than it counts.
 func TestMemoryIsSpentBeforeItIsTaken(t *testing.T) {
 	const (
+		memory, work = maxMemory / 8, maxWork / 8 // that are left
+
 		space = "{% set n = namespace(x='a ', l=[1], d={}, s='') %}"
-		text  = space + "{% for i in range(22) %}{% set n.x = n.x ~ n.x %}{% endfor %}" // 8 MiB
-		short = space + "{% for i in range(18) %}{% set n.x = n.x ~ n.x %}{% endfor %}" // 512 KiB
-		list  = space + "{% for i in range(18) %}{% set n.l = n.l + n.l %}{% endfor %}" // of 256 Ki numbers
+		text  = space + "{% for i in range(19) %}{% set n.x = n.x ~ n.x %}{% endfor %}" // 1 MiB
+		short = space + "{% for i in range(15) %}{% set n.x = n.x ~ n.x %}{% endfor %}" // 64 KiB
+		list  = space + "{% for i in range(15) %}{% set n.l = n.l + n.l %}{% endfor %}" // of 32 Ki numbers
 		texts = list + "{% set n.l = n.l|map('string')|list %}"
 		many  = "{% for i in range(1000000) %}"
 	)
@@ -184,13 +186,16 @@ func TestMemoryIsSpentBeforeItIsTaken(t *testing.T) {
 		}
 		told := 0
 		n := check.AllocatedBytes(func() {
-			_, err = template.Render(nil, Options{Reserve: func(n int) error { told += n; return nil }})
+			_, err = template.render(&renderer{
+				work: maxWork - work, memory: maxMemory - memory, reserved: maxMemory - memory,
+				reserve: func(n int) error { told += n; return nil },
+			}, nil, Options{})
 		})
 		if !errors.Is(err, errMemory) && !errors.Is(err, errWork) {
 			t.Errorf("%s: error is %v", reason, err)
 		}
-		if n > maxMemory+maxMemory/4 || told > maxMemory+reserveBytes {
-			t.Errorf("%s: %d bytes are allocated and %d reserved, at most %d are counted", reason, n, told, maxMemory)
+		if n > memory+memory/4 || told > memory+reserveBytes {
+			t.Errorf("%s: %d bytes are allocated and %d reserved, at most %d are counted", reason, n, told, memory)
 		}
 	}
 }
