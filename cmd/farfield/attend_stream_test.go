@@ -27,7 +27,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv("FARFIELD_AS_PROGRAM") != "" {
 		main()
 	}
-	os.Exit(m.Run())
+	suite.KeepFilesInMemory()
+	status := m.Run()
+	if common.root != "" {
+		os.RemoveAll(common.root)
+	}
+	os.Exit(status)
 }
 
 // npy reads one .npy file.

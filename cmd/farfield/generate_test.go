@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/farfield-ml/farfield/internal/checkpoint"
@@ -17,12 +18,40 @@ import (
 	"github.com/farfield-ml/farfield/rng"
 )
 
-// trained returns the folder of a little run.
+// trained returns the folder of a little run. Without further words it is a copy of the one that all
+// tests share, whose text lies beside that.
 func trained(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "run")
-	works(t, littleRun(textFile(t), dir, more...)...)
+	if len(more) > 0 {
+		works(t, littleRun(textFile(t), dir, more...)...)
+		return dir
+	}
+	common.once.Do(func() {
+		root, err := os.MkdirTemp("", "farfield-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		common.root = root
+		data := filepath.Join(root, "text")
+		wrote(t, data, has(t, textFile(t)))
+		works(t, littleRun(data, filepath.Join(root, "run"))...)
+		common.made = true
+	})
+	if !common.made {
+		t.Fatal("the run that tests share failed before")
+	}
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(common.root, "run"))); err != nil {
+		t.Fatal(err)
+	}
 	return dir
+}
+
+// common is the little run of trained, in a folder that TestMain removes.
+var common struct {
+	once sync.Once
+	root string
+	made bool
 }
 
 func TestGeneratedPiecesMakeOneText(t *testing.T) {

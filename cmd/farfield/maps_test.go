@@ -184,8 +184,7 @@ func TestMapsOfSamples(t *testing.T) {
 		t.Errorf("parts have %v positions, want 10 and 18", seen)
 	}
 
-	text := filepath.Join(dir, "text")
-	works(t, littleRun(textFile(t), text)...)
+	text := trained(t)
 	if out := works(t, "maps", "--model", text, "--sample", "0", "--layers", "0", "--json"); !strings.Contains(out, `"queries": 20`) {
 		t.Errorf("a window of the text is not what is read:\n%s", out)
 	}

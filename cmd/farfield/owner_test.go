@@ -234,8 +234,7 @@ func TestTasksOfFilesNeedData(t *testing.T) {
 func TestFinishedRunIsLengthened(t *testing.T) {
 	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
-	dir, again := filepath.Join(root, "run"), filepath.Join(root, "again")
-	works(t, littleRun(data, dir)...)
+	dir, again := trained(t), filepath.Join(root, "again")
 	refuses(t, "steps: 7 is not from 8, the updates that the run has made", "train", "--resume", "--out", dir, "--steps", "7")
 	refuses(t, "leave out --lr", "train", "--resume", "--out", dir, "--steps", "9", "--lr", "1")
 	if out := works(t, "train", "--resume", "--out", dir, "--steps", "11", "--sample-tokens", "3"); !strings.Contains(out, "updates 9 to 11 of") {

@@ -9,8 +9,7 @@ import (
 
 func TestReport(t *testing.T) {
 	t.Parallel()
-	run := filepath.Join(t.TempDir(), "run")
-	works(t, littleRun(textFile(t), run)...)
+	run := trained(t)
 	page := func() string {
 		t.Helper()
 		works(t, "report", "--sample-tokens", "20", run)
@@ -85,9 +84,7 @@ func TestReportOfTask(t *testing.T) {
 
 func TestPagesDoNotReplaceFilesOfRuns(t *testing.T) {
 	t.Parallel()
-	root := t.TempDir()
-	run := filepath.Join(root, "run")
-	works(t, littleRun(textFile(t), run)...)
+	run := trained(t)
 	for _, name := range []string{"config.json", "metrics.jsonl", "result.json", "ckpt/latest", "ckpt/step-00000008/model.safetensors"} {
 		path := filepath.Join(run, name)
 		before, err := os.ReadFile(path)

@@ -17,13 +17,14 @@ import (
 // With -long it is 200 sessions of the default model; -v prints how long they wait.
 func TestStreamsAtOnceAreAsAlone(t *testing.T) {
 	sessions, tokens := 20, 16
-	dir := filepath.Join(t.TempDir(), "run")
-	args := littleRun(textFile(t), dir)
+	var dir string
 	if suite.IsLong() {
 		sessions, tokens = 200, 128
-		args = []string{"train", "--data", textFile(t), "--out", dir, "--preset", "default", "--steps", "1", "--context", "64", "--sample-tokens", "3", "--quiet"}
+		dir = filepath.Join(t.TempDir(), "run")
+		works(t, "train", "--data", textFile(t), "--out", dir, "--preset", "default", "--steps", "1", "--context", "64", "--sample-tokens", "3", "--quiet")
+	} else {
+		dir = trained(t)
 	}
-	works(t, args...)
 	ctx, c := context.Background(), client.Client{URL: startServer(t, "--model", dir, "--memory", "2GiB").url} // forks double the states
 	type stream struct {
 		id, fork       string

@@ -79,8 +79,7 @@ func TestServedSessionsSurviveTheProcess(t *testing.T) {
 		t.Skip("no signals")
 	}
 	root := t.TempDir()
-	dir, store := filepath.Join(root, "tiny"), filepath.Join(root, "store")
-	works(t, littleRun(textFile(t), dir)...)
+	dir, store := trained(t), filepath.Join(root, "store")
 	var a, b struct {
 		ID     string
 		Tokens int
@@ -126,8 +125,7 @@ func TestServerStopsWithinAStream(t *testing.T) {
 		t.Skip("no signals")
 	}
 	root := t.TempDir()
-	dir, store, ctx := filepath.Join(root, "tiny"), filepath.Join(root, "store"), context.Background()
-	works(t, littleRun(textFile(t), dir)...)
+	dir, store, ctx := trained(t), filepath.Join(root, "store"), context.Background()
 	var held client.Session
 	for _, of := range []struct {
 		tokens int
@@ -167,8 +165,7 @@ func TestStoppingServerAnswersProbes(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals")
 	}
-	dir, ctx := filepath.Join(t.TempDir(), "tiny"), context.Background()
-	works(t, littleRun(textFile(t), dir)...)
+	dir, ctx := trained(t), context.Background()
 	s := startServer(t, "--model", dir, "--grace", "1m")
 	c := client.Client{URL: s.url}
 	held, err := c.Create(ctx, client.Input{Text: "some text"})
@@ -203,8 +200,7 @@ func TestStoppingServerAnswersProbes(t *testing.T) {
 }
 
 func TestStoppedServerLeavesNoGoroutine(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "tiny")
-	works(t, littleRun(textFile(t), dir)...)
+	dir := trained(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	out, in := io.Pipe()
@@ -249,8 +245,7 @@ func TestCurlReadsTheServer(t *testing.T) {
 		t.Skip("there is no curl")
 	}
 	root := t.TempDir()
-	dir, keys := filepath.Join(root, "tiny"), filepath.Join(root, "keys.txt")
-	works(t, littleRun(textFile(t), dir)...)
+	dir, keys := trained(t), filepath.Join(root, "keys.txt")
 	if err := os.WriteFile(keys, []byte("# of the tests\nsecret-of-tests\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -266,17 +261,16 @@ func TestCurlReadsTheServer(t *testing.T) {
 	ask("\n401\n", s.url+"/v1/models")
 	ask(`"status":"ready"`, s.url+"/readyz")
 	ask("farfield_goroutines", append(key, s.url+"/metrics")...)
-	ask(`"id":"tiny"`, append(key, s.url+"/v1/models")...)
-	ask("data: [DONE]\n", append(key, "-N", s.url+"/v1/completions", "-d", `{"model":"tiny","prompt":"a","max_tokens":5,"stream":true}`)...)
-	ask(`"object":"list"`, append(key, s.url+"/v1/embeddings", "-H", "Content-Type: application/json", "-d", `{"model":"tiny","input":["a b","c"]}`)...)
+	ask(`"id":"run"`, append(key, s.url+"/v1/models")...)
+	ask("data: [DONE]\n", append(key, "-N", s.url+"/v1/completions", "-d", `{"model":"run","prompt":"a","max_tokens":5,"stream":true}`)...)
+	ask(`"object":"list"`, append(key, s.url+"/v1/embeddings", "-H", "Content-Type: application/json", "-d", `{"model":"run","input":["a b","c"]}`)...)
 	ask("\n403\n", append(key, "-H", "Host: evil.example", s.url+"/v1/models")...)
 	ask("<html", s.url+"/")
 }
 
 func TestServeRefusesBadFlags(t *testing.T) {
 	root := t.TempDir()
-	dir, keys := filepath.Join(root, "tiny"), filepath.Join(root, "keys.txt")
-	works(t, littleRun(textFile(t), dir)...)
+	dir, keys := trained(t), filepath.Join(root, "keys.txt")
 	if err := os.WriteFile(keys, []byte("short\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -279,8 +279,7 @@ func TestTrainingWithoutSampleIsFiled(t *testing.T) {
 func TestBadTrainings(t *testing.T) {
 	t.Parallel()
 	root, data := t.TempDir(), textFile(t)
-	dir := filepath.Join(root, "run")
-	works(t, littleRun(data, dir)...)
+	dir := trained(t)
 	binary := filepath.Join(root, "binary")
 	if err := os.WriteFile(binary, []byte("\xff\xfe text"), 0o666); err != nil {
 		t.Fatal(err)
