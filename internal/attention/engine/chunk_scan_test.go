@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -124,7 +123,7 @@ func TestLinearThreads(t *testing.T) {
 				par.SetThreads(threads)
 				out, keep := calltest.Forward(t, e, c, attention.Linear)
 				g, dtau := calltest.Backward(t, e, c, do, out, keep)
-				bits := fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
+				bits := bitsOf(t, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
 				if first == nil {
 					first = bits
 				}
@@ -229,7 +228,7 @@ func TestLinearIgnoresWhatIsHidden(t *testing.T) {
 			bits := func() []byte {
 				out, keep := calltest.Forward(t, e, c, attention.Linear)
 				g, dtau := calltest.Backward(t, e, c, do, out, keep)
-				return fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
+				return bitsOf(t, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
 			}
 			before := bits()
 			spoil(nan, inf, hidden...)

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"fmt"
+	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -42,6 +42,18 @@ func directAgainst(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Cal
 	calltest.JudgeGrads(t, directLimits(m), c, do, want, grads, g, dtau)
 }
 
+// bitsOf returns the bytes of numbers.
+func bitsOf(t *testing.T, lists ...[]float) (bits []byte) {
+	t.Helper()
+	for _, x := range lists {
+		var err error
+		if bits, err = binary.Append(bits, binary.LittleEndian, x); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bits
+}
+
 func TestDirectThreads(t *testing.T) {
 	defer par.SetThreads(0)
 	r := rand.New(rand.NewPCG(10, 11))
@@ -56,7 +68,7 @@ func TestDirectThreads(t *testing.T) {
 			par.SetThreads(threads)
 			out, keep := calltest.Forward(t, e, c, attention.Direct)
 			g, dtau := calltest.Backward(t, e, c, do, out, keep)
-			bits := fmt.Append(nil, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
+			bits := bitsOf(t, out.Data, keep.Den, g.DQ.Data, g.DK.Data, g.DV.Data, dtau)
 			if first == nil {
 				first = bits
 			}

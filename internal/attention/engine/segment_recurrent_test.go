@@ -10,6 +10,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/attention/calltest"
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -126,6 +127,9 @@ func TestSegmentsAreOneSequence(t *testing.T) {
 				}
 				want, grads := m.Forward(oc), m.Backward(oc, do)
 				for _, carry := range []attention.Carry{attention.Rounded, attention.Compensated} {
+					if carry == attention.Compensated && oc.LogG.D == 0 && !suite.IsLong() {
+						continue // with decay more is carried
+					}
 					segmentsAgainst(t, name, m, oc, do, want, grads, carry)
 				}
 			}

@@ -84,7 +84,7 @@ func TestTeamOnLongSequences(t *testing.T) {
 	divide(t)
 	widths, n, m := []int{3, 16, 33, 64}, 2*headtask.GradQueries+45, 3*headtask.KeyBlock+5
 	if !suite.IsLong() {
-		widths, n = widths[:3], headtask.GradQueries+45
+		widths, n = []int{3, 33}, headtask.GradQueries+45
 	}
 	for _, d := range widths {
 		r := rand.New(rand.NewPCG(32, uint64(d)))
