@@ -11,7 +11,7 @@ import (
 )
 
 func diagnoses(t *testing.T, s subject) {
-	for i, sh := range shapes {
+	for i, sh := range shapesOf(s) {
 		t.Run(sh.name, func(t *testing.T) { diagnosisOf(t, s, s.fit(sh), uint64(i)) })
 	}
 }

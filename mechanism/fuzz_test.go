@@ -82,7 +82,7 @@ func FuzzTextbook(f *testing.F) {
 		if !suite.IsLong() && !firstSubjects()[s.label] {
 			continue
 		}
-		f.Add(uint8(i), uint64(i), uint8(2), uint8(1), uint8(1), uint8(17+i), uint8(19), uint8(4), uint8(3), uint8(i*7), uint8(i%9), uint64(i))
+		f.Add(uint8(i), uint64(i), uint8(2), uint8(1), uint8(1), uint8(17+i%16), uint8(19), uint8(4), uint8(3), uint8(i*7), uint8(i%9), uint64(i))
 	}
 	f.Fuzz(func(t *testing.T, which uint8, seed uint64, b, group, hkv, n, m, d, dv, flags, chunk uint8, split uint64) {
 		s := all[int(which)%len(all)]

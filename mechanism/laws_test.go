@@ -172,7 +172,7 @@ func noLinear(_ subject, t attention.Traits) string {
 func agreement(list ...form) func(*testing.T, subject) {
 	return func(t *testing.T, s subject) {
 		var worst float64
-		for i, sh := range shapes {
+		for i, sh := range shapesOf(s) {
 			if s.whole != nil && sh.decay > 0 && !suite.IsLong() {
 				continue // whole heads have no decay, and without it the shape is much like another
 			}

@@ -256,7 +256,7 @@ func stateSize(t *testing.T, s subject) {
 	st := newState(t, m)
 	step(t, st, output(c), c, 0, 8, 1)
 	before := st.Bytes()
-	for range 20 {
+	for range 5 {
 		step(t, st, output(c), c, 0, streamed.n, 5)
 	}
 	if grown := st.Bytes() > before; grown == m.Traits().Streaming {

@@ -16,7 +16,7 @@ import (
 )
 
 func weights(t *testing.T, s subject) {
-	for i, sh := range shapes {
+	for i, sh := range shapesOf(s) {
 		t.Run(sh.name, func(t *testing.T) { weightsOf(t, s, sh, uint64(i)) })
 	}
 }
