@@ -18,6 +18,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/cli/attend"
 	"github.com/farfield-ml/farfield/internal/cli/env"
+	"github.com/farfield-ml/farfield/internal/exchange"
 	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/stream"
 )
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	suite.KeepFilesInMemory()
+	exchange.MostTimed = 1024
 	status := m.Run()
 	if common.root != "" {
 		os.RemoveAll(common.root)
@@ -315,7 +317,7 @@ func TestKilledStream(t *testing.T) {
 				t.Fatalf("%v: %d kills, none behind a checkpoint", form, kills)
 			}
 			out = filepath.Join(t.TempDir(), "o.npy")
-			for wait := first; ; wait += wait / 8 {
+			for wait := first; ; wait += wait / 4 {
 				_, noCheckpoint := os.Stat(out + stream.CheckpointSuffix)
 				c := exec.Command(os.Args[0], append(slices.Clone(args), out)...)
 				c.Env = append(os.Environ(), "FARFIELD_AS_PROGRAM=1")

@@ -171,7 +171,7 @@ func TestRankByByteFindsOddLines(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains a model")
 	}
-	size, test, steps := 2000, 2000, "150"
+	size, test, steps := 1500, 1000, "120"
 	if suite.IsLong() {
 		size, test, steps = 20000, 20000, "600"
 	}

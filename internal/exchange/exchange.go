@@ -1056,8 +1056,9 @@ func BoundTokens(c model.Config, tokens int) int {
 	return max(1, min(tokens, maxKeyBytes/(4*max(c.Layers*heads*width, 1))))
 }
 
-// mostTimed is the most tokens of a sequence whose attention is timed. Tests time fewer.
-var mostTimed = 8192
+// MostTimed is the largest number of tokens for which Run times attention. Tests lower it, because these
+// times are most of the time of a small model.
+var MostTimed = 8192
 
 // time measures attention of the first exchanged layer over lengths, as long as that is quick.
 func (r *run) time(x *Result) error {
@@ -1070,7 +1071,7 @@ func (r *run) time(x *Result) error {
 		return err
 	}
 	k := r.keys[i]
-	for n := 512; n <= mostTimed; n *= 2 {
+	for n := 512; n <= MostTimed; n *= 2 {
 		r.say(timePasses, "attention of %d tokens", n)
 		c, out := r.call(i, n)
 		t := Time{Tokens: n}

@@ -17,7 +17,7 @@ import (
 )
 
 // Six windows teach the models of tests enough in an update.
-func init() { updateTokens, mostTimed = 576, 1024 }
+func init() { updateTokens, MostTimed = 576, 1024 }
 
 // subject returns a small model of a kind.
 func subject(t *testing.T, kind model.Kind) *Subject {

@@ -8,8 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/exchange"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/model"
 )
+
+func TestMain(m *testing.M) {
+	suite.KeepFilesInMemory()
+	exchange.MostTimed = 512
+	m.Run()
+}
 
 func TestFieldsOfPublishedFoldersAreRead(t *testing.T) {
 	t.Parallel()
