@@ -16,7 +16,7 @@ import (
 // With the vocabulary of GPT-2 the rows go by in stretches, and logits take no
 // more memory for more of them.
 func TestLargeVocabulary(t *testing.T) {
-	const vocab, width, rows = 50257, 4, 200
+	const vocab, width, rows = 50257, 4, 100
 	r := rand.New(rand.NewPCG(1, 2))
 	var set param.Set
 	h := head{Linear: new(nn.Linear)}

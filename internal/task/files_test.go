@@ -50,12 +50,12 @@ func TestRealDataSetsHaveKnownBaselines(t *testing.T) {
 		{[]string{"pathfinder", "contour", "6"}, [3]int{1600, 200, 200}, 100, nil, nil},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			if c.low == nil && !suite.IsLong() {
+				t.Skip("runs with -long")
+			}
 			src := openSource(t, c.args[0], Options{Folder: folder, Seed: 1}, c.args[1:]...)
 			if spec := src.Spec(); spec.Name != c.args[0] || spec.Count != c.count {
 				t.Errorf("%s has %v samples, want %v", spec.Name, spec.Count, c.count)
-			}
-			if c.low == nil && !suite.IsLong() {
-				return
 			}
 			holds(t, src)
 			list, err := Baselines(src, c.n)
