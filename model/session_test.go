@@ -14,7 +14,13 @@ import (
 
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/framed"
+	"github.com/farfield-ml/farfield/internal/suite"
 )
+
+func TestMain(m *testing.M) {
+	suite.KeepFilesInMemory()
+	m.Run()
+}
 
 func session(t testing.TB, m *Model, batch int) *Session {
 	t.Helper()

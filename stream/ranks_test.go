@@ -81,7 +81,7 @@ func TestKilledRanksContinueToTheSameBits(t *testing.T) {
 		o.Progress = func(Progress) {
 			mu.Lock()
 			defer mu.Unlock()
-			if calls++; calls%9 == 1 {
+			if calls++; calls%14 == 1 {
 				killed = append(killed, t.TempDir())
 				keep(t, dir, killed[len(killed)-1])
 			}

@@ -41,7 +41,7 @@ func TestSmallMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	works(t, "train", "--threads", "1", "--data", data, "--preset", "small", "--steps", "1", "--sample-tokens", "0", "--out", out)
-	works(t, "generate", "--threads", "1", "--model", out, "--prompt", "What", "--tokens", "200")
+	works(t, "generate", "--threads", "1", "--model", out, "--prompt", "What", "--tokens", "50")
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		t.Skip(err)

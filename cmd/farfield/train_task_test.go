@@ -179,7 +179,7 @@ func TestVerdictNamesGrowthOnce(t *testing.T) {
 	t.Parallel()
 	const advice = "train longer, with samples that begin short (train --first-context)"
 	words := []string{"train", "-q", "--task", "listops", "--task-set", "above=20", "--task-set", "below=40", "--width", "8", "--heads", "2",
-		"--batch", "2", "--steps", "2", "--eval-samples", "9", "--final-samples", "200"}
+		"--batch", "2", "--steps", "2", "--eval-samples", "9", "--final-samples", "100"}
 	dir := t.TempDir()
 	if out := works(t, append(words, "--first-context", "0", "--out", filepath.Join(dir, "whole"))...); !strings.Contains(out, advice) {
 		t.Errorf("growth is not named in\n%s", out)

@@ -127,11 +127,11 @@ func TestIdleSessionsMakeRoom(t *testing.T) {
 // The tokens of sessions in memory alone count, and old sessions make room for those of others.
 func TestTokensOfSessionsTakeMemory(t *testing.T) {
 	t.Parallel()
-	m := open(t, Options{Model: newNearFar(t), Memory: 600 << 10, SessionTTL: time.Nanosecond})
-	for range 150 {
+	m := open(t, Options{Model: newNearFar(t), Memory: 300 << 10, SessionTTL: time.Nanosecond})
+	for range 75 {
 		must[Info](t)(m.Create(ctx, tokens(2000, 1)))
 	}
-	if n, held := m.Stats().Expired, len(m.List(ctx)); n < 1 || int(n)+held != 150 {
+	if n, held := m.Stats().Expired, len(m.List(ctx)); n < 1 || int(n)+held != 75 {
 		t.Errorf("%d sessions expired, %d are held", n, held)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/farfield-ml/farfield/internal/check"
 	"github.com/farfield-ml/farfield/internal/oracle"
 	"github.com/farfield-ml/farfield/internal/par"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/tensor"
 )
 
@@ -26,6 +27,9 @@ func directLimits(m *oracle.Mechanism) check.Limits {
 func TestDirectAgainstTextbook(t *testing.T) {
 	calltest.EachProblem(t, func(t *testing.T, name string, m *oracle.Mechanism, c *oracle.Call) {
 		t.Parallel()
+		if name == "linear" && c.Q.N*c.K.N >= 4096 && !suite.IsLong() {
+			return // its form is that of fastmax2 with another function
+		}
 		want := m.Forward(c)
 		do := calltest.Normal(rand.New(rand.NewPCG(3, 4)), c.Q.B, c.Q.H, c.Q.N, c.V.D)
 		grads := m.Backward(c, do)

@@ -121,7 +121,11 @@ func TestSegmentsAreOneSequence(t *testing.T) {
 		m = sixHeads(m)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, oc := range []*oracle.Call{oc, &faded, &middle} {
+			calls := []*oracle.Call{oc, &faded, &middle}
+			if !suite.IsLong() && name != "softmax" && name != "fastmax2" && name != "linear" {
+				calls = calls[:2]
+			}
+			for _, oc := range calls {
 				if m.OutputNorm && oc.LogG.D > 0 {
 					continue // refused: see TestOutputNormRefusesDecay
 				}
@@ -227,6 +231,9 @@ func TestSegmentsAfterKeys(t *testing.T) {
 		for name, m := range allKinds() {
 			if m.OutputNorm && c.LogG.D > 0 || !calltest.IsTried(name, c) {
 				continue // the former is refused: see TestOutputNormRefusesDecay
+			}
+			if name == "fastmax2" && c.Q.N*c.K.N >= 4096 && !suite.IsLong() {
+				continue // softmax and linear have other states
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {
 				t.Parallel()
