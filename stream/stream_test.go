@@ -27,10 +27,16 @@ import (
 	"github.com/farfield-ml/farfield/internal/par"
 	"github.com/farfield-ml/farfield/internal/safetensors"
 	"github.com/farfield-ml/farfield/internal/streamfile"
+	"github.com/farfield-ml/farfield/internal/suite"
 	"github.com/farfield-ml/farfield/mechanism"
 	"github.com/farfield-ml/farfield/rng"
 	"github.com/farfield-ml/farfield/tensor"
 )
+
+func TestMain(m *testing.M) {
+	suite.KeepFilesInMemory()
+	m.Run()
+}
 
 // problem is a call in memory, and in files.
 type problem struct {
