@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/farfield-ml/farfield/internal/exchange"
 	"github.com/farfield-ml/farfield/internal/published"
 	"github.com/farfield-ml/farfield/pretrained"
 )
@@ -15,6 +16,8 @@ const (
 	tiny         = "testdata/tiny"
 	exchangeText = "the cat sat on a mat, and dogs ran in the rain! the sun was red, and the cat ran to the dogs on the mat. a cat and a dog sat in the sun; the rain ran. "
 )
+
+func init() { exchange.MostTimed = 512 }
 
 // A folder whose codebooks are of interpolated positions is opened with them.
 func TestExchangedFolderInterpolatesPositions(t *testing.T) {

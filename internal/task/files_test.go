@@ -619,6 +619,8 @@ func TestJSONLLabelsKeepTheirDigits(t *testing.T) {
 }
 
 func TestJSONLErrorsNameTheLine(t *testing.T) {
+	defer func(most int) { ownBytes = most }(ownBytes)
+	ownBytes = 1 << 20
 	const good = "{\"text\": \"a\", \"label\": 1, \"more\": 1, \"more\": 2}\n"
 	for _, c := range []struct {
 		line, want string
@@ -648,10 +650,10 @@ func TestJSONLErrorsNameTheLine(t *testing.T) {
 		}
 	}
 	path := filepath.Join(folderOf(t, map[string][]byte{"a.jsonl": []byte(good + "\n" + good)}), "a.jsonl")
-	if err := os.Truncate(path, int64(2*len(good)+1+ownBytes+1)); err != nil { // zeros that no disk holds
+	if err := os.Truncate(path, int64(2*len(good)+1+ownBytes+1)); err != nil {
 		t.Fatal(err)
 	}
-	const want = "line 4: it has more than 67108864 bytes"
+	const want = "line 4: it has more than 1048576 bytes"
 	if _, err := readOwnTexts(path, Class, ownColumns{text: "text", label: "label"}, splitter{seed: 1}, false); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("a long line: error is %v, want %s", err, want)
 	}
