@@ -253,7 +253,7 @@ func TestPositionsChooseRows(t *testing.T) {
 	}
 	againstSlopes(t, m, b)
 	b.Positions[3] = 10
-	if _, err := m.Forward(t.Context(), b); err == nil || err.Error() != "positions: row 0, position 3 is 10, the learned table has 10" {
+	if _, err := m.Forward(t.Context(), b); err == nil || err.Error() != "Positions: row 0, position 3 is 10, the learned table has 10" {
 		t.Errorf("error is %v", err)
 	}
 	b = batch(c, 1, 1, 9, false)
