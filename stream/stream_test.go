@@ -35,6 +35,7 @@ import (
 
 func TestMain(m *testing.M) {
 	suite.KeepFilesInMemory()
+	suite.CollectRarely()
 	m.Run()
 }
 

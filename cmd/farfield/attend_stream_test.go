@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	suite.KeepFilesInMemory()
+	suite.CollectRarely()
 	exchange.MostTimed = 1024
 	status := m.Run()
 	if common.root != "" {

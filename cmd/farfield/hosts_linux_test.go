@@ -14,6 +14,7 @@ import (
 // twoHosts returns two hosts of this machine, whose link is slow and loses packets.
 func twoHosts(t *testing.T) *hostPair {
 	t.Helper()
+	openMPI(t)
 	p, err := newHostPair(t.TempDir(), 5*time.Millisecond, 0.01)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)

@@ -15,6 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	suite.KeepFilesInMemory()
+	suite.CollectRarely()
 	exchange.MostTimed = 512
 	m.Run()
 }

@@ -142,6 +142,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	suite.KeepFilesInMemory()
+	suite.CollectRarely()
 	os.Exit(m.Run())
 }
 
