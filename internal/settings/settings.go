@@ -68,20 +68,20 @@ func (r *Reader) Text(name string) string {
 	panic("settings: a setting that its row does not list")
 }
 
-// Refuse returns an error that says the value of a setting is not allowed. A default that is a word,
-// such as none, is allowed too.
+// Refuse returns an error that says the value of a setting is not allowed.
 func (r *Reader) Refuse(name, allowed string) error {
-	for _, s := range r.settings {
-		if s.Name == name && strings.HasPrefix(allowed, "a ") && s.Default != "" && !isNumber(s.Default) && !strings.Contains(allowed, s.Default) {
-			allowed += ", or " + s.Default
-		}
-	}
 	return fmt.Errorf("%s: setting %s=%s: needs %s", r.owner, name, infile.Shorten(r.Text(name)), allowed)
 }
 
-func isNumber(text string) bool {
-	_, err := strconv.ParseFloat(text, 64)
-	return err == nil
+// orDefault returns ", or W" for a setting whose default W is a word, such as none: its row reads W
+// before it asks for a number.
+func (r *Reader) orDefault(name string) string {
+	for _, s := range r.settings {
+		if _, err := strconv.ParseFloat(s.Default, 64); s.Name == name && err != nil && s.Default != "" {
+			return ", or " + s.Default
+		}
+	}
+	return ""
 }
 
 // Positive returns the value of a setting as a number from 1e-30 to 1e30, whose inverse is finite
@@ -95,6 +95,9 @@ func (r *Reader) Positive(name, word string) (float64, error) {
 		}
 		allowed += ", or " + word
 	}
+	if or := r.orDefault(name); or != ", or "+word {
+		allowed += or
+	}
 	x, err := strconv.ParseFloat(text, 64)
 	if err == nil && x >= 1e-30 && x <= 1e30 {
 		return x, nil
@@ -107,7 +110,7 @@ func (r *Reader) Positive(name, word string) (float64, error) {
 func (r *Reader) Integer(name string, lo, hi int) (int, error) {
 	n, err := strconv.Atoi(r.Text(name))
 	if err != nil || n < lo || n > hi {
-		return 0, r.Refuse(name, fmt.Sprintf("a whole number from %d to %d", lo, hi))
+		return 0, r.Refuse(name, fmt.Sprintf("a whole number from %d to %d", lo, hi)+r.orDefault(name))
 	}
 	return n, nil
 }
